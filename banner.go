@@ -10,19 +10,19 @@ import (
 	"github.com/millrace/millrace/services/gateway"
 )
 
-// banner is what `up` prints once it serves.
+// banner is the text that `up` prints once it is ready.
 type banner struct {
 	version, url, key, data string
-	self                    string // the shell words that start this program with this data directory
+	self                    string // shell command that runs this program with this data directory
 	took                    time.Duration
-	drivers, isolations     []string // that the host offers now; the first is the default
-	pending                 string   // driver that is offered later; empty if there is none
-	pendingErr              error    // why it cannot be built here
+	drivers, isolations     []string // available now; the first is the default
+	pending                 string   // driver that becomes available later; empty without one
+	pendingErr              error    // why the pending driver cannot be built
 	enforced                []string // limits that each driver enforces, separated by spaces
 	egress                  bool     // sandboxes may reach public addresses
 }
 
-// text returns the banner. Each line to copy works as it is, any number of times.
+// text returns the banner. Each command in it can be copied and run repeatedly.
 func (b *banner) text() string {
 	curl := fmt.Sprintf(`curl -sS %[1]s/sandboxes -H 'X-API-KEY: %[2]s' -d '{"templateID":"base","timeout":300}' | sed 's/.*"sandboxID":"\([^"]*\)".*/\1/' | xargs -I@ curl -sSN '%[1]s/commands?sandbox=@' -H 'X-API-KEY: %[2]s' -d '{"cmd":"echo hello; uname -a"}'`, b.url, b.key)
 	js := fmt.Sprintf(`npm i e2b && E2B_API_KEY=%s E2B_API_URL=%[2]s E2B_SANDBOX_URL=%[2]s node --input-type=module -e 'import { Sandbox } from "e2b"; const s = await Sandbox.create(); console.log((await s.commands.run("echo hello; uname -a")).stdout); await s.kill()'`, b.key, b.url)
@@ -33,7 +33,7 @@ func (b *banner) text() string {
   driver   %s
   network  %s
   limits   %s
-  stop     Ctrl-C ends all sandboxes; after SIGTERM or a crash they run on, and the next start finds them
+  stop     Ctrl-C ends all sandboxes; after SIGTERM or a crash they keep running, and the next start adopts them
   docs     %s
 
 curl (NDJSON):
@@ -47,7 +47,7 @@ millrace:
 `, b.url, b.version, b.took, b.key, b.data, b.driver(), b.network(), b.limits(), gateway.DocsURL, curl, js, b.self)
 }
 
-// driver says which driver isolates sandboxes now, and which one will.
+// driver returns the current default driver and the pending one.
 func (b *banner) driver() string {
 	if len(b.drivers) == 0 {
 		return "none"
@@ -69,10 +69,10 @@ func (b *banner) network() string {
 	if b.egress {
 		return "sandboxes may reach public addresses"
 	}
-	return "sandboxes have none; --egress internet lets them reach public addresses"
+	return "sandboxes have none; --egress internet allows public addresses"
 }
 
-// limits names the limits that the default driver does not enforce here.
+// limits lists the limits that the default driver does not enforce on this machine.
 func (b *banner) limits() string {
 	var has, missing []string
 	if len(b.enforced) > 0 {
@@ -86,5 +86,5 @@ func (b *banner) limits() string {
 	if len(missing) == 0 {
 		return "cpu, memory, disk and pids are enforced"
 	}
-	return "not enforced here: " + strings.Join(missing, ", ") + "; a sandbox that demands one is refused (millrace doctor says why)"
+	return "not enforced here: " + strings.Join(missing, ", ") + "; sandboxes that require one are rejected (millrace doctor shows why)"
 }

@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// syncBuffer is a buffer that one may read while others write, and that tells
-// when it has changed.
+// syncBuffer is a buffer that is safe for concurrent use and signals changes.
 type syncBuffer struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
@@ -30,7 +29,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// await waits until the buffer contains text, or done.
+// await waits until the buffer contains text or done is closed, and reports the former.
 func (s *syncBuffer) await(text string, done <-chan struct{}) bool {
 	for {
 		s.mu.Lock()

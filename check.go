@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/services/scheduler"
 )
 
-// setting is one that was given, and whether a service can work with it. They
-// are looked at before anything is started: what a service itself says of them
-// comes late, behind the noise of the others that end with it.
+// setting is a flag's value and whether it is valid. Settings are checked before anything
+// starts: the error of a service itself would come late, among the messages of the other
+// services that stop with it.
 type setting struct {
 	flag  string
 	value any
@@ -21,21 +21,21 @@ type setting struct {
 	want  string
 }
 
-// refuse is an error for the first that cannot work.
+// refuse returns an error for the first invalid setting.
 func refuse(all ...setting) error {
 	for _, s := range all {
 		if !s.ok {
-			return fmt.Errorf("--%s %v: %s", s.flag, s.value, s.want)
+			return fmt.Errorf("--%s %v: must be %s", s.flag, s.value, s.want)
 		}
 	}
 	return nil
 }
 
-// leastRetention is above what NATS takes, 100 ms, and far below what is of use.
+// leastRetention is above the minimum of NATS, 100 ms, and far below any useful value.
 const leastRetention = time.Second
 
 func (s *streams) check() error {
-	return refuse(setting{"retention", s.retention, s.retention == 0 || s.retention >= leastRetention, "0, or a second and more"})
+	return refuse(setting{"retention", s.retention, s.retention == 0 || s.retention >= leastRetention, "0 or at least 1s"})
 }
 
 func checkGateway(g *gateway.Config) error {
@@ -46,18 +46,18 @@ func checkGateway(g *gateway.Config) error {
 	}
 	l := &g.Limits
 	return refuse(
-		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0, or %v CPUs and more", gateway.MinCPUs)},
-		setting{"default-memory", l.MemoryMB, l.MemoryMB == 0 || l.MemoryMB >= gateway.MinMemory, fmt.Sprintf("0, or %d MiB and more", gateway.MinMemory)},
-		setting{"default-pids", l.PIDs, l.PIDs == 0 || l.PIDs >= gateway.MinPIDs, fmt.Sprintf("0, or %d processes and more", gateway.MinPIDs)},
-		setting{"max-timeout", g.MaxTimeout, g.MaxTimeout == 0 || g.MaxTimeout >= time.Second, "0, or a second and more"}, // clients name whole seconds
-		setting{"queue-timeout", g.QueueTimeout, g.QueueTimeout >= 0, "not negative"},
-		setting{"drain-timeout", g.DrainTimeout, g.DrainTimeout >= 0, "not negative"},
+		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0 or at least %v CPUs", gateway.MinCPUs)},
+		setting{"default-memory", l.MemoryMB, l.MemoryMB == 0 || l.MemoryMB >= gateway.MinMemory, fmt.Sprintf("0 or at least %d MiB", gateway.MinMemory)},
+		setting{"default-pids", l.PIDs, l.PIDs == 0 || l.PIDs >= gateway.MinPIDs, fmt.Sprintf("0 or at least %d processes", gateway.MinPIDs)},
+		setting{"max-timeout", g.MaxTimeout, g.MaxTimeout == 0 || g.MaxTimeout >= time.Second, "0 or at least 1s"}, // clients send whole seconds
+		setting{"queue-timeout", g.QueueTimeout, g.QueueTimeout >= 0, "0 or more"},
+		setting{"drain-timeout", g.DrainTimeout, g.DrainTimeout >= 0, "0 or more"},
 	)
 }
 
 func checkScheduler(s *scheduler.Config) error {
 	factor := func(flag string, f float64) setting {
-		return setting{flag, f, f >= 0 && !math.IsInf(f, 0), "0, or a number above it"}
+		return setting{flag, f, f >= 0 && !math.IsInf(f, 0), "a finite number, 0 or more"}
 	}
 	return refuse(factor("cpu-overcommit", s.CPUOvercommit), factor("memory-overcommit", s.MemoryOvercommit))
 }
@@ -72,7 +72,7 @@ func (h *host) check() error {
 	if _, _, err := h.interfaces(); err != nil {
 		return err
 	}
-	if err := refuse(setting{"capacity", h.capacity, h.capacity >= 0, "not negative"}); err != nil {
+	if err := refuse(setting{"capacity", h.capacity, h.capacity >= 0, "0 or more"}); err != nil {
 		return err
 	}
 	if h.shim == "" || h.shim == hostd.ShimSelf {
@@ -82,5 +82,5 @@ func (h *host) check() error {
 	if err != nil {
 		return fmt.Errorf("--shim: %w", err)
 	}
-	return refuse(setting{"shim", h.shim, st.Mode().IsRegular(), "no program"})
+	return refuse(setting{"shim", h.shim, st.Mode().IsRegular(), "an executable file"})
 }

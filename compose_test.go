@@ -23,15 +23,15 @@ import (
 
 const composeKey = "e2b_00112233445566778899aabbccddeeff00112233"
 
-// service is one of docker-compose.yml: what it is started with.
+// service is the command line and environment of a service in docker-compose.yml.
 type service struct {
 	name string
 	args []string
 	env  map[string]string
 }
 
-// compose reads the services out of docker-compose.yml, which keeps to the few
-// forms that this understands.
+// compose returns the services of docker-compose.yml. It parses only the few forms that
+// the file uses.
 func compose(t *testing.T) []service {
 	t.Helper()
 	b, err := os.ReadFile("docker-compose.yml")
@@ -73,7 +73,7 @@ func compose(t *testing.T) []service {
 	return all
 }
 
-func TestComposeIsTheTopologyWePromise(t *testing.T) {
+func TestComposeHasTheDocumentedTopology(t *testing.T) {
 	got := map[string]int{}
 	for _, s := range compose(t) {
 		got[s.args[0]]++
@@ -96,16 +96,16 @@ func TestComposeIsTheTopologyWePromise(t *testing.T) {
 	}
 }
 
-// plain rewrites a service for this machine: names and ports that others may
-// have become loopback's, directories the test's.
+// plain rewrites a service for this machine: host names and ports become free ports of
+// 127.0.0.1, and directories become subdirectories of dir.
 type plain struct {
 	t     *testing.T
 	dir   string
-	ports map[string]string // by name
+	ports map[string]string // addresses by NAME:PORT
 }
 
-// address gives a free address for the name of one. Its port is none that the kernel gives
-// to who asks for any, as those do that have begun meanwhile.
+// address returns a free local address for NAME:PORT. Its port lies below the range of
+// ephemeral ports, which the kernel may assign to services started meanwhile.
 func (p *plain) address(name string) string {
 	if a, ok := p.ports[name]; ok {
 		return a
@@ -123,7 +123,7 @@ func (p *plain) address(name string) string {
 		p.ports[name] = a
 		return a
 	}
-	p.t.Fatal("no port is free")
+	p.t.Fatal("found no free port")
 	return ""
 }
 
@@ -151,11 +151,11 @@ func (p *plain) rewrite(s *service) {
 	}
 }
 
-// The same topology apart, each part as it would be started: a command that was
-// started through one gateway is read through the other, and by each host.
-func TestSplitAsComposed(t *testing.T) {
+// The services of docker-compose.yml work together: commands on each host that were
+// started through one gateway are read through the other.
+func TestComposedServicesWorkTogether(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a cluster takes seconds")
+		t.Skip("starting a cluster takes seconds")
 	}
 	p := &plain{t: t, dir: t.TempDir(), ports: map[string]string{}}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
@@ -204,7 +204,7 @@ func TestSplitAsComposed(t *testing.T) {
 			}
 		}
 	}
-	for i := range 4 { // spread: two on each host
+	for i := range 4 { // two on each host
 		sbx, err := client(one, "sandbox", "create")
 		if err != nil {
 			t.Fatalf("create %d: %v", i, err)
@@ -247,7 +247,7 @@ func healthChecks(t *testing.T) map[string][]string {
 	return all
 }
 
-// healthCheck runs a health check against another address than the port of its container.
+// healthCheck runs a health check against address instead of its container's port.
 func healthCheck(t *testing.T, command []string, port, address string) (string, error) {
 	t.Helper()
 	host, to, err := net.SplitHostPort(address)
@@ -265,7 +265,7 @@ func healthCheck(t *testing.T, command []string, port, address string) (string, 
 	return string(out), err
 }
 
-// awaitHosts asks until as many hosts are alive.
+// awaitHosts polls until n hosts are alive.
 func awaitHosts(t *testing.T, ask func() (string, error), n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -280,14 +280,14 @@ func awaitHosts(t *testing.T, ask func() (string, error), n int) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("no %d hosts: %s, %v", n, out, err)
+			t.Fatalf("want %d alive hosts: %s, %v", n, out, err)
 		}
 	}
 }
 
-// Nothing can be built in the image, and whoever builds with Taskfile.yml may take dist/
-// to where nothing can: each program that is looked for beside ours is there.
-func TestImageHasThePrograms(t *testing.T) {
+// The image and dist/ contain every helper program that millrace looks for beside itself,
+// because the machines that run them may have no Go toolchain.
+func TestImageHasTheHelperPrograms(t *testing.T) {
 	source, err := os.ReadFile("services/hostd/internal/sidecar/program.go")
 	if err != nil {
 		t.Fatal(err)

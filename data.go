@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/internal/cli"
 )
 
-// The durability profiles.
+// Durability profiles.
 const (
 	durabilityProcess = "process"
 	durabilityPower   = "power"
@@ -28,15 +28,15 @@ func syncAlways(durability string) (bool, error) {
 	case durabilityPower:
 		return true, nil
 	}
-	return false, fmt.Errorf("--durability %s: %s or %s", durability, durabilityProcess, durabilityPower)
+	return false, fmt.Errorf("--durability %s: must be %s or %s", durability, durabilityProcess, durabilityPower)
 }
 
-// patience is how long lock waits for a process that is about to die, as one
-// does that was just killed.
+// patience is how long lock waits for another process to exit, for example one that was
+// just killed.
 const patience = 2 * time.Second
 
-// lock makes a data directory ours for as long as we live: two servers on the
-// same files would destroy them.
+// lock locks a data directory until unlock or the end of the process: two servers on the
+// same files would corrupt them.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -46,18 +46,18 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	if err := flock(ctx, f); err != nil {
-		who := make([]byte, 32)
-		n, _ := f.Read(who) //nolint:errcheck // then it is somebody
-		f.Close()           //nolint:errcheck // nothing was written
+		owner := make([]byte, 32)
+		n, _ := f.Read(owner) //nolint:errcheck // the pid is only for the message
+		f.Close()             //nolint:errcheck // nothing was written
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data directory %s is used by another process (pid %s): stop it, or give another --data", dir, strings.TrimSpace(string(who[:n])))
+			return nil, fmt.Errorf("data directory %s is used by another process (pid %s): stop it, or set another --data", dir, strings.TrimSpace(string(owner[:n])))
 		}
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintf(f, "%d\n", os.Getpid()) //nolint:errcheck // only told to people
+		fmt.Fprintf(f, "%d\n", os.Getpid()) //nolint:errcheck // only for messages
 	}
-	return func() { f.Close() }, nil //nolint:errcheck // the lock goes with it
+	return func() { f.Close() }, nil //nolint:errcheck // closing releases the lock
 }
 
 func flock(ctx context.Context, f *os.File) error {
@@ -78,8 +78,8 @@ func flock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// firstKey is the key that is given, else that of the last start, else a new
-// one; it is kept where local verbs find it.
+// firstKey returns the given key, else the key of the last start, else a new one, and
+// stores it where local client commands find it.
 func firstKey(dir, given string) (string, error) {
 	path := filepath.Join(dir, cli.KeyFile)
 	b, err := os.ReadFile(path)
@@ -88,19 +88,18 @@ func firstKey(dir, given string) (string, error) {
 	}
 	key := strings.TrimSpace(string(b))
 	if key != "" && (given == "" || given == key) {
-		return key, nil // nothing is written: the disk may be full
+		return key, nil // no write, which would fail on a full disk
 	}
 	if key = given; key == "" {
 		key = events.NewAPIKey()
 	}
 	if err := writeFile(path, key+"\n"); err != nil {
-		return "", fmt.Errorf("keep key: %w", err)
+		return "", fmt.Errorf("store key: %w", err)
 	}
 	return key, nil
 }
 
-// writeFile replaces a file, readable by its owner only, as a whole or not at
-// all.
+// writeFile replaces a file atomically; only its owner can read it.
 func writeFile(path, text string) error {
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {

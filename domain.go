@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// localDomain returns the domain of sandboxes' host names for a gateway that clients on
-// this machine reach at an address; empty if localhost does not lead there. Without a
-// domain, SDKs form host names of e2b.app, and send what is meant for a sandbox to others.
+// localDomain returns the domain of sandboxes' host names for a gateway at a local
+// address; empty if localhost does not reach it. Without a domain, SDKs use host names
+// below e2b.app and would send sandbox traffic to E2B.
 //
 // Names below localhost need no DNS: browsers, curl, systemd-resolved and nss-myhostname
 // resolve them to this machine.

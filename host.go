@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd"
 )
 
-// inside plays the roles that a host starts this program in, inside a sandbox.
+// inside runs this program as a helper in a sandbox if args ask for that, as hosts do.
 func inside(args []string) bool {
 	code, ok := hostd.Inside(args, os.Stdout, os.Stderr)
 	if ok && code != 0 {
@@ -27,7 +27,7 @@ func inside(args []string) bool {
 	return ok
 }
 
-// host are the settings of a host.
+// host holds the settings of a host.
 type host struct {
 	capacity int
 	warm     int
@@ -52,32 +52,32 @@ type host struct {
 }
 
 func (h *host) flags(f *pflag.FlagSet) {
-	f.IntVar(&h.capacity, "capacity", 0, fmt.Sprintf("maximum number of sandboxes; 0: what this machine allows (%d): one for each %d MiB of memory, %d for each CPU, and one for each %d processes that it may have", hostd.DefaultCapacity(), hostd.MemoryPerSandbox>>20, hostd.SandboxesPerCPU, hostd.ProcessesPerSandbox))
-	f.IntVar(&h.warm, "warm", 2, "places kept ready of each kind that was asked for lately, by drivers that take long to make one (gvisor); 0: none")
-	f.StringSliceVar(&h.drivers, "driver", nil, "drivers to offer, the first is the default: auto (gvisor as soon as it is built and tried, namespace until then and for who asks for it), names, or both (namespace,auto); direct (no isolation) is for development")
-	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the kernel for the drivers microvm and firecracker; default: /var/lib/millrace/microvm, else /")
-	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm translate where KVM does not work: 20 to 50 times slower")
-	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS data set of the driver jail: templates are in tpl of it, sandboxes in run")
-	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "NAME=PATH of a program that the driver jail is to run: jexec, jail, jls, zfs, rctl, umount, sysctl")
-	f.StringVar(&h.egress, "egress", egressNone, "how sandboxes may use the network: none, or internet: as each was asked for, never an address that is not public")
-	f.StringSliceVar(&h.allow, egressAllow, nil, "prefixes that are not public and may be used all the same, as 10.1.0.0/16; link-local and metadata addresses one by one")
-	f.StringVar(&h.dns, "egress-dns", "", "IP:PORT of the name server that resolves what sandboxes reach by name; default: the machine's")
-	f.StringVar(&h.network, "network", networkProxy, "what sandboxes with --egress internet get: proxy, or veth: an interface, too, for those whose own rules name nothing (root, nft, and --driver namespace,auto: gvisor has none)")
-	f.StringVar(&h.veths, "veth-range", "", "IPv4 addresses of sandboxes' interfaces, four each; default: 10.213.0.0/16")
-	f.BoolVar(&h.tune, "tune-host", false, "raise this machine's kernel limits and the priority of this process, as deploy/ does (root); default: change nothing")
+	f.IntVar(&h.capacity, "capacity", 0, fmt.Sprintf("maximum number of sandboxes (default %d on this machine: the smallest of one per %d MiB of memory, %d per CPU and one per %d processes of its limit)", hostd.DefaultCapacity(), hostd.MemoryPerSandbox>>20, hostd.SandboxesPerCPU, hostd.ProcessesPerSandbox))
+	f.IntVar(&h.warm, "warm", 2, "number of warm instances per recently used configuration, for drivers with slow starts (gvisor); 0 disables the warm pool")
+	f.StringSliceVar(&h.drivers, "driver", nil, "drivers by name, or auto, separated by commas; the first is the default driver. auto is gvisor once it is built and tested, and namespace; direct (no isolation) is for development (default auto)")
+	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the guest kernel for the drivers microvm and firecracker (default /var/lib/millrace/microvm, else /)")
+	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm emulate the CPU without KVM, 20 to 50 times slower")
+	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS dataset of the driver jail, with templates in tpl and sandboxes in run")
+	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "path of a program for the driver jail, as NAME=PATH; names: jexec, jail, jls, zfs, rctl, umount, sysctl (default from PATH)")
+	f.StringVar(&h.egress, "egress", egressNone, "network access of sandboxes: none, or internet (public addresses, within each sandbox's own rules)")
+	f.StringSliceVar(&h.allow, egressAllow, nil, "non-public prefixes that sandboxes may reach, such as 10.1.0.0/16; link-local and metadata addresses must be listed one by one (default none)")
+	f.StringVar(&h.dns, "egress-dns", "", "name server for sandboxes, as IP:PORT (default this machine's)")
+	f.StringVar(&h.network, "network", networkProxy, "network of sandboxes with --egress internet: proxy, or veth to add an interface for sandboxes without rules of their own (requires root, nft and --driver namespace,auto; gvisor has no interface)")
+	f.StringVar(&h.veths, "veth-range", "", "IPv4 prefix for the interfaces of sandboxes, four addresses each (default 10.213.0.0/16)")
+	f.BoolVar(&h.tune, "tune-host", false, "raise this machine's kernel limits and the priority of this process, as deploy/ does; requires root")
 	h.output.flags(f)
-	f.Int64Var(&h.cache, "template-cache", 0, "bytes of templates and of copies of snapshots that are kept although no sandbox uses them; 0: 32 GiB")
-	f.Int64Var(&h.ahead, "copy-ahead", 0, "bytes of a snapshot that is copied to the servers' store before another host asks; 0: 4 GiB; negative: none is")
-	f.StringVar(&h.shim, "shim", "", "program that is each sandbox's first process, or `self`; default: millrace-shim beside this program, else built from source where that is")
+	f.Int64Var(&h.cache, "template-cache", 0, "maximum size of unused templates and snapshot copies on this host, in bytes (default 32 GiB)")
+	f.Int64Var(&h.ahead, "copy-ahead", 0, "maximum size in bytes of a snapshot that is copied to the servers' store in advance; negative disables it (default 4 GiB)")
+	f.StringVar(&h.shim, "shim", "", "program to run as the first process of each sandbox, or self for this program (default millrace-shim beside this program, else built from source)")
 }
 
-// egressAllow is the flag that names what is not public and may be reached.
+// egressAllow is the flag that lists non-public prefixes that sandboxes may reach.
 const egressAllow = "egress-allow"
 
-// webhookAllow is the flag that names what is not public and may receive events.
+// webhookAllow is the flag that lists non-public prefixes that may receive events.
 const webhookAllow = "webhook-allow"
 
-// prefixes reads what a flag was given.
+// prefixes parses a flag's list of prefixes or addresses.
 func prefixes(flag string, list []string) (all []netip.Prefix, err error) {
 	for _, s := range list {
 		p, err := netip.ParsePrefix(s)
@@ -93,7 +93,7 @@ func prefixes(flag string, list []string) (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// What sandboxes may reach.
+// Values of --egress and --network.
 const (
 	egressNone     = "none"
 	egressInternet = "internet"
@@ -101,7 +101,7 @@ const (
 	networkProxy = "proxy"
 )
 
-// interfaces reads what sandboxes get besides the proxy.
+// interfaces parses --network and --veth-range.
 func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
 	if h.veths != "" {
 		if addrs, err = netip.ParsePrefix(h.veths); err != nil {
@@ -114,10 +114,10 @@ func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
 	case hostd.NetworkVeth:
 		return hostd.NetworkVeth, addrs, nil
 	}
-	return "", addrs, fmt.Errorf("--network: %q is neither %s nor %s", h.network, networkProxy, hostd.NetworkVeth)
+	return "", addrs, fmt.Errorf("--network: %q must be %s or %s", h.network, networkProxy, hostd.NetworkVeth)
 }
 
-// reach reads what sandboxes may reach.
+// reach parses --egress and --egress-allow.
 func (h *host) reach() (bool, []netip.Prefix, error) {
 	allow, err := prefixes(egressAllow, h.allow)
 	if err != nil {
@@ -129,24 +129,24 @@ func (h *host) reach() (bool, []netip.Prefix, error) {
 	case egressInternet:
 		return true, allow, nil
 	}
-	return false, nil, fmt.Errorf("--egress: %q is neither %s nor %s", h.egress, egressNone, egressInternet)
+	return false, nil, fmt.Errorf("--egress: %q must be %s or %s", h.egress, egressNone, egressInternet)
 }
 
-// output are the limits of what sandboxes print, in bytes.
+// output holds the limits of sandboxes' output, in bytes.
 type output struct {
 	quota, sandboxQuota, rate, sandboxRate uint64
 	spool                                  int64
 }
 
 func (o *output) flags(f *pflag.FlagSet) {
-	f.Uint64Var(&o.quota, "quota", 0, "bytes of output that one process may record; 0: no limit")
-	f.Uint64Var(&o.sandboxQuota, "sandbox-quota", 0, "bytes of output that all processes of a sandbox may record; 0: no limit")
-	f.Uint64Var(&o.rate, "rate", 0, "bytes of output a second that are read of one process, the rest waits; 0: no limit")
-	f.Uint64Var(&o.sandboxRate, "sandbox-rate", 0, "bytes of output a second that are read of a sandbox, the rest waits; 0: no limit")
-	f.Int64Var(&o.spool, "spool", 1<<30, "bytes on the disk, a sandbox, for output that cannot be stored yet; negative: it waits in memory")
+	f.Uint64Var(&o.quota, "quota", 0, "maximum recorded output of a process, in bytes (default no limit)")
+	f.Uint64Var(&o.sandboxQuota, "sandbox-quota", 0, "maximum recorded output of all processes of a sandbox, in bytes (default no limit)")
+	f.Uint64Var(&o.rate, "rate", 0, "maximum output rate of a process, in bytes per second; beyond it the process blocks (default no limit)")
+	f.Uint64Var(&o.sandboxRate, "sandbox-rate", 0, "maximum output rate of a sandbox, in bytes per second; beyond it its processes block (default no limit)")
+	f.Int64Var(&o.spool, "spool", 1<<30, "maximum size of a sandbox's spool file for output that is not stored yet, in bytes; negative keeps it in memory")
 }
 
-// run runs a host until ctx ends.
+// run serves as a host until ctx ends.
 func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
 	egress, allow, err := h.reach()
 	if err != nil {
@@ -177,8 +177,8 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 		c.flags(f, "info")
 		s.flags(f, true)
 		h.flags(f)
-		f.StringVar(&name, "name", "", "of the host, unique among all; default: this machine's name")
-		f.StringVar(&dir, "data", "", "directory of its journal and sandboxes; required")
+		f.StringVar(&name, "name", "", "unique name of the host (default this machine's name)")
+		f.StringVar(&dir, "data", "", "directory of the journal and sandboxes (required)")
 	}, connected(cfg, &c, &s, "hostd", func() error {
 		if dir == "" {
 			return errors.New("--data is required")
@@ -199,7 +199,7 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 	}))
 }
 
-// tuneHost changes the machine if the operator asked for it, and reports each change.
+// tuneHost applies the host settings if --tune-host is set, and reports each change.
 func (h *host) tuneHost(report func(hosttune.Change)) {
 	if !h.tune {
 		return
@@ -209,7 +209,7 @@ func (h *host) tuneHost(report func(hosttune.Change)) {
 	}
 }
 
-// probe tells what each driver can do on this machine.
+// probe tests each driver on this machine.
 func probe(ctx context.Context) []cli.DriverReport {
 	var out []cli.DriverReport
 	for _, r := range hostd.Probe(ctx) {
@@ -219,7 +219,7 @@ func probe(ctx context.Context) []cli.DriverReport {
 		} else {
 			about := []string{"isolation: " + r.Isolation}
 			if r.Default {
-				about[0] += ", the default here; who wants another demands it (isolation), or --driver"
+				about[0] += ", the default here; choose another by isolation or --driver"
 			}
 			if len(r.Can) > 0 {
 				about = append(about, "can "+strings.Join(r.Can, ", "))

@@ -1,11 +1,11 @@
 // Millrace runs commands, terminals and agents in isolated sandboxes and keeps
-// what they print as a durable, ordered record that any client can read from any
-// place, through any gateway, at any time.
+// their output as a durable, ordered record that any client can read from any
+// position, through any gateway, at any time.
 //
-// This package is the front door: one program whose first argument says what it
-// is. `up` is everything in one process; nats, gateway, scheduler, reaper and
-// hostd are the same code apart; the other verbs are a client (internal/cli).
-// Settings come from flags, then MILLRACE_* variables, then defaults.
+// This package is the one program; its first argument selects the role. `up` runs
+// everything in one process; nats, gateway, scheduler, reaper and hostd run the same
+// code separately; the other commands are a client (internal/cli). Settings come from
+// flags, then MILLRACE_* variables, then defaults.
 package main
 
 import (
@@ -24,14 +24,14 @@ func main() {
 	ctx, stop := untilSignal(context.Background())
 	err := newRoot(process()).ExecuteContext(ctx)
 	stop()
-	code, say := cli.ExitCode(err)
-	if say != "" {
-		fmt.Fprintln(os.Stderr, "millrace:", say) //nolint:errcheck // there is nobody else to tell
+	code, message := cli.ExitCode(err)
+	if message != "" {
+		fmt.Fprintln(os.Stderr, "millrace:", message) //nolint:errcheck // there is nowhere else to report it
 	}
 	os.Exit(code)
 }
 
-// process is the program's surroundings when it is the program.
+// process returns the configuration from the process's own streams and environment.
 func process() cli.Config {
 	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/internal/cli"
 )
 
-// TestMain lets the test's binary be what a host starts inside a sandbox.
+// TestMain lets the test binary run as a helper in a sandbox.
 func TestMain(m *testing.M) {
 	if inside(os.Args) {
 		return
@@ -50,7 +50,7 @@ func TestFlagsWinOverEnvironmentOverDefaults(t *testing.T) {
 	}
 }
 
-func TestEnvironmentThatCannotBeIsTold(t *testing.T) {
+func TestInvalidEnvironmentIsReported(t *testing.T) {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.Int("drain-timeout", 1, "")
 	err := fromEnv(f, func(string) string { return "soon" })
@@ -59,14 +59,14 @@ func TestEnvironmentThatCannotBeIsTold(t *testing.T) {
 	}
 }
 
-func TestADataDirectoryHasOneUser(t *testing.T) {
+func TestDataDirectoryIsLocked(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	unlock, err := lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lock(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "another process (pid ") {
-		t.Errorf("second lock = %v; want who has it", err)
+		t.Errorf("second lock = %v; want the pid of its owner", err)
 	}
 	unlock()
 	unlock, err = lock(t.Context(), dir)
@@ -79,7 +79,7 @@ func TestADataDirectoryHasOneUser(t *testing.T) {
 	}
 }
 
-func TestTheFirstKeyIsKept(t *testing.T) {
+func TestFirstKeyIsStored(t *testing.T) {
 	dir := t.TempDir()
 	first, err := firstKey(dir, "")
 	if err != nil || len(first) != 44 || !strings.HasPrefix(first, "e2b_") || strings.Trim(first[4:], "0123456789abcdef") != "" {
@@ -95,13 +95,13 @@ func TestTheFirstKeyIsKept(t *testing.T) {
 		t.Errorf("given key gives %q, %v", given, err)
 	}
 	if kept, err := firstKey(dir, ""); err != nil || kept != "e2b_00" {
-		t.Errorf("after a given key %q is kept, %v", kept, err)
+		t.Errorf("after a given key %q is stored, %v", kept, err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, cli.KeyFile+".tmp"), 0o700); err != nil { // nothing can be written any more
+	if err := os.Mkdir(filepath.Join(dir, cli.KeyFile+".tmp"), 0o700); err != nil { // makes writes fail
 		t.Fatal(err)
 	}
 	if same, err := firstKey(dir, "e2b_00"); err != nil || same != "e2b_00" {
-		t.Errorf("on a full disk the key that is kept gives %q, %v", same, err)
+		t.Errorf("on a full disk the stored key gives %q, %v", same, err)
 	}
 	if other, err := firstKey(dir, "e2b_01"); err == nil {
 		t.Errorf("on a full disk another key gives %q", other)
@@ -123,7 +123,7 @@ func TestHostNameIsAllowed(t *testing.T) {
 	}
 }
 
-// root runs the program's root command and gives what it printed.
+// root runs the program's root command and returns its output.
 func root(ctx context.Context, env map[string]string, args ...string) (out, errOut string, err error) {
 	var o, e syncBuffer
 	c := newRoot(cli.Config{In: strings.NewReader(""), Out: &o, Err: &e, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }, Version: "test"})
@@ -132,7 +132,7 @@ func root(ctx context.Context, env map[string]string, args ...string) (out, errO
 	return o.String(), e.String(), err
 }
 
-func TestEveryRoleAndVerbExplainsItself(t *testing.T) {
+func TestEveryCommandHasHelp(t *testing.T) {
 	for _, name := range []string{"up", "nats", "gateway", "scheduler", "reaper", "hostd", "run", "attach", "ps", "logs", "kill", "cp", "port-forward", "sandbox", "hosts", "events", "doctor", "bench", "completion"} {
 		out, _, err := root(t.Context(), nil, name, "--help")
 		if err != nil || !strings.Contains(out, "Usage:") {
@@ -141,7 +141,7 @@ func TestEveryRoleAndVerbExplainsItself(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreToldAtOnce(t *testing.T) {
+func TestInvalidSettingsAreRejectedAtOnce(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"nats", "--data is required"},
 		{"nats --data DIR --durability maybe", "--durability maybe"},
@@ -174,7 +174,7 @@ func TestBadSettingsAreToldAtOnce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		args := strings.Fields(strings.ReplaceAll(tt.args, "DIR", t.TempDir()))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for one that is taken
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // in case a setting is accepted
 		_, _, err := root(ctx, nil, args...)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
@@ -183,7 +183,7 @@ func TestBadSettingsAreToldAtOnce(t *testing.T) {
 	}
 }
 
-func TestSettingsThatWorkAreTaken(t *testing.T) {
+func TestValidSettingsAreAccepted(t *testing.T) {
 	for _, args := range []string{
 		"--retention 0", "--retention 1s", "--max-timeout 0", "--max-timeout 1s", "--drain-timeout 0",
 		"--default-cpus 0", "--default-cpus 0.01", "--default-memory 0", "--default-memory 16", "--default-pids 0", "--default-pids 16",
@@ -198,8 +198,8 @@ func TestSettingsThatWorkAreTaken(t *testing.T) {
 	}
 }
 
-// A service that is told to end while it waits for NATS ends well.
-func TestWaitingForNATSEnds(t *testing.T) {
+// A service that is stopped while it waits for NATS exits with 0.
+func TestStopWhileWaitingForNATS(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	for _, name := range []string{"gateway", "scheduler", "reaper", "hostd"} {
@@ -209,8 +209,8 @@ func TestWaitingForNATSEnds(t *testing.T) {
 	}
 }
 
-// Servers in sandboxes can have net/http write what they like to Go's own log.
-func TestStrangersDoNotFillTheLog(t *testing.T) {
+// Servers in sandboxes can make net/http write any text to Go's default logger.
+func TestLibraryLogsAreDebugMessages(t *testing.T) {
 	defer log.SetFlags(log.Flags())
 	defer log.SetOutput(log.Writer())
 	for level, want := range map[string]string{"info": "", "debug": `"level":"DEBUG","msg":"what\nthey say"`} {

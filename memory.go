@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// The store reads and writes by blocks of 8 MiB and keeps them for seconds:
-// without a limit, a flood of output makes garbage of 1 to 3 GiB.
+// NATS reads and writes blocks of 8 MiB and keeps them for seconds: without a memory
+// limit, a flood of output leaves 1 to 3 GiB of garbage.
 const (
 	leastMemory  = 256 << 20
 	mostMemory   = 1 << 30
-	memoryFactor = 8 // of the machine's memory, the part that is ours without asking
+	memoryFactor = 8 // the default limit is this fraction of the machine's memory
 
-	// Each collection takes all CPUs that this program leaves idle, from sandboxes, too, and
-	// commands that start then wait for it.
-	garbage = 200 // percent of what lives, before the collector runs
+	// A collection uses all idle CPUs, which sandboxes need too, and delays commands that
+	// start meanwhile.
+	garbage = 200 // GOGC in percent
 
-	// A million commands on record are 0.9 GiB that live. With no room beside that the
-	// collector would run all the time.
-	leastGarbage = 2               // half of what lives,
-	mostOfAll    = 2               // as long as that is no more than half of the machine's memory
-	memoryLook   = 1 * time.Second // between two looks at what lives
+	// A million recorded commands take 0.9 GiB of live heap. Without headroom above that
+	// the collector would run all the time.
+	leastGarbage = 2               // headroom is at least half of the live heap,
+	mostOfAll    = 2               // while the limit is at most half of the machine's memory
+	memoryLook   = 1 * time.Second // interval between reads of the live heap's size
 )
 
-// limitMemory has the collector keep the memory of this program within its part
-// of the machine's, as far as what lives allows, and run rarely within that, until ctx ends;
-// GOMEMLIMIT and GOGC say otherwise.
+// limitMemory keeps this program's memory within a fraction of the machine's, or above the
+// live heap if that is larger, and makes the garbage collector run rarely within that,
+// until ctx ends. GOMEMLIMIT and GOGC override it.
 func limitMemory(ctx context.Context, getenv func(string) string) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
@@ -47,8 +47,8 @@ func limitMemory(ctx context.Context, getenv func(string) string) {
 	go follow(ctx, machine, limit)
 }
 
-// follow moves the limit with what lives. A change takes a moment in which nothing runs,
-// so that small ones are left out.
+// follow adjusts the limit to the live heap. A change stops the world, so small changes
+// are skipped.
 func follow(ctx context.Context, machine, limit int64) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	look := time.NewTicker(memoryLook)
@@ -71,8 +71,8 @@ func follow(ctx context.Context, machine, limit int64) {
 	}
 }
 
-// memoryLimit is the limit on a machine with that much memory (0: that is not known) where
-// so much lives; all in bytes.
+// memoryLimit returns the limit for a machine's memory (0: unknown) and a live heap, all in
+// bytes.
 func memoryLimit(machine, live int64) int64 {
 	if machine == 0 {
 		machine = mostMemory * memoryFactor
@@ -81,7 +81,7 @@ func memoryLimit(machine, live int64) int64 {
 	return max(limit, min(live+live/leastGarbage, machine/mostOfAll))
 }
 
-// memoryOf is a machine's memory in bytes, by what it says of that; 0: it does not.
+// memoryOf returns the machine's memory in bytes from /proc/meminfo; 0 if it is missing.
 func memoryOf(meminfo string) int64 {
 	for line := range strings.Lines(meminfo) {
 		f := strings.Fields(line)

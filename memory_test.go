@@ -15,11 +15,11 @@ func TestMemoryLimit(t *testing.T) {
 		{"MemTotal: many\n", 0, mostMemory},
 		{"MemTotal: 25165824 kB\n", gib / 2, mostMemory},
 		{"MemTotal: 25165824 kB\n", 4 * gib, 6 * gib},
-		{"MemTotal: 25165824 kB\n", 20 * gib, 12 * gib}, // what the machine has is not ours alone
+		{"MemTotal: 25165824 kB\n", 20 * gib, 12 * gib}, // at most half of the machine's memory
 		{"MemTotal: 4194304 kB\n", gib, gib + gib/2},
 	} {
 		if got := memoryLimit(memoryOf(tt.meminfo), tt.live); got != tt.want {
-			t.Errorf("%q with %d that live: %d, want %d", tt.meminfo, tt.live, got, tt.want)
+			t.Errorf("%q with a live heap of %d: %d, want %d", tt.meminfo, tt.live, got, tt.want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 func newRoot(cfg cli.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "millrace",
-		Short:         "Commands in sandboxes, whose every byte is kept and can be read again",
+		Short:         "Run commands in sandboxes and keep all output",
 		Version:       cfg.Version,
 		SilenceErrors: true,
 	}
@@ -45,8 +45,8 @@ func newRoot(cfg cli.Config) *cobra.Command {
 	return root
 }
 
-// connected runs a service that lives on the log, once check finds nothing in its
-// settings that cannot work.
+// connected returns a function that checks the settings, connects to the log and runs a
+// service.
 func connected(cfg *cli.Config, c *common, s *streams, name string, check func() error, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		logger, err := c.logger(cfg)
@@ -72,11 +72,11 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 	var g gateway.Config
 	var allow []string
 	var w webhooks
-	return role(cfg, "gateway", "Serve clients; any number may run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
+	return role(cfg, "gateway", "Serve clients; runs in any number", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		gatewayFlags(f, &g)
-		f.StringSliceVar(&allow, egressAllow, nil, "prefixes that are not public and may be named as a sandbox's own proxy, as hosts allow them")
+		f.StringSliceVar(&allow, egressAllow, nil, "non-public prefixes that sandboxes may use as their own proxy; set hosts alike (default none)")
 		w.allowFlag(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
@@ -93,39 +93,39 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 }
 
 func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
-	f.StringVar(&g.Listen, "listen", "127.0.0.1:7300", "address for clients")
-	f.StringVar(&g.APIKey, "api-key", "", "a key to issue unless it was; better given as MILLRACE_API_KEY")
-	f.StringVar(&g.Domain, "domain", "", "domain of sandboxes' host names, <port>-<sandbox>.<domain>; default: with up at a local address localhost:<port>, else the client's own (E2B_DOMAIN, or e2b.app)")
-	f.StringVar(&g.Issuer, "issuer", "", "URL at which others find the keys that check sandboxes' tokens: this gateway's, as they reach it; empty: http:// and the address for clients")
-	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "how long a new sandbox waits while every host is full; 0: 25s")
-	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "the longest a sandbox may be asked to live; 0: a day")
-	f.Float64Var(&g.Limits.CPUs, "default-cpus", 0, "CPUs of a sandbox that asks for none; 0: no limit")
-	f.Uint32Var(&g.Limits.MemoryMB, "default-memory", 0, "MiB of memory of a sandbox that asks for none; 0: no limit")
-	f.Uint32Var(&g.Limits.DiskMB, "default-disk", 0, "MiB of disk of a sandbox that asks for none; 0: no limit")
-	f.Uint32Var(&g.Limits.PIDs, "default-pids", 0, "processes of a sandbox that asks for none; 0: the driver's own bound")
-	f.StringSliceVar(&g.Registries, "registries", nil, "registries at addresses that are not public from which builds may pull images, as HOST or HOST:PORT")
-	f.StringVar(&g.ECREndpoint, "ecr-endpoint", "", "URL of the API that gives passwords for AWS's registries, by a proxy or a VPC endpoint; empty: that of their region")
-	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "how long open streams may take to end; 0: 10 s")
+	f.StringVar(&g.Listen, "listen", "127.0.0.1:7300", "address of the API for clients")
+	f.StringVar(&g.APIKey, "api-key", "", "API key to issue at the start; prefer MILLRACE_API_KEY (default none)")
+	f.StringVar(&g.Domain, "domain", "", "domain of sandboxes' host names, <port>-<sandbox>.<domain> (default localhost:<port> for up at a local address, else the client's own: E2B_DOMAIN or e2b.app)")
+	f.StringVar(&g.Issuer, "issuer", "", "URL of this gateway for services that verify sandboxes' identity tokens (default http:// and --listen)")
+	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "maximum wait of a new sandbox while all hosts are full (default 25s)")
+	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "maximum timeout of a sandbox (default 24h)")
+	f.Float64Var(&g.Limits.CPUs, "default-cpus", 0, "CPU limit of sandboxes without one of their own (default no limit)")
+	f.Uint32Var(&g.Limits.MemoryMB, "default-memory", 0, "memory limit in MiB of sandboxes without one of their own (default no limit)")
+	f.Uint32Var(&g.Limits.DiskMB, "default-disk", 0, "disk limit in MiB of sandboxes without one of their own (default no limit)")
+	f.Uint32Var(&g.Limits.PIDs, "default-pids", 0, "process limit of sandboxes without one of their own (default the driver's)")
+	f.StringSliceVar(&g.Registries, "registries", nil, "registries at non-public addresses that builds may pull images from, as HOST or HOST:PORT (default none)")
+	f.StringVar(&g.ECREndpoint, "ecr-endpoint", "", "URL of the AWS API for registry passwords, for a proxy or a VPC endpoint (default the registry's region)")
+	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "maximum time for open streams to end at a stop (default 10s)")
 }
 
 func schedulerCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var s streams
 	var sched scheduler.Config
-	return role(cfg, "scheduler", "Place sandboxes on hosts; any number may run", always(shortBound), func(f *pflag.FlagSet) {
+	return role(cfg, "scheduler", "Place sandboxes on hosts; runs in any number", always(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		schedulerFlags(f, &sched)
 	}, connected(cfg, &c, &s, "scheduler", func() error { return checkScheduler(&sched) }, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
-		logger.Info("scheduler runs")
+		logger.Info("scheduler started")
 		sched.Log, sched.Slog = log, logger
 		return scheduler.Run(ctx, sched)
 	}))
 }
 
 func schedulerFlags(f *pflag.FlagSet, s *scheduler.Config) {
-	f.Float64Var(&s.CPUOvercommit, "cpu-overcommit", 0, "how often a host's CPUs may be promised to sandboxes with a limit; 0: 16 times")
-	f.Float64Var(&s.MemoryOvercommit, "memory-overcommit", 0, "how often a host's memory may be promised to sandboxes with a limit; 0: once")
+	f.Float64Var(&s.CPUOvercommit, "cpu-overcommit", 0, "CPU overcommit ratio for sandboxes with a limit (default 16)")
+	f.Float64Var(&s.MemoryOvercommit, "memory-overcommit", 0, "memory overcommit ratio for sandboxes with a limit (default 1)")
 }
 
 func reaperCommand(cfg *cli.Config) *cobra.Command {
@@ -133,7 +133,7 @@ func reaperCommand(cfg *cli.Config) *cobra.Command {
 	var s streams
 	var w webhooks
 	var to reaper.Webhooks
-	return role(cfg, "reaper", "End what is due; any number may run", always(shortBound), func(f *pflag.FlagSet) {
+	return role(cfg, "reaper", "End expired and lost sandboxes; runs in any number", always(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		w.flags(f)
@@ -141,29 +141,29 @@ func reaperCommand(cfg *cli.Config) *cobra.Command {
 		to, err = w.config()
 		return err
 	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
-		logger.Info("reaper runs")
+		logger.Info("reaper started")
 		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, Webhooks: to})
 	}))
 }
 
-// webhooks are the settings of deliveries to webhooks.
+// webhooks holds the settings of webhook deliveries.
 type webhooks struct {
 	allow    []string
 	attempts int
 }
 
 func (w *webhooks) allowFlag(f *pflag.FlagSet) {
-	f.StringSliceVar(&w.allow, webhookAllow, nil, "private addresses that webhooks may use, as 10.1.0.0/16")
+	f.StringSliceVar(&w.allow, webhookAllow, nil, "non-public prefixes that webhooks may use, such as 10.1.0.0/16 (default none)")
 }
 
 func (w *webhooks) flags(f *pflag.FlagSet) {
 	w.allowFlag(f)
-	f.IntVar(&w.attempts, "webhook-attempts", 12, "requests for one event before it counts as failed")
+	f.IntVar(&w.attempts, "webhook-attempts", 12, "maximum delivery attempts per event")
 }
 
 func (w *webhooks) config() (to reaper.Webhooks, err error) {
 	if w.attempts < 1 {
-		return to, fmt.Errorf("--webhook-attempts: %d is less than 1", w.attempts)
+		return to, fmt.Errorf("--webhook-attempts: %d must be at least 1", w.attempts)
 	}
 	to.Attempts = w.attempts
 	to.Allow, err = prefixes(webhookAllow, w.allow)
@@ -174,16 +174,16 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var n natsd.Config
 	var durability string
-	command := role(cfg, "nats", "Run a NATS server with JetStream, alone or as one of a cluster", always(natsBound), func(f *pflag.FlagSet) {
+	command := role(cfg, "nats", "Run a NATS server, alone or in a cluster", always(natsBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		f.StringVar(&n.Listen, "listen", "127.0.0.1:4222", "address for services")
-		f.StringVar(&n.Dir, "data", "", "directory of its files; required")
-		f.StringVar(&n.Name, "name", "", "unique in its cluster; default: this machine's name")
-		f.StringVar(&n.Cluster, "cluster", "", "name of its cluster; empty: it is alone")
+		f.StringVar(&n.Dir, "data", "", "directory of the server's files (required)")
+		f.StringVar(&n.Name, "name", "", "name of the server, unique in its cluster (default this machine's name)")
+		f.StringVar(&n.Cluster, "cluster", "", "name of the cluster (default a single server)")
 		f.StringVar(&n.ClusterOn, "cluster-listen", "127.0.0.1:6222", "address for the cluster's other servers")
-		f.StringVar(&n.Token, "nats-token", "", "that services and the other servers must show, required off loopback; better given as MILLRACE_NATS_TOKEN")
-		f.StringSliceVar(&n.Routes, "routes", nil, "nats://HOST:PORT of the cluster's other servers")
-		f.StringVar(&durability, "durability", durabilityPower, "what is stored survives: process (a kill) or power (also a power loss)")
+		f.StringVar(&n.Token, "nats-token", "", "token that services and other servers must present, required off loopback; prefer MILLRACE_NATS_TOKEN (default none)")
+		f.StringSliceVar(&n.Routes, "routes", nil, "URLs of the cluster's other servers, as nats://HOST:PORT (default none)")
+		f.StringVar(&durability, "durability", durabilityPower, "failure that stored data survives: process (a kill) or power (also a power loss)")
 	}, func(ctx context.Context) error {
 		logger, err := c.logger(cfg)
 		if err != nil {
@@ -207,12 +207,12 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 		limitMemory(ctx, cfg.Getenv)
 		return runNATS(ctx, &n, logger)
 	})
-	command.Long = fmt.Sprintf(`Run a NATS server with JetStream, alone or as one of a cluster.
+	command.Long = fmt.Sprintf(`Run a NATS server with JetStream, alone or in a cluster.
 
-SIGTERM ends it within %v: it hands the streams that it leads over to other
-servers first. Files of a stream that are damaged are moved to "damaged" in the
-data directory once the other two servers of a cluster have the whole stream,
-and are replaced by a copy of theirs.`, natsd.StopTimeout)
+SIGTERM ends it within %v: it first hands the streams that it leads over to other
+servers. Damaged files of a stream are moved to "damaged" in the data directory once
+the other two servers of a cluster have the complete stream, and are replaced by a
+copy from them.`, natsd.StopTimeout)
 	return command
 }
 
@@ -221,14 +221,14 @@ func runNATS(ctx context.Context, n *natsd.Config, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("nats serves", "url", srv.URL())
+	logger.Info("nats started", "url", srv.URL())
 	select {
 	case err := <-srv.Failed():
 		return err
 	case <-ctx.Done():
 	}
 	if n.Cluster != "" {
-		srv.LameDuck() // the others take over before it is gone
+		srv.LameDuck() // other servers take over before this one stops
 		return nil
 	}
 	srv.Stop()

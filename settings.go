@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/internal/cli"
 )
 
-// fromEnv sets each flag that was not given from MILLRACE_<NAME>, if that is
-// set: flags win over the environment, the environment over defaults.
+// fromEnv sets each flag that is not on the command line from MILLRACE_<NAME> if that is
+// set: flags override the environment, and the environment overrides defaults.
 func fromEnv(flags *pflag.FlagSet, getenv func(string) string) error {
 	var first error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -34,18 +34,18 @@ func fromEnv(flags *pflag.FlagSet, getenv func(string) string) error {
 	return first
 }
 
-// common are the settings of every service.
+// common holds the settings of every service.
 type common struct {
 	logLevel, logFormat string
 }
 
 func (c *common) flags(f *pflag.FlagSet, level string) {
-	f.StringVar(&c.logLevel, "log-level", level, "debug, info, warn or error")
-	f.StringVar(&c.logFormat, "log-format", "text", "text or json, on standard error")
+	f.StringVar(&c.logLevel, "log-level", level, "minimum log level: debug, info, warn or error")
+	f.StringVar(&c.logFormat, "log-format", "text", "log format on standard error: text or json")
 }
 
-// logger makes the program's log. What libraries write to Go's own is what strangers have sent
-// them, as much as they like: it is told as debug.
+// logger returns the program's logger. Libraries write what remote peers send, in any
+// amount, to Go's default logger, so that goes to the level debug.
 func (c *common) logger(cfg *cli.Config) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
@@ -59,15 +59,15 @@ func (c *common) logger(cfg *cli.Config) (*slog.Logger, error) {
 	case "json":
 		h = slog.NewJSONHandler(cfg.Err, opt)
 	default:
-		return nil, fmt.Errorf("--log-format %s: text or json", c.logFormat)
+		return nil, fmt.Errorf("--log-format %s: must be text or json", c.logFormat)
 	}
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(h, slog.LevelDebug).Writer())
 	return slog.New(h), nil
 }
 
-// streams are the settings of every service that speaks to NATS. They shape the
-// streams when these are first made, so all services should be given the same.
+// streams holds the settings of every service that connects to NATS. They apply when the
+// streams are created, so all services should have the same values.
 type streams struct {
 	url         string
 	token       string
@@ -82,21 +82,21 @@ type streams struct {
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	if remote {
 		f.StringVar(&s.url, "nats", "nats://127.0.0.1:4222", "NATS servers, separated by commas")
-		f.StringVar(&s.token, "nats-token", "", "that the NATS servers want to see; better given as MILLRACE_NATS_TOKEN")
-		f.IntVar(&s.replicas, "replicas", 1, "of each stream, when it is made: 3 on a cluster of three")
+		f.StringVar(&s.token, "nats-token", "", "token for the NATS servers; prefer MILLRACE_NATS_TOKEN (default none)")
+		f.IntVar(&s.replicas, "replicas", 1, "number of replicas of new streams; 3 in a cluster of three")
 	}
-	f.IntVar(&s.shards, "shards", 1, "of the output, when its streams are made")
-	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "how long output is kept, when its streams are made")
-	f.Int64Var(&s.maxContexts, "max-build-files", events.DefaultMaxContexts, "bytes kept of the files that template builds copy, when their store is made: more is refused until what is a week old goes")
-	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "bytes of output kept, when its streams are made: past it, or where there is less room, the oldest goes")
-	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "bytes of templates and snapshots that the servers keep, when their store is made; less where there is no room; what is over it is refused")
+	f.IntVar(&s.shards, "shards", 1, "number of output streams, when they are created")
+	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "retention time of output, when its streams are created")
+	f.Int64Var(&s.maxContexts, "max-build-files", events.DefaultMaxContexts, "maximum size in bytes of the store for template build files, when it is created; uploads beyond it are rejected until files are a week old and deleted")
+	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "maximum size in bytes of stored output, when its streams are created; less on a small disk; beyond it the oldest output is deleted")
+	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "maximum size in bytes of the template and snapshot store, when it is created; less on a small disk; uploads beyond it are rejected")
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
 	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, Log: log}
 }
 
-// open connects to the log; it waits for NATS as long as ctx lasts.
+// open connects to the log. It waits for NATS until ctx ends.
 func (s *streams) open(ctx context.Context, role string, log *slog.Logger) (*events.Log, error) {
 	log.Info("waiting for NATS", "url", s.url)
 	l, err := events.Open(ctx, s.config(role, log))
@@ -106,7 +106,7 @@ func (s *streams) open(ctx context.Context, role string, log *slog.Logger) (*eve
 	return l, err
 }
 
-// role is a subcommand that runs until it is told to end.
+// role returns a subcommand that runs until it is stopped by a signal.
 func role(cfg *cli.Config, use, short string, bound func() time.Duration, flags func(*pflag.FlagSet), run func(ctx context.Context) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, SilenceUsage: true,
@@ -115,7 +115,7 @@ func role(cfg *cli.Config, use, short string, bound func() time.Duration, flags 
 			serve(cmd.Context())
 			err := within(cmd.Context(), bound(), run)
 			if ended := cmd.Context().Err(); ended != nil && errors.Is(err, ended) {
-				return nil // it was told to end before it had begun
+				return nil // stopped during its start
 			}
 			return err
 		},
@@ -124,7 +124,7 @@ func role(cfg *cli.Config, use, short string, bound func() time.Duration, flags 
 	return c
 }
 
-// hostName is this machine's name, as far as a host may be called it.
+// hostName returns this machine's name, reduced to the characters of a host's name.
 func hostName() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// lifetime is a context that a service asks for: it ends at the first SIGTERM or
-// SIGINT; at the second the program exits at once. Verbs of the client never ask
-// and have signals to themselves.
+// lifetime cancels a context at the first SIGTERM or SIGINT; at the second the program
+// exits at once. Only services activate it, by serve; client commands handle signals
+// themselves.
 type lifetime struct {
 	asked atomic.Bool
 	end   context.CancelCauseFunc
@@ -20,16 +20,16 @@ type lifetime struct {
 
 type lifetimeKey struct{}
 
-// errInterrupted is the cause of a lifetime that a person ended at a terminal,
-// who wants it all to be over; a SIGTERM may be an upgrade.
+// errInterrupted is the cause of a context that SIGINT ended: a user at a terminal wants
+// everything to end, whereas a SIGTERM may be an upgrade.
 var errInterrupted = errors.New("interrupted")
 
-// interrupted tells, once ctx has ended, whether that was it.
+// interrupted returns a function that reports whether SIGINT ended ctx.
 func interrupted(ctx context.Context) func() bool {
 	return func() bool { return errors.Is(context.Cause(ctx), errInterrupted) }
 }
 
-// untilSignal gives a context under which serve may be called. stop undoes it.
+// untilSignal returns a context for serve, and a function that releases it.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l := &lifetime{end: cancel, ch: make(chan os.Signal, 2)}
@@ -39,8 +39,8 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// serve makes this process a service: signals end ctx from now on. Without untilSignal, as
-// in tests, it does nothing.
+// serve makes this process a service: from now on signals end ctx. It does nothing if ctx
+// is not from untilSignal, as in tests.
 func serve(ctx context.Context) {
 	l, ok := ctx.Value(lifetimeKey{}).(*lifetime)
 	if !ok || l.asked.Swap(true) {

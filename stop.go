@@ -11,13 +11,13 @@ import (
 	"github.com/millrace/millrace/services/hostd"
 )
 
-// stopGrace is how much longer than the sum of its own waits a role may take to stop.
-// It covers a request to NATS that was on its way, which has 2 s.
+// stopGrace is the time that a role may take to stop beyond the sum of its own waits. It
+// covers a request to NATS in flight, which has 2 s.
 const stopGrace = 5 * time.Second
 
-// The bounds of the roles, from the signal to the exit of the program. Everything
-// that a role waits for in the meantime has less: a drain, a last lease, an append
-// that NATS does not answer.
+// gatewayBound returns the gateway's time from the signal to the exit of the program. The
+// bounds of all roles exceed everything that they wait for meanwhile: a drain, a last
+// lease, an append that NATS does not answer.
 func gatewayBound(drain time.Duration) time.Duration {
 	if drain <= 0 {
 		drain = defaultDrain
@@ -27,14 +27,14 @@ func gatewayBound(drain time.Duration) time.Duration {
 
 const (
 	defaultDrain = 10 * time.Second // of gateway.Config.DrainTimeout
-	shortBound   = stopGrace        // of roles that finish nothing: scheduler, reaper
+	shortBound   = stopGrace        // of roles without work to finish: scheduler, reaper
 	hostBound    = hostd.LeaveTimeout + stopGrace
 	natsBound    = natsd.StopTimeout + stopGrace
 )
 
-// within runs a role. When ctx has ended, run has so long to return; then within
-// gives up on it and returns an error, so that the program exits. What NATS, a
-// disk or a client keeps waiting must not keep a service manager waiting.
+// within runs a role. After ctx has ended, run has the time bound to return; then within
+// returns an error so that the program exits. A slow NATS server, disk or client must not
+// block a service manager.
 func within(ctx context.Context, bound time.Duration, run func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
@@ -51,9 +51,9 @@ func within(ctx context.Context, bound time.Duration, run func(context.Context) 
 	case <-t.C:
 		stacks := make([]byte, 1<<20)
 		slog.Default().Debug("stop timed out", "goroutines", string(stacks[:runtime.Stack(stacks, true)]))
-		return fmt.Errorf("stop timed out: still busy %v after the signal, exiting", bound)
+		return fmt.Errorf("stop timed out: not finished %v after the signal, exiting", bound)
 	}
 }
 
-// always is the bound of a role that no setting changes.
+// always returns a constant bound.
 func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }

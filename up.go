@@ -27,7 +27,7 @@ import (
 	"github.com/millrace/millrace/services/scheduler"
 )
 
-// up is everything in one process.
+// up runs everything in one process.
 type up struct {
 	cfg        *cli.Config
 	common     common
@@ -47,15 +47,15 @@ const upHost = "local"
 
 func upCommand(cfg *cli.Config) *cobra.Command {
 	u := &up{cfg: cfg}
-	c := role(cfg, "up", "Run everything in one process, on this machine", u.stopBound, u.flags, u.run)
-	c.Long = `Run everything in one process: NATS with JetStream on the disk, a host, a
-scheduler, a reaper and a gateway. It is the same code that runs apart.
+	c := role(cfg, "up", "Run all services in one process", u.stopBound, u.flags, u.run)
+	c.Long = `Run all services in one process: NATS with JetStream on the disk, a host, a
+scheduler, a reaper and a gateway. The separate commands run the same code.
 
-Ctrl-C ends it with all its sandboxes. After a SIGTERM, as after a kill, they
-go on, and the next start has them and all they printed.
+Ctrl-C ends it with all its sandboxes. After SIGTERM or a kill they keep running,
+and the next start adopts them with all their output.
 
-The first start makes an API key and keeps it in the data directory, where the
-other verbs find it.`
+The first start creates an API key and stores it in the data directory, where the
+client commands find it.`
 	return c
 }
 
@@ -66,17 +66,17 @@ func (u *up) flags(f *pflag.FlagSet) {
 	schedulerFlags(f, &u.scheduler)
 	u.host.flags(f)
 	u.webhooks.flags(f)
-	f.StringVar(&u.data, "data", "", "directory of all data; default: millrace in the XDG state directory")
-	f.StringVar(&u.durability, "durability", durabilityProcess, "what is stored survives: process (a kill) or power (also a power loss)")
+	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
+	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
 
-// stopBound is the sum of those of its parts, which end one after the other.
+// stopBound returns the sum of the bounds of the services, which stop one after another.
 func (u *up) stopBound() time.Duration {
 	return gatewayBound(u.gateway.DrainTimeout) + hostBound + natsBound
 }
 
-// run starts from the inside out and ends from the outside in: NATS lives
-// longest, the gateway drains while all behind it still works.
+// run starts the services from the inside out and stops them from the outside in: NATS
+// runs longest, and the gateway drains while everything behind it works.
 func (u *up) run(ctx context.Context) error {
 	begun := time.Now()
 	limitMemory(ctx, u.cfg.Getenv)
@@ -89,7 +89,7 @@ func (u *up) run(ctx context.Context) error {
 	}
 	defer unlock()
 	u.host.tuneHost(func(change hosttune.Change) {
-		fmt.Fprintln(u.cfg.Out, "--tune-host:", change) //nolint:errcheck // only told to people
+		fmt.Fprintln(u.cfg.Out, "--tune-host:", change) //nolint:errcheck // only a message
 	})
 	if u.gateway.APIKey, err = firstKey(u.data, u.gateway.APIKey); err != nil {
 		return err
@@ -98,12 +98,12 @@ func (u *up) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Before anything is started: an address that is taken is told at once.
+	// Listen before anything starts, so that an address in use is reported at once.
 	var listen net.ListenConfig
 	if u.gateway.Listener, err = listen.Listen(ctx, "tcp", u.gateway.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer u.gateway.Listener.Close() //nolint:errcheck // closed twice is closed
+	defer u.gateway.Listener.Close() //nolint:errcheck // it may be closed already
 	u.gateway.Domain = cmp.Or(u.gateway.Domain, localDomain(u.gateway.Listener.Addr()))
 	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
@@ -145,8 +145,8 @@ func (u *up) prepare() (err error) {
 	return err
 }
 
-// connect gives a connection of its own to the host and to the gateway: what
-// one writes and the other reads is most of all bytes.
+// connect opens a separate connection for the host or the gateway: most bytes are output
+// that one writes and the other reads.
 func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*events.Log, error) {
 	cfg := u.streams.config(role, u.log.With("role", role))
 	cfg.InProcess = srv
@@ -155,7 +155,7 @@ func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*even
 
 func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, front, back *events.Log) error {
 	u.host.destroy = interrupted(ctx)
-	// What is behind the gateway lives until it has drained.
+	// The services behind the gateway run until it has drained.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	viewing, blind := context.WithCancel(context.WithoutCancel(ctx))
@@ -165,7 +165,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 		return err
 	}
 	u.host.view = view
-	last, _ := view.Host(upHost) // the lease of an earlier life says nothing of this one
+	last, _ := view.Host(upHost) // the lease of the previous run does not count
 	g, behind := errgroup.WithContext(behind)
 	g.Go(func() error {
 		select {
@@ -185,7 +185,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 	g.Go(func() error {
 		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), Webhooks: u.deliver}))
 	})
-	// One that fails takes the gateway with it, which drains first.
+	// A service that fails stops the gateway, which drains first.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(behind, cancel)
@@ -216,7 +216,7 @@ func named(service string, err error) error {
 	return fmt.Errorf("%s: %w", service, err)
 }
 
-// localURL is where a client on this machine reaches addr.
+// localURL returns the URL of addr for clients on this machine.
 func localURL(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -228,10 +228,10 @@ func localURL(addr net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// announce tells where we are.
+// announce writes the address file and prints the banner.
 func (u *up) announce(begun time.Time, address, url string) error {
 	if err := writeFile(address, url+"\n"); err != nil {
-		return fmt.Errorf("keep address: %w", err)
+		return fmt.Errorf("store address: %w", err)
 	}
 	took := time.Since(begun).Round(time.Millisecond)
 	h, _ := u.host.view.Host(upHost)
@@ -244,8 +244,7 @@ func (u *up) announce(begun time.Time, address, url string) error {
 	return err
 }
 
-// awaitHost waits until our host, with a lease later than rev, may take a
-// sandbox.
+// awaitHost waits until up's host has a lease later than rev and accepts sandboxes.
 func awaitHost(ctx context.Context, view *events.View, rev uint64) bool {
 	changed, stop := view.Changes()
 	defer stop()
@@ -263,7 +262,7 @@ func awaitHost(ctx context.Context, view *events.View, rev uint64) bool {
 
 func ready(h *fleet.Host) bool { return h.Alive(time.Now()) && !h.Draining && h.Capacity > 0 }
 
-// self is how the user starts us to reach this data directory.
+// self returns the shell command that runs this program with this data directory.
 func self(getenv func(string) string, data string) string {
 	cmd := "millrace"
 	if exe, err := os.Executable(); err == nil {
@@ -280,7 +279,7 @@ func self(getenv func(string) string, data string) string {
 	return cmd
 }
 
-// inPath reports whether a shell that is told `millrace` finds exe.
+// inPath reports whether the command `millrace` runs exe.
 func inPath(exe, path string) bool {
 	me, err := os.Stat(exe)
 	if err != nil {
@@ -294,7 +293,7 @@ func inPath(exe, path string) bool {
 	return false
 }
 
-// quote makes s one word of a shell's.
+// quote returns s as one shell word.
 func quote(s string) string {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" && s != "" {
 		return s

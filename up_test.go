@@ -33,7 +33,7 @@ func startUp(t *testing.T, dir string, args ...string) *started {
 	}()
 	s.stop = func() error { cancel(nil); <-done; return err }
 	t.Cleanup(func() {
-		cancel(errInterrupted) // nothing is left behind
+		cancel(errInterrupted) // as by Ctrl-C, which ends all sandboxes
 		if err := s.stop(); err != nil {
 			t.Errorf("up: %v\n%s", err, errOut.String())
 		}
@@ -84,12 +84,12 @@ func TestUpServesAndEnds(t *testing.T) {
 		t.Errorf("stop: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, cli.AddressFile)); err == nil {
-		t.Error("the address outlives the gateway")
+		t.Error("the address file remains after the stop")
 	}
 }
 
-// The client has no default that a gateway would refuse for its length.
-func TestTheClientWorksWithAShortMaxTimeout(t *testing.T) {
+// The client's default timeouts work with a lower --max-timeout.
+func TestClientWorksWithAShortMaxTimeout(t *testing.T) {
 	up := startUp(t, t.TempDir(), "--max-timeout", "60s")
 	if out, err := up.verb("run", "-n", "echo x"); err != nil || out != "x\n" {
 		t.Errorf("run: %q, %v", out, err)
@@ -98,12 +98,12 @@ func TestTheClientWorksWithAShortMaxTimeout(t *testing.T) {
 		t.Errorf("create: %q, %v", out, err)
 	}
 	if _, err := up.verb("sandbox", "create", "--timeout", "61s"); err == nil {
-		t.Error("create: a timeout that was named and is too long is taken")
+		t.Error("create: an explicit timeout above the maximum is accepted")
 	}
 }
 
-// What ran before a restart can be read after it, under the same key.
-func TestUpRemembers(t *testing.T) {
+// Records from before a restart can be read after it, with the same key.
+func TestUpKeepsRecordsAcrossRestarts(t *testing.T) {
 	dir := t.TempDir()
 	up := startUp(t, dir)
 	key, err := os.ReadFile(filepath.Join(dir, cli.KeyFile))

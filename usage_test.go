@@ -17,12 +17,12 @@ func TestUnknownSubcommandsFailWithUsage(t *testing.T) {
 		"sandboxx":       "unknown command",
 	} {
 		_, _, err := root(t.Context(), nil, strings.Fields(args)...)
-		code, say := cli.ExitCode(err)
-		if code == 0 || !strings.Contains(say, want) {
-			t.Errorf("millrace %s: exit %d, %s; want %s", args, code, say, want)
+		code, message := cli.ExitCode(err)
+		if code == 0 || !strings.Contains(message, want) {
+			t.Errorf("millrace %s: exit %d, %s; want %s", args, code, message, want)
 		}
-		if strings.Contains(args, " ") && !strings.Contains(say, "Usage:") {
-			t.Errorf("millrace %s: no usage in %s", args, say)
+		if strings.Contains(args, " ") && !strings.Contains(message, "Usage:") {
+			t.Errorf("millrace %s: no usage in %s", args, message)
 		}
 	}
 	if out, _, err := root(t.Context(), nil, "sandbox"); err != nil || !strings.Contains(out, "Available Commands:") {
@@ -30,7 +30,7 @@ func TestUnknownSubcommandsFailWithUsage(t *testing.T) {
 	}
 }
 
-func TestValuesThatCannotBeParsedAreExplained(t *testing.T) {
+func TestInvalidFlagValuesAreExplained(t *testing.T) {
 	tests := []struct {
 		args string
 		env  map[string]string

@@ -2,7 +2,7 @@ package main
 
 import "runtime/debug"
 
-// version is the module's version, or the commit it was built from.
+// version returns the module's version, or the commit that the program was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

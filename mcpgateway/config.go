@@ -8,23 +8,23 @@ import (
 	"regexp"
 )
 
-// entry is a server of the configuration (GitHubMcpServer in npm e2b 2.51).
+// entry is a server in the configuration (GitHubMcpServer in npm e2b 2.51).
 type entry struct {
-	Run     string            `json:"runCmd"`     // speaks MCP over stdio
-	Install string            `json:"installCmd"` // before, in the root of the repository
-	Env     map[string]string `json:"envs"`       // of both
+	Run     string            `json:"runCmd"`     // command that serves MCP over stdio
+	Install string            `json:"installCmd"` // command to run before, in the repository's root
+	Env     map[string]string `json:"envs"`       // environment of both
 }
 
-// maxServers bounds what one configuration starts.
+// maxServers is the maximum number of servers in a configuration.
 const maxServers = 64
 
 var (
-	errCatalogue = errors.New("the servers of E2B's catalogue are Docker images, which there are none of here: " +
+	errCatalogue = errors.New("the servers of E2B's catalogue are Docker images, which are not available here: " +
 		`configure "github/OWNER/REPO" with a runCmd instead`)
 	repository = regexp.MustCompile(`^github/([A-Za-z0-9_-][A-Za-z0-9._-]*)/([A-Za-z0-9_-][A-Za-z0-9._-]*)$`)
 )
 
-// parse reads a configuration: servers by their names.
+// parse decodes a configuration: servers by name.
 func parse(raw []byte) (map[string]entry, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {

@@ -17,7 +17,7 @@ func TestConfigurations(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, config string
-		want         string // in the error; empty: none
+		want         string // part of the error; empty: no error
 	}{
 		{"none", `{}`, ""},
 		{"one", `{"github/a/b":{"runCmd":"r","installCmd":"i","envs":{"K":"v"}}}`, ""},
@@ -40,7 +40,7 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-func TestOnlyTheTokenOpens(t *testing.T) {
+func TestTokenIsRequired(t *testing.T) {
 	h := handler(mcp.NewServer(me, nil), "right")
 	for given, want := range map[string]int{
 		"": http.StatusUnauthorized, "Bearer": http.StatusUnauthorized, "Bearer wrong": http.StatusUnauthorized,
@@ -60,7 +60,7 @@ func TestOnlyTheTokenOpens(t *testing.T) {
 	}
 }
 
-func TestNamesAreFree(t *testing.T) {
+func TestNamesAreUnique(t *testing.T) {
 	taken := map[string]string{}
 	for _, tt := range [][3]string{{"github/a/one", "echo", "echo"}, {"github/a/t.wo", "echo", "t_wo_echo"}, {"github/b/t.wo", "echo", "t_wo_t_wo_echo"}, {"github/a/one", "add", "add"}} {
 		if got := free(taken, tt[0], tt[1]); got != tt[2] {

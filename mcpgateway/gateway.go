@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	address   = ":50005"                  // where the SDK's getMcpUrl points to
-	tokenFile = "/etc/mcp-gateway/.token" // where its getMcpToken reads
+	address   = ":50005"                  // address of the SDK's getMcpUrl
+	tokenFile = "/etc/mcp-gateway/.token" // file that the SDK's getMcpToken reads
 )
 
 var me = &mcp.Implementation{Name: "mcp-gateway", Version: "1"}
 
-// gateway runs the servers and serves them until ctx ends. It calls ready when all
-// answer and clients can come.
+// gateway runs the servers and serves clients until ctx ends. It calls ready when all
+// servers respond and clients can connect.
 func gateway(ctx context.Context, raw []byte, token string, ready func()) error {
 	entries, err := parse(raw)
 	if err != nil {
@@ -35,20 +35,20 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("another gateway runs: %w", err)
+		return fmt.Errorf("another gateway is running: %w", err)
 	}
 	defer listener.Close() //nolint:errcheck // Serve closes it
-	life, end := context.WithCancel(ctx)
+	running, end := context.WithCancel(ctx)
 	defer end()
 	all := mcp.NewServer(me, nil)
 	m := &merged{server: all, tools: map[string]string{}, prompts: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		e := entries[name]
-		session, err := connect(ctx, life, name, &e, mcp.NewClient(me, nil))
+		session, err := connect(ctx, running, name, &e, mcp.NewClient(me, nil))
 		if err != nil {
 			return err
 		}
-		defer session.Close() //nolint:errcheck // it ends with us
+		defer session.Close() //nolint:errcheck // it ends with the gateway
 		if err := m.add(ctx, name, session); err != nil {
 			return fmt.Errorf("%q: %w", name, err)
 		}
@@ -57,7 +57,7 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 		return err
 	}
 	s := &http.Server{Handler: handler(all, token), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { s.Close() }) //nolint:errcheck // nothing is waited for
+	stop := context.AfterFunc(ctx, func() { s.Close() }) //nolint:errcheck // nothing waits for it
 	defer stop()
 	ready()
 	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -66,7 +66,7 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 	return nil
 }
 
-// keep writes the token where who connects to the sandbox later finds it.
+// keep writes the token to the file from which later clients of the sandbox read it.
 func keep(token string) error {
 	if err := os.MkdirAll(filepath.Dir(tokenFile), 0o700); err != nil {
 		return err
@@ -78,10 +78,10 @@ func keep(token string) error {
 	return os.Rename(fresh, tokenFile)
 }
 
-// handler serves /mcp to who has the token.
+// handler returns a handler that serves /mcp to requests with the token.
 func handler(all *mcp.Server, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
-	// The gateway of sandboxes calls from within, with the name that clients use.
+	// The sandbox gateway connects from localhost with the host name that clients use.
 	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return all }, &mcp.StreamableHTTPOptions{DisableLocalhostProtection: true})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
@@ -97,17 +97,18 @@ func handler(all *mcp.Server, token string) http.Handler {
 	return mux
 }
 
-// merged is the servers as one. Of two tools or prompts with one name, the second
-// has its repository's before it; of two resources with one address, the first counts.
+// merged combines the servers into one. If two tools or prompts have the same name, the
+// second one gets its repository's name as prefix; of two resources with the same URI, the
+// first is used.
 type merged struct {
 	server         *mcp.Server
-	tools, prompts map[string]string // whose each name is
+	tools, prompts map[string]string // owners by name
 	resources      []string
 }
 
 var unnameable = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// free gives name, or one that is nobody's yet.
+// free returns name, with a prefix if it is taken, and records its owner.
 func free(taken map[string]string, owner, name string) string {
 	for taken[name] != "" {
 		name = unnameable.ReplaceAllString(owner[strings.LastIndexByte(owner, '/')+1:], "_") + "_" + name
@@ -116,18 +117,19 @@ func free(taken map[string]string, owner, name string) string {
 	return name
 }
 
-// offer has do add something of a server's. What is not as MCP says it must be is left
-// out: the SDK, to which a tool without a schema is a fault of the program, panics.
+// offer calls do, which adds something of a server. It skips what violates MCP, such as a
+// tool without a schema: for that the SDK panics.
 func offer(owner, name string, do func()) {
 	defer func() {
 		if why := recover(); why != nil {
-			fmt.Fprintf(os.Stderr, "mcp-gateway: %q: %q is left out: %v\n", owner, name, why)
+			fmt.Fprintf(os.Stderr, "mcp-gateway: %q: %q skipped: %v\n", owner, name, why)
 		}
 	}()
 	do()
 }
 
-// add offers what a server has. What it comes to have later is not offered.
+// add adds the tools, prompts and resources that a server has now. Later additions are not
+// served.
 func (m *merged) add(ctx context.Context, owner string, s *mcp.ClientSession) error {
 	can := s.InitializeResult().Capabilities
 	if can.Tools != nil {

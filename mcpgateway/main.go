@@ -1,14 +1,14 @@
-// Command mcp-gateway is what E2B's SDK starts in a sandbox that is created with
-// mcp (WIRE-E2B 3.2): it runs the servers that the configuration names, speaks to
-// them over their stdin and stdout, and serves the tools, prompts and resources of
-// all as one server of the streamable HTTP transport, at port 50005, /mcp, to who
-// has the token. It asks nothing of anybody else: what servers fetch, they and their
-// installCmd fetch themselves, as far as the sandbox lets them.
+// Command mcp-gateway is the program that E2B's SDK starts in a sandbox created with the
+// option mcp. It runs the configured MCP servers over stdin and stdout, and serves the
+// tools, prompts and resources of all as one server with the streamable HTTP transport,
+// at port 50005, /mcp, for clients with the token. It makes no other connections, except
+// to clone the servers' repositories; their installCmd may, if the sandbox's network
+// allows that.
 //
 //	GATEWAY_ACCESS_TOKEN=... mcp-gateway --config '{"github/OWNER/REPO": {"runCmd": "..."}}'
 //
-// returns when all servers answer, and leaves the gateway behind; or says what is
-// wrong, and leaves nothing.
+// returns when all servers respond, and leaves the gateway running. On an error it prints
+// the cause and leaves nothing running.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 
 const (
 	tokenVariable = "GATEWAY_ACCESS_TOKEN"
-	serveVerb     = "serve" // the gateway itself: its configuration is on stdin, what it says first goes to fd 3
+	serveVerb     = "serve" // runs the gateway: configuration on stdin, its first status to fd 3
 	logFile       = "/var/log/mcp-gateway.log"
 )
 
@@ -48,7 +48,7 @@ func run(args []string) error {
 	return errors.New("usage: mcp-gateway --config JSON")
 }
 
-// leave starts the gateway in a session of its own and waits until it is ready.
+// leave starts the gateway in a new session and waits until it is ready.
 func leave(config string) error {
 	if _, err := parse([]byte(config)); err != nil {
 		return err
@@ -60,18 +60,18 @@ func leave(config string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // the gateway has its own
+	defer log.Close() //nolint:errcheck // the gateway has its own copy
 	word, theirs, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer word.Close()                                                                //nolint:errcheck // it was read
-	gateway := exec.CommandContext(context.Background(), "/proc/self/exe", serveVerb) // it outlives us
+	gateway := exec.CommandContext(context.Background(), "/proc/self/exe", serveVerb) // it outlives this process
 	gateway.Stdin, gateway.Stdout, gateway.Stderr = strings.NewReader(config), log, log
 	gateway.ExtraFiles = []*os.File{theirs}
 	gateway.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = gateway.Start()
-	theirs.Close() //nolint:errcheck // the gateway has its own
+	theirs.Close() //nolint:errcheck // the gateway has its own copy
 	if err != nil {
 		return err
 	}
@@ -82,12 +82,12 @@ func leave(config string) error {
 	case string(said) == ready:
 		return nil
 	case len(said) == 0:
-		return errors.New("the gateway ended: see " + logFile)
+		return errors.New("the gateway exited: see " + logFile)
 	}
 	return errors.New(string(said))
 }
 
-// ready is what serve says first when all is well.
+// ready is the first status of serve if all servers respond.
 const ready = "ready"
 
 func serve() error {
@@ -96,15 +96,15 @@ func serve() error {
 	syscall.CloseOnExec(3)
 	first := os.NewFile(3, "first word")
 	say := func(word string) {
-		io.WriteString(first, word) //nolint:errcheck // nobody waits any more
-		first.Close()               //nolint:errcheck // nobody waits any more
+		io.WriteString(first, word) //nolint:errcheck // the parent may have exited
+		first.Close()               //nolint:errcheck // the parent may have exited
 	}
 	raw, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return err
 	}
 	token := os.Getenv(tokenVariable)
-	os.Unsetenv(tokenVariable) //nolint:errcheck // servers are not to know it
+	os.Unsetenv(tokenVariable) //nolint:errcheck // hides it from the servers
 	err = gateway(ctx, raw, token, func() { say(ready) })
 	if err != nil {
 		say(err.Error())

@@ -12,23 +12,23 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// repositories is where the repositories of servers are, under their names. What is
-// there already is used as it is, so that a template can bring servers.
+// repositories is the directory of the servers' repositories, by name. Existing ones are
+// used unchanged, so a template can include servers.
 const repositories = "/var/lib/mcp-gateway"
 
-const lastWords = 2 << 10 // bytes of what a command said that an error has
+const lastWords = 2 << 10 // bytes of a command's last output in an error
 
-// prepare makes a server's directory, unless it is there: its repository, after its
-// installCmd.
+// prepare clones a server's repository and runs its installCmd, unless the directory
+// exists.
 func prepare(ctx context.Context, dir, name string, e *entry) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	fresh, who := dir+".new", unprivileged()
-	if err := who.own(fresh); err != nil {
+	fresh, r := dir+".new", unprivileged()
+	if err := r.own(fresh); err != nil {
 		return err
 	}
-	clone := who.command(ctx, fresh, "git", "clone", "--quiet", "--depth=1", "--", "https://github.com/"+name[len("github/"):], ".")
+	clone := r.command(ctx, fresh, "git", "clone", "--quiet", "--depth=1", "--", "https://github.com/"+name[len("github/"):], ".")
 	clone.Env = append(clone.Env, "GIT_TERMINAL_PROMPT=0")
 	if err := do(clone); err != nil {
 		return fmt.Errorf("%q: clone: %w", name, err)
@@ -57,7 +57,7 @@ func do(cmd *exec.Cmd) error {
 	return nil
 }
 
-// tail keeps the end of what is written to it, and hands all on.
+// tail forwards output to standard error and keeps its end.
 type tail struct {
 	mu  sync.Mutex
 	end []byte
@@ -71,30 +71,30 @@ func (t *tail) Write(p []byte) (int, error) {
 	return os.Stderr.Write(p)
 }
 
-// String is the end, of what may still be written.
+// String returns the end of the output so far.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.end)
 }
 
-// connectTimeout bounds how long a server may take to answer at first.
+// connectTimeout is the time for a server's first response.
 const connectTimeout = 50 * time.Second
 
-// connect starts a server. life is the gateway's: a server lives as long.
-func connect(ctx, life context.Context, name string, e *entry, client *mcp.Client) (*mcp.ClientSession, error) {
+// connect starts a server, which runs until running ends.
+func connect(ctx, running context.Context, name string, e *entry, client *mcp.Client) (*mcp.ClientSession, error) {
 	dir := filepath.Join(repositories, name)
 	if err := prepare(ctx, dir, name, e); err != nil {
 		return nil, err
 	}
-	cmd := e.command(life, e.Run, dir)
-	said := &tail{}
-	cmd.Stderr = said
+	cmd := e.command(running, e.Run, dir)
+	output := &tail{}
+	cmd.Stderr = output
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	session, err := client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%q: runCmd does not answer as an MCP server: %w: %s", name, err, said)
+		return nil, fmt.Errorf("%q: runCmd is not an MCP server: %w: %s", name, err, output)
 	}
 	return session, nil
 }

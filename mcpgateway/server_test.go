@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// aRepository has git find github.com's repositories in a directory, where it makes one.
+// aRepository redirects git from github.com to a directory and creates a repository there.
 func aRepository(t *testing.T, name string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -40,8 +40,8 @@ func aRepository(t *testing.T, name string) {
 	}
 }
 
-// A server's repository is there after its installCmd, or not at all; what is there is
-// left as it is.
+// A server's directory exists only after its installCmd succeeded; an existing one is
+// unchanged.
 func TestPrepare(t *testing.T) {
 	const name = "github/some/server"
 	aRepository(t, "some/server")
@@ -52,7 +52,7 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("an installCmd that fails: %v", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it is there all the same: %v", err)
+		t.Errorf("the directory exists: %v", err)
 	}
 	e = entry{Install: `echo "$(cat server) $WORD" > installed`, Env: map[string]string{"WORD": "a 'word'"}}
 	for range 2 {
@@ -60,17 +60,16 @@ func TestPrepare(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(dir, "installed")); err != nil || string(got) != "tools a 'word'\n" {
-			t.Errorf("what it installed: %q, %v", got, err)
+			t.Errorf("installed file: %q, %v", got, err)
 		}
 		e.Install = "false"
 	}
 	if err := prepare(t.Context(), dir+"2", "github/no/body", &e); err == nil || !strings.Contains(err.Error(), "clone") {
-		t.Errorf("what is not there: %v", err)
+		t.Errorf("a missing repository: %v", err)
 	}
 }
 
-// odd answers a client as an MCP server of which not all tools and resources are as they
-// must be.
+// odd is an MCP server with invalid tools and resources among valid ones.
 func odd(in io.Reader, out io.Writer) {
 	answers := map[string]string{
 		"initialize":               `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"resources":{}},"serverInfo":{"name":"odd","version":"1"}}`,
@@ -91,13 +90,13 @@ func odd(in io.Reader, out io.Writer) {
 			answer = `"result":` + known
 		}
 		if asked.ID != nil {
-			io.WriteString(out, `{"jsonrpc":"2.0","id":`+string(asked.ID)+","+answer+"}\n") //nolint:errcheck // the client tells
+			io.WriteString(out, `{"jsonrpc":"2.0","id":`+string(asked.ID)+","+answer+"}\n") //nolint:errcheck // the client reports it
 		}
 	}
 }
 
-// What a server has that is not as MCP says is left out, and the rest is offered.
-func TestOddServersAreOffered(t *testing.T) {
+// Tools and resources that violate MCP are skipped, and the others are served.
+func TestInvalidToolsAreSkipped(t *testing.T) {
 	theirIn, ourOut := io.Pipe()
 	ourIn, theirOut := io.Pipe()
 	go odd(theirIn, theirOut)

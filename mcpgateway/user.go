@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// unprivilegedName is whom everything runs as that is not the gateway: the sandbox's user.
+// unprivilegedName is the sandbox's user, which runs everything except the gateway.
 const unprivilegedName = "user"
 
-// runner is who runs commands.
+// runner is the user that runs commands.
 type runner struct {
-	*user.User // nil: who the gateway is
+	*user.User // nil: the gateway's own user
 	uid, gid   uint32
 }
 
-// unprivileged is the sandbox's user, or who the gateway is where that is not root, or
-// where there is no such user.
+// unprivileged returns the sandbox's user; the gateway's own if that is not root or the
+// sandbox's user does not exist.
 func unprivileged() runner {
 	if os.Getuid() != 0 {
 		return runner{}
@@ -44,7 +44,7 @@ func runnerOf(u *user.User) runner {
 	return runner{User: u, uid: uint32(uid), gid: uint32(gid)}
 }
 
-// command is a program in dir that ends with the gateway.
+// command returns a program to run in dir that ends with the gateway.
 func (r runner) command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Env = dir, os.Environ()
@@ -56,12 +56,12 @@ func (r runner) command(ctx context.Context, dir, program string, args ...string
 	return cmd
 }
 
-// own makes dir an empty directory of the runner's, whatever was there before.
+// own creates dir, owned by the runner, and removes an existing one before.
 func (r runner) own(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // servers read what is in it
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // servers read its files
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil || r.User == nil { //nolint:gosec // likewise

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// What is not the gateway's own runs as somebody who is not root, in his home's
-// environment and in a directory of his.
-func TestCommandsAreNotRoots(t *testing.T) {
+// Servers do not run as root but as the sandbox's user, with its home in the environment
+// and in a directory that it owns.
+func TestCommandsRunUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("who is not root cannot be somebody else")
 	}
@@ -18,11 +18,11 @@ func TestCommandsAreNotRoots(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	top, err := os.MkdirTemp("/tmp", "mcp") // others may not enter t.TempDir
+	top, err := os.MkdirTemp("/tmp", "mcp") // t.TempDir is not accessible to other users
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(top) //nolint:errcheck // nobody looks there
+	defer os.RemoveAll(top) //nolint:errcheck // it is a temporary directory
 	if err := os.Chmod(top, 0o755); err != nil {
 		t.Fatal(err)
 	}

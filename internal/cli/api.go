@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// processInfo is a process as the catalogue shows it.
+// processInfo is a process as the gateway shows it.
 type processInfo struct {
 	ID        string   `json:"process"`
 	Sandbox   string   `json:"sandbox"`
@@ -46,7 +46,7 @@ type hostInfo struct {
 	Isolation []string `json:"isolations"`
 	Capacity  int      `json:"capacity"`
 	Sandboxes int      `json:"sandboxes"`
-	Held      int      `json:"held"` // of one that drains: what only it has
+	Held      int      `json:"held"` // undrainable items of a draining host
 	Processes int      `json:"processes"`
 	CPUs      int      `json:"cpus"`
 	Load1     float64  `json:"load1"`
@@ -61,7 +61,7 @@ func (c *client) hosts(ctx context.Context) ([]hostInfo, error) {
 	return out.Hosts, err
 }
 
-// sandboxSpec is what a new sandbox is to be.
+// sandboxSpec describes a sandbox to create.
 type sandboxSpec struct {
 	TemplateID string            `json:"templateID"`
 	Timeout    int64             `json:"timeout"` // seconds
@@ -108,14 +108,14 @@ func (c *client) pauseSandbox(ctx context.Context, sbx string) error {
 	return err
 }
 
-// resumeSandbox has a paused sandbox go on; it ends no sooner than timeout from now.
+// resumeSandbox resumes a paused sandbox, which then runs for at least timeout.
 func (c *client) resumeSandbox(ctx context.Context, sbx string, timeout time.Duration) error {
 	body := map[string]int64{"timeout": ceil(timeout, time.Second)}
 	_, err := c.call(ctx, &request{method: "POST", path: "/v2" + sandboxPath(sbx) + "/connect", json: body}, nil)
 	return err
 }
 
-// command is what is to be run.
+// command describes a process to start.
 type command struct {
 	Cmd       string            `json:"cmd"`
 	Args      []string          `json:"args,omitzero"` // nil: a shell runs Cmd
@@ -128,13 +128,13 @@ type command struct {
 	TimeoutMS int64             `json:"timeout_ms"` // 0: none
 }
 
-// startFor is how long a start is tried: the same key starts one process
-// however often it is sent.
+// startFor is how long a start is retried: the idempotency key makes all attempts start
+// one process.
 const startFor = 30 * time.Second
 
-// start runs cmd in a sandbox and gives the process's id once it is known. The
-// record is read by it, and not from the answer, so that there is one way of
-// reading. It fails at once if no gateway ever answered and none can be reached.
+// start runs cmd in a sandbox and returns the process's id. Callers read the record by
+// that id, and not from the response, so that all output takes one path. start fails at
+// once if all gateways are unreachable and none has ever answered.
 func (c *client) start(ctx context.Context, sbx string, cmd *command) (string, error) {
 	key := newKey()
 	until := time.Now().Add(startFor)
@@ -157,7 +157,7 @@ func newKey() string {
 
 func (c *client) tryStart(ctx context.Context, sbx, key string, cmd *command) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // lets go of the answer: the process goes on
+	defer cancel() // drops the response; the process keeps running
 	resp, err := c.open(ctx, &request{
 		method: "POST", path: "/commands", json: cmd,
 		header: map[string]string{"E2b-Sandbox-Id": sbx, "Idempotency-Key": key},
@@ -165,7 +165,7 @@ func (c *client) tryStart(ctx context.Context, sbx, key string, cmd *command) (s
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is not wanted any more
+	defer resp.Body.Close() //nolint:errcheck // the rest is not needed
 	if id := resp.Header.Get("X-Process-Id"); id != "" {
 		return id, nil
 	}
@@ -209,12 +209,12 @@ func (c *client) processes(ctx context.Context, sbx string) ([]processInfo, erro
 	return out, err
 }
 
-// latest returns the process that was started last.
+// latest returns the process that started last.
 func (c *client) latest(ctx context.Context) (processInfo, error) {
 	var out []processInfo
 	_, err := c.call(ctx, &request{method: "GET", path: "/v1/processes", query: url.Values{"limit": {"1"}}}, &out)
 	if err == nil && len(out) == 0 {
-		err = errors.New("there is no process yet: start one with `millrace run`")
+		err = errors.New("no process exists yet: start one with `millrace run`")
 	}
 	if err != nil {
 		return processInfo{}, err

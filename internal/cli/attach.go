@@ -16,13 +16,14 @@ func (a *app) attachCommand() *cobra.Command {
 	var after uint64
 	c := &cobra.Command{
 		Use:   "attach PROCESS",
-		Short: "Join a process: its whole record, then live, with input",
-		Long: `Join a process: its output from the beginning (or after an event), then as it
-comes, and your input to it. At a terminal, Ctrl-P Ctrl-Q detaches: the process
-keeps running, and the exit status is 0. A closed terminal (SIGHUP) detaches too.
+		Short: "Attach to a process: replay its output, then follow",
+		Long: `Attach to a process: replay its output from the beginning (or after an event),
+follow it live, and forward your input. At a terminal, Ctrl-P Ctrl-Q detaches: the
+process keeps running, and the exit status is 0. Closing the terminal (SIGHUP)
+detaches too.
 
-What a terminal would answer, such as a query for the cursor's position, is left
-out of the output from before you attached: nothing is typed that you did not type.`,
+Terminal queries, such as for the cursor position, are removed from the replayed
+output, so that your terminal's answers do not become input.`,
 		Args: oursArgs(ids(cobra.ExactArgs(1))),
 
 		ValidArgsFunction: a.completeArgs(processIDs(), 1),
@@ -48,35 +49,35 @@ out of the output from before you attached: nothing is typed that you did not ty
 		},
 	}
 	c.SetFlagErrorFunc(oursFlags)
-	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "do not forward input")
-	c.Flags().Uint64Var(&after, "after", 0, "begin after this event; 0: at the first")
+	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "do not forward standard input")
+	c.Flags().Uint64Var(&after, "after", 0, "sequence number of the event to start after (default the first event)")
 	return c
 }
 
-// attachment says how to attach to a process.
+// attachment holds the options of an attach.
 type attachment struct {
 	tty   bool
 	stdin bool
-	json  bool // its events are written instead of its output
+	json  bool // write events instead of output
 	after uint64
-	joins bool    // the process existed before: its output until now is history
-	size  winsize // that the process's terminal has, as far as it is known
+	joins bool    // the process existed before: its output so far is history
+	size  winsize // last known size of the process's terminal
 }
 
-// errDetached is the cause of an attachment's end that leaves the process running.
+// errDetached ends an attach and leaves the process running.
 var errDetached = errors.New("detached")
 
-// noteDetached tells the user how to come back to a process.
+// noteDetached prints the command that attaches again.
 func (a *app) noteDetached(id string) {
 	a.notef("detached; the process keeps running. Attach again: millrace attach %s", id)
 }
 
-// attach streams a process to our own descriptors and returns its exit. It returns
-// errDetached if the process was left running.
+// attach streams a process to the CLI's own standard streams and returns its exit. It
+// returns errDetached if the process was left running.
 func (a *app) attach(ctx context.Context, c *client, id string, at attachment) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// The signal would end us before we have cleaned up; the write's error is enough.
+	// SIGPIPE would end the CLI before it has cleaned up; the write's error is enough.
 	signal.Ignore(unix.SIGPIPE)
 	k, err := a.keyboard(&at)
 	if err != nil {
@@ -120,17 +121,17 @@ func (a *app) attach(ctx context.Context, c *client, id string, at attachment) e
 	return exitOf(&s.end)
 }
 
-// ignoreHangup lets a detached client finish: the SIGHUP of a terminal that is gone may
-// come after the end of its input, when signals are no longer forwarded.
+// ignoreHangup lets a detached client finish: the SIGHUP of a closed terminal may arrive
+// after the end of its input, when signals are no longer forwarded.
 func ignoreHangup(why error) {
 	if errors.Is(why, errDetached) {
 		signal.Ignore(unix.SIGHUP)
 	}
 }
 
-// atEOF returns what the end of our input means to the process. A terminal has no end:
-// its program is given the character for that if it is ours, and is left alone if
-// it was there before.
+// atEOF returns what the end of the local input does to the process. A terminal has no
+// end: a process that this client started receives the end-of-file character, and an
+// existing one receives nothing.
 func (at *attachment) atEOF() inputEnd {
 	switch {
 	case at.tty && at.joins:
@@ -141,8 +142,8 @@ func (at *attachment) atEOF() inputEnd {
 	return endClose
 }
 
-// exitOf returns our exit after a process's. Where nothing began, what was said of that
-// is all there is to say.
+// exitOf returns the CLI's exit for a process's end. The error of a process that did not
+// start was printed before and is not repeated.
 func exitOf(end *event) error {
 	switch {
 	case end.Signal != 0:
@@ -150,24 +151,24 @@ func exitOf(end *event) error {
 	case end.ExitCode == nil && end.Cause == notStarted && end.Message != "":
 		return &ExitError{Code: ExitOurs}
 	case end.ExitCode == nil && end.Message != "":
-		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s): %s", end.Cause, end.Message)}
+		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("exit status unknown (%s): %s", end.Cause, end.Message)}
 	case end.ExitCode == nil:
-		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("nobody saw the process end (%s)", end.Cause)}
+		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("exit status unknown (%s)", end.Cause)}
 	case *end.ExitCode == 0:
 		return nil
 	}
 	return &ExitError{Code: *end.ExitCode & 0xff}
 }
 
-// impatient is the number of interrupts that end us rather than the process.
+// impatient is the number of interrupts that end the CLI rather than the process.
 const impatient = 3
 
-// forwardSignals sends the signals that we get to the process. The third Ctrl-C ends
-// us instead, and SIGHUP detaches if detaches is set.
+// forwardSignals forwards the CLI's signals to the process. The third Ctrl-C ends the
+// CLI instead, and SIGHUP detaches if detaches is set.
 func forwardSignals(ctx context.Context, leave func(error), c *client, id string, detaches bool, say func(string, ...any)) {
 	ch := make(chan os.Signal, 8)
 	signal.Notify(ch, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
-	if !signal.Ignored(unix.SIGHUP) { // as under nohup
+	if !signal.Ignored(unix.SIGHUP) { // nohup ignores it
 		signal.Notify(ch, unix.SIGHUP)
 	}
 	defer signal.Stop(ch)

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/internal/cpustat"
 )
 
-// benchFlags bound what bench does.
+// benchFlags holds the flags of bench.
 type benchFlags struct {
 	only        []string
 	noises      []string
@@ -36,7 +36,7 @@ type benchFlags struct {
 	allowRemote bool
 }
 
-// metric is one figure.
+// metric is one measured value.
 type metric struct {
 	Scenario string  `json:"scenario"`
 	Name     string  `json:"name"`
@@ -44,17 +44,17 @@ type metric struct {
 	Unit     string  `json:"unit"`
 }
 
-// bench is one run of it.
+// bench is one run of the bench command.
 type bench struct {
 	*app
 	f   benchFlags
 	c   *client
 	sbx string
-	pid int // of the server, if it runs here; 0: unknown
+	pid int // process id of a local server; 0: unknown
 	out []metric
 }
 
-// scenarios are what bench can measure, in the order in which it does.
+// scenarios returns what bench can measure, in the order of a run.
 func scenarios() []struct {
 	name, about string
 	run         func(*bench, context.Context) error
@@ -63,17 +63,17 @@ func scenarios() []struct {
 		name, about string
 		run         func(*bench, context.Context) error
 	}{
-		{"tails", "idle tails: memory a tail; first, while it is clean", (*bench).idleTails},
+		{"tails", "idle tails: memory per tail; runs first, while the server is fresh", (*bench).idleTails},
 		{"start", "Start of `true`: to the first event, and to the end", (*bench).startTrue},
 		{"login", "Start of `bash -l -c`: to the first byte", (*bench).startLogin},
-		{"rate", "commands a second with 1, 4 and 16 in flight", (*bench).rate},
+		{"rate", "commands per second with 1, 4 and 16 in flight", (*bench).rate},
 		{"lines", "one stream of short lines", (*bench).streamLines},
 		{"bulk", "one stream of bulk output", (*bench).streamBulk},
-		{"echo", "a key pressed at a terminal, to its echo", (*bench).echo},
-		{"resume", "first byte replayed from a random place, on the next gateway", (*bench).resume},
-		{"commands", "many commands, a line each 10 ms: delivery", (*bench).manyCommands},
-		{"readers", "one command, a line each 10 ms, many readers: delivery", (*bench).manyReaders},
-		{"noisy", "start of `true` beside a sandbox that floods, forks or fills up", (*bench).besideNoise},
+		{"echo", "time from a key press at a terminal to its echo", (*bench).echo},
+		{"resume", "first byte after resuming at a random event on another gateway", (*bench).resume},
+		{"commands", "many commands, one line per 10 ms each: delivery time", (*bench).manyCommands},
+		{"readers", "one command, one line per 10 ms, many readers: delivery time", (*bench).manyReaders},
+		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise},
 	}
 }
 
@@ -85,32 +85,32 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the whole path: client, gateway, NATS, host, process and back",
-		Long: "Measure the whole path: client, gateway, NATS, host, process and back. The\nscenarios are\n\n" +
-			about.String() + "\nTimes and counts are bounded by the flags. It only loads a gateway on this\nmachine unless told otherwise.",
+		Short: "Measure latency and throughput end to end",
+		Long: "Measure latency and throughput end to end: client, gateway, NATS, host, process and\nback. The scenarios are\n\n" +
+			about.String() + "\nThe flags bound times and counts. Gateways on other machines require --allow-remote.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
 	f := c.Flags()
-	f.StringSliceVar(&b.f.only, "only", nil, "scenarios to run; default: all")
-	f.StringSliceVar(&b.f.noises, "noises", nil, "that noisy makes: "+strings.Join(noiseNames(), ", ")+"; default: all")
-	f.DurationVar(&b.f.every, "every", 0, "that noisy starts a command; default: as soon as the last one has ended")
-	f.StringVarP(&b.f.sandbox, "sandbox", "s", "", "sandbox to run in; default: one made for it")
-	f.IntVar(&b.f.count, "count", 500, "of single measurements in a scenario, at most")
-	f.Float64Var(&b.f.seconds, "seconds", 5, "of a scenario, at most")
-	f.IntVar(&b.f.mib, "mib", 200, "of output in lines and bulk")
-	f.IntVar(&b.f.events, "events", 100_000, "writes of the process whose record is resumed")
-	f.IntVar(&b.f.commands, "commands", 100, "that print at once")
-	f.IntSliceVar(&b.f.readers, "readers", []int{1, 100}, "of one process")
-	f.IntVar(&b.f.tails, "tails", 1000, "that are idle")
-	f.IntVar(&b.f.pid, "pid", 0, "process whose memory and CPU count; default: the up of the data directory")
-	f.BoolVar(&b.f.allowRemote, "allow-remote", false, "load gateways on other machines too")
+	f.StringSliceVar(&b.f.only, "only", nil, "scenarios to run (default all)")
+	f.StringSliceVar(&b.f.noises, "noises", nil, "loads of the scenario noisy: "+strings.Join(noiseNames(), ", ")+" (default all)")
+	f.DurationVar(&b.f.every, "every", 0, "interval between command starts in noisy (default one after another)")
+	f.StringVarP(&b.f.sandbox, "sandbox", "s", "", "sandbox to run in (default a new one)")
+	f.IntVar(&b.f.count, "count", 500, "maximum number of measurements per scenario")
+	f.Float64Var(&b.f.seconds, "seconds", 5, "maximum duration of a scenario in seconds")
+	f.IntVar(&b.f.mib, "mib", 200, "output of lines and bulk in MiB")
+	f.IntVar(&b.f.events, "events", 100_000, "number of writes in the record of resume")
+	f.IntVar(&b.f.commands, "commands", 100, "number of concurrent commands in commands")
+	f.IntSliceVar(&b.f.readers, "readers", []int{1, 100}, "numbers of concurrent readers in readers")
+	f.IntVar(&b.f.tails, "tails", 1000, "number of idle tails")
+	f.IntVar(&b.f.pid, "pid", 0, "process id of the server to measure (default the up of the data directory)")
+	f.BoolVar(&b.f.allowRemote, "allow-remote", false, "allow gateways on other machines")
 	return c
 }
 
 const (
-	benchLife      = 30 * time.Minute // of bench's own sandboxes, once bench has gone
-	benchCollector = 1000             // percent: its own collector, else at work at each eighth start, is not what is measured
+	benchLife      = 30 * time.Minute // timeout of bench's sandboxes if bench is killed
+	benchCollector = 1000             // GOGC in percent, so that bench's own garbage collector (else at each eighth start) does not disturb
 )
 
 func (b *bench) run(ctx context.Context) error {
@@ -171,7 +171,7 @@ func digits(v float64) int {
 	return 3
 }
 
-// refuseRemote keeps a slip of the hand from loading somebody's gateway.
+// refuseRemote protects remote gateways from being loaded by mistake.
 func (b *bench) refuseRemote() error {
 	for _, base := range b.c.bases {
 		u, err := url.Parse(base)
@@ -180,7 +180,7 @@ func (b *bench) refuseRemote() error {
 		}
 		ip := net.ParseIP(u.Hostname())
 		if !b.f.allowRemote && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return fmt.Errorf("%s is not on this machine: --allow-remote to load it all the same", base)
+			return fmt.Errorf("%s is not on this machine: set --allow-remote to load it", base)
 		}
 	}
 	return nil
@@ -197,18 +197,18 @@ func (b *bench) known() error {
 	}{{"scenario", b.f.only, names}, {"noise", b.f.noises, noiseNames()}} {
 		for _, o := range asked.these {
 			if !slices.Contains(asked.there, o) {
-				return fmt.Errorf("no %s %q: there are %s", asked.what, o, strings.Join(asked.there, ", "))
+				return fmt.Errorf("%s %q does not exist; choose from %s", asked.what, o, strings.Join(asked.there, ", "))
 			}
 		}
 	}
 	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 || b.f.every < 0 {
-		return errors.New("counts must be at least 1, and times not below 0")
+		return errors.New("counts must be at least 1, and times must not be negative")
 	}
 	return nil
 }
 
-// server is the process that is measured beside the clock: the one given, else
-// the one that holds the data directory.
+// server returns the process id of the server whose memory and CPU are measured: --pid,
+// else the process that locks the data directory; 0 if unknown.
 func (b *bench) server() int {
 	if b.f.pid != 0 {
 		return b.f.pid
@@ -232,7 +232,7 @@ func (b *bench) add(name string, value float64, unit string) {
 	b.out = append(b.out, metric{Name: name, Value: value, Unit: unit})
 }
 
-// spread adds a distribution's figures.
+// spread adds the quantiles of a distribution.
 func (b *bench) spread(name string, all []time.Duration) {
 	if len(all) == 0 {
 		return
@@ -244,8 +244,8 @@ func (b *bench) spread(name string, all []time.Duration) {
 	b.add(name+" samples", float64(len(all)), "")
 }
 
-// quantile is the smallest value that at least the part q of sorted values does
-// not exceed.
+// quantile returns the smallest value that at least the fraction q of the sorted values
+// does not exceed.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	i := int(q*float64(len(sorted))+0.999999) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
@@ -253,12 +253,12 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// limit is the time a scenario has.
+// limit returns a context that ends after the maximum duration of a scenario.
 func (b *bench) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Duration(b.f.seconds*float64(time.Second)))
 }
 
-// usage is what a process used, as Linux tells; ok is false elsewhere.
+// usage is a process's resource usage from /proc.
 type usage struct {
 	cpu       time.Duration
 	rss, peak float64 // MiB
@@ -273,7 +273,7 @@ func (b *bench) usage() (u usage, ok bool) {
 	if err != nil {
 		return u, false
 	}
-	// Fields are counted after the name, which may hold anything.
+	// Fields are counted after the name, which may contain spaces and parentheses.
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	const utime, stime = 11, 12
 	for _, i := range []int{utime, stime} {

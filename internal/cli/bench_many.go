@@ -16,21 +16,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// printer prints the time each 10 ms. It is Perl because every Debian has it, and
-// the shell needs twice the CPU for this.
+// printer prints the time every 10 ms. It is Perl because every Debian has it and the
+// shell needs twice the CPU.
 const printer = `exec perl -MTime::HiRes=time,sleep -e '$|=1; for(;;){printf "%.6f\n",time; sleep .01}'`
 
-// arrival is how long all readers have to come in.
+// arrival is the time for all readers to connect; it is not measured.
 const arrival = time.Second
 
-// delays collects how late lines were.
+// delays collects delivery times of lines.
 type delays struct {
 	mu  sync.Mutex
 	all []time.Duration
 }
 
-// watch reads a printer's record until ctx ends, and notes how late each line
-// came. What was printed while the readers came in is not counted.
+// watch reads a printer's record until ctx ends and collects the delivery time of each
+// line. Lines printed while the readers connect are not counted.
 func (d *delays) watch(ctx context.Context, c *client, id string) error {
 	l, err := c.events(ctx, id, 0, true)
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *delays) watch(ctx context.Context, c *client, id string) error {
 	}
 }
 
-// epoch reads seconds with a fraction, whatever the locale divides them by.
+// epoch parses seconds since the epoch with a fraction, after a point or a comma.
 func epoch(s string) (time.Time, bool) {
 	sec, frac, ok := strings.Cut(strings.Replace(s, ",", ".", 1), ".")
 	whole, err := strconv.ParseInt(sec, 10, 64)
@@ -79,7 +79,7 @@ func (b *bench) print(ctx context.Context) (string, error) {
 	return b.c.start(ctx, b.sbx, &command{Cmd: "/bin/sh", Args: []string{"-c", printer}, Envs: map[string]string{"LC_ALL": "C"}})
 }
 
-// manyCommands has many commands print at once, each with a reader.
+// manyCommands runs many printers at once, each with a reader.
 func (b *bench) manyCommands(ctx context.Context) error {
 	var ids []string
 	defer func() { b.killAll(ctx, ids) }()
@@ -105,8 +105,8 @@ func (b *bench) manyCommands(ctx context.Context) error {
 	return nil
 }
 
-// manyReaders has one command print and many read it; each crowd has a command
-// of its own, so that what came before is soon replayed.
+// manyReaders runs one printer with many readers. Each number of readers gets a new
+// printer, so that its record is short and quickly replayed.
 func (b *bench) manyReaders(ctx context.Context) error {
 	for _, n := range b.f.readers {
 		if err := b.readers(ctx, n); err != nil {
@@ -149,12 +149,12 @@ func (b *bench) killAll(ctx context.Context, ids []string) {
 	}
 }
 
-// idleTails opens many streams on which nothing happens, as bare connections:
-// the client's own memory would else be most of it.
+// idleTails opens many idle streams, as bare connections to keep the client's own memory
+// small.
 func (b *bench) idleTails(ctx context.Context) error {
 	before, ok := b.settled(ctx)
 	if !ok {
-		return errors.New("the server is not known: give --pid")
+		return errors.New("the server's process is unknown: set --pid")
 	}
 	id, err := b.c.start(ctx, b.sbx, &command{Cmd: "/bin/sleep", Args: []string{"600"}})
 	if err != nil {
@@ -164,7 +164,7 @@ func (b *bench) idleTails(ctx context.Context) error {
 	var open []net.Conn
 	defer func() {
 		for _, conn := range open {
-			conn.Close() //nolint:errcheck // it is done with
+			conn.Close() //nolint:errcheck // nothing is lost
 		}
 	}()
 	begun := time.Now()
@@ -178,7 +178,7 @@ func (b *bench) idleTails(ctx context.Context) error {
 	took := time.Since(begun)
 	after, ok := b.settled(ctx)
 	if !ok {
-		return errors.New("the server is gone")
+		return errors.New("the server exited")
 	}
 	b.add("tails", float64(len(open)), "")
 	b.add("to open one", millis(took)/float64(len(open)), "ms")
@@ -187,8 +187,8 @@ func (b *bench) idleTails(ctx context.Context) error {
 	return nil
 }
 
-// settled is the server's usage once its memory stands still, or nearly so for
-// as long as a scenario may last: what was done before leaves garbage.
+// settled returns the server's usage once its memory is stable, or at the end of the
+// scenario's time: earlier work leaves garbage.
 func (b *bench) settled(ctx context.Context) (usage, bool) {
 	ctx, cancel := b.limit(ctx)
 	defer cancel()
@@ -205,7 +205,7 @@ func (b *bench) settled(ctx context.Context) (usage, bool) {
 	}
 }
 
-// tail1 opens one tail and reads what there is of it.
+// tail1 opens one tail and reads it up to the start event.
 func (b *bench) tail1(ctx context.Context, id string) (net.Conn, error) {
 	u, err := url.Parse(b.c.base())
 	if err != nil {
@@ -221,7 +221,7 @@ func (b *bench) tail1(ctx context.Context, id string) (net.Conn, error) {
 	if _, err := conn.Write([]byte(req)); err != nil {
 		return conn, err
 	}
-	conn.SetReadDeadline(time.Now().Add(callTimeout)) //nolint:errcheck // then Read tells
+	conn.SetReadDeadline(time.Now().Add(callTimeout)) //nolint:errcheck // Read reports it
 	var buf [8 << 10]byte
 	have := 0
 	for !bytes.Contains(buf[:have], []byte(`"type":"start"`)) {

@@ -8,18 +8,18 @@ import (
 	"github.com/millrace/millrace/internal/hostload"
 )
 
-// neighbour is who makes a noise; only its beginning and what it does differ.
+// neighbour is a source of load that can be paused: a sandbox or programs on the host.
 type neighbour interface {
 	pause(context.Context) error
 	resume(context.Context) error
 	end(context.Context)
 }
 
-// box is a sandbox of bench's own, which lives until bench ends it.
+// box is a sandbox created by bench, kept until bench ends it.
 type box struct {
 	b    *bench
 	sbx  string
-	life time.Duration // without bench
+	life time.Duration // timeout if bench is killed
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
@@ -41,7 +41,7 @@ func (x *box) end(ctx context.Context) {
 	x.b.discard(ctx, x.b.c, x.sbx, x.life)
 }
 
-// tenant makes it in a sandbox.
+// tenant is load in a sandbox.
 type tenant struct{ *box }
 
 func (b *bench) noisySandbox(ctx context.Context, n *noise) (neighbour, error) {
@@ -65,7 +65,7 @@ func (t tenant) resume(ctx context.Context) error {
 	return t.b.c.resumeSandbox(ctx, t.sbx, t.life)
 }
 
-// programs make it on bench's own machine, in no sandbox.
+// programs is load on bench's own machine, outside of any sandbox.
 type programs struct{ hostload.Load }
 
 func besideHost(ctx context.Context, n *noise) (neighbour, error) {

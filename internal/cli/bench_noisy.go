@@ -12,23 +12,22 @@ import (
 	"github.com/millrace/millrace/internal/hostload"
 )
 
-// noise is what a neighbour does to a sandbox.
+// noise is one kind of load beside the measured sandbox.
 type noise struct {
 	name   string
 	copies int
 	script string
-	host   bool // in no sandbox, and behind all else: the script is a step of internal/hostload
+	host   bool // outside of a sandbox, with the lowest priority: script is a step of internal/hostload
 }
 
-// doubles takes twice as much memory again and again, until it may not.
+// doubles doubles its memory until an allocation fails.
 const doubles = "bash -c 'x=x; while :; do x=$x$x; done'"
 
-// noises are those that bench makes. Each is held by the limit on the processes
-// of its sandbox, where the driver has one, and by itself: none takes the machine
-// where nothing else holds it. The first is none: by how much its figures are not 1
-// the others' may be wrong. The next three are what the machine itself does to who shares
-// it with a program that only counts, or takes memory and gives it back, in no sandbox, and
-// goes behind all else: no sandbox whose noise does that can do better.
+// noises returns the kinds of load. Each is bounded by the process limit of its sandbox, if
+// the driver enforces one, and by its own script, so that no load takes down a machine
+// without limits. "nothing" is the control: its deviation from 1 is the error of the other
+// figures. The host-* loads run outside of a sandbox at the lowest priority: they show the
+// machine's own effect, a lower bound for sandboxes with the same load.
 func noises() []noise {
 	return []noise{
 		{"nothing", 1, "sleep 600", false},
@@ -44,7 +43,7 @@ func noises() []noise {
 	}
 }
 
-// noiseNames lists them.
+// noiseNames returns the names of noises.
 func noiseNames() (names []string) {
 	for _, n := range noises() {
 		names = append(names, n.name)
@@ -53,16 +52,15 @@ func noiseNames() (names []string) {
 }
 
 const (
-	noisyPIDs   = 1000                   // of a noisy sandbox
-	swell       = 2 * time.Second        // until the noise is at its height
-	noisyRounds = 10                     // of silence and noise that count,
-	mostRounds  = 3 * noisyRounds        // and with those that do not
-	robbed      = 0.01                   // of the CPUs: if a hypervisor gave more to others, a round does not count
-	settle      = 500 * time.Millisecond // between them
+	noisyPIDs   = 1000                   // process limit of a noisy sandbox
+	swell       = 2 * time.Second        // time until the load is at its maximum
+	noisyRounds = 10                     // counted rounds of each side
+	mostRounds  = 3 * noisyRounds        // maximum rounds, with those not counted
+	robbed      = 0.01                   // maximum stolen fraction of the CPUs in a counted round
+	settle      = 500 * time.Millisecond // pause between rounds
 )
 
-// besideNoise measures commands in one sandbox, alone and beside each noise in
-// another.
+// besideNoise measures commands in one sandbox, alone and beside each load.
 func (b *bench) besideNoise(ctx context.Context) error {
 	for _, n := range noises() {
 		if len(b.f.noises) > 0 && !slices.Contains(b.f.noises, n.name) {
@@ -91,37 +89,35 @@ func (b *bench) besideNoise(ctx context.Context) error {
 	return nil
 }
 
-// turns is what was measured in turns.
+// turns holds the alternating measurements without and with load.
 type turns struct {
 	silent, noisy side
-	others        time.Duration // CPU time that was used while nothing was asked for and the noise stood still
-	rest          time.Duration // for how long that was so; 0: unknown
+	others        time.Duration // CPU time used by other programs while idle and the load paused
+	rest          time.Duration // duration of those idle times; 0: unknown
 }
 
-// side is one of the two that take turns.
+// side holds the rounds of one of the two conditions.
 type side struct {
-	rounds [][]time.Duration // that count
-	robbed int               // rounds that do not
+	rounds [][]time.Duration // counted rounds
+	robbed int               // number of rounds not counted
 }
 
-// none reports whether rounds counted and have nothing that does.
+// none reports whether there are counted rounds but no measurement in them.
 func (s *side) none() bool {
 	return len(s.rounds) > 0 && !slices.ContainsFunc(s.rounds, func(r []time.Duration) bool { return len(r) > 0 })
 }
 
-// ratio is a figure of one side against the other's, and between what it would be in nine
-// of ten such runs.
+// ratio is a quantile with load relative to that without, and its 90 % confidence interval.
 type ratio struct{ found, least, most float64 }
 
 const (
-	redrawn  = 500 // times
-	leftOver = 20  // one in so many runs is below, as many are above
+	redrawn  = 500 // bootstrap samples
+	leftOver = 20  // one in this many samples lies below the interval, and as many above
 )
 
-// against compares the quantile q of noise and of silence. What comes once in a while, as a
-// collection of garbage does, falls on one side or the other by chance: by how much that
-// moves the figure is seen by drawing each side's rounds anew, from themselves (the
-// bootstrap of clusters).
+// against compares the quantile q with load and without. Rare events such as a garbage
+// collection fall on one side or the other by chance; the cluster bootstrap, which
+// resamples each side's rounds, estimates how much that changes the ratio.
 func (t *turns) against(q float64) ratio {
 	of := func(silent, noisy [][]time.Duration) float64 {
 		s, n := slices.Concat(silent...), slices.Concat(noisy...)
@@ -132,7 +128,7 @@ func (t *turns) against(q float64) ratio {
 		slices.Sort(n)
 		return float64(quantile(n, q)) / float64(quantile(s, q))
 	}
-	chance := rand.New(rand.NewPCG(1, 2)) // the same for who measures the same
+	chance := rand.New(rand.NewPCG(1, 2)) // fixed seed: equal measurements give equal results
 	draw := func(rounds [][]time.Duration) [][]time.Duration {
 		out := make([][]time.Duration, len(rounds))
 		for i := range out {
@@ -148,10 +144,10 @@ func (t *turns) against(q float64) ratio {
 	return ratio{of(t.silent.rounds, t.noisy.rounds), all[redrawn/leftOver], all[redrawn-1-redrawn/leftOver]}
 }
 
-// beside measures commands in turns while a noise is made and while who makes it is
-// paused: what else the machine does is the same for both, and so is what the noise
-// has taken already. Each side has twice the samples of another scenario, in as many
-// parts as there are rounds; the first ones of each part do not count.
+// beside measures commands in alternating rounds, with the load running and with it
+// paused: other activity of the machine and memory already taken by the load affect both
+// alike. Each side has twice the samples of another scenario, divided among the rounds;
+// the first samples of each round are not counted.
 func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 	begin := b.noisySandbox
 	if n.host {
@@ -191,7 +187,7 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 	return t, nil
 }
 
-// settle lets a moment pass in silence, and notes what others compute meanwhile.
+// settle waits with the load paused and measures the CPU time that others use meanwhile.
 func (t *turns) settle(ctx context.Context) error {
 	before, known := cpustat.Read()
 	at := time.Now()
@@ -204,12 +200,12 @@ func (t *turns) settle(ctx context.Context) error {
 	return nil
 }
 
-// round adds one round's commands, some that come first left out, if the machine had its
-// CPUs meanwhile.
+// round measures one round, without its first commands. It counts the round unless a
+// hypervisor gave more than the fraction robbed of the CPUs to other machines.
 func (b *bench) round(ctx context.Context, s *side) error {
 	p := b.share(noisyRounds / 2)
 	p.every = b.f.every
-	before, _ := cpustat.Read() //nolint:errcheck // then nothing is known to be stolen
+	before, _ := cpustat.Read() //nolint:errcheck // without it no CPU time counts as stolen
 	_, got, err := b.someStarts(ctx, p, "/bin/true", nil, eventStart)
 	after, _ := cpustat.Read() //nolint:errcheck // as above
 	if after.Since(before).StolenPart() > robbed {

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The kinds of events that connectStart tells.
+// Kinds of events that connectStart reports.
 const (
 	eventStart = 1
 	eventData  = 2
 	eventEnd   = 3
 )
 
-// warmUp is how many starts are not counted.
+// warmUp is the number of starts that are not counted.
 const warmUp = 20
 
-// startTrue measures the smallest command there is.
+// startTrue measures the smallest command.
 func (b *bench) startTrue(ctx context.Context) error {
 	first, end, err := b.starts(ctx, "/bin/true", nil, eventStart)
 	b.spread("first event", first)
@@ -30,33 +30,33 @@ func (b *bench) startTrue(ctx context.Context) error {
 	return err
 }
 
-// startLogin measures what the SDKs run: a login shell.
+// startLogin measures a login shell, which the SDKs run.
 func (b *bench) startLogin(ctx context.Context) error {
 	first, _, err := b.starts(ctx, "/bin/bash", []string{"-l", "-c", "echo x"}, eventData)
 	b.spread("first byte", first)
 	return err
 }
 
-// starts runs a command again and again and tells when the first event of a
-// kind came, and the end.
+// starts runs a command repeatedly and returns the times to the first event of a kind and
+// to the end.
 func (b *bench) starts(ctx context.Context, cmd string, args []string, kind int) (first, end []time.Duration, err error) {
 	return b.someStarts(ctx, b.share(1), cmd, args, kind)
 }
 
-// sampling is how many measurements are made, and for how long at most, one each every, or
-// as soon as the last one has ended.
+// sampling bounds the number and the duration of measurements. They start at the interval
+// every, or one after another if it is 0.
 type sampling struct {
 	count int
 	most  time.Duration
 	every time.Duration
 }
 
-// share is one of n parts of what a scenario may measure.
+// share returns one of n equal parts of a scenario's bounds.
 func (b *bench) share(n int) sampling {
 	return sampling{count: max(b.f.count/n, 1), most: time.Duration(b.f.seconds * float64(time.Second) / float64(n))}
 }
 
-// someStarts is starts within bounds of its own.
+// someStarts is starts with explicit bounds.
 func (b *bench) someStarts(ctx context.Context, s sampling, cmd string, args []string, kind int) (first, end []time.Duration, err error) {
 	limited, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()
@@ -86,7 +86,7 @@ func (b *bench) someStarts(ctx context.Context, s sampling, cmd string, args []s
 	return first, end, nil
 }
 
-// rate counts how many commands run to their end in the time there is.
+// rate measures completed commands per second.
 func (b *bench) rate(ctx context.Context) error {
 	for _, n := range []int{1, 4, 16} {
 		limited, cancel := b.limit(ctx)
@@ -132,7 +132,7 @@ func (b *bench) stream(ctx context.Context, script string) error {
 		return err
 	}
 	if want := b.f.mib << 20; got != want {
-		return fmt.Errorf("%d bytes came, of %d", got, want)
+		return fmt.Errorf("received %d bytes of %d", got, want)
 	}
 	b.add("throughput", float64(got)/1e6/took.Seconds(), "MB/s")
 	if after, ok := b.usage(); ok && known {
@@ -142,7 +142,7 @@ func (b *bench) stream(ctx context.Context, script string) error {
 	return nil
 }
 
-// echo presses keys at a terminal that is not cooked.
+// echo measures key presses at a terminal in raw mode.
 func (b *bench) echo(ctx context.Context) error {
 	id, err := b.c.start(ctx, b.sbx, &command{
 		Cmd: "/bin/sh", Args: []string{"-c", "stty raw -echo; printf R; exec cat"}, PTY: &winsize{Cols: 80, Rows: 24},
@@ -181,7 +181,7 @@ func (b *bench) echo(ctx context.Context) error {
 
 const sigKill = 9
 
-// until reads up to the next event of a type.
+// until reads through the next event of a type.
 func (l *lines) until(kind string) error {
 	var e event
 	for {
@@ -197,7 +197,7 @@ func (l *lines) until(kind string) error {
 	}
 }
 
-// resume reads one event after a random one, from one gateway after the other.
+// resume reads one event after a random one, from each gateway in turn.
 func (b *bench) resume(ctx context.Context) error {
 	id, err := b.c.start(ctx, b.sbx, &command{
 		Cmd: fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); done", b.f.events),

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Rounds whose commands take as long, but for one in so many that is a hundred times as
-// long by chance, and times as long as the others'.
+// rounds returns rounds of 1 to 2 ms per command, multiplied by times. On average one
+// command in 90 takes a hundred times as long.
 func rounds(seed uint64, times float64) (out [][]time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 10 {
@@ -32,38 +32,38 @@ func TestAgainst(t *testing.T) {
 		name        string
 		noisy       float64
 		q           float64
-		least, most float64 // of what is found
-		narrow, one bool    // the interval is, and has 1 in it
+		least, most float64 // bounds of the ratio
+		narrow, one bool    // the interval is narrow, and contains 1
 	}{
-		{"the middle of equals", 1, 0.50, 0.95, 1.05, true, true},
-		{"the middle of who is slowed down", 1.5, 0.50, 1.42, 1.58, true, false},
-		{"the last of equals goes by chance", 1, 0.99, 0.01, 100, false, true},
+		{"the median of equal sides", 1, 0.50, 0.95, 1.05, true, true},
+		{"the median of a slower side", 1.5, 0.50, 1.42, 1.58, true, false},
+		{"the 99th percentile of equal sides is random", 1, 0.99, 0.01, 100, false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			turns := turns{silent: side{rounds: rounds(1, 1)}, noisy: side{rounds: rounds(2, tt.noisy)}}
 			r := turns.against(tt.q)
 			if r.found < tt.least || r.found > tt.most || r.least > r.found || r.most < r.found {
-				t.Errorf("found %.3f in [%.3f, %.3f], want %.2f to %.2f", r.found, r.least, r.most, tt.least, tt.most)
+				t.Errorf("ratio %.3f in [%.3f, %.3f], want %.2f to %.2f", r.found, r.least, r.most, tt.least, tt.most)
 			}
 			if narrow := r.most < 1.1*r.least; narrow != tt.narrow {
 				t.Errorf("[%.3f, %.3f]: narrow %v, want %v", r.least, r.most, narrow, tt.narrow)
 			}
 			if has := r.least <= 1 && r.most >= 1; has != tt.one {
-				t.Errorf("[%.3f, %.3f] has 1: %v, want %v", r.least, r.most, has, tt.one)
+				t.Errorf("[%.3f, %.3f] contains 1: %v, want %v", r.least, r.most, has, tt.one)
 			}
 		})
 	}
 }
 
-func TestNothingThatCounts(t *testing.T) {
+func TestNoneReportsCountedRoundsWithoutCommands(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		s    side
 		want bool
 	}{
-		{"all rounds were robbed", side{robbed: 3}, false},
+		{"no round counted", side{robbed: 3}, false},
 		{"no command ended", side{rounds: [][]time.Duration{nil, nil}}, true},
-		{"one did", side{rounds: [][]time.Duration{nil, {time.Millisecond}}}, false},
+		{"one command ended", side{rounds: [][]time.Duration{nil, {time.Millisecond}}}, false},
 	} {
 		if got := tt.s.none(); got != tt.want {
 			t.Errorf("%s: none = %v, want %v", tt.name, got, tt.want)
@@ -71,8 +71,9 @@ func TestNothingThatCounts(t *testing.T) {
 	}
 }
 
-// Bench's own sandboxes live as long as the gateway allows, and go with it.
-func TestBenchAsksForNoMoreThanTheGatewayAllows(t *testing.T) {
+// The timeout of bench's sandboxes is reduced to the gateway's maximum, and bench removes
+// them at its end.
+func TestBenchReducesTimeoutsToTheMaximum(t *testing.T) {
 	g := newGate(t)
 	g.most = 1200
 	if got := g.verb(nil, "bench", "--only", "start", "--count", "1"); strings.Contains(got.errOut+got.say, "timeout") {
@@ -92,6 +93,6 @@ func TestBenchAsksForNoMoreThanTheGatewayAllows(t *testing.T) {
 	}
 	n.end(t.Context())
 	if want := []int64{1800, 1200, 1800, 1200, 1200}; !slices.Equal(g.timeouts, want) || len(g.removed) != 2 {
-		t.Errorf("asked for %v, want %v; %d were removed, want 2", g.timeouts, want, len(g.removed))
+		t.Errorf("timeouts %v, want %v; removed %d sandboxes, want 2", g.timeouts, want, len(g.removed))
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"net/http"
 )
 
-// What follows speaks the protocol of the E2B SDKs, Connect with binary
-// protobuf, as far as measuring a Start needs it: that is the way most bytes go.
+// This file implements the part of the E2B SDKs' protocol, Connect with binary protobuf,
+// that measuring a Start requires: most traffic of real clients uses it.
 
-// connectStart starts a command and calls f for each event: kind is the number
-// of the event's field (1 start, 2 data, 3 end), n the bytes of output in it.
+// connectStart starts a command and calls f for each event with its field number (1 start,
+// 2 data, 3 end) and the number of output bytes in it.
 func (c *client) connectStart(ctx context.Context, sbx string, cmd string, args []string, f func(kind int, n int)) error {
 	config := appendField(nil, 1, []byte(cmd))
 	for _, a := range args {
@@ -42,14 +42,14 @@ const (
 	fieldLen = 2 // wire type of strings, bytes and messages
 )
 
-var errWire = errors.New("the gateway's stream is not well formed")
+var errWire = errors.New("the gateway sent a malformed stream")
 
 func readEnvelopes(in *bufio.Reader, f func(kind int, n int)) error {
 	var head [5]byte
 	var buf []byte
 	for {
 		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return fmt.Errorf("the stream broke off: %w", err)
+			return fmt.Errorf("stream interrupted: %w", err)
 		}
 		n := int(binary.BigEndian.Uint32(head[1:]))
 		if cap(buf) < n {
@@ -57,7 +57,7 @@ func readEnvelopes(in *bufio.Reader, f func(kind int, n int)) error {
 		}
 		buf = buf[:n]
 		if _, err := io.ReadFull(in, buf); err != nil {
-			return fmt.Errorf("the stream broke off: %w", err)
+			return fmt.Errorf("stream interrupted: %w", err)
 		}
 		if head[0]&flagEnd != 0 {
 			if string(buf) != "{}" {
@@ -73,8 +73,8 @@ func readEnvelopes(in *bufio.Reader, f func(kind int, n int)) error {
 	}
 }
 
-// eventKind takes StartResponse{event=1 ProcessEvent{start=1|data=2|end=3}}
-// apart; data is {stdout=1|stderr=2|pty=3 bytes}.
+// eventKind decodes StartResponse{event=1 ProcessEvent{start=1|data=2|end=3}}, where data
+// is {stdout=1|stderr=2|pty=3 bytes}.
 func eventKind(msg []byte) (kind, n int, err error) {
 	_, event, err := field(msg)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// client speaks to the gateways of one installation. It may be used concurrently.
+// client sends requests to the gateways of one installation. It is safe for concurrent use.
 type client struct {
 	bases []string
-	at    atomic.Uint32 // which gateway is asked; the next one after a failure
+	at    atomic.Uint32 // index of the current gateway; a failure moves on to the next one
 	met   atomic.Bool   // a gateway has answered
 	key   string
 	http  *http.Client
@@ -30,12 +30,12 @@ type client struct {
 
 const (
 	dialTimeout = 5 * time.Second
-	callTimeout = 60 * time.Second // of a request with an answer that ends
-	maxBody     = 64 << 20         // bytes of such an answer
+	callTimeout = 60 * time.Second // for a request whose response is not a stream
+	maxBody     = 64 << 20         // bytes of such a response
 )
 
-// client finds the gateways and the key: flags, then environment, then the local
-// data directory.
+// client returns a client for the gateways and the key from the flags, else the
+// environment, else the local data directory.
 func (a *app) client() (*client, error) {
 	urls, key := a.url, a.key
 	if urls == "" {
@@ -50,12 +50,11 @@ func (a *app) client() (*client, error) {
 	}
 	if urls == "" {
 		if urls, err = readWord(filepath.Join(dir, AddressFile)); err != nil {
-			return nil, fmt.Errorf("no gateway known: start `millrace up`, or set --url or MILLRACE_URL (%w)", err)
+			return nil, fmt.Errorf("no gateway configured: start `millrace up`, or set --url or MILLRACE_URL (%w)", err)
 		}
 	}
 	if key == "" {
-		// A gateway may know the key by other means; it will say if not.
-		key, _ = readWord(filepath.Join(dir, KeyFile)) //nolint:errcheck // as above
+		key, _ = readWord(filepath.Join(dir, KeyFile)) //nolint:errcheck // a gateway that requires a key responds 401
 	}
 	c, err := newClient(urls, key)
 	if err == nil {
@@ -89,36 +88,36 @@ func newClient(urls, key string) (*client, error) {
 	for s := range strings.SplitSeq(urls, ",") {
 		s = strings.TrimSuffix(strings.TrimSpace(s), "/")
 		if u, err := url.Parse(s); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("gateway %q is no http or https URL, such as http://127.0.0.1:7300", s)
+			return nil, fmt.Errorf("gateway %q must be an http or https URL such as http://127.0.0.1:7300", s)
 		}
 		c.bases = append(c.bases, s)
 	}
 	return c, nil
 }
 
-// base is the gateway to ask now.
+// base returns the URL of the current gateway.
 func (c *client) base() string { return c.bases[int(c.at.Load())%len(c.bases)] }
 
-// apiError is what a gateway said instead of what was asked for.
+// apiError is a gateway's error response.
 type apiError struct {
 	Status    int    `json:"-"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code"`
-	First     uint64 `json:"first"` // with 410: the first event left
+	First     uint64 `json:"first"` // with 410: the first event that is kept
 }
 
-// Error says it in the gateway's words.
+// Error returns the gateway's message.
 func (e *apiError) Error() string {
 	switch {
 	case e.Message != "":
 		return e.Message
 	case e.Status == http.StatusUnauthorized:
-		return "the gateway does not know the API key"
+		return "the gateway rejected the API key"
 	}
-	return "the gateway answered " + http.StatusText(e.Status)
+	return "the gateway responded " + http.StatusText(e.Status)
 }
 
-// again reports whether the same request may succeed later or elsewhere.
+// again reports whether the same request may succeed later or on another gateway.
 func again(err error) bool {
 	var e *apiError
 	if errors.As(err, &e) {
@@ -127,30 +126,30 @@ func again(err error) bool {
 	return err != nil && !errors.Is(err, context.Canceled)
 }
 
-// request is one call of the wire.
+// request is one HTTP request to the gateway.
 type request struct {
 	method, path string
 	query        url.Values
 	header       map[string]string
-	json         any       // sent as JSON if not nil
-	body         []byte    // sent as it is
-	stream       io.Reader // sent as it comes, if not nil: once, to one gateway
-	size         int64     // of stream
+	json         any       // body to encode as JSON, unless nil
+	body         []byte    // body to send unchanged
+	stream       io.Reader // body to stream, unless nil; never retried
+	size         int64     // length of stream
 }
 
-// unreachableError reports that no connection to a gateway could be made, so that
-// the request was not sent.
+// unreachableError reports that no connection to a gateway could be established, so the
+// request was not sent.
 type unreachableError struct {
 	base string
 	err  error
 }
 
-// Error says where nothing listens, and why.
+// Error returns the address and the cause.
 func (e *unreachableError) Error() string {
-	return fmt.Sprintf("no gateway can be reached at %s: %s (start one with `millrace up`, or set --url or MILLRACE_URL)", e.base, e.reason())
+	return fmt.Sprintf("gateway %s is unreachable: %s (start one with `millrace up`, or set --url or MILLRACE_URL)", e.base, e.reason())
 }
 
-// reason returns the cause without the address, which Error says.
+// reason returns the cause without the address, which Error adds.
 func (e *unreachableError) reason() string {
 	if timeout, ok := errors.AsType[net.Error](e.err); ok && timeout.Timeout() {
 		return fmt.Sprintf("no connection within %v", dialTimeout)
@@ -167,8 +166,8 @@ func (e *unreachableError) reason() string {
 // Unwrap returns the cause.
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// open sends r and returns the answer if it is a good one; its body is the
-// caller's to close. A gateway that cannot be reached is followed by the next one.
+// open sends r and returns the response if its status is below 300; the caller closes its
+// body. If a gateway is unreachable it tries the next one.
 func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 	body, kind := r.body, "application/octet-stream"
 	if r.json != nil {
@@ -231,7 +230,7 @@ func (c *client) send(ctx context.Context, r *request, body []byte, kind string)
 	}
 	e := &apiError{Status: resp.StatusCode}
 	if b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)); err == nil {
-		json.Unmarshal(b, e) //nolint:errcheck // then the status says it
+		json.Unmarshal(b, e) //nolint:errcheck // the status remains
 	}
 	return nil, e
 }
@@ -242,7 +241,7 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// cause leaves out of an HTTP error the URL, which the caller adds.
+// cause strips the URL from an HTTP error; the caller adds it.
 func cause(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -251,7 +250,7 @@ func cause(err error) error {
 	return err
 }
 
-// call sends r and decodes the answer into out, if that is not nil.
+// call sends r and decodes the response into out unless out is nil.
 func (c *client) call(ctx context.Context, r *request, out any) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Config is what the verbs need of the program around them. In, Out, Err and
+// Config holds what the commands need from the program around them. In, Out, Err and
 // LookupEnv are required.
 type Config struct {
 	In        io.Reader
@@ -20,10 +20,10 @@ type Config struct {
 	Err       io.Writer
 	LookupEnv func(string) (string, bool)
 	Version   string
-	// Probe tells what the drivers on this machine can do, for doctor.
+	// Probe tests the drivers of this machine, for doctor.
 	Probe func(ctx context.Context) []DriverReport
-	// MCPGateway gives the path of the program that templates have as mcp-gateway,
-	// for template build; tell hears of its progress.
+	// MCPGateway returns the path of the program that template build installs as
+	// mcp-gateway; it reports its progress by tell.
 	MCPGateway func(ctx context.Context, tell func(msg string, args ...any)) (string, error)
 }
 
@@ -33,27 +33,27 @@ func (c Config) Getenv(name string) string {
 	return value
 }
 
-// DriverReport says whether a driver works on this machine.
+// DriverReport reports whether a driver works on this machine.
 type DriverReport struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
-	Detail string `json:"detail"` // what it can do, or why it cannot
+	Detail string `json:"detail"` // capabilities, or why the driver does not work
 }
 
-// The exit codes of our own.
+// Exit codes of Millrace itself.
 const (
 	ExitOurs   = 125 // Millrace failed, the command did not
 	exitSignal = 128 // plus the signal's number
 )
 
-// ExitError makes the program exit with Code. Err is told to the user unless it
-// is nil: a remote command that fails has said itself why.
+// ExitError makes the program exit with Code. Err is printed unless it is nil: a remote
+// command that fails has printed its own error.
 type ExitError struct {
 	Code int
 	Err  error
 }
 
-// Error says what happened.
+// Error returns the text of Err, or the exit status if Err is nil.
 func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit status %d", e.Code)
@@ -61,11 +61,11 @@ func (e *ExitError) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode is the code the program exits with after err, and what is to be told
-// of it; empty if nothing.
+// ExitCode returns the exit code for err and the message to print; the message may be
+// empty.
 func ExitCode(err error) (code int, say string) {
 	if err == nil {
 		return 0, ""
@@ -80,7 +80,7 @@ func ExitCode(err error) (code int, say string) {
 	return 1, plain(err.Error())
 }
 
-// ours gives an error that is Millrace's and not the command's its exit code.
+// ours wraps an error of Millrace, as opposed to the command's, with its exit code.
 func ours(err error) error {
 	var exit *ExitError
 	if err == nil || errors.As(err, &exit) {
@@ -89,14 +89,14 @@ func ours(err error) error {
 	return &ExitError{Code: ExitOurs, Err: err}
 }
 
-// oursArgs and oursFlags give what is wrong with a command line the code of what
-// is ours: whoever reads the exit of run must not take it for the command's.
+// oursArgs gives a wrong command line Millrace's own exit code, so that callers of run do
+// not take it for the command's. oursFlags does the same for flags.
 func oursArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return ours(check(cmd, args)) }
 }
 
-// ids checks arguments that are ids or names: with none in its path a request would
-// ask for something else.
+// ids checks arguments that are ids or names: an empty one would turn the request path
+// into that of another resource.
 func ids(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -104,14 +104,14 @@ func ids(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		for _, s := range args {
 			if s == "" || s == "." || s == ".." {
-				return fmt.Errorf("%q is the id or name of nothing: usage: %s", s, cmd.UseLine())
+				return fmt.Errorf("%q is not a valid id or name: usage: %s", s, cmd.UseLine())
 			}
 		}
 		return nil
 	}
 }
 
-// countedArgs gives a wrong number of arguments a text with the usage.
+// countedArgs adds the usage to the error for a wrong number of arguments.
 func countedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
@@ -134,14 +134,14 @@ func countedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 func oursFlags(_ *cobra.Command, err error) error { return ours(FlagError(err)) }
 
-// app is one run of the program: its surroundings and the flags of all verbs.
+// app is one run of the program: its configuration and the flags of all commands.
 type app struct {
 	Config
 	url, key, data string
 	output         string
 }
 
-// Commands gives the verbs. Each may be added to a root command of any name.
+// Commands returns the client commands. They may be added to a root command of any name.
 func Commands(cfg Config) []*cobra.Command {
 	a := &app{Config: cfg}
 	all := []*cobra.Command{
@@ -150,17 +150,16 @@ func Commands(cfg Config) []*cobra.Command {
 	}
 	for _, c := range all {
 		f := c.PersistentFlags()
-		f.StringVar(&a.url, "url", "", "gateways, separated by commas (MILLRACE_URL; default: that of the data directory)")
-		f.StringVar(&a.key, "api-key", "", "API key (MILLRACE_API_KEY; default: that of the data directory)")
-		f.StringVar(&a.data, "data", "", "data directory of an up on this machine (MILLRACE_DATA)")
-		f.StringVarP(&a.output, "output", "o", "table", "table or json")
+		f.StringVar(&a.url, "url", "", "gateway URLs, separated by commas (default $MILLRACE_URL, else from the data directory)")
+		f.StringVar(&a.key, "api-key", "", "API key (default $MILLRACE_API_KEY, else from the data directory)")
+		f.StringVar(&a.data, "data", "", "data directory of a local millrace up (default $MILLRACE_DATA, else the user's state directory)")
+		f.StringVarP(&a.output, "output", "o", "table", "output format: table or json")
 		quiet(c)
 	}
 	return all
 }
 
-// quiet keeps the usage from being told to those who asked for something that
-// failed.
+// quiet disables the usage text after errors.
 func quiet(c *cobra.Command) {
 	c.SilenceUsage = true
 	if c.Args != nil {
@@ -171,7 +170,7 @@ func quiet(c *cobra.Command) {
 	}
 }
 
-// json reports whether data is wanted as JSON.
+// json reports whether --output asks for JSON.
 func (a *app) json() (bool, error) {
 	switch a.output {
 	case "json":
@@ -182,8 +181,7 @@ func (a *app) json() (bool, error) {
 	return false, fmt.Errorf("--output %q must be table or json", a.output)
 }
 
-// open gives what a verb needs that shows what a gateway says: the client, and whether its
-// output is to be JSON.
+// open returns the client and whether --output asks for JSON.
 func (a *app) open() (c *client, asJSON bool, err error) {
 	if asJSON, err = a.json(); err == nil {
 		c, err = a.client()
@@ -191,24 +189,25 @@ func (a *app) open() (c *client, asJSON bool, err error) {
 	return c, asJSON, err
 }
 
-// notef tells the user something that is not data. It may quote strangers.
+// notef prints a message to standard error. Its text is sanitized: it may quote untrusted
+// sources.
 func (a *app) notef(format string, args ...any) {
-	fmt.Fprintf(a.Err, "millrace: %s\n", plain(fmt.Sprintf(format, args...))) //nolint:errcheck // there is nobody else to tell
+	fmt.Fprintf(a.Err, "millrace: %s\n", plain(fmt.Sprintf(format, args...))) //nolint:errcheck // there is nowhere else to report it
 }
 
-// The files by which verbs find the `up` of a data directory.
+// Files in the data directory by which commands find the local `up`.
 const (
-	KeyFile     = "key"     // the first API key; mode 0600
-	AddressFile = "address" // the gateway's URL
+	KeyFile     = "key"     // first API key; mode 0600
+	AddressFile = "address" // URL of the gateway
 )
 
-// DataDir is the default data directory: MILLRACE_DATA, else millrace in the
+// DataDir returns the default data directory: MILLRACE_DATA, else millrace in the
 // XDG state directory.
 func DataDir(getenv func(string) string) (string, error) {
 	if d := getenv("MILLRACE_DATA"); d != "" {
 		return d, nil
 	}
-	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) { // a relative one is to be ignored, by the specification
+	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) { // the specification ignores relative paths
 		return filepath.Join(d, "millrace"), nil
 	}
 	home := getenv("HOME")

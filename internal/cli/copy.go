@@ -22,14 +22,14 @@ func (a *app) copyCommand() *cobra.Command {
 	var user string
 	c := &cobra.Command{
 		Use:   "cp SOURCE DESTINATION",
-		Short: "Copy files and directories to or from a sandbox",
+		Short: "Copy files or directories to or from a sandbox",
 		Long: `Copy a file or a directory to or from a sandbox. One side is SANDBOX:PATH, the other
-is a local path; a local path with a colon begins with "/" or "./". In the sandbox a
-relative path begins at the user's home.
+is a local path; a local path with a colon must start with "/" or "./". Relative
+paths in the sandbox start at the user's home.
 
-If DESTINATION is a directory, the copy is made in it. The contents of a directory are
-copied with "SOURCE/.". Permissions are kept, owners are not. Directories are copied
-by tar in the sandbox.`,
+If DESTINATION is a directory, the copy is created in it. "SOURCE/." copies the
+contents of a directory. Permissions are kept, owners are not. Directories are
+copied by tar in the sandbox.`,
 		Example: `  millrace cp main.py i0abc:/work/
   millrace cp i0abc:/work/out ./out`,
 		Args: cobra.ExactArgs(2),
@@ -37,11 +37,11 @@ by tar in the sandbox.`,
 			return a.copy(cmd.Context(), args[0], args[1], user)
 		},
 	}
-	c.Flags().StringVarP(&user, "user", "u", "", "user in the sandbox; default: the sandbox's")
+	c.Flags().StringVarP(&user, "user", "u", "", "user in the sandbox (default the sandbox's user)")
 	return c
 }
 
-// location is a path here, or in a sandbox.
+// location is a local path (without sandbox) or a path in a sandbox.
 type location struct{ sandbox, path string }
 
 func parseLocation(s string) location {
@@ -52,7 +52,7 @@ func parseLocation(s string) location {
 	return location{sbx, p}
 }
 
-// copier copies between here and one sandbox.
+// copier copies between the local machine and one sandbox.
 type copier struct {
 	a         *app
 	c         *client
@@ -90,7 +90,7 @@ func (a *app) copy(ctx context.Context, source, destination, user string) error 
 	})
 }
 
-// entry is what a path in the sandbox names.
+// entry describes a file in the sandbox.
 type entry struct {
 	Type string `json:"type"`
 	Mode uint32 `json:"mode"`
@@ -110,7 +110,7 @@ func (x *copier) header() map[string]string {
 	return h
 }
 
-// stat returns what p names, behind symbolic links; nil if it does not exist.
+// stat returns the entry at p and follows symbolic links; nil if it does not exist.
 func (x *copier) stat(ctx context.Context, p string) (*entry, error) {
 	e, err := x.lstat(ctx, p)
 	if err != nil || e == nil || e.Type != typeSymlink {
@@ -120,7 +120,7 @@ func (x *copier) stat(ctx context.Context, p string) (*entry, error) {
 	if err == nil && dir != nil {
 		return dir, nil
 	}
-	return &entry{Type: typeFile}, nil // the download reports a link to nothing
+	return &entry{Type: typeFile}, nil // a dangling link fails in the download
 }
 
 func (x *copier) lstat(ctx context.Context, p string) (*entry, error) {
@@ -138,7 +138,7 @@ func (x *copier) lstat(ctx context.Context, p string) (*entry, error) {
 	return &out.Entry, nil
 }
 
-// contents reports whether a directory's contents are meant, and not the directory.
+// contents reports whether p names the contents of a directory and not the directory.
 func contents(p string) bool { return p == "." || strings.HasSuffix(p, "/.") }
 
 func (x *copier) upload(ctx context.Context, from, to string) error {
@@ -231,9 +231,9 @@ func (x *copier) downloadFile(ctx context.Context, from, to string, mode fs.File
 	return writeFile(to, mode, resp.Body)
 }
 
-// writeFile writes a file, which takes the place of an older one when it is complete.
-// Pipes, devices and what a symbolic link leads to are written directly: a rename would
-// replace them, such as /dev/stdout.
+// writeFile writes a file and renames it into place when it is complete. Pipes, devices
+// such as /dev/stdout and targets of symbolic links are written directly: a rename would
+// replace them.
 func writeFile(name string, mode fs.FileMode, content io.Reader) error {
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
@@ -247,7 +247,7 @@ func writeFile(name string, mode fs.FileMode, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it was renamed, or is not wanted
+	defer os.Remove(f.Name()) //nolint:errcheck // it was renamed, or is incomplete
 	if mode == 0 {
 		mode = 0o644
 	}

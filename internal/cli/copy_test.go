@@ -24,7 +24,7 @@ func TestParseLocation(t *testing.T) {
 	}
 }
 
-// A file is copied with its permissions, into a directory if that is the destination.
+// A file is copied with its permissions, and into DESTINATION if that is a directory.
 func TestCopyFiles(t *testing.T) {
 	g := newGate(t)
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestCopyFiles(t *testing.T) {
 	}
 }
 
-// A directory that is written as a tar and read again has the same files and permissions.
+// A directory has the same files and permissions after a round trip through tar.
 func TestTreesKeepPermissions(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write := func(name string, mode os.FileMode) {
@@ -151,7 +151,7 @@ func TestTreesStayInTheDestination(t *testing.T) {
 	}
 }
 
-// stat and file are the gate's data plane.
+// stat and file implement the data plane of the fake gateway.
 func (g *gate) stat(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Path string }
 	json.NewDecoder(r.Body).Decode(&body)
@@ -172,9 +172,9 @@ func (g *gate) putFile(_ http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.files = map[string]string{q.Get("path") + " " + q.Get("mode"): string(b)} })
 }
 
-// A local connection is carried to the sandbox's port and back, to the end of both
-// directions.
-func TestTunnelCarriesBothDirectionsToTheirEnd(t *testing.T) {
+// A local connection is forwarded to the sandbox's port and back, until both directions
+// have ended.
+func TestTunnelForwardsBothDirectionsToTheirEnd(t *testing.T) {
 	g := newGate(t)
 	c, err := newClient(g.srv.URL, "e2b_00")
 	if err != nil {
@@ -217,7 +217,7 @@ func TestTunnelCarriesBothDirectionsToTheirEnd(t *testing.T) {
 	}
 }
 
-// tunnel is a port on which a server counts what comes.
+// tunnel is a port on which a server counts the bytes that it receives.
 func (g *gate) tunnel(w http.ResponseWriter, r *http.Request) {
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uploadTree copies the contents of a directory into a directory of the sandbox, which is
-// made if it does not exist.
+// uploadTree copies the contents of a local directory into a directory of the sandbox,
+// and creates it if needed.
 func (x *copier) uploadTree(ctx context.Context, from, to string) error {
 	r, w := io.Pipe()
 	defer r.Close() //nolint:errcheck // it ends the writer
@@ -25,8 +25,8 @@ func (x *copier) uploadTree(ctx context.Context, from, to string) error {
 	return x.tar(ctx, script, to, r, nil)
 }
 
-// downloadTree copies the contents of a directory of the sandbox into a directory here,
-// which is made if it does not exist.
+// downloadTree copies the contents of a directory of the sandbox into a local directory,
+// and creates it if needed.
 func (x *copier) downloadTree(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (x *copier) downloadTree(ctx context.Context, from, to string) error {
 	return err
 }
 
-// tar runs a script of the shell in the sandbox with a path as its argument. Its input is
-// in, if that is not nil, and out gets its output.
+// tar runs a shell script in the sandbox with p as its argument, in as its input unless
+// nil, and out as its output.
 func (x *copier) tar(ctx context.Context, script, p string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,17 +79,17 @@ func (x *copier) tar(ctx context.Context, script, p string, in io.Reader, out io
 	return t.result()
 }
 
-// tarRun is a tar that runs in the sandbox.
+// tarRun is a tar process in the sandbox.
 type tarRun struct {
 	out    io.Writer
 	feed   *feeder
-	errors bytes.Buffer // what it printed to standard error
+	errors bytes.Buffer // standard error of tar
 	end    event
 }
 
-const maxTarErrors = 4 << 10 // bytes of its errors that are shown
+const maxTarErrors = 4 << 10 // bytes of tar's standard error in messages
 
-// event takes one event of its record.
+// event handles one event of the process's record.
 func (t *tarRun) event(e *event) error {
 	switch e.Type {
 	case "stdout":
@@ -106,14 +106,14 @@ func (t *tarRun) event(e *event) error {
 	case "stdin_ack":
 		t.feed.ack(e)
 	case "gap", "truncated":
-		return errors.New("a part of tar's output was not recorded")
+		return errors.New("part of tar's output was not recorded")
 	case "end":
 		t.end = *e
 	}
 	return nil
 }
 
-// result returns why tar failed, or nil.
+// result returns tar's error, or nil.
 func (t *tarRun) result() error {
 	if t.end.ExitCode != nil && *t.end.ExitCode == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (t *tarRun) result() error {
 	case t.end.ExitCode != nil:
 		return fmt.Errorf("tar in the sandbox failed with exit code %d", *t.end.ExitCode)
 	}
-	return fmt.Errorf("tar in the sandbox did not end by itself (%s)", t.end.Cause)
+	return fmt.Errorf("tar in the sandbox was ended (%s)", t.end.Cause)
 }
 
 // writeTree writes the contents of a directory as a tar.
@@ -180,16 +180,16 @@ func (x *copier) writeEntry(out *tar.Writer, name, rel string, d fs.DirEntry) er
 		return err
 	}
 	if n, err := io.Copy(out, io.LimitReader(f, h.Size)); err != nil || n < h.Size {
-		return errors.Join(fmt.Errorf("%s could not be copied, or became shorter", name), err)
+		return errors.Join(fmt.Errorf("copy %s: the file shrank or could not be read", name), err)
 	}
 	return nil
 }
 
-// readTree makes what is in a tar in root. Nothing outside of root is touched: the tar
-// comes from a sandbox.
+// readTree unpacks a tar into root. It touches nothing outside of root, because a tar from
+// a sandbox is untrusted.
 func (x *copier) readTree(r io.Reader, root *os.Root) error {
 	in := tar.NewReader(r)
-	modes := map[string]fs.FileMode{} // of directories: they may forbid to write in them
+	modes := map[string]fs.FileMode{} // directories, set last: they may be read-only
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -210,7 +210,7 @@ func (x *copier) readTree(r io.Reader, root *os.Root) error {
 			return err
 		}
 	}
-	_, err := io.Copy(io.Discard, r) // what pads the tar
+	_, err := io.Copy(io.Discard, r) // padding of the tar
 	return err
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// press gives a detacher the keys one read after another, then the end of the terminal,
-// and returns what reached the process.
+// press feeds a detacher the reads, then the end of the terminal, and returns the input
+// of the process.
 func press(between time.Duration, reads ...string) (got string, left bool) {
 	d := &detacher{keys: make(chan keys), leave: func() { left = true }}
 	done := make(chan struct{})
@@ -49,9 +49,9 @@ func TestDetachKeys(t *testing.T) {
 		want    string
 	}{
 		{"at once", fast, []string{"ab\x10\x11cd"}, "ab"},
-		{"one after the other", fast, []string{"ab", "\x10", "\x11", "cd"}, "ab"},
+		{"in separate reads", fast, []string{"ab", "\x10", "\x11", "cd"}, "ab"},
 		{"a slow Ctrl-Q detaches too", slow, []string{"ab", "\x10", "\x11", "cd"}, "ab\x10"},
-		{"Ctrl-P for the process", fast, []string{"a\x10b"}, "a\x10b"},
+		{"Ctrl-P with another key reaches the process", fast, []string{"a\x10b"}, "a\x10b"},
 		{"Ctrl-P alone reaches the process", slow, []string{"\x10", "b"}, "\x10b"},
 		{"Ctrl-P twice", fast, []string{"a\x10\x10b"}, "a\x10\x10b"},
 		{"Ctrl-P twice, then Ctrl-Q", fast, []string{"a\x10\x10\x11b"}, "a\x10"},
@@ -61,7 +61,7 @@ func TestDetachKeys(t *testing.T) {
 		{"with reports of releases", fast, []string{"\x1b[112;5u", "\x1b[112;5:3u", "\x1b[113;5u", "b"}, "\x1b[112;5u\x1b[112;5:3u"},
 		{"as xterm reports keys", fast, []string{"a\x1b[27;5;112~", "\x1b[27;5;113~b"}, "a"},
 		{"other sequences", fast, []string{"\x1b[A\x1b[112;6u\x1b[113;5u\x1b[3~\x1b[<0;1;2M\x1b", "\x1b["}, "\x1b[A\x1b[112;6u\x1b[113;5u\x1b[3~\x1b[<0;1;2M\x1b\x1b["},
-		{"a terminal that is gone", fast, []string{"a", "b"}, "ab"},
+		{"the terminal closes", fast, []string{"a", "b"}, "ab"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,31 +1,29 @@
-// Package cli is the client's half of the program: run, attach, ps, logs, kill,
-// sandbox, cp, port-forward, events, doctor and bench. It speaks the public wire only, over
-// net/http, so that whatever it does anybody can do.
+// Package cli implements the client commands: run, attach, ps, logs, kill, sandbox, cp,
+// port-forward, events, doctor and bench. It uses only the public HTTP API, over
+// net/http, so any other client can do the same.
 //
 // # What a script may rely on
-// Standard output carries data and nothing else; what is said about it goes to
-// standard error. `run` and `attach` exit as the remote command did: its code,
-// 128 and the signal's number if a signal ended it, 125 if Millrace failed. They
-// exit with 0 after detaching: by Ctrl-P Ctrl-Q at a terminal, by a terminal that
-// is gone, or by SIGHUP (of attach, and of run at a terminal; else SIGHUP is
-// forwarded, and under nohup it is ignored).
+// Standard output carries only data; messages go to standard error. `run` and `attach`
+// exit as the remote command did: with its exit code, with 128 plus the signal's number
+// if a signal ended it, or with 125 if Millrace failed. They exit with 0 after detaching:
+// by Ctrl-P Ctrl-Q at a terminal, when the terminal closes, or on SIGHUP. run without a
+// terminal forwards SIGHUP instead; under nohup it is ignored.
 //
 // With --output json, data is JSON with names in snake_case and times in RFC 3339 with
 // milliseconds in UTC. The events of a record are written as the gateway sends them.
 //
 // # Ids
 // A unique prefix stands for an id of a sandbox, process, snapshot, template or key. The
-// lists are read only if nothing has the id as it was given. Names of hosts are names,
-// not ids.
+// lists are read only if the id as given does not exist. Hosts have names, not ids.
 //
-// # Nothing is typed that the user did not type
-// Recorded output that is shown at a terminal goes through package vtfilter: a
-// terminal answers the queries in it, and the answers would be typed into the
-// process, or into the user's shell. For attach, history ends where the record ended
-// when it began; what comes later is live, also after a broken connection. All that
+// # No input that the user did not type
+// Recorded output that is shown at a terminal is filtered by package vtfilter: a
+// terminal answers the queries in it, and the answers would become input of the
+// process or of the user's shell. For attach, history is everything recorded before
+// attach began; later output is live, also after a broken connection. Everything that
 // logs shows is history.
 //
-// # A broken connection is not an end
-// Whatever streams comes back by itself from the last event it has, on the next
-// of the gateways named in MILLRACE_URL, and says so on standard error.
+// # Streams survive broken connections
+// Every stream resumes after the last event that it received, on the next gateway
+// in MILLRACE_URL, and reports that on standard error.
 package cli

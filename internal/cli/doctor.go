@@ -16,14 +16,14 @@ import (
 	"github.com/millrace/millrace/internal/hosttune"
 )
 
-// check is one thing that doctor looked at.
+// check is the result of one of doctor's checks.
 type check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 }
 
-// health is what doctor says.
+// health is the report of doctor.
 type health struct {
 	Version  string         `json:"version"`
 	Go       string         `json:"go"`
@@ -35,7 +35,8 @@ type health struct {
 	Hosts    []hostInfo     `json:"hosts"`
 }
 
-// setting is one of this machine's, and what a production host should have.
+// setting is a kernel or service setting of this machine, and the value that a production
+// host should have.
 type setting struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -55,12 +56,11 @@ func (a *app) settings() []setting {
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Tell what works on this machine, what does not, and why",
-		Long: `Tell what each driver can do here and what stands in its way, how this machine
-limits resources, which settings a production host should change (--tune-host
-of up and hostd, or the files in deploy/, set them; none is needed to try
-Millrace), and whether the gateway and its NATS can be reached. It exits with 1
-if no driver works.`,
+		Short: "Check this machine and the gateway",
+		Long: `Check which drivers work on this machine and why others do not, how it limits
+resources, which settings a production host should change, and whether the gateway
+and NATS are reachable. The settings are optional for a trial; --tune-host of up
+and hostd, or the files in deploy/, set them. It exits with 1 if no driver works.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := a.json()
@@ -89,7 +89,7 @@ if no driver works.`,
 	}
 }
 
-// probeTime bounds the drivers' trials and each request.
+// probeTime bounds the tests of the drivers and each request.
 const probeTime = 10 * time.Second
 
 func (a *app) examine(ctx context.Context) *health {
@@ -122,11 +122,11 @@ func checkUser() check {
 	return check{"user", true, "root"}
 }
 
-// checkCgroups tells which generation of cgroups is mounted, and where.
+// checkCgroups reports which version of cgroups is mounted, and where.
 func checkCgroups(mountinfo string) check {
 	b, err := os.ReadFile(mountinfo)
 	if err != nil {
-		return check{"cgroups", false, "not on this system: sandboxes have no limits of memory and CPU"}
+		return check{"cgroups", false, "not supported on this system: sandboxes have no memory and CPU limits"}
 	}
 	v1, v2 := "", ""
 	var controllers []string
@@ -150,11 +150,11 @@ func checkCgroups(mountinfo string) check {
 	case v1 != "":
 		return check{"cgroups", true, "v1: " + strings.Join(controllers, " ")}
 	}
-	return check{"cgroups", false, "none is mounted: sandboxes have no limits of memory and CPU"}
+	return check{"cgroups", false, "not mounted: sandboxes have no memory and CPU limits"}
 }
 
-// checkUserns tells whether an ordinary user may make user namespaces, as far
-// as the kernel's switches say; the drivers' own trials are the truth.
+// checkUserns reports whether the sysctls allow an unprivileged user to create user
+// namespaces; the drivers' own tests are authoritative.
 func checkUserns(sys string) check {
 	read := func(name string) string {
 		b, err := os.ReadFile(sys + "/" + name)
@@ -165,9 +165,9 @@ func checkUserns(sys string) check {
 	}
 	switch {
 	case read("user/max_user_namespaces") == "":
-		return check{"user namespaces", false, "not on this system"}
+		return check{"user namespaces", false, "not supported on this system"}
 	case read("user/max_user_namespaces") == "0":
-		return check{"user namespaces", false, "forbidden: sysctl user.max_user_namespaces is 0"}
+		return check{"user namespaces", false, "disabled: sysctl user.max_user_namespaces is 0"}
 	case read("kernel/unprivileged_userns_clone") == "0":
 		return check{"user namespaces", false, "only for root: sysctl kernel.unprivileged_userns_clone is 0"}
 	case read("kernel/apparmor_restrict_unprivileged_userns") == "1":
@@ -176,7 +176,8 @@ func checkUserns(sys string) check {
 	return check{"user namespaces", true, "allowed"}
 }
 
-// servicePID returns the process that has locked the data directory, 0 if there is none.
+// servicePID returns the id of the process that locks the data directory; 0 if it is
+// unlocked.
 func (a *app) servicePID() int {
 	dir, err := a.dataDir()
 	if err != nil {
@@ -188,10 +189,10 @@ func (a *app) servicePID() int {
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-		return 0 // an earlier one's
+		return 0 // left by an earlier process
 	}
 	var pid int
-	fmt.Fscan(f, &pid) //nolint:errcheck // 0 then
+	fmt.Fscan(f, &pid) //nolint:errcheck // pid stays 0
 	return pid
 }
 
@@ -202,7 +203,7 @@ func (a *app) checkData() check {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return check{"data directory", true, dir + " (not made yet)"}
+		return check{"data directory", true, dir + " (not created yet)"}
 	}
 	free := uint64(fs.Bavail) * uint64(fs.Bsize) //nolint:unconvert // the types differ between systems
 	return check{"data directory", free > 1<<30, fmt.Sprintf("%s, %d GiB free", dir, free>>30)}
@@ -224,7 +225,7 @@ func (a *app) checkGateway(ctx context.Context, h *health) []check {
 	if err := c.get(ctx, "/readyz"); err != nil {
 		return append(out, check{"nats", false, err.Error()})
 	}
-	out = append(out, check{"nats", true, fmt.Sprintf("reached by the gateway, %v there and back", time.Since(begun).Round(10*time.Microsecond))})
+	out = append(out, check{"nats", true, fmt.Sprintf("reachable from the gateway, round trip %v", time.Since(begun).Round(10*time.Microsecond))})
 	h.Hosts, err = c.hosts(ctx)
 	if err != nil {
 		return append(out, check{"hosts", false, err.Error()})
@@ -238,13 +239,13 @@ func (a *app) checkGateway(ctx context.Context, h *health) []check {
 	return append(out, check{"hosts", alive > 0, fmt.Sprintf("%d of %d alive", alive, len(h.Hosts))})
 }
 
-// get asks for a page of which only the status counts.
+// get requests a page of which only the status matters.
 func (c *client) get(ctx context.Context, path string) error {
 	resp, err := c.open(ctx, &request{method: "GET", path: path})
 	if err != nil {
 		return err
 	}
-	io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) //nolint:errcheck // so that the connection is used again
+	io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) //nolint:errcheck // so that the connection is reused
 	return resp.Body.Close()
 }
 
@@ -255,14 +256,14 @@ func (a *app) writeHealth(h *health) error {
 		}
 		return "NO"
 	}
-	fmt.Fprintf(a.Out, "millrace %s, %s, %s, %s\n\n", h.Version, h.Go, h.Platform, h.Kernel) //nolint:errcheck // the table below tells
+	fmt.Fprintf(a.Out, "millrace %s, %s, %s, %s\n\n", h.Version, h.Go, h.Platform, h.Kernel) //nolint:errcheck // the table below reports it
 	var rows [][]string
 	add := func(name string, ok bool, detail string) {
-		for i, note := range strings.Split(detail, "; ") {
+		for i, part := range strings.Split(detail, "; ") {
 			if i == 0 {
-				rows = append(rows, []string{name, mark(ok), note})
+				rows = append(rows, []string{name, mark(ok), part})
 			} else {
-				rows = append(rows, []string{"", "", note})
+				rows = append(rows, []string{"", "", part})
 			}
 		}
 	}
@@ -278,8 +279,8 @@ func (a *app) writeHealth(h *health) error {
 	return a.table([]string{"WHAT", "", "DETAIL"}, rows)
 }
 
-// settingRow says of a setting that is lower than a production host's that it is low: that
-// hinders nobody who only tries Millrace.
+// settingRow marks a setting below the recommendation for production as "low" and not as
+// an error, because it does not matter for a trial.
 func settingRow(s setting) []string {
 	if s.OK {
 		return []string{s.Name, "ok", s.Now}

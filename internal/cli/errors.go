@@ -23,8 +23,8 @@ func (e *wordsError) Error() string { return e.words }
 // Unwrap returns the error as the standard library made it.
 func (e *wordsError) Unwrap() error { return e.err }
 
-// inWords gives errors of connections and decoders a text for users. It returns any other
-// error as it is.
+// inWords adds a text for users to errors of connections and decoders. It returns any
+// other error unchanged.
 func inWords(err error) error {
 	if _, done := errors.AsType[*wordsError](err); done || err == nil {
 		return err
@@ -50,9 +50,9 @@ func wordsOf(err error) string {
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the gateway closed the connection"
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "the gateway does not speak TLS there: use http:// in its URL"
+		return "the gateway does not serve TLS on this port: use http:// in its URL"
 	case syntax, mismatch:
-		return "the gateway sent something that is not the expected JSON"
+		return "the gateway sent invalid JSON"
 	}
 	return ""
 }

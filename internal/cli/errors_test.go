@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// What the standard library says of a broken connection is not shown to users.
+// Users see sentences, not the standard library's errors for broken connections.
 func TestErrorsAreSentences(t *testing.T) {
 	var v struct{ N int }
 	for want, err := range map[string]error{
-		"the gateway closed the connection":                        fmt.Errorf("read: %w", io.ErrUnexpectedEOF),
-		"the gateway did not answer in time":                       context.DeadlineExceeded,
-		"interrupted":                                              context.Canceled,
-		"the gateway sent something that is not the expected JSON": json.Unmarshal([]byte(`{"n":"x"}`), &v),
-		errDeaf.Error():                                            errDeaf,
+		"the gateway closed the connection":  fmt.Errorf("read: %w", io.ErrUnexpectedEOF),
+		"the gateway did not answer in time": context.DeadlineExceeded,
+		"interrupted":                        context.Canceled,
+		"the gateway sent invalid JSON":      json.Unmarshal([]byte(`{"n":"x"}`), &v),
+		errDeaf.Error():                      errDeaf,
 	} {
 		if got := inWords(err).Error(); got != want {
 			t.Errorf("inWords(%v) = %q; want %q", err, got, want)
@@ -43,7 +43,7 @@ func TestErrorsAreSentences(t *testing.T) {
 	}
 }
 
-func TestAWrongNumberOfArgumentsShowsTheUsage(t *testing.T) {
+func TestWrongNumberOfArgumentsShowsUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"cp a":       "cp cannot take 1 argument: usage: cp SOURCE DESTINATION [flags]",
 		"logs a b":   "logs cannot take 2 arguments: usage: logs [PROCESS] [flags]",

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tailFlags are those of events tail.
+// tailFlags holds the flags of events tail.
 type tailFlags struct {
 	tenant, sandbox, process string
 	kinds                    []string
@@ -24,23 +24,23 @@ type tailFlags struct {
 }
 
 func (a *app) eventsCommand() *cobra.Command {
-	c := &cobra.Command{Use: "events", Short: "Watch what happens"}
+	c := &cobra.Command{Use: "events", Short: "Watch the events of all records"}
 	var f tailFlags
 	tail := &cobra.Command{
 		Use:   "tail",
-		Short: "Write every event of every record, as it is stored",
-		Long: `Write every event of every record as it is stored: sandboxes, processes, hosts
-and keys. Filters narrow it down.`,
+		Short: "Print events of all records as they are stored",
+		Long: `Print the events of all records as they are stored: of sandboxes, processes, hosts
+and keys. The flags filter them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.tail(cmd.Context(), &f) },
 	}
-	tail.Flags().StringVar(&f.tenant, "tenant", "", "only of this tenant")
-	tail.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "only of this sandbox and its processes")
-	tail.Flags().StringVarP(&f.process, "process", "p", "", "only of this process")
-	tail.Flags().StringSliceVarP(&f.kinds, "kind", "k", nil, "only of these kinds (start, end, running, lost...)")
-	tail.Flags().StringVar(&f.after, "since", "", "begin at a time (RFC 3339) or so long ago (10m); default: now, or with --no-follow at the first event")
-	tail.Flags().BoolVar(&f.noFollow, "no-follow", false, "end with what is stored")
-	tail.Flags().BoolVar(&f.json, "json", false, "write NDJSON")
+	tail.Flags().StringVar(&f.tenant, "tenant", "", "print only events of this tenant (default all)")
+	tail.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "print only events of this sandbox and its processes (default all)")
+	tail.Flags().StringVarP(&f.process, "process", "p", "", "print only events of this process (default all)")
+	tail.Flags().StringSliceVarP(&f.kinds, "kind", "k", nil, "print only events of these kinds, such as start, end, running or lost (default all)")
+	tail.Flags().StringVar(&f.after, "since", "", "start time, as RFC 3339 or as an age such as 10m (default now, with --no-follow the first event)")
+	tail.Flags().BoolVar(&f.noFollow, "no-follow", false, "exit after the last stored event")
+	tail.Flags().BoolVar(&f.json, "json", false, "print events as NDJSON")
 	a.flagIs(tail, "sandbox", everySandbox())
 	a.flagIs(tail, "process", processIDs())
 	c.AddCommand(tail)
@@ -63,8 +63,8 @@ func (f *tailFlags) query() url.Values {
 	return q
 }
 
-// expand replaces the prefixes of ids by the ids. A record may outlive what the lists
-// show, so that an id that is not found is used as it is.
+// expand replaces prefixes of ids by full ids. A record may be kept longer than its entry
+// in the lists, so an id that is not found is used unchanged.
 func (f *tailFlags) expand(ctx context.Context, c *client) error {
 	for id, look := range map[*string]struct {
 		kind idKind
@@ -90,12 +90,11 @@ func (f *tailFlags) expand(ctx context.Context, c *client) error {
 	return nil
 }
 
-// overlap is how far back a tail goes when it resumes: events of one record come
-// in order, but the clocks of those who write different ones differ.
+// overlap is how far back a tail starts when it resumes: events of one record are
+// ordered, but the clocks of different writers differ.
 const overlap = 5 * time.Second
 
-// tail writes the events, and comes back where it was when the connection
-// breaks.
+// tail writes the events. When the connection breaks it resumes after the last event.
 func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	c, asJSON, err := a.open()
 	if err != nil {
@@ -130,18 +129,18 @@ type tailer struct {
 	c    *client
 	f    *tailFlags
 	json bool
-	last time.Time            // of the latest event
-	seen map[string]time.Time // what was written of the last while: it comes again after a break
+	last time.Time            // time of the latest event
+	seen map[string]time.Time // events written lately: a resumed stream repeats them
 }
 
-// tailLine is what matters of a line to whoever must know whether it is new.
+// tailLine holds the fields that identify an event.
 type tailLine struct {
 	Record, Type, Sandbox, Process, Message string
 	Seq                                     uint64
 	Time                                    time.Time
 }
 
-// once follows on one connection. done says that there is no use in another.
+// once follows on one connection. done reports that a new connection would not help.
 func (t *tailer) once(ctx context.Context) (done bool, err error) {
 	l, err := t.c.lines(ctx, &request{method: "GET", path: "/v1/events", query: t.f.query()})
 	if err != nil {
@@ -160,7 +159,7 @@ func (t *tailer) once(ctx context.Context) (done bool, err error) {
 		}
 		switch {
 		case e.Seq == 0 && e.Type == "reconnect":
-			return false, errors.New("the gateway goes away")
+			return false, errors.New("the gateway is shutting down")
 		case e.Seq == 0 && e.Type == "error":
 			return true, errors.New(e.Message)
 		case e.Seq == 0 || !t.fresh(&e):
@@ -172,7 +171,7 @@ func (t *tailer) once(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// fresh reports whether an event was not written before, and notes it.
+// fresh reports whether an event was not written before, and marks it as written.
 func (t *tailer) fresh(e *tailLine) bool {
 	key := fmt.Sprint(e.Record, " ", e.Sandbox, " ", e.Process, " ", e.Seq)
 	if _, old := t.seen[key]; old {
@@ -213,7 +212,7 @@ func ifNot(drop bool, err error) error {
 	return err
 }
 
-// readable is one event for people: time, what, of whom, and the rest.
+// readable formats one event as a line of text: time, type, id and the other fields.
 func (a *app) readable(e map[string]any) string {
 	take := func(name string) string {
 		v, ok := e[name]

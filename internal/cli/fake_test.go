@@ -14,24 +14,24 @@ import (
 	"testing"
 )
 
-// gate is a gateway that knows one process and speaks the wire about it.
+// gate is a fake gateway with one process.
 type gate struct {
 	t   *testing.T
 	srv *httptest.Server
 
 	mu       sync.Mutex
-	record   []string      // the events, as JSON without seq
-	grown    chan struct{} // closed, and made anew, when record grew
-	cutAfter map[int]bool  // the connection breaks once after these events
+	record   []string      // events as JSON without seq
+	grown    chan struct{} // closed and replaced when record grows
+	cutAfter map[int]bool  // events after which the connection breaks once
 	onInput  func([]byte, bool)
 	onCreate func()
-	fail     map[string]int // by method and path: how many times to answer 503
-	mortal   bool           // a cut is the end of it
+	fail     map[string]int // number of 503 responses, by method and path
+	mortal   bool           // a broken connection ends the gateway
 	dead     bool
 	pty      bool     // the process has a terminal
-	first    int      // the first event left; 0: all are
-	most     int64    // seconds that a sandbox may be asked to live; 0: any
-	held     []string // what a host has, at one look after another; the last stays
+	first    int      // first event kept; 0: all are kept
+	most     int64    // maximum timeout in seconds; 0: no maximum
+	held     []string // undrainable items of a host, one element per poll; the last repeats
 
 	commands []map[string]any
 	keys     []string
@@ -39,9 +39,9 @@ type gate struct {
 	eof      bool
 	signals  []int
 	sizes    []winsize
-	order    []string          // of requests for events and sizes
-	files    map[string]string // the last upload, by path and mode
-	lists    int               // requests for lists
+	order    []string          // requests for events and sizes, in order
+	files    map[string]string // last upload, by path and mode
+	lists    int               // number of requests for lists
 	created  int
 	removed  []string
 	afters   []string
@@ -134,8 +134,7 @@ func (g *gate) grow(events ...string) {
 	})
 }
 
-// lives reports whether a sandbox may live for as long as is asked for, and answers
-// if not.
+// lives reports whether the requested timeout is allowed; otherwise it responds 400.
 func (g *gate) lives(w http.ResponseWriter, r *http.Request) bool {
 	var body struct{ Timeout int64 }
 	json.NewDecoder(r.Body).Decode(&body)
@@ -174,7 +173,7 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// sandboxes are those of the gate, newest first.
+// sandboxes lists the sandboxes of the fake gateway, newest first.
 var sandboxes = []string{
 	`{"sandbox":"i1","template":"` + strings.Repeat("0123456789abcdef", 4) + `","alias":"standard","state":"running","created_at":"2026-01-02T03:04:05.123456789Z","started_at":null}`,
 	`{"sandbox":"i3","template":"` + strings.Repeat("fedcba9876543210", 4) + `","state":"running"}`,
@@ -302,8 +301,8 @@ func (g *gate) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tail gives the record as all there is, once more from the beginning after a
-// break: what a time as the place to come back to leads to.
+// tail sends the record as the events of the installation. After a break it starts again
+// from the beginning, because clients resume at a time and not at an event.
 func (g *gate) tail(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.afters = append(g.afters, r.URL.Query().Get("after")) })
 	for i, line := range g.record {
@@ -355,14 +354,14 @@ func (g *gate) resize(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// result is what a verb left behind.
+// result is the outcome of a command.
 type result struct {
 	code        int
 	say         string
 	out, errOut string
 }
 
-// safe is a buffer that several goroutines may write.
+// safe is a buffer that is safe for concurrent use.
 type safe struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -380,7 +379,7 @@ func (s *safe) String() string {
 	return s.b.String()
 }
 
-// verb runs one against the gateway, with input.
+// verb runs a command against the fake gateway.
 func (g *gate) verb(in io.Reader, args ...string) result {
 	g.t.Helper()
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HOME": g.t.TempDir()}
@@ -402,6 +401,6 @@ func verb(t *testing.T, env map[string]string, in io.Reader, args ...string) res
 		code, say := ExitCode(c.ExecuteContext(t.Context()))
 		return result{code, say, out.String(), errOut.String()}
 	}
-	t.Fatalf("no verb %s", args[0])
+	t.Fatalf("command %s does not exist", args[0])
 	return result{}
 }

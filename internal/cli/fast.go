@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// fast decodes the one kind of line of which there are many, output, when it is
-// laid out as our gateway does and needs no unescaping beyond the common ones.
-// It reports false for every other line, which encoding/json then decodes.
+// fast decodes an output event, by far the most frequent line, if it has the layout that
+// the gateway writes and only common escapes. It returns false for every other line, which
+// encoding/json then decodes.
 func fast(line []byte, e *event) bool {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	if !ok {
@@ -59,8 +59,8 @@ func number(b []byte) (uint64, []byte, bool) {
 	return n, b[i:], err == nil
 }
 
-// unescape decodes a JSON string's inside up to its end, which must be that of
-// the object and the line.
+// unescape decodes the content of a JSON string up to its end, which must also end the
+// object and the line.
 func unescape(b []byte) ([]byte, bool) {
 	out := make([]byte, 0, len(b))
 	for {

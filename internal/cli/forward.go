@@ -20,9 +20,9 @@ func (a *app) forwardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "port-forward SANDBOX [LOCAL:]PORT...",
 		Short: "Forward local TCP ports to a sandbox",
-		Long: `Forward TCP ports of 127.0.0.1 to ports of a sandbox until interrupted. Without LOCAL
-the local port has the same number; with LOCAL 0 a free one is chosen. The local
-addresses are printed, one a line.`,
+		Long: `Forward TCP ports of 127.0.0.1 to ports of a sandbox until interrupted. LOCAL defaults
+to the same port; with LOCAL 0 a free port is chosen. The local addresses are
+printed, one per line.`,
 		Example: `  millrace port-forward i0abc 8080
   millrace port-forward i0abc 15432:5432 0:3000`,
 		Args:              cobra.MinimumNArgs(2),
@@ -61,7 +61,7 @@ func (a *app) forward(ctx context.Context, sbx string, ports []string) error {
 		if all[i], err = listen(ctx, sbx, p); err != nil {
 			return err
 		}
-		defer all[i].ln.Close() //nolint:errcheck // it was listened on
+		defer all[i].ln.Close() //nolint:errcheck // nothing is lost
 	}
 	if err := a.showForwardings(all, asJSON); err != nil {
 		return err
@@ -90,7 +90,7 @@ func listen(ctx context.Context, sbx, ports string) (*forwarding, error) {
 		if errno, ok := errors.AsType[unix.Errno](err); ok {
 			err = errno // without the address
 		}
-		return nil, fmt.Errorf("local port %d cannot be used: %w", from, err)
+		return nil, fmt.Errorf("listen on local port %d: %w", from, err)
 	}
 	return &forwarding{ln, ln.Addr().String(), uint16(to), sbx}, nil
 }
@@ -105,7 +105,7 @@ func (a *app) showForwardings(all []*forwarding, asJSON bool) error {
 	return lineEach(a, all, func(f **forwarding) string { return (*f).Local })
 }
 
-// serve forwards each connection to f until ctx ends.
+// serve forwards each connection to f.ln until ctx ends.
 func (a *app) serve(ctx context.Context, c *client, f *forwarding) error {
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -125,13 +125,13 @@ func (a *app) serve(ctx context.Context, c *client, f *forwarding) error {
 	}
 }
 
-// closeWriter is a connection of which one direction can be ended.
+// closeWriter is a connection whose write direction can be closed separately.
 type closeWriter interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
-// tunnel carries a local connection to the sandbox's port and closes it.
+// tunnel forwards a local connection to the sandbox's port and closes it.
 func (c *client) tunnel(ctx context.Context, conn net.Conn, f *forwarding) error {
 	defer conn.Close() //nolint:errcheck // both directions ended
 	local, ok := conn.(closeWriter)
@@ -159,7 +159,7 @@ func (c *client) tunnel(ctx context.Context, conn net.Conn, f *forwarding) error
 	return g.Wait()
 }
 
-// carry copies one direction and passes its end on. An error ends both directions.
+// carry copies one direction and then closes it for writing. An error ends both directions.
 func carry(dst, src closeWriter, cancel func()) error {
 	_, err := io.Copy(dst, src)
 	if err == nil {

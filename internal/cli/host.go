@@ -12,12 +12,12 @@ import (
 )
 
 func (a *app) hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Short: "List hosts, have them take no new sandbox, and see when one may be switched off"}
+	c := &cobra.Command{Use: "host", Short: "List, drain and undrain hosts"}
 	ls := a.hostsCommand()
 	ls.Use, ls.Aliases = "ls", []string{"list"}
 	held := &cobra.Command{
 		Use:               "held HOST...",
-		Short:             "List what only a host has, and would be lost if it were switched off now",
+		Short:             "List what would be lost with a host",
 		Args:              ids(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeArgs(hostNames(), 0),
 		RunE: a.each(hostNames(), func(ctx context.Context, c *client, name string) error {
@@ -29,7 +29,7 @@ func (a *app) hostCommand() *cobra.Command {
 		}),
 	}
 	undrain := &cobra.Command{
-		Use: "undrain HOST...", Short: "Have hosts take new sandboxes again", Args: ids(cobra.MinimumNArgs(1)),
+		Use: "undrain HOST...", Short: "Let hosts accept new sandboxes again", Args: ids(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeArgs(hostNames(), 0),
 		RunE:              a.each(hostNames(), func(ctx context.Context, c *client, name string) error { return c.tellHost(ctx, name, "undrain") }),
 	}
@@ -37,20 +37,21 @@ func (a *app) hostCommand() *cobra.Command {
 	return c
 }
 
-const drainLook = time.Second // between two looks at what a host still has
+const drainLook = time.Second // interval between two polls of a draining host
 
 func (a *app) hostDrain() *cobra.Command {
 	var wait bool
 	c := &cobra.Command{
 		Use:   "drain HOST...",
-		Short: "Have hosts take no new sandbox, and list what is left there",
-		Long: `Have hosts take no new sandbox. What runs there goes on, and what is paused there stays.
-Snapshots and templates that only such a host has are copied to the servers' store, as
-far as another host could use them; sandboxes and volumes cannot be moved. What is left
-is listed: it is lost when the host is switched off.
+		Short: "Stop placing sandboxes on hosts",
+		Long: `Stop placing sandboxes on hosts and list what would be lost with each host. Running
+sandboxes keep running, and paused ones stay paused. Snapshots and templates that only
+this host has are copied to the servers' store if another host could use them;
+sandboxes and volumes cannot be moved.
 
-With --wait that is listed again as it changes, until it is empty. Where only such things
-are left as stay there the command fails, and says what they are, and why.`,
+With --wait the list is printed again when it changes, until it is empty. The command
+fails if everything that is left can neither end nor be copied; the error lists it with
+the reasons.`,
 		Args:              ids(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeArgs(hostNames(), 0),
 		RunE: a.each(hostNames(), func(ctx context.Context, c *client, name string) error {
@@ -69,12 +70,12 @@ are left as stay there the command fails, and says what they are, and why.`,
 			return a.awaitSafe(ctx, c, h, t.C)
 		}),
 	}
-	c.Flags().BoolVar(&wait, "wait", false, "return when the hosts may be switched off without loss, or never can be as it is")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the hosts can be switched off without loss")
 	return c
 }
 
-// awaitSafe looks until a host has nothing that would be lost with it, and shows
-// what changes. It fails once nothing is on its way from there any more.
+// awaitSafe polls until a host can be switched off without loss, and prints changes. It
+// fails once everything that is left has to stay.
 func (a *app) awaitSafe(ctx context.Context, c *client, h heldInfo, look <-chan time.Time) error {
 	for !h.Safe {
 		if err := h.stuck(); err != nil {
@@ -99,11 +100,11 @@ func (a *app) awaitSafe(ctx context.Context, c *client, h heldInfo, look <-chan 
 	return nil
 }
 
-// heldInfo is what only one host has.
+// heldInfo lists what would be lost with one host.
 type heldInfo struct {
 	Host  string     `json:"host"`
 	State string     `json:"state"`
-	Safe  bool       `json:"safe"` // it may be switched off
+	Safe  bool       `json:"safe"` // the host can be switched off
 	Held  []heldItem `json:"held"`
 }
 
@@ -116,13 +117,13 @@ type heldItem struct {
 	Reason string `json:"reason"`
 }
 
-// stays reports whether nothing but somebody's doing takes it from its host:
-// sandboxes end, but for those that are paused, and copies are made.
+// stays reports whether the item leaves its host only by a user's action. Other items
+// leave by themselves: running sandboxes end, and copies are made.
 func (x *heldItem) stays() bool { return x.State == "stays" || x.State == statePaused }
 
-// stuck is an error if all that a host has stays: it says what that is, and why.
+// stuck returns an error with the items and reasons if all that a host has stays.
 func (h *heldInfo) stuck() error {
-	const most = 10 // of those that are named; the table has all
+	const most = 10 // items in the error; the table lists all
 	var named []string
 	for _, x := range h.Held {
 		if !x.stays() {
@@ -138,7 +139,7 @@ func (h *heldInfo) stuck() error {
 	case n > most:
 		named = append(named, fmt.Sprintf("and %d more", n-most))
 	}
-	return fmt.Errorf("nothing there ends or is copied any more, and this stays: %s", strings.Join(named, ", "))
+	return fmt.Errorf("items that can neither end nor be copied remain: %s", strings.Join(named, ", "))
 }
 
 func (c *client) tellHost(ctx context.Context, name, verb string) error {
@@ -168,12 +169,12 @@ func (a *app) showHeld(h heldInfo) error {
 			return err
 		}
 	}
-	verdict := fmt.Sprintf("host %s must not be switched off: what only it has would be lost (%d)", h.Host, len(h.Held))
+	verdict := fmt.Sprintf("host %s must not be switched off: %d items would be lost", h.Host, len(h.Held))
 	switch {
 	case h.Safe:
-		verdict = fmt.Sprintf("host %s may be switched off: nothing would be lost", h.Host)
+		verdict = fmt.Sprintf("host %s can be switched off: nothing would be lost", h.Host)
 	case len(h.Held) == 0:
-		verdict = fmt.Sprintf("host %s has nothing that would be lost, but takes new sandboxes: drain it first", h.Host)
+		verdict = fmt.Sprintf("host %s has nothing to lose but accepts new sandboxes: drain it first", h.Host)
 	}
 	_, err = fmt.Fprintln(a.Out, verdict)
 	return err

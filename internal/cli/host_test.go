@@ -16,22 +16,22 @@ const (
 	paused  = `{"kind":"sandbox","id":"i1","tenant":"t","state":"paused","reason":"it ends with its host"}`
 )
 
-// Who waits sees each change once, and does not wait for what never comes.
-func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
+// drain --wait prints each change once, and fails if the remaining items cannot leave.
+func TestDrainWaitsUntilTheHostIsSafe(t *testing.T) {
 	tests := []struct {
 		name  string
-		looks []string // the first is drain's own
-		shown int      // tables and verdicts after that
-		want  []string // of the error; none: it is safe
+		looks []string // responses; drain itself reads the first
+		shown int      // outputs after the first
+		want  []string // parts of the error; nil: safe
 	}{
 		{"safe at once", []string{""}, 0, nil},
 		{"copied after a while", []string{copying, copying, copying, ""}, 1, nil},
 		{"a sandbox ends, then the copy", []string{runs + "," + copying, runs + "," + copying, copying, ""}, 2, nil},
 		{"a copy fails", []string{copying, copying, failed}, 1, []string{"snapshot s1 (too \ufffd[31mlarge; drain again"}},
-		{"a volume has company for a while", []string{runs + "," + volume, volume}, 1, []string{"volume v1 (a volume is never copied)"}},
+		{"only a volume remains", []string{runs + "," + volume, volume}, 1, []string{"volume v1 (a volume is never copied)"}},
 		{"a sandbox pauses", []string{runs, paused}, 1, []string{"sandbox i1 (it ends with its host)"}},
 		{"all stays at once", []string{failed + "," + volume}, 0, []string{"snapshot s1", "volume v1"}},
-		{"very much stays", []string{strings.Repeat(volume+",", 11) + volume}, 0, []string{"volume v1", ", and 2 more"}},
+		{"many items stay", []string{strings.Repeat(volume+",", 11) + volume}, 0, []string{"volume v1", ", and 2 more"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,13 +63,13 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 				}
 			}
 			if n := strings.Count(out.String(), "host h m"); n != tt.shown {
-				t.Errorf("shown %d times, want %d:\n%s", n, tt.shown, out.String())
+				t.Errorf("printed %d times, want %d:\n%s", n, tt.shown, out.String())
 			}
 		})
 	}
 }
 
-func TestDrainFailsIfItWaitsForWhatStays(t *testing.T) {
+func TestDrainWaitFailsOnItemsThatStay(t *testing.T) {
 	g := newGate(t)
 	g.held = []string{volume, volume, ""}
 	if got := g.verb(nil, "host", "drain", "h"); got.code != 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An idKind is a kind of thing that has ids, which may be given as a unique prefix.
+// idKind is a kind of resource whose ids may be given as a unique prefix.
 type idKind struct {
 	noun  string
 	list  func(context.Context, *client) ([]candidate, error)
-	named bool // these are names given by people, for which a prefix does not stand
+	named bool // user-chosen names, which cannot be abbreviated
 }
 
-// candidate is something an id may mean.
+// candidate is a resource that a prefix may refer to.
 type candidate struct{ id, about string }
 
 func processIDs() idKind {
@@ -28,10 +28,10 @@ func processIDs() idKind {
 	}}
 }
 
-// sandboxIDs are those of the sandboxes that did not end.
+// sandboxIDs is the kind of sandboxes that have not ended.
 func sandboxIDs() idKind { return sandboxesIn(liveStates) }
 
-// everySandbox includes sandboxes that ended.
+// everySandbox is the kind of all sandboxes, including ended ones.
 func everySandbox() idKind { return sandboxesIn("") }
 
 func sandboxesIn(states string) idKind {
@@ -81,8 +81,8 @@ func candidates[T any](all []T, of func(*T) candidate) []candidate {
 	return out
 }
 
-// byID calls f with an id as it was given, and if nothing has that id, with the one id
-// that begins with it. Only then it lists what there is.
+// byID calls f with the id as given and, if it does not exist, with the one id that starts
+// with it. It reads the list only in the second case.
 func (c *client) byID(ctx context.Context, k idKind, given string, f func(id string) error) error {
 	err := f(given)
 	var none *apiError
@@ -96,7 +96,7 @@ func (c *client) byID(ctx context.Context, k idKind, given string, f func(id str
 	var found []candidate
 	for _, one := range all {
 		switch {
-		case one.id == given: // it was found, and something else was not
+		case one.id == given: // it exists: the error is about something else
 			return err
 		case strings.HasPrefix(one.id, given):
 			found = append(found, one)
@@ -111,17 +111,17 @@ func (c *client) byID(ctx context.Context, k idKind, given string, f func(id str
 	return &ambiguousError{k.noun, given, found}
 }
 
-// ambiguousError reports a prefix that several ids have.
+// ambiguousError reports a prefix of several ids.
 type ambiguousError struct {
 	noun, given string
 	found       []candidate
 }
 
-// Error lists the first of them.
+// Error lists the first candidates.
 func (e *ambiguousError) Error() string {
 	const most = 10
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s id %q is ambiguous, it may mean:", e.noun, e.given)
+	fmt.Fprintf(&b, "%s id %q is ambiguous; candidates:", e.noun, e.given)
 	for _, one := range e.found[:min(len(e.found), most)] {
 		fmt.Fprintf(&b, "\n  %s  %s", one.id, one.about)
 	}
@@ -134,7 +134,7 @@ func (e *ambiguousError) Error() string {
 // completionTime bounds the requests for one completion: the user waits at a prompt.
 const completionTime = 2 * time.Second
 
-// completeFlag completes the value of a flag that is an id.
+// completeFlag returns the completion for a flag whose value is an id.
 func (a *app) completeFlag(k idKind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		c, err := a.client()
@@ -161,7 +161,7 @@ func (a *app) completeFlag(k idKind) cobra.CompletionFunc {
 	}
 }
 
-// completeArgs completes the first most arguments, which are ids; 0: all of them.
+// completeArgs returns the completion for ids as the first most arguments; 0: all of them.
 func (a *app) completeArgs(k idKind, most int) cobra.CompletionFunc {
 	complete := a.completeFlag(k)
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -172,7 +172,7 @@ func (a *app) completeArgs(k idKind, most int) cobra.CompletionFunc {
 	}
 }
 
-// flagIs sets how the value of a flag, which is an id, is completed.
+// flagIs sets the completion of a flag whose value is an id.
 func (a *app) flagIs(c *cobra.Command, flag string, k idKind) {
 	c.RegisterFlagCompletionFunc(flag, a.completeFlag(k)) //nolint:errcheck // the flag exists
 }

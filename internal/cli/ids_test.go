@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A unique prefix stands for an id, and whole ids need no list.
+// A unique prefix stands for an id, and full ids are used without a list.
 func TestIDsMayBePrefixes(t *testing.T) {
 	for _, tt := range []struct {
 		args  string
@@ -23,7 +23,7 @@ func TestIDsMayBePrefixes(t *testing.T) {
 		{"logs -f 01h", "", 1},
 		{"run -n -s iabc x", "", 0},
 		{"run -n -s ia x", "", 1},
-		{"run -n -s ien x", "sandbox not found", 1}, // it ended
+		{"run -n -s ien x", "sandbox not found", 1}, // an ended sandbox
 		{"sandbox exec -n ia -- x y", "", 1},
 		{"sandbox show ien", "", 1},
 		{"sandbox show i", `sandbox id "i" is ambiguous`, 1},
@@ -53,7 +53,7 @@ func TestIDsComplete(t *testing.T) {
 	}
 }
 
-// completions returns what the shell is offered for the last of args.
+// completions returns the shell completions for the last of args.
 func (g *gate) completions(args ...string) []string {
 	g.t.Helper()
 	root := &cobra.Command{Use: "millrace"}

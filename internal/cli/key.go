@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keyWire is an API key as the gateway sends it; the key itself only once.
+// keyWire is an API key as the gateway sends it; Key is set only in the response to create.
 type keyWire struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
@@ -20,7 +20,7 @@ type keyWire struct {
 	} `json:"mask"`
 }
 
-// keyInfo is the same as we print it.
+// keyInfo is an API key as the CLI prints it.
 type keyInfo struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
@@ -48,9 +48,10 @@ func (a *app) keyCommand() *cobra.Command {
 	c.AddCommand(a.keyCreate(), a.keyList(), &cobra.Command{
 		Use:     "rm ID...",
 		Aliases: []string{"revoke"},
-		Short:   "Revoke keys for ever; not the one in use",
-		Long: `Revoke keys for ever. No gateway serves a request with one any more; what streams
-already goes on. The key that asks cannot be revoked, so that one is always left.`,
+		Short:   "Revoke API keys permanently",
+		Long: `Revoke API keys permanently. Gateways reject new requests with a revoked key; open
+streams continue. The key of the request itself cannot be revoked, so that one key
+always remains.`,
 		Args: ids(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(keyIDs(), 0),
@@ -65,7 +66,7 @@ already goes on. The key that asks cannot be revoked, so that one is always left
 func (a *app) keyCreate() *cobra.Command {
 	return &cobra.Command{
 		Use:   "create [NAME]",
-		Short: "Create a key and print it: nobody is told it again",
+		Short: "Create an API key and print it once",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, asJSON, err := a.open()
@@ -94,7 +95,7 @@ func (a *app) keyList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List keys, as far as their first characters",
+		Short:   "List API keys by id, name and first characters",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, asJSON, err := a.open()

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keyboard is the terminal that we read, in raw mode.
+// keyboard is the local terminal as input, in raw mode.
 type keyboard struct {
 	in      *os.File
 	restore func()
 }
 
-// keyboard puts our terminal into raw mode if at forwards its keys to a terminal
+// keyboard puts the local terminal into raw mode if its keys are forwarded to a terminal
 // of the process; otherwise it returns nil.
 func (a *app) keyboard(at *attachment) (*keyboard, error) {
 	in, ok := a.In.(*os.File)
@@ -34,8 +34,8 @@ func (a *app) keyboard(at *attachment) (*keyboard, error) {
 	return &keyboard{in: in, restore: restore}, nil
 }
 
-// resizes gives the process's terminal the size of ours if that is not has, and
-// then each new size until ctx ends.
+// resizes sets the size of the process's terminal, now has, to the local one's, and
+// follows each change until ctx ends.
 func (k *keyboard) resizes(ctx context.Context, c *client, id string, has winsize, say func(string, ...any)) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, unix.SIGWINCH)
@@ -64,8 +64,8 @@ func (k *keyboard) resizes(ctx context.Context, c *client, id string, has winsiz
 	}()
 }
 
-// detacher returns the keys that are pressed. Ctrl-P Ctrl-Q, and a terminal that
-// is gone, call leave.
+// detacher returns a reader of the pressed keys. It calls leave on Ctrl-P Ctrl-Q and when
+// the terminal closes.
 func (k *keyboard) detacher(leave func()) *detacher {
 	d := &detacher{keys: make(chan keys), leave: leave}
 	go func() {
@@ -84,29 +84,29 @@ func (k *keyboard) detacher(leave func()) *detacher {
 const (
 	ctrlP = 0x10
 	ctrlQ = 0x11
-	// holdCtrlP is how long a Ctrl-P is held back, so that a Ctrl-Q that follows as
-	// fast as people type it leaves no trace in the process.
+	// holdCtrlP is how long a Ctrl-P is delayed, so that Ctrl-P Ctrl-Q at typing speed
+	// never reaches the process.
 	holdCtrlP = 300 * time.Millisecond
 )
 
-// keys are bytes that were read, or why there are no more.
+// keys holds bytes read from the terminal and the error that ended the read.
 type keys struct {
 	b   []byte
 	err error
 }
 
-// detacher reads keys until Ctrl-P Ctrl-Q. A Ctrl-P always reaches the process: with
-// the next key, or after holdCtrlP. A Ctrl-Q detaches however late it follows.
+// detacher reads keys until Ctrl-P Ctrl-Q. A Ctrl-P without Ctrl-Q reaches the process
+// with the next key or after holdCtrlP. A later Ctrl-Q still detaches.
 type detacher struct {
 	keys  chan keys
 	leave func()
 	out   []byte // read and not yet returned
 	last  bool   // the last key was Ctrl-P
-	held  []byte // that Ctrl-P, if it is not in out
+	held  []byte // the delayed Ctrl-P, not yet in out
 	err   error
 }
 
-// Read returns keys; io.EOF once leave was called.
+// Read returns keys, and io.EOF after leave was called.
 func (d *detacher) Read(p []byte) (int, error) {
 	for len(d.out) == 0 && d.err == nil {
 		var late <-chan time.Time
@@ -135,7 +135,7 @@ func (d *detacher) take(k keys) {
 		case d.last && key == ctrlQ:
 			d.end()
 			return
-		case key == keyReleased: // of a key before
+		case key == keyReleased: // of an earlier key
 			d.giveHeld()
 			d.out = append(d.out, b[:n]...)
 		default:
@@ -148,7 +148,7 @@ func (d *detacher) take(k keys) {
 		}
 		b = b[n:]
 	}
-	if k.err != nil { // a raw terminal has no other end than its own
+	if k.err != nil { // a raw terminal ends only by closing
 		d.end()
 	}
 }
@@ -160,11 +160,11 @@ func (d *detacher) end() {
 	d.leave()
 }
 
-// keyReleased is the key of a report that a key was released.
+// keyReleased is the result of controlKey for the release of any key.
 const keyReleased = 0xff
 
 // controlKey returns the control character of the key that b begins with, and the key's
-// length. Programs may have a terminal report keys in sequences, of which it knows
+// length. Programs may switch a terminal to escape sequences for keys; controlKey decodes
 // those with Ctrl alone: ESC [ 112 ; 5 u (kitty, fixterms) and ESC [ 27 ; 5 ; 112 ~
 // (xterm). For any other key it returns 0.
 func controlKey(b []byte) (key byte, n int) {

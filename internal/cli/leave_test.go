@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever reads the exit of run must not take our own for the command's.
-func TestAWrongCommandLineIs125(t *testing.T) {
+// Callers of run must not take Millrace's own failure for the command's.
+func TestInvalidCommandLineExits125(t *testing.T) {
 	for _, args := range [][]string{{"run"}, {"run", "--nonsense", "x"}, {"run", "--lifetime", "0", "x"}, {"attach"}, {"attach", "a", "b"}} {
 		if got := verb(t, nil, strings.NewReader(""), args...); got.code != ExitOurs || got.say == "" {
 			t.Errorf("%q: exit %d %q", args, got.code, got.say)
@@ -21,7 +21,7 @@ func TestAWrongCommandLineIs125(t *testing.T) {
 	}
 }
 
-// gone is an output whose reader has left, as after `| head`.
+// gone returns a pipe whose reader has closed, as after `| head`.
 func gone(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -40,12 +40,12 @@ func TestRunEndsWithItsReader(t *testing.T) {
 		removed []string
 		signals []int
 	}{
-		{"its sandbox goes", []string{"-n", "x"}, []string{"iabc"}, nil},
-		{"in another's sandbox the command is told", []string{"-n", "-s", "iabc", "x"}, nil, []int{int(unix.SIGPIPE)}},
+		{"its own sandbox is removed", []string{"-n", "x"}, []string{"iabc"}, nil},
+		{"in another sandbox the command gets SIGPIPE", []string{"-n", "-s", "iabc", "x"}, nil, []int{int(unix.SIGPIPE)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, short[:3]...) // it goes on
+			g := newGate(t, short[:3]...) // the process keeps running
 			a := &app{Config: Config{In: strings.NewReader(""), Out: gone(t), Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}, url: g.srv.URL, key: "e2b_00"}
 			c := a.runCommand()
 			c.SetArgs(tt.args)
@@ -62,9 +62,8 @@ func TestRunEndsWithItsReader(t *testing.T) {
 
 const asRun = "MILLRACE_TEST_AS_RUN"
 
-// An interrupt while the sandbox is being made, and its reader gone from a real
-// standard output, must not leave the sandbox behind. Both end a whole process,
-// which is this test again.
+// Neither an interrupt during the create nor a closed standard output may leave the
+// sandbox behind. Both end a whole process, so the test runs itself as one.
 func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 	if url := os.Getenv(asRun); url != "" {
 		a := &app{Config: Config{In: strings.NewReader(""), Out: os.Stdout, Err: os.Stderr, LookupEnv: func(string) (string, bool) { return "", false }}, url: url, key: "e2b_00"}
@@ -84,7 +83,7 @@ func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 				child.Stdout = gone(t)
 			} else {
 				g.locked(func() {
-					g.fail["POST /commands"] = 1 << 30 // it never gets any further
+					g.fail["POST /commands"] = 1 << 30 // the start never succeeds
 					g.onCreate = func() {
 						<-begun
 						child.Process.Signal(sig)

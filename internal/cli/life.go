@@ -14,7 +14,7 @@ import (
 func (a *app) sandboxPause() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause SANDBOX...",
-		Short: "Have sandboxes stand still, with all that runs in them",
+		Short: "Pause sandboxes",
 		Args:  ids(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(sandboxIDs(), 0),
@@ -28,7 +28,7 @@ func (a *app) sandboxResume() *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "resume SANDBOX...",
-		Short: "Have paused sandboxes go on",
+		Short: "Resume paused sandboxes",
 		Args:  ids(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(sandboxIDs(), 0),
@@ -36,11 +36,11 @@ func (a *app) sandboxResume() *cobra.Command {
 	c.RunE = a.each(sandboxIDs(), func(ctx context.Context, gw *client, id string) error {
 		return atMost(timeout, c.Flags().Changed("timeout"), func(most time.Duration) error { return gw.resumeSandbox(ctx, id, most) })
 	})
-	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; never nearer than it was; the default is less where the gateway allows less")
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "minimum time until the sandboxes end; the default is capped by the gateway")
 	return c
 }
 
-// each runs f for every argument, an id of kind k, and reports which of them failed.
+// each runs f for every argument, an id of kind k, and prints an error for each that fails.
 func (a *app) each(k idKind, f func(context.Context, *client, string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.client()
@@ -61,7 +61,7 @@ func (a *app) each(k idKind, f func(context.Context, *client, string) error) fun
 	}
 }
 
-// snapshotWire is a snapshot as the gateway sends it, and snapshotInfo as we print it.
+// snapshotWire is a snapshot as the gateway sends it, and snapshotInfo as the CLI prints it.
 type (
 	snapshotWire struct {
 		ID    string   `json:"snapshotID"`
@@ -77,8 +77,10 @@ func (a *app) sandboxSnapshot() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "snapshot SANDBOX",
-		Short: "Keep a sandbox's files, and its processes where its driver can; the id that is printed is good for create --template",
-		Args:  ids(cobra.ExactArgs(1)),
+		Short: "Create a snapshot and print its id",
+		Long: `Create a snapshot of a sandbox's files, and of its processes if the driver supports
+that, and print its id. The id can be used with create --template.`,
+		Args: ids(cobra.ExactArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(sandboxIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -101,7 +103,7 @@ func (a *app) sandboxSnapshot() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "NAME or NAME:TAG to find it by")
+	c.Flags().StringVar(&name, "name", "", "name of the snapshot, as NAME or NAME:TAG (default none)")
 	return c
 }
 
@@ -110,8 +112,10 @@ func (a *app) sandboxFork() *cobra.Command {
 	var count int
 	c := &cobra.Command{
 		Use:   "fork SANDBOX",
-		Short: "Create sandboxes with the files that one has now, and its processes where its driver can, and print their ids",
-		Args:  ids(cobra.ExactArgs(1)),
+		Short: "Create copies of a sandbox and print their ids",
+		Long: `Create sandboxes with the current files of another sandbox, and with its processes if
+the driver supports that, and print their ids.`,
+		Args: ids(cobra.ExactArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(sandboxIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -132,12 +136,12 @@ func (a *app) sandboxFork() *cobra.Command {
 			return a.showForks(out, asJSON)
 		},
 	}
-	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when they end, from now; the default is less where the gateway allows less")
-	c.Flags().IntVar(&count, "count", 1, "how many")
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "time until the copies end; the default is capped by the gateway")
+	c.Flags().IntVar(&count, "count", 1, "number of copies")
 	return c
 }
 
-// forked is a fork, or why it failed, as the gateway sends it.
+// forked is a fork or the reason why it failed, as the gateway sends it.
 type forked struct {
 	Sandbox *createdSandbox `json:"sandbox"`
 	Error   apiError        `json:"error"`
@@ -148,7 +152,7 @@ func (a *app) showForks(all []forked, asJSON bool) error {
 	var errs []error
 	for _, f := range all {
 		if f.Sandbox == nil {
-			errs = append(errs, fmt.Errorf("a fork failed: %w", &f.Error))
+			errs = append(errs, fmt.Errorf("fork failed: %w", &f.Error))
 			continue
 		}
 		made = append(made, newSandbox(*f.Sandbox))
@@ -202,7 +206,7 @@ func (a *app) listSnapshots(cmd *cobra.Command, _ []string) error {
 	return a.table([]string{"SNAPSHOT", "NAME"}, rows)
 }
 
-// snapshots reads the list, page by page.
+// snapshots returns all snapshots; it reads the list page by page.
 func (c *client) snapshots(ctx context.Context) ([]snapshotInfo, error) {
 	all := []snapshotInfo{}
 	q := url.Values{"limit": {"100"}}

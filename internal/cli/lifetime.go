@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ceil is d in units, away from 0: what is left of one must not become 0, which is
-// never for a process, and now for a sandbox.
+// ceil returns d in units, rounded away from 0: a fraction must not become 0, which means
+// no limit for a process and now for a sandbox.
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	switch rest := d % unit; {
@@ -21,9 +21,8 @@ func ceil(d, unit time.Duration) int64 {
 	return n
 }
 
-// atMost calls f with a time to live, and once more with what the gateway allows, if
-// that is less. It is for defaults of ours: who names a time is to hear that it is
-// too long.
+// atMost calls f with a timeout and, if the gateway allows only less, once more with
+// that. A timeout that the user named is not reduced: its error is returned.
 func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
 	err := f(life)
 	var e *apiError
@@ -37,8 +36,8 @@ func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
 	return f(time.Duration(most) * time.Second)
 }
 
-// createFor makes a sandbox that lives for life, or for as long as the gateway allows, if
-// that is less and life is not named by the user; it says which. See prolong.
+// createFor creates a sandbox with the timeout life, reduced to the gateway's maximum
+// unless the user named it, and returns the timeout granted. See prolong.
 func (c *client) createFor(ctx context.Context, spec sandboxSpec, life time.Duration, named bool) (sbx string, granted time.Duration, err error) {
 	err = atMost(life, named, func(most time.Duration) error {
 		granted, spec.Timeout = most, ceil(most, time.Second)

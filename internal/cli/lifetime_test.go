@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestTimesAreRoundedAwayFromNone(t *testing.T) {
+func TestTimesAreRoundedAwayFromZero(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		0: 0, 1: 1, 500 * time.Microsecond: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Second: 1000,
 		-1: -1, -time.Second: -1000, math.MaxInt64: math.MaxInt64/1_000_000 + 1,
@@ -24,9 +24,8 @@ func TestTimesAreRoundedAwayFromNone(t *testing.T) {
 	}
 }
 
-// A default of ours is not to fail where the gateway allows less; what somebody
-// named is.
-func TestOurTimeoutIsAsLongAsTheGatewayAllows(t *testing.T) {
+// A default timeout is reduced to the gateway's maximum; one that the user named fails.
+func TestDefaultTimeoutIsReducedToTheMaximum(t *testing.T) {
 	tests := []struct {
 		args string
 		most int64
@@ -53,7 +52,7 @@ func TestOurTimeoutIsAsLongAsTheGatewayAllows(t *testing.T) {
 				t.Errorf("exit %d %s %s, sent %v; want %v", got.code, got.say, got.errOut, g.timeouts, tt.sent)
 			}
 			if !tt.ok && !strings.Contains(got.say+got.errOut, "timeout cannot be greater than 1800 seconds") {
-				t.Errorf("said %q, %q", got.say, got.errOut)
+				t.Errorf("message %q, stderr %q", got.say, got.errOut)
 			}
 		})
 	}

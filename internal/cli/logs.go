@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// logsFlags are those of logs.
+// logsFlags holds the flags of logs.
 type logsFlags struct {
 	follow, json, stamps bool
 	since                string
@@ -23,10 +23,10 @@ func (a *app) logsCommand() *cobra.Command {
 	var f logsFlags
 	c := &cobra.Command{
 		Use:   "logs [PROCESS]",
-		Short: "Write what a process printed, stored or live",
-		Long: `Write what a process printed, to the descriptors it printed it on. It is kept
-for the retention period, also when process, sandbox and host are gone. Without
-PROCESS it is the process that was started last.`,
+		Short: "Print the recorded output of a process",
+		Long: `Print the recorded output of a process, each stream to the stream of the same name.
+Output is kept for the retention period, also after the process, sandbox and host
+have ended. PROCESS defaults to the process that started last.`,
 		Args: ids(cobra.MaximumNArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(processIDs(), 1),
@@ -38,11 +38,11 @@ PROCESS it is the process that was started last.`,
 			return a.logs(cmd.Context(), &f, id)
 		},
 	}
-	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on until the process ends")
-	c.Flags().StringVar(&f.since, "since", "", "leave out what is older: a duration (10m) or a time (RFC 3339)")
-	c.Flags().Uint64Var(&f.after, "after", 0, "begin after this event")
-	c.Flags().BoolVar(&f.json, "json", false, "write the events themselves, one a line")
-	c.Flags().BoolVarP(&f.stamps, "timestamps", "t", false, "write its time before each line")
+	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "follow the output until the process ends")
+	c.Flags().StringVar(&f.since, "since", "", "start time, as RFC 3339 or as an age such as 10m (default the first event)")
+	c.Flags().Uint64Var(&f.after, "after", 0, "sequence number of the event to start after (default the first event)")
+	c.Flags().BoolVar(&f.json, "json", false, "print events as NDJSON")
+	c.Flags().BoolVarP(&f.stamps, "timestamps", "t", false, "print a timestamp before each line")
 	return c
 }
 
@@ -74,7 +74,7 @@ func (a *app) logs(ctx context.Context, f *logsFlags, id string) error {
 	return c.byID(ctx, processIDs(), id, func(id string) error { return a.writeLogs(ctx, c, f, id, show) })
 }
 
-// writeLogs calls show for the events of a record that f asks for.
+// writeLogs calls show for the events of a record that f selects.
 func (a *app) writeLogs(ctx context.Context, c *client, f *logsFlags, id string, show func(*event) error) error {
 	if err := a.skipGone(ctx, c, f, id); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (a *app) writeLogs(ctx context.Context, c *client, f *logsFlags, id string,
 		case err != nil:
 			return err
 		case e.Seq == 0 && (e.Type == "error" || e.Type == "reconnect"):
-			return fmt.Errorf("the record broke off after event %d: %s", f.after, e.Message)
+			return fmt.Errorf("record interrupted after event %d: %s", f.after, e.Message)
 		case e.Seq == 0:
 			continue
 		}
@@ -106,8 +106,8 @@ func (a *app) writeLogs(ctx context.Context, c *client, f *logsFlags, id string,
 	}
 }
 
-// skipGone has logs that ask for no place begin at the first event left, and says
-// so, where retention has dropped the record's beginning.
+// skipGone starts logs without --after at the first event that is kept, and prints a
+// message, if retention has dropped the record's beginning.
 func (a *app) skipGone(ctx context.Context, c *client, f *logsFlags, id string) error {
 	if f.after > 0 {
 		return nil
@@ -120,14 +120,14 @@ func (a *app) skipGone(ctx context.Context, c *client, f *logsFlags, id string) 
 	var gone *apiError
 	if errors.As(err, &gone) && gone.Status == http.StatusGone && gone.First > 1 {
 		f.after = gone.First - 1
-		a.notef("events 1 to %d are not kept any more", f.after)
+		a.notef("events 1 to %d were deleted by retention", f.after)
 		return nil
 	}
 	return err
 }
 
-// logWriter writes the events of a record. What a terminal would answer is left out of
-// the output: the answer would reach the next reader of the terminal, such as a shell.
+// logWriter writes the events of a record. It removes terminal queries from the output:
+// the answers would reach the next reader of the terminal, such as a shell.
 type logWriter struct {
 	a        *app
 	out, err *logOutput
@@ -135,12 +135,12 @@ type logWriter struct {
 	limit    time.Duration
 }
 
-// logOutput is an output with a time before each line, if that is wanted.
+// logOutput is an output with an optional timestamp before each line.
 type logOutput struct {
 	*output
 	stamps bool
-	colour func(string) string // of a time
-	within bool                // the last byte was not the end of a line
+	colour func(string) string // of timestamps
+	within bool                // the last byte was not a line end
 	buf    []byte
 }
 
@@ -148,8 +148,8 @@ func (a *app) newLogOutput(w io.Writer, stamps bool) *logOutput {
 	return &logOutput{output: newOutput(w), stamps: stamps, colour: func(s string) string { return a.paint(w, dim, s) }}
 }
 
-// lines writes output that was printed at a time. A line that comes in pieces has the time
-// of the first.
+// lines writes output that was printed at the given time. A line in several pieces gets
+// the time of the first.
 func (o *logOutput) lines(p []byte, at time.Time) error {
 	p = o.clean(p, true)
 	if !o.stamps {
@@ -200,8 +200,7 @@ func (l *logWriter) event(e *event) error {
 	return out.lines(e.bytes(), e.Time)
 }
 
-// parseSince reads a time, or how long before now it was; empty is the
-// beginning.
+// parseSince parses a time or an age; empty is the zero time.
 func parseSince(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// writeJSON writes v, indented, as the whole of the data.
+// writeJSON writes v as indented JSON; it is the command's only data.
 func (a *app) writeJSON(v any) error {
 	enc := json.NewEncoder(newOutput(a.Out)) // JSON does not escape C1 controls
 	enc.SetIndent("", "  ")
@@ -18,7 +18,7 @@ func (a *app) writeJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// lineEach writes a line for each of all.
+// lineEach writes a line for each element of all.
 func lineEach[T any](a *app, all []T, of func(*T) string) error {
 	for i := range all {
 		if _, err := fmt.Fprintln(a.Out, of(&all[i])); err != nil {
@@ -28,21 +28,21 @@ func lineEach[T any](a *app, all []T, of func(*T) string) error {
 	return nil
 }
 
-// table writes rows under a head, in columns.
+// table writes rows in columns under a header.
 func (a *app) table(head []string, rows [][]string) error {
 	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(head, "\t")) //nolint:errcheck // Flush tells
+	fmt.Fprintln(w, strings.Join(head, "\t")) //nolint:errcheck // Flush reports it
 	for _, r := range rows {
 		for i := range r {
 			r[i] = printable(r[i])
 		}
-		fmt.Fprintln(w, strings.Join(r, "\t")) //nolint:errcheck // Flush tells
+		fmt.Fprintln(w, strings.Join(r, "\t")) //nolint:errcheck // Flush reports it
 	}
 	return w.Flush()
 }
 
-// printable takes out of a name what could move a terminal's cursor or colour
-// it: names come from strangers.
+// printable replaces control characters in a name, because names come from untrusted
+// sources.
 func printable(s string) string { return strings.Map(printableRune, s) }
 
 func printableRune(r rune) rune {
@@ -52,7 +52,7 @@ func printableRune(r rune) rune {
 	return r
 }
 
-// plain is printable for text of several lines.
+// plain is printable for multi-line text.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' || r == '\t' {
@@ -62,7 +62,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// age is how long ago t was, in the largest unit that says enough.
+// age formats the time since t in one suitable unit.
 func age(now time.Time, t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "-"
@@ -81,8 +81,7 @@ func age(now time.Time, t *time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// paint colours s for a person at a terminal, and leaves it alone for everybody
-// else and for those who set NO_COLOR (no-color.org).
+// paint colours s if w is a terminal and NO_COLOR (no-color.org) is not set.
 func (a *app) paint(w io.Writer, colour, s string) string {
 	f, ok := w.(*os.File)
 	if !ok || a.Getenv("NO_COLOR") != "" || a.Getenv("TERM") == "dumb" || !isTerminal(f) {

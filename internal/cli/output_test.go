@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// With --output json a run writes who runs where, then its events.
+// With --output json a run writes the ids of the process and sandbox, then the events.
 func TestRunWritesEventsAsJSON(t *testing.T) {
 	g := newGate(t, end(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)...)
 	got := g.verb(nil, "run", "-n", "-s", "iabc", "-o", "json", "x")
@@ -28,7 +28,7 @@ func TestRunWritesEventsAsJSON(t *testing.T) {
 	}
 }
 
-func TestALostConnectionSaysHowToContinue(t *testing.T) {
+func TestLostConnectionPrintsHowToContinue(t *testing.T) {
 	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	g.cutAfter[3] = true
 	got := g.verb(nil, "run", "-n", "-s", "iabc", "x")
@@ -38,7 +38,7 @@ func TestALostConnectionSaysHowToContinue(t *testing.T) {
 	}
 }
 
-// Each line has one time, also if it comes in pieces.
+// Each line has one timestamp, also if it arrives in pieces.
 func TestLogsStampLines(t *testing.T) {
 	g := newGate(t, `{"type":"start","pid":7}`, `{"type":"stdout","offset":0,"data":"a\nb"}`, `{"type":"stderr","offset":0,"data":"e\n"}`,
 		`{"type":"stdout","offset":3,"data":"c\n\nd"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
@@ -49,7 +49,7 @@ func TestLogsStampLines(t *testing.T) {
 	}
 }
 
-func TestLogsWithoutAProcessAreOfTheLatest(t *testing.T) {
+func TestLogsDefaultToTheLatestProcess(t *testing.T) {
 	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	for _, args := range [][]string{{"logs"}, {"logs", "-f"}} {
 		got := g.verb(nil, args...)
@@ -59,7 +59,7 @@ func TestLogsWithoutAProcessAreOfTheLatest(t *testing.T) {
 	}
 }
 
-// Our own JSON has names in snake_case and times in one form.
+// The CLI's JSON has names in snake_case and times in one format.
 func TestJSONHasOneCaseAndOneTime(t *testing.T) {
 	g := newGate(t)
 	snake := regexp.MustCompile(`^[a-z0-9_]+$`)
@@ -70,7 +70,7 @@ func TestJSONHasOneCaseAndOneTime(t *testing.T) {
 		case map[string]any:
 			for k, x := range v {
 				if !snake.MatchString(k) {
-					t.Errorf("%s: the name %q", args, k)
+					t.Errorf("%s: name %q is not in snake_case", args, k)
 				}
 				check(args, k, x)
 			}

@@ -45,10 +45,10 @@ func (a *app) psCommand() *cobra.Command {
 			return a.processTable(kept)
 		},
 	}
-	c.Flags().StringVarP(&sbx, "sandbox", "s", "", "only of this sandbox")
+	c.Flags().StringVarP(&sbx, "sandbox", "s", "", "list only processes of this sandbox (default all)")
 	a.flagIs(c, "sandbox", everySandbox())
-	c.Flags().BoolVarP(&all, "all", "a", false, "also those that ended")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	c.Flags().BoolVarP(&all, "all", "a", false, "include ended processes")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only ids")
 	return c
 }
 
@@ -61,7 +61,7 @@ func (a *app) processTable(all []processInfo) error {
 	return a.table([]string{"PROCESS", "PID", "STATUS", "AGE", "COMMAND"}, rows)
 }
 
-// status says where a process is in its life, and how it ended.
+// status returns the state of a process, or how it ended.
 func status(p *processInfo) string {
 	switch {
 	case p.State != "ended":
@@ -74,11 +74,11 @@ func status(p *processInfo) string {
 	return fmt.Sprintf("exited %d", *p.ExitCode)
 }
 
-// line is a process's command, as far as a row of a table goes.
+// line returns a process's command line, shortened to fit a table.
 func line(p *processInfo) string {
 	const most = 60
 	s := p.Cmd
-	// What a shell was asked to run says more than the shell.
+	// The script of `sh -c` is more useful than the shell.
 	if n := len(p.Args); n > 0 && (p.Args[0] == "-c" || n > 1 && p.Args[n-2] == "-c") {
 		s = p.Args[n-1]
 	} else if n > 0 {
@@ -94,7 +94,7 @@ func (a *app) killCommand() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "kill PROCESS...",
-		Short: "Send a signal to processes and all they started",
+		Short: "Send a signal to processes and their children",
 		Args:  ids(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(processIDs(), 0),
@@ -106,11 +106,11 @@ func (a *app) killCommand() *cobra.Command {
 			return a.each(processIDs(), func(ctx context.Context, c *client, id string) error { return c.signal(ctx, id, sig) })(cmd, args)
 		},
 	}
-	c.Flags().StringVarP(&name, "signal", "s", "KILL", "signal, by name or number")
+	c.Flags().StringVarP(&name, "signal", "s", "KILL", "signal to send, by name or number")
 	return c
 }
 
-// drivers are a host's drivers, each with the isolation that it gives.
+// drivers returns a host's drivers, each with its isolation in parentheses.
 func (h *hostInfo) drivers() string {
 	out := make([]string, len(h.Drivers))
 	for i, d := range h.Drivers {
@@ -121,7 +121,7 @@ func (h *hostInfo) drivers() string {
 	return strings.Join(out, ",")
 }
 
-// state is a host's state; of one that drains, with what is left there.
+// state returns a host's state; for a draining host with the number of undrainable items.
 func (h *hostInfo) state() string {
 	switch {
 	case h.State != "draining":
@@ -135,7 +135,7 @@ func (h *hostInfo) state() string {
 func (a *app) hostsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "hosts",
-		Short: "List hosts, their leases, capacity and load",
+		Short: "List hosts with their state, capacity and load",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, asJSON, err := a.open()

@@ -32,11 +32,11 @@ type event struct {
 	Dropped   uint64    `json:"dropped"`
 	TimeoutMS int64     `json:"timeout_ms"`
 
-	out  []byte // of output that was decoded by hand
-	line []byte // as it came, with its line end
+	out  []byte // output decoded without encoding/json
+	line []byte // the line as received, with its line end
 }
 
-// bytes are the output of a stdout, stderr or pty event.
+// bytes returns the output in a stdout, stderr or pty event.
 func (e *event) bytes() []byte {
 	switch {
 	case e.out != nil:
@@ -56,13 +56,13 @@ type lines struct {
 }
 
 const (
-	// keepalive is how often the gateway is asked to say something, and deaf how
-	// long nothing is heard before the connection counts as broken.
+	// keepalive is the interval of keepalives that the gateway is asked for. A
+	// connection without any line for the time deaf counts as broken.
 	keepalive = "10" // seconds
 	deaf      = 35 * time.Second
 )
 
-// errDeaf is a connection on which not even keepalives come.
+// errDeaf reports a connection without even keepalives.
 var errDeaf = fmt.Errorf("the gateway sent nothing for %v", deaf)
 
 func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
@@ -70,7 +70,7 @@ func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
 	stop := func() { cancel(context.Canceled) }
 	silent := time.AfterFunc(deaf, func() { cancel(errDeaf) })
 	r.header = map[string]string{"Accept": "application/x-ndjson", "Keepalive-Ping-Interval": keepalive}
-	resp, err := c.open(ctx, r) //nolint:bodyclose // close does
+	resp, err := c.open(ctx, r) //nolint:bodyclose // close closes it
 	if err != nil {
 		silent.Stop()
 		stop()
@@ -82,11 +82,10 @@ func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
 func (l *lines) close() {
 	l.silent.Stop()
 	l.cancel()
-	l.body.Close() //nolint:errcheck // it is not wanted any more
+	l.body.Close() //nolint:errcheck // the rest is not needed
 }
 
-// raw reads the next line with its end; a half one is none. It is good until
-// the next call.
+// raw returns the next complete line with its line end. It is valid until the next call.
 func (l *lines) raw() ([]byte, error) {
 	line, err := l.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -96,13 +95,13 @@ func (l *lines) raw() ([]byte, error) {
 		line = append(line, rest...)
 	}
 	if err != nil && !l.silent.Stop() {
-		return line, errDeaf // which ended the request
+		return line, errDeaf // the timer canceled the request
 	}
 	l.silent.Reset(deaf)
 	return line, inWords(err)
 }
 
-// next reads the next line as an event, which is good until the next call.
+// next decodes the next line into e, which is valid until the next call.
 func (l *lines) next(e *event) error {
 	line, err := l.raw()
 	if err != nil {
@@ -119,12 +118,12 @@ func (l *lines) next(e *event) error {
 	return nil
 }
 
-// giveUp is how long a broken stream is tried to be resumed.
+// giveUp is how long a broken stream is retried.
 const giveUp = 10 * time.Minute
 
-// follow calls f for each event of a record after the given one, each once and
-// in order, until its end or f's error. When the connection breaks it goes on
-// from the last event, and tells say so.
+// follow calls f for each event of a record after the given one, each once and in order,
+// until its end or an error of f. When the connection breaks it resumes after the last
+// event and reports that by say.
 func (c *client) follow(ctx context.Context, id string, after uint64, say func(string, ...any), f func(*event) error) error {
 	broke := time.Time{}
 	for wait := time.Duration(0); ; wait = min(max(2*wait, 20*time.Millisecond), 2*time.Second) {
@@ -153,11 +152,11 @@ func (c *client) follow(ctx context.Context, id string, after uint64, say func(s
 // brokenError reports a stream that could not be resumed. The process may still run.
 type brokenError struct {
 	id    string
-	after uint64 // the last event that came
+	after uint64 // last event received
 	err   error
 }
 
-// Error says how to continue.
+// Error returns the cause and the command that continues.
 func (e *brokenError) Error() string {
 	return fmt.Sprintf("the connection to process %s could not be resumed after event %d (%v). To continue: %s", e.id, e.after, e.err, continueWith(e.id, e.after))
 }
@@ -165,13 +164,12 @@ func (e *brokenError) Error() string {
 // Unwrap returns the cause of the last failure.
 func (e *brokenError) Unwrap() error { return e.err }
 
-// continueWith is the command that attaches to a process behind an event.
+// continueWith returns the command that attaches to a process after an event.
 func continueWith(id string, after uint64) string {
 	return fmt.Sprintf("millrace attach --after %d %s", after, id)
 }
 
-// followOnce follows on one connection. done says that there is no use in
-// another.
+// followOnce follows on one connection. done reports that a new connection would not help.
 func (c *client) followOnce(ctx context.Context, id string, after *uint64, say func(string, ...any), broke *time.Time, f func(*event) error) (done bool, err error) {
 	l, err := c.events(ctx, id, *after, true)
 	if err != nil {
@@ -189,13 +187,13 @@ func (c *client) followOnce(ctx context.Context, id string, after *uint64, say f
 		}
 		switch {
 		case e.Seq == 0 && e.Type == "reconnect":
-			return false, errors.New("the gateway goes away")
+			return false, errors.New("the gateway is shutting down")
 		case e.Seq == 0 && e.Type == "error":
 			return true, errors.New(e.Message)
 		case e.Seq == 0 || e.Seq <= *after:
-			continue // a keepalive, or something we have
+			continue // a keepalive or a repeated event
 		case e.Seq != *after+1 && e.Type != "gap":
-			return true, fmt.Errorf("event %d follows event %d: the record has a hole that the gateway did not tell", e.Seq, *after)
+			return true, fmt.Errorf("event %d follows event %d: the gateway skipped events without reporting a gap", e.Seq, *after)
 		}
 		if err := f(&e); err != nil {
 			return true, err

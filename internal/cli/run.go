@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runFlags are those of run.
+// runFlags holds the flags of run and sandbox exec.
 type runFlags struct {
 	sandbox, template string
 	cwd, user, tag    string
@@ -24,28 +24,28 @@ type runFlags struct {
 	noStdin, keep     bool
 	detach            bool
 	timeout, lifetime time.Duration
-	lifetimeNamed     bool // lifetime is the user's, not our default
-	json              bool // events are written instead of the output
+	lifetimeNamed     bool // the user set --lifetime
+	json              bool // write events instead of output
 }
 
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
-		Short: "Run a command in a sandbox and exit as it does",
-		Long: `Run a command in a sandbox, with its output, input and exit code as if it ran
-here. One argument is a line for the shell; several are a command and its
-arguments, which no shell looks at.
+		Short: "Run a command and exit with its status",
+		Long: `Run a command in a sandbox, with its input, output and exit code as if it ran
+locally. A single argument is run by the shell; several arguments are a command
+and its arguments, run without a shell.
 
-With --output json standard output has one JSON object a line: first the ids of the
-process and the sandbox, then the process's events, as logs --json writes them.
+With --output json, standard output has one JSON object per line: first the ids of
+the process and the sandbox, then the process's events as in logs --json.
 
-Without --sandbox one is made for it and removed afterwards. A connection that
-breaks is resumed; nothing of the output is lost or repeated.
+Without --sandbox, a sandbox is created for the command and removed afterwards. A
+broken connection is resumed without losing or repeating output.
 
-With --tty at a terminal, Ctrl-P Ctrl-Q detaches: the process and its sandbox
-keep running until the sandbox's --lifetime ends, the command to attach again is
-printed, and the exit status is 0. A closed terminal (SIGHUP) detaches too.`,
+With --tty at a terminal, Ctrl-P Ctrl-Q detaches: the process keeps running until
+the sandbox's --lifetime ends, the command to attach again is printed, and the exit
+status is 0. Closing the terminal (SIGHUP) detaches too.`,
 		Example: `  millrace run 'seq 3 | tac'
   tar c src | millrace run --sandbox i0abc -- tar x -C /work
   millrace run -it bash`,
@@ -55,12 +55,12 @@ printed, and the exit status is 0. A closed terminal (SIGHUP) detaches too.`,
 			return ours(a.run(cmd.Context(), &f, args))
 		},
 	}
-	c.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "run in this sandbox; default: one made for it")
+	c.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "sandbox to run in (default a new one)")
 	a.flagIs(c, "sandbox", sandboxIDs())
-	c.Flags().StringVar(&f.template, "template", "base", "template of a sandbox made for it")
-	c.Flags().BoolVar(&f.keep, "keep", false, "do not remove a sandbox made for it")
-	c.Flags().DurationVar(&f.lifetime, "lifetime", time.Hour, "how long the sandbox made for it lives after --detach, --keep or detaching")
-	f.add(c, "print the process's id and leave it running (implies --keep)")
+	c.Flags().StringVar(&f.template, "template", "base", "template of the new sandbox")
+	c.Flags().BoolVar(&f.keep, "keep", false, "keep the new sandbox after the command")
+	c.Flags().DurationVar(&f.lifetime, "lifetime", time.Hour, "time until the new sandbox ends, after --detach, --keep or detaching")
+	f.add(c, "print the process id and exit; the process keeps running (implies --keep)")
 	return c
 }
 
@@ -69,24 +69,24 @@ func (f *runFlags) add(c *cobra.Command, detach string) {
 	c.SetFlagErrorFunc(oursFlags)
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&f.detach, "detach", "d", false, detach)
-	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "forward input (the default, unless detached)")
-	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "give it a terminal")
-	c.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not forward input")
-	c.Flags().StringVarP(&f.cwd, "cwd", "w", "", "working directory; default: the user's home")
-	c.Flags().StringVarP(&f.user, "user", "u", "", "user; default: the sandbox's")
-	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE, or NAME for the value it has here, if it is set")
-	c.Flags().StringVar(&f.tag, "tag", "", "tag by which clients can find the process")
-	c.Flags().DurationVar(&f.timeout, "timeout", 0, "kill the process after this long; 0: never")
+	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "forward standard input (default true without --detach)")
+	c.Flags().BoolVarP(&f.tty, "tty", "t", false, "allocate a terminal")
+	c.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not forward standard input")
+	c.Flags().StringVarP(&f.cwd, "cwd", "w", "", "working directory (default the user's home)")
+	c.Flags().StringVarP(&f.user, "user", "u", "", "user of the process (default the sandbox's user)")
+	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as NAME=VALUE, or NAME to copy the local value; repeatable (default none)")
+	c.Flags().StringVar(&f.tag, "tag", "", "tag of the process, for searches (default none)")
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "maximum run time; the process is then killed (default no limit)")
 }
 
-// sandboxExec is run with the sandbox as an argument.
+// sandboxExec returns the command `sandbox exec`: run with the sandbox as an argument.
 func (a *app) sandboxExec() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use:   "exec [flags] SANDBOX [--] COMMAND [ARG...]",
 		Short: "Run a command in a sandbox",
-		Long: `Run a command in a sandbox, as run --sandbox does. One argument is a line for the
-shell; several are a command and its arguments.`,
+		Long: `Run a command in a sandbox, as run --sandbox does. A single argument is run by the
+shell; several arguments are a command and its arguments.`,
 		Example: `  millrace sandbox exec i0abc -- ls -l /work
   millrace sandbox exec -it i0abc bash`,
 		Args: oursArgs(func(cmd *cobra.Command, args []string) error {
@@ -104,12 +104,13 @@ shell; several are a command and its arguments.`,
 			return ours(a.run(cmd.Context(), &f, args))
 		},
 	}
-	f.add(c, "print the process's id and leave it running")
+	f.add(c, "print the process id and exit; the process keeps running")
 	return c
 }
 
-// sandboxLife is how long a sandbox made for one command outlives us if we die;
-// it is moved on while we live. The gateway may allow less.
+// sandboxLife is the timeout of a sandbox created for one command. It is extended while
+// this client runs, so it bounds how long the sandbox outlives a killed client. The
+// gateway may allow less.
 const sandboxLife = 10 * time.Minute
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
@@ -122,7 +123,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	whole := ctx // a sandbox that is being made is waited for, so that it can be removed
+	whole := ctx // an interrupt must not abort the create: the sandbox has to be removed afterwards
 	ctx, begun, stop := untilInterrupted(ctx)
 	defer stop()
 	o := &owned{id: f.sandbox}
@@ -132,7 +133,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		}
 		defer func() { a.disown(ctx, c, o, f) }()
 		var prolongs sync.WaitGroup
-		defer prolongs.Wait() // else it could undo what disown sets
+		defer prolongs.Wait() // a late extension would overwrite the timeout that disown sets
 		live, stop := context.WithCancel(ctx)
 		defer stop()
 		id, life := o.id, o.life
@@ -173,14 +174,14 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	return err
 }
 
-// started is the first line of a run in JSON, and the only one of a detached run.
+// started is the first line of a run's JSON output, and the only one of a detached run.
 type started struct {
 	Type    string `json:"type,omitempty"`
 	Process string `json:"process"`
 	Sandbox string `json:"sandbox"`
 }
 
-// writeStarted writes which process was started and where.
+// writeStarted writes the ids of the started process and its sandbox.
 func (a *app) writeStarted(s started, f *runFlags) error {
 	if !f.json {
 		_, err := fmt.Fprintln(a.Out, s.Process)
@@ -199,11 +200,11 @@ func (a *app) writeStarted(s started, f *runFlags) error {
 // owned is the sandbox of a run.
 type owned struct {
 	id   string
-	life time.Duration // from the last time it was set, of a sandbox made for the run
-	kept bool          // it outlives the run
+	life time.Duration // timeout of a sandbox created for the run, from when it was last set
+	kept bool          // the sandbox outlives the run
 }
 
-// own makes a sandbox for a run.
+// own creates a sandbox for a run.
 func (a *app) own(ctx context.Context, c *client, f *runFlags) (*owned, error) {
 	o := &owned{kept: f.keep || f.detach}
 	life, named := sandboxLife, false
@@ -217,11 +218,11 @@ func (a *app) own(ctx context.Context, c *client, f *runFlags) (*owned, error) {
 	return o, err
 }
 
-// partingTime bounds the last requests of a run, which are sent even if it was interrupted.
+// partingTime bounds the clean-up requests of a run, which are sent even after an interrupt.
 const partingTime = 15 * time.Second
 
-// disown removes the sandbox made for a run, or sets the lifetime of one that is kept and
-// says how long that is.
+// disown removes the sandbox created for a run, or sets the lifetime of one that is kept
+// and prints it.
 func (a *app) disown(ctx context.Context, c *client, o *owned, f *runFlags) {
 	if !o.kept {
 		a.discard(ctx, c, o.id, o.life)
@@ -237,7 +238,7 @@ func (a *app) disown(ctx context.Context, c *client, o *owned, f *runFlags) {
 		return err
 	})
 	if err != nil {
-		a.notef("sandbox %s: its lifetime could not be set and ends within %v: %v", o.id, o.life, err)
+		a.notef("sandbox %s ends within %v: set its lifetime: %v", o.id, o.life, err)
 		return
 	}
 	a.notef("sandbox %s ends in %v, at %s", o.id, o.life, formatTime(time.Now().Add(o.life)))
@@ -275,7 +276,7 @@ func (a *app) command(f *runFlags, args []string) (*command, error) {
 			*cmd.PTY = s
 		}
 	} else if f.interactive {
-		return nil, errors.New("-it needs a terminal on standard input")
+		return nil, errors.New("-it requires a terminal on standard input")
 	}
 	if _, ok := cmd.Envs["TERM"]; !ok && a.Getenv("TERM") != "" {
 		if cmd.Envs == nil {
@@ -286,19 +287,19 @@ func (a *app) command(f *runFlags, args []string) (*command, error) {
 	return cmd, nil
 }
 
-// prolong keeps a sandbox from reaching its deadline until ctx ends.
+// prolong extends a sandbox's deadline until ctx ends.
 func prolong(ctx context.Context, c *client, sbx string, life time.Duration) {
 	for pause(ctx, life/4) {
-		c.setTimeout(ctx, sbx, life) //nolint:errcheck // the next one may succeed, and the stream tells of an end
+		c.setTimeout(ctx, sbx, life) //nolint:errcheck // the next one may succeed, and the stream reports an end
 	}
 }
 
-// discard removes a sandbox made for one command. If that fails its deadline
-// does it.
+// discard removes a sandbox created for one command. If that fails, the sandbox ends at
+// its deadline.
 func (a *app) discard(ctx context.Context, c *client, sbx string, life time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
 	defer cancel()
 	if err := c.removeSandbox(ctx, sbx); err != nil {
-		a.notef("sandbox %s will end within %v: %v", sbx, life, err)
+		a.notef("sandbox %s not removed, ends within %v: %v", sbx, life, err)
 	}
 }

@@ -30,10 +30,10 @@ func TestRunExitsAsTheCommandDid(t *testing.T) {
 		{"code 0", `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`, 0, ""},
 		{"code 3", `{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`, 3, ""},
 		{"code 255", `{"type":"end","exit_code":255,"signal":null,"cause":"exited"}`, 255, ""},
-		{"a signal is 128 and its number", `{"type":"end","exit_code":-1,"signal":9,"cause":"killed"}`, 137, ""},
-		{"an end nobody saw is never 0", `{"type":"end","exit_code":null,"signal":null,"cause":"host_lost"}`, 125, "nobody saw the process end (host_lost)"},
+		{"a signal is 128 plus its number", `{"type":"end","exit_code":-1,"signal":9,"cause":"killed"}`, 137, ""},
+		{"an unknown exit status is never 0", `{"type":"end","exit_code":null,"signal":null,"cause":"host_lost"}`, 125, "exit status unknown (host_lost)"},
 		{"with its reason", `{"type":"end","exit_code":null,"signal":null,"cause":"shim_lost","message":"the sandbox used up its memory"}`, 125,
-			"nobody saw the process end (shim_lost): the sandbox used up its memory"},
+			"exit status unknown (shim_lost): the sandbox used up its memory"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,8 +49,9 @@ func TestRunExitsAsTheCommandDid(t *testing.T) {
 	}
 }
 
-// Why nothing began is said once; who did not see it is told that much.
-func TestAProcessThatNeverBeganIsToldOfOnce(t *testing.T) {
+// The error of a process that did not start is printed once. An attach after that event
+// reports an unknown exit status.
+func TestStartErrorIsPrintedOnce(t *testing.T) {
 	record := []string{
 		`{"type":"accepted","cmd":"x","args":[]}`,
 		`{"type":"error","error_code":"invalid","message":"cwd '/nope' does not exist"}`,
@@ -62,7 +63,7 @@ func TestAProcessThatNeverBeganIsToldOfOnce(t *testing.T) {
 	}{
 		{"run -n -s iabc x", "", "millrace: cwd '/nope' does not exist\n"},
 		{"attach -n " + fakeID, "", "millrace: cwd '/nope' does not exist\n"},
-		{"attach -n --after 2 " + fakeID, "nobody saw the process end (not_started)", ""},
+		{"attach -n --after 2 " + fakeID, "exit status unknown (not_started)", ""},
 	}
 	for _, tt := range tests {
 		g := newGate(t, record...)
@@ -72,8 +73,8 @@ func TestAProcessThatNeverBeganIsToldOfOnce(t *testing.T) {
 	}
 }
 
-// A connection that breaks after every single event loses nothing, repeats
-// nothing, and is told of.
+// A connection that breaks after every event loses and repeats nothing, and each break is
+// reported.
 func TestRunResumesAfterEveryEvent(t *testing.T) {
 	record := []string{`{"type":"accepted"}`, `{"type":"start","pid":7}`}
 	want := ""
@@ -90,11 +91,11 @@ func TestRunResumesAfterEveryEvent(t *testing.T) {
 		t.Errorf("exit %d %s, stdout %q", got.code, got.say, got.out)
 	}
 	if n := strings.Count(got.errOut, "resumed after event"); n != len(record) {
-		t.Errorf("told of %d resumptions of %d:\n%s", n, len(record), got.errOut)
+		t.Errorf("reported %d resumptions of %d:\n%s", n, len(record), got.errOut)
 	}
 }
 
-func TestRunComesBackToTheNextGateway(t *testing.T) {
+func TestRunResumesOnTheNextGateway(t *testing.T) {
 	first := newGate(t, short[:4]...)
 	first.cutAfter[4] = true
 	second := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
@@ -106,12 +107,12 @@ func TestRunComesBackToTheNextGateway(t *testing.T) {
 	}
 }
 
-// Without a gateway there is nothing to wait for; one that went away is waited for.
-func TestRunFailsAtOnceWithoutAGateway(t *testing.T) {
+// run fails at once if no gateway is reachable, but waits for one that answered before.
+func TestRunFailsAtOnceWithoutGateway(t *testing.T) {
 	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1,http://127.0.0.1:2", "MILLRACE_API_KEY": "e2b_00"}
 	began := time.Now()
 	got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x")
-	const want = "no gateway can be reached at http://127.0.0.1:2: connection refused (start one with `millrace up`, or set --url or MILLRACE_URL)"
+	const want = "gateway http://127.0.0.1:2 is unreachable: connection refused (start one with `millrace up`, or set --url or MILLRACE_URL)"
 	if took := time.Since(began); got.code != ExitOurs || got.say != want || took > startFor/2 {
 		t.Errorf("exit %d %q after %v; want %q", got.code, got.say, took, want)
 	}
@@ -122,8 +123,8 @@ func TestRunFailsAtOnceWithoutAGateway(t *testing.T) {
 	}
 }
 
-// What ended a process is said, where its exit code does not say it.
-func TestRunSaysWhatEndedTheProcess(t *testing.T) {
+// The cause of a process's end is printed unless the exit code implies it.
+func TestRunPrintsTheCauseOfTheEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name, end, want string
 		code            int
@@ -132,7 +133,7 @@ func TestRunSaysWhatEndedTheProcess(t *testing.T) {
 		{"memory", `"exit_code":-1,"signal":9,"cause":"oom"`, "millrace: the process was killed because the sandbox used up its memory\n", 137},
 		{"its sandbox", `"exit_code":-1,"signal":9,"cause":"sandbox_gone"`, "millrace: the process was killed because its sandbox ended\n", 137},
 		{"a reason in the record", `"exit_code":-1,"signal":9,"cause":"killed","message":"evicted"`, "millrace: the process ended: evicted\n", 137},
-		{"a signal that was asked for", `"exit_code":-1,"signal":15,"cause":"killed"`, "", 143},
+		{"a signal from a client", `"exit_code":-1,"signal":15,"cause":"killed"`, "", 143},
 		{"itself", `"exit_code":1,"signal":null,"cause":"exited"`, "", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,9 +148,8 @@ func TestRunSaysWhatEndedTheProcess(t *testing.T) {
 	}
 }
 
-// The end of an input is a character to a terminal: one at the beginning of a line, two
-// within one, and one more for whoever reads after that. A process that was there before
-// gets none.
+// A terminal receives the end of input as a character: one at the beginning of a line, two
+// within a line, and one more for the next reader. An existing process receives none.
 func TestInputEndsAtATerminal(t *testing.T) {
 	for _, tt := range []struct {
 		verb, in string
@@ -169,12 +169,12 @@ func TestInputEndsAtATerminal(t *testing.T) {
 		}
 		got := g.verb(strings.NewReader(tt.in), strings.Fields(tt.verb)...)
 		if got.code != 0 || g.stdin.String() != tt.want || g.eof {
-			t.Errorf("%s with %q: exit %d %s, typed %q, end %v; want %q", tt.verb, tt.in, got.code, got.say, g.stdin.String(), g.eof, tt.want)
+			t.Errorf("%s with %q: exit %d %s, input %q, end %v; want %q", tt.verb, tt.in, got.code, got.say, g.stdin.String(), g.eof, tt.want)
 		}
 	}
 }
 
-func TestOnlyVariablesThatAreSetAreForwarded(t *testing.T) {
+func TestUnsetVariablesAreNotForwarded(t *testing.T) {
 	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HERE": "1", "EMPTY": ""}
 	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "-e", "HERE", "-e", "EMPTY", "-e", "UNSET", "-e", "SET=2", "x"); got.code != 0 {
@@ -185,8 +185,8 @@ func TestOnlyVariablesThatAreSetAreForwarded(t *testing.T) {
 	}
 }
 
-// A sandbox that outlives its run has a lifetime, which is said.
-func TestRunSaysHowLongTheSandboxLives(t *testing.T) {
+// run prints the lifetime of a sandbox that it keeps.
+func TestRunPrintsTheLifetimeOfAKeptSandbox(t *testing.T) {
 	for _, tt := range []struct {
 		args string
 		most int64
@@ -209,7 +209,7 @@ func TestRunSaysHowLongTheSandboxLives(t *testing.T) {
 	}
 }
 
-func TestAHoleIsNeverSilent(t *testing.T) {
+func TestGapIsReported(t *testing.T) {
 	g := newGate(t, `{"type":"accepted"}`, `{"type":"gap","from":2,"to":2,"reason":"not stored"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	got := g.verb(strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
 	if got.code != 0 || !strings.Contains(got.errOut, "events 2 to 2 cannot be read: not stored") {
@@ -217,7 +217,7 @@ func TestAHoleIsNeverSilent(t *testing.T) {
 	}
 }
 
-func TestRunMakesAndRemovesItsSandbox(t *testing.T) {
+func TestRunCreatesAndRemovesItsSandbox(t *testing.T) {
 	g := newGate(t, end(`{"type":"end","exit_code":1,"signal":null,"cause":"exited"}`)...)
 	if got := g.verb(strings.NewReader(""), "run", "--", "printf", "%s", "a b"); got.code != 1 {
 		t.Errorf("exit %d %s", got.code, got.say)
@@ -231,7 +231,7 @@ func TestRunMakesAndRemovesItsSandbox(t *testing.T) {
 	}
 }
 
-func TestOneArgumentIsALineForTheShell(t *testing.T) {
+func TestSingleArgumentIsRunByTheShell(t *testing.T) {
 	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "-e", "A=1", "-w", "/tmp", "seq 3 | tac")
 	cmd := g.commands[0]
@@ -251,17 +251,17 @@ func TestStartIsRetriedUnderOneKey(t *testing.T) {
 	}
 }
 
-func TestOurFailureIs125(t *testing.T) {
+func TestMillraceFailureExits125(t *testing.T) {
 	g := newGate(t)
 	tests := []struct {
 		name string
 		env  map[string]string
 		say  string
 	}{
-		{"no gateway known", map[string]string{"HOME": t.TempDir()}, "no gateway known"},
-		{"nobody listens", map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"}, "127.0.0.1:1"},
+		{"no gateway configured", map[string]string{"HOME": t.TempDir()}, "no gateway configured"},
+		{"connection refused", map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"}, "127.0.0.1:1"},
 		{"wrong key", map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "k"}, "no such key"},
-		{"no URL", map[string]string{"MILLRACE_URL": "localhost", "MILLRACE_API_KEY": "k"}, "no http or https URL"},
+		{"not a URL", map[string]string{"MILLRACE_URL": "localhost", "MILLRACE_API_KEY": "k"}, "must be an http or https URL"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -285,12 +285,12 @@ func TestInputIsForwardedToItsEnd(t *testing.T) {
 		t.Errorf("exit %d %s", got.code, got.say)
 	}
 	if g.stdin.String() != in || !g.eof {
-		t.Errorf("%d bytes of %d came, eof %v", g.stdin.Len(), len(in), g.eof)
+		t.Errorf("received %d bytes of %d, eof %v", g.stdin.Len(), len(in), g.eof)
 	}
 }
 
-// An input whose answer was lost is not sent again if the record says that the
-// process took it.
+// Input whose response was lost is not sent again if the record shows that the process
+// took it.
 func TestInputIsNotRepeated(t *testing.T) {
 	g := newGate(t, short[:2]...)
 	sent := 0
@@ -298,8 +298,8 @@ func TestInputIsNotRepeated(t *testing.T) {
 	g.onInput = func(b []byte, eof bool) {
 		sent++
 		switch {
-		case sent == 1: // taken, but the answer is lost
-			go w.Write([]byte("def")) //nolint:errcheck // what did not come is seen below
+		case sent == 1: // taken, but the response is lost
+			go w.Write([]byte("def")) //nolint:errcheck // missing input is detected below
 			g.grow(`{"type":"stdin_ack","offset":3}`)
 			panic(http.ErrAbortHandler)
 		case eof:
@@ -308,7 +308,7 @@ func TestInputIsNotRepeated(t *testing.T) {
 			go w.Close()
 		}
 	}
-	go w.Write([]byte("abc")) //nolint:errcheck // what did not come is seen below
+	go w.Write([]byte("abc")) //nolint:errcheck // missing input is detected below
 	got := g.verb(r, "run", "-s", "iabc", "cat")
 	if got.code != 0 || g.stdin.String() != "abcdef" || sent != 3 {
 		t.Errorf("exit %d %s; %q in %d requests\n%s", got.code, got.say, g.stdin.String(), sent, got.errOut)

@@ -33,8 +33,8 @@ func (a *app) sandboxCreate() *cobra.Command {
 				return err
 			}
 			spec.TemplateID = template
-			if !(spec.CPUs >= 0) || math.IsInf(spec.CPUs, 0) { // NaN is not, either, and JSON has neither
-				return fmt.Errorf("--cpus %v: a number of CPUs", spec.CPUs)
+			if !(spec.CPUs >= 0) || math.IsInf(spec.CPUs, 0) { // false for NaN too; JSON can encode neither
+				return fmt.Errorf("--cpus %v must be a finite number, 0 or more", spec.CPUs)
 			}
 			if resume {
 				spec.AutoResume = &autoResume{Enabled: true}
@@ -61,21 +61,21 @@ func (a *app) sandboxCreate() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&template, "template", "base", "what its root is made from")
-	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "when it ends, from now; the default is less where the gateway allows less")
-	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "NAME=VALUE to find it by")
-	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for all its processes")
-	c.Flags().Float64Var(&spec.CPUs, "cpus", 0, "the most CPUs; 0: the server's default")
-	c.Flags().Uint32Var(&spec.MemoryMB, "memory", 0, "the most MiB of memory; 0: the server's default")
-	c.Flags().Uint32Var(&spec.DiskMB, "disk", 0, "the most MiB of disk; 0: the server's default")
-	c.Flags().Uint32Var(&spec.PIDs, "pids", 0, "the most processes; 0: the server's default")
-	c.Flags().StringVar(&spec.Isolation, "isolation", "", "the least there must be: none, process, kernel or machine")
-	c.Flags().BoolVar(&spec.AutoPause, "auto-pause", false, "pause it when its time has run out, instead of ending it")
-	c.Flags().BoolVar(&resume, "auto-resume", false, "resume it when somebody needs it")
+	c.Flags().StringVar(&template, "template", "base", "template of the root file system")
+	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "time until the sandbox ends; the default is capped by the gateway")
+	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "metadata for searches, as NAME=VALUE; repeatable (default none)")
+	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable of all processes, as NAME=VALUE; repeatable (default none)")
+	c.Flags().Float64Var(&spec.CPUs, "cpus", 0, "maximum number of CPUs (default set by the server)")
+	c.Flags().Uint32Var(&spec.MemoryMB, "memory", 0, "maximum memory in MiB (default set by the server)")
+	c.Flags().Uint32Var(&spec.DiskMB, "disk", 0, "maximum disk space in MiB (default set by the server)")
+	c.Flags().Uint32Var(&spec.PIDs, "pids", 0, "maximum number of processes (default set by the server)")
+	c.Flags().StringVar(&spec.Isolation, "isolation", "", "minimum isolation: none, process, kernel or machine (default set by the server)")
+	c.Flags().BoolVar(&spec.AutoPause, "auto-pause", false, "pause the sandbox at its timeout instead of ending it")
+	c.Flags().BoolVar(&resume, "auto-resume", false, "resume the sandbox when a client uses it")
 	return c
 }
 
-// pairs reads NAME=VALUE; none is nil.
+// pairs parses strings of the form NAME=VALUE; it returns nil for an empty list.
 func pairs(all []string) (map[string]string, error) {
 	var out map[string]string
 	for _, s := range all {
@@ -124,9 +124,9 @@ func (a *app) sandboxList() *cobra.Command {
 			return a.sandboxTable(all)
 		},
 	}
-	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "only those with NAME=VALUE")
-	c.Flags().BoolVarP(&ended, "all", "a", false, "also sandboxes that ended")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "list only sandboxes with this metadata, as NAME=VALUE; repeatable (default all)")
+	c.Flags().BoolVarP(&ended, "all", "a", false, "include ended sandboxes")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only ids")
 	return c
 }
 
@@ -146,7 +146,7 @@ func (a *app) sandboxTable(all []sandboxInfo) error {
 func (a *app) sandboxShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show SANDBOX",
-		Short: "Show all about a sandbox, also an ended one",
+		Short: "Show the details of a running or ended sandbox",
 		Args:  ids(cobra.ExactArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(everySandbox(), 1),
@@ -169,7 +169,7 @@ func (a *app) sandboxShow() *cobra.Command {
 func (a *app) sandboxRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SANDBOX...",
-		Short: "End sandboxes with everything in them",
+		Short: "Remove sandboxes and end their processes",
 		Args:  ids(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: a.completeArgs(sandboxIDs(), 0),

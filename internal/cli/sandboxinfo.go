@@ -14,7 +14,7 @@ import (
 type sandboxInfo struct {
 	ID         string            `json:"sandbox"`
 	Template   string            `json:"template"`
-	Alias      string            `json:"alias,omitempty"` // name by which the template was asked for
+	Alias      string            `json:"alias,omitempty"` // name in the create request
 	State      string            `json:"state"`
 	Outcome    string            `json:"outcome,omitempty"` // how it ended
 	Cause      string            `json:"cause,omitempty"`
@@ -44,8 +44,8 @@ const (
 	liveStates  = "starting,running,paused,stopping"
 )
 
-// sandboxes lists sandboxes, newest first, in the given states (all without any) and with
-// all of the metadata.
+// sandboxes returns the sandboxes in the given states (empty: any state) that have all of
+// the metadata, newest first.
 func (c *client) sandboxes(ctx context.Context, states string, metadata map[string]string) ([]sandboxInfo, error) {
 	q := url.Values{}
 	if states != "" {
@@ -64,8 +64,8 @@ func (c *client) sandbox(ctx context.Context, id string) (s sandboxInfo, err err
 	return s, err
 }
 
-// template returns what people call the sandbox's template: as they asked for it, or as
-// much of its id as may stand for it.
+// template returns the display name of the sandbox's template: the name in the create
+// request, or a short prefix of its id.
 func (s *sandboxInfo) template() string {
 	name := cmp.Or(s.Alias, s.Template)
 	if id, err := template.ParseID(name); err == nil {
@@ -74,9 +74,9 @@ func (s *sandboxInfo) template() string {
 	return name
 }
 
-const templatePrefix = 12 // digits of a template's id that may stand for it
+const templatePrefix = 12 // hex digits of a template's id in tables
 
-// left is how soon the sandbox ends; "-" unless it runs.
+// left returns the time until the sandbox ends; "-" without a deadline.
 func (s *sandboxInfo) left(now time.Time) string {
 	if s.EndsAt.IsZero() {
 		return "-"
@@ -97,7 +97,7 @@ type createdSandbox struct {
 	Warnings []string `json:"warnings,omitempty"` // limits that are not enforced
 }
 
-// newSandbox is the same as we print it.
+// newSandbox is a created sandbox as the CLI prints it.
 type newSandbox struct {
 	ID           string `json:"sandbox"`
 	Template     string `json:"template"`

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/internal/cli/internal/vtfilter"
 )
 
-// output is a descriptor that recorded output is written to. A terminal gets history
-// without what it would answer.
+// output is a descriptor for recorded output. If it is a terminal, queries are removed
+// from history.
 type output struct {
 	w        io.Writer
 	terminal bool
@@ -32,8 +32,7 @@ func newOutput(w io.Writer) *output {
 // write writes p, which is history or live.
 func (o *output) write(p []byte, history bool) error { return o.send(o.clean(p, history)) }
 
-// clean returns p without what a terminal would answer. The result is valid until the
-// next call.
+// clean returns p without terminal queries. The result is valid until the next call.
 func (o *output) clean(p []byte, history bool) []byte {
 	switch {
 	case !o.terminal:
@@ -46,15 +45,15 @@ func (o *output) clean(p []byte, history bool) []byte {
 	return o.buf
 }
 
-// send writes bytes as they are.
+// send writes bytes unchanged.
 func (o *output) send(p []byte) error {
 	_, err := o.w.Write(p)
 	switch {
 	case errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrClosedPipe):
-		// Our reader left, as `head` does: end as a local command would.
+		// The reader closed the pipe, as `head` does: end as a local command would.
 		return errNoReader
 	case o.terminal && errors.Is(err, unix.EIO):
-		return errDetached // the terminal is gone; the signal follows
+		return errDetached // the terminal closed; SIGHUP follows
 	}
 	return err
 }
@@ -67,20 +66,20 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// screen shows the events of one process. It is not for concurrent use.
+// screen writes the events of one process. It is not safe for concurrent use.
 type screen struct {
 	out, err *output
-	json     bool   // events are written as they are, one a line
-	history  uint64 // the last event that is history
+	json     bool   // write events as NDJSON
+	history  uint64 // last event that is history
 	limit    time.Duration
-	failure  string // why the process did not start
+	failure  string // error of a process that did not start
 	end      event
 }
 
-// newScreen returns what shows a process, and finds out where history ends. answered
-// reports that what our terminal answers goes to the process; if it does not, the
-// answers to a process's terminal reach the next reader of ours, such as a shell, so
-// that all of the output is history.
+// newScreen returns a screen for a process and looks up where its history ends. answered
+// reports whether the local terminal's answers are forwarded to the process. If not, they
+// would reach the next reader of the local terminal, such as a shell, so all output
+// counts as history.
 func (a *app) newScreen(ctx context.Context, c *client, id string, at *attachment, answered bool) (*screen, error) {
 	s := &screen{out: newOutput(a.Out), err: newOutput(a.Err), json: at.json}
 	switch {
@@ -96,7 +95,7 @@ func (a *app) newScreen(ctx context.Context, c *client, id string, at *attachmen
 	return s, nil
 }
 
-// lastEvent returns the seq of the last event that a record has now.
+// lastEvent returns the seq of a record's current last event.
 func (c *client) lastEvent(ctx context.Context, id string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -104,18 +103,18 @@ func (c *client) lastEvent(ctx context.Context, id string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	resp.Body.Close() //nolint:errcheck // its head says it
+	resp.Body.Close() //nolint:errcheck // only the header is needed
 	last, err := strconv.ParseUint(resp.Header.Get("X-Record-After"), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("the gateway did not say where the record ends: %w", err)
+		return 0, fmt.Errorf("the gateway did not send the record's last event: %w", err)
 	}
 	return last, nil
 }
 
-// errNoReader is our exit after our reader left.
+// errNoReader is the CLI's exit after the reader of its output closed the pipe.
 var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
 
-// show writes one event to where it belongs.
+// show writes one event to the stream it belongs to.
 func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
 	if s.json {
 		if err := s.out.write(e.line, true); err != nil {
@@ -141,15 +140,15 @@ func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
 	case "end":
 		s.end = *e
 		if e.Cause == notStarted {
-			s.end.Message = s.failure // which was said
-		} else if why := e.why(s.limit); why != "" && e.ExitCode != nil { // else exitOf says it
+			s.end.Message = s.failure // already printed
+		} else if why := e.why(s.limit); why != "" && e.ExitCode != nil { // otherwise exitOf returns it
 			say("%s", why)
 		}
 	}
 	return nil
 }
 
-// output writes the bytes of an output event, unless the event was written.
+// output writes the bytes of an output event, unless the event was written as JSON.
 func (s *screen) output(e *event) error {
 	switch {
 	case s.json:
@@ -160,12 +159,12 @@ func (s *screen) output(e *event) error {
 	return s.out.write(e.bytes(), e.Seq <= s.history)
 }
 
-// notStarted is the cause of the end of a process that never ran; the failure before it
-// says why.
+// notStarted is the cause of the end of a process that never ran; the error event before
+// it has the reason.
 const notStarted = "not_started"
 
-// why says why a process ended, if it did not end by itself or by a signal that it
-// was sent. limit is its time limit, if that is known.
+// why returns why a process ended; empty if it exited by itself or by a signal from a
+// client. limit is its time limit, 0 if unknown.
 func (e *event) why(limit time.Duration) string {
 	why := ""
 	switch e.Cause {
@@ -187,15 +186,15 @@ func (e *event) why(limit time.Duration) string {
 	return why + ": " + e.Message
 }
 
-// leave switches off the modes that a program may have set and that would make our
-// shell's terminal send what nobody typed.
+// leave resets terminal modes that the process may have set. Left on, they would make the
+// terminal send input to the local shell that the user did not type.
 func (s *screen) leave() {
 	if s.out.terminal {
 		io.WriteString(s.out.w, screenDefaults) //nolint:errcheck // the terminal may be gone
 	}
 }
 
-// screenDefaults resets the alternate screen, reports of the mouse, the focus, pastes
-// and sizes, the modes of keys, styles and the character set, and shows the cursor.
+// screenDefaults resets the alternate screen, mouse, focus, paste and size reports, key
+// modes, styles and the character set, and shows the cursor.
 const screenDefaults = "\x1b[?1047l\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l" +
 	"\x1b[?2004l\x1b[?2031l\x1b[?2048l\x1b[?1l\x1b>\x1b[<8u\x1b[>4m\x1b[?7h\x1b[?25h\x1b[0m\x1b(B\x0f\r\n"

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseSignal reads KILL, SIGKILL, kill or 9. Numbers are Linux's.
+// parseSignal parses KILL, SIGKILL, kill or 9. Numbers are those of Linux.
 func parseSignal(s string) (int, error) {
 	if n, err := strconv.Atoi(s); err == nil {
 		if n < 1 || n > 64 {
-			return 0, fmt.Errorf("no signal %d", n)
+			return 0, fmt.Errorf("signal %d does not exist", n)
 		}
 		return n, nil
 	}
@@ -27,12 +27,12 @@ func parseSignal(s string) (int, error) {
 	if n := unix.SignalNum(name); n != 0 {
 		return int(n), nil
 	}
-	return 0, fmt.Errorf("no signal %q", s)
+	return 0, fmt.Errorf("signal %q does not exist", s)
 }
 
-// untilInterrupted gives a context that the first interrupt ends, with what the
-// program is to exit with as its cause, unless begun was called before: then
-// signals are somebody else's. A second interrupt ends the program as always.
+// untilInterrupted returns a context that the first interrupt cancels, with the program's
+// exit as its cause. After begun was called, signals are handled by the attachment. A
+// second interrupt ends the program by default.
 func untilInterrupted(ctx context.Context) (_ context.Context, begun, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 1)
@@ -55,7 +55,7 @@ func untilInterrupted(ctx context.Context) (_ context.Context, begun, stop func(
 	}
 }
 
-// interruption is the exit that an interrupt asked for; nil if none did.
+// interruption returns the exit caused by an interrupt; nil without one.
 func interruption(ctx context.Context) error {
 	var exit *ExitError
 	if errors.As(context.Cause(ctx), &exit) {

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// feeder forwards input to a process. What the process has taken is told by its
-// record (stdin_ack), so that bytes whose answer was lost are sent again only
-// when they cannot arrive any more.
+// feeder forwards input to a process. The process's record acknowledges the bytes taken
+// (stdin_ack), so that bytes whose response was lost are sent again only when they cannot
+// arrive any more.
 type feeder struct {
 	c  *client
 	id string
 
 	mu    sync.Mutex
-	acked uint64 // bytes the process took
+	acked uint64 // bytes that the process took
 	eof   bool
-	moved chan struct{} // closed, and made anew, when acked or eof changed
+	moved chan struct{} // closed and replaced when acked or eof changes
 }
 
 const (
 	inputChunk = 64 << 10
-	maxRequest = 1 << 20 // bytes of input that are sent at once
-	// commandLife is longer than a gateway lets a command wait for its host: what
-	// was not taken by then never will be.
+	maxRequest = 1 << 20 // bytes of input per request
+	// commandLife is longer than a gateway lets a command wait for its host: input
+	// that was not taken by then never will be.
 	commandLife = 15 * time.Second
 )
 
@@ -34,7 +34,7 @@ func newFeeder(c *client, id string) *feeder {
 	return &feeder{c: c, id: id, moved: make(chan struct{})}
 }
 
-// ack notes a stdin_ack of the record.
+// ack processes a stdin_ack event.
 func (f *feeder) ack(e *event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,17 +44,17 @@ func (f *feeder) ack(e *event) {
 	f.moved = make(chan struct{})
 }
 
-// inputEnd is what the end of our input means to the process.
+// inputEnd is what the end of the local input does to the process.
 type inputEnd int
 
 const (
-	endClose     inputEnd = iota // its standard input is closed
-	endCharacter                 // it has a terminal, whose end is a character
-	endNothing                   // it is left alone
+	endClose     inputEnd = iota // closes its standard input
+	endCharacter                 // sends the end-of-file character to its terminal
+	endNothing                   // nothing
 )
 
-// feed forwards in until its end, or until the process takes no more, which is no
-// error: it may end before its input does.
+// feed forwards in until its end, or until the process takes no more input. The latter is
+// not an error: a process may end before its input does.
 func (f *feeder) feed(ctx context.Context, in io.Reader, atEnd inputEnd) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,14 +79,14 @@ func (f *feeder) feed(ctx context.Context, in io.Reader, atEnd inputEnd) error {
 	return nil
 }
 
-// piece is what one read gave.
+// piece is the result of one read.
 type piece struct {
 	data []byte
 	err  error
 }
 
-// readAhead reads in while what was read before is sent, up to its end or ctx's. Its
-// goroutine may wait in Read for longer.
+// readAhead reads in, until it or ctx ends, while earlier pieces are sent. Its goroutine
+// may stay blocked in Read after that.
 func readAhead(ctx context.Context, in io.Reader) <-chan piece {
 	pieces := make(chan piece, maxRequest/inputChunk)
 	go func() {
@@ -107,7 +107,7 @@ func readAhead(ctx context.Context, in io.Reader) <-chan piece {
 	return pieces
 }
 
-// join returns p with the pieces that are there already, as one.
+// join returns p merged with the pieces that are already available.
 func (p piece) join(pieces <-chan piece) piece {
 	for p.err == nil && len(p.data) <= maxRequest-inputChunk {
 		select {
@@ -129,8 +129,8 @@ func (f *feeder) finish(ctx context.Context, sent *uint64, last byte, how inputE
 	case endClose:
 		return f.send(ctx, sent, nil, true)
 	case endCharacter:
-		// At the beginning of a line Ctrl-D is the end; within one it only hands over
-		// what the line has so far.
+		// Ctrl-D means end of file only at the beginning of a line; within a line it
+		// only flushes the line.
 		if last != '\n' && last != 0 {
 			if err := f.send(ctx, sent, []byte{ctrlD}, false); err != nil {
 				return err
@@ -144,9 +144,9 @@ func (f *feeder) finish(ctx context.Context, sent *uint64, last byte, how inputE
 
 const ctrlD = 0x04
 
-// endTerminal sends Ctrl-D until the process ends. The input has ended for every
-// reader, as that of a pipe has, but a terminal hands one Ctrl-D to one reader, and to
-// none if a shell changes the terminal's mode in between.
+// endTerminal sends Ctrl-D until the process ends. The end of a pipe reaches every reader,
+// but a terminal delivers a Ctrl-D to only one, or to no reader if a shell changes the
+// terminal's mode in between.
 func (f *feeder) endTerminal(ctx context.Context, sent *uint64) error {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 		if err := f.send(ctx, sent, []byte{ctrlD}, false); err != nil {
@@ -158,7 +158,7 @@ func (f *feeder) endTerminal(ctx context.Context, sent *uint64) error {
 	}
 }
 
-// ignoreClosed drops the errors that say that nobody reads any more.
+// ignoreClosed drops errors that mean that the process reads no more input.
 func ignoreClosed(err error) error {
 	var e *apiError
 	if errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusConflict || e.Status == http.StatusPreconditionFailed) {
@@ -170,7 +170,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// send forwards data, then the end if eof, and returns when the process took it.
+// send forwards data, then the end if eof, and returns when the process has taken both.
 func (f *feeder) send(ctx context.Context, sent *uint64, data []byte, eof bool) error {
 	for {
 		err := f.c.input(ctx, f.id, data, eof)
@@ -181,8 +181,8 @@ func (f *feeder) send(ctx context.Context, sent *uint64, data []byte, eof bool) 
 		if !again(err) {
 			return err
 		}
-		// Whether it was taken is unknown: the record will tell, or the command's
-		// own time runs out.
+		// It is unknown whether the process took it: wait for the record, or until
+		// the command has expired.
 		took, done, werr := f.await(ctx, *sent+uint64(len(data)), eof)
 		if done || werr != nil {
 			*sent = max(*sent, took)
@@ -193,8 +193,8 @@ func (f *feeder) send(ctx context.Context, sent *uint64, data []byte, eof bool) 
 	}
 }
 
-// await waits until the process took as many bytes as upTo, and its end if eof,
-// or until nothing more can come of a command that was sent.
+// await waits until the process took upTo bytes, and the end if eof, or until all commands
+// that were sent have expired.
 func (f *feeder) await(ctx context.Context, upTo uint64, eof bool) (took uint64, done bool, err error) {
 	late := time.NewTimer(commandLife)
 	defer late.Stop()

@@ -41,10 +41,10 @@ func (a *app) templateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "template",
 		Aliases: []string{"templates"},
-		Short:   "Make, import, list and remove what sandboxes are made from",
-		Long: `Templates are what sandboxes are made from. "host" (or "base") is always there:
-the host's own programs. Others are built here from Debian's packages, or
-imported from container images, and brought to the hosts by themselves.`,
+		Short:   "Build, import, list and remove templates",
+		Long: `A template is the root file system of new sandboxes. The template "host" (or "base")
+always exists: it has the host's own programs. Other templates are built from Debian
+packages or imported from container images; hosts download them by themselves.`,
 	}
 	c.AddCommand(a.templateBuild(), a.templateImport(), a.templateList(), a.templateShow(), a.templateRemove())
 	return c
@@ -60,8 +60,8 @@ func (a *app) templateBuild() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:       "build RECIPE",
-		Short:     "Build a template from Debian's packages",
-		Long:      "Build a template from Debian's packages, with mmdebstrap, as root or not:\n\n" + about.String(),
+		Short:     "Build a template from Debian packages",
+		Long:      "Build a template from Debian packages with mmdebstrap, which does not require root. The\nrecipes are\n\n" + about.String(),
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: slices.Sorted(maps.Keys(recipes)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,10 +78,10 @@ func (a *app) templateBuild() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&as, "as", "", "NAME or NAME:TAG it gets; default: the recipe's name")
-	f.StringVar(&b.Suite, "suite", "", "Debian's release; default: this machine's, or bookworm")
-	f.StringVar(&b.Mirror, "mirror", "", "where packages are had; default: as on this machine, or Debian's own")
-	f.StringSliceVar(&b.Add, "add", nil, "packages besides the recipe's")
+	f.StringVar(&as, "as", "", "name of the template, as NAME or NAME:TAG (default the recipe's name)")
+	f.StringVar(&b.Suite, "suite", "", "Debian release (default this machine's, else bookworm)")
+	f.StringVar(&b.Mirror, "mirror", "", "URL of the package mirror (default this machine's, else Debian's)")
+	f.StringSliceVar(&b.Add, "add", nil, "additional packages, separated by commas (default none)")
 	return c
 }
 
@@ -91,9 +91,10 @@ func (a *app) templateImport() *cobra.Command {
 	var env []string
 	c := &cobra.Command{
 		Use:   "import SOURCE NAME[:TAG]",
-		Short: "Make a template of a container image",
-		Long: `Make a template of a container image: an OCI layout (a directory or a tar), a tar
-that docker save wrote, a tar of a root's files, or an image's name in a registry.`,
+		Short: "Import a container image as a template",
+		Long: `Import a container image as a template. SOURCE is an OCI layout (a directory or a
+tar), a tar from docker save, a tar of a root file system, or the name of an image
+in a registry.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			own, err := pairsOf(env)
@@ -122,11 +123,11 @@ that docker save wrote, a tar of a root's files, or an image's name in a registr
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&facts.User, "user", "", "who runs what names no user; default: the image's, or `user`")
-	f.StringVar(&facts.Workdir, "workdir", "", "where processes start; default: the image's, or the user's home")
-	f.StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for every process, besides the image's")
-	f.BoolVar(&facts.Sudo, "sudo", false, "user may become root with the image's sudo")
-	f.Int64Var(&maxSize, "max-size", 0, "bytes that the image may unpack to; 0: 16 GiB")
+	f.StringVar(&facts.User, "user", "", "default user of processes (default the image's, else user)")
+	f.StringVar(&facts.Workdir, "workdir", "", "default working directory (default the image's, else the user's home)")
+	f.StringArrayVarP(&env, "env", "e", nil, "environment variable of all processes, as NAME=VALUE; repeatable (default the image's)")
+	f.BoolVar(&facts.Sudo, "sudo", false, "let the default user become root with the image's sudo")
+	f.Int64Var(&maxSize, "max-size", 0, "maximum unpacked size in bytes (default 16 GiB)")
 	return c
 }
 
@@ -142,16 +143,16 @@ func pairsOf(list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// opener finds or builds an image, with what is to be written over it.
+// opener opens or builds an image, and returns files to add to it.
 type opener func(ctx context.Context, scratch string, p *progress) (*image.Image, map[string]string, error)
 
-// makeTemplate makes a template of an image and sends it to the gateway.
+// makeTemplate turns an image into a template and uploads it to the gateway.
 func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open opener) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	if _, err := template.ParseNew(as); err != nil { // before minutes are spent on it
+	if _, err := template.ParseNew(as); err != nil { // before a build of minutes
 		return err
 	}
 	if _, err := c.templates(ctx); err != nil {
@@ -161,7 +162,7 @@ func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open o
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch) //nolint:errcheck // it is below the system's temporary files
+	defer os.RemoveAll(scratch) //nolint:errcheck // it is in the system's temporary directory
 	begun := time.Now()
 	p := a.progress()
 	defer p.end()
@@ -170,11 +171,11 @@ func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open o
 		return err
 	}
 	if img.Arch != runtime.GOARCH {
-		a.notef("the image is for %s: only hosts of that kind can run it", img.Arch)
+		a.notef("the image is for %s: only hosts of that architecture can run it", img.Arch)
 	}
 	up := c.upload(ctx)
 	manifest, id, err := image.Pack(up.ctx, img, image.Options{MaxSize: maxSize, Files: files, Progress: p.bytes}, up.part)
-	if waited := up.wait(); waited != nil { // it ended Pack, too
+	if waited := up.wait(); waited != nil { // it also made Pack fail
 		return waited
 	}
 	if err != nil {
@@ -185,9 +186,9 @@ func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open o
 	if err := c.tag(ctx, as, manifest, &info); err != nil {
 		return err
 	}
-	p.say("waiting for a host to have it")
+	p.say("waiting for a host to download it")
 	if err := c.awaitTemplate(ctx, as, &info); err != nil {
-		a.notef("no host has it yet (%v): the first sandbox made from it waits", err)
+		a.notef("no host has downloaded it yet (%v): the first sandbox will wait for that", err)
 	}
 	if json, err := a.json(); err != nil || json {
 		if err == nil {
@@ -196,7 +197,7 @@ func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open o
 		return err
 	}
 	_, err = fmt.Fprintf(a.Out, "%s:%s %s\n", info.Name, info.Tag, id)
-	a.notef("%d files, %s, in %v; %s of it were sent", info.Files, bytesOf(info.Size), time.Since(begun).Round(100*time.Millisecond), bytesOf(up.sent.Load()))
+	a.notef("%d files, %s, in %v; uploaded %s", info.Files, bytesOf(info.Size), time.Since(begun).Round(100*time.Millisecond), bytesOf(up.sent.Load()))
 	return err
 }
 
@@ -230,7 +231,7 @@ func (a *app) templateList() *cobra.Command {
 
 func (a *app) templateShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show TEMPLATE", Short: "Show all of a template, by name, NAME:TAG or id", Args: ids(cobra.ExactArgs(1)),
+		Use: "show TEMPLATE", Short: "Show the details of a template", Args: ids(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeArgs(templateIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
@@ -251,7 +252,9 @@ func (a *app) templateShow() *cobra.Command {
 
 func (a *app) templateRemove() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm TEMPLATE...", Short: "Remove names from templates, by an id all of them; what has none is gone", Args: ids(cobra.MinimumNArgs(1)),
+		Use: "rm TEMPLATE...", Short: "Remove names of templates", Args: ids(cobra.MinimumNArgs(1)),
+		Long: `Remove names of templates: one name by NAME or NAME:TAG, or all names by the
+template's id. A template without names is deleted.`,
 		ValidArgsFunction: a.completeArgs(templateIDs(), 0),
 		RunE: a.each(templateIDs(), func(ctx context.Context, c *client, name string) error {
 			_, err := c.call(ctx, &request{method: "DELETE", path: templatePath(name)}, nil)
@@ -260,7 +263,7 @@ func (a *app) templateRemove() *cobra.Command {
 	}
 }
 
-// bytesOf is a number of bytes for people.
+// bytesOf formats a number of bytes with a binary unit.
 func bytesOf(n int64) string {
 	const unit = 1024
 	if n < unit {

@@ -18,14 +18,14 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// shelf is a gateway that takes templates.
+// shelf is a fake gateway that stores templates.
 type shelf struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	parts    map[string][]byte
 	puts     int
-	refuse   int // so many requests, as a gateway does that cannot reach its log
+	refuse   int // number of requests to fail, as a gateway without NATS does
 	manifest map[string][]byte
 }
 
@@ -99,11 +99,11 @@ func run(t *testing.T, srv *httptest.Server, args ...string) (stdout, stderr str
 			return out.String(), errs.String(), err
 		}
 	}
-	t.Fatalf("no verb %s", args[0])
+	t.Fatalf("command %s does not exist", args[0])
 	return "", "", nil
 }
 
-// rootTar is a root's files as a tar, of about so many bytes.
+// rootTar writes a tar of a root file system of about size bytes and returns its path.
 func rootTar(t *testing.T, size int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "root.tar")
@@ -124,7 +124,7 @@ func rootTar(t *testing.T, size int) string {
 	return path
 }
 
-func TestTemplateImportSendsWhatLacks(t *testing.T) {
+func TestTemplateImportUploadsMissingParts(t *testing.T) {
 	s, srv := newShelf(t)
 	s.refuse = 1
 	source := rootTar(t, 2*template.PartSize)
@@ -152,18 +152,18 @@ func TestTemplateImportSendsWhatLacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.puts != sent+1 {
-		t.Errorf("%d parts were sent, want the one that lacked", s.puts-sent)
+		t.Errorf("uploaded %d parts, want the missing one", s.puts-sent)
 	}
 }
 
-func TestTemplateImportSaysWhatIsWrong(t *testing.T) {
+func TestTemplateImportRejectsInvalidInput(t *testing.T) {
 	s, srv := newShelf(t)
 	for name, args := range map[string][]string{
-		"a name that is the host's": {rootTar(t, 16), "base"},
-		"no name":                   {rootTar(t, 16), "A/B"},
-		"a file that is not there":  {"/nowhere/at-all.tar", "app"},
-		"more than may be":          {rootTar(t, 1<<20), "app", "--max-size", "1000"},
-		"sudo that is not there":    {rootTar(t, 16), "app", "--sudo"},
+		"a reserved name":           {rootTar(t, 16), "base"},
+		"an invalid name":           {rootTar(t, 16), "A/B"},
+		"a missing file":            {"/nowhere/at-all.tar", "app"},
+		"more than the maximum":     {rootTar(t, 1<<20), "app", "--max-size", "1000"},
+		"an image without sudo":     {rootTar(t, 16), "app", "--sudo"},
 		"a variable without a name": {rootTar(t, 16), "app", "-e", "=1"},
 	} {
 		if out, _, err := run(t, srv, append([]string{"template", "import"}, args...)...); err == nil {
@@ -171,10 +171,10 @@ func TestTemplateImportSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	if _, _, err := run(t, srv, "template", "build", "nonesuch"); err == nil || !strings.Contains(err.Error(), "standard") {
-		t.Errorf("a recipe that is not there: %v", err)
+		t.Errorf("an unknown recipe: %v", err)
 	}
 	if len(s.manifest) > 0 {
-		t.Errorf("made %v", s.manifest)
+		t.Errorf("created %v", s.manifest)
 	}
 }
 

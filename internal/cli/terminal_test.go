@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answers are what a terminal sends when it is shown a query.
+// answers lists queries to a terminal and its answers.
 var answers = []struct{ query, answer string }{
 	{"\x1b[6n", "\x1b[1;1R"},
 	{"\x1b[c", "\x1b[?62c"},
@@ -23,14 +23,14 @@ var answers = []struct{ query, answer string }{
 	{"\x1bP$qm\x1b\\", "\x1bP1$r0m\x1b\\"},
 }
 
-// terminal is a pseudo-terminal whose other end answers queries as a terminal does.
+// terminal is a pseudo-terminal whose other end answers queries like a terminal.
 type terminal struct {
 	t      *testing.T
-	user   *os.File // where keys are typed
-	tty    *os.File // what the program has
+	user   *os.File // the user's end
+	tty    *os.File // the program's end
 	mu     sync.Mutex
 	screen bytes.Buffer
-	shown  chan struct{} // has a value when screen grew
+	shown  chan struct{} // receives a value when screen grows
 }
 
 func newTerminal(t *testing.T, cols, rows uint16) *terminal {
@@ -44,7 +44,7 @@ func newTerminal(t *testing.T, cols, rows uint16) *terminal {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(fd, true)
-	user := os.NewFile(uintptr(fd), "terminal") // whose Close does not wait for a Read
+	user := os.NewFile(uintptr(fd), "terminal") // non-blocking, so that Close does not wait for a Read
 	master.Close()
 	if err := pty.Setsize(tty, &pty.Winsize{Cols: cols, Rows: rows}); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func (x *terminal) press(s string) {
 	}
 }
 
-// start runs a verb at the terminal.
+// start runs a command at the terminal.
 func (x *terminal) start(g *gate, args ...string) <-chan result {
 	done := make(chan result, 1)
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "TERM": "xterm"}
@@ -130,9 +130,9 @@ func ptyEvent(s string) string { return fmt.Sprintf(`{"type":"pty","offset":0,"d
 
 var queries = `a\u001b[6nb\u001b[cc\u001b]11;?\u0007d\u001bP$qm\u001b\\e`
 
-// What was printed before we attached is shown without its queries: nothing reaches the
-// process that was not typed. A query that is printed after that is answered, once, also
-// if the connection breaks within the history and after the query.
+// Output from before the attach is shown without its queries, so that no answer becomes
+// input. A later query is answered once, also if the connection breaks within the history
+// and after the query.
 func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
 	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`,
 		`{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"pty","offset":0,"data":"half \u001b[6"}`, `{"type":"pty","offset":0,"data":"n end of history"}`)
@@ -150,15 +150,15 @@ func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
 	<-typed
 	g.grow(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)
 	if r := <-done; r.code != 3 || g.stdin.String() != "\x1b[1;1Rx" {
-		t.Errorf("exit %d %s; the process was typed %q", r.code, r.say, g.stdin.String())
+		t.Errorf("exit %d %s; input of the process %q", r.code, r.say, g.stdin.String())
 	}
 	if n := strings.Count(x.text(), "\x1b[6n"); n != 1 {
 		t.Errorf("the live query was shown %d times: %q", n, x.text())
 	}
 }
 
-// The terminal of a process has the size of ours before we are shown anything, and later
-// sizes too.
+// The terminal of a process gets the local size before any output is shown, and follows
+// later changes.
 func TestAttachSetsTheSizeAtOnce(t *testing.T) {
 	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("hello"))
 	g.pty = true
@@ -176,14 +176,15 @@ func TestAttachSetsTheSizeAtOnce(t *testing.T) {
 	}
 }
 
-// Detaching is no failure: the sandbox stays, with its lifetime, and the way back is said.
+// Detaching exits with 0: the sandbox stays with its lifetime, and the command to attach
+// again is printed.
 func TestRunDetaches(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		leave func(*terminal)
 	}{
 		{"by its keys", func(x *terminal) { x.press("\x10\x11") }},
-		{"when its terminal is gone", func(x *terminal) { x.user.Close() }},
+		{"when its terminal closes", func(x *terminal) { x.user.Close() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
@@ -195,7 +196,7 @@ func TestRunDetaches(t *testing.T) {
 				t.Errorf("exit %d %q", r.code, r.say)
 			}
 			if len(g.removed) > 0 || !slices.Equal(g.timeouts, []int64{600, 7200}) || g.stdin.Len() > 0 {
-				t.Errorf("removed %v, lifetimes %v, typed %q", g.removed, g.timeouts, g.stdin.String())
+				t.Errorf("removed %v, lifetimes %v, input %q", g.removed, g.timeouts, g.stdin.String())
 			}
 			if tt.name == "by its keys" {
 				x.await("Attach again: millrace attach " + fakeID)
@@ -216,17 +217,17 @@ func TestAttachDetaches(t *testing.T) {
 	x := newTerminal(t, 80, 24)
 	done := x.start(g, "attach", fakeID)
 	x.await("$ ")
-	x.press("\x10") // reaches the process without a next key
+	x.press("\x10") // reaches the process without another key
 	<-typed
 	x.press("\x11")
 	if r := <-done; r.code != 0 || r.say != "" || g.stdin.String() != "\x10" {
-		t.Errorf("exit %d %q, typed %q", r.code, r.say, g.stdin.String())
+		t.Errorf("exit %d %q, input %q", r.code, r.say, g.stdin.String())
 	}
 	x.await("Attach again: millrace attach " + fakeID)
 }
 
-// Logs show no query at a terminal: the answer would be typed into the user's shell.
-func TestLogsAskTheTerminalNothing(t *testing.T) {
+// logs shows no query at a terminal: the answer would become input of the user's shell.
+func TestLogsShowNoTerminalQueries(t *testing.T) {
 	g := newGate(t, `{"type":"accepted"}`, `{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"stdout","offset":0,"data":"`+queries+`"}`,
 		`{"type":"stderr","offset":0,"data":"`+queries+` the end"}`)
 	x := newTerminal(t, 80, 24)
@@ -239,9 +240,9 @@ func TestLogsAskTheTerminalNothing(t *testing.T) {
 	}
 }
 
-// What a stranger wrote is shown without what a terminal would answer, in JSON and in messages
-// too: JSON leaves C1 controls as they are, and a message may quote a command.
-func TestNothingThatIsShownAsksTheTerminal(t *testing.T) {
+// Untrusted text is shown without terminal queries, also in JSON, which does not escape C1
+// controls, and in messages, which may quote a command.
+func TestNoOutputHasTerminalQueries(t *testing.T) {
 	const csi = "\u009b6n" // as two bytes, which terminals read as ESC [ 6 n
 	g := newGate(t, `{"type":"accepted","cmd":"`+csi+`"}`, `{"type":"error","error_code":"invalid","message":"no \u001b[6n`+csi+`"}`,
 		`{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}`)

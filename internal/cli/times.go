@@ -2,12 +2,12 @@ package cli
 
 import "time"
 
-// timeForm is how times are written for programs: RFC 3339 in UTC with milliseconds.
+// timeForm is the format of times in data: RFC 3339 in UTC with milliseconds.
 const timeForm = "2006-01-02T15:04:05.000Z"
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeForm) }
 
-// moment is a time in our own JSON. The zero time is null.
+// moment is a time in the CLI's JSON output. The zero time is null.
 type moment struct{ time.Time }
 
 // MarshalJSON writes the time in the form of [timeForm].

@@ -12,7 +12,7 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// size is a terminal's size; the zero size if f is none.
+// size returns a terminal's size; the zero size if f is not a terminal.
 func size(f *os.File) winsize {
 	ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -21,7 +21,7 @@ func size(f *os.File) winsize {
 	return winsize{Cols: ws.Col, Rows: ws.Row}
 }
 
-// raw hands every key over as it is pressed, until restore is called.
+// raw puts a terminal into raw mode until restore is called.
 func raw(f *os.File) (restore func(), err error) {
 	fd := int(f.Fd())
 	old, err := unix.IoctlGetTermios(fd, ioctlGet)
@@ -39,6 +39,6 @@ func raw(f *os.File) (restore func(), err error) {
 		return nil, err
 	}
 	return func() {
-		unix.IoctlSetTermios(fd, ioctlSet, old) //nolint:errcheck // nothing better can be done
+		unix.IoctlSetTermios(fd, ioctlSet, old) //nolint:errcheck // there is no fallback
 	}, nil
 }

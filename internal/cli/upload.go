@@ -16,9 +16,9 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// upload sends the parts of a template, those that the gateway lacks.
+// upload sends those parts of a template that the gateway lacks.
 type upload struct {
-	//nolint:containedctx // it ends with the first part that cannot be sent
+	//nolint:containedctx // the first failed part cancels it
 	ctx     context.Context
 	c       *client
 	g       *errgroup.Group
@@ -46,12 +46,10 @@ func (c *client) tag(ctx context.Context, name string, manifest []byte, out *tem
 	})
 }
 
-// hostWait is how long a host may take to fetch a template before its maker stops
-// waiting for that.
+// hostWait is how long an import waits for a host to fetch the template.
 const hostWait = 3 * time.Minute
 
-// awaitTemplate waits until some host has a template, which hosts fetch by
-// themselves.
+// awaitTemplate waits until a host has fetched a template. Hosts do that by themselves.
 func (c *client) awaitTemplate(ctx context.Context, name string, info *templateInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, hostWait)
 	defer cancel()
@@ -73,7 +71,7 @@ func (c *client) upload(ctx context.Context) *upload {
 	return u
 }
 
-// part sends a part, while the next is made.
+// part sends a part in the background while the next one is packed.
 func (u *upload) part(ctx context.Context, sum template.Sum, data []byte) error {
 	u.g.Go(func() error { return retried(u.ctx, func() error { return u.send(u.ctx, sum, data) }) })
 	return ctx.Err()
@@ -86,7 +84,7 @@ func (u *upload) send(ctx context.Context, sum template.Sum, data []byte) error 
 	_, err := u.c.call(ctx, &request{method: "HEAD", path: path}, nil)
 	var e *apiError
 	if !errors.As(err, &e) || e.Status != http.StatusNotFound {
-		return err // nil: it is there
+		return err // nil: the gateway has it
 	}
 	p, ok := u.packers.Get().(*part.Packer)
 	if !ok {
@@ -102,7 +100,7 @@ func (u *upload) send(ctx context.Context, sum template.Sum, data []byte) error 
 	return err
 }
 
-// retried tries what may succeed later, for some seconds.
+// retried calls f up to sendTries times, over some seconds, while its error may be temporary.
 func retried(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
@@ -112,14 +110,14 @@ func retried(ctx context.Context, f func() error) error {
 	}
 }
 
-// progress tells a person how far something is: on a terminal in one line, else
-// now and then in a line of its own.
+// progress prints the progress of a task: on a terminal in one line that is overwritten,
+// otherwise as a new line every few seconds.
 type progress struct {
 	a        *app
 	terminal bool
 	last     time.Time
 	what     string
-	open     bool // the terminal's line has no end yet
+	open     bool // the terminal's current line has no end yet
 }
 
 const (
@@ -129,14 +127,14 @@ const (
 
 func (a *app) progress() *progress { return &progress{a: a, terminal: a.paint(a.Err, bold, "") != ""} }
 
-// say tells a step.
+// say prints the start of a step.
 func (p *progress) say(what string) {
 	p.end()
 	p.what, p.last = what, time.Now()
 	p.a.notef("%s", printable(what))
 }
 
-// bytes tells how much of something is done; of is 0 where that is not known.
+// bytes prints n of of bytes done; of is 0 if the total is unknown.
 func (p *progress) bytes(what string, n, of int64) {
 	every := tellLines
 	if p.terminal {
@@ -155,14 +153,14 @@ func (p *progress) bytes(what string, n, of int64) {
 		p.a.notef("%s", text)
 		return
 	}
-	fmt.Fprintf(p.a.Err, "\r\x1b[Kmillrace: %s", text) //nolint:errcheck // there is nobody else to tell
+	fmt.Fprintf(p.a.Err, "\r\x1b[Kmillrace: %s", text) //nolint:errcheck // there is nowhere else to report it
 	p.open = true
 }
 
-// end ends the line.
+// end ends the terminal's current line.
 func (p *progress) end() {
 	if p.open {
-		fmt.Fprintln(p.a.Err) //nolint:errcheck // there is nobody else to tell
+		fmt.Fprintln(p.a.Err) //nolint:errcheck // there is nowhere else to report it
 		p.open = false
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Strict makes the groups below c, and groups of groups, fail on a subcommand that does
-// not exist, with their usage and the names that are close to it. Without a subcommand a
-// group prints its help.
+// Strict makes all command groups below c fail on an unknown subcommand, with their usage
+// and similar names. Without a subcommand a group prints its help.
 func Strict(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		if sub.HasSubCommands() && !sub.Runnable() {
@@ -34,7 +33,7 @@ func group(c *cobra.Command, args []string) error {
 	return &ExitError{Code: 2, Err: errors.New(text + "\n\n" + strings.TrimSpace(c.UsageString()))}
 }
 
-// forms says in words what values a type of flag takes.
+// forms maps types of flags to a description of their values.
 var forms = map[string]string{
 	"bool":     "must be true or false",
 	"int":      "must be a whole number",
@@ -48,8 +47,8 @@ var forms = map[string]string{
 	"duration": "must be a duration such as 90s, 15m or 2h",
 }
 
-// FlagError returns a sentence for a flag whose value cannot be parsed; any other error is
-// returned as it is.
+// FlagError describes a flag value that cannot be parsed; it returns any other error
+// unchanged.
 func FlagError(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -59,7 +58,7 @@ func FlagError(err error) error {
 	return fmt.Errorf("--%s %q %s", f.Name, bad.GetValue(), Form(f, bad.Unwrap()))
 }
 
-// Form says in words which values f takes; cause is why a value was not accepted.
+// Form describes the values that f takes; cause is why a value was rejected.
 func Form(f *pflag.Flag, cause error) string {
 	if form, ok := forms[f.Value.Type()]; ok {
 		return form

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestLogsWriteWhatIsStored(t *testing.T) {
+func TestLogsPrintTheRecord(t *testing.T) {
 	g := newGate(t, short...)
 	got := g.verb(nil, "logs", fakeID)
 	if got.code != 0 || got.out != "a\n\xff\x00" || got.errOut != "oops\n" {
@@ -32,14 +32,14 @@ func TestLogsWriteWhatIsStored(t *testing.T) {
 	}
 }
 
-// A record whose beginning fell out of retention begins with what is left, and
-// that is said; who asked for a place that is gone is told so.
-func TestLogsBeginWhereTheRecordDoes(t *testing.T) {
+// If retention deleted a record's beginning, logs starts at the first event kept and
+// reports that. --after a deleted event is an error.
+func TestLogsStartAtTheFirstEventKept(t *testing.T) {
 	g := newGate(t, short...)
 	g.first = 5
 	g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	for _, args := range [][]string{{"logs", fakeID}, {"logs", "-f", fakeID}} {
-		if got := g.verb(nil, args...); got.out != "\xff\x00" || !strings.Contains(got.errOut, "events 1 to 4 are not kept") {
+		if got := g.verb(nil, args...); got.out != "\xff\x00" || !strings.Contains(got.errOut, "events 1 to 4 were deleted") {
 			t.Errorf("%v: exit %d %s, stdout %q, stderr %q", args, got.code, got.say, got.out, got.errOut)
 		}
 	}
@@ -57,7 +57,7 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 	}
 }
 
-// A tail that breaks goes on where it was: what comes twice is written once.
+// A broken tail resumes; events that arrive twice are written once.
 func TestTailWritesEachEventOnce(t *testing.T) {
 	g := newGate(t, short...)
 	g.cutAfter[4] = true
@@ -66,7 +66,7 @@ func TestTailWritesEachEventOnce(t *testing.T) {
 		t.Errorf("%d lines of %d, %q:\n%s", n, len(short), got.say, got.out)
 	}
 	if len(g.afters) != 2 || g.afters[0] != "now" || g.afters[1] != "2026-01-02T03:03:58Z" {
-		t.Errorf("asked for what is after %q", g.afters)
+		t.Errorf("requested events after %q", g.afters)
 	}
 	got = g.verb(nil, "events", "tail", "--no-follow")
 	if n := strings.Count(got.out, "\n"); n != len(short) || got.code != 0 || !strings.Contains(got.out, "stdout") || strings.Contains(got.out, "\x1b") {
@@ -122,7 +122,7 @@ func TestKillSendsTheSignal(t *testing.T) {
 		t.Errorf("signals %v", g.signals)
 	}
 	if got := g.verb(nil, "kill", "-s", "NOPE", fakeID); got.code != 1 {
-		t.Errorf("exit %d for no signal", got.code)
+		t.Errorf("exit %d for an invalid signal", got.code)
 	}
 }
 
@@ -136,16 +136,16 @@ func TestSandboxCreateAndRemove(t *testing.T) {
 	}
 }
 
-// An id that a script has lost is told before anything is asked for, also of those
-// that were given beside it.
-func TestWhatNamesNothingIsNotAskedFor(t *testing.T) {
-	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"} // nobody is there
+// An empty id, as from an unset variable of a script, is rejected before any request is
+// sent, also for the other arguments.
+func TestInvalidIDsAreRejectedLocally(t *testing.T) {
+	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"} // nothing listens there
 	for args, code := range map[string]int{
 		"sandbox rm": 1, "sandbox rm i1": 1, "sandbox pause": 1, "sandbox resume": 1, "sandbox snapshot": 1, "sandbox fork": 1, "snapshot rm": 1,
 		"logs": 1, "kill": 1, "attach": ExitOurs, "host held": 1, "host drain": 1, "host undrain": 1, "key rm": 1, "template show": 1, "template rm": 1,
 	} {
 		for _, id := range []string{"", ".."} {
-			if got := verb(t, env, nil, append(strings.Fields(args), id)...); got.code != code || !strings.Contains(got.say, "is the id or name of nothing") || got.errOut != "" {
+			if got := verb(t, env, nil, append(strings.Fields(args), id)...); got.code != code || !strings.Contains(got.say, "is not a valid id or name") || got.errOut != "" {
 				t.Errorf("%s %q: exit %d %q %q", args, id, got.code, got.say, got.errOut)
 			}
 		}
@@ -157,7 +157,7 @@ func TestWhatNamesNothingIsNotAskedFor(t *testing.T) {
 	}
 }
 
-func TestDoctorTellsOfDriversAndGateway(t *testing.T) {
+func TestDoctorChecksTheGateway(t *testing.T) {
 	g := newGate(t)
 	got := g.verb(nil, "doctor", "-o", "json")
 	var h health
@@ -221,7 +221,7 @@ func TestParseSince(t *testing.T) {
 	}
 }
 
-// The decoder by hand says what encoding/json says, or nothing.
+// The hand-written decoder agrees with encoding/json or returns false.
 func FuzzFast(f *testing.F) {
 	for _, s := range []string{
 		`{"seq":1,"time":"2026-01-02T03:04:05.000006Z","type":"stdout","offset":0,"data":"a\n\t\"\\é"}`,
@@ -242,7 +242,7 @@ func FuzzFast(f *testing.F) {
 		if err := json.Unmarshal([]byte(s), &want); err != nil {
 			// JSON forbids raw control characters; no gateway sends them.
 			if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
-				t.Fatalf("fast took %q, which is no JSON: %v", s, err)
+				t.Fatalf("fast accepted %q, which is not JSON: %v", s, err)
 			}
 			return
 		}
@@ -262,7 +262,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A script that makes a key gets the key and nothing else.
+// key create prints only the key to standard output, for scripts.
 func TestKeys(t *testing.T) {
 	g := newGate(t)
 	if got := g.verb(nil, "key", "create", "ci"); got.code != 0 || got.out != "e2b_secret\n" || !strings.Contains(got.errOut, "bb") {

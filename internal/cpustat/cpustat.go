@@ -1,4 +1,4 @@
-// Package cpustat tells how long the machine's CPUs have worked and rested.
+// Package cpustat reads the busy, idle and stolen time of the machine's CPUs.
 package cpustat
 
 import (
@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// Ticks is how many of the units in which Linux counts CPU time are a second.
+// Ticks is the number of Linux's units of CPU time in a second.
 const Ticks = 100
 
-// Times are sums over all CPUs since the machine began, as exact as 10 ms.
+// Times are sums over all CPUs since boot, with a resolution of 10 ms.
 type Times struct {
-	Busy   time.Duration // what a hypervisor gave to somebody else counts, and a guest's time counts once
-	Idle   time.Duration // with what was waited for a disk
-	Stolen time.Duration // of Busy, what a hypervisor gave to somebody else
+	Busy   time.Duration // time in use, including Stolen; a guest's time counts once
+	Idle   time.Duration // idle time, including waits for a disk
+	Stolen time.Duration // part of Busy that a hypervisor gave to other machines
 }
 
-// Read reads them where the system tells as Linux does; the error is os.ReadFile's.
+// Read reads the times from /proc/stat; the error is from os.ReadFile.
 func Read() (Times, error) {
 	b, err := os.ReadFile("/proc/stat")
 	return parse(string(b)), err
 }
 
-// Since is what came to them since then.
+// Since returns the difference between t and the earlier then.
 func (t Times) Since(then Times) Times {
 	return Times{Busy: t.Busy - then.Busy, Idle: t.Idle - then.Idle, Stolen: t.Stolen - then.Stolen}
 }
 
-// StolenPart is the part of the time that was stolen, from 0 to 1; 0 where none has passed.
+// StolenPart returns the stolen fraction of the time, from 0 to 1; 0 if t is zero.
 func (t Times) StolenPart() float64 {
 	return t.Stolen.Seconds() / max(t.Busy+t.Idle, 1).Seconds()
 }
 
-// parse sums up the first line of a /proc/stat.
+// parse sums the first line of /proc/stat.
 func parse(stat string) (t Times) {
 	line, _, _ := strings.Cut(stat, "\n")
 	for i, f := range strings.Fields(strings.TrimPrefix(line, "cpu ")) {

@@ -1,5 +1,5 @@
-// Package hostload has this machine used by programs of its own, behind all else:
-// whoever measures sees by them what sharing the machine costs at least.
+// Package hostload runs programs on this machine at the lowest priority, as load beside a
+// measurement: they show the minimum cost of sharing the machine.
 package hostload
 
 import (
@@ -11,14 +11,15 @@ import (
 	"syscall"
 )
 
-// Count is a step of a program that only counts.
+// Count is a step that only counts.
 const Count = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
 
-// Load is programs that run, each with processes of its own. It is for one goroutine.
+// Load is a set of running programs, each in a process group of its own. It is not safe
+// for concurrent use.
 type Load []*exec.Cmd
 
-// Begin begins so many, each for a CPU of its own, that take a step, a shell's, over and over
-// for as long as who began them is there; they end with ctx, too.
+// Begin starts the given number of programs, one per CPU to load. Each repeats step, a
+// shell command, until this process exits or ctx ends.
 func Begin(ctx context.Context, programs int, step string) (Load, error) {
 	var l Load
 	for range programs {
@@ -27,19 +28,19 @@ func Begin(ctx context.Context, programs int, step string) (Load, error) {
 		cmd.Cancel = func() error { return group(cmd, syscall.SIGKILL) }
 		if err := cmd.Start(); err != nil {
 			l.End()
-			return nil, fmt.Errorf("a program beside what is measured: %w", err)
+			return nil, fmt.Errorf("start load: %w", err)
 		}
 		l = append(l, cmd)
-		// Linux shares CPUs out between sessions first. Not every kernel does.
+		// Linux divides the CPUs between sessions first, if the kernel has autogroups.
 		os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte("19"), 0) //nolint:errcheck // as above
 	}
 	return l, nil
 }
 
-// Pause has them stand still.
+// Pause stops the programs by SIGSTOP.
 func (l Load) Pause() error { return l.signal(syscall.SIGSTOP) }
 
-// Resume has them go on.
+// Resume continues the programs by SIGCONT.
 func (l Load) Resume() error { return l.signal(syscall.SIGCONT) }
 
 func (l Load) signal(sig syscall.Signal) (err error) {
@@ -49,13 +50,13 @@ func (l Load) signal(sig syscall.Signal) (err error) {
 	return err
 }
 
-// group signals a program and all that it began.
+// group signals a program and its children.
 func group(cmd *exec.Cmd, sig syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, sig) }
 
-// End ends them, and returns when they are gone.
+// End kills the programs and waits until they have exited.
 func (l Load) End() {
 	for _, cmd := range l {
-		group(cmd, syscall.SIGKILL) //nolint:errcheck // it has ended then
+		group(cmd, syscall.SIGKILL) //nolint:errcheck // it may have ended
 		cmd.Wait()                  //nolint:errcheck // it was killed
 	}
 }

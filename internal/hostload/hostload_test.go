@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// state is what Linux says of a process: its state and the ticks that it computed.
+// state returns the state of a process and its CPU time in ticks, from /proc.
 func state(t *testing.T, pid int) (state string, ticks int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -25,7 +25,7 @@ func state(t *testing.T, pid int) (state string, ticks int) {
 	return f[0], ticks
 }
 
-// await looks until done says so; what says what did not come.
+// await polls until done returns true; what describes the condition.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -65,13 +65,13 @@ func TestLoad(t *testing.T) {
 	l.End()
 	for _, cmd := range l {
 		if _, err := os.Stat("/proc/" + strconv.Itoa(cmd.Process.Pid)); err == nil {
-			t.Errorf("%d is left", cmd.Process.Pid)
+			t.Errorf("process %d did not end", cmd.Process.Pid)
 		}
 	}
 }
 
-// What a program began stands still and ends with it.
-func TestLoadHasProcessesOfItsOwn(t *testing.T) {
+// The children of a program are paused and end with it.
+func TestLoadIncludesChildren(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc")
 	}

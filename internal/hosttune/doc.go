@@ -1,8 +1,7 @@
-// Package hosttune holds what a production host should set: limits of the kernel that all
-// sandboxes share, and the priority of the services. The files in deploy/ set the same
+// Package hosttune holds the recommended settings of a production host: kernel limits that
+// all sandboxes share, and the priority of the services. The files in deploy/ set the same
 // values.
 //
-// # Manners
-// Nothing here is set unless the operator asks for it, by --tune-host or by those files.
-// [Apply] reports each change, and [Report] only reads.
+// Settings change only if the operator asks for it, by --tune-host or those files. [Apply]
+// reports each change, and [Report] only reads.
 package hosttune

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// machine is a directory with settings of a small machine, of one that has more than enough,
-// and without terminals.
+// machine creates a directory with the settings of a small machine: some too low, some
+// sufficient, and without kernel.pty.
 func machine(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -45,7 +45,7 @@ func TestRaise(t *testing.T) {
 		t.Error("a setting that the kernel does not have was made")
 	}
 	if again := raise(root); len(again) > 0 {
-		t.Errorf("the second time it changed %v", again)
+		t.Errorf("the second Apply changed %v", again)
 	}
 }
 
@@ -69,8 +69,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A change that the kernel refuses is reported with its reason.
-func TestRefusedChange(t *testing.T) {
+// A change that the kernel rejects is reported with its reason.
+func TestRejectedChange(t *testing.T) {
 	err := reason(&os.PathError{Op: "open", Path: "/proc/sys/kernel/pid_max", Err: os.ErrPermission})
 	c := Change{Name: "kernel.pid_max", From: "32768", To: "4194304", Err: err}
 	if got, want := c.String(), "kernel.pid_max stays 32768: permission denied"; got != want {
@@ -78,8 +78,8 @@ func TestRefusedChange(t *testing.T) {
 	}
 }
 
-// The files for a production host set what --tune-host sets.
-func TestFilesSetTheSame(t *testing.T) {
+// The files in deploy/ set the same values as --tune-host.
+func TestDeployFilesSetTheSame(t *testing.T) {
 	got := assignments(t, "../../deploy/sysctl.d/90-millrace.conf")
 	for _, s := range Sysctls() {
 		if want := strconv.FormatUint(s.Want, 10); got[s.Name] != want {
@@ -102,7 +102,7 @@ func TestFilesSetTheSame(t *testing.T) {
 	}
 }
 
-// assignments reads the lines NAME=VALUE of a file.
+// assignments returns the NAME=VALUE lines of a file.
 func assignments(t *testing.T, path string) map[string]string {
 	t.Helper()
 	f, err := os.Open(path)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prioritize gives this process the priority of a service. Drivers start sandboxes without
-// it.
+// prioritize sets the priority of a service for this process. Drivers reset it for
+// sandboxes.
 func prioritize() []Change {
 	return append(renice(), scoreOOM()...)
 }
@@ -35,12 +35,12 @@ func renice() []Change {
 
 // reniceSession sets the nice value of this process's session. Linux divides the CPU
 // between sessions first, so that the nice value of a process counts only within its own.
-// The session of a shell is the user's, and is left alone.
+// The session of a shell belongs to the user and is not changed.
 func reniceSession() []Change {
 	const path = "/proc/self/autogroup"
 	was, err := os.ReadFile(path) // such as "/autogroup-3 nice 0"
 	if err != nil {
-		return nil // the kernel has none
+		return nil // a kernel without autogroups
 	}
 	_, from, _ := strings.Cut(strings.TrimSpace(string(was)), " nice ")
 	if sid, err := unix.Getsid(0); err != nil || sid != os.Getpid() || from != "0" {
@@ -60,7 +60,7 @@ func scoreOOM() []Change {
 	return []Change{{oomName, "0", strconv.Itoa(OOMScore), reason(err)}}
 }
 
-// service returns the settings of a process that serves.
+// service returns the settings of a service's process.
 func service(pid int) []Setting {
 	if pid <= 0 {
 		return nil
@@ -69,7 +69,7 @@ func service(pid int) []Setting {
 	p, err := unix.Getpriority(unix.PRIO_PROCESS, pid)
 	score, serr := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 	if err != nil || serr != nil {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	nice, adj := normal-p, strings.TrimSpace(string(score))
 	n, err := strconv.Atoi(adj)

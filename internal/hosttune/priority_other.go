@@ -2,7 +2,7 @@
 
 package hosttune
 
-// prioritize is for Linux, where drivers start sandboxes without the priority.
+// prioritize does nothing: only on Linux do drivers reset the priority for sandboxes.
 func prioritize() []Change { return nil }
 
 func service(int) []Setting { return nil }

@@ -15,52 +15,52 @@ const (
 	OOMScore = -500 // oom_score_adj: the kernel ends sandboxes before the services
 )
 
-// Names of what is not a sysctl.
+// Names of settings that are not sysctls.
 const (
 	niceName      = "nice"
 	autogroupName = "autogroup"
 	oomName       = "oom_score_adj"
 )
 
-// Sysctl is a limit of the kernel, and the lowest value that a production host should have.
+// Sysctl is a kernel limit and its minimum value for a production host.
 type Sysctl struct {
-	Name string // as sysctl(8) has it
+	Name string // name for sysctl(8)
 	Want uint64
 	Why  string
 }
 
-// Sysctls returns the limits. The kernel shares them between the sandboxes and the host.
-// With the defaults of a small machine, eight sandboxes of 4096 processes, or three of 1024
-// terminals, use them up.
+// Sysctls returns the kernel limits that the sandboxes and the host share. On a small
+// machine, eight sandboxes of 4096 processes, or three of 1024 terminals, exhaust the
+// default limits.
 func Sysctls() []Sysctl {
 	return []Sysctl{
-		{"kernel.pid_max", 4 << 20, "process ids that all sandboxes and the host share"}, // the kernel's own limit
+		{"kernel.pid_max", 4 << 20, "process ids that all sandboxes and the host share"}, // the kernel's maximum
 		{"kernel.threads-max", 4 << 20, "threads that all sandboxes and the host share"},
 		{"kernel.pty.max", 1 << 20, "terminals that all sandboxes and the host share"}, // likewise
 		{"fs.file-max", 1 << 62, "open files that all sandboxes and the host share"},
-		// Half of the area that amd64 has for modules, as newer kernels allow. The rest is
-		// left to root.
+		// Half of amd64's area for modules, the default of newer kernels. The rest is left
+		// to root.
 		{"net.core.bpf_jit_limit", 504 << 20, "memory for the system call filters of all sandboxes"},
 	}
 }
 
-// Setting is one setting of this machine or of this process.
+// Setting is a setting of this machine or of a service's process.
 type Setting struct {
 	Name string
 	Now  string // current value
-	Want string // value of a production host
+	Want string // recommended value
 	Why  string
 	OK   bool
 }
 
-// Report returns the settings below root that this kernel has, and those of the service with
-// that pid, if it is above 0. root is "/".
+// Report returns the settings below root (normally "/") that this kernel has, and those of
+// the service pid if it is above 0.
 func Report(root string, pid int) []Setting {
 	var all []Setting
 	for _, s := range Sysctls() {
 		now, err := s.read(root)
 		if err != nil {
-			continue // another kernel
+			continue // not on this kernel
 		}
 		all = append(all, Setting{
 			Name: s.Name, Now: strconv.FormatUint(now, 10), Want: strconv.FormatUint(s.Want, 10), Why: s.Why, OK: now >= s.Want,
@@ -95,9 +95,9 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s -> %s", c.Name, c.From, c.To)
 }
 
-// Apply raises the limits below root that are lower, and gives this process the priority of
-// a service. A priority that the operator has chosen already stays. It returns what it
-// changed, and what it failed to change.
+// Apply raises limits below root that are too low, and sets the priority of a service for
+// this process unless the operator has set another one. It returns the changes, including
+// failed ones.
 func Apply(root string) []Change {
 	return append(raise(root), prioritize()...)
 }
@@ -110,7 +110,7 @@ func raise(root string) []Change {
 			continue
 		}
 		want := strconv.FormatUint(s.Want, 10)
-		err = os.WriteFile(s.path(root), []byte(want), 0o644) //nolint:gosec // the kernel's own file
+		err = os.WriteFile(s.path(root), []byte(want), 0o644) //nolint:gosec // a file of the kernel
 		all = append(all, Change{s.Name, strconv.FormatUint(now, 10), want, reason(err)})
 	}
 	return all

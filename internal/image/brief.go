@@ -6,22 +6,22 @@ import (
 	"path"
 )
 
-// maxManifest bounds the bytes of a manifest, or an index, of a registry's: in memory each
-// entry of its lists takes 60 times what it may have there.
+// maxManifest is the maximum size in bytes of a registry's manifest or index: decoded, a
+// list entry can take 60 times its encoded size.
 const maxManifest = 1 << 20
 
-// brief is a way to registries whose manifests are bounded. What else a registry answers the
-// library bounds itself, or is a blob.
+// brief is a RoundTripper that bounds manifests. The library bounds all other responses
+// except blobs.
 type brief struct{ http.RoundTripper }
 
-// RoundTrip asks, and has the answer end in an error where it would be too long.
+// RoundTrip sends the request. Reading a manifest beyond the bound fails.
 func (b brief) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
 	first := req
-	for first.Response != nil && first.Response.Request != nil { // it was sent here from there
+	for first.Response != nil && first.Response.Request != nil { // follow redirects back to the first request
 		first = first.Response.Request
 	}
 	if path.Base(path.Dir(first.URL.Path)) == "manifests" {
@@ -30,15 +30,15 @@ func (b brief) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// atMost is a body of no more than left bytes.
+// atMost is a body that fails after left bytes.
 type atMost struct {
 	io.ReadCloser
 	left int
 }
 
-var errLongManifest = invalid("the registry's manifest has more than %d bytes", maxManifest)
+var errLongManifest = invalid("the registry's manifest exceeds %d bytes", maxManifest)
 
-// Read reads on, if there may be more.
+// Read implements io.Reader.
 func (a *atMost) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p[:min(len(p), a.left+1)])
 	if a.left -= n; a.left < 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// A manifest is a stranger's, and read into memory. However a registry gives it, it is not
-// read past its bound.
-func TestAManifestIsBounded(t *testing.T) {
+// A manifest is untrusted and read into memory: it is not read beyond its bound, also
+// after a redirect.
+func TestManifestIsBounded(t *testing.T) {
 	const (
 		begin = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"digest":"sha256:` +
 			`44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[{}`
@@ -20,32 +20,32 @@ func TestAManifestIsBounded(t *testing.T) {
 	)
 	for what, tt := range map[string]struct {
 		bytes     int
-		elsewhere bool // the registry sends who asks to another place
+		elsewhere bool // the registry redirects
 		want      string
 	}{
-		"as long as it may be":     {maxManifest, false, "layers, the most is"},
-		"too long":                 {maxManifest + 1, false, "more than"},
-		"too long, somewhere else": {maxManifest + 1, true, "more than"},
+		"maximum length":             {maxManifest, false, "layers, the maximum is"},
+		"too long":                   {maxManifest + 1, false, "exceeds"},
+		"too long, after a redirect": {maxManifest + 1, true, "exceeds"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch at := r.URL.Path; {
 				case at == "/v2/":
 				case strings.Contains(at, "/blobs/sha256:"):
-					fmt.Fprint(w, "{}") //nolint:errcheck // the client tells
+					fmt.Fprint(w, "{}") //nolint:errcheck // the client reports it
 				case tt.elsewhere && at != "/blobs/manifest":
 					http.Redirect(w, r, "/blobs/manifest", http.StatusTemporaryRedirect)
 				default:
 					w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 					more := tt.bytes - len(begin) - len(end)
-					fmt.Fprint(w, begin, strings.Repeat(" ", more%3)+strings.Repeat(",{}", more/3)+end) //nolint:errcheck // the client tells
+					fmt.Fprint(w, begin, strings.Repeat(" ", more%3)+strings.Repeat(",{}", more/3)+end) //nolint:errcheck // the client reports it
 				}
 			}))
 			defer srv.Close()
 			at := strings.TrimPrefix(srv.URL, "http://") + "/x/blobs/y:1"
 			_, _, err := Pull(t.Context(), at, Registry{Scratch: t.TempDir(), Transport: http.DefaultTransport})
 			if !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), tt.want) {
-				t.Errorf("got %v; want it to say %q", err, tt.want)
+				t.Errorf("got %v; want %q in it", err, tt.want)
 			}
 		})
 	}

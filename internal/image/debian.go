@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// Recipe is a template that is made from Debian's packages.
+// Recipe describes a template built from Debian packages.
 type Recipe struct {
 	About    string
 	Packages []string
 	Env      map[string]string
 	Files    map[string]string // by path in the tree
 
-	MCPGateway bool // has mcp-gateway
+	MCPGateway bool // install mcp-gateway
 }
 
-// base is in every recipe.
+// base lists the packages of every recipe.
 var base = []string{"ca-certificates", "curl", "procps", "sudo"}
 
 var standard = []string{
@@ -36,14 +36,14 @@ var standard = []string{
 
 var desktop = []string{"chromium", "fonts-dejavu-core", "fonts-liberation", "python3-minimal", "python-is-python3"}
 
-// recipes are the templates that can be built by name.
+// recipes maps names to the templates that can be built.
 var recipes = map[string]Recipe{
 	"standard": {
 		About:    "Debian with git, Python, Node.js and TypeScript",
 		Packages: standard,
 	},
 	"code-interpreter": {
-		About: "standard, and what code is run with in all languages of npm @e2b/code-interpreter: pandas, matplotlib, R, Java (1.7 GiB)",
+		About: "standard, and all languages of npm @e2b/code-interpreter with pandas, matplotlib, R and Java (1.7 GiB)",
 		Packages: append([]string{
 			"python3-numpy", "python3-pandas", "python3-matplotlib", "r-base-core", "default-jdk-headless", "fonts-dejavu-core",
 		}, standard...),
@@ -54,11 +54,11 @@ var recipes = map[string]Recipe{
 		MCPGateway: true,
 	},
 	"browser": {
-		About: "Chromium without a screen, spoken to over its debugging port", Packages: desktop,
+		About: "headless Chromium, controlled over its debugging port", Packages: desktop,
 		Files: map[string]string{"usr/local/bin/start-browser": startBrowser},
 	},
 	"cua": {
-		About: "a desktop for agents that use a computer: Xvfb, fluxbox, Chromium, xdotool, scrot",
+		About: "a desktop for computer-use agents: Xvfb, fluxbox, Chromium, xdotool, scrot",
 		Packages: append([]string{
 			"xvfb", "fluxbox", "xdotool", "scrot", "x11-utils", "xauth", "dbus", "x11vnc", "xclip",
 		}, desktop...),
@@ -66,7 +66,7 @@ var recipes = map[string]Recipe{
 		Files: map[string]string{"usr/local/bin/start-desktop": startDesktop, "usr/local/bin/fbsetbg": setBackground, "etc/X11/fluxbox/init": fluxboxInit},
 	},
 	"desktop": {
-		About: "what npm @e2b/desktop expects: Xvfb, Xfce, Chromium, xdotool, scrot, x11vnc, noVNC",
+		About: "a desktop for npm @e2b/desktop: Xvfb, Xfce, Chromium, xdotool, scrot, x11vnc, noVNC",
 		Packages: append([]string{
 			"xvfb", "xfce4-session", "xfwm4", "xfdesktop4", "xfce4-panel", "xfce4-settings", "xfce4-terminal", "thunar", "mousepad",
 			"dbus-x11", "xdotool", "scrot", "x11-utils", "x11-xserver-utils", "xauth", "xclip", "xdg-utils", "libgtk-3-bin",
@@ -81,22 +81,21 @@ var recipes = map[string]Recipe{
 		},
 	},
 	"canvas": {
-		About: "a page's drawings as a PNG: Chromium draws it and takes the picture", Packages: desktop,
+		About: "Chromium that renders a page to a PNG", Packages: desktop,
 		Files: map[string]string{"usr/local/bin/canvas-png": canvasPNG},
 	},
 }
 
-// sandboxed is what Chromium needs where it cannot make a sandbox of its own:
-// it is in one.
+// sandboxed holds the flags for Chromium in a sandbox, where it cannot create its own.
 const sandboxed = "--no-sandbox --no-zygote --disable-dev-shm-usage --disable-crash-reporter --disable-breakpad --disable-gpu --no-first-run"
 
 const startBrowser = `#!/bin/sh
-# Chromium without a screen; its debugging protocol is at port ${1:-9222}.
+# Runs headless Chromium with its debugging protocol at port ${1:-9222}.
 exec chromium --headless=new ` + sandboxed + ` --remote-debugging-port="${1:-9222}" --user-data-dir="${HOME:-/tmp}/.browser" about:blank
 `
 
 const canvasPNG = `#!/bin/sh
-# canvas-png PAGE.html OUT.png [WIDTHxHEIGHT] draws a page and takes its picture.
+# canvas-png PAGE.html OUT.png [WIDTHxHEIGHT] renders a page to a PNG.
 set -eu
 size=${3:-1280x720}
 exec chromium --headless=new ` + sandboxed + ` --user-data-dir="$(mktemp -d)" --hide-scrollbars --virtual-time-budget=5000 \
@@ -104,8 +103,8 @@ exec chromium --headless=new ` + sandboxed + ` --user-data-dir="$(mktemp -d)" --
 `
 
 const startDesktop = `#!/bin/sh
-# start-desktop [WIDTHxHEIGHT [URL]]: a screen, a window manager and Chromium,
-# which stays.
+# start-desktop [WIDTHxHEIGHT [URL]] starts a screen, a window manager and Chromium,
+# and runs until Chromium exits.
 size=${1:-1920x1080}
 export DISPLAY=:0
 Xvfb :0 -screen 0 "${size}x24" -nolisten tcp >/dev/null 2>&1 &
@@ -114,14 +113,13 @@ fluxbox -rc /etc/X11/fluxbox/init >/dev/null 2>&1 &
 exec chromium ` + sandboxed + ` --remote-debugging-port=9222 --user-data-dir="${HOME:-/tmp}/.browser" --window-position=0,0 --window-size="${size%x*},${size#*x}" --test-type "${2:-about:blank}"
 `
 
-// chromeEntry is the browser by the name that E2B's programs launch it by.
+// chromeEntry is a desktop entry of the browser, by the name that E2B's programs launch.
 const chromeEntry = "[Desktop Entry]\nType=Application\nName=Chromium\nExec=/usr/bin/chromium %U\nIcon=chromium\n"
 
-// startNoVNC has noVNC where E2B's template has it; the last --web counts.
+// startNoVNC runs noVNC from the path of E2B's template; the last --web takes effect.
 const startNoVNC = "#!/bin/sh\nexec /usr/share/novnc/utils/novnc_proxy \"$@\" --web /usr/share/novnc\n"
 
-// setBackground keeps fluxbox from opening a dialogue that asks for a program
-// that sets wallpapers.
+// setBackground keeps fluxbox from showing a dialog about a missing wallpaper program.
 const setBackground = "#!/bin/sh\nexit 0\n"
 
 const fluxboxInit = `session.screen0.toolbar.visible: true
@@ -130,7 +128,7 @@ session.menuFile: /etc/X11/fluxbox/fluxbox-menu
 session.keyFile: /etc/X11/fluxbox/keys
 `
 
-// Recipes names the templates that can be built, with what they are.
+// Recipes returns the names and descriptions of the templates that can be built.
 func Recipes() map[string]string {
 	out := map[string]string{}
 	for name, r := range recipes {
@@ -139,16 +137,16 @@ func Recipes() map[string]string {
 	return out
 }
 
-// Build says how Debian's packages are had. The zero value of a field is its
-// default.
+// Build holds the options of a build from Debian packages. The zero value of a field is
+// its default.
 type Build struct {
-	Suite   string   // default: this machine's if it is a Debian, else bookworm
-	Mirror  string   // default: this machine's if it is a Debian of the suite, else Debian's own
-	Add     []string // packages besides the recipe's
-	Scratch string   // an empty directory; required
+	Suite   string   // Debian release; default this machine's if it runs Debian, else bookworm
+	Mirror  string   // package mirror; default this machine's if it runs the suite, else Debian's
+	Add     []string // additional packages
+	Scratch string   // empty directory; required
 	Say     func(line string)
 
-	// MCPGateway gives the path of that program; required for recipes that have it.
+	// MCPGateway returns the path of the mcp-gateway program; required for recipes with it.
 	MCPGateway func(ctx context.Context) (string, error)
 }
 
@@ -157,19 +155,18 @@ const (
 	defaultSuite = "bookworm"
 )
 
-// manuals makes the directory that some packages, a JDK's among them, cannot be
-// installed without, and which is left out with all that is in it.
+// manuals creates a directory that some packages, such as the JDK, require at
+// installation, although manual pages are excluded.
 const manuals = `mkdir -p "$1/usr/share/man/man1"`
 
-// Debian builds a recipe with mmdebstrap and gives it as an image, with what is
-// to be written over it.
+// Debian builds a recipe with mmdebstrap and returns the image and files to add to it.
 func Debian(ctx context.Context, name string, b Build) (*Image, map[string]string, error) {
 	r, ok := recipes[name]
 	if !ok {
-		return nil, nil, invalid("no recipe %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(recipes)), ", "))
+		return nil, nil, invalid("recipe %q does not exist; choose from %s", name, strings.Join(slices.Sorted(maps.Keys(recipes)), ", "))
 	}
 	own := map[string]string{}
-	if r.MCPGateway { // before minutes are spent on the packages
+	if r.MCPGateway { // first, because the packages take minutes
 		path, err := b.MCPGateway(ctx)
 		if err != nil {
 			return nil, nil, err
@@ -193,9 +190,9 @@ func Debian(ctx context.Context, name string, b Build) (*Image, map[string]strin
 	}
 	files := map[string]string{
 		"etc/apt/sources.list":                  "deb " + debianMirror + " " + suite + " main\n",
-		"etc/apt/sources.list.d/debian.sources": "", // this machine's affair
+		"etc/apt/sources.list.d/debian.sources": "", // this machine's configuration
 		"etc/apt/apt.conf.d/99mmdebstrap":       "",
-		"etc/pip.conf":                          "[global]\nbreak-system-packages = true\n", // as E2B's templates have pip
+		"etc/pip.conf":                          "[global]\nbreak-system-packages = true\n", // as in E2B's templates
 	}
 	maps.Copy(files, r.Files)
 	maps.Copy(files, own)
@@ -205,7 +202,7 @@ func Debian(ctx context.Context, name string, b Build) (*Image, map[string]strin
 	}, files, nil
 }
 
-// sources are the suite and what mmdebstrap is told of where its packages are.
+// sources returns the suite and mmdebstrap's arguments for the package sources.
 func (b *Build) sources() (suite string, sources []string) {
 	here := ""
 	if text, err := os.ReadFile("/etc/os-release"); err == nil && strings.Contains(string(text), "\nID=debian\n") {
@@ -238,14 +235,14 @@ func (b *Build) sources() (suite string, sources []string) {
 	return suite, sources
 }
 
-// run runs a builder; what it says of its progress is passed on.
+// run runs a build program and reports its progress lines to b.Say.
 func run(ctx context.Context, b Build, program string, args []string) error {
 	if _, err := exec.LookPath(program); err != nil {
 		return fmt.Errorf("%s is not installed: on Debian, `apt-get install %s` (or import an image: `millrace template import`)", program, program)
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+b.Scratch, "LC_ALL=C.UTF-8")
-	// It tidies up after itself when it is asked to end.
+	// mmdebstrap removes its temporary files on SIGTERM.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	out, err := cmd.StderrPipe()

@@ -1,14 +1,13 @@
-// Package image makes templates: of a distribution's packages, and of images
-// that others made.
+// Package image creates templates from Debian packages and from container images.
 //
 // # Trust
-// An image is written by strangers. Its layers are put together in memory, by
-// names alone: nothing of it touches the disk of who imports it. A path that
-// climbs, a device, a layer that is not what its sum says, or more bytes, files or
-// memory for their names than there may be is an error, not a template.
+// An image is untrusted. Its layers are merged in memory, by names alone: its files are
+// never unpacked on the importing machine. A path that leaves the image, a device, a
+// layer that does not match its checksum, or too many bytes, files or bytes of names are
+// errors.
 //
 // # Form
-// The tar of a template is canonical: directories first, each before what is in
-// it, then files, then links; no attributes but mode, owner and time. It is cut
-// into parts (see events/template), which a sink takes as they come.
+// The tar of a template is canonical: directories first, each before its contents, then
+// files, then links; the only attributes are mode, owner and time. It is split into parts
+// (see events/template), which a sink receives in order.
 package image

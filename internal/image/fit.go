@@ -12,15 +12,15 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Facts are what processes in a template begin with; see template.Manifest.
+// Facts are the defaults for processes in a template; see template.Manifest.
 type Facts struct {
 	Arch    string
 	Env     map[string]string
 	Workdir string
-	User    string // empty: template.DefaultUser; he is made if he lacks, and so is a number
-	Group   string // the number of a User's who is made of one; empty: root's
+	User    string // name or number, added to /etc/passwd if missing; default template.DefaultUser
+	Group   string // number of the group for an added numeric User; default root's
 	Start   []string
-	Sudo    bool // the user may become root; the tree must have sudo
+	Sudo    bool // let the user become root; requires sudo in the tree
 }
 
 const (
@@ -28,11 +28,10 @@ const (
 	groupFile  = "etc/group"
 	sudoers    = "etc/sudoers.d/millrace-user"
 
-	userID = 1000 // of template.DefaultUser, and of all that an ordinary user's host can run
+	userID = 1000 // of template.DefaultUser, and the only one on a host without root
 )
 
-// fit makes a tree one that sandboxes can be made from: with the directories that
-// are mounted on, and with its user.
+// fit adds what sandboxes require of a tree: mount points and the user.
 func (t *tree) fit(f *Facts) error {
 	for _, name := range []string{"dev", "proc", "sys", "etc", "tmp", "run"} {
 		kid := t.root.kids[name]
@@ -46,10 +45,10 @@ func (t *tree) fit(f *Facts) error {
 				return err
 			}
 		case !kid.dir:
-			return invalid("its /%s is no directory", name)
+			return invalid("its /%s must be a directory", name)
 		}
 	}
-	for _, name := range []string{"dev", "proc", "sys"} { // what is in them is never seen
+	for _, name := range []string{"dev", "proc", "sys"} { // mounts hide their contents
 		clear(t.root.kids[name].kids)
 	}
 	if err := t.addUsers(f); err != nil {
@@ -61,8 +60,8 @@ func (t *tree) fit(f *Facts) error {
 	return nil
 }
 
-// overwrite puts files into the tree, by path: a script can be run, and a name
-// without a body is removed.
+// overwrite writes files into the tree by path. Scripts and files in a bin directory are
+// executable, and an empty body removes a name.
 func (t *tree) overwrite(files map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		body, mode := files[name], int64(0o644)
@@ -82,8 +81,8 @@ func (t *tree) overwrite(files map[string]string) error {
 	return nil
 }
 
-// addUsers makes the user that clients expect, unless there is one of the name, and the
-// one that the image wants.
+// addUsers adds the default user that clients expect and the image's own user, unless they
+// exist.
 func (t *tree) addUsers(f *Facts) error {
 	const name = template.DefaultUser
 	passwd, err := t.text(passwdFile)
@@ -100,7 +99,7 @@ func (t *tree) addUsers(f *Facts) error {
 	if group == "" {
 		group = "root:x:0:\n"
 	}
-	if !hasUser(passwd, name) { // no password, and none to be looked for in another file
+	if !hasUser(passwd, name) { // "*": no password, also not in /etc/shadow
 		shell := "/bin/sh"
 		if bash, err := t.find("bin/bash"); err == nil && bash != nil {
 			shell = "/bin/bash"
@@ -129,8 +128,8 @@ func (t *tree) addUsers(f *Facts) error {
 	return err
 }
 
-// lacking is the line that passwd wants for the image's user: where nobody knows him, what
-// names no user would run as root. An image may have a number for him that has no name.
+// lacking returns the line to add to passwd for the image's user. Processes of an unknown
+// user would run as root. An image may have a numeric user without a name.
 func (f *Facts) lacking(passwd string) (string, error) {
 	if f.User == "" || f.User == "root" || hasUser(passwd, f.User) {
 		return "", nil
@@ -144,7 +143,7 @@ func (f *Facts) lacking(passwd string) (string, error) {
 		gid = 0 // names are not looked up
 	}
 	if uid > maxUID || gid > maxUID {
-		return "", invalid("its user is %d:%d: a sandbox has none above %d", uid, gid, maxUID)
+		return "", invalid("its user %d:%d exceeds the maximum %d", uid, gid, maxUID)
 	}
 	if uid == 0 {
 		return "", nil
@@ -152,7 +151,7 @@ func (f *Facts) lacking(passwd string) (string, error) {
 	return fmt.Sprintf("u%d:*:%d:%d::/:/bin/sh\n", uid, uid, gid), nil
 }
 
-// addSudo lets the user become root without a password.
+// addSudo lets the default user become root without a password.
 func (t *tree) addSudo() error {
 	sudo, err := t.find("usr/bin/sudo")
 	if err != nil || sudo == nil || sudo.mode&0o4000 == 0 {
@@ -161,7 +160,7 @@ func (t *tree) addSudo() error {
 	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 
-// text is the body of a file that is held in memory, with a newline at its end.
+// text returns the body of a file in memory, with a newline at its end.
 func (t *tree) text(p string) (string, error) {
 	n, err := t.find(p)
 	if err != nil || n == nil || len(n.body) == 0 {
@@ -170,7 +169,7 @@ func (t *tree) text(p string) (string, error) {
 	return strings.TrimRight(string(n.body), "\n") + "\n", nil
 }
 
-// hasUser reports whether who starts processes finds a user, by name or by number.
+// hasUser reports whether passwd has a valid line for a user's name or number.
 func hasUser(passwd, user string) bool {
 	number, err := strconv.Atoi(user)
 	for line := range strings.Lines(passwd) {
@@ -196,9 +195,9 @@ func hasLine(text, name string) bool {
 	return false
 }
 
-// sorted calls f for every name of the tree, each directory before what is in it. Links
-// on the way to a name can have put it deeper than a path may be long: then it is Invalid, as
-// where no host would make the directories.
+// sorted calls f for every name of the tree, each directory before its contents. It
+// returns Invalid for paths that are too long, which links in earlier paths can cause, and
+// for directories that are nested too deeply for a host.
 func (n *node) sorted(at string, f func(p string, n *node) error) error {
 	for _, name := range slices.Sorted(maps.Keys(n.kids)) {
 		kid, p := n.kids[name], path.Join(at, name)
@@ -206,7 +205,7 @@ func (n *node) sorted(at string, f func(p string, n *node) error) error {
 			return invalid("path %.80q: too long", p)
 		}
 		if strings.Count(p, "/") > template.MaxDepth {
-			return invalid("path %.80q: more than %d directories in each other", p, template.MaxDepth)
+			return invalid("path %.80q: more than %d nested directories", p, template.MaxDepth)
 		}
 		if err := f(p, kid); err != nil {
 			return err

@@ -8,28 +8,28 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Whom a sandbox does not know, its processes are not: they would be root.
-func TestTheImagesUserIsKnown(t *testing.T) {
+// The image's user is added to /etc/passwd: processes of an unknown user would be root.
+func TestImageUserIsAdded(t *testing.T) {
 	const root, app = "root:x:0:0::/root:/bin/sh\n", "app:x:500:500::/:/bin/sh\n"
 	for what, tt := range map[string]struct {
 		user, group string
-		line        string // that is made
+		line        string // added line
 		ok          bool
 	}{
-		"nobody":                 {"", "", "", true},
-		"the one that is made":   {"user", "", "", true},
-		"root":                   {"root", "", "", true},
-		"root's number":          {"0", "0", "", true},
-		"one of the image's":     {"app", "", "", true},
-		"his number":             {"500", "7", "", true},
-		"a number":               {"4321", "", "u4321:*:4321:0::/:/bin/sh\n", true},
-		"a number with a group":  {"4321", "77", "u4321:*:4321:77::/:/bin/sh\n", true},
-		"a number with a name":   {"4321", "staff", "u4321:*:4321:0::/:/bin/sh\n", true},
-		"the highest number":     {"65535", "", "u65535:*:65535:0::/:/bin/sh\n", true},
-		"a number too high":      {"65536", "", "", false},
-		"a group too high":       {"4321", "65536", "", false},
-		"a name that nobody has": {"ghost", "", "", false},
-		"half a line":            {"half", "", "", false},
+		"no user":               {"", "", "", true},
+		"the default user":      {"user", "", "", true},
+		"root":                  {"root", "", "", true},
+		"root's number":         {"0", "0", "", true},
+		"a user of the image":   {"app", "", "", true},
+		"the user's number":     {"500", "7", "", true},
+		"a number":              {"4321", "", "u4321:*:4321:0::/:/bin/sh\n", true},
+		"a number with a group": {"4321", "77", "u4321:*:4321:77::/:/bin/sh\n", true},
+		"a number with a name":  {"4321", "staff", "u4321:*:4321:0::/:/bin/sh\n", true},
+		"the highest number":    {"65535", "", "u65535:*:65535:0::/:/bin/sh\n", true},
+		"a number too high":     {"65536", "", "", false},
+		"a group too high":      {"4321", "65536", "", false},
+		"an unknown name":       {"ghost", "", "", false},
+		"an incomplete line":    {"half", "", "", false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			users := root + app + "half:x:8:8\n"

@@ -91,7 +91,7 @@ func imageOf(t testing.TB, layers ...[]tar.Header) *Image {
 	return img
 }
 
-// entries gives what a tar holds, one after the other.
+// entries yields the entries of a tar.
 func entries(t testing.TB, all io.Reader) iter.Seq2[*tar.Header, io.Reader] {
 	return func(yield func(*tar.Header, io.Reader) bool) {
 		t.Helper()
@@ -110,13 +110,13 @@ func entries(t testing.TB, all io.Reader) iter.Seq2[*tar.Header, io.Reader] {
 	}
 }
 
-// packed is what a template holds: by path its body, "-> target" or "= name".
+// packed packs an image and returns its files by path: the body, "-> target" or "= name".
 func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.Manifest, error) {
 	t.Helper()
 	var all bytes.Buffer
 	raw, _, err := Pack(t.Context(), img, opt, func(_ context.Context, sum template.Sum, part []byte) error {
 		if template.SumOf(part) != sum {
-			t.Error("a part is not what its sum says")
+			t.Error("a part does not match its checksum")
 		}
 		all.Write(part)
 		return nil
@@ -129,13 +129,13 @@ func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.
 		t.Fatal(err)
 	}
 	if int64(all.Len()) != m.Tar {
-		t.Errorf("%d bytes of parts, the manifest says %d", all.Len(), m.Tar)
+		t.Errorf("%d bytes of parts, the manifest has %d", all.Len(), m.Tar)
 	}
 	out := map[string]string{}
 	for h, r := range entries(t, &all) {
 		for dir := range out {
 			if strings.HasPrefix(dir, h.Name+"/") && h.Typeflag == tar.TypeDir {
-				t.Errorf("%s comes after what is in it", h.Name)
+				t.Errorf("directory %s comes after its contents", h.Name)
 			}
 		}
 		if len(h.PAXRecords) > 0 && h.PAXRecords["path"] == "" && h.PAXRecords["linkpath"] == "" {
@@ -148,7 +148,7 @@ func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.
 			out[h.Name] = "-> " + h.Linkname
 		case tar.TypeLink:
 			if _, ok := out[h.Linkname]; !ok {
-				t.Errorf("%s is a name of %s, which comes later", h.Name, h.Linkname)
+				t.Errorf("%s is a hard link to %s, which comes later", h.Name, h.Linkname)
 			}
 			out[h.Name] = "= " + h.Linkname
 		default:
@@ -160,15 +160,15 @@ func packed(t testing.TB, img *Image, opt Options) (map[string]string, template.
 		}
 	}
 	if int64(len(out)) != m.Files {
-		t.Errorf("%d files, the manifest says %d", len(out), m.Files)
+		t.Errorf("%d files, the manifest has %d", len(out), m.Files)
 	}
 	return out, m, nil
 }
 
-// fitted are what every template has.
+// fitted lists the entries of every template.
 var fitted = []string{"dev/", "proc/", "sys/", "tmp/", "run/", "etc/", "etc/passwd", "etc/group", "home/", "home/user/"}
 
-func TestLayersMakeATree(t *testing.T) {
+func TestLayersAreMerged(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		layers [][]tar.Header
@@ -176,7 +176,7 @@ func TestLayersMakeATree(t *testing.T) {
 	}{
 		{"a later layer wins", [][]tar.Header{{file("a", "1"), file("b", "1")}, {file("a", "2")}},
 			map[string]string{"a": "2", "b": "1"}},
-		{"a whiteout hides what is below", [][]tar.Header{{file("d/", ""), file("d/a", "1"), file("d/b", "1")}, {file("d/.wh.a", "")}},
+		{"a whiteout hides lower layers", [][]tar.Header{{file("d/", ""), file("d/a", "1"), file("d/b", "1")}, {file("d/.wh.a", "")}},
 			map[string]string{"d/": "755 0", "d/b": "1"}},
 		{"a whiteout hides nothing of its own layer", [][]tar.Header{{file("a", "1")}, {file("a", "2"), file(".wh.a", "")}},
 			map[string]string{"a": "2"}},
@@ -186,19 +186,19 @@ func TestLayersMakeATree(t *testing.T) {
 			{file("d/", ""), file("d/old", "1"), file("d/e/", ""), file("d/e/old", "1")},
 			{file("d/new", "2"), file("d/e/new", "2"), file("d/.wh..wh..opq", "")}},
 			map[string]string{"d/": "755 0", "d/new": "2", "d/e/": "755 0", "d/e/new": "2"}},
-		{"marks of other file systems are left out", [][]tar.Header{{file(".wh..wh.plnk/", ""), file("a", "1")}},
+		{"marks of other file systems are ignored", [][]tar.Header{{file(".wh..wh.plnk/", ""), file("a", "1")}},
 			map[string]string{"a": "1"}},
-		{"names of one file", [][]tar.Header{{file("b", "1"), hard("a", "b"), hard("c", "a")}},
+		{"hard links of one file", [][]tar.Header{{file("b", "1"), hard("a", "b"), hard("c", "a")}},
 			map[string]string{"a": "1", "b": "= a", "c": "= a"}},
-		{"another name keeps the file that a later layer replaces", [][]tar.Header{{file("a", "1"), hard("b", "a")}, {file("a", "2")}},
+		{"a hard link keeps the file that a later layer replaces", [][]tar.Header{{file("a", "1"), hard("b", "a")}, {file("a", "2")}},
 			map[string]string{"a": "2", "b": "1"}},
-		{"another name across layers", [][]tar.Header{{file("a", "1")}, {hard("b", "a")}, {file(".wh.a", "")}},
+		{"a hard link across layers", [][]tar.Header{{file("a", "1")}, {hard("b", "a")}, {file(".wh.a", "")}},
 			map[string]string{"b": "1"}},
-		{"another name of a link", [][]tar.Header{{link("a", "x"), hard("b", "a")}},
+		{"a hard link to a symbolic link", [][]tar.Header{{link("a", "x"), hard("b", "a")}},
 			map[string]string{"a": "-> x", "b": "-> x"}},
-		{"a file put through a link to a directory", [][]tar.Header{{file("usr/lib/", ""), link("lib", "usr/lib")}, {file("lib/x", "1")}},
+		{"a file below a link to a directory", [][]tar.Header{{file("usr/lib/", ""), link("lib", "usr/lib")}, {file("lib/x", "1")}},
 			map[string]string{"usr/": "755 0", "usr/lib/": "755 0", "usr/lib/x": "1", "lib": "-> usr/lib"}},
-		{"a link out of the tree leads to its root", [][]tar.Header{{link("out", "../../../../in"), file("in/", "")}, {file("out/x", "1")}},
+		{"a link out of the tree resolves to its root", [][]tar.Header{{link("out", "../../../../in"), file("in/", "")}, {file("out/x", "1")}},
 			map[string]string{"in/": "755 0", "in/x": "1", "out": "-> ../../../../in"}},
 		{"an absolute link stays in the tree", [][]tar.Header{{link("out", "/in")}, {file("out/x", "1")}},
 			map[string]string{"in/": "755 0", "in/x": "1", "out": "-> /in"}},
@@ -206,7 +206,7 @@ func TestLayersMakeATree(t *testing.T) {
 			map[string]string{"d/": "755 0", "d/x": "1"}},
 		{"a file replaces a directory", [][]tar.Header{{file("d/x", "1")}, {file("d", "2")}},
 			map[string]string{"d": "2"}},
-		{"a directory that comes again keeps what is in it", [][]tar.Header{{file("d/x", "1")}, {file("d/", "")}},
+		{"a repeated directory keeps its contents", [][]tar.Header{{file("d/x", "1")}, {file("d/", "")}},
 			map[string]string{"d/": "755 0", "d/x": "1"}},
 		{"devices in /dev are left out", [][]tar.Header{{file("dev/", ""), device("dev/null", tar.TypeChar), device("dev/log", tar.TypeFifo)}}, map[string]string{}},
 		{"an absolute path is in the tree", [][]tar.Header{{file("/a", "1"), file("./b", "1")}},
@@ -230,7 +230,7 @@ func TestLayersMakeATree(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTemplateIsRefused(t *testing.T) {
+func TestInvalidImagesAreRejected(t *testing.T) {
 	half := strings.Repeat("a/", 1500)
 	deep := tar.Header{Name: strings.Repeat("a/", 3000) + "x", Typeflag: tar.TypeReg, Mode: 0o644}
 	for _, tt := range []struct {
@@ -239,24 +239,24 @@ func TestWhatIsNoTemplateIsRefused(t *testing.T) {
 		opt    Options
 		sudo   bool
 	}{
-		{"a path that climbs", [][]tar.Header{{file("a/../../etc/passwd", "x")}}, Options{}, false},
-		{"a whiteout that climbs", [][]tar.Header{{file("../.wh.x", "")}}, Options{}, false},
-		{"a name of a file outside", [][]tar.Header{{hard("a", "../../etc/shadow")}}, Options{}, false},
-		{"a name of a file that is not there", [][]tar.Header{{hard("a", "etc/shadow")}}, Options{}, false},
-		{"a name of a directory", [][]tar.Header{{file("d/", ""), hard("a", "d")}}, Options{}, false},
-		{"a name through a link to outside", [][]tar.Header{{link("out", "/etc"), hard("a", "out/hostname")}}, Options{}, false},
+		{"a path with ..", [][]tar.Header{{file("a/../../etc/passwd", "x")}}, Options{}, false},
+		{"a whiteout with ..", [][]tar.Header{{file("../.wh.x", "")}}, Options{}, false},
+		{"a hard link to a file outside", [][]tar.Header{{hard("a", "../../etc/shadow")}}, Options{}, false},
+		{"a hard link to a missing file", [][]tar.Header{{hard("a", "etc/shadow")}}, Options{}, false},
+		{"a hard link to a directory", [][]tar.Header{{file("d/", ""), hard("a", "d")}}, Options{}, false},
+		{"a hard link through a link to outside", [][]tar.Header{{link("out", "/etc"), hard("a", "out/hostname")}}, Options{}, false},
 		{"a block device", [][]tar.Header{{device("disk", tar.TypeBlock)}}, Options{}, false},
 		{"a character device", [][]tar.Header{{device("lib/null", tar.TypeChar)}}, Options{}, false},
 		{"a device beside /dev", [][]tar.Header{{device("devices", tar.TypeChar)}}, Options{}, false},
 		{"a pipe", [][]tar.Header{{device("pipe", tar.TypeFifo)}}, Options{}, false},
-		{"links in a ring", [][]tar.Header{{link("a", "b"), link("b", "a"), file("a/x", "")}}, Options{}, false},
-		{"a file in a file", [][]tar.Header{{file("a", ""), file("a/x", "")}}, Options{}, false},
+		{"a cycle of links", [][]tar.Header{{link("a", "b"), link("b", "a"), file("a/x", "")}}, Options{}, false},
+		{"a file below a file", [][]tar.Header{{file("a", ""), file("a/x", "")}}, Options{}, false},
 		{"an /etc that is a link", [][]tar.Header{{link("etc", "/proc/1/root/etc")}}, Options{}, false},
 		{"a path too long", [][]tar.Header{{deep}}, Options{}, false},
-		{"a path too long by a link", [][]tar.Header{{file(half, ""), link("down", half), file("down/"+half+"/x", "")}}, Options{}, false},
+		{"a path too long through a link", [][]tar.Header{{file(half, ""), link("down", half), file("down/"+half+"/x", "")}}, Options{}, false},
 		{"more bytes than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 100_000))}}, Options{MaxSize: 50_000}, false},
 		{"more bytes in all layers than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 30_000))}, {file("b", strings.Repeat("x", 30_000))}}, Options{MaxSize: 50_000}, false},
-		{"sudo that is not there", [][]tar.Header{{file("a", "1")}}, Options{}, true},
+		{"an image without sudo", [][]tar.Header{{file("a", "1")}}, Options{}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			img := imageOf(t, tt.layers...)
@@ -268,7 +268,7 @@ func TestWhatIsNoTemplateIsRefused(t *testing.T) {
 	}
 }
 
-// sparse is a layer of a few hundred bytes whose one file has size bytes.
+// sparse returns a layer of a few hundred bytes whose only file has size bytes.
 func sparse(name string, size int64) []byte {
 	b := make([]byte, 3*512)
 	copy(b, name)
@@ -289,7 +289,7 @@ func sparse(name string, size int64) []byte {
 	return b
 }
 
-func TestAFileOfHolesIsCounted(t *testing.T) {
+func TestSparseFilesCountWithTheirSize(t *testing.T) {
 	for size, want := range map[int64]bool{1 << 20: true, 1 << 32: false} {
 		img := &Image{Layers: []Layer{layerOf(sparse("holes", size))}, Facts: Facts{Arch: "amd64"}}
 		got, _, err := packed(t, img, Options{MaxSize: 1 << 30})
@@ -299,7 +299,7 @@ func TestAFileOfHolesIsCounted(t *testing.T) {
 	}
 }
 
-func TestALayerIsWhatItsSumSays(t *testing.T) {
+func TestLayerChecksumIsVerified(t *testing.T) {
 	img := imageOf(t, []tar.Header{file("a", "1")})
 	other := layerTar(t, file("a", "2"))
 	img.Layers[0].Open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(other)), nil }
@@ -308,7 +308,7 @@ func TestALayerIsWhatItsSumSays(t *testing.T) {
 	}
 }
 
-func TestTheUserIsMade(t *testing.T) {
+func TestDefaultUserIsAdded(t *testing.T) {
 	users := "root:x:0:0::/root:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh"
 	got, _, err := packed(t, imageOf(t, []tar.Header{file("etc/passwd", users), file("bin/bash", "")}), Options{})
 	if err != nil {
@@ -319,7 +319,7 @@ func TestTheUserIsMade(t *testing.T) {
 	}
 	own := "user:x:7:7::/u:/bin/sh\n"
 	if got, _, err = packed(t, imageOf(t, []tar.Header{file("etc/passwd", own)}), Options{}); err != nil || got["etc/passwd"] != own {
-		t.Errorf("passwd %q, %v; want it left alone", got["etc/passwd"], err)
+		t.Errorf("passwd %q, %v; want it unchanged", got["etc/passwd"], err)
 	}
 	sudo := file("usr/bin/sudo", "x")
 	sudo.Mode = 0o4755
@@ -330,7 +330,7 @@ func TestTheUserIsMade(t *testing.T) {
 	}
 }
 
-// aliases are links, each to the next.
+// aliases returns links, each to the next.
 func aliases(name string, n int) (out []tar.Header) {
 	for i := range n {
 		out = append(out, link(fmt.Sprintf("%s%d", name, i), fmt.Sprintf("/%s%d", name, i+1)))
@@ -338,7 +338,7 @@ func aliases(name string, n int) (out []tar.Header) {
 	return out
 }
 
-func TestUsersBehindALinkAreNotLost(t *testing.T) {
+func TestAccountFilesBehindLinksAreKept(t *testing.T) {
 	const users = "root:x:0:0:root:/root:/bin/sh\napp:x:7:7::/:/bin/sh\n"
 	there := file("usr/passwd", users)
 	for name, l := range map[string][][]tar.Header{
@@ -358,7 +358,7 @@ func TestUsersBehindALinkAreNotLost(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got["etc/passwd"], err)
 		}
 		if got["usr/passwd"] != users {
-			t.Errorf("%s: what it leads to is %q now", name, got["usr/passwd"])
+			t.Errorf("%s: the target is now %q", name, got["usr/passwd"])
 		}
 	}
 	got, _, err := packed(t, imageOf(t, []tar.Header{file("usr/group", "app:x:7:\n"), link("etc/group", "../usr/group")}), Options{})
@@ -367,7 +367,7 @@ func TestUsersBehindALinkAreNotLost(t *testing.T) {
 	}
 }
 
-func TestUsersThatCannotBeReadAreRefused(t *testing.T) {
+func TestUnreadableAccountFilesAreRejected(t *testing.T) {
 	large := file("usr/passwd", strings.Repeat("x", maxKept+1))
 	for name, l := range map[string][]tar.Header{
 		"a circle":               {link("etc/passwd", "own"), link("etc/own", "passwd")},
@@ -388,12 +388,12 @@ func TestUsersThatCannotBeReadAreRefused(t *testing.T) {
 	for name, to := range map[string]string{"nothing": "/usr/passwd", "below a file": "/usr/file/passwd", "what is not in a template": "/dev/passwd"} {
 		got, _, err := packed(t, imageOf(t, []tar.Header{file("usr/file", "x"), file("dev/passwd", "x"), link("etc/passwd", to)}), Options{})
 		if err != nil || !strings.HasPrefix(got["etc/passwd"], "root:x:0:0:") {
-			t.Errorf("a link to %s is as no file at all: %q, %v", name, got["etc/passwd"], err)
+			t.Errorf("a link to %s counts as a missing file: %q, %v", name, got["etc/passwd"], err)
 		}
 	}
 }
 
-func TestTheSameImageIsTheSameTemplate(t *testing.T) {
+func TestEqualImagesGiveEqualTemplates(t *testing.T) {
 	layers := [][]tar.Header{{file("d/b", "1"), file("d/a", "2"), link("c", "d"), hard("e", "d/a")}, {file("d/f", strings.Repeat("x", 3*template.PartSize))}}
 	var ids []template.ID
 	for range 3 {
@@ -408,7 +408,7 @@ func TestTheSameImageIsTheSameTemplate(t *testing.T) {
 	}
 }
 
-// ociImage is one as somebody else's tools make it.
+// ociImage returns an image built by the OCI library.
 func ociImage(t testing.TB) v1.Image {
 	t.Helper()
 	img := empty.Image
@@ -494,7 +494,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("the same image gave %v", ids)
 	}
 	for name, source := range map[string]string{
-		"a registry that does not have it": strings.TrimPrefix(srv.URL, "http://") + "/other/image", "no file": "/nowhere/at-all", "an empty directory": t.TempDir(),
+		"an unknown repository": strings.TrimPrefix(srv.URL, "http://") + "/other/image", "no file": "/nowhere/at-all", "an empty directory": t.TempDir(),
 	} {
 		if _, err := Open(t.Context(), source, t.TempDir()); err == nil {
 			t.Errorf("%s: opened", name)
@@ -502,9 +502,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// What a registry says that an image's configuration is, is not read into memory
-// whatever its size.
-func TestAConfigurationIsBounded(t *testing.T) {
+// A registry's configuration of an image is read into memory only up to a bound.
+func TestConfigurationIsBounded(t *testing.T) {
 	big, err := mutate.ConfigFile(ociImage(t), &v1.ConfigFile{OS: "linux", Author: strings.Repeat("x", maxConfig)})
 	if err != nil {
 		t.Fatal(err)
@@ -537,7 +536,7 @@ func tarDir(dir, to string) error {
 	return w.Close()
 }
 
-func TestATarOfFilesIsAnImage(t *testing.T) {
+func TestTarOfFilesIsAnImage(t *testing.T) {
 	p := filepath.Join(t.TempDir(), "root.tar")
 	if err := os.WriteFile(p, layerTar(t, file("./", ""), file("./a", "1"), device("./dev/null", tar.TypeChar)), 0o600); err != nil {
 		t.Fatal(err)
@@ -572,7 +571,7 @@ func FuzzPack(f *testing.F) {
 	})
 }
 
-func TestWhatIsWrittenIntoABinCanBeExecuted(t *testing.T) {
+func TestAddedFilesInBinAreExecutable(t *testing.T) {
 	img := &Image{Facts: Facts{Arch: "amd64"}, Layers: []Layer{{Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(layerTar(t, file("./", ""), file("./a", "1")))), nil
 	}}}}

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Layer is a tar, not compressed, that can be read more than once.
+// Layer is an uncompressed tar that can be read repeatedly.
 type Layer struct {
 	Open func() (io.ReadCloser, error)
-	Sum  string // SHA-256 in hexadecimal; empty: not known
+	Sum  string // SHA-256 in hexadecimal; empty: unknown
 }
 
 const (
@@ -26,18 +26,18 @@ const (
 	opaque   = ".wh..wh..opq"
 	reserved = ".wh..wh." // of other layered file systems
 
-	maxUID  = 1<<16 - 1 // a sandbox has no more
+	maxUID  = 1<<16 - 1 // highest id in a sandbox
 	nobody  = 65534
-	maxKept = 1 << 20 // bytes of a file that is kept in memory
+	maxKept = 1 << 20 // maximum size in bytes of a file in memory
 )
 
-// entry is one of a layer's: where it is, and the layers' number.
+// entry identifies a tar entry by its layer's number and its index there.
 type entry struct {
 	layer, at int
 }
 
-// read goes through a layer and calls f with each entry; bytes left, over all
-// layers, bounds what is unpacked.
+// read calls f with each entry of a layer. left is the number of bytes that all layers may
+// still unpack to.
 func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Header, body io.Reader) error) error {
 	raw, err := l.Open()
 	if err != nil {
@@ -62,23 +62,23 @@ func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Hea
 			return bounded.explain(err)
 		}
 	}
-	if _, err := io.Copy(io.Discard, bounded); err != nil { // what is behind the archive is summed, too
+	if _, err := io.Copy(io.Discard, bounded); err != nil { // the checksum includes data after the archive
 		return bounded.explain(err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); l.Sum != "" && got != l.Sum {
-		return invalid("a layer's sum is %s, the image says %s", got, l.Sum)
+		return invalid("a layer's checksum is %s, want %s", got, l.Sum)
 	}
 	return nil
 }
 
-// bounded ends a reader that gives more than may be unpacked.
+// bounded is a reader that fails beyond the maximum unpacked size.
 type bounded struct {
 	r    io.Reader
 	left *int64
-	err  error // of r, unless that is its end
+	err  error // error of r other than io.EOF
 }
 
-var errTooLarge = invalid("it unpacks to more bytes than may be (see --max-size)")
+var errTooLarge = invalid("it exceeds the maximum unpacked size (see --max-size)")
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
@@ -91,14 +91,14 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain makes the image's owner responsible for what is wrong with its bytes, and who
-// has them for what does not come.
+// explain classifies an error: Invalid if the image's bytes are wrong, and the source's
+// error (see unread) if they cannot be read.
 func (b *bounded) explain(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrInsecurePath) {
 		return invalid("a layer is damaged: %s", err)
 	}
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		return invalid("a layer wants more than %d MiB of memory to be unpacked: %s", maxWindow>>20, err)
+		return invalid("a layer requires more than %d MiB of memory to unpack: %s", maxWindow>>20, err)
 	}
 	if b.err != nil && errors.Is(err, b.err) {
 		return unread(err)
@@ -106,8 +106,8 @@ func (b *bounded) explain(err error) error {
 	return err
 }
 
-// unread says that a layer cannot be had from where it is. Its Kind is the cause's, if
-// that has one.
+// unread returns an error for a layer that its source cannot deliver. Its Kind is that of
+// the cause, else Unavailable.
 func unread(err error) error {
 	if known, ok := errors.AsType[*kind.Error](err); ok {
 		return known
@@ -115,7 +115,7 @@ func unread(err error) error {
 	return &kind.Error{Op: "read layer", Kind: kind.Unavailable, Err: err, Msg: "a layer cannot be read: " + err.Error()}
 }
 
-// apply puts an entry of a layer into the tree.
+// apply applies an entry of a layer to the tree.
 func (t *tree) apply(e entry, h *tar.Header, body io.Reader) error {
 	names, err := cleanPath(h.Name)
 	if err != nil {
@@ -162,7 +162,7 @@ func (t *tree) add(dir *node, base string, names []string, e entry, h *tar.Heade
 		return err
 	case tar.TypeSymlink:
 		if h.Linkname == "" || len(h.Linkname) > maxLink || strings.ContainsRune(h.Linkname, 0) {
-			return invalid("%.80q: a link to nothing, or by too long a path", h.Name)
+			return invalid("%.80q: a link with an empty or too long target", h.Name)
 		}
 		_, err := t.put(dir, base, inodeOf(e, h), e.layer)
 		return err
@@ -170,11 +170,11 @@ func (t *tree) add(dir *node, base string, names []string, e entry, h *tar.Heade
 		return t.hardlink(dir, base, e, h)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		if names[0] == "dev" {
-			return nil // a sandbox has a /dev of its own
+			return nil // a sandbox mounts its own /dev
 		}
-		return invalid("%q is a device or a pipe: a template cannot have one", h.Name)
+		return invalid("%q is a device or a pipe, which templates cannot have", h.Name)
 	}
-	return invalid("%q is of an unknown type %q", h.Name, h.Typeflag)
+	return invalid("%q has the unknown type %q", h.Name, h.Typeflag)
 }
 
 // keep puts a file into the tree together with its body.
@@ -186,8 +186,8 @@ func (t *tree) keep(dir *node, base string, f *inode, body io.Reader) error {
 	return err
 }
 
-// load takes a file's body into memory, which the caller counts. Invalid if that is too
-// large, or not what the layer had before.
+// load reads a file's body into memory, which the caller accounts for. It returns Invalid
+// if the body is too large or has changed since the first read.
 func (f *inode) load(name string, body io.Reader) error {
 	if f.size > maxKept {
 		return invalid("/etc/%s has %d bytes", name, f.size)
@@ -197,14 +197,14 @@ func (f *inode) load(name string, body io.Reader) error {
 		return err
 	}
 	if int64(len(f.body)) != f.size {
-		return invalid("%q has changed while it was read", "/etc/"+name)
+		return invalid("%q changed while it was read", "/etc/"+name)
 	}
 	f.inMemory = true
 	return nil
 }
 
-// loadAccounts has the bodies of those accounts' files that were not kept, because a
-// link leads to them or they have another name, too.
+// loadAccounts loads /etc/passwd and /etc/group if they were not loaded before, because
+// they are links or hard links to other files.
 func (t *tree) loadAccounts(ctx context.Context, layers []Layer, most int64) error {
 	for _, p := range []string{passwdFile, groupFile} {
 		n, err := t.find(p)
@@ -214,7 +214,7 @@ func (t *tree) loadAccounts(ctx context.Context, layers []Layer, most int64) err
 		case n == nil || n.inMemory:
 			continue
 		case n.dir:
-			return invalid("its /%s is no file", p)
+			return invalid("its /%s must be a file", p)
 		}
 		left := most
 		err = layers[n.inode.layer-1].read(ctx, &left, func(at int, _ *tar.Header, body io.Reader) error {
@@ -233,8 +233,8 @@ func (t *tree) loadAccounts(ctx context.Context, layers []Layer, most int64) err
 	return nil
 }
 
-// hardlink gives a file another name: the file that has the old name now, not
-// one that a layer above puts there.
+// hardlink adds a name for the file that has the old name now; a higher layer may later
+// replace the file of the old name only.
 func (t *tree) hardlink(dir *node, base string, e entry, h *tar.Header) error {
 	to, err := cleanPath(h.Linkname)
 	if err != nil {
@@ -251,7 +251,7 @@ func (t *tree) hardlink(dir *node, base string, e entry, h *tar.Header) error {
 		}
 	}
 	if old == nil || old.dir {
-		return invalid("%q is another name of %q, which is no file", h.Name, h.Linkname)
+		return invalid("%q is a hard link to %q, which is not a file", h.Name, h.Linkname)
 	}
 	_, err = t.put(dir, base, old.inode, e.layer)
 	return err
@@ -273,7 +273,7 @@ func inodeOf(e entry, h *tar.Header) *inode {
 	return f
 }
 
-// ownerOf is an id as a sandbox can have it.
+// ownerOf maps ids outside of a sandbox's range to nobody.
 func ownerOf(id int) int {
 	if id < 0 || id > maxUID {
 		return nobody

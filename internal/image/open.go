@@ -27,14 +27,14 @@ import (
 
 const (
 	maxLayers = 512
-	maxIndex  = 4 << 20 // bytes of what an archive says about itself
-	maxConfig = 4 << 20 // bytes of an image's configuration
+	maxIndex  = 4 << 20 // maximum size in bytes of an archive's index
+	maxConfig = 4 << 20 // maximum size in bytes of an image's configuration
 )
 
-// Open finds an image: in an OCI layout (a directory or a tar of one), in a tar
-// that `docker save` wrote, in a tar of a root's files, or by reference in a
-// registry, with the credentials that docker's configuration has for it. scratch
-// is an empty directory for what must be kept until the image has been packed.
+// Open opens an image: an OCI layout (a directory or a tar of one), a tar from `docker
+// save`, a tar of a root file system, or a reference to a registry, with the credentials
+// of docker's configuration. scratch is an empty directory for files that are needed until
+// the image is packed.
 func Open(ctx context.Context, source, scratch string) (*Image, error) {
 	fi, err := os.Stat(source)
 	switch {
@@ -55,7 +55,7 @@ func looksLikePath(s string) bool {
 func openLayout(dir string) (*Image, error) {
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		return nil, invalid("%s is no OCI layout: %s", dir, err)
+		return nil, invalid("%s is not an OCI layout: %s", dir, err)
 	}
 	img, err := choose(index, 0)
 	if err != nil {
@@ -64,7 +64,7 @@ func openLayout(dir string) (*Image, error) {
 	return fromOCI(img)
 }
 
-// choose finds this machine's image in an index, which may hold indexes.
+// choose returns the image for this machine from an index, which may contain indexes.
 func choose(index v1.ImageIndex, depth int) (v1.Image, error) {
 	const deepest = 4
 	m, err := index.IndexManifest()
@@ -98,8 +98,8 @@ func choose(index v1.ImageIndex, depth int) (v1.Image, error) {
 	return nil, invalid("it has no image for linux/%s", runtime.GOARCH)
 }
 
-// named fails for what has another digest than the one that it is named by, which the library
-// does not see in a layout.
+// named checks that an object of a layout has the digest that refers to it. The library
+// does not check that.
 func named(what interface{ Digest() (v1.Hash, error) }, want v1.Hash) error {
 	got, err := what.Digest()
 	if err != nil {
@@ -110,20 +110,20 @@ func named(what interface{ Digest() (v1.Hash, error) }, want v1.Hash) error {
 
 func same(got, want v1.Hash) error {
 	if got != want && got.Algorithm == want.Algorithm {
-		return fmt.Errorf("its digest is %s, it is named by %s", got, want)
+		return fmt.Errorf("its digest is %s, want %s", got, want)
 	}
 	return nil
 }
 
-// openArchive tells what kind of tar a file is by the names in it.
+// openArchive opens a tar; the names in it determine its kind.
 func openArchive(ctx context.Context, file, scratch string) (*Image, error) {
 	names, holes, err := topNames(ctx, file)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case names["manifest.json"] && holes: // its configuration is read into memory
-		return nil, invalid("%s: its files have more bytes than it has", file)
+	case names["manifest.json"] && holes: // the configuration would be read into memory
+		return nil, invalid("%s: its files are larger than the archive", file)
 	case names["manifest.json"]:
 		img, err := tarball.ImageFromPath(file, nil)
 		if err != nil {
@@ -139,7 +139,7 @@ func openArchive(ctx context.Context, file, scratch string) (*Image, error) {
 	return &Image{Layers: []Layer{{Open: func() (io.ReadCloser, error) { return os.Open(file) }}}, Facts: Facts{Arch: runtime.GOARCH}}, nil
 }
 
-// eachEntry calls f for what a tar on the disk holds.
+// eachEntry calls f for each entry of a tar on the disk.
 func eachEntry(ctx context.Context, file string, f func(h *tar.Header, body io.Reader) error) error {
 	r, err := os.Open(file)
 	if err != nil {
@@ -152,7 +152,7 @@ func eachEntry(ctx context.Context, file string, f func(h *tar.Header, body io.R
 			return nil
 		}
 		if err != nil {
-			return invalid("%s is no tar: %s", file, err)
+			return invalid("%s is not a tar: %s", file, err)
 		}
 		if err := f(h, t); err != nil {
 			return err
@@ -161,7 +161,8 @@ func eachEntry(ctx context.Context, file string, f func(h *tar.Header, body io.R
 	return ctx.Err()
 }
 
-// topNames gives what is at a tar's top, and whether its files have more bytes than it has.
+// topNames returns the top-level names of a tar, and whether its files are larger than the
+// archive.
 func topNames(ctx context.Context, file string) (names map[string]bool, holes bool, err error) {
 	fi, err := os.Stat(file)
 	if err != nil {
@@ -180,7 +181,7 @@ func topNames(ctx context.Context, file string) (names map[string]bool, holes bo
 	return names, left < 0, err
 }
 
-// unpackLayout takes the files of an OCI layout, and no others, out of a tar.
+// unpackLayout unpacks only the files of an OCI layout from a tar.
 func unpackLayout(ctx context.Context, file, to string) error {
 	blobs := filepath.Join(to, "blobs", "sha256")
 	if err := os.MkdirAll(blobs, 0o700); err != nil {
@@ -190,7 +191,7 @@ func unpackLayout(ctx context.Context, file, to string) error {
 	if err != nil {
 		return err
 	}
-	left := fi.Size() // of blobs, which are all in the archive
+	left := fi.Size() // maximum total size of blobs
 	return eachEntry(ctx, file, func(h *tar.Header, body io.Reader) error {
 		name := path.Clean(h.Name)
 		sum, blob := strings.CutPrefix(name, "blobs/sha256/")
@@ -198,8 +199,8 @@ func unpackLayout(ctx context.Context, file, to string) error {
 		case h.Typeflag != tar.TypeReg:
 			return nil
 		case blob && len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "":
-			if left -= h.Size; left < 0 { // a sparse one says that it has more than the archive
-				return invalid("%s: its blobs have more bytes than it has", file)
+			if left -= h.Size; left < 0 { // a sparse file claims more than the archive has
+				return invalid("%s: its blobs are larger than the archive", file)
 			}
 			name = filepath.Join(blobs, sum)
 		case name == "index.json" || name == "oci-layout":
@@ -219,27 +220,27 @@ func unpackLayout(ctx context.Context, file, to string) error {
 	})
 }
 
-// pull reads an image from a registry. Its layers are kept in scratch, because
-// they are read twice.
+// pull reads an image from a registry. Its layers are cached in scratch, because they are
+// read twice.
 func pull(ctx context.Context, source, scratch string) (*Image, error) {
 	img, _, err := Pull(ctx, source, Registry{Scratch: scratch})
 	return img, err
 }
 
-// Registry says how an image is had from one.
+// Registry holds the options of a pull.
 type Registry struct {
-	Scratch            string            // an empty directory for what must be kept until the image has been packed
-	Username, Password string            // empty: what docker's configuration has
-	Transport          http.RoundTripper // nil: the library's
+	Scratch            string            // empty directory for files that are needed until the image is packed
+	Username, Password string            // credentials; default those of docker's configuration
+	Transport          http.RoundTripper // default the library's
 }
 
-// Pull finds an image by reference in a registry, and nowhere else, and tells its
-// digest. Invalid for what is no reference, and for a manifest that is too long; NotFound for what is not there or may
-// not be read. Reading a layer is Exhausted where the scratch's disk has no room.
+// Pull opens an image in a registry and returns its digest. It returns Invalid for an
+// invalid reference or a manifest that is too long, and NotFound for an image that does not
+// exist or may not be read. Reading a layer returns Exhausted if the scratch disk is full.
 func Pull(ctx context.Context, reference string, r Registry) (*Image, string, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
-		return nil, "", invalid("%q is no image's name: %s", reference, err)
+		return nil, "", invalid("%q is not a valid image name: %s", reference, err)
 	}
 	opts := []remote.Option{remote.WithContext(ctx), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH})}
 	if r.Username != "" || r.Password != "" {
@@ -275,24 +276,24 @@ func pullError(reference string, err error) error {
 	if kind.Is(err, kind.Invalid) {
 		k = kind.Invalid
 	}
-	return &kind.Error{Op: "pull", ID: reference, Kind: k, Err: err, Msg: fmt.Sprintf("image %q cannot be pulled: %s", reference, err)}
+	return &kind.Error{Op: "pull", ID: reference, Kind: k, Err: err, Msg: fmt.Sprintf("pull image %q: %s", reference, err)}
 }
 
-// fromOCI takes over an image's layers and configuration.
+// fromOCI converts an OCI image.
 func fromOCI(img v1.Image) (*Image, error) {
 	m, err := img.Manifest()
 	if err != nil {
 		return nil, invalid("its manifest: %s", err)
 	}
-	if m.Config.Size < 0 || m.Config.Size > maxConfig { // so much of it is read into memory
-		return nil, invalid("its configuration has %d bytes, the most is %d", m.Config.Size, maxConfig)
+	if m.Config.Size < 0 || m.Config.Size > maxConfig { // it is read into memory
+		return nil, invalid("its configuration has %d bytes, the maximum is %d", m.Config.Size, maxConfig)
 	}
 	layers, err := img.Layers()
 	if err != nil {
 		return nil, invalid("its layers: %s", err)
 	}
 	if len(layers) > maxLayers {
-		return nil, invalid("it has %d layers, the most is %d", len(layers), maxLayers)
+		return nil, invalid("it has %d layers, the maximum is %d", len(layers), maxLayers)
 	}
 	conf, err := img.ConfigFile()
 	if err == nil {
@@ -305,16 +306,16 @@ func fromOCI(img v1.Image) (*Image, error) {
 		return nil, invalid("its configuration: %s", err)
 	}
 	if n := len(conf.RootFS.DiffIDs); n != len(layers) {
-		return nil, invalid("its configuration has the sums of %d layers, it has %d", n, len(layers))
+		return nil, invalid("its configuration has checksums of %d layers, want %d", n, len(layers))
 	}
 	if conf.OS != "" && conf.OS != "linux" {
 		return nil, invalid("it is for %s", conf.OS)
 	}
 	out := &Image{Facts: factsOf(conf)}
 	for i, l := range layers {
-		sum := conf.RootFS.DiffIDs[i] // of a layout the library would give what the layer has
+		sum := conf.RootFS.DiffIDs[i] // for a layout the library would return the actual checksum
 		if sum.Algorithm != "sha256" {
-			return nil, invalid("a layer has no sum that is known: %s", sum)
+			return nil, invalid("a layer's checksum has an unknown algorithm: %s", sum)
 		}
 		out.Layers = append(out.Layers, Layer{Open: l.Uncompressed, Sum: sum.Hex})
 	}
@@ -331,8 +332,8 @@ func factsOf(conf *v1.ConfigFile) Facts {
 			f.Env[k] = v
 		}
 	}
-	// Who runs what is a choice of the image's; without one it is as clients of
-	// E2B know it, and not root as of others.
+	// An image without a user gets the default user, as clients of E2B expect, and not
+	// root as in Docker.
 	f.User, f.Group, _ = strings.Cut(conf.Config.User, ":")
 	if dir := path.Clean("/" + conf.Config.WorkingDir); dir != "/" {
 		f.Workdir = dir

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// laid has an image in a layout, and gives the files of what its index names, of its
-// configuration and of its last layer.
+// laid writes an image as a layout and returns the files of its manifest, its configuration
+// and its last layer.
 func laid(t *testing.T, img v1.Image) (dir string, files map[string]string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -44,8 +44,9 @@ func laid(t *testing.T, img v1.Image) (dir string, files map[string]string) {
 	return dir, files
 }
 
-// A layout on a disk is checked as what a registry gives: it may be half copied, or another's.
-func TestALayoutIsWhatItsDigestsSay(t *testing.T) {
+// The digests of a layout are verified like a registry's: it may be copied incompletely or
+// untrusted.
+func TestLayoutDigestsAreVerified(t *testing.T) {
 	for what, with := range map[string]func(old []byte) []byte{
 		"":              nil,
 		"manifest":      func(old []byte) []byte { return append(old, ' ') },
@@ -74,8 +75,8 @@ func TestALayoutIsWhatItsDigestsSay(t *testing.T) {
 	}
 }
 
-// A layer that is not compressed has no end that its reader would miss.
-func TestALayerOfALayoutIsNotCut(t *testing.T) {
+// A truncated layer is detected although an uncompressed layer has no end marker.
+func TestTruncatedLayerOfALayoutIsRejected(t *testing.T) {
 	whole := layerTar(t, file("a", "1"), file("b", "2"))
 	sum, _, err := v1.SHA256(bytes.NewReader(whole))
 	if err != nil {
@@ -123,8 +124,8 @@ func TestALayerOfALayoutIsNotCut(t *testing.T) {
 	}
 }
 
-// What a tar says that a file of holes has is not read into memory.
-func TestAConfigurationOfHolesIsRefused(t *testing.T) {
+// The claimed size of a sparse configuration in a tar is not allocated.
+func TestSparseConfigurationIsRejected(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "image.tar")
 	manifest := layerTar(t, file("manifest.json", `[{"Config":"conf.json","Layers":[]}]`))
 	if err := os.WriteFile(at, append(sparse("conf.json", 1<<26)[:512], manifest...), 0o600); err != nil {

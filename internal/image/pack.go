@@ -10,28 +10,27 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// Image is what a template is made from: layers, the lowest first.
+// Image is the source of a template: layers, the lowest first, and facts.
 type Image struct {
 	Layers []Layer
 	Facts
 }
 
-// Sink takes the parts of a template in order. The bytes are the sink's to keep.
+// Sink receives the parts of a template in order. It may keep the bytes.
 type Sink func(ctx context.Context, sum template.Sum, part []byte) error
 
-// Options bound and watch a Pack.
+// Options holds the options of Pack.
 type Options struct {
-	MaxSize  int64                          // bytes that the layers may unpack to; 0: 16 GiB
-	Files    map[string]string              // written over the image's; what is in a bin can be executed; an empty one removes
-	Progress func(what string, n, of int64) // of bytes; of is 0 where it is not known; may be nil
+	MaxSize  int64                          // maximum unpacked size of the layers in bytes; default 16 GiB
+	Files    map[string]string              // files to write by path; those in a bin directory are executable; an empty body removes
+	Progress func(what string, n, of int64) // receives progress in bytes; of is 0 if the total is unknown; may be nil
 }
 
 const defaultMaxSize = 16 << 30
 
-// Pack makes a template of an image, hands its parts to sink and gives its
-// manifest as it is stored. The layers are read twice, and
-// one again that has the users behind a link. Invalid if the image
-// cannot be a template.
+// Pack converts an image to a template, passes its parts to sink and returns the encoded
+// manifest. It reads each layer twice, and a third time the layer of account files behind
+// links. It returns Invalid if the image cannot be a template.
 func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, template.ID, error) {
 	if opt.MaxSize <= 0 || opt.MaxSize > template.MaxTar {
 		opt.MaxSize = defaultMaxSize
@@ -65,13 +64,13 @@ func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, temp
 	return m.Encode()
 }
 
-// readTree puts the layers together.
+// readTree merges the layers.
 func readTree(ctx context.Context, img *Image, opt *Options) (*tree, error) {
 	t, left := newTree(opt.MaxSize), opt.MaxSize
 	for i := range img.Layers {
 		err := img.Layers[i].read(ctx, &left, func(at int, h *tar.Header, body io.Reader) error {
 			opt.Progress("read", opt.MaxSize-left, 0)
-			// Layers are counted from 1: what is made before them is of layer 0.
+			// Layer numbers start at 1: 0 is for added files.
 			return t.apply(entry{i + 1, at}, h, body)
 		})
 		if err != nil {
@@ -83,7 +82,7 @@ func readTree(ctx context.Context, img *Image, opt *Options) (*tree, error) {
 
 // writer writes a tree as its tar, in parts.
 type writer struct {
-	//nolint:containedctx // a writer lives for one call
+	//nolint:containedctx // a writer exists for one call
 	ctx   context.Context
 	sink  Sink
 	tar   *tar.Writer
@@ -93,15 +92,15 @@ type writer struct {
 	size  int64
 }
 
-// tree writes directories, then files in the order in which the layers have
-// them, then links and other names of files.
+// tree writes directories, then files in the order of the layers, then symbolic and hard
+// links.
 func (w *writer) tree(t *tree, layers []Layer, opt *Options) error {
 	type named struct {
 		path string
 		node *node
 	}
 	var later []named
-	bodies := make([]map[int]*inode, len(layers)+1) // by layer and place
+	bodies := make([]map[int]*inode, len(layers)+1) // by layer and index
 	var total int64
 	err := t.root.sorted("", func(p string, n *node) error {
 		w.files++
@@ -121,7 +120,7 @@ func (w *writer) tree(t *tree, layers []Layer, opt *Options) error {
 		}
 		n.path = p
 		total += n.size
-		at := n.inode.layer // not the name's
+		at := n.inode.layer // the file's layer, not the name's
 		if bodies[at] == nil {
 			bodies[at] = map[int]*inode{}
 		}
@@ -183,14 +182,14 @@ func (w *writer) file(f *inode, body io.Reader) error {
 	}
 	if n, err := io.Copy(w.tar, body); err != nil || n != f.size {
 		if err == nil {
-			err = invalid("%q has changed while it was read", f.path)
+			err = invalid("%q changed while it was read", f.path)
 		}
 		return err
 	}
 	return nil
 }
 
-// part hands a part to the sink.
+// part passes a part to the sink.
 func (w *writer) part(b []byte) error {
 	sum := template.SumOf(b)
 	w.sums = append(w.sums, sum)

@@ -11,14 +11,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow bounds how far back zstd may refer to what it has unpacked, all of which is in
-// memory: as much as its own program unpacks unless told otherwise.
+// maxWindow is the maximum window of zstd, which is held in memory: the default of the zstd
+// program.
 const maxWindow = 128 << 20
 
-// narrow is an image whose layers are unpacked in little memory.
+// narrow is an image whose layers unpack with bounded memory.
 type narrow struct{ v1.Image }
 
-// Layers are the image's.
+// Layers returns the image's layers as narrow layers.
 func (n narrow) Layers() ([]v1.Layer, error) {
 	all, err := n.Image.Layers()
 	for i := range all {
@@ -29,7 +29,8 @@ func (n narrow) Layers() ([]v1.Layer, error) {
 
 type narrowLayer struct{ v1.Layer }
 
-// Uncompressed is the layer's tar, whatever it says that it is packed by.
+// Uncompressed returns the layer's tar. It detects the compression from the data and
+// ignores the media type.
 func (l narrowLayer) Uncompressed() (io.ReadCloser, error) {
 	raw, err := l.Compressed()
 	if err != nil {
@@ -38,21 +39,21 @@ func (l narrowLayer) Uncompressed() (io.ReadCloser, error) {
 	b := bufio.NewReader(raw)
 	head, err := b.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
-		raw.Close() //nolint:errcheck // nobody reads on
+		raw.Close() //nolint:errcheck // it is not read further
 		return nil, err
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			raw.Close() //nolint:errcheck // nobody reads on
+			raw.Close() //nolint:errcheck // it is not read further
 			return nil, err
 		}
 		return unpacking{z, raw}, nil
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(b, zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
-			raw.Close() //nolint:errcheck // nobody reads on
+			raw.Close() //nolint:errcheck // it is not read further
 			return nil, err
 		}
 		return unpacking{z, alsoClose{z, raw}}, nil
@@ -60,19 +61,19 @@ func (l narrowLayer) Uncompressed() (io.ReadCloser, error) {
 	return unpacking{b, raw}, nil
 }
 
-// unpacking reads from one and closes another.
+// unpacking combines a reader with the closer of its source.
 type unpacking struct {
 	io.Reader
 	io.Closer
 }
 
-// alsoClose ends a decoder with what it reads.
+// alsoClose closes a decoder together with its source.
 type alsoClose struct {
 	z *zstd.Decoder
 	io.Closer
 }
 
-// Close ends both.
+// Close closes both.
 func (a alsoClose) Close() error {
 	a.z.Close()
 	return a.Closer.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// served has an image of one layer in a registry, packed as it is.
+// served serves an image with one layer, compressed as given, and returns its reference.
 func served(t *testing.T, layer, packedLayer []byte) string {
 	t.Helper()
 	blobs := map[string][]byte{}
@@ -46,16 +46,16 @@ func served(t *testing.T, layer, packedLayer []byte) string {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/manifests/") {
 			w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
-			w.Write(m) //nolint:errcheck // the client tells
+			w.Write(m) //nolint:errcheck // the client reports it
 			return
 		}
-		w.Write(blobs[path.Base(r.URL.Path)]) //nolint:errcheck // the client tells
+		w.Write(blobs[path.Base(r.URL.Path)]) //nolint:errcheck // the client reports it
 	}))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://") + "/some/image:1"
 }
 
-// windowed is zstd whose frame says that it needs 1<<log bytes of what came before.
+// windowed returns a zstd frame with a window of 1<<log bytes.
 func windowed(t *testing.T, b []byte, log int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -64,7 +64,7 @@ func windowed(t *testing.T, b []byte, log int) []byte {
 		_, err = w.Write(b)
 	}
 	if err == nil {
-		err = w.Flush() // else it would say how long it is instead
+		err = w.Flush() // otherwise the frame has the content size instead
 	}
 	if err == nil {
 		err = w.Close()
@@ -76,9 +76,9 @@ func windowed(t *testing.T, b []byte, log int) []byte {
 	return out.Bytes()
 }
 
-// However a layer is packed, and whatever the image says of that, it is unpacked; but not
-// for more memory than it may take.
-func TestALayerIsUnpackedInBounds(t *testing.T) {
+// A layer is unpacked with any compression, whatever its media type, but only with bounded
+// memory.
+func TestLayerIsUnpackedWithBoundedMemory(t *testing.T) {
 	layer := layerTar(t, file("a", "1"))
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -89,15 +89,15 @@ func TestALayerIsUnpackedInBounds(t *testing.T) {
 		as []byte
 		ok bool
 	}{
-		"as it is":       {layer, true},
+		"uncompressed":   {layer, true},
 		"gzip":           {zipped.Bytes(), true},
 		"zstd":           {windowed(t, layer, 23), true},
 		"a wide window":  {windowed(t, layer, 27), true},
-		"too wide a one": {windowed(t, layer, 28), false},
-		"a second one":   {append(windowed(t, layer[:512], 23), windowed(t, layer[512:], 29)...), false},
+		"too wide":       {windowed(t, layer, 28), false},
+		"second frame":   {append(windowed(t, layer[:512], 23), windowed(t, layer[512:], 29)...), false},
 		"two frames":     {append(windowed(t, layer[:512], 23), windowed(t, layer[512:], 23)...), true},
 		"nothing":        {nil, false},
-		"half of gzip":   {zipped.Bytes()[:zipped.Len()/2], false},
+		"truncated gzip": {zipped.Bytes()[:zipped.Len()/2], false},
 		"gzip and more":  {append(zipped.Bytes()[:zipped.Len():zipped.Len()], 'x'), false},
 	} {
 		img, _, err := Pull(t.Context(), served(t, layer, tt.as), Registry{Scratch: t.TempDir(), Transport: http.DefaultTransport})

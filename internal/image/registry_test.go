@@ -26,15 +26,15 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// hub asks for a token as Docker Hub does, which another server gives, to anybody or to
-// who has the password. Before open is set it takes what is pushed.
+// hub is a registry that requires tokens, as Docker Hub does. Another server issues them,
+// with or without a password. Before open is set it accepts pushes.
 type hub struct {
 	store    http.Handler
 	tokens   *httptest.Server
-	password string // empty: anybody may read
+	password string // empty: public
 	open     bool
-	cut      bool     // layers break off
-	asked    []string // scopes
+	cut      bool     // truncate layers
+	asked    []string // requested scopes
 }
 
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,12 +49,12 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.store.ServeHTTP(w, r)
 }
 
-// half is an answer that breaks off before its last byte, where that is no configuration.
+// half truncates a response before its last byte, unless it is a configuration.
 type half struct{ http.ResponseWriter }
 
 func (h *half) Write(b []byte) (int, error) {
 	if !bytes.HasPrefix(b, []byte("{")) {
-		h.ResponseWriter.Write(b[:len(b)-1]) //nolint:errcheck // the client tells
+		h.ResponseWriter.Write(b[:len(b)-1]) //nolint:errcheck // the client reports it
 		panic(http.ErrAbortHandler)
 	}
 	return h.ResponseWriter.Write(b)
@@ -66,10 +66,10 @@ func (h *hub) token(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	json.NewEncoder(w).Encode(map[string]string{"token": "good"}) //nolint:errcheck // then the client says so
+	json.NewEncoder(w).Encode(map[string]string{"token": "good"}) //nolint:errcheck // the client reports it
 }
 
-// newHub has an image of several platforms, whose layers are gzip and zstd, as library/some:1.
+// newHub serves a multi-platform image with gzip and zstd layers as library/some:1.
 func newHub(t *testing.T, password string) (*hub, string) {
 	t.Helper()
 	h := &hub{store: registry.New(registry.Logger(log.New(io.Discard, "", 0))), password: password}
@@ -127,12 +127,12 @@ func platformImage(t *testing.T, p v1.Platform) v1.Image {
 	return img
 }
 
-// A registry is read as Docker Hub is: its tokens, its indexes, its layers' codings.
-func TestARegistryThatGivesTokens(t *testing.T) {
+// Pull works with a registry like Docker Hub: with tokens, indexes and compressed layers.
+func TestPullFromARegistryWithTokens(t *testing.T) {
 	for what, tt := range map[string]struct {
 		needs, shown string
 		ok           bool
-	}{"to anybody": {"", "", true}, "to who has the password": {"secret", "secret", true}, "not with another one": {"secret", "wrong", false}, "not to anybody": {"secret", "", false}} {
+	}{"public": {"", "", true}, "right password": {"secret", "secret", true}, "wrong password": {"secret", "wrong", false}, "missing password": {"secret", "", false}} {
 		t.Run(what, func(t *testing.T) {
 			h, at := newHub(t, tt.needs)
 			r := Registry{Scratch: t.TempDir(), Transport: http.DefaultTransport}
@@ -160,8 +160,8 @@ func TestARegistryThatGivesTokens(t *testing.T) {
 	}
 }
 
-// A layer that breaks off is the registry's fault, and may come another time.
-func TestARegistryThatBreaksOff(t *testing.T) {
+// A truncated layer is a temporary error of the registry.
+func TestTruncatedDownloadIsUnavailable(t *testing.T) {
 	h, at := newHub(t, "")
 	h.cut = true
 	img, _, err := Pull(t.Context(), at, Registry{Scratch: t.TempDir(), Transport: http.DefaultTransport})
@@ -169,6 +169,6 @@ func TestARegistryThatBreaksOff(t *testing.T) {
 		_, _, err = packed(t, img, Options{})
 	}
 	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "EOF") {
-		t.Errorf("got %v, told as %q", err, kind.Message(err))
+		t.Errorf("got %v, message %q", err, kind.Message(err))
 	}
 }

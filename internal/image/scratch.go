@@ -8,20 +8,21 @@ import (
 )
 
 const (
-	leastFree  = 1 << 30  // bytes of a scratch's disk that stay free for others; of a small disk a twentieth
-	roomChecks = 16 << 20 // bytes of a layer between two looks
+	leastFree  = 1 << 30  // bytes to keep free on the scratch disk; at most a twentieth of the disk
+	roomChecks = 16 << 20 // bytes of a layer between two checks of the disk
 )
 
-// roomy reads a layer that is written to a scratch as it is read, as long as the disk has
-// room for more than others need. Exhausted then.
+// roomy is a layer that is written to a scratch directory while it is read. It returns
+// Exhausted when too little disk space would remain free.
 type roomy struct {
 	io.ReadCloser
 	scratch string
-	least   int64 // bytes that stay free
-	left    int   // bytes until it is looked again
+	least   int64 // bytes to keep free
+	left    int   // bytes until the next check
 }
 
-// leaveRoom has an image's layers, which are kept in scratch, be read so.
+// leaveRoom makes the image's layers, which are cached in scratch, check the free disk
+// space while they are read.
 func (img *Image) leaveRoom(scratch string) {
 	_, total := room(scratch)
 	for i := range img.Layers {
@@ -36,7 +37,7 @@ func (img *Image) leaveRoom(scratch string) {
 func (r *roomy) Read(p []byte) (int, error) {
 	if r.left <= 0 {
 		if free, _ := room(r.scratch); free < r.least {
-			return 0, kind.New(kind.Exhausted, "pull", "", "the disk has no room for the image's layers")
+			return 0, kind.New(kind.Exhausted, "pull", "", "the disk has too little free space for the image's layers")
 		}
 		r.left = roomChecks
 	}
@@ -45,8 +46,8 @@ func (r *roomy) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// room is how many bytes of a directory's disk are free, and how many it has; without an
-// answer there are enough.
+// room returns the free and the total bytes of a directory's disk; if they are unknown,
+// there is enough.
 func room(dir string) (free, total int64) {
 	var st syscall.Statfs_t
 	if syscall.Statfs(dir, &st) != nil {

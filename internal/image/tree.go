@@ -9,12 +9,12 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// node is a name in a tree. A directory's is its only one.
+// node is a name in a tree. A directory has exactly one.
 type node struct {
 	*inode
 	parent *node
 	kids   map[string]*node
-	layer  int // that put the name there
+	layer  int // layer that added the name
 }
 
 // inode is a file, which may have several names.
@@ -22,35 +22,35 @@ type inode struct {
 	dir      bool
 	link     bool
 	target   string // of a link
-	mode     int64  // of the permissions, set-uid and the like
+	mode     int64  // permissions, set-uid and the like
 	uid, gid int
 	mtime    int64 // Unix seconds
 	size     int64
-	body     []byte // of a file that is kept in memory
+	body     []byte // of a file in memory
 	inMemory bool
-	layer    int // where the body of another is: the layer
-	at       int // and the place among its entries
+	layer    int // layer of the body of other files,
+	at       int // and the index of its entry there
 	path     string
 }
 
-// tree is what layers make together. Its paths are slash-separated, relative and
-// clean; nothing of it is on a disk.
+// tree is the result of merging layers, in memory only. Its paths are slash-separated,
+// relative and clean.
 type tree struct {
 	root  *node
 	names int
-	left  int64 // bytes that files may yet have: a sparse one has more than its layer
-	room  int64 // bytes of memory that names and what is held of files may yet take
+	left  int64 // remaining bytes for files: a sparse file is larger than its layer
+	room  int64 // remaining bytes of memory for names and bodies
 }
 
 const (
 	maxPath = 4096
-	maxLink = maxPath - 1 // bytes of where a link leads to, behind which the kernel has a NUL
+	maxLink = maxPath - 1 // maximum bytes of a link's target; the kernel appends a NUL
 	maxName = 255
 	maxHops = 40
 	dirMode = 0o755
 
-	maxRoom = 512 << 20 // bytes of memory that a tree may take: some million names
-	perName = 256       // of them that a name takes besides its own
+	maxRoom = 512 << 20 // maximum memory of a tree in bytes: about a million names
+	perName = 256       // bytes of memory per name, besides the name itself
 )
 
 func newTree(most int64) *tree {
@@ -59,18 +59,17 @@ func newTree(most int64) *tree {
 	return &tree{root: root, left: most, room: maxRoom}
 }
 
-// cleanPath splits a path as an archive has it. What climbs is refused: nothing
-// that is meant well does.
+// cleanPath splits a path of an archive. It rejects "..", which no legitimate archive has.
 func cleanPath(p string) ([]string, error) {
 	if len(p) > maxPath || strings.ContainsRune(p, 0) {
-		return nil, invalid("path %.80q: too long, or with a NUL", p)
+		return nil, invalid("path %.80q: too long, or has a NUL", p)
 	}
 	var out []string
 	for name := range strings.SplitSeq(p, "/") {
 		switch {
 		case name == "" || name == ".":
 		case name == "..":
-			return nil, invalid("path %q leads out of the image", p)
+			return nil, invalid("path %q leaves the image", p)
 		case len(name) > maxName:
 			return nil, invalid("path %.80q: a name is too long", p)
 		default:
@@ -80,8 +79,8 @@ func cleanPath(p string) ([]string, error) {
 	return out, nil
 }
 
-// walk finds the directory that names lead to from n, through links as the
-// kernel would with the tree as its root. Directories that lack are made if make.
+// walk returns the directory at names below n. It follows links as the kernel does with
+// the tree as root. With mk it creates missing directories; otherwise it returns nil for them.
 func (t *tree) walk(n *node, names []string, layer int, mk bool) (*node, error) {
 	todo := slices.Clone(names)
 	for hops := 0; len(todo) > 0; {
@@ -106,19 +105,20 @@ func (t *tree) walk(n *node, names []string, layer int, mk bool) (*node, error) 
 			n = kid
 		case kid.link:
 			if hops++; hops > maxHops {
-				return nil, invalid("too many links on the way to %q", strings.Join(names, "/"))
+				return nil, invalid("too many links in the path %q", strings.Join(names, "/"))
 			}
 			n, todo = t.through(kid, n, todo)
 		case kid.dir:
 			n = kid
 		default:
-			return nil, invalid("%q is no directory", strings.Join(names, "/"))
+			return nil, invalid("%q is not a directory", strings.Join(names, "/"))
 		}
 	}
 	return n, nil
 }
 
-// through is where a link in a directory leads on from, and by what names.
+// through resolves a link in a directory: it returns the directory and the names from
+// which to continue.
 func (t *tree) through(link, dir *node, todo []string) (*node, []string) {
 	if path.IsAbs(link.target) {
 		dir = t.root
@@ -126,7 +126,7 @@ func (t *tree) through(link, dir *node, todo []string) (*node, []string) {
 	return dir, append(strings.Split(link.target, "/"), todo...)
 }
 
-// put gives a file a name in a directory, in place of what had it.
+// put adds a name for a file to a directory, and replaces an existing one.
 func (t *tree) put(dir *node, name string, f *inode, layer int) (*node, error) {
 	if t.names++; t.names > template.MaxFiles {
 		return nil, invalid("more than %d files", template.MaxFiles)
@@ -138,19 +138,19 @@ func (t *tree) put(dir *node, name string, f *inode, layer int) (*node, error) {
 	if f.dir {
 		n.kids = map[string]*node{}
 	}
-	dir.kids[strings.Clone(name)] = n // a part of a header would hold all of that: a MiB
+	dir.kids[strings.Clone(name)] = n // a substring would keep the whole header, up to 1 MiB, in memory
 	return n, nil
 }
 
-// hold counts bytes that stay in memory.
+// hold accounts for n bytes of memory.
 func (t *tree) hold(n int) error {
 	if t.room -= int64(n); t.room < 0 {
-		return invalid("its files' names take more than %d MiB of memory", maxRoom>>20)
+		return invalid("its files' names exceed %d MiB of memory", maxRoom>>20)
 	}
 	return nil
 }
 
-// setDir makes a directory, or changes the one that is there.
+// setDir creates a directory or replaces the attributes of an existing one.
 func (t *tree) setDir(dir *node, name string, f *inode, layer int) error {
 	if old := dir.kids[name]; old != nil && old.dir {
 		old.inode, old.layer = f, layer
@@ -160,8 +160,8 @@ func (t *tree) setDir(dir *node, name string, f *inode, layer int) error {
 	return err
 }
 
-// hide removes what a name has from layers below; what its own layer has there stays,
-// also where it came before.
+// hide removes the entries of lower layers at a name; entries of its own layer stay, also
+// earlier ones.
 func (t *tree) hide(dir *node, name string, layer int) {
 	old := dir.kids[name]
 	if old == nil {
@@ -175,15 +175,15 @@ func (t *tree) hide(dir *node, name string, layer int) {
 	}
 }
 
-// hideAll removes what a directory has from layers below.
+// hideAll removes the entries of lower layers in a directory.
 func (t *tree) hideAll(dir *node, layer int) {
 	for name := range dir.kids {
 		t.hide(dir, name, layer)
 	}
 }
 
-// find gives the file or directory that a path leads to, through links; nil if there is
-// none. Invalid for links that lead round in a circle, or out of the tree.
+// find returns the file or directory at a path and follows links; nil if it does not
+// exist. It returns Invalid for link cycles and links out of the tree.
 func (t *tree) find(p string) (*node, error) {
 	n, todo := t.root, strings.Split(p, "/")
 	for hops := 0; len(todo) > 0; {
@@ -194,7 +194,7 @@ func (t *tree) find(p string) (*node, error) {
 			continue
 		case "..":
 			if n == t.root {
-				return nil, invalid("its /%s is a link that leads out of it", p)
+				return nil, invalid("its /%s is a link that leaves the image", p)
 			}
 			n = n.parent
 			continue
@@ -205,7 +205,7 @@ func (t *tree) find(p string) (*node, error) {
 			return nil, nil
 		case kid.link:
 			if hops++; hops > maxHops {
-				return nil, invalid("its /%s is a link to too many others", p)
+				return nil, invalid("its /%s follows too many links", p)
 			}
 			n, todo = t.through(kid, n, todo)
 		case !kid.dir && len(todo) > 0:
@@ -217,8 +217,7 @@ func (t *tree) find(p string) (*node, error) {
 	return n, nil
 }
 
-// write puts a file of root's with a body into the tree; its directory is made if it
-// lacks.
+// write adds a file owned by root to the tree and creates its directory if needed.
 func (t *tree) write(p, body string, mode int64) error {
 	dir, err := t.walk(t.root, strings.Split(path.Dir(p), "/"), 0, true)
 	if err != nil {

@@ -20,15 +20,16 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Names and targets are parts of a header, whose other records can be a MiB.
-func TestATreeHoldsNoHeaders(t *testing.T) {
+// Names and targets must not keep their headers in memory, whose other records can have
+// 1 MiB.
+func TestTreeKeepsNoHeaders(t *testing.T) {
 	const entries, comment = 200, 1 << 19
 	layer := Layer{Open: func() (io.ReadCloser, error) {
 		r, w := io.Pipe()
 		go func() {
 			out := tar.NewWriter(w)
 			more := strings.Repeat("c", comment)
-			long := strings.Repeat("n", 110) // else it is not among the records
+			long := strings.Repeat("n", 110) // long enough to become a PAX record
 			var err error
 			for i := 0; err == nil && i < entries; i++ {
 				h := tar.Header{
@@ -55,7 +56,7 @@ func TestATreeHoldsNoHeaders(t *testing.T) {
 	runtime.KeepAlive(tree)
 }
 
-func TestATreesMemoryIsBounded(t *testing.T) {
+func TestTreeMemoryIsBounded(t *testing.T) {
 	deep := strings.Repeat("d/", 200)
 	for _, tt := range []struct {
 		name    string
@@ -90,18 +91,18 @@ func TestATreesMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// What no host can make is refused where it is brought in.
-func TestWhatNoHostCanMakeIsRefused(t *testing.T) {
+// Trees that a host cannot create are rejected at the import.
+func TestTreesBeyondHostLimitsAreRejected(t *testing.T) {
 	for what, tt := range map[string]struct {
 		entry tar.Header
 		ok    bool
 	}{
-		"as deep as it may be":   {file(strings.Repeat("d/", template.MaxDepth)+"x", ""), true},
-		"deeper":                 {file(strings.Repeat("d/", template.MaxDepth+1)+"x", ""), false},
-		"a directory as deep":    {file(strings.Repeat("d/", template.MaxDepth+1), ""), true},
-		"a deeper directory":     {file(strings.Repeat("d/", template.MaxDepth+2), ""), false},
-		"a link as long":         {link("l", strings.Repeat("x/", maxLink/2)+"x"), true},
-		"a link by a longer way": {link("l", strings.Repeat("x/", maxLink/2)+"xx"), false},
+		"a file at the maximum":  {file(strings.Repeat("d/", template.MaxDepth)+"x", ""), true},
+		"a file too deep":        {file(strings.Repeat("d/", template.MaxDepth+1)+"x", ""), false},
+		"a directory at the max": {file(strings.Repeat("d/", template.MaxDepth+1), ""), true},
+		"a directory too deep":   {file(strings.Repeat("d/", template.MaxDepth+2), ""), false},
+		"a link at the maximum":  {link("l", strings.Repeat("x/", maxLink/2)+"x"), true},
+		"a link too long":        {link("l", strings.Repeat("x/", maxLink/2)+"xx"), false},
 	} {
 		_, _, err := packed(t, imageOf(t, []tar.Header{tt.entry}), Options{})
 		if tt.ok && err != nil || !tt.ok && !kind.Is(err, kind.Invalid) {
@@ -111,14 +112,14 @@ func TestWhatNoHostCanMakeIsRefused(t *testing.T) {
 }
 
 // The order of a layer's entries does not matter to its whiteouts.
-func TestAWhiteoutHidesNothingOfItsLayer(t *testing.T) {
+func TestWhiteoutHidesNothingOfItsLayer(t *testing.T) {
 	below := []tar.Header{file("d/", ""), file("d/old", "1"), file("d/e/old", "1"), file("f/old", "1")}
 	want := map[string]string{"d/new": "2", "d/e/new": "2"}
 	for what, l := range map[string][]tar.Header{
-		"first":                       {file(".wh.f", ""), file(".wh.d", ""), file("d/", ""), file("d/new", "2"), file("d/e/new", "2")},
-		"last":                        {file("d/", ""), file("d/new", "2"), file("d/e/", ""), file("d/e/new", "2"), file(".wh.d", ""), file(".wh.f", "")},
-		"last, without directories":   {file("d/new", "2"), file("d/e/new", "2"), file(".wh.d", ""), file(".wh.f", "")},
-		"between, in another's place": {file("d/new", "2"), file(".wh.d", ""), file("d/e/new", "2"), file(".wh.f", "")},
+		"first":                     {file(".wh.f", ""), file(".wh.d", ""), file("d/", ""), file("d/new", "2"), file("d/e/new", "2")},
+		"last":                      {file("d/", ""), file("d/new", "2"), file("d/e/", ""), file("d/e/new", "2"), file(".wh.d", ""), file(".wh.f", "")},
+		"last, without directories": {file("d/new", "2"), file("d/e/new", "2"), file(".wh.d", ""), file(".wh.f", "")},
+		"between entries":           {file("d/new", "2"), file(".wh.d", ""), file("d/e/new", "2"), file(".wh.f", "")},
 	} {
 		got, _, err := packed(t, imageOf(t, below, l), Options{})
 		if err != nil {
@@ -126,7 +127,7 @@ func TestAWhiteoutHidesNothingOfItsLayer(t *testing.T) {
 		}
 		for name := range got {
 			if _, ok := want[name]; !ok && (strings.HasPrefix(name, "d/") && !strings.HasSuffix(name, "/") || strings.HasPrefix(name, "f/")) {
-				t.Errorf("%s: %s is there", what, name)
+				t.Errorf("%s: %s exists", what, name)
 			}
 		}
 		for name, body := range want {

@@ -1,5 +1,5 @@
-// Package ownaddr recognizes the addresses of this machine. What dials on behalf of a
-// tenant must not reach them: services listen there that trust their neighbors.
+// Package ownaddr recognizes the addresses of this machine. Connections on behalf of a
+// tenant must not reach them, because local services may trust local clients.
 package ownaddr
 
 import (
@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Has reports whether an address is one of this machine's. If the machine's addresses
-// cannot be read, every address is.
+// Has reports whether a is an address of this machine. It returns true if the machine's
+// addresses cannot be read.
 func Has(a netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

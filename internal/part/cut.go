@@ -5,15 +5,15 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Cutter cuts a tar that is written to it into parts.
+// Cutter is an io.Writer that splits a tar into parts.
 type Cutter struct {
-	Flush func([]byte) error // takes a part, whose bytes are its own; required
-	N     int64              // bytes that were written
+	Flush func([]byte) error // receives each part and owns its bytes; required
+	N     int64              // number of bytes written
 
 	buf []byte
 }
 
-// Write is io.Writer.Write. Invalid past template.MaxTar.
+// Write implements io.Writer. It returns Invalid beyond template.MaxTar bytes.
 func (c *Cutter) Write(p []byte) (int, error) {
 	wrote := len(p)
 	for len(p) > 0 {
@@ -34,7 +34,7 @@ func (c *Cutter) Write(p []byte) (int, error) {
 	return wrote, nil
 }
 
-// End gives the last part away.
+// End flushes the last part.
 func (c *Cutter) End() error {
 	if len(c.buf) == 0 {
 		return nil

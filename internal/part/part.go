@@ -1,6 +1,5 @@
-// Package part packs the parts of a template's tar for the way, and unpacks what
-// came from somebody else: no more than a part has, and nothing but what its sum
-// says. See events/template.
+// Package part compresses the parts of a template's tar for transfer and decompresses
+// untrusted parts: it bounds their size and checks their sum. See events/template.
 package part
 
 import (
@@ -13,18 +12,17 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// MaxPacked is the most bytes a packed part has: what cannot be compressed grows
-// by a little.
+// MaxPacked is the maximum size of a packed part: incompressible data grows slightly.
 const MaxPacked = template.PartSize + 64<<10
 
-// Packer packs and unpacks. It belongs to one goroutine.
+// Packer packs and unpacks parts. It is not safe for concurrent use.
 type Packer struct {
 	enc *zstd.Encoder
 	dec *zstd.Decoder
 	buf []byte
 }
 
-// New gives a Packer.
+// New returns a Packer.
 func New() (*Packer, error) {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
 	if err != nil {
@@ -37,35 +35,36 @@ func New() (*Packer, error) {
 	return &Packer{enc: enc, dec: dec}, nil
 }
 
-// Close lets go of a Packer's memory.
+// Close releases the memory of a Packer.
 func (p *Packer) Close() {
 	p.enc.Close() //nolint:errcheck // it writes nowhere
 	p.dec.Close()
 }
 
-// Pack gives a part as it is stored. The bytes are the caller's.
+// Pack returns a part as it is stored. The caller owns the bytes.
 func (p *Packer) Pack(part []byte) []byte { return p.enc.EncodeAll(part, nil) }
 
-// Unpack gives the part of that sum and size; the bytes are good until the next
-// call. Invalid if it is not that part.
+// Unpack returns the part with the given sum and size, or Invalid if packed is another
+// part. The bytes are valid until the next call.
 func (p *Packer) Unpack(packed []byte, sum template.Sum, size int) ([]byte, error) {
 	data, err := p.open(packed, size)
 	if err == nil && (len(data) != size || template.SumOf(data) != sum) {
-		err = kind.New(kind.Invalid, "unpack", string(sum), "a part of the template is not what its sum says")
+		err = kind.New(kind.Invalid, "unpack", string(sum), "a part of the template does not match its checksum")
 	}
 	return data, err
 }
 
-// Check is Unpack for who knows the sum only.
+// Check checks a packed part of unknown size against its sum.
 func (p *Packer) Check(packed []byte, sum template.Sum) error {
 	data, err := p.open(packed, template.PartSize)
 	if err == nil && template.SumOf(data) != sum {
-		err = kind.New(kind.Invalid, "unpack", string(sum), "a part of the template is not what its sum says")
+		err = kind.New(kind.Invalid, "unpack", string(sum), "a part of the template does not match its checksum")
 	}
 	return err
 }
 
-// open unpacks at most size bytes, whatever the packed ones claim.
+// open unpacks at most size bytes and returns Invalid for more, whatever the header of
+// packed claims.
 func (p *Packer) open(packed []byte, size int) ([]byte, error) {
 	if err := p.dec.Reset(bytes.NewReader(packed)); err != nil {
 		return nil, kind.Wrap(kind.Invalid, "unpack", "", err)
@@ -75,9 +74,9 @@ func (p *Packer) open(packed []byte, size int) ([]byte, error) {
 	}
 	n, err := io.ReadFull(p.dec, p.buf[:size+1])
 	if err == nil {
-		return nil, kind.New(kind.Invalid, "unpack", "", "a part of the template is larger than it may be")
+		return nil, kind.New(kind.Invalid, "unpack", "", "a part of the template exceeds the maximum size")
 	}
-	if err != io.ErrUnexpectedEOF && err != io.EOF { //nolint:errorlint // ReadFull gives these as they are
+	if err != io.ErrUnexpectedEOF && err != io.EOF { //nolint:errorlint // ReadFull does not wrap them
 		return nil, kind.Wrap(kind.Invalid, "unpack", "", err)
 	}
 	return p.buf[:n], nil

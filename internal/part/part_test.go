@@ -42,13 +42,13 @@ func TestBombsAreBounded(t *testing.T) {
 	p := packer(t)
 	bomb := p.Pack(make([]byte, 64*template.PartSize))
 	if len(bomb) > 1<<20 {
-		t.Fatalf("that is no bomb: %d bytes", len(bomb))
+		t.Fatalf("the bomb is too large: %d bytes", len(bomb))
 	}
 	if err := p.Check(bomb, template.SumOf(nil)); !kind.Is(err, kind.Invalid) {
 		t.Errorf("a bomb: %v", err)
 	}
 	if len(p.buf) > template.PartSize+1 {
-		t.Errorf("it took %d bytes", len(p.buf))
+		t.Errorf("the buffer has %d bytes", len(p.buf))
 	}
 }
 

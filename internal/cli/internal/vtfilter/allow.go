@@ -13,7 +13,7 @@ func appendEscape(dst, seq []byte) []byte {
 	ok := false
 	switch {
 	case len(seq) == 2:
-		// Not Z, which asks for the terminal's identity.
+		// Not Z, which queries the terminal's identity.
 		ok = strings.IndexByte("6789=>cDEHMNOlmno|}~", final) >= 0
 	case strings.IndexByte("()*+-./", seq[1]) >= 0: // character sets
 		ok = true
@@ -26,8 +26,8 @@ func appendEscape(dst, seq []byte) []byte {
 	return dst
 }
 
-// appendControl appends what is safe of a sequence of ESC [, parameters,
-// intermediates and a final byte.
+// appendControl appends the safe part of a sequence of ESC [, parameters, intermediates
+// and a final byte.
 func appendControl(dst, seq []byte) []byte {
 	body, final := seq[2:len(seq)-1], seq[len(seq)-1]
 	var prefix []byte
@@ -53,8 +53,8 @@ func appendControl(dst, seq []byte) []byte {
 	return dst
 }
 
-// safe returns the final bytes of the sequences that make no terminal answer, by
-// their prefix and intermediates.
+// safe returns the final bytes of sequences that terminals do not answer, by their prefix
+// and intermediates.
 func safe(kind string) string {
 	switch kind {
 	case "":
@@ -88,8 +88,8 @@ func first(params []byte) []byte {
 	return param
 }
 
-// appendModes appends a sequence that sets, resets or restores private modes, without
-// those that are not safe.
+// appendModes appends a sequence that sets, resets or restores private modes, without the
+// unsafe modes.
 func appendModes(dst, params []byte, final byte) []byte {
 	var safe [][]byte
 	for p := range bytes.SplitSeq(params, []byte(";")) {
@@ -110,8 +110,7 @@ func appendModes(dst, params []byte, final byte) []byte {
 	return append(dst, final)
 }
 
-// appendCommand appends a string with its introducer and terminator if it is an OSC
-// that is safe.
+// appendCommand appends a string with its introducer and terminator if it is a safe OSC.
 func appendCommand(dst, seq []byte) []byte {
 	if seq[1] != ']' {
 		return dst
@@ -120,9 +119,9 @@ func appendCommand(dst, seq []byte) []byte {
 	number, _, _ := bytes.Cut(body, []byte(";"))
 	ok := false
 	switch string(number) {
-	case "0", "1", "2", "7", "8", "133": // titles, the directory, links, marks of prompts
+	case "0", "1", "2", "7", "8", "133": // titles, directory, links, prompt marks
 		ok = true
-	case "4", "5", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19": // colors; ? asks for one
+	case "4", "5", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19": // colors; ? queries one
 		ok = bytes.IndexByte(body, '?') < 0
 	case "104", "105", "110", "111", "112", "113", "114", "115", "116", "117", "118", "119":
 		ok = true

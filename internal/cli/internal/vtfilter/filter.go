@@ -7,7 +7,7 @@ import "unicode/utf8"
 type Filter struct {
 	state state
 	held  []byte // the unfinished sequence or rune
-	long  bool   // the sequence exceeds maxHeld and is left out
+	long  bool   // the sequence exceeds maxHeld and is removed
 }
 
 type state uint8
@@ -17,7 +17,7 @@ const (
 	char                 // in a rune of several bytes
 	escape               // after ESC and intermediates
 	control              // after ESC [
-	text                 // in a string: OSC, DCS, SOS, PM, APC or a title of screen
+	text                 // in a string: OSC, DCS, SOS, PM, APC or a title of screen(1)
 	textEsc              // in a string, after ESC
 )
 
@@ -35,7 +35,7 @@ const (
 
 const replacement = "\uFFFD"
 
-// Replay appends what of p, the next bytes of history, may be shown again.
+// Replay appends the safe part of p, the next bytes of history.
 func (f *Filter) Replay(dst, p []byte) []byte {
 	for i := 0; i < len(p); {
 		if f.state == ground {
@@ -56,7 +56,7 @@ func (f *Filter) Replay(dst, p []byte) []byte {
 // Live appends p, the next bytes of live output, after the beginning of a sequence
 // that history left unfinished.
 func (f *Filter) Live(dst, p []byte) []byte {
-	for f.long && len(p) > 0 { // the terminal has not seen its beginning
+	for f.long && len(p) > 0 { // the terminal did not get its beginning
 		var again bool
 		if dst, again = f.step(dst, p[0]); !again {
 			p = p[1:]
@@ -103,8 +103,8 @@ func (f *Filter) finish(dst []byte, allow func(dst, seq []byte) []byte) []byte {
 	return dst
 }
 
-// step processes one byte. again reports that b ended a sequence without being
-// part of it and must be processed once more.
+// step processes one byte. again reports that b ended a sequence without belonging to it
+// and must be processed once more.
 func (f *Filter) step(dst []byte, b byte) (_ []byte, again bool) {
 	if f.state == char {
 		return f.char(dst, b)
@@ -163,14 +163,14 @@ func (f *Filter) char(dst []byte, b byte) (_ []byte, again bool) {
 	return f.rune(dst), false
 }
 
-// rune appends the rune that is held if it is whole.
+// rune appends the buffered rune if it is complete.
 func (f *Filter) rune(dst []byte) []byte {
 	if !utf8.FullRune(f.held) {
 		return dst
 	}
 	r, n := utf8.DecodeRune(f.held)
 	switch {
-	case r == utf8.RuneError && n == 1: // the rest, if any, is as invalid
+	case r == utf8.RuneError && n == 1: // the rest, if any, is invalid too
 		dst = append(dst, replacement...)
 	case r < 0xa0: // a C1 control
 		dst = append(dst, replacement...)

@@ -11,7 +11,7 @@ import (
 
 func replayed(s string) string { return string(new(Filter).Replay(nil, []byte(s))) }
 
-func TestReplayLeavesOutWhatIsAnswered(t *testing.T) {
+func TestReplayRemovesQueries(t *testing.T) {
 	for name, s := range map[string]string{
 		"ENQ":                         "\x05",
 		"DECID":                       "\x1bZ",
@@ -95,8 +95,9 @@ func TestReplayRewrites(t *testing.T) {
 	}
 }
 
-// What begins in history and ends in live output is live: it is shown, once, and whole.
-func TestLiveBeginsWithWhatHistoryLeftUnfinished(t *testing.T) {
+// A sequence that starts in history and ends in live output is live: it is shown once and
+// completely.
+func TestLiveCompletesTheUnfinishedSequence(t *testing.T) {
 	long := "\x1bP" + strings.Repeat("x", maxHeld)
 	for _, tt := range []struct{ name, history, live, want string }{
 		{"nothing", "a\x1b[6n", "\x1b[6nb", "a\x1b[6nb"},
@@ -120,8 +121,8 @@ func TestLiveBeginsWithWhatHistoryLeftUnfinished(t *testing.T) {
 	}
 }
 
-// FuzzReplay checks that what passes is the same however history is cut, passes
-// again unchanged, and has no sequence in it that another parser takes for a query.
+// FuzzReplay checks that the output does not depend on how history is split, passes the
+// filter unchanged, and contains no sequence that another parser takes for a query.
 func FuzzReplay(f *testing.F) {
 	for _, s := range []string{
 		"a\x1b[6nb\x1b]11;?\x07\x1bP$qm\x1b\\", "\x1b[?1000;1004h\xc2\x9b6n\xff\x9c", "\x1b]0;t\x1b\\\x1b[38:5:1m世",
@@ -148,18 +149,18 @@ func FuzzReplay(f *testing.F) {
 			t.Fatalf("%q: %q is not UTF-8", in, whole)
 		}
 		if q := query(whole); q != "" {
-			t.Fatalf("%q: %q asks: %s", in, whole, q)
+			t.Fatalf("%q: %q has a query: %s", in, whole, q)
 		}
 		at := int(cut % uint(len(in)+1))
 		var f Filter
 		got := f.Live(f.Replay(nil, in[:at]), in[at:])
-		if !bytes.HasSuffix(got, in[at:]) && len(in) < maxHeld { // a longer one may be left out
+		if !bytes.HasSuffix(got, in[at:]) && len(in) < maxHeld { // a longer sequence may be removed
 			t.Fatalf("%q: the live %q is not in %q", in, in[at:], got)
 		}
 	})
 }
 
-// query returns what a terminal would answer of b, as another parser reads it.
+// query returns the first query in b according to another parser.
 func query(b []byte) string {
 	found := ""
 	p := ansi.NewParser()
