@@ -177,7 +177,7 @@ e2e() {
 	# The run above uses namespace; gvisor is the default that users get.
 	if go run . doctor | grep '^driver gvisor *ok'; then
 		step "third-party clients, in gVisor"
-		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestN0|TestFork|TestNetwork' -- ./...)
+		(export MILLRACE_E2E_DRIVER=gvisor && cd e2e && again -count=1 -timeout 20m -run 'SDK|TestWire|TestFork|TestNetwork' -- ./...)
 	fi
 }
 

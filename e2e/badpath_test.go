@@ -26,7 +26,7 @@ func spellings(file string) []string {
 
 // TORTURE 91, 94 and 110: whatever way a path is written, it leads to no file of the
 // host, and every answer is one of the SDK's.
-func TestPathsLeadNowhereElse(t *testing.T) {
+func TestPathsStayInTheSandbox(t *testing.T) {
 	onlySandboxed(t)
 	t.Parallel()
 	a := api(t)

@@ -18,9 +18,10 @@ func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
 }
 
-// A command runs as root, with root's login environment, in a sandbox that is
-// named after its id. Without root on the host there is no root in a sandbox.
-func TestC018(t *testing.T) {
+// TestCommandsRunAsRoot covers C-018: a command runs as root, with root's login environment,
+// in a sandbox whose host name is its id. Without root on the host there is no root in a
+// sandbox.
+func TestCommandsRunAsRoot(t *testing.T) {
 	onlySandboxed(t)
 	if os.Geteuid() != 0 {
 		t.Skip("the host's owner is not root")
@@ -38,8 +39,8 @@ func TestC018(t *testing.T) {
 	}
 }
 
-// A process is in the catalogue from its start to its end.
-func TestC019(t *testing.T) {
+// TestProcessIsListedWhileItRuns covers C-019: a process is listed from its start to its end.
+func TestProcessIsListedWhileItRuns(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	if got := list(t, a, box.ID); len(got) != 0 {
@@ -100,7 +101,9 @@ func quiet(t *testing.T, a *rig.API) counts {
 	return c
 }
 
-func TestC020(t *testing.T) {
+// TestMetricsCountCommands covers C-020: the metrics count commands that started and ended,
+// but not those that never ran.
+func TestMetricsCountCommands(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
@@ -117,8 +120,9 @@ func TestC020(t *testing.T) {
 	}
 }
 
-// Every line is in the sandbox's log, in order, with its stream's name.
-func TestC021(t *testing.T) {
+// TestSandboxLogsHaveEveryLine covers C-021: a sandbox's log has every line, in order, with
+// the name of its stream.
+func TestSandboxLogsHaveEveryLine(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	a.StartStream(t, box.ID, "seq 1 5; echo oops >&2").All(t)
@@ -152,9 +156,9 @@ func TestC021(t *testing.T) {
 	}
 }
 
-// Output, then end, then the last envelope; then it is out of the catalogue.
-// All demands the order; the reader here is slow.
-func TestC022(t *testing.T) {
+// TestEndFollowsOutput covers C-022: output comes first, then the end, then the last envelope,
+// also for a slow reader; then the process is not listed any more. All checks the order.
+func TestEndFollowsOutput(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartStream(t, box.ID, "seq 1 400000")
@@ -198,8 +202,8 @@ func restOf(t *testing.T, r *rig.Raw, f func([]byte)) (*rig.EndEvent, string) {
 	}
 }
 
-// A command that ended stays ended, whatever is asked of it afterwards.
-func TestC023(t *testing.T) {
+// TestEndedCommandStaysEnded covers C-023: no later call changes a command that has ended.
+func TestEndedCommandStaysEnded(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
@@ -214,8 +218,8 @@ func TestC023(t *testing.T) {
 	}
 }
 
-// A signal counts at once, also as the notes write the request.
-func TestC024(t *testing.T) {
+// TestSignalCountsAtOnce covers C-024: a signal counts at once, in both forms of the request.
+func TestSignalCountsAtOnce(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for _, tt := range []struct {
@@ -245,7 +249,9 @@ func TestC024(t *testing.T) {
 	}
 }
 
-func TestC025(t *testing.T) {
+// TestCaughtSignalCountsAsKilled covers C-025: a process that catches a signal and exits with
+// 0 counts as killed.
+func TestCaughtSignalCountsAsKilled(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
@@ -262,8 +268,9 @@ func TestC025(t *testing.T) {
 	}
 }
 
-// SIGTERM can be caught; SIGKILL and SIGTERM reach the whole group.
-func TestC027(t *testing.T) {
+// TestSignalsReachTheGroup covers C-027: SIGTERM can be caught; SIGKILL and SIGTERM reach the
+// whole process group.
+func TestSignalsReachTheGroup(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartStream(t, box.ID, "exec 2>/dev/null; trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
@@ -297,7 +304,8 @@ func wantCode(t *testing.T, what string, ans rig.Answer, status int, code string
 	}
 }
 
-func TestC028(t *testing.T) {
+// TestUnknownProcessIsNotFound covers C-028: calls for an unknown process fail with not_found.
+func TestUnknownProcessIsNotFound(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for _, m := range []string{"SendSignal", "SendInput", "CloseStdin", "Update"} {
@@ -310,7 +318,8 @@ func TestC028(t *testing.T) {
 	}
 }
 
-func TestC029(t *testing.T) {
+// TestInputReachesTheProcess covers C-029: SendInput passes all byte values to the process.
+func TestInputReachesTheProcess(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartSpec(t, box.ID, spec("/bin/cat", nil, "stdin", true))
@@ -329,7 +338,8 @@ func TestC029(t *testing.T) {
 	}
 }
 
-func TestC030(t *testing.T) {
+// TestCloseStdin covers C-030: CloseStdin ends the input of a process.
+func TestCloseStdin(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartSpec(t, box.ID, spec("/bin/cat", nil, "stdin", true))
@@ -383,7 +393,9 @@ func until(t *testing.T, r *rig.Raw, want string) string {
 	return string(out)
 }
 
-func TestC031(t *testing.T) {
+// TestUpdateResizesTheTerminal covers C-031: Update resizes a terminal, and fails for a
+// process without one.
+func TestUpdateResizesTheTerminal(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r, pid := startPTY(t, a, box.ID, "stty size; read x; stty size", 80, 24)
@@ -401,8 +413,9 @@ func TestC031(t *testing.T) {
 	}
 }
 
-// Who comes later sees the same as who came first, also after the end.
-func TestC032(t *testing.T) {
+// TestLateReaderSeesTheSame covers C-032: a late reader sees the same as the first one, also
+// after the end.
+func TestLateReaderSeesTheSame(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	first := a.StartSpec(t, box.ID, spec("/bin/bash", []string{"-c", "seq 1 100; read x; echo $x; exit 5"}, "stdin", true, "tag", "mine"))
@@ -435,7 +448,9 @@ func TestC032(t *testing.T) {
 	}
 }
 
-func TestC033(t *testing.T) {
+// TestListShowsRunningProcesses covers C-033: List shows running processes with their command
+// line and tag, but without their environment.
+func TestListShowsRunningProcesses(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartSpec(t, box.ID, map[string]any{

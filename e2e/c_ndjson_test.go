@@ -18,8 +18,9 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A kill that races with the end of a process is counted once, as one thing.
-func TestC026(t *testing.T) {
+// TestKillRaceIsCountedOnce covers C-026: a kill that races with the end of a process is
+// counted exactly once.
+func TestKillRaceIsCountedOnce(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
@@ -80,8 +81,9 @@ func raceKill(a *rig.API, sandbox string) error {
 	return nil
 }
 
-// The bytes of the sample, but for the process's id in the first line.
-func TestC034(t *testing.T) {
+// TestNDJSONMatchesTheSample covers C-034: the stream equals the sample byte for byte, except
+// for the process id in the first line.
+func TestNDJSONMatchesTheSample(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	got := a.Commands(t, box.ID, "seq 1 5").All(t)
@@ -101,8 +103,8 @@ func TestC034(t *testing.T) {
 	}
 }
 
-// Each event is sent when it happens.
-func TestC035(t *testing.T) {
+// TestNDJSONEventsAreSentAtOnce covers C-035: each event is sent when it happens.
+func TestNDJSONEventsAreSentAtOnce(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	began := time.Now()
@@ -116,7 +118,8 @@ func TestC035(t *testing.T) {
 	}
 }
 
-func TestC036(t *testing.T) {
+// TestListGetAndKillCommands covers C-036: commands can be listed, read and killed.
+func TestListGetAndKillCommands(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	s := a.Commands(t, box.ID, "sleep 60")
@@ -152,8 +155,9 @@ func TestC036(t *testing.T) {
 	}
 }
 
-// The time a command may run: as it says, 60 s if it says nothing, 0 for ever.
-func TestC037(t *testing.T) {
+// TestNDJSONTimeouts covers C-037: timeout_ms limits the run time of a command; the default is
+// 60 s, and 0 means no limit.
+func TestNDJSONTimeouts(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
@@ -182,7 +186,9 @@ func TestC037(t *testing.T) {
 	}
 }
 
-func TestC038(t *testing.T) {
+// TestTimeoutKills covers C-038: a command at its timeout is killed even if it ignores
+// SIGTERM.
+func TestTimeoutKills(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
@@ -203,8 +209,9 @@ func TestC038(t *testing.T) {
 	}
 }
 
-// A stream is only quiet for as long as its client can bear.
-func TestC039(t *testing.T) {
+// TestNDJSONKeepalivesOnRequest covers C-039: a stream sends keepalives only at the interval
+// that its client requests.
+func TestNDJSONKeepalivesOnRequest(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
@@ -224,7 +231,8 @@ func TestC039(t *testing.T) {
 	}
 }
 
-func TestC040(t *testing.T) {
+// TestMetricNames covers C-040: the metrics have the documented names and types.
+func TestMetricNames(t *testing.T) {
 	a := api(t)
 	ans := a.Want(t, http.StatusOK, http.MethodGet, "/metrics", nil)
 	if ct := ans.Header.Get("Content-Type"); !strings.HasPrefix(ct, "text/plain; version=0.0.4") {
@@ -250,8 +258,9 @@ func TestC040(t *testing.T) {
 	countsOf(t, a)
 }
 
-// Up with each start, down with each end, never below zero.
-func TestC041(t *testing.T) {
+// TestActiveCountFollowsStartsAndEnds covers C-041: the active count rises with each start,
+// falls with each end, and is never negative.
+func TestActiveCountFollowsStartsAndEnds(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
@@ -283,8 +292,9 @@ func TestC041(t *testing.T) {
 	}
 }
 
-// The counts are a projection of the log: a restart changes nothing.
-func TestC042(t *testing.T) {
+// TestCountsSurviveARestart covers C-042: the counts are computed from the log, so a restart
+// does not change them.
+func TestCountsSurviveARestart(t *testing.T) {
 	u := rig.NewUp(t, rig.Options{})
 	box := u.Create(t)
 	u.StartStream(t, box.ID, "true").All(t)
@@ -310,8 +320,8 @@ func TestC042(t *testing.T) {
 	}
 }
 
-// Without isolation the surface is the same.
-func TestC043(t *testing.T) {
+// TestSurfaceWithoutIsolation covers C-043: without isolation the surface is the same.
+func TestSurfaceWithoutIsolation(t *testing.T) {
 	u := rig.NewUp(t, rig.Options{Driver: "direct"})
 	box := u.Create(t)
 	run := u.StartStream(t, box.ID, "seq 1 3; exit 3").All(t)
@@ -335,9 +345,9 @@ func TestC043(t *testing.T) {
 	countsOf(t, u.API)
 }
 
-// /execute is there, speaks NDJSON, and ends every execution; commands go on
-// beside it as ever.
-func TestC044(t *testing.T) {
+// TestExecuteStreamsNDJSON covers C-044: /execute streams NDJSON and ends every execution;
+// commands beside it work as usual.
+func TestExecuteStreamsNDJSON(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	ans := a.Do(t, http.MethodPost, "/execute", map[string]any{"code": "print(1)"}, "E2b-Sandbox-Id", box.ID)
@@ -362,8 +372,8 @@ func TestC044(t *testing.T) {
 	}
 }
 
-// One line of 8 MiB arrives as it was.
-func TestC045(t *testing.T) {
+// TestLongLineArrivesWhole covers C-045: one line of 8 MiB arrives unchanged.
+func TestLongLineArrivesWhole(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const size = 8 << 20
@@ -384,8 +394,9 @@ func TestC045(t *testing.T) {
 	}
 }
 
-// A reader of 1 MB/s loses nothing, costs no memory, and holds nobody up.
-func TestC046(t *testing.T) {
+// TestSlowReaderLosesNothing covers C-046: a reader of 1 MB/s loses nothing, uses little
+// memory, and delays neither the process nor other readers.
+func TestSlowReaderLosesNothing(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const size = 200 << 20

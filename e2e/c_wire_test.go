@@ -40,8 +40,8 @@ func stdin(b []byte) map[string]any {
 	return map[string]any{"stdin": base64.StdEncoding.EncodeToString(b)}
 }
 
-// Every route answers, and only to POST.
-func TestC001(t *testing.T) {
+// TestEveryRouteAcceptsOnlyPOST covers C-001: every route responds, and only to POST.
+func TestEveryRouteAcceptsOnlyPOST(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	run := a.StartSpec(t, box.ID, spec("/bin/cat", nil, "stdin", true))
@@ -74,8 +74,8 @@ func TestC001(t *testing.T) {
 	}
 }
 
-// Unary calls are JSON in and out.
-func TestC002(t *testing.T) {
+// TestUnaryCallsAreJSON covers C-002: unary calls have JSON requests and responses.
+func TestUnaryCallsAreJSON(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for _, tt := range []struct {
@@ -93,8 +93,9 @@ func TestC002(t *testing.T) {
 	}
 }
 
-// A stream's request may be plain JSON as well as an envelope.
-func TestC003(t *testing.T) {
+// TestStreamRequestMayBePlainJSON covers C-003: a stream's request may be plain JSON or an
+// envelope.
+func TestStreamRequestMayBePlainJSON(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	msg := spec("/bin/echo", []string{"hello"})
@@ -117,9 +118,10 @@ func TestC003(t *testing.T) {
 	}
 }
 
-// Each message is a flag, a big-endian length and exactly that many bytes; 0x00
-// is a message (C-005), 0x02 the last, once, with {} (C-007).
-func TestC004(t *testing.T) {
+// TestEnvelopeFraming covers C-004: each message is a flag, a big-endian length and exactly
+// that many bytes. 0x00 is a message (C-005), 0x02 the last envelope, sent once with {}
+// (C-007).
+func TestEnvelopeFraming(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	raw := a.StartStream(t, box.ID, "seq 1 50; echo err >&2").Rest(t)
@@ -154,7 +156,8 @@ func TestC004(t *testing.T) {
 	}
 }
 
-func TestC005(t *testing.T) {
+// TestMessagesHaveNoFlags covers C-005: all messages before the last envelope have the flag 0.
+func TestMessagesHaveNoFlags(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "echo x").All(t)
 	for _, m := range run.Messages {
@@ -164,9 +167,9 @@ func TestC005(t *testing.T) {
 	}
 }
 
-// Nothing is compressed that was not asked for, and nothing compressed is taken
-// without the name of the encoding.
-func TestC006(t *testing.T) {
+// TestCompressionOnlyOnRequest covers C-006: nothing is compressed unless the client asks for
+// it, and a compressed message without a declared encoding is rejected.
+func TestCompressionOnlyOnRequest(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	msg, err := json.Marshal(spec("/bin/echo", []string{"x"}))
@@ -237,7 +240,8 @@ func unzipped(t *testing.T, r *rig.Raw) (out string, zipped bool) {
 	}
 }
 
-func TestC007(t *testing.T) {
+// TestLastEnvelopeIsEmptyObject covers C-007: the last envelope of a successful stream is {}.
+func TestLastEnvelopeIsEmptyObject(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t) // All demands exactly one
 	if run.Words.Flags != rig.FlagEnd || string(run.Words.Payload) != "{}" {
@@ -245,8 +249,9 @@ func TestC007(t *testing.T) {
 	}
 }
 
-// A failure is told in the last envelope, with HTTP status 200.
-func TestC008(t *testing.T) {
+// TestErrorsAreInTheLastEnvelope covers C-008: a stream's error is in the last envelope, with
+// HTTP status 200.
+func TestErrorsAreInTheLastEnvelope(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for _, tt := range []struct {
@@ -278,8 +283,9 @@ func TestC008(t *testing.T) {
 	}
 }
 
-// Whatever ends a process, its stream ends with the last envelope.
-func TestC009(t *testing.T) {
+// TestStreamEndsWithTheLastEnvelope covers C-009: a stream ends with the last envelope,
+// whatever ended the process.
+func TestStreamEndsWithTheLastEnvelope(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	t.Run("killed", func(t *testing.T) {
@@ -338,8 +344,9 @@ func rest(t *testing.T, r *rig.Raw) (*rig.EndEvent, string) {
 	}
 }
 
-// Each event is exactly one of four kinds; All checks each message.
-func TestC010(t *testing.T) {
+// TestEventIsOneOfFourKinds covers C-010: each event is exactly one of four kinds; All checks
+// each message.
+func TestEventIsOneOfFourKinds(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "echo a; sleep 1.3; echo b >&2", "Keepalive-Ping-Interval", "1").All(t)
 	kinds := map[string]int{}
@@ -351,7 +358,8 @@ func TestC010(t *testing.T) {
 	}
 }
 
-func TestC011(t *testing.T) {
+// TestStartEventHasThePID covers C-011: the first event is start and has the pid of List.
+func TestStartEventHasThePID(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartStream(t, box.ID, "sleep 60")
@@ -403,7 +411,9 @@ func allBytes() []byte {
 // printAll is a command that prints allBytes to a descriptor.
 const printAll = `for i in $(seq 0 255); do printf "\\x$(printf %%x $i)"; done >&%d`
 
-func TestC012(t *testing.T) {
+// TestBinaryOutputArrivesUnchanged covers C-012: all byte values arrive unchanged, on the
+// stream that they were written to.
+func TestBinaryOutputArrivesUnchanged(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for fd, stream := range map[int]string{1: "stdout", 2: "stderr"} {
@@ -426,8 +436,8 @@ func dataEvents(run *rig.Run) []string {
 	return out
 }
 
-// An event ends where a line does.
-func TestC013(t *testing.T) {
+// TestEventsEndAtLineEnds covers C-013: output events end at line ends.
+func TestEventsEndAtLineEnds(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	run := a.StartStream(t, box.ID, "seq 1 5").All(t)
@@ -457,7 +467,8 @@ func raws(ls []*rig.Line) string {
 	return b.String()
 }
 
-func TestC014(t *testing.T) {
+// TestShortOutputIsOneEvent covers C-014: output without a newline arrives as one event.
+func TestShortOutputIsOneEvent(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	run := a.StartStream(t, box.ID, "printf abc").All(t)
@@ -477,8 +488,8 @@ func lastEvent(run *rig.Run) string {
 	return string(run.Messages[len(run.Messages)-1].Payload)
 }
 
-// A good end says all there is, zeros included.
-func TestC015(t *testing.T) {
+// TestEndEventHasAllFields covers C-015: a successful end has all fields, including zeros.
+func TestEndEventHasAllFields(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "true").All(t)
 	var m struct {
@@ -495,7 +506,8 @@ func TestC015(t *testing.T) {
 	}
 }
 
-func TestC016(t *testing.T) {
+// TestEndEventHasTheExitCode covers C-016: the end event has the exit code and a status text.
+func TestEndEventHasTheExitCode(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t)
 	if e := run.End; e == nil || e.ExitCode != 3 || !e.Exited || e.Status != "exit status 3" {
@@ -503,9 +515,9 @@ func TestC016(t *testing.T) {
 	}
 }
 
-// A quiet stream shows that it lives, as often as the client wants.
-// A client that asks for no interval hears something at least each 90 s (AMB-C3).
-func TestC017WithoutAsking(t *testing.T) {
+// TestKeepalivesByDefault covers C-017: without a requested interval, a client receives a
+// keepalive at least every 90 s.
+func TestKeepalivesByDefault(t *testing.T) {
 	if os.Getenv(EnvSoak) == "" {
 		t.Skip("takes minutes: set " + EnvSoak)
 	}
@@ -523,7 +535,9 @@ func TestC017WithoutAsking(t *testing.T) {
 	}
 }
 
-func TestC017(t *testing.T) {
+// TestKeepaliveInterval covers C-017: an idle stream sends keepalives at the interval that the
+// client requests.
+func TestKeepaliveInterval(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	began := time.Now()

@@ -10,47 +10,47 @@ import (
 // What users of E2B complain of, as far as it can be shown: here, or where
 // another test shows it already.
 //
-//	 1 a stale reader silences all others        TestTortureB31SlowBesideFast, TestFaultReaderStops
-//	 2 and holds up the process                  TestC022, TestC046
-//	 3 a reader that leaves blocks the others    TestTortureB29TwoReaders, TestFaultClientGoneAfterEveryEvent
-//	 4 output stalls after a resume              TestComplaint04
-//	 5 or after a large answer                   TestComplaint05
-//	 6 a command that ended is "not found"       TestComplaint06, TestTortureB36AfterSandbox
-//	 7 background commands end after 60 s        TestComplaint07: the SDK asks for that; the record says so
-//	 8 commands end with their client            TestComplaint08
-//	 9 a kill leaves the children                TestComplaint09
-//	10 what was paused is not listed             TestComplaint10
-//	11 results are lost with the connection      TestComplaint11
-//	12 run_code: "peer closed connection"        TestComplaint12
+//	 1 a stale reader silences all others        TestSlowReaderDoesNotDelayOthers, TestFaultReaderStops
+//	 2 and holds up the process                  TestEndFollowsOutput, TestSlowReaderLosesNothing
+//	 3 a reader that leaves blocks the others    TestTwoReadersSeeTheSame, TestFaultClientGoneAfterEveryEvent
+//	 4 output stalls after a resume              TestOutputAfterEachResume
+//	 5 or after a large answer                   TestLargeAnswersAfterResume
+//	 6 a command that ended is "not found"       TestEndedCommandsAreFound, TestRecordOutlivesSandbox
+//	 7 background commands end after 60 s        TestTimeoutIsReported: the SDK asks for that; the record says so
+//	 8 commands end with their client            TestCommandsOutliveClients
+//	 9 a kill leaves the children                TestKillEndsTheChildren
+//	10 what was paused is not listed             TestPausedSandboxesAreListed
+//	11 results are lost with the connection      TestResultsWaitForTheirClient
+//	12 run_code: "peer closed connection"        TestRunsOutliveGateways
 //	13 kernels are interrupted, or blocked       TestInterpreterRunOutlivesItsClient, TestInterpreterSDK
-//	14 sandboxes end without a reason            TestComplaint14
-//	15 a resume loses files                      TestComplaint15
-//	16 several shells want tmux                  TestComplaint16
-//	17 keys are reordered                        TestComplaint17; in one stream: TestConnectGo (StreamInput)
-//	18 long output is slow                       TestComplaint18; the SDK's own part is the SDK's
-//	19 self-hosting is hard, needs KVM           TestRecipes, TestN012, TestSDK (files at one plain-http port)
-//	20 handles do not survive pause and fork     TestComplaint20; pause: TestComplaint04
+//	14 sandboxes end without a reason            TestEndsHaveACause
+//	15 a resume loses files                      TestFilesAfterEachResume
+//	16 several shells want tmux                  TestIndependentShells
+//	17 keys are reordered                        TestKeysKeepTheirOrder; in one stream: TestConnectGo (StreamInput)
+//	18 long output is slow                       TestLongOutput; the SDK's own part is the SDK's
+//	19 self-hosting is hard, needs KVM           TestRecipes, TestWireMessagesMatchTheSchema, TestSDK (files at one plain-http port)
+//	20 handles do not survive pause and fork     TestHandlesSurviveAFork; pause: TestOutputAfterEachResume
 func complaint(t *testing.T, name string) {
 	t.Helper()
 	t.Parallel()
 	runNode(t, api(t), "suite.mjs", "e2b", name)
 }
 
-func TestComplaint04OutputAfterEachResume(t *testing.T)   { complaint(t, "outputAfterEachResume") }
-func TestComplaint05LargeAnswersAfterResume(t *testing.T) { complaint(t, "largeAnswersAfterResume") }
-func TestComplaint06EndedCommandsAreThere(t *testing.T)   { complaint(t, "endedCommands") }
-func TestComplaint07TimeoutsAreTold(t *testing.T)         { complaint(t, "backgroundTimeout") }
-func TestComplaint08CommandsOutliveClients(t *testing.T)  { complaint(t, "clientKilled") }
-func TestComplaint09KillTakesTheChildren(t *testing.T)    { complaint(t, "killTakesTheChildren") }
-func TestComplaint10ListedAfterAPause(t *testing.T)       { complaint(t, "listedAfterPause") }
-func TestComplaint15FilesAfterEachResume(t *testing.T)    { complaint(t, "filesAfterEachResume") }
-func TestComplaint16IndependentShells(t *testing.T)       { complaint(t, "independentShells") }
-func TestComplaint17KeysInOrder(t *testing.T)             { complaint(t, "keysInOrder") }
-func TestComplaint18LongOutput(t *testing.T)              { complaint(t, "longOutput") }
-func TestComplaint20HandlesSurviveAFork(t *testing.T)     { complaint(t, "handlesSurvive") }
+func TestOutputAfterEachResume(t *testing.T)   { complaint(t, "outputAfterEachResume") }
+func TestLargeAnswersAfterResume(t *testing.T) { complaint(t, "largeAnswersAfterResume") }
+func TestEndedCommandsAreFound(t *testing.T)   { complaint(t, "endedCommands") }
+func TestTimeoutIsReported(t *testing.T)         { complaint(t, "backgroundTimeout") }
+func TestCommandsOutliveClients(t *testing.T)  { complaint(t, "clientKilled") }
+func TestKillEndsTheChildren(t *testing.T)    { complaint(t, "killTakesTheChildren") }
+func TestPausedSandboxesAreListed(t *testing.T)       { complaint(t, "listedAfterPause") }
+func TestFilesAfterEachResume(t *testing.T)    { complaint(t, "filesAfterEachResume") }
+func TestIndependentShells(t *testing.T)       { complaint(t, "independentShells") }
+func TestKeysKeepTheirOrder(t *testing.T)             { complaint(t, "keysInOrder") }
+func TestLongOutput(t *testing.T)              { complaint(t, "longOutput") }
+func TestHandlesSurviveAFork(t *testing.T)     { complaint(t, "handlesSurvive") }
 
 // Somebody else is told of a result that its client did not wait for, and reads it.
-func TestComplaint11ResultsWait(t *testing.T) {
+func TestResultsWaitForTheirClient(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
@@ -69,7 +69,7 @@ func TestComplaint11ResultsWait(t *testing.T) {
 
 // A gateway that goes away ends the answer of a run in order; the run goes on, and
 // another gateway has all of it.
-func TestComplaint12RunsOutliveGateways(t *testing.T) {
+func TestRunsOutliveGateways(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
 	in := interpreter{s.APIs[0], s.APIs[0].Create(t).ID}
@@ -90,7 +90,7 @@ func TestComplaint12RunsOutliveGateways(t *testing.T) {
 }
 
 // Why a sandbox has ended is on record, and so is what became of its processes.
-func TestComplaint14EndsSayWhy(t *testing.T) {
+func TestEndsHaveACause(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	for cause, end := range map[string]func(id string){

@@ -35,7 +35,7 @@ func doctor(t *testing.T, env ...string) (said map[string]string, ok map[string]
 
 // Doctor says of every driver what it could and could not do here, and of one that does
 // not work why, with what to install.
-func TestDoctorTellsOfEveryDriver(t *testing.T) {
+func TestDoctorReportsEveryDriver(t *testing.T) {
 	t.Parallel()
 	said, ok, order := doctor(t, "HOME="+t.TempDir(), "PATH=")
 	if order != "gvisor namespace microvm firecracker jail direct" {

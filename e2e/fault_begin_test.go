@@ -11,7 +11,7 @@ import (
 
 // NATS dies while services begin, at any moment of it: each waits for NATS, none
 // ends, and what ran goes on.
-func TestFaultNATSKilledWhileServicesBegin(t *testing.T) {
+func TestFaultNATSKilledWhileServicesStart(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	box := s.APIs[0].Create(t)
 	services := []string{"gateway-1", "scheduler-1", "reaper-1", "host-1"}

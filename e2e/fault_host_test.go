@@ -182,7 +182,7 @@ func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 
 // Input is tried again with its key while gateways, the host and NATS die: the
 // process is given each byte once, in order: TORTURE 47.
-func TestFaultInputTriedAgain(t *testing.T) {
+func TestFaultInputRetried(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, echoSpec(false))

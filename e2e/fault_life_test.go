@@ -73,7 +73,7 @@ func TestFaultReaperKilled(t *testing.T) {
 			<-l.settled
 		}
 	}()
-	kills, begins := 0, beginsIn(t, s, "reaper-1", "reaper runs")
+	kills, begins := 0, beginsIn(t, s, "reaper-1", "reaper started")
 	for over := false; !over; kills++ {
 		select {
 		case <-done:

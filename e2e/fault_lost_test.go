@@ -182,7 +182,7 @@ func (s *lostStage) fastRefusal(t *testing.T) {
 
 // A host stands still for longer than its lease and goes on as if nothing had
 // happened: it is fenced: TORTURE 54.
-func TestFaultHostStandsStill(t *testing.T) {
+func TestFaultHostPaused(t *testing.T) {
 	t.Parallel()
 	s := newLostStage(t)
 	p := s.Program("host-1")

@@ -142,7 +142,7 @@ func TestFilesUpAndDown(t *testing.T) {
 }
 
 // What cannot be is told in envd's words, and leaves nothing behind.
-func TestFilesThatCannotBe(t *testing.T) {
+func TestInvalidFileRequests(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)

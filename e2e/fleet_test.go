@@ -37,7 +37,7 @@ func snapshotOf(t *testing.T, a *rig.API, sandbox string) string {
 
 // What a host has made, a template by a build and a snapshot, is used on another one:
 // while it drains, and when it was killed for good. A fork goes where there is room.
-func TestWhatAHostMadeOutlivesIt(t *testing.T) {
+func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 	t.Parallel()
 	s, a := fleet(t)
 	b := startBuild(t, a, "moves", "cd; echo built > built; echo old > gone", "cd; rm gone; mkdir x && echo deep > x/y")
@@ -89,7 +89,7 @@ func TestWhatAHostMadeOutlivesIt(t *testing.T) {
 // Who drains a host is told what only that host has: sandboxes that run or are paused,
 // snapshots that are not in the store, volumes. What others can use is copied; the host
 // may be switched off when nothing is left, and then nothing is lost.
-func TestDrainTellsWhatWouldBeLost(t *testing.T) {
+func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	t.Parallel()
 	s, a := fleet(t, "--copy-ahead", "1", "--warm", "0") // which a host that dies for good would leave
 	runs, paused := a.Create(t), a.Create(t)
@@ -110,7 +110,7 @@ func TestDrainTellsWhatWouldBeLost(t *testing.T) {
 	}
 	id := strings.TrimSuffix(snap, ":default")
 	held := func() string { return cli(t, a, "host", "held", "host-1") }
-	names(held(), id, "not been copied", "must not be switched off", "would be lost (4)")
+	names(held(), id, "not been copied", "must not be switched off", "4 items would be lost")
 	names(cli(t, a, "host", "drain", "host-1"), runs.ID, "running", paused.ID, "paused", "only-here", "must not be switched off")
 	if !rig.Poll(30*time.Second, func() bool { return !strings.Contains(held(), id) }) {
 		t.Fatalf("the snapshot is not copied:\n%s", held())
@@ -122,7 +122,7 @@ func TestDrainTellsWhatWouldBeLost(t *testing.T) {
 	a.Kill(t, runs.ID)
 	a.Kill(t, paused.ID)
 	a.Want(t, http.StatusNoContent, http.MethodDelete, "/volumes/"+volume.ID, nil)
-	names(<-waits, "host-1 may be switched off: nothing would be lost")
+	names(<-waits, "host-1 can be switched off: nothing would be lost")
 	names(cli(t, a, "host", "ls"), "draining, empty")
 	s.Program("host-1").Kill9()
 	cli(t, a, "host", "undrain", "host-2")

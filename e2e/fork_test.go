@@ -35,7 +35,7 @@ func withMemory(t *testing.T) *rig.Up {
 // A process counts on in every fork of its sandbox, from where it was. Each fork has
 // a record of it, which says what it continues: with what came before, every number
 // is there once. Who asks is told that the memory was kept.
-func TestProcessesGoOnInForks(t *testing.T) {
+func TestProcessesContinueInForks(t *testing.T) {
 	t.Parallel()
 	u := withMemory(t)
 	sbx := u.Create(t)

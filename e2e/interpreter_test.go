@@ -276,7 +276,7 @@ func TestInterpreterErrors(t *testing.T) {
 }
 
 // Code that says nothing for long is said to run: SDKs and proxies wait for that.
-func TestInterpreterKeepsItsClientAwake(t *testing.T) {
+func TestInterpreterSendsKeepalives(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	in := interpreter{a, a.Create(t, "timeout", 300).ID}
@@ -293,7 +293,7 @@ func TestInterpreterKeepsItsClientAwake(t *testing.T) {
 
 // A client that waits is told when its kernel is taken away, and cut off when its sandbox
 // is: by that SDKs know.
-func TestInterpreterTakenAway(t *testing.T) {
+func TestInterpreterReportsALostKernel(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	run := func() (interpreter, *rig.Lines) {

@@ -13,7 +13,7 @@ import (
 
 // Of a thousand creates for a host with room for one, one is made. All others wait for
 // as long as they may and are answered 503, which E2B's clients know as "busy".
-func TestOnePlaceForAThousand(t *testing.T) {
+func TestThousandCreatesForOneSlot(t *testing.T) {
 	u := rig.NewUp(t, rig.Options{Args: []string{"--capacity", "1", "--queue-timeout", "100ms"}})
 	const wanted, atOnce = 1000, 100
 	var mu sync.Mutex
@@ -78,7 +78,7 @@ func TestIsolationDemanded(t *testing.T) {
 }
 
 // A paused sandbox outlives all of `up`, killed and begun anew.
-func TestPausedOverKill(t *testing.T) {
+func TestPausedSandboxSurvivesKill(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
 	box := u.Create(t)
@@ -138,7 +138,7 @@ func cli(t *testing.T, a *rig.API, args ...string) string {
 }
 
 // The verbs for pauses, snapshots and forks.
-func TestLifeByCLI(t *testing.T) {
+func TestLifecycleByCLI(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// The control plane is plain JSON: create, timeout, delete.
-func TestN001(t *testing.T) {
+// TestWireControlPlaneIsPlainJSON covers N-001: create, timeout and delete are plain JSON.
+func TestWireControlPlaneIsPlainJSON(t *testing.T) {
 	a := api(t)
 	var box rig.Sandbox
 	ans := a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes", map[string]any{"templateID": "base", "timeout": 60})
@@ -51,8 +51,9 @@ func TestN001(t *testing.T) {
 	}
 }
 
-// A sandbox's data plane is its port 49983, named by the host.
-func TestN002(t *testing.T) {
+// TestWireHostNamesTheSandbox covers N-002: the data plane of a sandbox is its port 49983,
+// selected by the host name.
+func TestWireHostNamesTheSandbox(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	msg := spec("/bin/echo", []string{"hello"})
@@ -73,7 +74,9 @@ func TestN002(t *testing.T) {
 	}
 }
 
-func TestN003(t *testing.T) {
+// TestWireBodyWithLengthOrChunked covers N-003: a request may have a content length or be
+// chunked.
+func TestWireBodyWithLengthOrChunked(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	msg := rig.Message("/process.Process/Start", spec("/bin/echo", []string{"hello"}), "E2b-Sandbox-Id", box.ID)
@@ -85,7 +88,9 @@ func TestN003(t *testing.T) {
 	}
 }
 
-func TestN004(t *testing.T) {
+// TestWireConnectHeaders covers N-004: the Connect headers are optional, but another protocol
+// version is rejected.
+func TestWireConnectHeaders(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	body := rig.Seal(0, []byte(`{"process":{"cmd":"/bin/echo","args":["hello"]},"stdin":false}`))
@@ -108,9 +113,9 @@ func TestN004(t *testing.T) {
 	}
 }
 
-// The head of an envelope is >BI; what does not keep its promise is an error,
-// and never a hang.
-func TestN005(t *testing.T) {
+// TestWireMalformedEnvelopeIsRejected covers N-005: an envelope's header is a flag and a
+// big-endian length (>BI). A malformed one is an error, and never a hang.
+func TestWireMalformedEnvelopeIsRejected(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	good := []byte(`{"process":{"cmd":"/bin/true"}}`)
@@ -135,7 +140,9 @@ func TestN005(t *testing.T) {
 	}
 }
 
-func TestN006(t *testing.T) {
+// TestWireMessagesAreJSON covers N-006: all payloads are JSON; messages have the flag 0, and
+// the last envelope has 2.
+func TestWireMessagesAreJSON(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "echo x").All(t)
 	for _, m := range run.Messages {
@@ -148,8 +155,9 @@ func TestN006(t *testing.T) {
 	}
 }
 
-// Argv, environment, directory and a closed stdin are as asked for.
-func TestN007(t *testing.T) {
+// TestWireCommandRunsAsRequested covers N-007: argv, environment, directory and a closed stdin
+// are as requested.
+func TestWireCommandRunsAsRequested(t *testing.T) {
 	a := api(t)
 	box := a.Create(t, "envVars", map[string]string{"FROM_SANDBOX": "s", "BOTH": "sandbox"})
 	home := strings.TrimSpace(a.StartStream(t, box.ID, `echo "$HOME"`).All(t).Stdout())
@@ -168,7 +176,9 @@ func TestN007(t *testing.T) {
 	}
 }
 
-func TestN008(t *testing.T) {
+// TestWireFirstMessageIsStart covers N-008: the first message is start, with the pid and the
+// process id.
+func TestWireFirstMessageIsStart(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "true").All(t)
 	if first := run.Messages[0]; first.Event.Start == nil || first.Event.Start.PID == 0 || run.Process == "" {
@@ -176,7 +186,8 @@ func TestN008(t *testing.T) {
 	}
 }
 
-func TestN009(t *testing.T) {
+// TestWireOutputIsBase64 covers N-009: output is base64.
+func TestWireOutputIsBase64(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "printf 'hello\\n'").All(t)
 	if want := `"stdout":"` + base64.StdEncoding.EncodeToString([]byte("hello\n")) + `"`; !bytes.Contains(run.Messages[1].Payload, []byte(want)) {
@@ -184,8 +195,9 @@ func TestN009(t *testing.T) {
 	}
 }
 
-// The exit code is there once, in one spelling.
-func TestN010(t *testing.T) {
+// TestWireExitCodeHasOneName covers N-010: the end event has the exit code once, as exitCode,
+// or as exit_code with names=proto.
+func TestWireExitCodeHasOneName(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	last := lastEvent(a.StartStream(t, box.ID, "exit 3").All(t))
@@ -199,8 +211,8 @@ func TestN010(t *testing.T) {
 	}
 }
 
-// What is written can be read back.
-func TestN011(t *testing.T) {
+// TestWireFilesAreWrittenAndRead covers N-011: a written file can be read back.
+func TestWireFilesAreWrittenAndRead(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	data := append([]byte("hello\n"), allBytes()...)
@@ -224,15 +236,17 @@ func TestN011(t *testing.T) {
 	wantCode(t, "Stat of nothing", a.RPC(t, box.ID, "/filesystem.Filesystem/Stat", map[string]any{"path": "/tmp/none"}), http.StatusNotFound, "not_found")
 }
 
-// The messages are those of process.proto: what was generated from it, and the
-// released SDK, take them as they are.
-func TestN012(t *testing.T) {
+// TestWireMessagesMatchTheSchema covers N-012: code generated from process.proto and the
+// released SDK accept the messages.
+func TestWireMessagesMatchTheSchema(t *testing.T) {
 	a := api(t)
 	t.Run("connect-go", func(t *testing.T) { connectGo(t, a, a.Create(t).ID, false) })
 	t.Run("e2b", func(t *testing.T) { runNode(t, a, "smoke.mjs", "e2b") })
 }
 
-func TestN013(t *testing.T) {
+// TestWireStreamContentType covers N-013: streams, also of errors, are
+// application/connect+json.
+func TestWireStreamContentType(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartStream(t, box.ID, "true")
@@ -245,7 +259,8 @@ func TestN013(t *testing.T) {
 	}
 }
 
-func TestN014(t *testing.T) {
+// TestWireUnknownContentTypeIs415 covers N-014: an unknown content type is rejected with 415.
+func TestWireUnknownContentTypeIs415(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for _, m := range []string{"Start", "Connect"} {

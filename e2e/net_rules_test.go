@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestRulesOfTheWayOut has a sandbox send requests whose headers its host sets:
+// TestEgressRules has a sandbox send requests whose headers its host sets:
 // over TLS, too, which curl, Python and the rest believe because the sandbox trusts
 // its host. The value is nowhere in the sandbox, the records or the logs.
-func TestRulesOfTheWayOut(t *testing.T) {
+func TestEgressRules(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
 		t.Skip("without isolation there is no way out but the host's")

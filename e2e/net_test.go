@@ -174,7 +174,7 @@ func TestPortsSwitchProtocols(t *testing.T) {
 }
 
 // Whoever is reading from a port when its sandbox is ended gets an error.
-func TestASandboxThatEndsCutsItsPorts(t *testing.T) {
+func TestPortsAreCutWhenTheSandboxEnds(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
@@ -199,7 +199,7 @@ func TestASandboxThatEndsCutsItsPorts(t *testing.T) {
 // TORTURE 95: the way out leads where the operator and the sandbox allow, and
 // nowhere else. That it does not lead to a metadata address is judged at our own
 // proxy: nothing is sent to one.
-func TestTheWayOut(t *testing.T) {
+func TestEgress(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
 		t.Skip("without isolation there is no way out but the host's")
@@ -317,7 +317,7 @@ func BenchmarkPort(b *testing.B) {
 
 // Without a domain, SDKs form host names of e2b.app. curl resolves those below localhost by
 // itself, as browsers do.
-func TestHostNamesOfUpLeadToIt(t *testing.T) {
+func TestHostNamesResolveToUp(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
 	var made struct {

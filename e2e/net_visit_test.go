@@ -69,7 +69,7 @@ func portNames(id, port, other string) map[string]string {
 
 // Who knows a sandbox's address is no step nearer to what the sandbox may reach: its own
 // end of the way out is not among its ports, whoever asks, and however.
-func TestVisitorsDoNotGoOutAsTheSandboxDoes(t *testing.T) {
+func TestIngressDoesNotReachEgress(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
 		t.Skip("without isolation there is no way out but the host's")
@@ -123,7 +123,7 @@ func TestVisitorsDoNotGoOutAsTheSandboxDoes(t *testing.T) {
 }
 
 // No port is a way to switch a connection to whatever CONNECT names.
-func TestCONNECTIsNotPassedOn(t *testing.T) {
+func TestCONNECTIsNotForwarded(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)

@@ -23,7 +23,7 @@ import (
 var raised = [...]string{"kernel/pid_max", "kernel/threads-max", "kernel/pty/max", "fs/file-max", "net/core/bpf_jit_limit"}
 
 // `up` leaves the machine as it found it, also as root and with interfaces for sandboxes.
-func TestUpLeavesTheMachineAlone(t *testing.T) {
+func TestUpChangesNoHostSettings(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}

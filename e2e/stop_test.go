@@ -14,7 +14,7 @@ import (
 
 // A service manager waits for no role longer than its bound, also while NATS is stopped
 // or gone, and while clients stream and wait.
-func TestEveryRoleStopsWithinItsBoundWithoutNATS(t *testing.T) {
+func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		away func(*rig.Program)
@@ -73,7 +73,7 @@ func stop(p *rig.Program, most time.Duration) (time.Duration, error) {
 
 // A start that was sent to a host which was away is refused, and the next retry with the
 // same key runs it once.
-func TestAnOutageDoesNotBurnAnIdempotencyKey(t *testing.T) {
+func TestOutageDoesNotUseUpIdempotencyKey(t *testing.T) {
 	s := rig.NewSplit(t, rig.Topology{})
 	api, host, reaper := s.APIs[0], s.Program("host-1"), s.Program("reaper-1")
 	box := api.Create(t)

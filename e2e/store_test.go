@@ -52,7 +52,7 @@ func TestStoreSDK(t *testing.T) {
 
 // A volume is as its host's disk has it, also after the service was killed; one
 // whose files are gone is an error and never an empty directory.
-func TestVolumesAreNeverSilentlyLost(t *testing.T) {
+func TestMissingVolumeFilesAreAnError(t *testing.T) {
 	onlyWithVolumes(t)
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})

@@ -9,7 +9,7 @@ import (
 
 // A template that one driver has built is had by sandboxes of the other, and the layers
 // of its build are taken by builds of the other.
-func TestTemplatesOfAnyDriver(t *testing.T) {
+func TestTemplatesWorkWithEveryDriver(t *testing.T) {
 	t.Parallel()
 	if !gvisorHere(t) {
 		t.Skip("there is one driver only")

@@ -56,9 +56,10 @@ func (c *cutter) serve(client *net.TCPConn) error {
 	return err
 }
 
-// A client whose connections are reset, closed or half closed every few moments
-// reads on where it was, on every surface: TORTURE 34, and 43, where a proxy cuts.
-func TestTortureB34Cuts(t *testing.T) {
+// TestReadersResumeAfterCutConnections covers B34: a client whose connections are reset,
+// closed or half closed every few moments resumes at its position, on every surface. Covers
+// T-43 too, where a proxy cuts.
+func TestReadersResumeAfterCutConnections(t *testing.T) {
 	a := api(t)
 	reset := func(c *net.TCPConn) {
 		c.SetLinger(0) //nolint:errcheck // then it is a FIN
@@ -86,9 +87,9 @@ func TestTortureB34Cuts(t *testing.T) {
 	}
 }
 
-// What retention has taken is told, with the first event that is left, and what is
-// left is read from there: TORTURE 37.
-func TestTortureB37Retention(t *testing.T) {
+// TestRetentionReportsTheFirstEventKept covers B37: a read of deleted events reports the first
+// event kept, and the rest is read from there.
+func TestRetentionReportsTheFirstEventKept(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{Args: []string{"--retention", "2s"}})
 	box := u.Create(t)

@@ -35,8 +35,8 @@ func undisturbed(t *testing.T, a *rig.API, box, beside string) {
 	}
 }
 
-// TORTURE 83: a fork bomb ends at its limit, and with its sandbox.
-func TestTortureE83ForkBomb(t *testing.T) {
+// TestProcessBombIsBounded covers E83: a fork bomb ends at its limit, and with its sandbox.
+func TestProcessBombIsBounded(t *testing.T) {
 	onlySandboxed(t)
 	a := api(t)
 	const most = 64
@@ -58,9 +58,9 @@ func TestTortureE83ForkBomb(t *testing.T) {
 	}
 }
 
-// TORTURE 85: what is written ends at the limit of the disk, for commands and uploads,
-// and the sandbox goes on when some of it is gone.
-func TestTortureE85DiskFull(t *testing.T) {
+// TestDiskLimitIsEnforced covers E85: commands and uploads can write up to the disk limit, and
+// the sandbox works again after files are removed.
+func TestDiskLimitIsEnforced(t *testing.T) {
 	onlySandboxed(t)
 	t.Parallel()
 	a := api(t)
@@ -88,8 +88,9 @@ func TestTortureE85DiskFull(t *testing.T) {
 	}
 }
 
-// TORTURE 86: descriptors end for the process that wastes them.
-func TestTortureE86Descriptors(t *testing.T) {
+// TestDescriptorLimitIsEnforced covers E86: only the process that opens too many descriptors
+// reaches the limit.
+func TestDescriptorLimitIsEnforced(t *testing.T) {
 	onlySandboxed(t)
 	t.Parallel()
 	a := api(t)
@@ -107,8 +108,9 @@ func TestTortureE86Descriptors(t *testing.T) {
 	waste.All(t)
 }
 
-// TORTURE 88: a flood on both streams holds nobody up.
-func TestTortureE88Flood(t *testing.T) {
+// TestOutputFloodDoesNotDelayOthers covers E88: a flood on both streams does not delay other
+// sandboxes.
+func TestOutputFloodDoesNotDelayOthers(t *testing.T) {
 	a := api(t)
 	box, beside := a.Create(t), a.Create(t).ID
 	flood := a.Commands(t, box.ID, "yes >&2 & yes")
@@ -121,9 +123,9 @@ func TestTortureE88Flood(t *testing.T) {
 	a.Kill(t, box.ID)
 }
 
-// TORTURE 77, 89: thousands of processes come and go, orphans among them, and none is
-// left as a zombie.
-func TestTortureE89ManyProcesses(t *testing.T) {
+// TestManyProcessesLeaveNoZombies covers E89 and T-77: thousands of processes, including
+// orphans, leave no zombies.
+func TestManyProcessesLeaveNoZombies(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
@@ -138,9 +140,9 @@ func TestTortureE89ManyProcesses(t *testing.T) {
 	}
 }
 
-// TORTURE 93: what is no file is neither read nor written as one, and one of a terabyte
-// of nothing costs nothing.
-func TestTortureE93WhatIsNoFile(t *testing.T) {
+// TestSpecialAndSparseFiles covers E93: devices and pipes are neither read nor written as
+// files, and a sparse file of a terabyte takes no space.
+func TestSpecialAndSparseFiles(t *testing.T) {
 	onlySandboxed(t)
 	t.Parallel()
 	a := api(t)
@@ -184,9 +186,9 @@ func TestTortureE93WhatIsNoFile(t *testing.T) {
 	}
 }
 
-// TORTURE 99, 100: no process finds what is its host's in environments, arguments,
-// mounts or descriptors, on pipes or on a terminal.
-func TestTortureE99NothingOfTheHost(t *testing.T) {
+// TestProcessesSeeNothingOfTheHost covers E99 and T-100: no process finds anything of its host
+// in environments, arguments, mounts or descriptors, on pipes or on a terminal.
+func TestProcessesSeeNothingOfTheHost(t *testing.T) {
 	onlySandboxed(t)
 	t.Setenv("MILLRACE_CANARY", "canary-of-the-host")
 	u := rig.NewUp(t, rig.Options{Env: []string{"MILLRACE_CANARY=canary-of-the-host", "MILLRACE_NATS_TOKEN=canary-of-the-host"}})

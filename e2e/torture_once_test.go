@@ -13,8 +13,9 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// The same key is the same process; another body with it is a conflict.
-func TestTortureB45SameKey(t *testing.T) {
+// TestIdempotencyKeyStartsOneProcess covers B45: the same key is the same process; another
+// body with it is a conflict.
+func TestIdempotencyKeyStartsOneProcess(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const count = "echo fork >> /tmp/forks; cat /tmp/forks | wc -l; exit 4"
@@ -78,8 +79,9 @@ func TestTortureB45SameKey(t *testing.T) {
 	}
 }
 
-// A Start whose answer was lost is tried again: one fork, whenever it was cut.
-func TestTortureB46LostAnswer(t *testing.T) {
+// TestStartIsRetriedAfterALostResponse covers B46: a start whose response was lost is retried
+// and forks once, wherever it was cut.
+func TestStartIsRetriedAfterALostResponse(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const tries = 30
@@ -119,8 +121,9 @@ func TestTortureB46LostAnswer(t *testing.T) {
 	}
 }
 
-// A signal that is sent again is not an error, and kills nobody else.
-func TestTortureB48SignalRetry(t *testing.T) {
+// TestRepeatedSignalIsHarmless covers B48: a repeated signal is not an error, and kills no
+// other process.
+func TestRepeatedSignalIsHarmless(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	bystander := a.StartStream(t, box.ID, "sleep 60").Started(t).Event.Start.PID

@@ -47,7 +47,9 @@ func everywhere(t *testing.T, a *rig.API, sandbox, cmd string) *rig.Run {
 	return run
 }
 
-func TestTortureA01Nothing(t *testing.T) {
+// TestProcessWithoutOutputEnds covers A01: a process without output has only a start and an
+// end.
+func TestProcessWithoutOutputEnds(t *testing.T) {
 	a := api(t)
 	run := everywhere(t, a, a.Create(t).ID, "true")
 	if len(run.Out) != 0 || run.End == nil || run.End.ExitCode != 0 || len(run.Messages) != 2 {
@@ -55,15 +57,17 @@ func TestTortureA01Nothing(t *testing.T) {
 	}
 }
 
-func TestTortureA02NoNewline(t *testing.T) {
+// TestOutputWithoutNewline covers A02: output without a newline arrives.
+func TestOutputWithoutNewline(t *testing.T) {
 	a := api(t)
 	if run := everywhere(t, a, a.Create(t).ID, "printf 'a\\nb'; printf c >&2"); run.Stdout() != "a\nb" || string(run.Out["stderr"]) != "c" {
 		t.Errorf("%q, %q", run.Stdout(), run.Out["stderr"])
 	}
 }
 
-// A byte is there at once, also if nothing follows for a minute.
-func TestTortureA03Silence(t *testing.T) {
+// TestByteArrivesBeforeSilence covers A03: a byte arrives at once, also if nothing follows for
+// a minute.
+func TestByteArrivesBeforeSilence(t *testing.T) {
 	t.Parallel()
 	silence := 60
 	if testing.Short() {
@@ -84,7 +88,8 @@ func TestTortureA03Silence(t *testing.T) {
 	}
 }
 
-func TestTortureA04OneByteWrites(t *testing.T) {
+// TestOneByteWrites covers A04: many writes of one byte arrive whole.
+func TestOneByteWrites(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "dd if=/dev/zero bs=1 count=1000000 status=none | dd ibs=1 obs=1 status=none").All(t)
 	if n := len(run.Out["stdout"]); n != 1000000 || len(bytes.Trim(run.Out["stdout"], "\x00")) > 0 {
@@ -105,8 +110,8 @@ func fastOutput(payload, dst []byte) ([]byte, error) {
 	return dst[:n], err
 }
 
-// One GiB arrives whole.
-func TestTortureA05Yes(t *testing.T) {
+// TestGibibyteOfOutputArrivesWhole covers A05: one GiB of output arrives whole.
+func TestGibibyteOfOutputArrivesWhole(t *testing.T) {
 	size := 1 << 30
 	if testing.Short() {
 		size = 64 << 20
@@ -142,8 +147,8 @@ func TestTortureA05Yes(t *testing.T) {
 	s.Close() //nolint:errcheck // it was read
 }
 
-// Who reads lines must not die of a line of 64 MiB.
-func TestTortureA06LongLine(t *testing.T) {
+// TestLineOf64MiB covers A06: a line of 64 MiB does not break line-based readers.
+func TestLineOf64MiB(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const size = 64 << 20
@@ -177,7 +182,8 @@ func TestTortureA06LongLine(t *testing.T) {
 	}
 }
 
-func TestTortureA07AllBytes(t *testing.T) {
+// TestAllByteValuesArrive covers A07: all byte values arrive unchanged.
+func TestAllByteValuesArrive(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	run := everywhere(t, a, box.ID, fmt.Sprintf(printAll, 1))
@@ -192,9 +198,9 @@ func TestTortureA07AllBytes(t *testing.T) {
 	}
 }
 
-// Text is cut between runes; bytes that are no text are replaced in /commands,
-// and as they are everywhere else.
-func TestTortureA08Runes(t *testing.T) {
+// TestTextIsSplitBetweenRunes covers A08: text is split between runes. Bytes that are not
+// UTF-8 are replaced in /commands and unchanged everywhere else.
+func TestTextIsSplitBetweenRunes(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const split = `printf '\xf0\x9f'; sleep 0.3; printf '\x98\x80\n'`
@@ -222,8 +228,8 @@ func TestTortureA08Runes(t *testing.T) {
 	}
 }
 
-// Nothing in the output is taken for what frames it.
-func TestTortureA09Sentinels(t *testing.T) {
+// TestOutputIsNotParsedAsFraming covers A09: output that looks like framing is passed through.
+func TestOutputIsNotParsedAsFraming(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	nasty := "\x01\x01\x01\x02\x02\x02__DONE__\n\n\ndata: {}\nid: 7\nevent: end\n\n: x\nretry: 1\n" +
@@ -240,8 +246,9 @@ func TestTortureA09Sentinels(t *testing.T) {
 	}
 }
 
-// On a terminal both outputs are one, in order; on pipes each is in order.
-func TestTortureA10Interleaved(t *testing.T) {
+// TestOutputOrderOnTerminalsAndPipes covers A10: a terminal has both outputs in one order;
+// pipes are each in order.
+func TestOutputOrderOnTerminalsAndPipes(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const loop = "for i in $(seq 1 500); do echo o$i; echo e$i >&2; done"
@@ -262,8 +269,9 @@ func TestTortureA10Interleaved(t *testing.T) {
 	}
 }
 
-// A grandchild that holds the pipe is heard, but does not hold up the exit.
-func TestTortureA11Grandchild(t *testing.T) {
+// TestGrandchildDoesNotDelayTheEnd covers A11: output of a grandchild that keeps the pipe open
+// is recorded, but does not delay the exit.
+func TestGrandchildDoesNotDelayTheEnd(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	run := everywhere(t, a, box.ID, "(sleep 0.5; echo late) & echo early; exit 6")
@@ -287,8 +295,9 @@ func TestTortureA11Grandchild(t *testing.T) {
 	}
 }
 
-// What was written right before the end by SIGKILL arrives.
-func TestTortureA12LastWords(t *testing.T) {
+// TestOutputBeforeSIGKILLArrives covers A12: output written immediately before the end by
+// SIGKILL arrives.
+func TestOutputBeforeSIGKILLArrives(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	all := seq(2000)
@@ -319,7 +328,8 @@ func seq(n int) string {
 	return b.String()
 }
 
-func TestTortureA13ExitCodes(t *testing.T) {
+// TestExitCodes covers A13: every exit code is reported.
+func TestExitCodes(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for cmd, want := range map[string]int{
@@ -338,7 +348,8 @@ func TestTortureA13ExitCodes(t *testing.T) {
 	}
 }
 
-func TestTortureA14Signals(t *testing.T) {
+// TestEndBySignal covers A14: the end of a process reports the signal that ended it.
+func TestEndBySignal(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	for sig, want := range map[string]string{
@@ -356,8 +367,9 @@ func TestTortureA14Signals(t *testing.T) {
 	}
 }
 
-// A process that closed its outputs still ends when it ends.
-func TestTortureA16ClosesOutput(t *testing.T) {
+// TestProcessThatClosesItsOutputs covers A16: a process that closed its outputs ends when it
+// exits.
+func TestProcessThatClosesItsOutputs(t *testing.T) {
 	a := api(t)
 	began := time.Now()
 	run := everywhere(t, a, a.Create(t).ID, "echo before; exec >&- 2>&-; sleep 0.7; exit 3")
@@ -366,7 +378,8 @@ func TestTortureA16ClosesOutput(t *testing.T) {
 	}
 }
 
-func TestTortureA18Exit(t *testing.T) {
+// TestShellExit covers A18: exit in a shell ends the command and leaves the sandbox usable.
+func TestShellExit(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	if run := everywhere(t, a, box.ID, "echo a; exit 5; echo b"); run.Stdout() != "a\n" || run.End.ExitCode != 5 {
@@ -382,8 +395,9 @@ func TestTortureA18Exit(t *testing.T) {
 	}
 }
 
-// Twenty processes that print 50 MB each at the same time keep their orders.
-func TestTortureA19AtOnce(t *testing.T) {
+// TestTwentyProcessesKeepTheirOrder covers A19: twenty processes that print 50 MB each at the
+// same time keep their order.
+func TestTwentyProcessesKeepTheirOrder(t *testing.T) {
 	const procs = 20
 	lines := 6_600_000 // 50 MB
 	if testing.Short() {
@@ -472,8 +486,9 @@ func checkSeq(r *rig.Raw, lines int) (n int, err error) {
 	}
 }
 
-// Input for who ended, twice closed, or not there, is a typed error at once.
-func TestTortureA24StdinAfterExit(t *testing.T) {
+// TestInputAfterExitIsRejected covers A24: input for a process that has ended or does not
+// exist is a typed error at once.
+func TestInputAfterExitIsRejected(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	run := a.StartSpec(t, box.ID, spec("/bin/true", nil, "stdin", true)).All(t)
@@ -490,7 +505,8 @@ func TestTortureA24StdinAfterExit(t *testing.T) {
 	}
 }
 
-func TestTortureA25CloseTwice(t *testing.T) {
+// TestStdinClosedTwice covers A25: closing stdin twice is harmless.
+func TestStdinClosedTwice(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r := a.StartSpec(t, box.ID, spec("/bin/bash", []string{"-c", "cat; sleep 60"}, "stdin", true))
@@ -510,8 +526,9 @@ func TestTortureA25CloseTwice(t *testing.T) {
 	}
 }
 
-// Who has a terminal takes its input, who has none takes none, and both say so.
-func TestTortureA26WrongInput(t *testing.T) {
+// TestInputOfTheWrongKindIsRejected covers A26: terminal input works only with a terminal, and
+// stdin only without one.
+func TestInputOfTheWrongKindIsRejected(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	pidOf := func(r *rig.Raw) uint32 { return r.Started(t).Event.Start.PID }

@@ -52,9 +52,9 @@ func recorded(t *testing.T, a *rig.API, sandbox string, events int) *whole {
 	return w
 }
 
-// Each place in a record is either there or refused in words; none is a hang or
-// an empty answer.
-func TestTortureB28Places(t *testing.T) {
+// TestReplayFromEveryPosition covers B28: every position of a record is served or rejected
+// with a reason; none is a hang or an empty response.
+func TestReplayFromEveryPosition(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	w := recorded(t, a, box.ID, 200)
@@ -125,8 +125,9 @@ func connectPlaces(t *testing.T, a *rig.API, sandbox string, w *whole) {
 	}
 }
 
-// Two readers of one process, one of which comes and goes, see the same.
-func TestTortureB29TwoReaders(t *testing.T) {
+// TestTwoReadersSeeTheSame covers B29: two readers of one process, of which one reconnects
+// repeatedly, see the same.
+func TestTwoReadersSeeTheSame(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	s := a.Commands(t, box.ID, "for i in $(seq 1 300); do echo $i; sleep 0.003; done")
@@ -160,8 +161,9 @@ func TestTortureB29TwoReaders(t *testing.T) {
 	}
 }
 
-// A hundred readers from anywhere read the same bytes.
-func TestTortureB30ManyReaders(t *testing.T) {
+// TestHundredReadersSeeTheSame covers B30: a hundred readers from random positions read the
+// same bytes.
+func TestHundredReadersSeeTheSame(t *testing.T) {
 	a := api(t)
 	w := recorded(t, a, a.Create(t).ID, 2000)
 	var wg sync.WaitGroup
@@ -177,8 +179,8 @@ func TestTortureB30ManyReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// A reader that stands still is nobody else's problem.
-func TestTortureB31SlowBesideFast(t *testing.T) {
+// TestSlowReaderDoesNotDelayOthers covers B31: a stalled reader does not delay other readers.
+func TestSlowReaderDoesNotDelayOthers(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const lines = 3_000_000 // 22 MB
@@ -194,8 +196,9 @@ func TestTortureB31SlowBesideFast(t *testing.T) {
 	}
 }
 
-// The record is there after the process, and after its sandbox.
-func TestTortureB35AfterProcess(t *testing.T) {
+// TestRecordOutlivesProcess covers B35: the record can be read after the process has ended,
+// and after its sandbox.
+func TestRecordOutlivesProcess(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	w := recorded(t, a, box.ID, 100)
@@ -220,7 +223,8 @@ func (w *whole) pid() uint32 {
 	return 0
 }
 
-func TestTortureB36AfterSandbox(t *testing.T) {
+// TestRecordOutlivesSandbox covers B36: the record can be read after the sandbox has ended.
+func TestRecordOutlivesSandbox(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	w := recorded(t, a, box.ID, 100)
@@ -263,8 +267,9 @@ func processOf(t *testing.T, m rig.EventMessage) string {
 	return id
 }
 
-// What is not one's own is not there.
-func TestTortureB38Foreign(t *testing.T) {
+// TestForeignRecordsAreNotFound covers B38: records of other sandboxes and tenants are not
+// found.
+func TestForeignRecordsAreNotFound(t *testing.T) {
 	a := api(t)
 	mine, other := a.Create(t, "secure", true), a.Create(t, "secure", true)
 	w := recorded(t, a, other.ID, 10)
@@ -307,8 +312,8 @@ func TestTortureB38Foreign(t *testing.T) {
 	}
 }
 
-// A Last-Event-ID that is none is refused, whatever it holds.
-func TestTortureB39LastEventID(t *testing.T) {
+// TestInvalidLastEventIDIsRejected covers B39: an invalid Last-Event-ID is rejected.
+func TestInvalidLastEventIDIsRejected(t *testing.T) {
 	a := api(t)
 	w := recorded(t, a, a.Create(t).ID, 10)
 	ask := func(id string) (int, string) {
@@ -359,8 +364,9 @@ func TestTortureB39LastEventID(t *testing.T) {
 	}
 }
 
-// However often one comes back at the very end, the end is there once.
-func TestTortureB41AtTheEnd(t *testing.T) {
+// TestEndIsSeenOnceByEveryReader covers B41: a reader that resumes near the end sees the end
+// exactly once.
+func TestEndIsSeenOnceByEveryReader(t *testing.T) {
 	a := api(t)
 	w := recorded(t, a, a.Create(t).ID, 20)
 	for from := w.last() - 3; from <= w.last(); from++ {

@@ -42,8 +42,9 @@ func onlyShared(t *testing.T) {
 	}
 }
 
-// TORTURE 87: who has one CPU gets one, however many processes spin.
-func TestTortureE87CPULimit(t *testing.T) {
+// TestCPULimitIsEnforced covers E87: a sandbox with one CPU gets one, however many processes
+// spin.
+func TestCPULimitIsEnforced(t *testing.T) {
 	onlyShared(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is but one CPU")
@@ -61,9 +62,9 @@ func TestTortureE87CPULimit(t *testing.T) {
 	}
 }
 
-// TORTURE 87: sandboxes without limits share the CPUs evenly, however many processes
-// and sessions each has.
-func TestTortureE87CPUShares(t *testing.T) {
+// TestCPUIsSharedEvenly covers E87: sandboxes without limits share the CPUs evenly, however
+// many processes and sessions each has.
+func TestCPUIsSharedEvenly(t *testing.T) {
 	onlyShared(t)
 	a := api(t)
 	const many = 8 // times as many as there are CPUs

@@ -22,8 +22,9 @@ func typeIn(t *testing.T, a *rig.API, sandbox string, pid uint32, s string) {
 	}
 }
 
-// Out of memory is a cause of its own, and of nobody else's end.
-func TestTortureA15OOM(t *testing.T) {
+// TestOutOfMemoryIsACause covers A15: running out of memory is a cause of its own, and ends no
+// other process.
+func TestOutOfMemoryIsACause(t *testing.T) {
 	onlySandboxed(t)
 	if os.Geteuid() != 0 {
 		t.Skip("without a cgroup of his own an ordinary user limits the memory of each process only")
@@ -47,9 +48,9 @@ func TestTortureA15OOM(t *testing.T) {
 	}
 }
 
-// Files in memory are no process's, so that whoever is largest has to end for them: that
-// is not the shim.
-func TestTortureE84SharedMemory(t *testing.T) {
+// TestSharedMemoryIsBounded covers E84: files in memory belong to no process, so the kernel
+// ends the largest process for them; that is not the shim.
+func TestSharedMemoryIsBounded(t *testing.T) {
 	onlySandboxed(t)
 	if os.Geteuid() != 0 {
 		t.Skip("without a cgroup of his own an ordinary user limits the memory of each process only")
@@ -71,9 +72,9 @@ func TestTortureE84SharedMemory(t *testing.T) {
 	}
 }
 
-// A bomb of memory ends at its limit, again and again, and its neighbour is asked
-// meanwhile: TORTURE 84.
-func TestTortureE84MemoryBomb(t *testing.T) {
+// TestMemoryBombIsBounded covers E84: a memory bomb ends at its limit every time, and its
+// neighbor keeps responding.
+func TestMemoryBombIsBounded(t *testing.T) {
 	onlySandboxed(t)
 	a := api(t)
 	box, beside := a.Create(t, "memoryMB", 64).ID, a.Create(t, "memoryMB", 64).ID
@@ -108,8 +109,9 @@ func cmdlines(text string) (pids []string) {
 	return pids
 }
 
-// A daemon leaves its process's tree, but not its sandbox.
-func TestTortureA17Daemon(t *testing.T) {
+// TestDaemonEndsWithItsSandbox covers A17: a daemon leaves its process tree, but ends with its
+// sandbox.
+func TestDaemonEndsWithItsSandbox(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	unique := fmt.Sprintf("sleep %d.%d", 1000000+os.Getpid(), time.Now().UnixNano()%1000000)
@@ -128,7 +130,8 @@ func TestTortureA17Daemon(t *testing.T) {
 	}
 }
 
-func TestTortureA20Resize(t *testing.T) {
+// TestTerminalResize covers A20: a terminal follows a storm of resizes.
+func TestTerminalResize(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r, pid := startPTY(t, a, box.ID, "while read x; do stty size; done", 80, 24)
@@ -168,7 +171,8 @@ func shell(t *testing.T, a *rig.API, box string) (r *rig.Raw, pid uint32) {
 	return r, pid
 }
 
-func TestTortureA21Control(t *testing.T) {
+// TestTerminalControlCharacters covers A21: control characters act on a terminal.
+func TestTerminalControlCharacters(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r, pid := shell(t, a, box.ID)
@@ -211,8 +215,9 @@ func TestTortureA21Control(t *testing.T) {
 	}
 }
 
-// What terminals are told is for terminals: all of it passes, none of it acts.
-func TestTortureA22Escapes(t *testing.T) {
+// TestEscapeSequencesPassUnchanged covers A22: escape sequences pass through unchanged and
+// have no effect on the way.
+func TestEscapeSequencesPassUnchanged(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	nasty := "\x1b[2J\x1b[H\x1b[31m\x1b]52;c;aGVsbG8=\x07\x1b]0;title\x07\x1b[?1049h\x1b[6n\x1b]8;;http://x\x1b\\\x1b[0c\x9b31m\x00\xff\xfe\x1bP+q544e\x1b\\"
@@ -242,9 +247,9 @@ func TestTortureA22Escapes(t *testing.T) {
 	}
 }
 
-// More input than anybody reads is held back or refused, and costs no memory;
-// the process can still be ended.
-func TestTortureA23NobodyReads(t *testing.T) {
+// TestUnreadInputIsBounded covers A23: input that the process does not read is delayed or
+// rejected, and takes no memory; the process can still be ended.
+func TestUnreadInputIsBounded(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
@@ -293,7 +298,7 @@ func TestTortureA23NobodyReads(t *testing.T) {
 
 // Who kills a terminal's shell ends what runs in its foreground, which has a group of
 // its own, and not what was told to survive a hangup.
-func TestKillOfATerminalEndsItsForeground(t *testing.T) {
+func TestTerminalKillEndsTheForeground(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r, pid := shell(t, a, box.ID)

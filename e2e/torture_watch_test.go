@@ -59,9 +59,9 @@ func seen(t *testing.T, r *rig.Raw, name string) (creates int, overflow bool) {
 	}
 }
 
-// TORTURE 90: each of 10^5 new files in a watched directory is told of, or that some are
-// left out is.
-func TestTortureE90ManyFilesWatched(t *testing.T) {
+// TestWatchOfManyNewFiles covers E90: a watch reports each of 10^5 new files, or that it
+// dropped some.
+func TestWatchOfManyNewFiles(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
@@ -80,8 +80,9 @@ func TestTortureE90ManyFilesWatched(t *testing.T) {
 	}
 }
 
-// TORTURE 90: a storm of names that change is told of to its end, or that some were left out.
-func TestTortureE90RenameStorm(t *testing.T) {
+// TestWatchOfARenameStorm covers E90: a watch reports a storm of renames to its end, or that
+// it dropped some.
+func TestWatchOfARenameStorm(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
@@ -101,10 +102,10 @@ func TestTortureE90RenameStorm(t *testing.T) {
 	}
 }
 
-// TORTURE 90: a watch of 10^5 directories is served, or refused for want of room, and
-// takes nothing from another sandbox's watches, nor from the same sandbox when it has
-// ended.
-func TestTortureE90ManyDirectoriesWatched(t *testing.T) {
+// TestWatchOfManyDirectories covers E90: a watch of 10^5 directories is served or rejected for
+// lack of resources, and takes nothing from another sandbox's watches, nor from later ones of
+// the same sandbox.
+func TestWatchOfManyDirectories(t *testing.T) {
 	onlySandboxed(t)
 	a := api(t)
 	box, beside := a.Create(t).ID, a.Create(t).ID

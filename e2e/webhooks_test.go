@@ -136,7 +136,7 @@ func (r *hookReceiver) check(t testing.TB, a *rig.API, boxes []string, updates i
 }
 
 // `up` is killed while it delivers: nothing is lost, and each sandbox's events come in order.
-func TestWebhooksOverKill(t *testing.T) {
+func TestWebhooksSurviveKill(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{Env: []string{hookEnv}})
 	r := newHookReceiver(t, 20*time.Millisecond)
@@ -190,7 +190,7 @@ func pages(t testing.TB, a *rig.API, want int) {
 }
 
 // Reapers, gateways and NATS servers are killed while events are delivered.
-func TestWebhooksOverKillInCluster(t *testing.T) {
+func TestWebhooksSurviveKillInCluster(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2, Reapers: 2, Env: []string{hookEnv}})
 	r := newHookReceiver(t, 200*time.Millisecond)
