@@ -7,47 +7,47 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// What users of E2B complain of, as far as it can be shown: here, or where
-// another test shows it already.
+// complaint runs a case of complaints.mjs. Each problem that users of E2B reported has a
+// test, here or elsewhere:
 //
-//	 1 a stale reader silences all others        TestSlowReaderDoesNotDelayOthers, TestFaultReaderStops
-//	 2 and holds up the process                  TestEndFollowsOutput, TestSlowReaderLosesNothing
-//	 3 a reader that leaves blocks the others    TestTwoReadersSeeTheSame, TestFaultClientGoneAfterEveryEvent
-//	 4 output stalls after a resume              TestOutputAfterEachResume
-//	 5 or after a large answer                   TestLargeAnswersAfterResume
-//	 6 a command that ended is "not found"       TestEndedCommandsAreFound, TestRecordOutlivesSandbox
-//	 7 background commands end after 60 s        TestTimeoutIsReported: the SDK asks for that; the record says so
-//	 8 commands end with their client            TestCommandsOutliveClients
-//	 9 a kill leaves the children                TestKillEndsTheChildren
-//	10 what was paused is not listed             TestPausedSandboxesAreListed
-//	11 results are lost with the connection      TestResultsWaitForTheirClient
-//	12 run_code: "peer closed connection"        TestRunsOutliveGateways
-//	13 kernels are interrupted, or blocked       TestInterpreterRunOutlivesItsClient, TestInterpreterSDK
-//	14 sandboxes end without a reason            TestEndsHaveACause
-//	15 a resume loses files                      TestFilesAfterEachResume
-//	16 several shells want tmux                  TestIndependentShells
-//	17 keys are reordered                        TestKeysKeepTheirOrder; in one stream: TestConnectGo (StreamInput)
-//	18 long output is slow                       TestLongOutput; the SDK's own part is the SDK's
-//	19 self-hosting is hard, needs KVM           TestRecipes, TestWireMessagesMatchTheSchema, TestSDK (files at one plain-http port)
-//	20 handles do not survive pause and fork     TestHandlesSurviveAFork; pause: TestOutputAfterEachResume
+//	 1 a stalled reader silences all others   TestSlowReaderDoesNotDelayOthers, TestFaultReaderStops
+//	 2 a stalled reader blocks the process    TestEndFollowsOutput, TestSlowReaderLosesNothing
+//	 3 a reader that leaves blocks others     TestTwoReadersSeeTheSame, TestFaultClientGoneAfterEveryEvent
+//	 4 output stalls after a resume           TestOutputAfterEachResume
+//	 5 output stalls after a large response   TestLargeAnswersAfterResume
+//	 6 an ended command is "not found"        TestEndedCommandsAreFound, TestRecordOutlivesSandbox
+//	 7 background commands end after 60 s     TestTimeoutIsReported: the SDK requests it; the record has the cause
+//	 8 commands end with their client         TestCommandsOutliveClients
+//	 9 a kill leaves children running         TestKillEndsTheChildren
+//	10 paused sandboxes are not listed        TestPausedSandboxesAreListed
+//	11 results are lost with the connection   TestResultsWaitForTheirClient
+//	12 run_code: "peer closed connection"     TestRunsOutliveGateways
+//	13 kernels are interrupted or blocked     TestInterpreterRunOutlivesItsClient, TestInterpreterSDK
+//	14 sandboxes end without a reason         TestEndsHaveACause
+//	15 a resume loses files                   TestFilesAfterEachResume
+//	16 several shells require tmux            TestIndependentShells
+//	17 keys are reordered                     TestKeysKeepTheirOrder; in one stream: TestConnectGo (StreamInput)
+//	18 long output is slow                    TestLongOutput; part of it is the SDK's own time
+//	19 self-hosting is hard, requires KVM     TestRecipes, TestWireMessagesMatchTheSchema, TestSDK (files at one plain-http port)
+//	20 handles are lost by pause and fork     TestHandlesSurviveAFork; pause: TestOutputAfterEachResume
 func complaint(t *testing.T, name string) {
 	t.Helper()
 	t.Parallel()
 	runNode(t, api(t), "suite.mjs", "e2b", name)
 }
 
-func TestOutputAfterEachResume(t *testing.T)   { complaint(t, "outputAfterEachResume") }
-func TestLargeAnswersAfterResume(t *testing.T) { complaint(t, "largeAnswersAfterResume") }
-func TestEndedCommandsAreFound(t *testing.T)   { complaint(t, "endedCommands") }
-func TestTimeoutIsReported(t *testing.T)         { complaint(t, "backgroundTimeout") }
-func TestCommandsOutliveClients(t *testing.T)  { complaint(t, "clientKilled") }
-func TestKillEndsTheChildren(t *testing.T)    { complaint(t, "killTakesTheChildren") }
-func TestPausedSandboxesAreListed(t *testing.T)       { complaint(t, "listedAfterPause") }
-func TestFilesAfterEachResume(t *testing.T)    { complaint(t, "filesAfterEachResume") }
-func TestIndependentShells(t *testing.T)       { complaint(t, "independentShells") }
-func TestKeysKeepTheirOrder(t *testing.T)             { complaint(t, "keysInOrder") }
-func TestLongOutput(t *testing.T)              { complaint(t, "longOutput") }
-func TestHandlesSurviveAFork(t *testing.T)     { complaint(t, "handlesSurvive") }
+func TestOutputAfterEachResume(t *testing.T)    { complaint(t, "outputAfterEachResume") }
+func TestLargeAnswersAfterResume(t *testing.T)  { complaint(t, "largeAnswersAfterResume") }
+func TestEndedCommandsAreFound(t *testing.T)    { complaint(t, "endedCommands") }
+func TestTimeoutIsReported(t *testing.T)        { complaint(t, "backgroundTimeout") }
+func TestCommandsOutliveClients(t *testing.T)   { complaint(t, "clientKilled") }
+func TestKillEndsTheChildren(t *testing.T)      { complaint(t, "killTakesTheChildren") }
+func TestPausedSandboxesAreListed(t *testing.T) { complaint(t, "listedAfterPause") }
+func TestFilesAfterEachResume(t *testing.T)     { complaint(t, "filesAfterEachResume") }
+func TestIndependentShells(t *testing.T)        { complaint(t, "independentShells") }
+func TestKeysKeepTheirOrder(t *testing.T)       { complaint(t, "keysInOrder") }
+func TestLongOutput(t *testing.T)               { complaint(t, "longOutput") }
+func TestHandlesSurviveAFork(t *testing.T)      { complaint(t, "handlesSurvive") }
 
 // Somebody else is told of a result that its client did not wait for, and reads it.
 func TestResultsWaitForTheirClient(t *testing.T) {

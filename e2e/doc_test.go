@@ -1,8 +1,8 @@
-// Package e2e_test tries the rules of the wire and the ways to die against the
-// real binary, with clients that were written by others and with sockets.
+// Package e2e_test tests the protocols and the handling of faults with the real binary,
+// foreign clients and raw sockets.
 //
-// A test named after a rule (TestEveryRouteAcceptsOnlyPOST...) or a case (TestTortureA01...) is the
-// whole of it at the wire; what needs other programs beside it is in the file of
-// its client. Tests that measure time or count what the whole gateway did run
-// alone; those that mostly wait run beside each other, after them.
+// A test whose comment has a rule (such as C-001) or a case (such as A01) covers all of it
+// on the wire; tests with foreign clients are in the file of their client. Tests that
+// measure time or count the whole gateway's work run alone; tests that mostly wait run in
+// parallel, after them.
 package e2e_test
