@@ -1,5 +1,5 @@
-// The kernel of one context for Java: the child of child.py, which says what the frames
-// are. Arguments: the files that it reads them from and writes them to.
+// The kernel of one context for Java: the child of child.py, which describes the
+// frames. Arguments: the files from which it reads them and to which it writes them.
 import java.io.*;
 import java.nio.charset.StandardCharsets;
 import java.util.*;
@@ -16,7 +16,7 @@ public class Kernel {
 		}
 	}
 
-	// What code need not import.
+	// Default imports of code.
 	static final String[] PACKAGES = {"java.io", "java.math", "java.net", "java.nio.file", "java.util", "java.util.concurrent", "java.util.function", "java.util.regex", "java.util.stream"};
 
 	private final DataInputStream from;
@@ -102,7 +102,7 @@ public class Kernel {
 		}
 	}
 
-	/** Runs code, snippet after snippet, and gives the value of the last if it is an expression. */
+	/** Runs code snippet by snippet and returns the value of the last one if it is an expression. */
 	private String run(String code) throws Failure {
 		String value = null;
 		for (String rest = code; !rest.isBlank(); ) {
@@ -165,7 +165,7 @@ public class Kernel {
 		return new Failure("CompilationError", first, all.toString());
 	}
 
-	/** An exception's message, in which what code defined is called as there. */
+	/** Returns an exception's message with the names that the code uses. */
 	private static String message(EvalException x) {
 		return x.getMessage() == null ? "" : x.getMessage().replaceAll("REPL\\.\\$JShell\\$\\w+[.$]", "");
 	}

@@ -1,9 +1,9 @@
-# One execution: hands the code to its context's kernel and prints what comes
-# back, a JSON object a line. Its own record keeps the lines, whoever listens.
+# One execution: sends the code to its context's kernel and prints the results, one JSON
+# object per line. They are in the execution's own record, with or without a client.
 # Arguments: the context's address, the request's variables as JSON, the code in parts.
 # Without parts the code is read from standard input.
-# SIGURG, once the first line is there, says that nobody waits for the execution any more:
-# it yields to who comes next.
+# SIGURG, once the first line is printed, means that the client has disconnected: the
+# execution is interrupted when another one waits.
 import json, signal, socket, sys, time
 
 context, variables = sys.argv[1], json.loads(sys.argv[2])

@@ -1,6 +1,6 @@
 # The kernel of bash, after serve.py.
 class Kernel:
-    """A shell that goes on: it is handed each execution as one eval."""
+    """A persistent shell that runs each execution as one eval."""
 
     def __init__(self):
         self.start()
@@ -8,7 +8,7 @@ class Kernel:
     def start(self):
         if not os.path.exists("/bin/bash"):
             raise Missing("there is no /bin/bash")
-        self.r, self.w = os.pipe()  # what the shell before may still have said is nothing to this one
+        self.r, self.w = os.pipe()  # drops output left over from the previous shell
         self.shell = child(["/bin/bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, pass_fds=[self.w])
 
     async def run(self, code, count, variables):

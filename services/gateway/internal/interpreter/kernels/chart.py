@@ -1,4 +1,4 @@
-# What is drawn by matplotlib, as data, in the form of E2B's charts; after serve.py.
+# Extracts the data of matplotlib figures in the form of E2B's charts; after serve.py.
 import re
 
 UNIT = re.compile(r"\s\(([^)]*)\)|\[([^\]]*)\]")
@@ -9,12 +9,12 @@ def number(v):
 
 
 def rounded(v):
-    """A number without what computing with binary fractions leaves behind it."""
+    """A number without rounding errors."""
     return float("%.12g" % float(v))
 
 
 def told(v):
-    """A coordinate as it was given; times are words."""
+    """A coordinate as the code passed it; times become strings."""
     v = number(v.astype("datetime64[s]") if type(v).__name__ == "datetime64" else v)
     return v.isoformat() if hasattr(v, "isoformat") else v
 
@@ -24,7 +24,7 @@ def points(pairs):
 
 
 def named(label, hidden, name):
-    """A label that nobody gave becomes a name and a number."""
+    """A default label becomes a name and a number."""
     return "%s %s" % (name, label[len(hidden) :]) if label.startswith(hidden) else label
 
 
@@ -33,7 +33,7 @@ def texts(labels):
 
 
 def described(axes):
-    """What is written on the axes. A unit is what stands in brackets behind a label."""
+    """The labels of the axes. A unit is in brackets after a label."""
     found = {"title": axes.get_title() or None}
     for name in "xy":
         label = getattr(axes, "get_%slabel" % name)() or None
@@ -43,13 +43,13 @@ def described(axes):
 
 
 def turned(found):
-    """What lies on its side is told as if it stood."""
+    """A horizontal chart is reported like a vertical one."""
     for of in ("_label", "_unit"):
         found["x" + of], found["y" + of] = found["y" + of], found["x" + of]
 
 
 def scale(axes, name):
-    """What an axis measures, numbers, times or names, and its ticks."""
+    """The scale of an axis (numbers, times or names) and its ticks."""
     from matplotlib import dates
 
     axis = getattr(axes, name + "axis")
@@ -63,7 +63,7 @@ def scale(axes, name):
 
 
 def rules(l):
-    """Whether a line only rules the page: it goes straight along an axis."""
+    """Whether a line is only a ruler, parallel to an axis."""
     x, y = l.get_xdata(), l.get_ydata()
     return len(x) == len(y) == 2 and bool(x[0] == x[1] or y[0] == y[1])
 
@@ -82,8 +82,8 @@ def bars(axes, found):
 
 
 def boxes(axes, found):
-    """A box plot draws of each box lines, one after the other: the box, where it is no
-    patch, two whiskers, their caps, the median, and what lies outside. None: it is none."""
+    """A box plot draws the lines of each box in turn: the box, unless it is a patch, two
+    whiskers, their caps, the median, and the outliers. None: not a box plot."""
     from matplotlib.patches import PathPatch
 
     patches = [[(rounded(x), rounded(y)) for x, y in p.get_path().vertices[:-1]] for p in axes.patches if isinstance(p, PathPatch)]
@@ -112,7 +112,7 @@ def boxes(axes, found):
 
 
 def drawn(axes):
-    """What is drawn on one pair of axes."""
+    """The chart on one pair of axes."""
     from matplotlib.collections import PathCollection
     from matplotlib.patches import Rectangle, Wedge
 
@@ -137,7 +137,7 @@ def drawn(axes):
 
 
 def chart(figure):
-    """What is drawn on a figure; None: nothing that could be told."""
+    """The charts of a figure; None: no known chart."""
     try:
         all = [drawn(a) for a in figure.axes]
     except Exception:

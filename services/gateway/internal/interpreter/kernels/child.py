@@ -1,21 +1,21 @@
-# The kernel of a language whose own program runs the code, as a child that goes on
+# The kernel of a language whose own interpreter runs the code, as a persistent child
 # (kernel.R, Kernel.java), after serve.py. Both sides send frames: "KIND NAME LENGTH\n"
-# and so many bytes. The child is sent "env", NAME=VALUE for one execution, and "code",
-# which begins it. It answers with "form", a form of what comes next; "result", "main"
-# or not; and at the end "done", or "error" with its forms.
+# and LENGTH bytes. The child receives "env", NAME=VALUE for one execution, and "code",
+# which starts it. It sends "form", a form of the next result; "result", "main" or not;
+# and at the end "done", or "error" with its forms.
 
-# Commands: what must be on PATH, the package of Debian that has it, and how it is run,
-# of its source, and the descriptors that it reads and writes.
+# Commands: the program that must be on PATH, the Debian package that has it, and how it is
+# run, from its source and the descriptors that it reads and writes.
 COMMANDS = {
     "r": ("R", "r-base-core", lambda source, r, w: ["R", "--no-echo", "--no-save", "--no-restore", "--file=" + source, "--args", r, w]),
     "java": ("jshell", "default-jdk-headless", lambda source, r, w: ["java", "-Xshare:auto", "-XX:+UseSerialGC", "--source", "17", source, r, w]),
 }
-PATIENCE = 5  # seconds after which code that does not mind its interrupt loses its process
+PATIENCE = 5  # seconds after which code that ignores its interrupt loses its process
 BINARY = ("png", "jpeg", "pdf")
 
 
 class Raised(Exception):
-    """What code failed with, in the language's own words."""
+    """An error of the code, as the language reports it."""
 
     def __init__(self, name, value, traceback):
         super().__init__(value)
@@ -30,7 +30,7 @@ class Kernel:
 
     def start(self):
         if shutil.which(self.needs) is None:
-            raise Missing("there is no %s: Debian's %s has it" % (self.needs, self.package))
+            raise Missing("%s not found: install Debian's %s" % (self.needs, self.package))
         source = os.memfd_create("kernel")
         os.write(source, sys.argv[2].encode())
         r, their_w = os.pipe()
@@ -41,7 +41,7 @@ class Kernel:
         for fd in theirs:
             os.close(fd)
         self.r, self.w = os.fdopen(r, "rb"), os.fdopen(w, "wb")
-        self.frame()  # it is ready
+        self.frame()  # the ready frame
 
     async def run(self, code, count, variables):
         if self.child.poll() is not None:

@@ -3,7 +3,7 @@ import importlib.abc, importlib.machinery, importlib.util
 
 
 class Shown:
-    """What is shown in one form: its data, or what a file or an address has of it."""
+    """A displayed object of one type: its data, or those of a file or URL."""
 
     form = "text"
 
@@ -44,7 +44,7 @@ class Image(Shown):
         return True
 
     def __init__(self, data=None, url=None, filename=None, format=None, **_):
-        if isinstance(data, str):  # where it is
+        if isinstance(data, str):  # a path or URL
             data, url, filename = None, url or (data if "://" in data else None), filename or (None if "://" in data else data)
         super().__init__(data, url, filename)
         guessed = "jpeg" if (self.data or b"")[:2] == b"\xff\xd8" else "png"
@@ -57,8 +57,8 @@ def display_module():
 
 
 class Display(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds IPython and IPython.display where there are none; where there are, display is
-    ours, as theirs prints without a notebook."""
+    """Provides IPython and IPython.display if they are not installed. If they are, it replaces
+    display, which only prints without a notebook."""
 
     def __init__(self):
         self.real = None

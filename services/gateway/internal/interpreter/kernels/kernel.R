@@ -1,5 +1,5 @@
-# The kernel of one context for R: the child of child.py, which says what the frames are.
-# Arguments: the files that it reads them from and writes them to.
+# The kernel of one context for R: the child of child.py, which describes the frames.
+# Arguments: the files from which it reads them and to which it writes them.
 suspendInterrupts(local({
   ends <- commandArgs(TRUE)
   from <- fifo(ends[1], "rb", blocking = TRUE)
@@ -7,7 +7,7 @@ suspendInterrupts(local({
   kernel <- Sys.getpid()
   pictures <- tempfile("pictures")
   dir.create(pictures)
-  device <- NULL # that code draws on unless it opens another
+  device <- NULL # on which code draws unless it opens another
 
   options(warn = 1, device = function(...) {
     grDevices::png(file.path(pictures, "%06d.png"), width = 7, height = 7, units = "in", res = 120, type = "cairo")
@@ -49,7 +49,7 @@ suspendInterrupts(local({
     rows <- vapply(seq_len(nrow(d)), function(i) row(c(rownames(d)[i], cells[i, ]), "td"), "")
     paste0("<table>\n", paste(c(row(c("", names(d)), "th"), rows), collapse = "\n"), "\n</table>")
   }
-  # What is drawn when it is printed says nothing besides.
+  # A plot has no text form in addition.
   show <- function(value, name) {
     text <- utils::capture.output(print(value))
     if (!length(text)) return()
@@ -66,7 +66,7 @@ suspendInterrupts(local({
       unlink(file)
     }
   }
-  ours <- "^(eval\\(exprs\\[\\[i\\]\\], globalenv\\(\\)\\)|parse\\(text = code, )" # calls of run's, which the code made none of
+  ours <- "^(eval\\(exprs\\[\\[i\\]\\], globalenv\\(\\)\\)|parse\\(text = code, )" # calls by run, not by the code
   fail <- function(e, calls) {
     value <- if (inherits(e, "interrupt")) "the code was interrupted" else conditionMessage(e)
     at <- if (!is.null(conditionCall(e))) deparse(conditionCall(e), nlines = 1)[1]
@@ -86,7 +86,7 @@ suspendInterrupts(local({
       if (got$visible) show(got$value, if (i == length(exprs)) "main" else "shown")
     }
   }
-  # Ends a process that code forked: it is no kernel.
+  # Ends a process that code forked: it must not act as a kernel.
   leave <- function(failed) {
     if (!is.null(failed)) message("Error: ", conditionMessage(failed))
     parallel:::mcexit(if (is.null(failed)) 0L else 1L)

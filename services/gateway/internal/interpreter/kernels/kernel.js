@@ -1,6 +1,6 @@
 // The kernel of one context for JavaScript, and (with "ask" as its first argument)
-// one execution in it; see serve.py and ask.py, of which this is the same. It
-// is run as the body of a function: what it names, code may name, too.
+// one execution in it; see serve.py and ask.py, which it corresponds to. It
+// runs as the body of a function, so that code may use the same names.
 'use strict'
 const fs = require('node:fs')
 const net = require('node:net')
@@ -8,7 +8,7 @@ const os = require('node:os')
 const path = require('node:path')
 const util = require('node:util')
 
-// A file, as Node.js before 20 knows no abstract addresses.
+// A file, as Node.js before 20 does not support abstract addresses.
 const file = (context) => path.join(os.tmpdir(), '.millrace-context-' + context)
 
 function ask(context, variables, code) {
@@ -26,7 +26,7 @@ function ask(context, variables, code) {
     kernel.on('connect', () => {
       there = true
       kernel.write(JSON.stringify({ code, env_vars: JSON.parse(variables) }) + '\n')
-      process.on('SIGURG', () => kernel.write('left\n')) // nobody waits for it any more
+      process.on('SIGURG', () => kernel.write('left\n')) // its client has disconnected
       say({ type: 'keepalive' })
     })
     kernel.on('data', (part) => {
@@ -48,10 +48,10 @@ function ask(context, variables, code) {
 function serve(context, language) {
   const inspector = require('node:inspector')
   const { spawnSync } = require('node:child_process')
-  // Between two executions output goes to the kernel's own record, as plain text.
+  // Between two executions output is written to the kernel's own record, as plain text.
   const record = { stdout: process.stdout.write.bind(process.stdout), stderr: process.stderr.write.bind(process.stderr) }
   // TypeScript without its types: by esbuild, where the template has it, else by node
-  // itself. What is imported stays, used or not: the code that comes next may use it.
+  // itself. Unused imports are kept: later code may use them.
   const keep = '--tsconfig-raw={"compilerOptions":{"importsNotUsedAsValues":"preserve","preserveValueImports":true}}'
   const esbuild = (code) => spawnSync('esbuild', ['--loader=ts', '--log-level=error', '--sourcefile=cell.ts', keep], { input: code, encoding: 'utf8', maxBuffer: 1 << 26 })
   const builtIn = require('node:module').stripTypeScriptTypes
@@ -75,7 +75,7 @@ function serve(context, language) {
     }
   }
   const forms = (value) => {
-    const found = { text: typeof value === 'string' ? value : util.inspect(value) } // E2B's server tells strings without quotes
+    const found = { text: typeof value === 'string' ? value : util.inspect(value) } // E2B's server sends strings without quotes
     for (const [form, name] of Object.entries({ html: 'toHTML', svg: 'toSVG', png: 'toPNG', markdown: 'toMarkdown' })) {
       if (value && typeof value[name] === 'function') found[form] = String(value[name]())
     }
@@ -95,9 +95,9 @@ function serve(context, language) {
     if (error || status !== 0) throw Object.assign(new SyntaxError((/\[ERROR\] (.*)/.exec(stderr) || [])[1] || String(error)), { stack: `SyntaxError: ${stderr.trim()}` })
     return stdout
   }
-  // Modules that code begins with: what is evaluated is none itself.
+  // Static imports at the start of code: evaluated code is not a module.
   globalThis.__millrace_import = (name) => import(name)
-  // A comment matches in one way only: with two, a row of slashes would take for ever.
+  // A comment matches in one way only: with two, a row of slashes would backtrack for ever.
   const first = /^(?:\s|\/\/[^\n]*\n|\/\*(?:[^*]|\*(?!\/))*\*\/)*import\s*(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^}]*)\}\s*)?(?:(?<=[\s}\w$])from\s*)?(["'])([^"'\n]+)\4[ \t]*;?/
   const imported = (code) => {
     let head = ''
@@ -110,7 +110,7 @@ function serve(context, language) {
     }
     return head + code
   }
-  // The value itself, not the inspector's picture of it.
+  // The value itself, not the inspector's description of it.
   const main = (result) => new Promise((resolve) => {
     globalThis.__millrace = (v) => resolve(forms(v))
     session.post('Runtime.callFunctionOn', {
@@ -119,7 +119,7 @@ function serve(context, language) {
     }, (err, r) => (err || r.exceptionDetails) && resolve({ text: result.description || String(result.value) }))
   })
   const one = async ({ code, env_vars: variables }, conn, count) => {
-    if (conn.destroyed) return // nobody waits for it any more: who asked was ended before its turn
+    if (conn.destroyed) return // the execution ended while it waited
     to = conn
     const was = Object.fromEntries(Object.keys(variables).map((k) => [k, process.env[k]]))
     Object.assign(process.env, variables)
@@ -145,11 +145,11 @@ function serve(context, language) {
     to = null
     conn.end()
   }
-  fs.rmSync(file(context), { force: true }) // of the context's kernel before
+  fs.rmSync(file(context), { force: true }) // of the context's previous kernel
   let turn = Promise.resolve()
   let count = 0
   let [current, waiting] = [null, 0]
-  // An execution that nobody waits for any more ends when another one wants to begin.
+  // An execution whose client has disconnected is interrupted when another one waits.
   const yieldTo = (others) => others && current && current.left && current.emit('yield')
   net.createServer((conn) => {
     let asked = ''

@@ -1,7 +1,7 @@
-# What code prints and shows: the first file of every kernel in Python, before serve.py.
-# During an execution it goes to that execution's client, a JSON object a line. Between two
-# executions it goes, as plain text, to the standard output and error that the kernel was
-# started with, which its own record keeps. A process that code forks writes to the
+# Output and results of code: the first file of every kernel in Python, before serve.py.
+# During an execution they are sent to its client, one JSON object per line. Between two
+# executions they are written, as plain text, to the standard output and error that the
+# kernel was started with, which are in its own record. A process that code forks writes to the
 # descriptors 1 and 2, which the kernel reads.
 import ast, asyncio, base64, builtins, codecs, contextlib, contextvars, inspect, io, json, math, os, select, selectors, shutil, signal, socket, subprocess, sys, threading, time, traceback
 
@@ -36,7 +36,7 @@ def write_all(fd, text):
 
 
 class Line:
-    """Where output goes at the moment."""
+    """The current destination of output."""
 
     def __init__(self):
         self.lock, self.to = threading.Lock(), None
@@ -44,13 +44,13 @@ class Line:
         self.forked = False  # this is a process that code forked
 
     def begin(self, conn):
-        """Sends what follows to an execution's client."""
+        """Sends later output to an execution's client."""
         flush()
         with self.lock:
             self.to = conn
 
     def end(self):
-        """Sends the last line. What follows goes to the kernel's record."""
+        """Sends the last line. Later output is written to the kernel's record."""
         flush(last=True)
         self.say(type="end_of_execution")
         with self.lock:
@@ -60,7 +60,7 @@ class Line:
         data = (encode(line) + "\n").encode()
         with self.lock:
             if self.to is not None:
-                with contextlib.suppress(OSError):  # its client is gone: the code goes on to its end or its interrupt
+                with contextlib.suppress(OSError):  # its client is gone: the code continues until its end or interrupt
                     self.to.sendall(data)
             elif line["type"] in self.record:
                 write_all(self.record[line["type"]], line["text"])
@@ -84,11 +84,11 @@ line = Line()
 
 
 class Out:
-    """sys.stdout or sys.stderr: sends what is written within a moment, in as few pieces as
-    that allows, as Jupyter's kernels do."""
+    """sys.stdout or sys.stderr: sends what is written within a short time together, as
+    Jupyter's kernels do."""
 
     encoding, errors, closed, newlines = "utf-8", "strict", False, None
-    LIMIT = 1 << 16  # characters that are held
+    LIMIT = 1 << 16  # buffered characters
 
     def __init__(self, stream, fd):
         self.stream, self.fd, self.name = stream, fd, "<%s>" % stream
@@ -106,7 +106,7 @@ class Out:
                 moments.due.set()
             self.held.append(text)
             self.size += len(text)
-            if self.size > self.LIMIT or line.forked and "\n" in text:  # whole lines, of whichever process
+            if self.size > self.LIMIT or line.forked and "\n" in text:  # whole lines, as processes share the output
                 self.flush()
         return len(text)
 
@@ -150,7 +150,7 @@ class Raw:
 
 
 class Moments:
-    """Flushes what was written a moment ago."""
+    """Flushes buffered output after a short time."""
 
     def __init__(self):
         self.due = threading.Event()
@@ -169,7 +169,7 @@ def outs():
 
 
 class Drain:
-    """What children, and code below Python, write to a descriptor."""
+    """Output that children and native code write to a descriptor."""
 
     def __init__(self, stream, fd):
         self.stream, self.text = stream, codecs.getincrementaldecoder("utf-8")("replace")

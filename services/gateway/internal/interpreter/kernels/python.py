@@ -14,7 +14,7 @@ def plain(value):
 
 
 def as_json(value):
-    """A list or dict as JSON has it. Raises where it has not."""
+    """A list or dict as JSON. Raises if that is not possible."""
 
     def other(v):
         for as_plain in ("tolist", "isoformat"):
@@ -31,7 +31,7 @@ def columns(frame):
 
 
 def forms(value):
-    """The forms that a value can be shown in."""
+    """The forms in which a value can be displayed."""
     found = {"text": unquoted(repr(value))}
     if isinstance(value, type):
         return found
@@ -92,7 +92,7 @@ def display(*values, **_):
 
 
 def show_figures(*_, **__):
-    """What a notebook does at the end of a cell, and plt.show at once."""
+    """Displays all figures, as a notebook does at the end of a cell, and plt.show does."""
     plt = sys.modules.get("matplotlib.pyplot")
     if plt is None:
         return
@@ -104,8 +104,8 @@ def show_figures(*_, **__):
 
 
 def dedented(lines):
-    """The lines without the indent of the first that is not blank, as IPython takes code:
-    lines that do not begin with it stay as they are."""
+    """The lines without the indent of the first one that is not blank, as in IPython: lines
+    that do not begin with it stay unchanged."""
     first = next((l for l in lines if not l.isspace()), "")
     indent = first[: len(first) - len(first.lstrip(" \t"))]
     return [l[len(indent) :] if l.startswith(indent) else l for l in lines]
@@ -164,8 +164,8 @@ class Kernel:
             line.say(type="result", is_main_result=True, **forms(value))
 
     def parsed(self, code, file):
-        """The code and its tree. Lines for the shell are those at which Python stumbles: in
-        a string, or in the middle of an expression, they are what they are."""
+        """The code and its tree. Shell commands are the lines on which Python's parser fails: in
+        a string, or within an expression, such lines have no special meaning."""
         lines = dedented(io.StringIO(code, newline="").readlines())
         while True:
             text = "".join(lines)

@@ -1,13 +1,13 @@
-# The kernel of one context, after output.py: runs the code that is handed to it, one
-# execution after the other, and keeps what it defines. The file that follows this one has
-# the language's class Kernel: run(code, count, variables) is a coroutine that says what
-# comes of the code and raises what it fails with, error(e) is the traceback of that.
-# Arguments: the address of the context first, its language last. It prints "ready" when
-# code may be handed to it.
+# The kernel of one context, after output.py: runs the code that it receives, one execution
+# after the other, and keeps what the code defines. The next file has the language's class
+# Kernel: run(code, count, variables) is a coroutine that sends the results of the code and
+# raises its error; error(e) returns the traceback of that.
+# Arguments: the address of the context first, its language last. It prints "ready" when it
+# accepts code.
 
 
 class Missing(Exception):
-    """The template lacks what the language needs."""
+    """The template lacks a program that the language requires."""
 
 
 def die_with(parent):
@@ -16,12 +16,12 @@ def die_with(parent):
 
     pdeathsig = 1
     ctypes.CDLL(None).prctl(pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:  # it is too late
+    if os.getppid() != parent:  # the parent has already ended
         os._exit(1)
 
 
 def child(argv, **options):
-    """A program in a session of its own that ends with the kernel."""
+    """A program in its own session that ends with the kernel."""
     kernel = os.getpid()
     return subprocess.Popen(argv, start_new_session=True, preexec_fn=lambda: die_with(kernel), **options)
 
@@ -34,11 +34,11 @@ def words(e):
 
 
 class Guard:
-    """Watches over the kernel from a process of its own, which no code can hold up. It
-    accepts executions and hands them to the kernel one by one. Code whose execution has
-    gone, or whose client has left while another execution waits, is interrupted, and a
-    kernel that ignores its interrupts is killed. A kernel that ends has a successor, which
-    has none of its definitions, and gets the executions that wait."""
+    """Supervises the kernel from its own process, which no code can block. It accepts
+    executions and passes them to the kernel one by one. Code is interrupted if the process
+    of its execution has ended, or if its client has disconnected while another execution
+    waits. A kernel that ignores its interrupts is killed. A kernel that ends is replaced by
+    one without its definitions, which gets the waiting executions."""
 
     PATIENCE = 10  # seconds between the first interrupt and the end of the kernel
 
@@ -79,7 +79,7 @@ class Guard:
         return self.ready
 
     def look(self):
-        """Waits for something to happen. Returns the kernel's status when it has ended."""
+        """Waits for the next event. Returns the kernel's status when it has ended."""
         wait = None if self.due is None else max(0, self.due - time.monotonic()) * 1000
         happened = dict(self.poll.poll(wait))
         if self.talk.fileno() in happened:
@@ -100,11 +100,11 @@ class Guard:
         return None
 
     def heard(self):
-        """Takes what the kernel says: that it is ready, that it has read an execution's
-        request, and that the execution has ended."""
+        """Receives a message of the kernel: it is ready, it has read an execution's request,
+        or the execution has ended."""
         what = self.talk.recv(16)
         if what == b"begun":
-            with contextlib.suppress(FileNotFoundError):  # the execution has gone
+            with contextlib.suppress(FileNotFoundError):  # the execution has ended
                 self.poll.modify(self.conn, select.POLLIN)
         elif what == b"end":
             with contextlib.suppress(KeyError):
@@ -121,7 +121,7 @@ class Guard:
             self.poll.unregister(self.talk)
 
     def accept(self):
-        """Takes the next execution: one waits here, the others in the listener's queue."""
+        """Accepts the next execution: one waits here, the others in the listener's queue."""
         self.next = self.listener.accept()[0]
         self.poll.unregister(self.listener)
         if self.idle:
@@ -130,7 +130,7 @@ class Guard:
             self.interrupt()
 
     def hand(self):
-        """Hands the execution that waits to the kernel, unless it has gone meanwhile."""
+        """Passes the waiting execution to the kernel, unless it has ended."""
         if self.next is None:
             return
         conn, self.next = self.next, None
@@ -139,21 +139,21 @@ class Guard:
             conn.close()
             return
         self.conn, self.left, self.idle = conn, False, False
-        self.poll.register(conn, 0)  # tells the end of its process
+        self.poll.register(conn, 0)  # reports the end of its process
         with contextlib.suppress(OSError):  # the kernel has just ended
             self.talk.sendmsg([b"run"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, conn.fileno().to_bytes(4, sys.byteorder))])
 
     def interrupt(self):
-        """Interrupts the code: at first, once more after half the time, and then for good."""
+        """Interrupts the code, again after half the time, and then kills the kernel."""
         self.tries += 1
         self.due = time.monotonic() + self.PATIENCE / 2 if self.tries < 3 else None
         os.kill(self.kernel, signal.SIGINT if self.tries < 3 else signal.SIGKILL)
 
     def tell(self, status):
-        """Tells an execution that its kernel has ended."""
+        """Reports to an execution that its kernel has ended."""
         how = "by signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "with code %d" % os.WEXITSTATUS(status)
         why = "the code ignored its interrupt" if self.tries > 2 else "the kernel ended before the code did, " + how
-        value = why + ": its context begins anew, without what was defined there"
+        value = why + ": its context starts again without its definitions"
         lines = {"type": "error", "name": "KernelDied", "value": value, "traceback": "KernelDied: " + value}, {"type": "end_of_execution"}
         with contextlib.suppress(OSError):  # its client is gone
             # The last line of the kernel may be incomplete.
@@ -174,7 +174,7 @@ def gone(conn):
 
 
 class Interrupts:
-    """Has interrupts reach the code that runs, and nothing else."""
+    """Delivers interrupts to the running code only."""
 
     def __init__(self, serving, kernel):
         self.serving, self.tries = serving, 0
@@ -194,7 +194,7 @@ class Interrupts:
             self.then(*args)
         elif self.running and now is self.task:
             raise KeyboardInterrupt
-        else:  # the code waits, or has not begun: another task may hold up the loop
+        else:  # the code waits, or has not begun: another task may block the loop
             if self.running:
                 self.serving.loop.call_soon_threadsafe(self.task.cancel)
             if now not in (None, self.task) and self.tries > 1:
@@ -202,8 +202,8 @@ class Interrupts:
 
 
 class Serving:
-    """A kernel at work. Its event loop runs for as long as the kernel does: the code of an
-    execution is a task of the loop, and the tasks that it leaves go on after it."""
+    """A running kernel. Its event loop runs as long as the kernel: the code of an execution is
+    a task of the loop, and tasks that it started continue after it."""
 
     def __init__(self, guard):
         # poll(2) has no state in the operating system that a forked process would share.
@@ -220,22 +220,22 @@ class Serving:
         while True:
             try:
                 self.loop.run_forever()
-            except BaseException as e:  # of a task that code left
+            except BaseException as e:  # of a task that code started
                 if line.forked:
                     raise
                 if not isinstance(e, KeyboardInterrupt):
                     print(self.kernel.error(e), end="", file=sys.stderr)
 
     def say(self, what):
-        """Says something to the guard. Where code has closed its end, the kernel ends, and
-        has a successor that is guarded."""
+        """Sends a message to the guard. If code has closed the socket, the kernel ends, and is
+        replaced by one with a guard."""
         try:
             self.guard.send(what)
         except OSError:
             os._exit(1)
 
     def given(self):
-        """Begins the execution that the guard hands over."""
+        """Starts the execution that the guard passes on."""
         try:
             what, with_it, _, _ = self.guard.recvmsg(16, socket.CMSG_SPACE(4))
         except OSError:
@@ -252,11 +252,11 @@ class Serving:
             try:
                 await self.execute(conn)
             except Exception as e:
-                print("the execution was not understood:", repr(e), file=sys.__stderr__)
+                print("invalid execution:", repr(e), file=sys.__stderr__)
             self.context = contextvars.copy_context()
             self.say(b"end")
             with contextlib.suppress(OSError):
-                conn.shutdown(socket.SHUT_RDWR)  # children that code has left may hold it, too
+                conn.shutdown(socket.SHUT_RDWR)  # children of the code may have it open, too
 
     async def execute(self, conn):
         asked = bytearray()
@@ -276,7 +276,7 @@ class Serving:
             self.interrupts.begin()
             await self.kernel.run(ask["code"], self.count, ask["env_vars"])
             self.interrupts.running = False
-        except BaseException as e:  # also SystemExit: the kernel goes on
+        except BaseException as e:  # also SystemExit: the kernel continues
             self.interrupts.running = False
             failed = e
         if line.forked:
@@ -286,7 +286,7 @@ class Serving:
                 failed = KeyboardInterrupt().with_traceback(failed.__traceback__)
             flush()
             line.say(type="error", name=getattr(failed, "name_there", type(failed).__name__), value=words(failed), traceback=self.kernel.error(failed))
-            failed = None  # its traceback has this frame, which would keep what the code made
+            failed = None  # its traceback references this frame, which would keep objects of the code
         signal.signal(signal.SIGINT, self.interrupts)
         line.end()
 
@@ -295,8 +295,8 @@ class Serving:
             out.flush()
 
     def forked(self):
-        """Has a process that code forked be no kernel: it ends where the code does, or where
-        that waits for the loop, as no other task may go on in two processes."""
+        """Keeps a process that code forked from acting as a kernel: it ends where the code does,
+        or where the code waits for the loop, as other tasks must not run in two processes."""
         line.fork()
         for out in outs():
             out.reset()
@@ -313,7 +313,7 @@ class Serving:
 
 
 def leave(kernel, e):
-    """Ends a process that code forked, as Python ends: open files are written."""
+    """Ends a process that code forked as Python does: open files are flushed."""
     if e is None or isinstance(e, SystemExit):
         raise SystemExit(e.code if e else 0)
     print(kernel.error(e), end="", file=sys.stderr)
@@ -321,7 +321,7 @@ def leave(kernel, e):
 
 
 def begin(guard, parent):
-    """Runs a kernel, in its process, to its end."""
+    """Runs a kernel to its end in its own process."""
     try:
         die_with(parent)
         run(guard)
@@ -338,7 +338,7 @@ def run(guard):
     serving = Serving(guard)
     try:
         kernel = Kernel()
-    except Exception as e:  # standard error is a pipe of ours by now
+    except Exception as e:  # standard error is already redirected
         os.write(failed, words(e).encode())
         return
     os.close(failed)
