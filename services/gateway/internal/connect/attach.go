@@ -19,7 +19,7 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	if err := r.format.decode(raw, &req); err != nil {
 		return err
 	}
-	want, err := parseWanted(option(c, "replay_from", "X-Replay-From"))
+	want, err := parseReplayFrom(option(c, "replay_from", "X-Replay-From"))
 	if err != nil {
 		return err
 	}
@@ -29,17 +29,17 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := h.judge(ctx, r, sum.ID, &want); err != nil {
+	if err := h.checkPosition(ctx, r, sum.ID, &want); err != nil {
 		return err
 	}
-	src, err := h.core.Read(ctx, r.who, sum.ID, want.seq)
+	src, err := h.core.Read(ctx, r.principal, sum.ID, want.seq)
 	if err != nil {
 		return err
 	}
 	if want.seq == 0 {
-		who := r.who
+		principal := r.principal
 		src = &retained{Source: src, first: events.FirstSeq, read: func(ctx context.Context, after process.Seq) (stream.Source, error) {
-			return h.core.Read(ctx, who, sum.ID, after)
+			return h.core.Read(ctx, principal, sum.ID, after)
 		}}
 	}
 	pid := sum.PID
@@ -77,11 +77,11 @@ func (h *Handler) startedAs(ctx context.Context, r *call, id process.ID, seq pro
 
 // checkPosition checks a requested position against the record, and replaces "live"
 // by the position that it stands for.
-func (h *Handler) judge(ctx context.Context, r *call, id process.ID, want *wanted) error {
+func (h *Handler) checkPosition(ctx context.Context, r *call, id process.ID, want *replayFrom) error {
 	if want.seq == 0 && !want.live {
 		return nil
 	}
-	tip, err := h.core.Tip(ctx, r.who, id)
+	tip, err := h.core.Tip(ctx, r.principal, id)
 	if err != nil {
 		return err
 	}

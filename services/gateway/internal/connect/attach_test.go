@@ -248,16 +248,16 @@ func TestALineOf8MiBArrivesIntact(t *testing.T) {
 
 // A partial line beyond the budget is sent as it is, and nothing of it is lost.
 func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
-	const room = 1 << 20
-	half := strings.Repeat("0123456789abcdef", 64<<10/16)
+	const budget = 1 << 20
+	partial := strings.Repeat("0123456789abcdef", 64<<10/16)
 	var bodies []process.Body
-	for range 4 * room / len(half) {
-		bodies = append(bodies, surfacetest.Out(half), surfacetest.Err(half))
+	for range 4 * budget / len(partial) {
+		bodies = append(bodies, surfacetest.Out(partial), surfacetest.Err(partial))
 	}
 	r := record(append(bodies, surfacetest.Out("\n"), surfacetest.Code(0))...)
-	streams := stream.New(stream.Config{Room: room})
-	streams.Room("other").Grow(stream.OwnRoom + room/2)
-	e := &encoder{id: surfacetest.ID, byLine: true, never: true, keepalive: time.Minute, room: streams.Room("a")}
+	streams := stream.New(stream.Config{Room: budget})
+	streams.Room("other").Grow(stream.OwnRoom + budget/2)
+	e := &encoder{id: surfacetest.ID, byLine: true, neverFlush: true, keepalive: time.Minute, budget: streams.Room("a")}
 	var all []byte
 	for _, ev := range r.Events {
 		var err error
@@ -265,7 +265,7 @@ func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, _ = e.AppendIdle(all, 0)
-		if buffered, most := e.held(), stream.OwnRoom+room/4; buffered > most || cap(e.halves[0].buf)+cap(e.halves[1].buf) > 3*most {
+		if buffered, most := e.buffered(), stream.OwnRoom+budget/4; buffered > most || cap(e.partials[0].buf)+cap(e.partials[1].buf) > 3*most {
 			t.Fatalf("after event %d the encoder buffers %d bytes, want at most %d", ev.Seq, buffered, most)
 		}
 	}
@@ -275,8 +275,8 @@ func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 			got[u.Stream] += len(u.Data)
 		}
 	}
-	if got[process.Stdout] != 4*room+1 || got[process.Stderr] != 4*room {
-		t.Errorf("got %v bytes, want %d each and a newline", got, 4*room)
+	if got[process.Stdout] != 4*budget+1 || got[process.Stderr] != 4*budget {
+		t.Errorf("got %v bytes, want %d each and a newline", got, 4*budget)
 	}
 }
 

@@ -20,20 +20,20 @@ const (
 
 // bulk is a request's slot for a large message. It must be used by one goroutine.
 type bulk struct {
-	slots chan struct{} // full: no other request may be large
-	held  bool
+	slots    chan struct{} // full: no other request may be large
+	acquired bool
 }
 
 // acquire waits for a slot, unless the request has one already.
 func (b *bulk) acquire(ctx context.Context) error {
-	if b.held {
+	if b.acquired {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, bulkWait)
 	defer cancel()
 	select {
 	case b.slots <- struct{}{}:
-		b.held = true
+		b.acquired = true
 		return nil
 	case <-ctx.Done():
 		return fail(CodeExhausted, "too many large messages at once: try again")
@@ -41,7 +41,7 @@ func (b *bulk) acquire(ctx context.Context) error {
 }
 
 func (b *bulk) release() {
-	if b.held {
+	if b.acquired {
 		<-b.slots
 	}
 }

@@ -72,7 +72,7 @@ func decoder(binary bool) func(*testing.T, []byte) []surfacetest.Unit {
 
 func lastUnit(t *testing.T, p []byte) surfacetest.Unit {
 	t.Helper()
-	var words lastWords
+	var words endOfStream
 	if err := json.Unmarshal(p, &words); err != nil {
 		t.Fatalf("end of stream %q: %v", p, err)
 	}

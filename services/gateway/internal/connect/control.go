@@ -20,7 +20,7 @@ func (h *Handler) find(ctx context.Context, r *call, s *pb.ProcessSelector) (pro
 	if err != nil {
 		return process.Summary{}, err
 	}
-	sum, err := h.core.Find(ctx, r.who, r.sbx, sel)
+	sum, err := h.core.Find(ctx, r.principal, r.sbx, sel)
 	if kind.Is(err, kind.NotFound) {
 		if over := h.routed(r); over != nil {
 			return sum, over
@@ -32,7 +32,7 @@ func (h *Handler) find(ctx context.Context, r *call, s *pb.ProcessSelector) (pro
 
 // routed returns unrouted if the sandbox does not run.
 func (h *Handler) routed(r *call) error {
-	st, err := h.core.Sandbox(r.who, r.sbx)
+	st, err := h.core.Sandbox(r.principal, r.sbx)
 	if kind.Is(err, kind.NotFound) || err == nil && st.Over() {
 		return &unrouted{r.named}
 	}
@@ -98,7 +98,7 @@ func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.M
 	if err := h.routed(r); err != nil {
 		return nil, err
 	}
-	active, err := h.core.Processes(ctx, r.who, r.sbx, func(s *process.Summary) bool { return s.Active() && s.PID != 0 })
+	active, err := h.core.Processes(ctx, r.principal, r.sbx, func(s *process.Summary) bool { return s.Active() && s.PID != 0 })
 	if kind.Is(err, kind.NotFound) {
 		return nil, &unrouted{r.named}
 	}
@@ -125,7 +125,7 @@ func (h *Handler) sendSignal(ctx context.Context, r *call, req *pb.SendSignalReq
 		return nil, fail(CodeUnimpl, "invalid signal: %s", req.GetSignal())
 	}
 	return &pb.SendSignalResponse{}, h.act(ctx, r, req.GetProcess(), func(s *process.Summary) error {
-		return h.core.Signal(ctx, r.who, s.ID, int32(req.GetSignal()))
+		return h.core.Signal(ctx, r.principal, s.ID, int32(req.GetSignal()))
 	})
 }
 
@@ -137,6 +137,6 @@ func (h *Handler) update(ctx context.Context, r *call, req *pb.UpdateRequest) (p
 		if size == nil {
 			return nil
 		}
-		return h.core.Resize(ctx, r.who, s.ID, process.Size{Cols: size.GetCols(), Rows: size.GetRows()})
+		return h.core.Resize(ctx, r.principal, s.ID, process.Size{Cols: size.GetCols(), Rows: size.GetRows()})
 	})
 }

@@ -171,7 +171,7 @@ func TestLargeInputsWaitForASlot(t *testing.T) {
 		t.Errorf("acquire after a release: %v", err)
 	}
 	cancel()
-	if err := (&bulk{slots: slots}).acquire(ctx); err == nil || tell(err).Code != CodeExhausted {
+	if err := (&bulk{slots: slots}).acquire(ctx); err == nil || errorBodyOf(err).Code != CodeExhausted {
 		t.Errorf("acquire without a free slot: got %v", err)
 	}
 }

@@ -11,22 +11,22 @@ import (
 
 // encoder encodes one record as a stream of events (stream.Encoder).
 type encoder struct {
-	wire      wire
-	id        process.ID
-	byLine    bool // split at line ends
-	never     bool // a partial line waits for its end
-	keepalive time.Duration
-	pid       uint32 // may be known before the record has it; 0: unknown
+	wire       wire
+	id         process.ID
+	byLine     bool // split at line ends
+	neverFlush bool // a partial line waits for its end
+	keepalive  time.Duration
+	pid        uint32 // may be known before the record has it; 0: unknown
 
-	begun   bool // the start event was sent
-	resumed bool // the record is read from its middle: the start event is due at once
-	seq     process.Seq
-	at      place // after the last event sent
-	halves  [2]half
-	room    *stream.Room // memory of the partial lines
-	lost    string       // why the exit was not observed
-	hole    string       // which output is missing, for the end event's error
-	damaged bool         // output was lost: the stream fails after its end event
+	started  bool // the start event was sent
+	resumed  bool // the record is read from its middle: the start event is due at once
+	seq      process.Seq
+	cursor   cursor // after the last event sent
+	partials [2]partialLine
+	budget   *stream.Room // memory of the partial lines
+	lost     string       // why the exit was not observed
+	missing  string       // which output is missing, for the end event's error
+	damaged  bool         // output was lost: the stream fails after its end event
 
 	now  time.Time // time of this batch; zero: not read yet
 	sent bool      // something was appended since AppendIdle
@@ -34,10 +34,10 @@ type encoder struct {
 }
 
 // open starts at a position of the record of a process with pid.
-func (e *encoder) open(pid uint32, want *wanted) {
-	e.pid, e.seq, e.at, e.resumed = pid, want.seq, want.place, want.seq > 0
-	for i := range e.halves {
-		e.halves[i].given = want.given[i]
+func (e *encoder) open(pid uint32, want *replayFrom) {
+	e.pid, e.seq, e.cursor, e.resumed = pid, want.seq, want.cursor, want.seq > 0
+	for i := range e.partials {
+		e.partials[i].sent = want.sent[i]
 	}
 }
 
@@ -67,8 +67,8 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 		return e.start(dst), nil
 	case process.Truncated:
 		dst = e.start(dst)
-		e.hole = "part of the output was dropped"
-		n := e.note(true)
+		e.missing = "part of the output was dropped"
+		n := e.meta(true)
 		n.dropped = &b
 		return e.wire.keepalive(dst, &n), nil
 	case process.Gap:
@@ -86,11 +86,11 @@ func (e *encoder) event(dst []byte, ev *process.Event) ([]byte, error) {
 
 // start appends the start event once the pid is known.
 func (e *encoder) start(dst []byte) []byte {
-	if e.begun || e.pid == 0 {
+	if e.started || e.pid == 0 {
 		return dst
 	}
-	e.begun = true
-	n := note{at: e.at, whose: max(e.seq, e.at.seq), process: e.id}
+	e.started = true
+	n := meta{cursor: e.cursor, seq: max(e.seq, e.cursor.seq), process: e.id}
 	return e.wire.start(dst, e.pid, &n)
 }
 
@@ -104,10 +104,10 @@ func (e *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 		return e.lines(dst, w.Stream, data)
 	}
 	if w.Stream == process.PTY {
-		n := e.note(true)
+		n := e.meta(true)
 		return e.wire.data(dst, w.Stream, nil, data, &n)
 	}
-	return e.give(dst, w.Stream, data, true)
+	return e.emit(dst, w.Stream, data, true)
 }
 
 // retention is the reason of a gap before the first retained frame.
@@ -117,13 +117,13 @@ const retention = "retention has passed"
 // make the stream fail after its end event.
 func (e *encoder) gap(dst []byte, g *process.Gap) []byte {
 	e.seq = g.To
-	dst = e.start(e.flushHalves(dst, 0))
-	e.hole = "its first output passed out of retention"
+	dst = e.start(e.flushPartial(dst, 0))
+	e.missing = "its first output passed out of retention"
 	if g.Reason != retention {
-		e.hole = fmt.Sprintf("events %d to %d of the record cannot be read: %s", g.From, g.To, g.Reason)
+		e.missing = fmt.Sprintf("events %d to %d of the record cannot be read: %s", g.From, g.To, g.Reason)
 		e.damaged = true
 	}
-	n := e.note(true)
+	n := e.meta(true)
 	n.missing = g
 	return e.wire.keepalive(dst, &n)
 }
@@ -132,27 +132,27 @@ func (e *encoder) gap(dst []byte, g *process.Gap) []byte {
 // former without the latter must resume to get the end.
 func (e *encoder) finished(dst []byte, seq process.Seq, x *process.Exit) ([]byte, error) {
 	e.seq = seq - 1
-	dst = e.flushHalves(dst, 0)
+	dst = e.flushPartial(dst, 0)
 	e.seq = seq
 	end, err := endingOf(x, e.lost)
 	if err != nil {
 		return dst, err
 	}
 	dst = e.start(dst)
-	if e.hole != "" {
+	if e.missing != "" {
 		if end.err != "" {
 			end.err += "; "
 		}
-		end.err += e.hole
+		end.err += e.missing
 	}
-	n := e.note(true)
+	n := e.meta(true)
 	return e.wire.end(dst, &end, &n), nil
 }
 
 // AppendIdle appends partial lines that have waited long enough, and keepalives.
 func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Duration) {
 	was := len(dst)
-	e.room.Shrink(e.held())
+	e.budget.Shrink(e.buffered())
 	if silent > 0 {
 		e.now = time.Time{}
 	}
@@ -160,27 +160,27 @@ func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Dur
 	if e.resumed {
 		dst = e.start(dst)
 	}
-	if !e.never {
-		dst = e.flushHalves(dst, partialAfter)
+	if !e.neverFlush {
+		dst = e.flushPartial(dst, partialAfter)
 	}
 	if e.sent || len(dst) > was || e.last.IsZero() {
 		e.last, e.sent = now, false
 	} else if now.Sub(e.last) >= e.keepalive {
 		// Not before start, which must be the first event. A client that waits
 		// for a process to start has the response head.
-		if e.begun {
+		if e.started {
 			dst = e.wire.keepalive(dst, nil)
 		}
 		e.last = now
 	}
 	wait := e.keepalive - now.Sub(e.last)
-	if due := e.halfDue(); due > 0 {
+	if due := e.partialDue(); due > 0 {
 		wait = min(wait, due)
-	} else if e.heavy() {
+	} else if e.oversized() {
 		if silent < partialAfter {
 			wait = min(wait, partialAfter-silent)
 		} else {
-			e.slim()
+			e.shrink()
 		}
 	}
 	e.now = time.Time{}
@@ -188,13 +188,13 @@ func (e *encoder) AppendIdle(dst []byte, silent time.Duration) ([]byte, time.Dur
 }
 
 // oversized reports whether empty partial lines have large buffers.
-func (e *encoder) heavy() bool {
-	return cap(e.halves[0].buf) > keepHalf || cap(e.halves[1].buf) > keepHalf
+func (e *encoder) oversized() bool {
+	return cap(e.partials[0].buf) > maxIdlePartial || cap(e.partials[1].buf) > maxIdlePartial
 }
 
-func (e *encoder) slim() {
-	for i := range e.halves {
-		if h := &e.halves[i]; len(h.buf) == 0 && cap(h.buf) > keepHalf {
+func (e *encoder) shrink() {
+	for i := range e.partials {
+		if h := &e.partials[i]; len(h.buf) == 0 && cap(h.buf) > maxIdlePartial {
 			h.buf = nil
 		}
 	}
@@ -203,11 +203,11 @@ func (e *encoder) slim() {
 // AppendEnd appends the last envelope.
 func (e *encoder) AppendEnd(dst []byte, err error) []byte {
 	comesBack := kind.Is(err, kind.Unavailable)
-	if !comesBack || !e.never {
-		dst = e.flushHalves(dst, 0)
+	if !comesBack || !e.neverFlush {
+		dst = e.flushPartial(dst, 0)
 	}
 	if err == nil && e.damaged {
-		err = fail(CodeDataLoss, "%s", e.hole)
+		err = fail(CodeDataLoss, "%s", e.missing)
 	}
 	if err == nil {
 		return appendEnd(dst, nil, "")
@@ -220,6 +220,6 @@ func (e *encoder) next(comesBack bool) string {
 	if !comesBack {
 		return ""
 	}
-	at := e.note(true).at
+	at := e.meta(true).cursor
 	return string(at.append(nil))
 }

@@ -109,23 +109,23 @@ func fail(code Code, format string, args ...any) error {
 }
 
 // errorBody is the JSON of an error.
-type told struct {
+type errorBody struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 }
 
-func tell(err error) told {
+func errorBodyOf(err error) errorBody {
 	var w *wireError
 	if errors.As(err, &w) {
-		return told{w.code, w.msg}
+		return errorBody{w.code, w.msg}
 	}
-	return told{codeOf(kind.Of(err)), kind.Message(err)}
+	return errorBody{codeOf(kind.Of(err)), kind.Message(err)}
 }
 
 // endOfStream is the payload of a stream's last envelope, which is JSON in every
 // codec.
-type lastWords struct {
-	Error    *told               `json:"error,omitempty"`
+type endOfStream struct {
+	Error    *errorBody          `json:"error,omitempty"`
 	Metadata map[string][]string `json:"metadata,omitempty"`
 }
 
@@ -133,9 +133,9 @@ type lastWords struct {
 // client resumes. If the record has ended instead, the metadata x-end-cause names the
 // cause.
 func appendEnd(dst []byte, err error, position string) []byte {
-	words := lastWords{}
+	words := endOfStream{}
 	if err != nil {
-		t := tell(err)
+		t := errorBodyOf(err)
 		words.Error = &t
 		var w *wireError
 		switch {
@@ -170,7 +170,7 @@ func answer(c *fiber.Ctx, err error) error {
 	if errors.As(err, &u) {
 		return answerUnrouted(c, u)
 	}
-	t := tell(err)
+	t := errorBodyOf(err)
 	raw, bad := json.Marshal(t)
 	if bad != nil {
 		return bad

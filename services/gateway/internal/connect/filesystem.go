@@ -49,7 +49,7 @@ func (h *Handler) entry(ctx context.Context, r *call, req *file.Request, content
 	if req.Path == "" {
 		return fail(CodeInvalid, "path is required")
 	}
-	return h.ask(ctx, r, req, func(f *core.Files) error {
+	return h.withFiles(ctx, r, req, func(f *core.Files) error {
 		if req.Op == file.OpWrite {
 			if _, err := f.Write(content); err != nil {
 				return err
@@ -71,16 +71,16 @@ func (h *Handler) remove(ctx context.Context, r *call, req *pb.RemoveRequest) (p
 	if req.GetPath() == "" {
 		return nil, fail(CodeInvalid, "path is required")
 	}
-	return &pb.RemoveResponse{}, h.ask(ctx, r, &file.Request{Op: file.OpRemove, Path: req.GetPath()}, (*core.Files).Done)
+	return &pb.RemoveResponse{}, h.withFiles(ctx, r, &file.Request{Op: file.OpRemove, Path: req.GetPath()}, (*core.Files).Done)
 }
 
 // listDir serves ListDir. An empty path means the user's home.
 func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) (proto.Message, error) {
 	res := &pb.ListDirResponse{}
 	ask := &file.Request{Op: file.OpList, Path: req.GetPath(), Depth: req.GetDepth()}
-	return res, h.ask(ctx, r, ask, func(f *core.Files) error {
-		room := h.streams.Room(r.who.Tenant)
-		defer room.Shrink(0)
+	return res, h.withFiles(ctx, r, ask, func(f *core.Files) error {
+		budget := h.streams.Room(r.principal.Tenant)
+		defer budget.Shrink(0)
 		for size := 0; ; {
 			raw, err := f.Entry()
 			if errors.Is(err, io.EOF) {
@@ -92,7 +92,7 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 			if size += len(raw); size > maxListing {
 				return fail(CodeExhausted, "more than %d entries in the directory: ask for less depth", len(res.GetEntries()))
 			}
-			if !room.Grow(2 * size) { // parsed entries are larger
+			if !budget.Grow(2 * size) { // parsed entries are larger
 				return stream.ErrNoRoom
 			}
 			e := &pb.EntryInfo{}
@@ -106,14 +106,14 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 
 // withFiles sends a request about files to the sandbox, as the user that the client
 // named, and calls read with the response.
-func (h *Handler) ask(ctx context.Context, r *call, req *file.Request, with func(*core.Files) error) error {
+func (h *Handler) withFiles(ctx context.Context, r *call, req *file.Request, with func(*core.Files) error) error {
 	if err := h.routed(r); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
 	defer cancel()
 	req.User = r.user
-	f, err := h.core.AskFiles(ctx, r.who, r.sbx, req)
+	f, err := h.core.AskFiles(ctx, r.principal, r.sbx, req)
 	if err != nil {
 		return err
 	}

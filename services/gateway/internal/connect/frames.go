@@ -22,9 +22,9 @@ type wire struct {
 
 // meta is the metadata of an event: its position in the record, and what E2B's
 // schema has no field for.
-type note struct {
-	at      place
-	whose   process.Seq        // frame that the event is from
+type meta struct {
+	cursor  cursor
+	seq     process.Seq        // frame that the event is from
 	process process.ID         // start event only
 	dropped *process.Truncated // output that is not recorded
 	missing *process.Gap       // events past retention
@@ -38,7 +38,7 @@ const (
 )
 
 // start appends a start event.
-func (w *wire) start(dst []byte, pid uint32, n *note) []byte {
+func (w *wire) start(dst []byte, pid uint32, n *meta) []byte {
 	if w.binary {
 		var b [12]byte
 		body := field.AppendUint(b[:0], 1, uint64(pid))
@@ -59,7 +59,7 @@ var dataHeads = [...]string{
 }
 
 // data appends a data event with the bytes of a followed by those of b.
-func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
+func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *meta) []byte {
 	if w.binary {
 		return w.protoData(dst, s, a, b, n)
 	}
@@ -70,8 +70,8 @@ func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *note) []byte {
 	return w.tail(dst, at, n)
 }
 
-// end appends an end event; its JSON has all fields, even empty ones.
-func (w *wire) end(dst []byte, e *ending, n *note) []byte {
+// read appends an end event; its JSON has all fields, even empty ones.
+func (w *wire) end(dst []byte, e *ending, n *meta) []byte {
 	if w.binary {
 		body := field.AppendUint(nil, 1, protowire.EncodeZigZag(int64(e.code)))
 		body = field.AppendBool(body, 2, e.exited)
@@ -98,7 +98,7 @@ func (w *wire) end(dst []byte, e *ending, n *note) []byte {
 
 // keepalive appends a keepalive event; one with metadata carries what has no
 // event of its own.
-func (w *wire) keepalive(dst []byte, n *note) []byte {
+func (w *wire) keepalive(dst []byte, n *meta) []byte {
 	if w.binary {
 		return w.proto(dst, 4, nil, n)
 	}
@@ -108,7 +108,7 @@ func (w *wire) keepalive(dst []byte, n *note) []byte {
 }
 
 // tail ends the JSON message with its metadata, and the envelope.
-func (w *wire) tail(dst []byte, at int, n *note) []byte {
+func (w *wire) tail(dst []byte, at int, n *meta) []byte {
 	if n != nil && !w.bare {
 		if n.process != "" {
 			dst = append(dst, `,"process":"`...)
@@ -119,10 +119,10 @@ func (w *wire) tail(dst []byte, at int, n *note) []byte {
 			dst = n.appendHoles(dst)
 		}
 		dst = append(dst, `,"seq":`...)
-		dst = strconv.AppendUint(dst, n.whose, 10)
-		if n.at.cut {
+		dst = strconv.AppendUint(dst, n.seq, 10)
+		if n.cursor.partial {
 			dst = append(dst, `,"cursor":"`...)
-			dst = n.at.appendCursor(dst)
+			dst = n.cursor.appendCursor(dst)
 			dst = append(dst, '"')
 		}
 	}
@@ -130,7 +130,7 @@ func (w *wire) tail(dst []byte, at int, n *note) []byte {
 }
 
 // appendHoles appends which output is missing.
-func (n *note) appendHoles(dst []byte) []byte {
+func (n *meta) appendHoles(dst []byte) []byte {
 	if d := n.dropped; d != nil {
 		dst = append(dst, `,"truncated":{"stream":"`...)
 		dst = append(dst, d.Stream.String()...)

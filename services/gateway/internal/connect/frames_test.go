@@ -65,7 +65,7 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte, seq uint64, mode uint8, pid uint32, code int32, text string) {
 		text = string([]rune(text)) // strings on the wire are valid UTF-8
 		w := &wire{binary: mode&1 != 0, gzip: mode&2 != 0, bare: mode&4 != 0}
-		n := &note{whose: seq, at: place{seq: seq, given: [2]uint64{seq, uint64(pid)}, cut: mode&8 != 0}}
+		n := &meta{seq: seq, cursor: cursor{seq: seq, sent: [2]uint64{seq, uint64(pid)}, partial: mode&8 != 0}}
 		s := process.Stdout + process.Stream(mode>>4)%3
 		check := func(what string, raw []byte, want *pb.StartResponse) {
 			if got := generated(t, w, raw); !proto.Equal(got, want) {
@@ -89,7 +89,7 @@ func FuzzFrames(f *testing.F) {
 // TestEnvelopeHasTheDeclaredLength covers C-004.
 func TestEnvelopeHasTheDeclaredLength(t *testing.T) {
 	w := &wire{}
-	raw := w.data(nil, process.Stdout, nil, []byte("hello\n"), &note{whose: 7})
+	raw := w.data(nil, process.Stdout, nil, []byte("hello\n"), &meta{seq: 7})
 	payload := `{"event":{"data":{"stdout":"aGVsbG8K"}},"seq":7}`
 	if want := string([]byte{0, 0, 0, 0, byte(len(payload))}) + payload; string(raw) != want {
 		t.Errorf("got %q, want %q", raw, want)
@@ -99,7 +99,7 @@ func TestEnvelopeHasTheDeclaredLength(t *testing.T) {
 func BenchmarkData(b *testing.B) {
 	for _, size := range []int{64, 4 << 10, 64 << 10} {
 		data := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
-		n := note{whose: 123456}
+		n := meta{seq: 123456}
 		for _, m := range []struct {
 			name string
 			wire wire
@@ -133,7 +133,7 @@ func BenchmarkLines(b *testing.B) {
 	for _, line := range []int{16, 100, 2000} {
 		data := bytes.Repeat(append(bytes.Repeat([]byte("x"), line-1), '\n'), 64<<10/line+1)[:64<<10]
 		b.Run(strconv.Itoa(line), func(b *testing.B) {
-			e := &encoder{byLine: true, begun: true, keepalive: 1e12, room: room()}
+			e := &encoder{byLine: true, started: true, keepalive: 1e12, budget: budget()}
 			var buf []byte
 			var at uint64
 			b.SetBytes(int64(len(data)))

@@ -29,23 +29,23 @@ func (h *Handler) input(ctx context.Context, r *call, s *process.Summary, in *pb
 		if s.Spec.PTY != nil {
 			return fail(CodeInternal, "error writing to stdin: tty assigned to process: send pty input instead")
 		}
-		return closed("error writing to stdin", h.give(ctx, r, s, b.Stdin, false))
+		return stdinError("error writing to stdin", h.send(ctx, r, s, b.Stdin, false))
 	case *pb.ProcessInput_Pty:
 		if s.Spec.PTY == nil {
 			return fail(CodeInternal, "error writing to tty: tty not assigned to process")
 		}
-		return closed("error writing to tty", h.give(ctx, r, s, b.Pty, false))
+		return stdinError("error writing to tty", h.send(ctx, r, s, b.Pty, false))
 	}
 	return fail(CodeUnimpl, "invalid input type: want stdin or pty")
 }
 
 // send sends input, once per Idempotency-Key of the client. The messages of a StreamInput
 // have no key: a stream is not retried.
-func (h *Handler) give(ctx context.Context, r *call, s *process.Summary, data []byte, eof bool) error {
+func (h *Handler) send(ctx context.Context, r *call, s *process.Summary, data []byte, eof bool) error {
 	if r.key == "" {
-		return h.core.SendInput(ctx, r.who, s.ID, data, eof)
+		return h.core.SendInput(ctx, r.principal, s.ID, data, eof)
 	}
-	err := h.core.SendInputOnce(ctx, r.who, s.ID, r.key, data, eof)
+	err := h.core.SendInputOnce(ctx, r.principal, s.ID, r.key, data, eof)
 	if kind.Is(err, kind.Conflict) { // of the key, not a closed stdin
 		return fail(CodeExists, "%s", kind.Message(err))
 	}
@@ -53,7 +53,7 @@ func (h *Handler) give(ctx context.Context, r *call, s *process.Summary, data []
 }
 
 // stdinError gives an error about a closed stdin the code and text that E2B uses.
-func closed(doing string, err error) error {
+func stdinError(doing string, err error) error {
 	if kind.Is(err, kind.Precondition) || kind.Is(err, kind.Conflict) {
 		return fail(CodeInternal, "%s: stdin not enabled or closed", doing)
 	}
@@ -66,7 +66,7 @@ func (h *Handler) closeStdin(ctx context.Context, r *call, req *pb.CloseStdinReq
 		if s.Spec.PTY != nil {
 			return fail(CodeInternal, "error closing stdin: tty assigned to process: send Ctrl+D (0x04) instead")
 		}
-		return closed("error closing stdin", h.give(ctx, r, s, nil, true))
+		return stdinError("error closing stdin", h.send(ctx, r, s, nil, true))
 	})
 }
 
@@ -77,9 +77,9 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 	if !ok || !f.enveloped {
 		return wrongType(c, typeStreamJSON+", "+typeStreamProto)
 	}
-	err := h.takeInput(c, f)
+	err := h.readInput(c, f)
 	if err != nil {
-		hear(c)
+		discardInput(c)
 	}
 	var u *unrouted
 	if errors.As(err, &u) {
@@ -100,23 +100,23 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 // Limits of what is still read from a client whose input failed: discardWait for the
 // next bytes, discardLimit bytes and discardTime in total.
 const (
-	lastWait  = 50 * time.Millisecond
-	lastTime  = 2 * time.Second
-	lastHeard = 16 << 20
+	discardWait  = 50 * time.Millisecond
+	discardTime  = 2 * time.Second
+	discardLimit = 16 << 20
 )
 
 // discardInput reads what the client has already sent: closing a connection with unread
 // bytes would lose the response. The client may send without end, so the connection is
 // not reused.
-func hear(c *fiber.Ctx) {
+func discardInput(c *fiber.Ctx) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
 		return
 	}
 	c.Context().SetConnectionClose()
 	buf := make([]byte, 32<<10)
-	for n, end := 0, time.Now().Add(lastTime); n < lastHeard && time.Now().Before(end); {
-		c.Context().Conn().SetReadDeadline(time.Now().Add(lastWait)) //nolint:errcheck // the read fails
+	for n, end := 0, time.Now().Add(discardTime); n < discardLimit && time.Now().Before(end); {
+		c.Context().Conn().SetReadDeadline(time.Now().Add(discardWait)) //nolint:errcheck // the read fails
 		m, err := body.Read(buf)
 		if err != nil {
 			return
@@ -125,7 +125,7 @@ func hear(c *fiber.Ctx) {
 	}
 }
 
-func (h *Handler) takeInput(c *fiber.Ctx, f format) error {
+func (h *Handler) readInput(c *fiber.Ctx, f format) error {
 	gzipped, err := encoded(c.Get(headerEncoding))
 	if err != nil {
 		return err

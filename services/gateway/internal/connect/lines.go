@@ -17,32 +17,32 @@ const (
 	// maxPartial and maxPartialNever are the sizes at which a partial line is sent as
 	// it is: with early flushing, and without. It is also sent when the budget is used
 	// up.
-	maxHalf      = 64 << 10
-	maxHalfNever = 16 << 20
+	maxPartial      = 64 << 10
+	maxPartialNever = 16 << 20
 	// maxIdlePartial is the largest buffer that is kept while idle and empty.
-	keepHalf = 1 << 10
+	maxIdlePartial = 1 << 10
 )
 
 // partialLine is the incomplete line at the end of one stream, and how much of the
 // stream was sent to the client.
-type half struct {
+type partialLine struct {
 	buf   []byte
 	from  process.Seq // frame of buf's first byte
-	given uint64      // bytes of the stream sent
-	end   uint64      // bytes of the stream in the frames read
+	sent  uint64      // bytes of the stream sent
+	read  uint64      // bytes of the stream in the frames read
 	since time.Time   // when buf last grew
 }
 
 // lines appends a frame's bytes as data events that end at line ends.
 func (e *encoder) lines(dst []byte, s process.Stream, data []byte) []byte {
-	h := &e.halves[s-process.Stdout]
+	h := &e.partials[s-process.Stdout]
 	last := bytes.LastIndexByte(data, '\n') + 1
 	whole, rest := data[:last], data[last:]
 	if last > 0 {
 		dst = e.whole(dst, s, whole, rest)
 	}
-	if len(h.buf)+len(rest) > e.maxHalf() || !e.room.Grow(e.held()+len(rest)) {
-		return e.give(dst, s, rest, true)
+	if len(h.buf)+len(rest) > e.maxPartial() || !e.budget.Grow(e.buffered()+len(rest)) {
+		return e.emit(dst, s, rest, true)
 	}
 	if len(rest) > 0 {
 		if len(h.buf) == 0 {
@@ -57,13 +57,13 @@ func (e *encoder) lines(dst []byte, s process.Stream, data []byte) []byte {
 // whole appends whole lines, each as its own event if there are few.
 func (e *encoder) whole(dst []byte, s process.Stream, lines, rest []byte) []byte {
 	if bytes.Count(lines, newline) > manyLines {
-		return e.give(dst, s, lines, len(rest) == 0)
+		return e.emit(dst, s, lines, len(rest) == 0)
 	}
 	for len(lines) > 0 {
 		n := bytes.IndexByte(lines, '\n') + 1
 		line := lines[:n]
 		lines = lines[n:]
-		dst = e.give(dst, s, line, len(lines)+len(rest) == 0)
+		dst = e.emit(dst, s, line, len(lines)+len(rest) == 0)
 	}
 	return dst
 }
@@ -72,59 +72,59 @@ var newline = []byte{'\n'}
 
 // emit appends a data event with the pending partial line and data. frameDone says that
 // this completes the current frame.
-func (e *encoder) give(dst []byte, s process.Stream, data []byte, frameDone bool) []byte {
-	h := &e.halves[s-process.Stdout]
-	h.given += uint64(len(h.buf) + len(data))
+func (e *encoder) emit(dst []byte, s process.Stream, data []byte, frameDone bool) []byte {
+	h := &e.partials[s-process.Stdout]
+	h.sent += uint64(len(h.buf) + len(data))
 	waiting := h.buf
 	if h.buf = h.buf[:0]; cap(h.buf) > stream.OwnRoom {
 		h.buf = nil
 	}
-	n := e.note(frameDone)
+	n := e.meta(frameDone)
 	return e.wire.data(dst, s, waiting, data, &n)
 }
 
 // meta returns the metadata for the event that is about to be appended.
-func (e *encoder) note(frameDone bool) note {
-	at := place{seq: e.seq}
+func (e *encoder) meta(frameDone bool) meta {
+	at := cursor{seq: e.seq}
 	if !frameDone {
 		at.seq--
 	}
-	for i := range e.halves {
-		h := &e.halves[i]
+	for i := range e.partials {
+		h := &e.partials[i]
 		if len(h.buf) > 0 {
 			at.seq = min(at.seq, h.from-1)
 		}
-		at.given[i] = h.given
+		at.sent[i] = h.sent
 		// A client that resumed with a cursor has bytes of frames not read yet.
-		at.cut = at.cut || h.given > h.end
+		at.partial = at.partial || h.sent > h.read
 	}
-	at.cut = at.cut || at.seq < e.seq
-	e.at = at
-	return note{at: at, whose: e.seq}
+	at.partial = at.partial || at.seq < e.seq
+	e.cursor = at
+	return meta{cursor: at, seq: e.seq}
 }
 
 // flushPartial appends the partial lines that have waited for at least older.
-func (e *encoder) flushHalves(dst []byte, older time.Duration) []byte {
-	for i := range e.halves {
-		h := &e.halves[i]
+func (e *encoder) flushPartial(dst []byte, older time.Duration) []byte {
+	for i := range e.partials {
+		h := &e.partials[i]
 		if len(h.buf) > 0 && (older <= 0 || e.clock().Sub(h.since) >= older) {
-			dst = e.give(dst, process.Stdout+process.Stream(i), nil, true) //nolint:gosec // 0 or 1
+			dst = e.emit(dst, process.Stdout+process.Stream(i), nil, true) //nolint:gosec // 0 or 1
 		}
 	}
 	return dst
 }
 
 // buffered returns the number of pending bytes.
-func (e *encoder) held() int { return len(e.halves[0].buf) + len(e.halves[1].buf) }
+func (e *encoder) buffered() int { return len(e.partials[0].buf) + len(e.partials[1].buf) }
 
 // partialDue returns how long until a partial line must be sent; 0 if there is none.
-func (e *encoder) halfDue() time.Duration {
+func (e *encoder) partialDue() time.Duration {
 	var due time.Duration
-	if e.never {
+	if e.neverFlush {
 		return 0
 	}
-	for i := range e.halves {
-		if h := &e.halves[i]; len(h.buf) > 0 {
+	for i := range e.partials {
+		if h := &e.partials[i]; len(h.buf) > 0 {
 			if d := max(partialAfter-e.clock().Sub(h.since), time.Microsecond); due == 0 || d < due {
 				due = d
 			}
@@ -133,11 +133,11 @@ func (e *encoder) halfDue() time.Duration {
 	return due
 }
 
-func (e *encoder) maxHalf() int {
-	if e.never {
-		return maxHalfNever
+func (e *encoder) maxPartial() int {
+	if e.neverFlush {
+		return maxPartialNever
 	}
-	return maxHalf
+	return maxPartial
 }
 
 // trim removes the bytes that the client already has from a frame, and records how
@@ -147,12 +147,12 @@ func (e *encoder) trim(w *process.Wrote) []byte {
 	if w.Stream != process.Stdout && w.Stream != process.Stderr {
 		return data
 	}
-	h := &e.halves[w.Stream-process.Stdout]
-	h.end = w.Offset + uint64(len(data))
-	if w.Offset < h.given {
-		data = data[min(h.given-w.Offset, uint64(len(data))):]
+	h := &e.partials[w.Stream-process.Stdout]
+	h.read = w.Offset + uint64(len(data))
+	if w.Offset < h.sent {
+		data = data[min(h.sent-w.Offset, uint64(len(data))):]
 	} else if len(h.buf) == 0 {
-		h.given = w.Offset // the client resumed in the middle of the record
+		h.sent = w.Offset // the client resumed in the middle of the record
 	}
 	return data
 }

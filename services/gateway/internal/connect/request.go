@@ -19,18 +19,18 @@ import (
 // call is everything in a request except its message. It shares no memory with the
 // request.
 type call struct {
-	who     core.Principal
-	sbx     sandbox.ID
-	named   string     // the sandbox as the client wrote it
-	process process.ID // set by header; empty: the message selects the process
-	format  format
-	timeout time.Duration // 0: none
-	user    string        // from Basic authorization
-	raw     []byte        // the message as received, if it is JSON
-	key     string        // Idempotency-Key: repeats with the same key are one call
-	replay  string        // X-Replay-From
-	next    process.Seq   // X-Replay-From of the response; 0: no header
-	sent    func(bool)    // called with whether the client has received the whole response; may be nil
+	principal core.Principal
+	sbx       sandbox.ID
+	named     string     // the sandbox as the client wrote it
+	process   process.ID // set by header; empty: the message selects the process
+	format    format
+	timeout   time.Duration // 0: none
+	user      string        // from Basic authorization
+	raw       []byte        // the message as received, if it is JSON
+	key       string        // Idempotency-Key: repeats with the same key are one call
+	replay    string        // X-Replay-From
+	next      process.Seq   // X-Replay-From of the response; 0: no header
+	onSent    func(bool)    // called with whether the client has received the whole response; may be nil
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 // newCall reads the headers. The format must have been read already.
 func newCall(c *fiber.Ctx, f format) (call, error) {
 	target := route.Of(c)
-	r := call{who: auth.From(c), sbx: target.Sandbox, named: target.Named, format: f}
+	r := call{principal: auth.From(c), sbx: target.Sandbox, named: target.Named, format: f}
 	if v := c.Get(headerVersion); v != "" && v != "1" {
 		return r, fail(CodeInvalid, "%s must be \"1\": got %q", headerVersion, v)
 	}
@@ -72,7 +72,7 @@ func newCall(c *fiber.Ctx, f format) (call, error) {
 		}
 	}
 	if r.sbx == "" && r.named == "" {
-		r.sbx = r.who.Sandbox // a sandbox's own token implies it
+		r.sbx = r.principal.Sandbox // a sandbox's own token implies it
 	}
 	if r.sbx == "" {
 		return r, &unrouted{r.named}

@@ -27,8 +27,8 @@ func TestATrimmedRecordIsReadFromItsFirstRetainedFrame(t *testing.T) {
 		first:  func(err error) (process.Seq, bool) { return 4, errors.Is(err, errTrimmed) },
 		read:   func(_ context.Context, after process.Seq) (stream.Source, error) { return r.Source(after), nil },
 	}
-	enc := &encoder{id: surfacetest.ID, byLine: true, keepalive: time.Minute, room: room()}
-	enc.open(7, &wanted{})
+	enc := &encoder{id: surfacetest.ID, byLine: true, keepalive: time.Minute, budget: budget()}
+	enc.open(7, &replayFrom{})
 	sink := &surfacetest.Sink{}
 	if err := stream.Copy(t.Context(), sink, src, enc); err != nil {
 		t.Fatal(err)

@@ -61,11 +61,11 @@ func (h *Handler) streamMessage(c *fiber.Ctx, f format) ([]byte, error) {
 // serve sends a record as the response. spec may lack only its environment.
 func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec, src stream.Source, open func(*encoder)) error {
 	enc := &encoder{
-		id:        id,
-		byLine:    !spec.Stdin && spec.PTY == nil,
-		never:     option(c, "line_flush", "X-Line-Flush") == "never",
-		keepalive: h.keepalive(c),
-		room:      h.streams.Room(r.who.Tenant),
+		id:         id,
+		byLine:     !spec.Stdin && spec.PTY == nil,
+		neverFlush: option(c, "line_flush", "X-Line-Flush") == "never",
+		keepalive:  h.keepalive(c),
+		budget:     h.streams.Room(r.principal.Tenant),
 		wire: wire{
 			binary: r.format.binary,
 			gzip:   accepts(c.Get(headerAccepts)),
@@ -76,7 +76,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 	}
 	head := stream.Head{
 		ContentType: r.format.streamType(),
-		Room:        enc.room,
+		Room:        enc.budget,
 		Headers:     [][2]string{{headerProcess, string(id)}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
 	}
 	if enc.wire.gzip {

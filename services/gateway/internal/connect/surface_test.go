@@ -9,17 +9,17 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-func room() *stream.Room { return stream.New(stream.Config{}).Room("") }
+func budget() *stream.Room { return stream.New(stream.Config{}).Room("") }
 
 // opened returns an encoder as start or connect make it.
 func opened(t *testing.T, r *surfacetest.Record, at string, w wire, never bool) (*encoder, process.Seq) {
 	t.Helper()
-	want, err := parseWanted(at)
+	want, err := parseReplayFrom(at)
 	if err != nil {
 		t.Fatalf("the surface returned a position that it does not accept: %v", err)
 	}
 	e := &encoder{
-		id: surfacetest.ID, wire: w, never: never, keepalive: 50 * time.Second, room: room(),
+		id: surfacetest.ID, wire: w, neverFlush: never, keepalive: 50 * time.Second, budget: budget(),
 		byLine: !r.Spec.Stdin && r.Spec.PTY == nil,
 	}
 	if at != "" {
@@ -36,10 +36,10 @@ func TestSurface(t *testing.T) {
 		line  int
 	}{
 		{"JSON", wire{}, false, 0},
-		{"JSON with whole lines only", wire{}, true, maxHalfNever},
+		{"JSON with whole lines only", wire{}, true, maxPartialNever},
 		{"JSON with gzip", wire{gzip: true}, false, 0},
 		{"protobuf", wire{binary: true}, false, 0},
-		{"protobuf with whole lines only", wire{binary: true}, true, maxHalfNever},
+		{"protobuf with whole lines only", wire{binary: true}, true, maxPartialNever},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			surfacetest.Run(t, surfacetest.Surface{

@@ -82,7 +82,7 @@ func handle[T any, M message[T]](limit int, h *Handler, c *fiber.Ctx, f format, 
 	if r.next > 0 {
 		c.Set("X-Replay-From", strconv.FormatUint(r.next, 10))
 	}
-	return res, r.sent, err
+	return res, r.onSent, err
 }
 
 // unaryBody reads a unary request's message of at most limit bytes. One larger than

@@ -31,7 +31,7 @@ func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
 	if err := r.format.decode(raw, &req); err != nil {
 		return err
 	}
-	want, err := parseWanted(option(c, "replay_from", "X-Replay-From"))
+	want, err := parseReplayFrom(option(c, "replay_from", "X-Replay-From"))
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
 	if enc.gzip {
 		head.Headers = append(head.Headers, [2]string{headerEncoding, "gzip"})
 	}
-	return h.streams.Serve(c, head, h.touched(r.who, id, src), enc)
+	return h.streams.Serve(c, head, h.keepWatchAlive(r.principal, id, src), enc)
 }
 
 func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (process.ID, stream.Source, error) {
@@ -71,25 +71,25 @@ func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (proce
 		return "", nil, err
 	}
 	spec := process.Spec{Cmd: file.WatchCmd, Args: w.Args(), User: w.User, Helper: true}
-	id, src, err := h.core.Start(ctx, r.who, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
+	id, src, err := h.core.Start(ctx, r.principal, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
 	if kind.Is(err, kind.NotFound) {
 		return "", nil, &unrouted{r.named}
 	}
 	return id, src, err
 }
 
-func (h *Handler) resumeWatch(ctx context.Context, r *call, id process.ID, want *wanted) (stream.Source, error) {
+func (h *Handler) resumeWatch(ctx context.Context, r *call, id process.ID, want *replayFrom) (stream.Source, error) {
 	if _, err := h.findWatch(ctx, r, id); err != nil {
 		return nil, err
 	}
-	if err := h.judge(ctx, r, id, want); err != nil {
+	if err := h.checkPosition(ctx, r, id, want); err != nil {
 		return nil, err
 	}
-	return h.core.Read(ctx, r.who, id, want.seq)
+	return h.core.Read(ctx, r.principal, id, want.seq)
 }
 
 func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (process.Summary, error) {
-	sum, err := h.core.Find(ctx, r.who, r.sbx, core.Selector{ID: id})
+	sum, err := h.core.Find(ctx, r.principal, r.sbx, core.Selector{ID: id})
 	if err == nil && sum.Spec.Cmd != file.WatchCmd {
 		err = kind.New(kind.NotFound, "find watch", string(id), "not a watch")
 	}
@@ -97,13 +97,13 @@ func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (proces
 }
 
 // keepWatchAlive signals the watch that it is in use while src is read.
-func (h *Handler) touched(who core.Principal, id process.ID, src stream.Source) stream.Source {
+func (h *Handler) keepWatchAlive(principal core.Principal, id process.ID, src stream.Source) stream.Source {
 	ctx, cancel := context.WithCancel(context.Background()) // the stream outlives its request
 	go func() {
 		tick := time.NewTicker(watchTouch)
 		defer tick.Stop()
 		for {
-			h.core.Signal(ctx, who, id, int32(syscall.SIGCONT)) //nolint:errcheck // the record has the outcome
+			h.core.Signal(ctx, principal, id, int32(syscall.SIGCONT)) //nolint:errcheck // the record has the outcome
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -111,15 +111,15 @@ func (h *Handler) touched(who core.Principal, id process.ID, src stream.Source) 
 			}
 		}
 	}()
-	return &touchedSource{Source: src, cancel: cancel}
+	return &watchSource{Source: src, cancel: cancel}
 }
 
-type touchedSource struct {
+type watchSource struct {
 	stream.Source
 	cancel context.CancelFunc
 }
 
-func (s *touchedSource) Close() {
+func (s *watchSource) Close() {
 	s.cancel()
 	s.Source.Close()
 }

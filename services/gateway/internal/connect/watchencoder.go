@@ -18,7 +18,7 @@ type watchEncoder struct {
 	bare      bool // only fields of E2B's schema
 	keepalive time.Duration
 	resumed   bool // the start event is due at once
-	begun     bool
+	started   bool
 	sent      bool // since AppendIdle
 	seq       process.Seq
 	last      time.Time
@@ -46,10 +46,10 @@ func (e *watchEncoder) AppendEvent(dst []byte, ev process.Event) ([]byte, error)
 }
 
 func (e *watchEncoder) start(dst []byte) ([]byte, error) {
-	if e.begun {
+	if e.started {
 		return dst, nil
 	}
-	e.begun = true
+	e.started = true
 	return e.append(dst, &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Start{Start: &pb.WatchDirResponse_StartEvent{}}})
 }
 
@@ -99,7 +99,7 @@ func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Dur
 	case e.sent || e.last.IsZero():
 		e.last, e.sent = now, false
 	case now.Sub(e.last) >= e.keepalive:
-		if e.begun {
+		if e.started {
 			dst, _ = e.append(dst, &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Keepalive{Keepalive: &pb.WatchDirResponse_KeepAlive{}}}) //nolint:errcheck // cannot fail for an empty message
 		}
 		e.last, e.sent = now, false
@@ -109,7 +109,7 @@ func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Dur
 
 // AppendEnd appends the last envelope.
 func (e *watchEncoder) AppendEnd(dst []byte, err error) []byte {
-	at, position := place{seq: e.seq}, ""
+	at, position := cursor{seq: e.seq}, ""
 	if kind.Is(err, kind.Unavailable) {
 		position = string(at.append(nil))
 	}

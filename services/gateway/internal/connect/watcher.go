@@ -32,7 +32,7 @@ const (
 	maxFetched      = 100_000
 	maxFetchedBytes = 16 << 20
 	// removedPoll is the interval of checks whether a removed watcher has ended.
-	removedLook = 2 * time.Millisecond
+	removedPoll = 2 * time.Millisecond
 	// settleTimeout bounds storing the outcome of a response, and waiting for a removal.
 	settleTimeout = 5 * time.Second
 )
@@ -70,7 +70,7 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 		case err != nil:
 			return nil, err
 		}
-		r.sent = func(whole bool) { at.Rev = h.settle(sum.ID, at, whole) }
+		r.onSent = func(whole bool) { at.Rev = h.settle(sum.ID, at, whole) }
 		return res, nil
 	}
 }
@@ -80,7 +80,7 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 func (r *call) span(at *events.WatchPlace) (after, until process.Seq, err error) {
 	switch {
 	case r.replay != "":
-		want, err := parseWanted(r.replay)
+		want, err := parseReplayFrom(r.replay)
 		return want.seq, 0, err
 	case r.key != "" && r.key == at.Key:
 		return at.From, at.To, nil
@@ -105,7 +105,7 @@ func (h *Handler) settle(id process.ID, at events.WatchPlace, whole bool) uint64
 // fetch reads the events of a watch's record after after, up to until if that is not 0,
 // and returns the seq that it reached.
 func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, until process.Seq) (*pb.GetWatcherEventsResponse, process.Seq, error) {
-	src, err := h.core.Read(ctx, r.who, id, after)
+	src, err := h.core.Read(ctx, r.principal, id, after)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -142,21 +142,21 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
 	sum, err := h.watcher(ctx, r, req.GetWatcherId())
 	if err == nil {
-		err = h.core.Signal(ctx, r.who, sum.ID, int32(syscall.SIGKILL))
+		err = h.core.Signal(ctx, r.principal, sum.ID, int32(syscall.SIGKILL))
 	}
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	look := time.NewTicker(removedLook)
-	defer look.Stop()
+	tick := time.NewTicker(removedPoll)
+	defer tick.Stop()
 	for ctx.Err() == nil {
 		if sum, err := h.findWatch(ctx, r, sum.ID); err != nil || !sum.Active() {
 			break
 		}
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}

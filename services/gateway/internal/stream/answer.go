@@ -12,7 +12,7 @@ import (
 )
 
 // ackTimeout is how long the client's machine may take to acknowledge a response.
-const arrival = 5 * time.Second
+const ackTimeout = 5 * time.Second
 
 // Answer sends body as the response, with the headers and status that c has, however slowly
 // the client reads. The body counts against budget until it is sent; if it does not fit, the
@@ -21,25 +21,25 @@ const arrival = 5 * time.Second
 // is uncertain: the client closed its side before the response was sent, or its machine does
 // not acknowledge. It is called again with false if that machine discards the response later
 // because no process read it.
-func (s *Streams) Answer(c *fiber.Ctx, body []byte, room *Room, told func(whole bool)) error {
-	if !room.Grow(len(body)) {
+func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Room, report func(whole bool)) error {
+	if !budget.Grow(len(body)) {
 		return ErrNoRoom
 	}
 	res := response(c, body)
 	cn := s.conn(c, DiscardBody(c))
 	cn.relay = true
-	if told != nil {
-		cn.refused = func() { told(false) }
+	if report != nil {
+		cn.onReset = func() { report(false) }
 	}
 	cn.hijack(c, func(context.Context) error {
-		defer room.Shrink(0)
-		if told != nil && closedThere(cn.raw) {
-			told(false)
+		defer budget.Shrink(0)
+		if report != nil && peerClosed(cn.raw) {
+			report(false)
 			return errLeft
 		}
 		err := cn.pass(res, false)
-		if told != nil {
-			told(err == nil && arrived(cn.raw, arrival))
+		if report != nil {
+			report(err == nil && acknowledged(cn.raw, ackTimeout))
 		}
 		return err
 	})
@@ -61,8 +61,8 @@ func response(c *fiber.Ctx, body []byte) *http.Response {
 
 // acknowledged waits until the client's machine has acknowledged all that was written, for
 // at most timeout, and reports whether it has.
-func arrived(conn net.Conn, within time.Duration) bool {
-	late := time.NewTimer(within)
+func acknowledged(conn net.Conn, timeout time.Duration) bool {
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		left, err := unsent(conn)

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	stall     = time.Minute      // how long a client may send nothing of its body
-	lingering = 20 * time.Second // how long an unneeded body is read
+	bodyReadTimeout = time.Minute      // how long a client may send nothing of its body
+	lingerTimeout   = 20 * time.Second // how long an unneeded body is read
 )
 
 // body is a request body that is read while it arrives.
 type body struct {
-	c     *fiber.Ctx
-	r     io.Reader
-	n     int64 // bytes read
-	ended bool  // no more may be read: after the end the next request follows
-	whole bool  // the end was reached
+	c        *fiber.Ctx
+	r        io.Reader
+	n        int64 // bytes read
+	ended    bool  // no more may be read: after the end the next request follows
+	complete bool  // the end was reached
 }
 
 type bodyKey struct{}
@@ -35,7 +35,7 @@ func Streamed(c *fiber.Ctx) error {
 	c.Context().SetConnectionClose()
 	err := c.Next()
 	b.drain()
-	if b.whole && !c.Request().Header.ConnectionClose() {
+	if b.complete && !c.Request().Header.ConnectionClose() {
 		c.Response().Header.ResetConnectionClose()
 	}
 	return err
@@ -57,18 +57,18 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.ended {
 		return 0, io.EOF
 	}
-	b.c.Context().Conn().SetReadDeadline(time.Now().Add(stall)) //nolint:errcheck // the read fails
+	b.c.Context().Conn().SetReadDeadline(time.Now().Add(bodyReadTimeout)) //nolint:errcheck // the read fails
 	n, err := b.r.Read(p)
 	b.n += int64(n)
 	if errors.Is(err, io.EOF) && Cut(b.c, b.n) {
 		err = io.ErrUnexpectedEOF
 	}
-	b.ended, b.whole = err != nil, errors.Is(err, io.EOF)
+	b.ended, b.complete = err != nil, errors.Is(err, io.EOF)
 	return n, err
 }
 
 func (b *body) drain() {
-	for end := time.Now().Add(lingering); !b.ended && time.Now().Before(end); {
+	for end := time.Now().Add(lingerTimeout); !b.ended && time.Now().Before(end); {
 		io.CopyN(io.Discard, b, 1<<20) //nolint:errcheck // b.ended has the result
 	}
 }

@@ -11,7 +11,7 @@ const (
 	// BaseBudget is what each stream or request may hold without being counted.
 	OwnRoom = 128 << 10
 	// defaultBudget is what all of them together may hold beyond BaseBudget.
-	sharedRoom = 256 << 20
+	defaultBudget = 256 << 20
 )
 
 // ErrOverBudget reports that a request needs more buffer memory than its tenant has left.
@@ -20,49 +20,49 @@ var ErrNoRoom = kind.New(kind.Unavailable, "hold", "", "too much memory is used 
 // Budget is the memory of one stream or request for large data that must be buffered: a
 // partial line, a body, a response. It must be used by one goroutine at a time.
 type Room struct {
-	of     *rooms
+	pool   *budgetPool
 	tenant string
-	taken  int // beyond BaseBudget
+	used   int // beyond BaseBudget
 }
 
 // Budget returns a budget for one stream or request of a tenant. A stream that has it in
 // its [Head] releases it at its end.
-func (s *Streams) Room(tenant string) *Room { return &Room{of: &s.rooms, tenant: tenant} }
+func (s *Streams) Room(tenant string) *Room { return &Room{pool: &s.pool, tenant: tenant} }
 
 // Grow reserves memory for n bytes in total, and reports whether it was available.
 func (r *Room) Grow(n int) bool {
-	more := n - OwnRoom - r.taken
+	more := n - OwnRoom - r.used
 	if more <= 0 {
 		return true
 	}
-	if !r.of.take(r.tenant, more) {
+	if !r.pool.reserve(r.tenant, more) {
 		return false
 	}
-	r.taken += more
+	r.used += more
 	return true
 }
 
 // Shrink releases what n bytes do not need. Encoders call it in AppendIdle: a long line
 // occupies memory until it is sent, and its reader may be slow.
 func (r *Room) Shrink(n int) {
-	if less := r.taken - max(0, n-OwnRoom); less > 0 {
-		r.of.give(r.tenant, less)
-		r.taken -= less
+	if less := r.used - max(0, n-OwnRoom); less > 0 {
+		r.pool.release(r.tenant, less)
+		r.used -= less
 	}
 }
 
 // Reader returns a reader of from that fails with [ErrOverBudget] once the data exceeds the budget.
-func (r *Room) Reader(from io.Reader) io.Reader { return &roomy{from: from, room: r} }
+func (r *Room) Reader(from io.Reader) io.Reader { return &budgetReader{from: from, budget: r} }
 
-type roomy struct {
-	from io.Reader
-	room *Room
-	n    int
+type budgetReader struct {
+	from   io.Reader
+	budget *Room
+	n      int
 }
 
-func (r *roomy) Read(p []byte) (int, error) {
+func (r *budgetReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
-	if r.n += n; !r.room.Grow(r.n) {
+	if r.n += n; !r.budget.Grow(r.n) {
 		err = ErrNoRoom
 	}
 	return n, err
@@ -70,28 +70,28 @@ func (r *roomy) Read(p []byte) (int, error) {
 
 // budgetPool is the memory that all budgets share. A tenant may have at most as much
 // as it leaves free, so that other tenants always find some.
-type rooms struct {
-	mu    sync.Mutex
-	free  int
-	taken map[string]int // by tenant
+type budgetPool struct {
+	mu   sync.Mutex
+	free int
+	used map[string]int // by tenant
 }
 
-func (r *rooms) take(tenant string, n int) bool {
+func (r *budgetPool) reserve(tenant string, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.taken[tenant]+n > r.free-n {
+	if r.used[tenant]+n > r.free-n {
 		return false
 	}
 	r.free -= n
-	r.taken[tenant] += n
+	r.used[tenant] += n
 	return true
 }
 
-func (r *rooms) give(tenant string, n int) {
+func (r *budgetPool) release(tenant string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free += n
-	if r.taken[tenant] -= n; r.taken[tenant] == 0 {
-		delete(r.taken, tenant)
+	if r.used[tenant] -= n; r.used[tenant] == 0 {
+		delete(r.used, tenant)
 	}
 }

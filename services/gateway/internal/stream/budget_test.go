@@ -21,10 +21,10 @@ func TestBudgetIsShared(t *testing.T) {
 	s := stream.New(stream.Config{Room: 4 * mib})
 	first, second, other := s.Room("a"), s.Room("a"), s.Room("b")
 	for _, step := range []struct {
-		name string
-		room *stream.Room
-		n    int
-		want bool
+		name   string
+		budget *stream.Room
+		n      int
+		want   bool
 	}{
 		{"half of the pool", first, stream.OwnRoom + 2*mib, true},
 		{"more than half", first, stream.OwnRoom + 2*mib + 1, false},
@@ -34,7 +34,7 @@ func TestBudgetIsShared(t *testing.T) {
 		{"more than that half", other, stream.OwnRoom + mib + 1, false},
 		{"less than it has", first, mib, true},
 	} {
-		if got := step.room.Grow(step.n); got != step.want {
+		if got := step.budget.Grow(step.n); got != step.want {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
 		}
 	}
@@ -99,11 +99,11 @@ func TestAnswerHoldsBudgetUntilItIsRead(t *testing.T) {
 // greedy grows its budget with each event.
 type greedy struct {
 	words
-	room *stream.Room
+	budget *stream.Room
 }
 
 func (g *greedy) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
-	g.room.Grow(stream.OwnRoom + 1)
+	g.budget.Grow(stream.OwnRoom + 1)
 	return g.words.AppendEvent(dst, e)
 }
 
@@ -117,13 +117,13 @@ func TestServeReleasesTheBudget(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			// With a pool of two bytes a tenant may have one.
 			streams := stream.New(stream.Config{Room: 2})
-			room := streams.Room("a")
-			s := serve(t, stream.Config{}, true, stream.Head{Room: room}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
+			budget := streams.Room("a")
+			s := serve(t, stream.Config{}, true, stream.Head{Room: budget}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
 				src := script(surfacetest.Out("a"), surfacetest.Code(0)).Source(0)
 				if tt.leaves {
 					src.Hold = 2
 				}
-				return src, &greedy{words{panics: tt.panics}, room}
+				return src, &greedy{words{panics: tt.panics}, budget}
 			})
 			c, r := s.dial(t)
 			if _, err := io.WriteString(c, post); err != nil {

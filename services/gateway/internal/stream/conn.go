@@ -19,19 +19,19 @@ import (
 // stream; watch reads what the client sends meanwhile (nothing, or its close) and,
 // after a stream that ended in order, its next request.
 type conn struct {
-	streams *Streams
-	server  *fasthttp.Server
-	raw     net.Conn
-	early   []byte // start of the next request, read before the stream began
-	head    []byte // response head; nil once sent
-	chunked bool   // HTTP/1.1
-	lasting bool   // accepted by Listen, so that it can outlive the request
-	keep    bool   // the connection may serve another request after the stream
-	write   time.Duration
-	limit   time.Duration
-	relay   bool // the response is another server's: a drain lets it finish
+	streams    *Streams
+	server     *fasthttp.Server
+	raw        net.Conn
+	ahead      []byte // start of the next request, read before the stream began
+	head       []byte // response head; nil once sent
+	chunked    bool   // HTTP/1.1
+	persistent bool   // accepted by Listen, so that it can outlive the request
+	keep       bool   // the connection may serve another request after the stream
+	write      time.Duration
+	limit      time.Duration
+	relay      bool // the response is another server's: a drain lets it finish
 
-	refused func() // called when the client's machine discards what was sent, before another request; may be nil
+	onReset func() // called when the client's machine discards what was sent, before another request; may be nil
 
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when run ends
@@ -39,18 +39,18 @@ type conn struct {
 }
 
 const (
-	readAhead = 2 << 10   // first read of a next request while the stream runs
-	mostAhead = 128 << 10 // limit of all such reads: a client that sends more is disconnected
+	firstRead    = 2 << 10   // first read of a next request while the stream runs
+	maxPipelined = 128 << 10 // limit of all such reads: a client that sends more is disconnected
 )
 
-// take starts the stream. The returned channel is closed when the stream has ended
+// reserve starts the stream. The returned channel is closed when the stream has ended
 // and nothing uses the connection any more.
 func (cn *conn) take(hijacked net.Conn, work func(context.Context) error) <-chan struct{} {
 	over := make(chan struct{})
 	// The stream outlives its request: its lifetime begins here.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cn.cancel = cancel
-	cn.raw, cn.early = unwrap(hijacked)
+	cn.raw, cn.ahead = unwrap(hijacked)
 	cn.streams.add(cn)
 	go func() {
 		defer close(over)
@@ -67,7 +67,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	if u, ok := hijacked.(interface{ UnsafeConn() net.Conn }); ok {
 		raw = u.UnsafeConn()
 	}
-	if h, ok := raw.(*held); ok {
+	if h, ok := raw.(*prefixConn); ok {
 		h.taken.Store(true)
 	}
 	raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read fails
@@ -81,7 +81,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 		}
 	}
 	raw.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read fails
-	return below(raw), early
+	return underlying(raw), early
 }
 
 // run writes the stream by calling work.
@@ -93,7 +93,7 @@ func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 	}()
 	if cn.limit > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, cn.limit, errLate)
+		ctx, stop = context.WithTimeoutCause(ctx, cn.limit, errTimeout)
 		defer stop()
 	}
 	err := recovery.Do(cn.streams.cfg.Log, "stream", func() error { return work(ctx) })
@@ -112,7 +112,7 @@ func (cn *conn) finish(inOrder bool) {
 	defer s.mu.Unlock()
 	cn.reuse = inOrder && cn.keep && !s.draining
 	if cn.reuse {
-		s.kept++
+		s.idle++
 		cn.raw.SetWriteDeadline(time.Time{})                      //nolint:errcheck // watch's read fails
 		cn.raw.SetReadDeadline(time.Now().Add(s.cfg.IdleTimeout)) //nolint:errcheck // watch's read fails
 	} else {
@@ -136,9 +136,9 @@ func (cn *conn) drain() {
 // watch reads until the client sends something or disconnects. A client that closes
 // its sending side counts as gone: it cannot be distinguished from a dead one.
 func (cn *conn) watch() {
-	next, reset := cn.early, false
+	next, reset := cn.ahead, false
 	if len(next) == 0 {
-		buf := make([]byte, readAhead)
+		buf := make([]byte, firstRead)
 		n, err := cn.raw.Read(buf)
 		if next = buf[:n]; err != nil && n == 0 {
 			reset = errors.Is(err, syscall.ECONNRESET)
@@ -146,11 +146,11 @@ func (cn *conn) watch() {
 		}
 	}
 	if len(next) > 0 {
-		next = cn.behind(next)
+		next = cn.readPipelined(next)
 	}
 	<-cn.done
-	if reset && cn.refused != nil {
-		cn.refused()
+	if reset && cn.onReset != nil {
+		cn.onReset()
 	}
 	if !cn.reuse {
 		return
@@ -160,28 +160,28 @@ func (cn *conn) watch() {
 		cn.raw.Close() //nolint:errcheck // the client closed it, or IdleTimeout passed
 		return
 	}
-	cn.raw.SetReadDeadline(time.Time{})                  //nolint:errcheck // the server's read fails
-	cn.server.ServeConn(&held{Conn: cn.raw, head: next}) //nolint:errcheck // the server has sent the error
+	cn.raw.SetReadDeadline(time.Time{})                          //nolint:errcheck // the server's read fails
+	cn.server.ServeConn(&prefixConn{Conn: cn.raw, prefix: next}) //nolint:errcheck // the server has sent the error
 }
 
 // readPipelined reads on after the first bytes of a next request until the stream ends:
 // otherwise a disconnect would go unnoticed while nothing is written.
-func (cn *conn) behind(next []byte) []byte {
-	told := make(chan struct{})
+func (cn *conn) readPipelined(next []byte) []byte {
+	stopped := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(stopped)
 		<-cn.done
 		cn.raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read fails
 	}()
-	buf := make([]byte, readAhead)
+	buf := make([]byte, firstRead)
 	for {
 		n, err := cn.raw.Read(buf)
 		next = append(next, buf[:n]...)
-		if err != nil || len(next) > mostAhead {
+		if err != nil || len(next) > maxPipelined {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				cn.cancel(errLeft)
 			}
-			<-told
+			<-stopped
 			return next
 		}
 	}

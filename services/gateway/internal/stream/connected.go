@@ -8,7 +8,7 @@ import (
 )
 
 // pollInterval is how often Connected checks the connection.
-const lookEvery = 200 * time.Millisecond
+const pollInterval = 200 * time.Millisecond
 
 // Connected returns a context for a handler that waits before it writes anything. The
 // context is canceled when the client closes the connection, or its writing half, which
@@ -22,7 +22,7 @@ func Connected(c *fiber.Ctx) (ctx context.Context, stop context.CancelFunc) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(pollInterval)
 		defer tick.Stop()
 		for {
 			select {

@@ -19,9 +19,9 @@ const (
 	// leave in one packet. A client may be waiting for the head alone.
 	firstFlush = 20 * time.Millisecond
 	// maxIdle stands for an encoder that does not need to be called when idle.
-	forever = time.Hour
+	maxIdle = time.Hour
 	// maxPooledBuffer is the capacity of the largest buffer that returns to the pool.
-	keepBuffer = 1 << 20
+	maxPooledBuffer = 1 << 20
 )
 
 // buffers is the pool of write buffers.
@@ -34,7 +34,7 @@ func acquire() *buffer {
 }
 
 func (b *buffer) release() {
-	if cap(b.b) <= keepBuffer {
+	if cap(b.b) <= maxPooledBuffer {
 		b.b = b.b[:Headroom]
 		buffers.Put(b)
 	}
@@ -54,8 +54,8 @@ var ErrCut = kind.New(kind.Canceled, "stream", "", "the stream was broken off")
 // prevented it.
 func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
 	c := copier{w: w, enc: enc, buf: acquire()}
-	last, wait := time.Now(), c.rest(0)
-	for c.broken == nil {
+	last, wait := time.Now(), c.idle(0)
+	for c.writeErr == nil {
 		c.buf.release()
 		batch, err := src.Next(ctx, wait)
 		c.buf = acquire()
@@ -65,30 +65,30 @@ func Copy(ctx context.Context, w Writer, src Source, enc Encoder) error {
 		switch {
 		case len(batch) > 0:
 			last = time.Now()
-			if err = c.batch(batch, err); err == nil && c.broken == nil {
-				wait = c.rest(0)
+			if err = c.batch(batch, err); err == nil && c.writeErr == nil {
+				wait = c.idle(0)
 			}
 		case err == nil:
-			if !c.begun {
+			if !c.flushed {
 				c.flush() // the client is waiting for the head
 			}
-			wait = c.rest(time.Since(last))
+			wait = c.idle(time.Since(last))
 		}
-		if err != nil && c.broken == nil {
+		if err != nil && c.writeErr == nil {
 			c.end(err)
 			break
 		}
 	}
 	c.buf.release()
-	return c.broken
+	return c.writeErr
 }
 
 type copier struct {
-	w      Writer
-	enc    Encoder
-	buf    *buffer
-	begun  bool  // something was flushed, possibly only the head
-	broken error // last error of w
+	w        Writer
+	enc      Encoder
+	buf      *buffer
+	flushed  bool  // something was flushed, possibly only the head
+	writeErr error // last error of w
 }
 
 // batch encodes the events and returns the error that ends the stream, or err.
@@ -102,7 +102,7 @@ func (c *copier) batch(batch []process.Event, err error) error {
 		if len(b) >= flushAt {
 			c.flush()
 		}
-		if c.broken != nil {
+		if c.writeErr != nil {
 			break // the client receives nothing more
 		}
 	}
@@ -114,25 +114,25 @@ func (c *copier) batch(batch []process.Event, err error) error {
 
 // idle calls AppendIdle, flushes the buffer if it has content, and returns how long
 // to wait for the next event.
-func (c *copier) rest(silent time.Duration) time.Duration {
+func (c *copier) idle(silent time.Duration) time.Duration {
 	b, wait := c.enc.AppendIdle(c.buf.b, silent)
 	c.buf.b = b
 	if len(b) > Headroom {
 		c.flush()
 	}
 	if wait <= 0 {
-		wait = forever
+		wait = maxIdle
 	}
-	if !c.begun {
+	if !c.flushed {
 		wait = min(wait, firstFlush)
 	}
 	return wait
 }
 
 func (c *copier) flush() {
-	c.begun = true
-	if c.broken == nil {
-		c.broken = c.w.Flush(c.buf.b)
+	c.flushed = true
+	if c.writeErr == nil {
+		c.writeErr = c.w.Flush(c.buf.b)
 	}
 	c.buf.b = c.buf.b[:Headroom]
 }
@@ -144,12 +144,12 @@ func (c *copier) end(err error) {
 		err = nil
 	case errors.Is(err, ErrCut):
 		c.flush()
-		c.broken = err
+		c.writeErr = err
 		return
 	case kind.Is(err, kind.Canceled):
-		c.broken = err
+		c.writeErr = err
 		return
 	}
 	c.buf.b = c.enc.AppendEnd(c.buf.b, err)
-	c.broken = c.w.End(c.buf.b)
+	c.writeErr = c.w.End(c.buf.b)
 }

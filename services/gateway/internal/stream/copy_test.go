@@ -171,7 +171,7 @@ func TestCopyCallsAppendIdleAsRequested(t *testing.T) {
 	})
 }
 
-// broken is a Writer whose client is gone after some flushes.
+// writeErr is a Writer whose client is gone after some flushes.
 type broken struct{ left int }
 
 func (b *broken) Flush([]byte) error {

@@ -18,7 +18,7 @@ import (
 // return once nothing reads the body; the channel answered is closed when res is
 // passed on completely. cancel is called when the client disconnects, or at the end. The
 // connection serves no other request.
-func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), outlast func(answered <-chan struct{})) {
+func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), wait func(answered <-chan struct{})) {
 	out := s.conn(c, false)
 	out.raw = c.Context().Conn()
 	head := c.Method() == fiber.MethodHead
@@ -31,7 +31,7 @@ func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), ou
 			closeWrite(out.raw) // some clients wait for it
 		}
 	}()
-	outlast(answered)
+	wait(answered)
 	cn := s.conn(c, false) // another one: the first is in use
 	cn.relay = true
 	cn.hijack(c, func(ctx context.Context) error {
@@ -43,8 +43,8 @@ func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), ou
 }
 
 const (
-	refusedFor = 30 * time.Second // how long the rest of a refused body is discarded
-	refusedMax = 1 << 30          // how many bytes of it
+	refuseTimeout = 30 * time.Second // how long the rest of a refused body is discarded
+	refuseLimit   = 1 << 30          // how many bytes of it
 )
 
 // Refuse sends the response that c has to a request whose body was not read to its end.
@@ -55,13 +55,13 @@ func (s *Streams) Refuse(c *fiber.Ctx) {
 	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
 	res := response(c, bytes.Clone(c.Response().Body())) //nolint:bodyclose // RelayEarly closes it
 	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {
-		raw.SetReadDeadline(time.Now().Add(refusedFor))       //nolint:errcheck // the next read fails
-		io.Copy(io.Discard, io.LimitReader(body, refusedMax)) //nolint:errcheck // best effort
+		raw.SetReadDeadline(time.Now().Add(refuseTimeout))     //nolint:errcheck // the next read fails
+		io.Copy(io.Discard, io.LimitReader(body, refuseLimit)) //nolint:errcheck // best effort
 	})
 }
 
 func closeWrite(c net.Conn) {
-	if w, ok := below(c).(interface{ CloseWrite() error }); ok {
+	if w, ok := underlying(c).(interface{ CloseWrite() error }); ok {
 		w.CloseWrite() //nolint:errcheck // the client is gone
 	}
 }

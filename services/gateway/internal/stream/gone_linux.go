@@ -16,7 +16,7 @@ const (
 // Gone is like [LeftOn] for a connection with unread data from the client: that data may
 // come before the end.
 func Gone(conn net.Conn) bool {
-	sc, ok := below(conn).(syscall.Conn)
+	sc, ok := underlying(conn).(syscall.Conn)
 	if !ok {
 		return false
 	}

@@ -24,9 +24,9 @@ func Cut(c *fiber.Ctx, n int64) bool {
 func Left(c *fiber.Ctx) bool { return LeftOn(c.Context().Conn()) }
 
 // LeftOn is [Left] for a connection.
-func LeftOn(conn net.Conn) bool { return closedThere(below(conn)) }
+func LeftOn(conn net.Conn) bool { return peerClosed(underlying(conn)) }
 
-func closedThere(conn net.Conn) bool {
+func peerClosed(conn net.Conn) bool {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return false

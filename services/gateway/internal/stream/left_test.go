@@ -21,13 +21,13 @@ func TestLeftDetectsADisconnectedClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if closedThere(conn) {
+	if peerClosed(conn) {
 		t.Error("a silent client counts as disconnected")
 	}
 	client.Write([]byte("ab"))
 	b := make([]byte, 1)
 	conn.Read(b)
-	if closedThere(conn) {
+	if peerClosed(conn) {
 		t.Error("a client that has sent data counts as disconnected")
 	}
 	client.(*net.TCPConn).CloseWrite()
@@ -35,7 +35,7 @@ func TestLeftDetectsADisconnectedClient(t *testing.T) {
 	if n, err := conn.Read(b); err == nil {
 		t.Fatalf("%d bytes after the end", n)
 	}
-	if !closedThere(conn) {
+	if !peerClosed(conn) {
 		t.Error("a disconnected client counts as connected")
 	}
 }

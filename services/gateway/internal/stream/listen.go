@@ -17,19 +17,19 @@ func Listen(ln net.Listener) net.Listener { return listener{ln} }
 type listener struct{ net.Listener }
 
 const (
-	scarce     = 5 * time.Millisecond // first wait after Accept ran out of descriptors; doubles each time
-	mostScarce = time.Second          // longest such wait
+	minAcceptWait = 5 * time.Millisecond // first wait after Accept ran out of descriptors; doubles each time
+	maxAcceptWait = time.Second          // longest such wait
 )
 
 // Accept waits for the next connection, also while the process is out of file descriptors
 // or memory: the server would stop at that error, with all its connections.
 func (l listener) Accept() (net.Conn, error) {
-	for wait := scarce; ; wait = min(2*wait, mostScarce) {
+	for wait := minAcceptWait; ; wait = min(2*wait, maxAcceptWait) {
 		c, err := l.Listener.Accept()
 		if err == nil {
-			return &held{Conn: c}, nil
+			return &prefixConn{Conn: c}, nil
 		}
-		if !passes(err) {
+		if !isTemporary(err) {
 			return nil, err
 		}
 		time.Sleep(wait) // a closed listener is noticed after it
@@ -37,34 +37,34 @@ func (l listener) Accept() (net.Conn, error) {
 }
 
 // isTemporary reports whether an error of Accept passes once resources are released.
-func passes(err error) bool {
+func isTemporary(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 // prefixConn is a connection with bytes to be read before its own.
-type held struct {
+type prefixConn struct {
 	net.Conn
-	head  []byte      // already read, to be read again
-	taken atomic.Bool // a stream has taken Conn over and closes it
+	prefix []byte      // already read, to be read again
+	taken  atomic.Bool // a stream has taken Conn over and closes it
 }
 
 // Read returns the prefix, then the bytes of the connection.
-func (h *held) Read(p []byte) (int, error) {
-	if len(h.head) == 0 {
+func (h *prefixConn) Read(p []byte) (int, error) {
+	if len(h.prefix) == 0 {
 		return h.Conn.Read(p)
 	}
-	n := copy(p, h.head)
-	if h.head = h.head[n:]; len(h.head) == 0 {
-		h.head = nil
+	n := copy(p, h.prefix)
+	if h.prefix = h.prefix[n:]; len(h.prefix) == 0 {
+		h.prefix = nil
 	}
 	return n, nil
 }
 
 // ReadFrom lets the connection read r itself where it can (io.ReaderFrom).
-func (h *held) ReadFrom(r io.Reader) (int64, error) { return io.Copy(h.Conn, r) }
+func (h *prefixConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(h.Conn, r) }
 
 // Close closes the connection, unless a stream has taken it over.
-func (h *held) Close() error {
+func (h *prefixConn) Close() error {
 	if h.taken.Load() {
 		return nil
 	}
@@ -72,8 +72,8 @@ func (h *held) Close() error {
 }
 
 // underlying returns the connection that prefixConn wraps, or c.
-func below(c net.Conn) net.Conn {
-	if h, ok := c.(*held); ok {
+func underlying(c net.Conn) net.Conn {
+	if h, ok := c.(*prefixConn); ok {
 		return h.Conn
 	}
 	return c

@@ -43,14 +43,14 @@ const relayBuffer = 32 << 10
 // pass writes a response with the length that its server declared. Without one it is
 // chunked, and every part is sent at once.
 func (cn *conn) pass(res *http.Response, head bool) error {
-	none := head || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified
-	chunked := res.ContentLength < 0 && !none && cn.chunked
-	if res.ContentLength < 0 && !none && !cn.chunked {
+	noBody := head || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified
+	chunked := res.ContentLength < 0 && !noBody && cn.chunked
+	if res.ContentLength < 0 && !noBody && !cn.chunked {
 		cn.keep = false // ends with the connection
 	}
 	buf := make([]byte, Headroom+relayBuffer+2)
 	cn.head = cn.appendHead(make([]byte, 0, 1024), res, chunked)
-	if none || res.ContentLength == 0 || chunked {
+	if noBody || res.ContentLength == 0 || chunked {
 		if err := cn.send(buf[:Headroom], false); err != nil || !chunked {
 			return err
 		}
@@ -149,8 +149,8 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 			if err := cn.deliver(head); err != nil {
 				return err
 			}
-			cn.raw.SetWriteDeadline(time.Time{})                     //nolint:errcheck // the next write fails
-			mux.Join(&switched{held{Conn: cn.raw, head: early}}, to) //nolint:errcheck // both sides are closed
+			cn.raw.SetWriteDeadline(time.Time{})                                 //nolint:errcheck // the next write fails
+			mux.Join(&switchedConn{prefixConn{Conn: cn.raw, prefix: early}}, to) //nolint:errcheck // both sides are closed
 			return nil
 		}); err != nil {
 			cn.cancel(err)
@@ -159,10 +159,10 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 }
 
 // switchedConn is a connection whose protocol was switched.
-type switched struct{ held }
+type switchedConn struct{ prefixConn }
 
 // CloseWrite closes the sending side.
-func (s *switched) CloseWrite() error {
+func (s *switchedConn) CloseWrite() error {
 	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}

@@ -31,21 +31,21 @@ type Config struct {
 // Streams is the registry of open streams. Its methods may be called
 // concurrently.
 type Streams struct {
-	cfg   Config
-	rooms rooms
+	cfg  Config
+	pool budgetPool
 
 	mu       sync.Mutex
 	open     map[*conn]struct{} // connections that are streaming or waiting for their next request
-	kept     int                // number of connections in open that are waiting for their next request
+	idle     int                // number of connections in open that are waiting for their next request
 	draining bool
 	empty    chan struct{} // made by Drain, closed when open is empty
 }
 
 // Reasons why a stream is ended from outside.
 var (
-	errLeft  = kind.New(kind.Canceled, "stream", "", "the client closed the connection")
-	errDrain = kind.New(kind.Unavailable, "stream", "", "the gateway is shutting down; reconnect with your cursor")
-	errLate  = kind.New(kind.Deadline, "stream", "", "the request timed out")
+	errLeft    = kind.New(kind.Canceled, "stream", "", "the client closed the connection")
+	errDrain   = kind.New(kind.Unavailable, "stream", "", "the gateway is shutting down; reconnect with your cursor")
+	errTimeout = kind.New(kind.Deadline, "stream", "", "the request timed out")
 )
 
 // New returns a registry without streams.
@@ -57,12 +57,12 @@ func New(cfg Config) *Streams {
 		cfg.IdleTimeout = 2 * time.Minute
 	}
 	if cfg.Room <= 0 {
-		cfg.Room = sharedRoom
+		cfg.Room = defaultBudget
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Streams{cfg: cfg, rooms: rooms{free: cfg.Room, taken: make(map[string]int)}, open: make(map[*conn]struct{})}
+	return &Streams{cfg: cfg, pool: budgetPool{free: cfg.Room, used: make(map[string]int)}, open: make(map[*conn]struct{})}
 }
 
 // maxUnread is the number of unread body bytes that are discarded to make a
@@ -94,15 +94,15 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 	server := c.App().Server()
 	chunked := c.Request().Header.IsHTTP11()
-	_, lasting := c.Context().Conn().(*held)
+	_, lasting := c.Context().Conn().(*prefixConn)
 	return &conn{
-		streams: s,
-		server:  server,
-		chunked: chunked,
-		lasting: lasting,
-		keep:    chunked && lasting && !c.Request().Header.ConnectionClose() && clean && !s.Draining(),
-		write:   s.cfg.WriteTimeout,
-		done:    make(chan struct{}),
+		streams:    s,
+		server:     server,
+		chunked:    chunked,
+		persistent: lasting,
+		keep:       chunked && lasting && !c.Request().Header.ConnectionClose() && clean && !s.Draining(),
+		write:      s.cfg.WriteTimeout,
+		done:       make(chan struct{}),
 	}
 }
 
@@ -112,7 +112,7 @@ func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
 	rc.HijackSetNoResponse(true)
 	rc.Hijack(func(hijacked net.Conn) {
 		over := cn.take(hijacked, work)
-		if !cn.lasting {
+		if !cn.persistent {
 			<-over // the server closes the connection when this returns
 		}
 	})
@@ -126,14 +126,14 @@ func DiscardBody(c *fiber.Ctx) bool {
 	return whole && err == nil
 }
 
-// Discard is like [DiscardBody] for a body of at most limit bytes. It returns an error
+// Discard is like [DiscardBody] for a body of at limit limit bytes. It returns an error
 // if the body cannot be read.
-func Discard(c *fiber.Ctx, most int64) (whole bool, err error) {
+func Discard(c *fiber.Ctx, limit int64) (whole bool, err error) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
 		return true, nil
 	}
-	if _, err = io.CopyN(io.Discard, body, most+1); errors.Is(err, io.EOF) {
+	if _, err = io.CopyN(io.Discard, body, limit+1); errors.Is(err, io.EOF) {
 		return true, nil
 	}
 	return false, err
@@ -146,7 +146,7 @@ func (s *Streams) Log() *slog.Logger { return s.cfg.Log }
 func (s *Streams) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.open) - s.kept
+	return len(s.open) - s.idle
 }
 
 // Draining reports whether Drain was called.
@@ -213,7 +213,7 @@ func (s *Streams) drop(cn *conn) {
 	}
 	delete(s.open, cn)
 	if cn.reuse {
-		s.kept--
+		s.idle--
 	}
 	if s.draining && len(s.open) == 0 && s.empty != nil {
 		close(s.empty)
