@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// answer is the response to a read.
-type answer struct {
+// response is the response to a read.
+type response struct {
 	id      process.ID
 	view    string // stream of the bytes; empty: events
 	ctype   string
@@ -24,7 +24,7 @@ type answer struct {
 }
 
 // etag identifies the data between two offsets.
-func (a *answer) etag() string {
+func (a *response) etag() string {
 	parts := []string{string(a.id), a.from, a.next}
 	if a.view != "" {
 		parts = append(parts, a.view)
@@ -37,7 +37,7 @@ func (a *answer) etag() string {
 
 // send sends the response. One that reaches the end of an open record must be revalidated;
 // any other never changes.
-func (a *answer) send(c *fiber.Ctx) error {
+func (a *response) send(c *fiber.Ctx) error {
 	c.Set(headerNext, a.next)
 	c.Set(headerCursor, a.cursor)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")

@@ -155,16 +155,16 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if at.seq == 0 && at.bytes > out.last && !p.full && o.Tip.Lags {
+	if at.seq == 0 && at.bytes > out.last && !p.full && o.Tail.Lags {
 		return kind.New(kind.Unavailable, "read", string(id), "the size of the stream is unknown right now: try again")
 	}
 	if at.seq == 0 && at.bytes > out.last && !p.full {
 		return kind.Newf(kind.Invalid, "read", string(id), "offset out of range: the stream has %d bytes", out.last)
 	}
 	setCommon(c)
-	a := newAnswer(c, id, now)
+	a := newResponse(c, id, now)
 	a.view, a.ctype, a.body, a.from, a.next = s.String(), fiber.MIMEOctetStream, out.body, at.String(), out.at.String()
-	a.closed, a.upTo = p.closed, !p.full && p.at >= o.Tip.Last
+	a.closed, a.upTo = p.closed, !p.full && p.at >= o.Tail.Last
 	a.nothing = live != "" && !out.some()
 	return a.send(c)
 }

@@ -90,7 +90,7 @@ func (h *Handler) get(c *fiber.Ctx) error {
 		return record.WriteError(c, err)
 	}
 	setCommon(c)
-	a := newAnswer(c, id, position.Now)
+	a := newResponse(c, id, position.Now)
 	if live == liveSSE {
 		return h.sse(c, id, o, a.cursor)
 	}
@@ -98,8 +98,8 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	return h.messages(ctx, c, a, &o, live != "")
 }
 
-func newAnswer(c *fiber.Ctx, id process.ID, now bool) answer {
-	return answer{id: id, now: now, cursor: nextCursor(c.Query("cursor"), time.Now())}
+func newResponse(c *fiber.Ctx, id process.ID, now bool) response {
+	return response{id: id, now: now, cursor: nextCursor(c.Query("cursor"), time.Now())}
 }
 
 // head responds with the offset of the record's end.

@@ -21,7 +21,7 @@ const (
 )
 
 // collector builds the body of a response from events.
-type gatherer interface {
+type collector interface {
 	// add adds events and reports whether the body is full.
 	add(batch []process.Event) (full bool, err error)
 	// some reports whether the body has content.
@@ -67,7 +67,7 @@ type progress struct {
 }
 
 // stored collects what is stored.
-func stored(ctx context.Context, o *record.Opened, g gatherer) (p progress, err error) {
+func stored(ctx context.Context, o *record.Opened, g collector) (p progress, err error) {
 	p = progress{at: o.After, closed: o.AtEnd()}
 	for !p.full {
 		batch, err := o.Source.Next(ctx, 0)
@@ -80,7 +80,7 @@ func stored(ctx context.Context, o *record.Opened, g gatherer) (p progress, err 
 	return p, nil
 }
 
-func (p *progress) take(g gatherer, batch []process.Event) (err error) {
+func (p *progress) take(g collector, batch []process.Event) (err error) {
 	p.full, err = g.add(batch)
 	if n := len(batch); n > 0 && !p.full {
 		p.at = batch[n-1].Seq
@@ -90,7 +90,7 @@ func (p *progress) take(g gatherer, batch []process.Event) (err error) {
 }
 
 // awaited collects what is stored or arrives first, for at most h.poll.
-func (h *Handler) awaited(ctx context.Context, o *record.Opened, g gatherer) (p progress, err error) {
+func (h *Handler) awaited(ctx context.Context, o *record.Opened, g collector) (p progress, err error) {
 	p = progress{at: o.After, closed: o.AtEnd()}
 	for until := time.Now().Add(h.poll); !p.full && !p.closed && !g.some() && !h.streams.Draining(); {
 		left := time.Until(until)
@@ -111,7 +111,7 @@ func (h *Handler) awaited(ctx context.Context, o *record.Opened, g gatherer) (p 
 }
 
 // messages responds with events.
-func (h *Handler) messages(ctx context.Context, c *fiber.Ctx, a answer, o *record.Opened, live bool) error {
+func (h *Handler) messages(ctx context.Context, c *fiber.Ctx, a response, o *record.Opened, live bool) error {
 	m := &messages{end: o.After}
 	var p progress
 	var err error
@@ -124,7 +124,7 @@ func (h *Handler) messages(ctx context.Context, c *fiber.Ctx, a answer, o *recor
 		return err
 	}
 	a.ctype, a.from, a.next = fiber.MIMEApplicationJSON, offset(o.After), offset(m.end)
-	a.closed, a.upTo = p.closed, !p.full && m.end >= o.Tip.Last
+	a.closed, a.upTo = p.closed, !p.full && m.end >= o.Tail.Last
 	if a.nothing = live && !m.some(); !a.nothing {
 		a.body = m.bytes()
 	}

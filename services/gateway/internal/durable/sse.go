@@ -20,7 +20,7 @@ const (
 
 // sse streams the record for h.cycle; then the client reconnects.
 func (h *Handler) sse(c *fiber.Ctx, id process.ID, o record.Opened, cursor string) error {
-	enc := &encoder{after: o.After, tip: o.Tip.Last, cursor: cursor, pulse: textenc.NewPulse(keepalive)}
+	enc := &encoder{after: o.After, tip: o.Tail.Last, cursor: cursor, keepalive: textenc.NewPulse(keepalive)}
 	head := stream.Head{
 		ContentType: textenc.ContentTypeSSE,
 		Headers:     record.StreamHeaders(id, o.After),
@@ -32,13 +32,13 @@ func (h *Handler) sse(c *fiber.Ctx, id process.ID, o record.Opened, cursor strin
 // encoder encodes a record as the protocol's data and control events: a control event
 // after each batch has the next offset.
 type encoder struct {
-	after  process.Seq
-	tip    process.Seq // end of the record when the read began: from there on it is up to date
-	cursor string
-	pulse  textenc.Pulse
-	open   int  // size of the open data event; 0: none
-	told   bool // a control event with the current offset was sent
-	closed bool // that event said that the stream is closed
+	after     process.Seq
+	tip       process.Seq // end of the record when the read began: from there on it is up to date
+	cursor    string
+	keepalive textenc.Pulse
+	open      int  // size of the open data event; 0: none
+	sent      bool // a control event with the current offset was sent
+	closed    bool // that event said that the stream is closed
 }
 
 // AppendEvent appends a message to the open data event, or begins one.
@@ -50,7 +50,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		dst = append(dst, ",\ndata: "...)
 	}
 	dst = textenc.AppendEvent(dst, &e)
-	n.after, n.told = e.Seq, false
+	n.after, n.sent = e.Seq, false
 	n.open += len(dst) - before
 	if _, fin := e.Body.(process.Finished); fin || n.open >= maxData {
 		dst = n.control(dst, fin)
@@ -64,8 +64,8 @@ func (n *encoder) control(dst []byte, closed bool) []byte {
 		dst = append(dst, "]\n\n"...)
 		n.open = 0
 	}
-	n.told, n.closed = true, closed
-	n.pulse.Sent()
+	n.sent, n.closed = true, closed
+	n.keepalive.Sent()
 	dst = append(dst, `event: control`+"\ndata: "+`{"streamNextOffset":"`...)
 	dst = appendOffset(dst, n.after)
 	dst = append(dst, '"')
@@ -86,10 +86,10 @@ func (n *encoder) control(dst []byte, closed bool) []byte {
 // AppendIdle ends a batch. At the start it reports that there are no more events yet, and
 // while idle it sends keepalives.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
-	if !n.told && (n.open > 0 || n.after >= n.tip) {
+	if !n.sent && (n.open > 0 || n.after >= n.tip) {
 		dst = n.control(dst, false)
 	}
-	due, wait := n.pulse.Due(time.Now())
+	due, wait := n.keepalive.Due(time.Now())
 	if due {
 		dst = textenc.AppendComment(dst, "keepalive")
 	}

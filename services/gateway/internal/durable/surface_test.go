@@ -20,7 +20,7 @@ func TestSurface(t *testing.T) {
 				t.Fatal(err)
 			}
 			tip := r.Events[len(r.Events)-1].Seq
-			return &encoder{after: p.After, tip: tip, cursor: "1", pulse: textenc.NewPulse(keepalive)}, p.After
+			return &encoder{after: p.After, tip: tip, cursor: "1", keepalive: textenc.NewPulse(keepalive)}, p.After
 		},
 	})
 }

@@ -109,9 +109,9 @@ func (h *Handler) registerTemplates(r fiber.Router) {
 	r.Get("/templates/:id/builds/:build/logs", h.buildLogs)
 }
 
-// there returns the sandbox in the path, as of the request or later. It is NotFound unless
+// pathSandbox returns the sandbox in the path, as of the request or later. It is NotFound unless
 // it is running or paused: clients have no other phase.
-func (h *Handler) there(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
+func (h *Handler) pathSandbox(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
 		return sandbox.State{}, err

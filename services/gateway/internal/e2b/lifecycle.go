@@ -17,7 +17,7 @@ const (
 )
 
 func (h *Handler) detail(c *fiber.Ctx) error {
-	st, err := h.there(c, auth.From(c))
+	st, err := h.pathSandbox(c, auth.From(c))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 func newScan(limit int, backward bool) *scan {
 	q := logQuery{limit: limit, backward: backward, start: math.MinInt64}
-	return &scan{page: newPage(q), reach: &reach{}, half: map[process.Stream][]byte{}, last: time.Now()}
+	return &scan{page: newPage(q), reach: &reach{}, partial: map[process.Stream][]byte{}, last: time.Now()}
 }
 
 func TestLinesOfOutput(t *testing.T) {

@@ -36,9 +36,9 @@ type scan struct {
 	out   []logEntry  // in the page's order
 	first process.Seq // the events before it are past retention
 
-	half  map[process.Stream][]byte // incomplete lines
-	last  time.Time                 // time of the last event
-	lines []logEntry                // lines of the segment, in the record's order
+	partial map[process.Stream][]byte // incomplete lines
+	last    time.Time                 // time of the last event
+	lines   []logEntry                // lines of the segment, in the record's order
 }
 
 // read reads the stored part of the record.
@@ -46,7 +46,7 @@ func (s *scan) read(ctx context.Context) error {
 	tip, err := s.src.core.Tip(ctx, s.src.p, s.reach.id)
 	after, until := process.Seq(0), tip.Last
 	if err == nil && s.reach.within {
-		after, until, err = s.place(ctx, tip.Last)
+		after, until, err = s.locate(ctx, tip.Last)
 	}
 	if kind.Is(err, kind.NotFound) {
 		return nil // its record is past retention
@@ -69,7 +69,7 @@ func (s *scan) read(ctx context.Context) error {
 }
 
 // locate finds the events at which the page starts.
-func (s *scan) place(ctx context.Context, last process.Seq) (after, until process.Seq, err error) {
+func (s *scan) locate(ctx context.Context, last process.Seq) (after, until process.Seq, err error) {
 	q := s.page.q
 	if q.backward {
 		_, until, err = s.src.core.Near(ctx, s.src.p, s.reach.id, q.at(q.start-1))
@@ -132,7 +132,7 @@ func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (beg
 		return !enough
 	})
 	if until == last && !enough {
-		for stream, half := range s.half {
+		for stream, half := range s.partial {
 			if len(half) > 0 {
 				s.line(s.last, stream, half)
 			}
@@ -144,7 +144,7 @@ func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (beg
 // before finds the lines that are incomplete at a position.
 func (s *scan) before(ctx context.Context, place process.Seq) error {
 	for n := process.Seq(firstBefore); ; n *= 4 {
-		s.half = make(map[process.Stream][]byte)
+		s.partial = make(map[process.Stream][]byte)
 		from, used := place-min(place, n), s.used
 		err := s.events(ctx, from, place, func(e *process.Event) bool {
 			s.took(e)
@@ -202,7 +202,7 @@ func (s *scan) took(e *process.Event) {
 // wrote splits output into lines, and truncates those longer than maxLogLine: a log is for
 // people.
 func (s *scan) wrote(w *process.Wrote) {
-	half, data := s.half[w.Stream], w.Data
+	half, data := s.partial[w.Stream], w.Data
 	for len(data) > 0 {
 		n := bytes.IndexByte(data, '\n')
 		whole := n >= 0
@@ -221,7 +221,7 @@ func (s *scan) wrote(w *process.Wrote) {
 			half = half[:0]
 		}
 	}
-	s.half[w.Stream] = half
+	s.partial[w.Stream] = half
 }
 
 func (s *scan) line(at time.Time, stream process.Stream, line []byte) {

@@ -56,7 +56,7 @@ func (h *Handler) connect(required bool) fiber.Handler {
 		if required && body.Timeout == nil {
 			return invalid("timeout is required")
 		}
-		st, resumed, err := h.goOn(c, &body, defaultConnect, true)
+		st, resumed, err := h.resumeUnlessRunning(c, &body, defaultConnect, true)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 	if err := decode(c, &body, false); err != nil {
 		return err
 	}
-	st, resumed, err := h.goOn(c, &body, defaultResume, false)
+	st, resumed, err := h.resumeUnlessRunning(c, &body, defaultResume, false)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 }
 
 // resumeUnlessRunning resumes the sandbox in the path unless it is running.
-func (h *Handler) goOn(c *fiber.Ctx, b *resumeBody, def time.Duration, extend bool) (st sandbox.State, resumed bool, err error) {
+func (h *Handler) resumeUnlessRunning(c *fiber.Ctx, b *resumeBody, def time.Duration, extend bool) (st sandbox.State, resumed bool, err error) {
 	timeout, err := h.lifetime(b.Timeout, def)
 	if err != nil {
 		return st, false, err

@@ -19,24 +19,24 @@ const keepalive = 5 * time.Second
 // maxLine is the maximum length of a kernel's line: a picture is one line. A longer line,
 // or one beyond the budget, is replaced by a note about the omission.
 const (
-	maxLine = 32 << 20
-	tooLong = "more than 32 MiB is left out here"
-	noRoom  = "more than 128 KiB is left out here, as the gateway holds too many of them"
+	maxLine    = 32 << 20
+	tooLong    = "more than 32 MiB is left out here"
+	overBudget = "more than 128 KiB is left out here, as the gateway holds too many of them"
 )
 
 // encoder sends the lines of one execution to a client. The lines are printed by a process
 // in the sandbox, so they are passed on only if they are JSON objects.
 type encoder struct {
-	pulse textenc.Pulse
-	room  *stream.Room
-	held  []byte // a line whose end has not arrived
-	skips bool   // discard up to the end of a line that is too long
-	said  []byte // stderr of the process, the reason if it failed to start
-	over  bool   // the last line was sent
+	keepalive textenc.Pulse
+	budget    *stream.Room
+	partial   []byte // a line whose end has not arrived
+	skipping  bool   // discard up to the end of a line that is too long
+	stderr    []byte // stderr of the process, the reason if it failed to start
+	ended     bool   // the last line was sent
 }
 
 func newEncoder(room *stream.Room) *encoder {
-	return &encoder{pulse: textenc.NewPulse(keepalive), room: room}
+	return &encoder{keepalive: textenc.NewPulse(keepalive), budget: room}
 }
 
 // AppendEvent appends the lines that e completes.
@@ -48,15 +48,15 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	case process.Failed:
 		dst = n.fail(dst, "KernelNotFound", b.Message)
 	case process.Finished:
-		if !n.over && b.Exit.Cause == process.CauseSandboxGone {
+		if !n.ended && b.Exit.Cause == process.CauseSandboxGone {
 			return dst, stream.ErrCut // the only thing that SDKs take for the sandbox's end
 		}
-		dst = n.fail(dst, "ExecutionEnded", ending(&b.Exit, n.said))
+		dst = n.fail(dst, "ExecutionEnded", ending(&b.Exit, n.stderr))
 	default:
 		// They are in the record.
 	}
 	if len(dst) > before {
-		n.pulse.Sent()
+		n.keepalive.Sent()
 	}
 	return dst, nil
 }
@@ -64,7 +64,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 	const enough = 4 << 10
 	if w.Stream != process.Stdout {
-		n.said = append(n.said, w.Data[:min(len(w.Data), enough-min(len(n.said), enough))]...)
+		n.stderr = append(n.stderr, w.Data[:min(len(w.Data), enough-min(len(n.stderr), enough))]...)
 		return dst
 	}
 	data := w.Data
@@ -74,26 +74,26 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 			break
 		}
 		l := data[:i]
-		if len(n.held) > 0 {
-			n.held = append(n.held, l...)
-			l = n.held
+		if len(n.partial) > 0 {
+			n.partial = append(n.partial, l...)
+			l = n.partial
 		}
-		if !n.skips {
+		if !n.skipping {
 			dst = n.line(dst, l)
 		}
-		if n.held = n.held[:0]; cap(n.held) > stream.OwnRoom {
-			n.held = nil
+		if n.partial = n.partial[:0]; cap(n.partial) > stream.OwnRoom {
+			n.partial = nil
 		}
-		data, n.skips = data[i+1:], false
+		data, n.skipping = data[i+1:], false
 	}
 	switch {
-	case n.skips:
-	case len(n.held)+len(data) > maxLine:
+	case n.skipping:
+	case len(n.partial)+len(data) > maxLine:
 		dst = n.skip(dst, tooLong)
-	case !n.room.Grow(len(n.held) + len(data)):
-		dst = n.skip(dst, noRoom)
+	case !n.budget.Grow(len(n.partial) + len(data)):
+		dst = n.skip(dst, overBudget)
 	default:
-		n.held = append(n.held, data...)
+		n.partial = append(n.partial, data...)
 	}
 	return dst
 }
@@ -101,8 +101,8 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 // skip discards the pending line up to its end, and reports why. Python's SDK requires a
 // timestamp on lines of output.
 func (n *encoder) skip(dst []byte, why string) []byte {
-	n.held, n.skips = nil, true
-	if n.over {
+	n.partial, n.skipping = nil, true
+	if n.ended {
 		return dst
 	}
 	dst = append(append(append(dst, `{"type":"stderr","text":"A line of `...), why...), `: write such results to files.\n","timestamp":`...)
@@ -110,7 +110,7 @@ func (n *encoder) skip(dst []byte, why string) []byte {
 }
 
 func (n *encoder) line(dst, l []byte) []byte {
-	if n.over || len(l) < 2 || l[0] != '{' || !json.Valid(l) {
+	if n.ended || len(l) < 2 || l[0] != '{' || !json.Valid(l) {
 		return dst
 	}
 	var is struct {
@@ -122,17 +122,17 @@ func (n *encoder) line(dst, l []byte) []byte {
 	case is.Type == "keepalive":
 		return dst // only reports that the process has started; the gateway sends its own keepalives
 	case is.Type == "end_of_execution":
-		n.over = true
+		n.ended = true
 	}
 	return append(append(dst, l...), '\n')
 }
 
 // fail ends an execution that has not ended by itself.
 func (n *encoder) fail(dst []byte, name, value string) []byte {
-	if n.over {
+	if n.ended {
 		return dst
 	}
-	n.over = true
+	n.ended = true
 	dst = append(dst, `{"type":"error","name":`...)
 	dst = textenc.AppendString(dst, name)
 	dst = append(dst, `,"value":`...)
@@ -152,9 +152,9 @@ func ending(x *process.Exit, said []byte) string {
 
 // AppendIdle appends a keepalive when one is due.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
-	n.room.Shrink(len(n.held))
-	due, wait := n.pulse.Due(time.Now())
-	if due && !n.over {
+	n.budget.Shrink(len(n.partial))
+	due, wait := n.keepalive.Due(time.Now())
+	if due && !n.ended {
 		dst = append(dst, "{\"type\":\"keepalive\"}\n"...)
 	}
 	return dst, wait

@@ -62,7 +62,7 @@ func TestEncoderSendsKeepalives(t *testing.T) {
 	if got, wait := n.AppendIdle(nil, 0); len(got) > 0 || wait <= 0 || wait > keepalive {
 		t.Errorf("at once: %q, then %v", got, wait)
 	}
-	n.over = true
+	n.ended = true
 	if got, _ := n.AppendIdle(nil, time.Hour); len(got) > 0 {
 		t.Errorf("after the end: %q", got)
 	}
@@ -100,7 +100,7 @@ func TestALineBeyondTheBudgetIsReplaced(t *testing.T) {
 	if got, err := first.AppendEvent(nil, process.Event{Body: out(half)}); err != nil || len(got) > 0 {
 		t.Fatalf("a partial line: %q, %v", got, err)
 	}
-	if got, want := untimed(encodeIn(t, streams.Room("a"), out(half), out("\n"+result+last))), omitted(noRoom)+result+last; got != want {
+	if got, want := untimed(encodeIn(t, streams.Room("a"), out(half), out("\n"+result+last))), omitted(overBudget)+result+last; got != want {
 		t.Errorf("while another stream buffers a long line: %.300q, want %q", got, want)
 	}
 	if got, want := encodeIn(t, streams.Room("b"), out(half), out("\n"+last)), half+"\n"+last; got != want {

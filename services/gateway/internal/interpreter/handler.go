@@ -44,11 +44,11 @@ func New(c *core.Core, streams *stream.Streams) *Handler {
 
 // Register adds the routes. Authentication must run before them.
 func (h *Handler) Register(r fiber.Router) {
-	r.Post("/execute", told(h.execute))
-	r.Post("/contexts", told(h.create))
-	r.Get("/contexts", told(h.list))
-	r.Delete("/contexts/:id", told(h.remove))
-	r.Post("/contexts/:id/restart", told(h.restart))
+	r.Post("/execute", withReason(h.execute))
+	r.Post("/contexts", withReason(h.create))
+	r.Get("/contexts", withReason(h.list))
+	r.Delete("/contexts/:id", withReason(h.remove))
+	r.Post("/contexts/:id/restart", withReason(h.restart))
 }
 
 // opContext is the operation of errors about a request's context.
@@ -57,7 +57,7 @@ const opContext = "find context"
 // withReason puts the error of a request where SDKs show it: npm's shows the body of a 404,
 // which is plain text as E2B's own server sends it, and of other responses only the reason
 // phrase of the status line.
-func told(do fiber.Handler) fiber.Handler {
+func withReason(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
 		if err != nil {
@@ -117,7 +117,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	spec, err := askSpec(&in, *e.Code, e.Variables)
+	spec, err := execSpec(&in, *e.Code, e.Variables)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 		return err
 	}
 	if spec.Stdin {
-		if err := h.hand(ctx, p, id, *e.Code); err != nil {
+		if err := h.sendCode(ctx, p, id, *e.Code); err != nil {
 			src.Close()
 			if c.Get("Idempotency-Key") == "" { // no retry will send the rest
 				_ = h.core.Signal(ctx, p, id, int32(syscall.SIGKILL))
@@ -138,12 +138,12 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 		}
 	}
 	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0), Room: h.streams.Room(p.Tenant)}
-	return h.streams.Serve(c, head, &awaited{Source: src, h: h, who: p, id: id}, newEncoder(head.Room))
+	return h.streams.Serve(c, head, &clientSource{Source: src, h: h, principal: p, id: id}, newEncoder(head.Room))
 }
 
 // sendCode sends an execution its code. If the execution has ended, it takes no input and
 // its record has the reason.
-func (h *Handler) hand(ctx context.Context, p core.Principal, id process.ID, code string) error {
+func (h *Handler) sendCode(ctx context.Context, p core.Principal, id process.ID, code string) error {
 	err := h.core.SendInputOnce(ctx, p, id, "code", []byte(code), true)
 	if kind.Is(err, kind.NotFound) || kind.Is(err, kind.Precondition) {
 		return nil
@@ -211,7 +211,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 }
 
 func (h *Handler) remove(c *fiber.Ctx) error {
-	_, _, err := h.ended(c)
+	_, _, err := h.endKernel(c)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (h *Handler) remove(c *fiber.Ctx) error {
 
 // restart gives a context a new kernel, without the state of the previous one.
 func (h *Handler) restart(c *fiber.Ctx) error {
-	old, lives, err := h.ended(c)
+	old, lives, err := h.endKernel(c)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 
 // endKernel ends the kernel of the context in the path, and returns how many kernels the
 // context has had.
-func (h *Handler) ended(c *fiber.Ctx) (codeContext, int, error) {
+func (h *Handler) endKernel(c *fiber.Ctx) (codeContext, int, error) {
 	p := auth.From(c)
 	sbx, err := h.sandbox(c, p)
 	if err != nil {

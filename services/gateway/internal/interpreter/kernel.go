@@ -148,7 +148,7 @@ func asInput(code string) bool { return len(code) > maxArgs || strings.Contains(
 
 // execSpec returns the process of an execution. Its code is in the arguments, or read from
 // standard input (asInput). Its errors are Invalid.
-func askSpec(in *codeContext, code string, variables map[string]string) (process.Spec, error) {
+func execSpec(in *codeContext, code string, variables map[string]string) (process.Spec, error) {
 	if variables == nil {
 		variables = map[string]string{}
 	}

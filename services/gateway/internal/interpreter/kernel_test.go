@@ -61,7 +61,7 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *testContext 
 // exec returns the process of an execution.
 func (c *testContext) exec(code string) *exec.Cmd {
 	c.t.Helper()
-	spec, err := askSpec(c.codeContext, code, nil)
+	spec, err := execSpec(c.codeContext, code, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (c *testContext) run(code string) string {
 var sandboxes atomic.Int64
 
 func newSandbox() sandbox.ID {
-	return sandbox.ID(fmt.Sprintf("itest%d.%d", time.Now().UnixNano(), boxes.Add(1)))
+	return sandbox.ID(fmt.Sprintf("itest%d.%d", time.Now().UnixNano(), sandboxes.Add(1)))
 }
 
 // Whatever code does to its kernel, the next code runs normally.
@@ -205,11 +205,11 @@ func TestSandboxesWithoutIsolationHaveTheirOwnContexts(t *testing.T) {
 // Variables that no process can have are rejected.
 func TestInvalidVariablesAreRejected(t *testing.T) {
 	for _, name := range []string{"", "A=B", "A\x00"} {
-		if _, err := askSpec(&codeContext{ID: "one"}, "1", map[string]string{name: "x"}); !kind.Is(err, kind.Invalid) {
+		if _, err := execSpec(&codeContext{ID: "one"}, "1", map[string]string{name: "x"}); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := askSpec(&codeContext{ID: "one"}, "1", map[string]string{"A": "\x00"}); !kind.Is(err, kind.Invalid) {
+	if _, err := execSpec(&codeContext{ID: "one"}, "1", map[string]string{"A": "\x00"}); !kind.Is(err, kind.Invalid) {
 		t.Errorf("a NUL in a value: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ func (c *testContext) recorded(want string) {
 // output belong to the parent.
 func TestForkedProcessesDoNotActAsKernels(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "python")
+	c := newContext(t, newSandbox(), "one", "python")
 	const fork = "import os, sys, time\nsys.stdout.write('before ')\n"
 	c.check([][2]string{
 		{fork + "pid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('child' if pid == 0 else 'parent')\n'value'", "before child\nparent\n=value"},
@@ -52,7 +52,7 @@ func TestForkedProcessesDoNotActAsKernels(t *testing.T) {
 // Code has the indent of its first line removed, as IPython does it.
 func TestIndentedCode(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "python")
+	c := newContext(t, newSandbox(), "one", "python")
 	c.check([][2]string{
 		{"\n        x = 1\n        x", "=1"},
 		{"   \n\tif x:\n\t\tx = 2\n\n\tx", "=2"},
@@ -68,7 +68,7 @@ func TestIndentedCode(t *testing.T) {
 // Code runs in an event loop that keeps running between executions.
 func TestCodeRunsInALoop(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "python")
+	c := newContext(t, newSandbox(), "one", "python")
 	c.check([][2]string{
 		{"import asyncio, time, contextvars\nv = contextvars.ContextVar('v'); v.set(1)\nasync def f(n):\n  for i in range(n):\n    print('tick', i); await asyncio.sleep(.01)\n  return n\nt = asyncio.create_task(f(3)); print('made')", "made\n"},
 	})
@@ -88,7 +88,7 @@ func TestCodeRunsInALoop(t *testing.T) {
 // An interrupt ends code that waits as well as code that computes, and nothing else.
 func TestInterruptsInALoop(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "python")
+	c := newContext(t, newSandbox(), "one", "python")
 	c.check([][2]string{{"import asyncio, time\nt = asyncio.create_task(asyncio.sleep(1e6, 9)); x = 1\nasync def spin():\n  while True: time.sleep(.01)", ""}})
 	for _, code := range []string{
 		"print('on')\nawait asyncio.sleep(1e6)",
@@ -115,7 +115,7 @@ func TestOutputBetweenExecutions(t *testing.T) {
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			c := newContext(t, newBox(), "one", language)
+			c := newContext(t, newSandbox(), "one", language)
 			c.check([][2]string{codes})
 			for _, l := range []string{"thread", "shown", "child"} {
 				c.recorded(l)

@@ -6,7 +6,7 @@ import "testing"
 // next one. So do executions after code that ended its kernel.
 func TestAKernelThatDiesIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "python")
+	c := newContext(t, newSandbox(), "one", "python")
 	first := c.exec(`import os, signal, time
 x = 1
 os.kill(os.getppid(), signal.SIGINT)  # which is not for the guard
@@ -32,7 +32,7 @@ while True: time.sleep(.01)`)
 // characters have no special meaning.
 func TestLinesForTheShell(t *testing.T) {
 	t.Parallel()
-	c := newContext(t, newBox(), "one", "python")
+	c := newContext(t, newSandbox(), "one", "python")
 	for _, tt := range [][2]string{
 		{"s = '''\n![a](b)\n%pip c'''\n!echo it\\'s\nif s:\n    !echo two\ns", "it's\ntwo\n=\\n![a](b)\\n%pip c"},
 		{"(7\n%matplotlib)", "!NameError"},

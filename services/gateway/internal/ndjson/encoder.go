@@ -12,19 +12,19 @@ import (
 
 // encoder encodes the stream of one command.
 type encoder struct {
-	id    process.ID
-	after process.Seq // the last event; all of its output is sent or buffered
-	pulse textenc.Pulse
-	raw   bool // output is not split at line ends
-	skip  int  // number of lines at the start that the client has
-	held  [process.PTY + 1]output
+	id        process.ID
+	after     process.Seq // the last event; all of its output is sent or buffered
+	keepalive textenc.Pulse
+	raw       bool // output is not split at line ends
+	skip      int  // number of lines at the start that the client has
+	outputs   [process.PTY + 1]output
 }
 
 // newEncoder returns an encoder with a keepalive interval (0: none) that omits the first
 // skip lines. The lines of a record do not depend on how its events are batched, so a
 // number of lines is a position.
 func newEncoder(id process.ID, keepalive time.Duration, skip int) *encoder {
-	return &encoder{id: id, pulse: textenc.NewPulse(keepalive), skip: skip}
+	return &encoder{id: id, keepalive: textenc.NewPulse(keepalive), skip: skip}
 }
 
 // AppendEvent appends the lines for e.
@@ -33,16 +33,16 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 	n.after = e.Seq
 	dst = n.event(dst, &e)
 	if n.skip > 0 {
-		dst = n.leaveOut(dst, before)
+		dst = n.removeSkipped(dst, before)
 	}
 	if len(dst) > before {
-		n.pulse.Sent()
+		n.keepalive.Sent()
 	}
 	return dst, nil
 }
 
 // removeSkipped removes the lines to be skipped from dst[from:].
-func (n *encoder) leaveOut(dst []byte, from int) []byte {
+func (n *encoder) removeSkipped(dst []byte, from int) []byte {
 	rest := dst[from:]
 	for n.skip > 0 && len(rest) > 0 {
 		rest = rest[bytes.IndexByte(rest, '\n')+1:]
@@ -104,7 +104,7 @@ func appendEnd(dst []byte, x *process.Exit) []byte {
 
 // AppendIdle appends a keepalive if the client requested them and one is due.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
-	due, wait := n.pulse.Due(time.Now())
+	due, wait := n.keepalive.Due(time.Now())
 	if due {
 		dst = append(textenc.AppendKeepalive(dst, n.after), '\n')
 	}
@@ -118,7 +118,7 @@ func (n *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst
 	}
-	for s := range n.held {
+	for s := range n.outputs {
 		dst = n.release(dst, process.Stream(s))
 	}
 	return append(textenc.AppendLast(dst, err, n.id, n.after), '\n')

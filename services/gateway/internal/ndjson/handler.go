@@ -54,7 +54,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/commands", h.run)
 	r.Get("/commands", h.list)
 	r.Get("/commands/:pid", h.get)
-	r.Add(fiber.MethodGet, "/commands/:pid/stream", h.again)
+	r.Add(fiber.MethodGet, "/commands/:pid/stream", h.resume)
 	r.Post("/commands/:pid/kill", h.kill)
 	r.Post("/commands/:pid/stdin", h.stdin)
 	r.Post("/commands/:pid/resize", h.resize)
@@ -98,7 +98,7 @@ func (h *Handler) run(c *fiber.Ctx) error {
 
 // resume streams an existing command from its first line, without the lines that the
 // client has.
-func (h *Handler) again(c *fiber.Ctx) error {
+func (h *Handler) resume(c *fiber.Ctx) error {
 	skip, err := parseSkip(c)
 	if err != nil {
 		return err

@@ -149,7 +149,7 @@ func TestCommandsFindTheSandbox(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := recordtest.New()
 			for _, id := range tt.boxes {
-				b.Box(id)
+				b.AddSandbox(id)
 			}
 			prints(b)
 			url, _ := serve(t, b)

@@ -16,16 +16,16 @@ const keepLine = 64 << 10
 
 // output is the output of one stream that was not sent yet.
 type output struct {
-	half []byte          // a line without its end
-	dec  textenc.Decoder // beginning of a rune, if output is not split at line ends
+	partial []byte          // a line without its end
+	dec     textenc.Decoder // beginning of a rune, if output is not split at line ends
 }
 
 // wrote appends output: whole lines, or everything.
 func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
-	if int(w.Stream) >= len(n.held) {
+	if int(w.Stream) >= len(n.outputs) {
 		return dst
 	}
-	o := &n.held[w.Stream]
+	o := &n.outputs[w.Stream]
 	if n.raw {
 		head, body := o.dec.Feed(w.Data)
 		if len(head)+len(body) == 0 {
@@ -37,7 +37,7 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 		return append(dst, "\"}\n"...)
 	}
 	data := w.Data
-	if len(o.half) > 0 {
+	if len(o.partial) > 0 {
 		i := bytes.IndexByte(data, '\n') + 1
 		if i == 0 {
 			return o.hold(dst, w.Stream, data)
@@ -64,25 +64,25 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 
 // hold buffers the beginning of a line and sends the part beyond MaxLine.
 func (o *output) hold(dst []byte, s process.Stream, data []byte) []byte {
-	o.half = append(o.half, data...)
-	for len(o.half) > MaxLine {
-		cut := textenc.CutLen(o.half, MaxLine)
-		dst = appendLine(dst, s, o.half[:cut])
-		o.half = append(o.half[:0], o.half[cut:]...)
+	o.partial = append(o.partial, data...)
+	for len(o.partial) > MaxLine {
+		cut := textenc.CutLen(o.partial, MaxLine)
+		dst = appendLine(dst, s, o.partial[:cut])
+		o.partial = append(o.partial[:0], o.partial[cut:]...)
 	}
 	return dst
 }
 
 // flush sends the buffered output of a stream, which will not be completed.
 func (n *encoder) flush(dst []byte, s process.Stream) []byte {
-	if int(s) >= len(n.held) {
+	if int(s) >= len(n.outputs) {
 		return dst
 	}
-	o := &n.held[s]
-	if len(o.half) > 0 {
-		dst = appendLine(dst, s, o.half)
-		if o.half = o.half[:0]; cap(o.half) > keepLine {
-			o.half = nil
+	o := &n.outputs[s]
+	if len(o.partial) > 0 {
+		dst = appendLine(dst, s, o.partial)
+		if o.partial = o.partial[:0]; cap(o.partial) > keepLine {
+			o.partial = nil
 		}
 	}
 	if torn := o.dec.Flush(); len(torn) > 0 {
@@ -92,7 +92,7 @@ func (n *encoder) flush(dst []byte, s process.Stream) []byte {
 }
 
 func (n *encoder) flushAll(dst []byte) []byte {
-	for s := range n.held {
+	for s := range n.outputs {
 		dst = n.flush(dst, process.Stream(s))
 	}
 	return dst
@@ -100,9 +100,9 @@ func (n *encoder) flushAll(dst []byte) []byte {
 
 // release sends the buffered output as it is: its end follows on another stream.
 func (n *encoder) release(dst []byte, s process.Stream) []byte {
-	o := &n.held[s]
-	head, body := o.dec.Feed(o.half)
-	o.half = nil
+	o := &n.outputs[s]
+	head, body := o.dec.Feed(o.partial)
+	o.partial = nil
 	if len(head)+len(body) > 0 {
 		dst = appendPrefix(dst, s)
 		dst = textenc.AppendEscaped(dst, head)

@@ -66,7 +66,7 @@ func New(d Dialer, streams *stream.Streams) *Handler {
 	}}
 	h.transport.DialContext = h.dial(func(s *mux.Stream) net.Conn { return s })
 	h.uploads = h.transport.Clone()
-	h.uploads.DialContext = h.dial(func(s *mux.Stream) net.Conn { return &patient{Stream: s} })
+	h.uploads.DialContext = h.dial(func(s *mux.Stream) net.Conn { return &noDeadlineConn{Stream: s} })
 	h.uploads.MaxIdleConnsPerHost = -1 // a later request could read bytes left over from this one
 	return h
 }
@@ -155,7 +155,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 		return h.upload(c, t, req, body)
 	}
 	if body != nil {
-		if err := body.whole(c, req); err != nil {
+		if err := body.readAll(c, req); err != nil {
 			return err
 		}
 	}
@@ -163,7 +163,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 		return h.upgrade(c, t, req)
 	}
 	h.streams.Relay(c, true, func(ctx context.Context) (*http.Response, error) {
-		return ask(h.transport, req.WithContext(ctx))
+		return roundTrip(h.transport, req.WithContext(ctx))
 	}, failure(c, t)) //nolint:bodyclose // Relay closes it
 	return nil
 }
@@ -176,14 +176,14 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may be slow
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.failed = cancel
-	stop := body.while(cancel)
-	res, err := ask(h.uploads, req.WithContext(ctx)) //nolint:bodyclose // as below
+	stop := body.watch(cancel)
+	res, err := roundTrip(h.uploads, req.WithContext(ctx)) //nolint:bodyclose // as below
 	stop()
 	var clean bool // the body was read completely
 	var broken error
 	if err != nil {
 		if clean, broken = body.release(); clean && broken == nil {
-			c.Context().Conn().SetReadDeadline(time.Now().Add(stalled)) //nolint:errcheck // the next read fails
+			c.Context().Conn().SetReadDeadline(time.Now().Add(failedBodyTimeout)) //nolint:errcheck // the next read fails
 			clean = stream.DiscardBody(c)
 		}
 	} else {
@@ -207,7 +207,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	if err != nil {
 		res = fail(err)
 	}
-	h.streams.RelayEarly(c, res, cancel, body.outlast) //nolint:bodyclose // RelayEarly closes it
+	h.streams.RelayEarly(c, res, cancel, body.drain) //nolint:bodyclose // RelayEarly closes it
 	return nil
 }
 
@@ -218,7 +218,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	late := time.AfterFunc(switchTimeout, cancel)
 	var conn net.Conn
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn = i.Conn }})
-	res, err := ask(h.transport, req.WithContext(traced))
+	res, err := roundTrip(h.transport, req.WithContext(traced))
 	if !late.Stop() && err == nil {
 		res.Body.Close() //nolint:errcheck // the deadline has passed
 		err = context.DeadlineExceeded
@@ -226,7 +226,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
 		if to, ok := res.Body.(mux.Joined); ok {
 			wake := func() { h.dialer.Wake(ctx, t.Sandbox) } //nolint:errcheck // written data waits until the sandbox runs
-			h.streams.Switch(c, res, &visitor{Joined: to, conn: conn, wake: wake}, cancel)
+			h.streams.Switch(c, res, &ingressConn{Joined: to, conn: conn, wake: wake}, cancel)
 			return nil
 		}
 		res.Body.Close() //nolint:errcheck // it cannot be used
@@ -283,8 +283,8 @@ func (h *Handler) write(c *fiber.Ctx, p httperr.Proxied) error {
 	if stream.DiscardBody(c) {
 		return httperr.WriteProxied(c, p)
 	}
-	body := &upload{r: c.Context().RequestBodyStream(), conn: c.Context().Conn(), failed: func() {}, over: make(chan struct{})}
+	body := &upload{r: c.Context().RequestBodyStream(), conn: c.Context().Conn(), failed: func() {}, done: make(chan struct{})}
 	body.finish()
-	h.streams.RelayEarly(c, p.Response(httperr.Browser(c)), body.failed, body.outlast) //nolint:bodyclose // RelayEarly closes it
+	h.streams.RelayEarly(c, p.Response(httperr.Browser(c)), body.failed, body.drain) //nolint:bodyclose // RelayEarly closes it
 	return nil
 }

@@ -33,7 +33,7 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 	var body *upload
 	if r := c.Context().RequestBodyStream(); r != nil && c.Request().Header.ContentLength() != 0 {
 		length := int64(max(-1, c.Request().Header.ContentLength()))
-		body = &upload{r: r, conn: c.Context().Conn(), length: length, failed: func() {}, over: make(chan struct{})}
+		body = &upload{r: r, conn: c.Context().Conn(), length: length, failed: func() {}, done: make(chan struct{})}
 		if req.Body, req.ContentLength = body, length; length < 0 {
 			// Without this the transport probes the body for some methods: it would read the
 			// body while another goroutine writes the head and uses the trailers' names.
@@ -49,7 +49,7 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 // roundTrip sends a request and returns a response that may be passed on. An unsolicited
 // protocol switch is an error: a proxy in front of the gateway would take the client's
 // connection for switched.
-func ask(t *http.Transport, req *http.Request) (*http.Response, error) {
+func roundTrip(t *http.Transport, req *http.Request) (*http.Response, error) {
 	res, err := t.RoundTrip(req)
 	if err != nil {
 		return nil, err

@@ -11,38 +11,38 @@ import (
 // noDeadlineConn is a connection to a server that may stop reading before it has sent
 // its response. Data that cannot be written is dropped as long as a response may still
 // arrive, so that the transport keeps reading. A read detects that the server is gone.
-type patient struct {
+type noDeadlineConn struct {
 	*mux.Stream
-	over atomic.Bool // nothing more is read
+	readEnded atomic.Bool // nothing more is read
 }
 
 // Read reads the response.
-func (p *patient) Read(b []byte) (int, error) {
+func (p *noDeadlineConn) Read(b []byte) (int, error) {
 	n, err := p.Stream.Read(b)
 	if err != nil {
-		p.over.Store(true)
+		p.readEnded.Store(true)
 	}
 	return n, err
 }
 
 // Write fails only after reading has ended.
-func (p *patient) Write(b []byte) (int, error) {
+func (p *noDeadlineConn) Write(b []byte) (int, error) {
 	n, err := p.Stream.Write(b)
-	if err != nil && !p.over.Load() {
+	if err != nil && !p.readEnded.Load() {
 		return len(b), nil
 	}
 	return n, err
 }
 
 // Close closes the stream.
-func (p *patient) Close() error {
-	p.over.Store(true)
+func (p *noDeadlineConn) Close() error {
+	p.readEnded.Store(true)
 	return p.Stream.Close()
 }
 
 // ingressConn is a client's connection after a protocol switch. Data on it counts as
 // traffic and wakes a sandbox that was paused in the meantime.
-type visitor struct {
+type ingressConn struct {
 	mux.Joined
 	conn net.Conn // underlying connection
 	wake func()
@@ -50,7 +50,7 @@ type visitor struct {
 
 // CloseWithError closes the connection in a way that the server does not take for an
 // orderly end of the data.
-func (v *visitor) CloseWithError(err error) {
+func (v *ingressConn) CloseWithError(err error) {
 	conn := v.conn
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -62,7 +62,7 @@ func (v *visitor) CloseWithError(err error) {
 }
 
 // Write wakes the sandbox unless it is running.
-func (v *visitor) Write(b []byte) (int, error) {
+func (v *ingressConn) Write(b []byte) (int, error) {
 	v.wake()
 	return v.Joined.Write(b)
 }

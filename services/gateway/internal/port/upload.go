@@ -24,14 +24,14 @@ type upload struct {
 	conn   net.Conn           // connection that r reads
 	length int64              // declared length; -1: unknown
 	failed context.CancelFunc // called when the client's connection fails
-	over   chan struct{}      // closed when it is no longer read
-	ends   func()             // called at its end; may be nil
+	done   chan struct{}      // closed when it is no longer read
+	onEnd  func()             // called at its end; may be nil
 	once   sync.Once
 
-	mu    sync.Mutex // held during a read
-	gone  bool       // Read may no longer be called
-	ended bool       // the end was reached
-	err   error      // error of the client's connection
+	mu     sync.Mutex // held during a read
+	closed bool       // Read may no longer be called
+	ended  bool       // the end was reached
+	err    error      // error of the client's connection
 
 	n atomic.Int64 // bytes read
 }
@@ -44,7 +44,7 @@ const small = 64 << 10
 func (u *upload) large() bool { return u.length < 0 || u.length > small }
 
 // buffer reads the whole body for req, which can then be sent twice.
-func (u *upload) whole(c *fiber.Ctx, req *http.Request) error {
+func (u *upload) readAll(c *fiber.Ctx, req *http.Request) error {
 	b := make([]byte, u.length)
 	if _, err := io.ReadFull(u, b); err != nil {
 		c.Context().SetConnectionClose()
@@ -56,14 +56,14 @@ func (u *upload) whole(c *fiber.Ctx, req *http.Request) error {
 }
 
 // maxTrailers is the maximum number of announced trailers: each is searched for in all headers.
-const mostTrailers = 64
+const maxTrailers = 64
 
 // trail passes on the trailers that the request announces once they have arrived.
 func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 	head := &c.Request().Header
 	names := head.PeekTrailerKeys()
-	if len(names) > mostTrailers {
-		return fmt.Errorf("%d trailers, more than %d", len(names), mostTrailers)
+	if len(names) > maxTrailers {
+		return fmt.Errorf("%d trailers, more than %d", len(names), maxTrailers)
 	}
 	for _, name := range names {
 		if req.Trailer == nil {
@@ -75,7 +75,7 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 	if req.Trailer == nil {
 		return nil
 	}
-	u.ends = func() { // the HTTP server has put them into the head
+	u.onEnd = func() { // the HTTP server has put them into the head
 		for name := range req.Trailer {
 			for _, v := range head.PeekAll(name) {
 				req.Trailer.Add(name, string(v))
@@ -86,10 +86,10 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 }
 
 const (
-	stalled = 10 * time.Second // how long the body of a failed request is read
-	linger  = 30 * time.Second // how long a body is read after the response
-	seen    = time.Second      // limit for the reader to notice the end of the body
-	look    = time.Second      // interval of checks whether the client is still connected
+	failedBodyTimeout = 10 * time.Second // how long the body of a failed request is read
+	lingerTimeout     = 30 * time.Second // how long a body is read after the response
+	endTimeout        = time.Second      // limit for the reader to notice the end of the body
+	watchInterval     = time.Second      // interval of checks whether the client is still connected
 )
 
 var (
@@ -104,7 +104,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	switch {
 	case u.ended:
 		return 0, io.EOF
-	case u.gone:
+	case u.closed:
 		return 0, errReleased
 	}
 	n, err := u.r.Read(p)
@@ -114,12 +114,12 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		if u.ended = true; u.ends != nil {
-			u.ends()
+		if u.ended = true; u.onEnd != nil {
+			u.onEnd()
 		}
 		u.finish()
 	case err != nil:
-		u.err, u.gone = err, true
+		u.err, u.closed = err, true
 		u.finish()
 		u.failed()
 	}
@@ -140,21 +140,21 @@ func (u *upload) Close() error {
 	return nil
 }
 
-func (u *upload) finish() { u.once.Do(func() { close(u.over) }) }
+func (u *upload) finish() { u.once.Do(func() { close(u.done) }) }
 
 // state reports whether the body was read completely, and the error of the client's
 // connection, as far as is known without waiting for the client.
 func (u *upload) state() (clean bool, err error) {
 	if u.length < 0 || u.n.Load() < u.length {
 		select {
-		case <-u.over:
+		case <-u.done:
 		default:
 			return false, nil // still arriving
 		}
 	}
 	select { // all of it was read, and the reader is about to notice the end
-	case <-u.over:
-	case <-time.After(seen):
+	case <-u.done:
+	case <-time.After(endTimeout):
 		return false, nil // unless its last bytes are for a server that has responded and does not read them
 	}
 	if !u.mu.TryLock() {
@@ -176,16 +176,16 @@ func (u *upload) release() (whole bool, err error) {
 		whole = u.length >= 0
 	}
 	defer u.mu.Unlock()
-	u.gone = true
+	u.closed = true
 	return whole, u.err
 }
 
 // watch calls gone if the client disconnects before stop: while the server accepts no data,
 // no read of the body detects that.
-func (u *upload) while(gone func()) (stop func()) {
+func (u *upload) watch(gone func()) (stop func()) {
 	over := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(look)
+		tick := time.NewTicker(watchInterval)
 		defer tick.Stop()
 		for {
 			select {
@@ -206,20 +206,20 @@ func (u *upload) while(gone func()) (stop func()) {
 // not need. After the response, when answered is closed, the client has a while to stop
 // sending: if its connection were closed while it sends, its system might report an error
 // instead of the response.
-func (u *upload) outlast(answered <-chan struct{}) {
+func (u *upload) drain(answered <-chan struct{}) {
 	left := make(chan struct{})
 	defer close(left)
 	go func() {
 		select {
 		case <-left:
 		case <-answered:
-			u.conn.SetReadDeadline(time.Now().Add(linger)) //nolint:errcheck // the next read fails
+			u.conn.SetReadDeadline(time.Now().Add(lingerTimeout)) //nolint:errcheck // the next read fails
 		}
 	}()
-	<-u.over
+	<-u.done
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.gone = true
+	u.closed = true
 	if u.ended || u.err != nil {
 		return
 	}

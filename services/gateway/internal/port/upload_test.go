@@ -12,7 +12,7 @@ import (
 // A response must not wait when its server responds before it has read the last bytes.
 func TestAResponseDoesNotWaitForTheLastBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upload{r: strings.NewReader("word"), length: 4, over: make(chan struct{})}
+		u := &upload{r: strings.NewReader("word"), length: 4, done: make(chan struct{})}
 		if n, err := u.Read(make([]byte, 4)); n != 4 || err != nil {
 			t.Fatalf("%d bytes, %v", n, err)
 		}
@@ -31,7 +31,7 @@ func TestAResponseDoesNotWaitForTheLastBytes(t *testing.T) {
 // A failed body is not read again: by then its reader may serve another request.
 func TestAFailedBodyIsNotReadAgain(t *testing.T) {
 	broken := errors.New("broken")
-	u := &upload{r: iotest.ErrReader(broken), length: 4, over: make(chan struct{}), failed: func() {}}
+	u := &upload{r: iotest.ErrReader(broken), length: 4, done: make(chan struct{}), failed: func() {}}
 	if _, err := u.Read(make([]byte, 4)); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}

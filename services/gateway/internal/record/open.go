@@ -51,21 +51,21 @@ type Options struct {
 type Opened struct {
 	Source stream.Source // must be closed
 	After  process.Seq   // the seq after which it begins
-	Tip    events.Tip    // tail when it was opened; zero if the record has no event yet
+	Tail   events.Tip    // tail when it was opened; zero if the record has no event yet
 }
 
 // AtEnd reports whether nothing can follow.
-func (o *Opened) AtEnd() bool { return o.Tip.Finished != nil && o.After == o.Tip.Last }
+func (o *Opened) AtEnd() bool { return o.Tail.Finished != nil && o.After == o.Tail.Last }
 
 // Open opens a record. Its error is NotFound if the record does not exist or belongs to
 // another tenant, and a *RangeError if the position cannot be read.
 func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt Options) (Opened, error) {
-	tip, err := tipOf(ctx, r, p, id, opt.After)
+	tip, err := tailOf(ctx, r, p, id, opt.After)
 	if err != nil {
 		return Opened{}, err
 	}
 	if !opt.Follow {
-		if tip, err = whole(ctx, r, p, id, tip); err != nil {
+		if tip, err = awaitEnd(ctx, r, p, id, tip); err != nil {
 			return Opened{}, err
 		}
 	}
@@ -89,14 +89,14 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 	if !opt.Follow || opt.Limit > 0 {
 		src = bound(src, after, tip.Last, opt)
 	}
-	return Opened{Source: src, After: after, Tip: tip}, nil
+	return Opened{Source: src, After: after, Tail: tip}, nil
 }
 
 // tailOf returns the tail of a record. If nothing is stored, the process has only just
 // started, or it is so old that nothing is retained, or it is running and was idle for
 // longer than the retention. In the last case, the reader's position is the best
 // estimate.
-func tipOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tip, error) {
+func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tip, error) {
 	tip, err := r.Tip(ctx, p, id)
 	if !kind.Is(err, kind.NotFound) {
 		return tip, err
@@ -117,14 +117,14 @@ const (
 	// endWait is how long a read of everything stored waits for the end of a process that is
 	// known to have ended.
 	endWait = 2 * time.Second
-	endLook = 20 * time.Millisecond
+	endPoll = 20 * time.Millisecond
 )
 
 // awaitEnd waits until the record of a process that has ended according to the catalogue
 // has its end. The end is stored a moment later, or by the host that repairs a record
 // whose end the log lost. If that takes longer, the error is Unavailable: a truncated
 // record must not look complete.
-func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tip) (events.Tip, error) {
+func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tip) (events.Tip, error) {
 	if tip.Finished != nil || tip.Last == 0 {
 		return tip, nil
 	}
@@ -134,7 +134,7 @@ func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip 
 	}
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()
-	look := time.NewTicker(endLook)
+	look := time.NewTicker(endPoll)
 	defer look.Stop()
 	for tip.Finished == nil {
 		select {
@@ -156,7 +156,7 @@ func whole(ctx context.Context, r Records, p core.Principal, id process.ID, tip 
 func begin(ctx context.Context, src stream.Source, id process.ID, after process.Seq) (stream.Source, error) {
 	batch, err := src.Next(ctx, 0)
 	if err == nil {
-		return &begun{Source: src, first: batch, after: after}, nil
+		return &prefetched{Source: src, first: batch, after: after}, nil
 	}
 	src.Close()
 	switch {
@@ -169,15 +169,15 @@ func begin(ctx context.Context, src stream.Source, id process.ID, after process.
 	return nil, err
 }
 
-// begun is a Source whose first events were already read.
-type begun struct {
+// prefetched is a Source whose first events were already read.
+type prefetched struct {
 	stream.Source
 	first []process.Event
 	after process.Seq // before first
 }
 
 // After returns the seq of the last event returned.
-func (b *begun) After() process.Seq {
+func (b *prefetched) After() process.Seq {
 	if b.first != nil {
 		return b.after
 	}
@@ -185,7 +185,7 @@ func (b *begun) After() process.Seq {
 }
 
 // Next returns the first events, then those of the Source.
-func (b *begun) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
+func (b *prefetched) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	if batch := b.first; batch != nil {
 		b.first = nil
 		return batch, nil

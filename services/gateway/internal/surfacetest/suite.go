@@ -19,13 +19,13 @@ import (
 func Run(t *testing.T, s Surface) {
 	t.Helper()
 	t.Run("each byte once and in order, the exit once and last", s.wholeRecords)
-	t.Run("a client resumes at any position and misses nothing", s.everyPlace)
+	t.Run("a client resumes at any position and misses nothing", s.everyPosition)
 	t.Run("an exit that was not observed is not sent", s.unseen)
 	t.Run("a process that never ran is an error", s.failed)
-	t.Run("a gap is reported", s.hole)
+	t.Run("a gap is reported", s.gap)
 	t.Run("an idle stream sends keepalives and delays nothing", s.silence)
 	t.Run("a drain returns a position", s.drain)
-	t.Run("a stalled reader occupies one batch", s.standstill)
+	t.Run("a stalled reader occupies one batch", s.stalled)
 	t.Run("a line without an end is not buffered", s.endless)
 }
 
@@ -91,13 +91,13 @@ func wantCode(r *Record) int {
 }
 
 // everyPosition disconnects the client after each unit and resumes.
-func (s *Surface) everyPlace(t *testing.T) {
+func (s *Surface) everyPosition(t *testing.T) {
 	for _, r := range Records() {
 		t.Run(r.Name, func(t *testing.T) {
 			for _, batch := range []int{0, 2} {
 				first := s.read(t, r, "", batch)
 				for n := range first[:len(first)-1] {
-					s.check(t, r, s.comeBack(t, r, first[:n+1]))
+					s.check(t, r, s.resume(t, r, first[:n+1]))
 				}
 			}
 		})
@@ -106,7 +106,7 @@ func (s *Surface) everyPlace(t *testing.T) {
 
 // resume returns what a client has received that disconnected after the given units and
 // resumed, without the second start.
-func (s *Surface) comeBack(t *testing.T, r *Record, had []Unit) []Unit {
+func (s *Surface) resume(t *testing.T, r *Record, had []Unit) []Unit {
 	t.Helper()
 	position, started, ended := "", false, false
 	for i := range had {
@@ -169,7 +169,7 @@ func (s *Surface) failed(t *testing.T) {
 	}
 }
 
-func (s *Surface) hole(t *testing.T) {
+func (s *Surface) gap(t *testing.T) {
 	r := NewRecord("hole", process.Spec{Cmd: "x"}, Out("a\n"), process.Gap{From: 4, To: 9, Reason: "bad blocks"})
 	r.Events[3].Seq = 9
 	units := s.read(t, r, "", 0)
@@ -262,11 +262,11 @@ func (s *Surface) drainAt(t *testing.T, r *Record, n int) {
 	if units[last].Place != "" {
 		had = append(had, Unit{What: Other, Place: units[last].Place})
 	}
-	s.check(t, r, s.comeBack(t, r, had))
+	s.check(t, r, s.resume(t, r, had))
 }
 
 // stalled has a client stop reading.
-func (s *Surface) standstill(t *testing.T) {
+func (s *Surface) stalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bodies := make([]process.Body, 0, 1001)
 		for range 1000 {

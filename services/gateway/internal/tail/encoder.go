@@ -12,9 +12,9 @@ import (
 
 // encoder encodes a tail, as NDJSON or as Server-Sent Events.
 type encoder struct {
-	sse   bool
-	after time.Time // time of the last event
-	pulse textenc.Pulse
+	sse       bool
+	after     time.Time // time of the last event
+	keepalive textenc.Pulse
 }
 
 // AppendEvent appends one event with the name of its record.
@@ -24,7 +24,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 		return dst, kind.Newf(kind.Internal, "tail", "", "%T in a tail", e.Body)
 	}
 	n.after = e.Time
-	n.pulse.Sent()
+	n.keepalive.Sent()
 	if !n.sse {
 		return append(appendLine(dst, &b.event), '\n'), nil
 	}
@@ -67,7 +67,7 @@ func appendLine(dst []byte, e *events.TailEvent) []byte {
 
 // AppendIdle appends a keepalive when one is due.
 func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
-	due, wait := n.pulse.Due(time.Now())
+	due, wait := n.keepalive.Due(time.Now())
 	if !due {
 		return dst, wait
 	}

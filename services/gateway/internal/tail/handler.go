@@ -50,9 +50,9 @@ func (h *Handler) events(c *fiber.Ctx) error {
 		return err
 	}
 	enc := &encoder{
-		sse:   textenc.WantsSSE(c.Get(fiber.HeaderAccept)),
-		after: f.Since,
-		pulse: textenc.NewPulse(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive)),
+		sse:       textenc.WantsSSE(c.Get(fiber.HeaderAccept)),
+		after:     f.Since,
+		keepalive: textenc.NewPulse(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive)),
 	}
 	if enc.after.IsZero() {
 		enc.after = now

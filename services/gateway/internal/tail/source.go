@@ -31,17 +31,17 @@ type source struct {
 	cancel context.CancelFunc
 	found  chan events.TailEvent // closed when the Tail has ended
 	err    error                 // why it ended; valid once found is closed
-	given  process.Seq
+	count  process.Seq
 }
 
 // maxBatch is the maximum size of a batch, and of what a Tail reads ahead.
-const atHand = 256
+const maxBatch = 256
 
 // newSource starts a Tail of the events for which wanted returns true.
 func newSource(t Tailer, f events.TailFilter, log *slog.Logger, wanted func(*events.TailEvent) bool) *source {
 	// The stream outlives its request: its lifetime begins here.
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &source{cancel: cancel, found: make(chan events.TailEvent, atHand)}
+	s := &source{cancel: cancel, found: make(chan events.TailEvent, maxBatch)}
 	go func() {
 		defer close(s.found)
 		s.err = recovery.Do(log, "tail", func() error {
@@ -62,7 +62,7 @@ func newSource(t Tailer, f events.TailFilter, log *slog.Logger, wanted func(*eve
 }
 
 // After returns the number of events returned.
-func (s *source) After() process.Seq { return s.given }
+func (s *source) After() process.Seq { return s.count }
 
 // Close ends the Tail and waits for it.
 func (s *source) Close() {
@@ -84,7 +84,7 @@ func (s *source) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 		if !ok {
 			return nil, s.end()
 		}
-		return s.gather(e), nil
+		return s.coalesce(e), nil
 	case <-quiet:
 		return nil, nil
 	case <-ctx.Done():
@@ -100,9 +100,9 @@ func (s *source) end() error {
 }
 
 // coalesce adds the events that are already available to e.
-func (s *source) gather(e events.TailEvent) []process.Event {
+func (s *source) coalesce(e events.TailEvent) []process.Event {
 	batch := []process.Event{s.carry(e)}
-	for len(batch) < atHand {
+	for len(batch) < maxBatch {
 		select {
 		case e, ok := <-s.found:
 			if !ok {
@@ -117,8 +117,8 @@ func (s *source) gather(e events.TailEvent) []process.Event {
 }
 
 func (s *source) carry(e events.TailEvent) process.Event {
-	s.given++
-	return process.Event{Seq: s.given, Time: timeOf(&e), Body: carried{event: e}}
+	s.count++
+	return process.Event{Seq: s.count, Time: timeOf(&e), Body: carried{event: e}}
 }
 
 func timeOf(e *events.TailEvent) time.Time {

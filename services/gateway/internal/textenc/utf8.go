@@ -6,28 +6,28 @@ import "unicode/utf8"
 // rune split between two frames is not decoded in parts. It belongs to one stream of
 // output. The zero value is ready to use.
 type Decoder struct {
-	held [utf8.UTFMax - 1]byte
-	n    uint8 // bytes held back
-	done [utf8.UTFMax]byte
+	pending [utf8.UTFMax - 1]byte
+	count   uint8 // bytes held back
+	done    [utf8.UTFMax]byte
 }
 
 // Feed returns the text that is complete with b: first the bytes held back, completed,
 // then a part of b. Both end between runes, and are valid until the next call.
 func (d *Decoder) Feed(b []byte) (head, body []byte) {
-	if d.n > 0 {
+	if d.count > 0 {
 		if head, b = d.complete(b); head == nil {
 			return nil, nil
 		}
 	}
 	cut := len(b) - torn(b)
-	d.n = uint8(copy(d.held[:], b[cut:]))
+	d.count = uint8(copy(d.pending[:], b[cut:]))
 	return head, b[:cut]
 }
 
 // complete adds bytes of b to those held back until they are a rune or cannot become one.
 // It returns nil while they may still become one.
 func (d *Decoder) complete(b []byte) (head, rest []byte) {
-	buf := append(d.done[:0], d.held[:d.n]...)
+	buf := append(d.done[:0], d.pending[:d.count]...)
 	for i, c := range b {
 		buf = append(buf, c)
 		if !utf8.FullRune(buf) {
@@ -38,14 +38,14 @@ func (d *Decoder) complete(b []byte) (head, rest []byte) {
 		}
 		return buf, b[i+1:]
 	}
-	d.n = uint8(copy(d.held[:], buf))
+	d.count = uint8(copy(d.pending[:], buf))
 	return nil, nil
 }
 
 // Flush returns the bytes held back at the end of a stream, which are not text.
 func (d *Decoder) Flush() []byte {
-	b := d.held[:d.n]
-	d.n = 0
+	b := d.pending[:d.count]
+	d.count = 0
 	return b
 }
 

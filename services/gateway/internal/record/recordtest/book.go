@@ -43,13 +43,13 @@ type record struct {
 func New(sandboxes ...sandbox.ID) *Book {
 	b := &Book{changed: make(chan struct{}), records: map[process.ID]*record{}, keys: map[string]process.ID{}}
 	for _, id := range sandboxes {
-		b.Box(string(id))
+		b.AddSandbox(string(id))
 	}
 	return b
 }
 
 // AddSandbox adds a running sandbox.
-func (b *Book) Box(id string) {
+func (b *Book) AddSandbox(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sandboxes = append(b.sandboxes, sandbox.State{ID: sandbox.ID(id), Tenant: Tenant, Phase: sandbox.PhaseRunning})

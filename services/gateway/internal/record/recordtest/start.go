@@ -52,7 +52,7 @@ func (b *Book) claim(p core.Principal, sbx sandbox.ID, spec process.Spec, key st
 }
 
 func (b *Book) runs(p core.Principal, sbx sandbox.ID) bool {
-	for _, s := range b.boxes {
+	for _, s := range b.sandboxes {
 		if s.ID == sbx && p.Tenant == s.Tenant {
 			return true
 		}
@@ -65,9 +65,9 @@ func (b *Book) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []san
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []sandbox.State
-	for i := range b.boxes {
-		if b.boxes[i].Tenant == p.Tenant && keep(&b.boxes[i]) {
-			out = append(out, b.boxes[i])
+	for i := range b.sandboxes {
+		if b.sandboxes[i].Tenant == p.Tenant && keep(&b.sandboxes[i]) {
+			out = append(out, b.sandboxes[i])
 		}
 	}
 	return out
@@ -87,25 +87,25 @@ func (b *Book) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel cor
 
 // Signal logs the call.
 func (b *Book) Signal(_ context.Context, p core.Principal, id process.ID, sig int32) error {
-	return b.note(p, id, fmt.Sprintf("signal %d", sig))
+	return b.log(p, id, fmt.Sprintf("signal %d", sig))
 }
 
 // SendInput logs the call.
 func (b *Book) SendInput(_ context.Context, p core.Principal, id process.ID, data []byte, eof bool) error {
-	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v", data, eof))
+	return b.log(p, id, fmt.Sprintf("stdin %q eof=%v", data, eof))
 }
 
 // SendInputOnce logs the call; retries are not detected.
 func (b *Book) SendInputOnce(_ context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
-	return b.note(p, id, fmt.Sprintf("stdin %q eof=%v key=%s", data, eof, key))
+	return b.log(p, id, fmt.Sprintf("stdin %q eof=%v key=%s", data, eof, key))
 }
 
 // Resize logs the call.
 func (b *Book) Resize(_ context.Context, p core.Principal, id process.ID, size process.Size) error {
-	return b.note(p, id, fmt.Sprintf("resize %dx%d", size.Cols, size.Rows))
+	return b.log(p, id, fmt.Sprintf("resize %dx%d", size.Cols, size.Rows))
 }
 
-func (b *Book) note(p core.Principal, id process.ID, call string) error {
+func (b *Book) log(p core.Principal, id process.ID, call string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, err := b.find(p, id)
