@@ -16,7 +16,7 @@ func TestOutputIsReadWhileTheDiskHasSpace(t *testing.T) {
 		s.disk = &disk{live: tt.used}
 		s.setLimits(wire.Limits{SpoolTotal: 1 << 20, Disk: 8 << 20})
 		s.bytes = 1 << 20 // of other processes
-		if got := s.fits(&proc{s: s}); got != tt.want {
+		if got := s.hasSpace(&proc{s: s}); got != tt.want {
 			t.Errorf("%d bytes on the disk: %v", tt.used, got)
 		}
 	}

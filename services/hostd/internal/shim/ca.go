@@ -6,41 +6,41 @@ import (
 	"path/filepath"
 )
 
-// trust has the paths of the proxy's certificate, with which programs verify connections
+// caFiles has the paths of the proxy's certificate, with which programs verify connections
 // that the proxy terminates. Without a certificate both are empty.
-type trust struct {
-	own    string // the certificate alone
+type caFiles struct {
+	cert   string // the certificate alone
 	bundle string // the certificate and the sandbox's other trusted ones
 }
 
-// bundles are the usual paths of a system's trusted certificates, Debian's first.
-var bundles = [...]string{
+// bundlePaths are the usual paths of a system's trusted certificates, Debian's first.
+var bundlePaths = [...]string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// ownPaths are candidates for the certificate's path, of which the first writable one is
+// certPaths are candidates for the certificate's path, of which the first writable one is
 // used: the directory of Debian's update-ca-certificates, or else a world-writable one.
-var ownPaths = [...]string{"/usr/local/share/ca-certificates/millrace-egress.crt", "/run/millrace-egress.crt", "/tmp/millrace-egress.crt"}
+var certPaths = [...]string{"/usr/local/share/ca-certificates/millrace-egress.crt", "/run/millrace-egress.crt", "/tmp/millrace-egress.crt"}
 
 const maxBundle = 4 << 20
 
-// trustIn installs the certificate where programs look for trusted ones. If the system's
+// installCA installs the certificate where programs look for trusted ones. If the system's
 // bundle is read-only, a copy is made beside the certificate and named in the environment.
-func (s *Shim) trustIn(ca []byte) trust {
+func (s *Shim) installCA(ca []byte) caFiles {
 	if len(ca) == 0 {
-		return trust{}
+		return caFiles{}
 	}
-	var t trust
-	for _, path := range ownPaths {
-		if put(path, ca) == nil {
-			t.own = path
+	var t caFiles
+	for _, path := range certPaths {
+		if writeAtomic(path, ca) == nil {
+			t.cert = path
 			break
 		}
 	}
-	if t.own == "" {
-		return trust{}
+	if t.cert == "" {
+		return caFiles{}
 	}
-	t.bundle = t.own
+	t.bundle = t.cert
 	path, text := systemBundle()
 	if !bytes.Contains(text, ca) {
 		if len(text) > 0 && text[len(text)-1] != '\n' {
@@ -48,8 +48,8 @@ func (s *Shim) trustIn(ca []byte) trust {
 		}
 		text = append(text, ca...)
 	}
-	for _, path := range [...]string{path, t.own + ".bundle"} {
-		if put(path, text) == nil {
+	for _, path := range [...]string{path, t.cert + ".bundle"} {
+		if writeAtomic(path, text) == nil {
 			t.bundle = path
 			break
 		}
@@ -59,16 +59,16 @@ func (s *Shim) trustIn(ca []byte) trust {
 
 // systemBundle reads the system's bundle; path is where it is, or should be.
 func systemBundle() (path string, text []byte) {
-	for _, path := range bundles {
+	for _, path := range bundlePaths {
 		if text, _, err := readRegular(path, maxBundle); err == nil && len(text) <= maxBundle {
 			return path, text
 		}
 	}
-	return bundles[0], nil
+	return bundlePaths[0], nil
 }
 
-// put writes a world-readable file atomically. A file with the right content is left alone.
-func put(path string, text []byte) error {
+// writeAtomic writes a world-readable file atomically. A file with the right content is left alone.
+func writeAtomic(path string, text []byte) error {
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
 		if old, _, err := readRegular(path, len(text)); err == nil && bytes.Equal(old, text) {
 			return nil
@@ -97,12 +97,12 @@ func put(path string, text []byte) error {
 	return err
 }
 
-// tell sets the variables by which programs find a certificate outside the system's bundle.
-func (t trust) tell(env map[string]string) {
-	if t.own == "" {
+// setEnv sets the variables by which programs find a certificate outside the system's bundle.
+func (t caFiles) setEnv(env map[string]string) {
+	if t.cert == "" {
 		return
 	}
-	env["NODE_EXTRA_CA_CERTS"] = t.own
+	env["NODE_EXTRA_CA_CERTS"] = t.cert
 	for _, name := range [...]string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"} {
 		env[name] = t.bundle
 	}

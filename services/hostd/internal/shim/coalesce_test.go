@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestGather: reading waits only between pieces of fast output.
-func TestGather(t *testing.T) {
+// TestCoalesce: reading waits only between pieces of fast output.
+func TestCoalesce(t *testing.T) {
 	type read struct {
 		after time.Duration // since the previous read
 		bytes int
@@ -28,7 +28,7 @@ func TestGather(t *testing.T) {
 		"the zero value never waits":                {0, flood, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, now := gather{wait: tc.wait}, time.Unix(1000, 0)
+			g, now := coalescer{wait: tc.wait}, time.Unix(1000, 0)
 			for _, r := range tc.reads {
 				now = now.Add(r.after)
 				g.got += r.bytes

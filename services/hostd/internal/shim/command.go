@@ -60,9 +60,9 @@ func (s *Shim) apply(c *command) {
 	case p == nil:
 		s.refuse(c.rev, kind.NotFound, "the process has ended")
 	case p.starting:
-		p.postpone(c)
+		p.queueCommand(c)
 	case c.rev <= p.rev:
-		s.again(c.rev)
+		s.replyAgain(c.rev)
 	case uint64(p.spool.bytes) > s.limits.SpoolProcess+maxInput:
 		s.refuse(c.rev, kind.Exhausted, "too many commands wait to be recorded")
 	default:
@@ -72,34 +72,34 @@ func (s *Shim) apply(c *command) {
 }
 
 const (
-	commandCost = 256          // of a waiting command, besides its size
-	notInput    = maxInput / 8 // reserved for other commands: a signal that ends the process must get through
+	commandCost    = 256          // of a waiting command, besides its size
+	controlReserve = maxInput / 8 // reserved for other commands: a signal that ends the process must get through
 )
 
-// postpone queues a command until it is known whether p starts. A queued command counts as
+// queueCommand queues a command until it is known whether p starts. A queued command counts as
 // not taken, so hostd repeats it on its next connection.
-func (p *proc) postpone(c *command) {
+func (p *proc) queueCommand(c *command) {
 	s := p.s
-	if n := len(p.waiting); n > 0 && c.rev <= p.waiting[n-1].rev {
-		if _, waits := slices.BinarySearchFunc(p.waiting, c.rev, func(w *command, rev uint64) int { return cmp.Compare(w.rev, rev) }); !waits {
-			s.again(c.rev) // the queue had no space for it
+	if n := len(p.pending); n > 0 && c.rev <= p.pending[n-1].rev {
+		if _, waits := slices.BinarySearchFunc(p.pending, c.rev, func(w *command, rev uint64) int { return cmp.Compare(w.rev, rev) }); !waits {
+			s.replyAgain(c.rev) // the queue had no space for it
 		}
 		return
 	}
 	most := maxInput
 	if c.input {
-		most -= notInput
+		most -= controlReserve
 	}
-	if p.waits+c.size+commandCost > most {
+	if p.pendingBytes+c.size+commandCost > most {
 		s.refuse(c.rev, kind.Exhausted, "too many commands wait for the process to start")
 		return
 	}
-	p.waits += c.size + commandCost
-	p.waiting = append(p.waiting, c)
+	p.pendingBytes += c.size + commandCost
+	p.pending = append(p.pending, c)
 }
 
-// again replies to a command that was taken before.
-func (s *Shim) again(rev uint64) {
+// replyAgain replies to a command that was taken before.
+func (s *Shim) replyAgain(rev uint64) {
 	if r, ok := s.outcomes.find(rev); ok {
 		s.post(&r)
 		return

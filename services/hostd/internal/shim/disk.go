@@ -15,22 +15,22 @@ import (
 // nothing; at other times nothing is written to it. Hostd opened it; it has no name, so no
 // other process can open it, and it is gone with the shim. Shim.mu guards all of it.
 type disk struct {
-	fd    int
-	limit uint64 // maximum of used
-	end   int64  // size of the file
-	live  int64  // bytes in all extents
-	solid bool   // the file system cannot punch holes
+	fd      int
+	limit   uint64 // maximum of used
+	end     int64  // size of the file
+	live    int64  // bytes in all extents
+	noHoles bool   // the file system cannot punch holes
 }
 
 // extent is a run of events in the file, as frames.
 type extent struct {
-	at   int64
-	size int
+	offset int64
+	size   int
 }
 
 // used returns how much of the host's disk the file takes.
 func (d *disk) used() uint64 {
-	if d.solid {
+	if d.noHoles {
 		return uint64(d.end)
 	}
 	return uint64(d.live)
@@ -44,8 +44,8 @@ func (d *disk) put(b []byte) (extent, bool) {
 	if d.used()+uint64(len(b)) > d.limit || d.end > math.MaxInt64-int64(len(b)) {
 		return extent{}, false
 	}
-	x := extent{at: d.end, size: len(b)}
-	for at := x.at; len(b) > 0; {
+	x := extent{offset: d.end, size: len(b)}
+	for at := x.offset; len(b) > 0; {
 		n, err := unix.Pwrite(d.fd, b, at)
 		if errors.Is(err, unix.EINTR) {
 			continue
@@ -64,7 +64,7 @@ func (d *disk) put(b []byte) (extent, bool) {
 func (d *disk) get(x extent) ([]byte, error) {
 	b := make([]byte, x.size)
 	for done := 0; done < len(b); {
-		n, err := unix.Pread(d.fd, b[done:], x.at+int64(done))
+		n, err := unix.Pread(d.fd, b[done:], x.offset+int64(done))
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -87,8 +87,8 @@ func (d *disk) free(x extent) {
 		}
 		return
 	}
-	if !d.solid && punchHole(d.fd, x.at, int64(x.size)) != nil {
-		d.solid = true
+	if !d.noHoles && punchHole(d.fd, x.offset, int64(x.size)) != nil {
+		d.noHoles = true
 	}
 }
 
@@ -107,14 +107,14 @@ func (s *Shim) spillAt() int {
 	return int(min(spillBatch, s.limits.SpoolProcess/2))
 }
 
-// away reports whether hostd is away or stores nothing, so that output goes to the disk. If
+// spilling reports whether hostd is away or stores nothing, so that output goes to the disk. If
 // hostd is merely slower than a process, the process waits instead.
-func (s *Shim) away() bool { return s.disk != nil && (s.session == nil || s.stalled) }
+func (s *Shim) spilling() bool { return s.disk != nil && (s.session == nil || s.stalled) }
 
 // spill writes p's unsent events to the disk, if they are large enough and fit.
 func (p *proc) spill() {
 	s, q := p.s, &p.spool
-	if q.loose < s.spillAt() {
+	if q.unsentBytes < s.spillAt() {
 		return
 	}
 	was := q.bytes
@@ -128,15 +128,15 @@ func (p *proc) spill() {
 		if !ok {
 			break
 		}
-		q.moved(n, x, s.free)
+		q.movedToDisk(n, x, s.free)
 		loose = q.unsent()
 	}
 	s.bytes -= was - q.bytes
 }
 
-// load reads p's next extent back into memory. If it cannot be read, the whole record is
+// loadFromDisk reads p's next extent back into memory. If it cannot be read, the whole record is
 // lost: the shim ends, and the record says so.
-func (p *proc) load() bool {
+func (p *proc) loadFromDisk() bool {
 	s, q := p.s, &p.spool
 	x := q.extents[0]
 	b, err := s.disk.get(x)
@@ -152,7 +152,7 @@ func (p *proc) load() bool {
 		return false
 	}
 	was := q.bytes
-	q.returned(loaded)
+	q.loaded(loaded)
 	s.bytes += q.bytes - was
 	s.disk.free(x)
 	return true

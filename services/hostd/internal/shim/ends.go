@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
-// ends are both sides of a process's stdin, stdout and stderr.
-type ends struct {
+// stdioEnds are both sides of a process's stdin, stdout and stderr.
+type stdioEnds struct {
 	child [3]uintptr
 	in    *input
 	tty   *os.File
@@ -28,8 +28,8 @@ type outEnd struct {
 	fd int
 }
 
-func openEnds(spec *process.Spec, acct *account) (*ends, error) {
-	e := &ends{}
+func openEnds(spec *process.Spec, acct *account) (*stdioEnds, error) {
+	e := &stdioEnds{}
 	var err error
 	if spec.PTY != nil {
 		err = e.openTTY(*spec.PTY, acct)
@@ -38,26 +38,26 @@ func openEnds(spec *process.Spec, acct *account) (*ends, error) {
 	}
 	if err != nil {
 		e.closeChild()
-		e.closeOurs()
+		e.closeParent()
 		return nil, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
 	}
 	return e, nil
 }
 
-func (e *ends) closeChild() {
+func (e *stdioEnds) closeChild() {
 	for _, fd := range e.fds {
 		syscall.Close(fd) //nolint:errcheck // the child has its own
 	}
 	e.fds = nil
 }
 
-func (e *ends) closeOurs() {
+func (e *stdioEnds) closeParent() {
 	for _, f := range e.files {
 		f.Close() //nolint:errcheck // nothing was written
 	}
 }
 
-func (e *ends) openPipes(stdin bool, acct *account) error {
+func (e *stdioEnds) openPipes(stdin bool, acct *account) error {
 	if stdin {
 		w, r, err := stdio.Input(acct.uid)
 		if err != nil {
@@ -65,7 +65,7 @@ func (e *ends) openPipes(stdin bool, acct *account) error {
 		}
 		e.fds = append(e.fds, r)
 		e.child[0] = uintptr(r)
-		f := e.ours(w, "stdin")
+		f := e.parentFile(w, "stdin")
 		e.in = &input{f: f, fd: w}
 	} else {
 		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
@@ -82,22 +82,22 @@ func (e *ends) openPipes(stdin bool, acct *account) error {
 		}
 		e.fds = append(e.fds, w)
 		e.child[i+1] = uintptr(w)
-		if err := e.output(id, e.ours(r, id.String()), r); err != nil {
+		if err := e.output(id, e.parentFile(r, id.String()), r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ours makes a file of the shim; waiting for it does not hold a thread.
-func (e *ends) ours(fd int, name string) *os.File {
+// parentFile makes a file of the shim; waiting for it does not hold a thread.
+func (e *stdioEnds) parentFile(fd int, name string) *os.File {
 	unix.SetNonblock(fd, true) //nolint:errcheck // cannot fail on a pipe
 	f := os.NewFile(uintptr(fd), name)
 	e.files = append(e.files, f)
 	return f
 }
 
-func (e *ends) output(id process.Stream, f *os.File, fd int) error {
+func (e *stdioEnds) output(id process.Stream, f *os.File, fd int) error {
 	rc, err := f.SyscallConn()
 	if err != nil {
 		return err

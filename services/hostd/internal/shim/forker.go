@@ -17,9 +17,9 @@ import (
 func (s *Shim) forker() {
 	runtime.LockOSThread()
 	s.enterForks()
-	limit := reserve()
+	limit := reserveProcesses()
 	s.spawner = spawn.New()
-	s.spawner.Processes = limit.most()
+	s.spawner.Processes = limit.max()
 	for f := range s.forks {
 		limit.lower()
 		f()
@@ -35,32 +35,32 @@ func (s *Shim) execute(path string, argv []string, attr *syscall.ProcAttr) (c *c
 	done := make(chan struct{})
 	s.forks <- func() {
 		defer close(done)
-		s.forking.Lock()
-		defer s.forking.Unlock()
+		s.forkMu.Lock()
+		defer s.forkMu.Unlock()
 		if forked, err = s.spawner.Start(path, argv, attr); err != nil {
 			return
 		}
 		c = &child{pid: forked.PID}
 		s.mu.Lock()
-		s.born[c.pid] = c
+		s.unclaimed[c.pid] = c
 		s.mu.Unlock()
 	}
 	<-done
 	if err != nil {
 		return nil, err
 	}
-	s.nudge()
+	s.wakeReaper()
 	if err = forked.Wait(s.cfg.Execute); errors.Is(err, os.ErrDeadlineExceeded) {
 		err = s.abort(c, forked)
 	}
 	if err == nil {
-		s.expend(c.pid)
+		s.setOOMScore(c.pid)
 		return c, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !c.ended { // else the pid may be reused
-		delete(s.born, c.pid)
+		delete(s.unclaimed, c.pid)
 	}
 	return nil, err
 }

@@ -23,30 +23,30 @@ func isCgroup(fd int) bool {
 
 // processLimit is RLIMIT_NPROC of the user. The shim uses the hard limit; its children get
 // the soft limit that the shim was started with.
-type processLimit struct{ ours, theirs unix.Rlimit }
+type processLimit struct{ shim, child unix.Rlimit }
 
-// reserve raises the shim's soft limit to the hard limit.
-func reserve() processLimit {
+// reserveProcesses raises the shim's soft limit to the hard limit.
+func reserveProcesses() processLimit {
 	var l processLimit
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l.theirs); err != nil || l.theirs.Cur == l.theirs.Max {
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l.child); err != nil || l.child.Cur == l.child.Max {
 		return processLimit{}
 	}
-	l.ours = unix.Rlimit{Cur: l.theirs.Max, Max: l.theirs.Max}
+	l.shim = unix.Rlimit{Cur: l.child.Max, Max: l.child.Max}
 	l.raise()
 	return l
 }
 
-// most returns the highest limit that the user may set; 0: no limit.
-func (l *processLimit) most() uint64 { return l.theirs.Cur }
+// max returns the highest limit that the user may set; 0: no limit.
+func (l *processLimit) max() uint64 { return l.child.Cur }
 
 // lower sets the children's limit for the next fork. If the runtime fails to get a thread
 // meanwhile, it retries.
-func (l *processLimit) lower() { l.set(&l.theirs) }
+func (l *processLimit) lower() { l.set(&l.child) }
 
-func (l *processLimit) raise() { l.set(&l.ours) }
+func (l *processLimit) raise() { l.set(&l.shim) }
 
 func (l *processLimit) set(to *unix.Rlimit) {
-	if l.ours.Max > 0 {
+	if l.shim.Max > 0 {
 		unix.Setrlimit(unix.RLIMIT_NPROC, to) //nolint:errcheck // up to the hard limit it always succeeds
 	}
 }

@@ -8,9 +8,9 @@ func (s *Shim) enterForks() {}
 // processLimit does nothing: the limits of a jail apply to all of it.
 type processLimit struct{}
 
-func reserve() processLimit { return processLimit{} }
+func reserveProcesses() processLimit { return processLimit{} }
 
-func (processLimit) most() uint64 { return 0 }
+func (processLimit) max() uint64 { return 0 }
 
 func (processLimit) lower() {}
 func (processLimit) raise() {}

@@ -34,17 +34,17 @@ type chunk struct {
 	command string
 	data    []byte
 	eof     bool
-	try     *try // nil: the command has no key
+	attempt *inputAttempt // nil: the command has no key
 }
 
 // write writes a command's input: into the pipe at once if all of it fits, else into the
 // queue.
 func (p *proc) write(f *wire.Stdin) {
 	s, in := p.s, p.in
-	if p.tried(f) {
+	if p.isDuplicate(f) {
 		return
 	}
-	if p.over() { // hostd may not have the event yet
+	if p.hasEnded() { // hostd may not have the event yet
 		s.refuse(f.Rev, kind.NotFound, "the process has ended")
 		return
 	}
@@ -52,8 +52,8 @@ func (p *proc) write(f *wire.Stdin) {
 		s.refuse(f.Rev, kind.Exhausted, "the process does not read its stdin")
 		return
 	}
-	first := p.tries.note(f)
-	refuse := func(text string) { s.conclude(first, refusal(f.Rev, text)) }
+	first := p.dedup.register(f)
+	refuse := func(text string) { s.replyInput(first, inputRefusal(f.Rev, text)) }
 	switch {
 	case in == nil:
 		refuse("the process has no stdin")
@@ -66,7 +66,7 @@ func (p *proc) write(f *wire.Stdin) {
 		return
 	}
 	in.eof = f.EOF
-	c := chunk{rev: f.Rev, command: f.Command, data: f.Data, eof: f.EOF, try: first}
+	c := chunk{rev: f.Rev, command: f.Command, data: f.Data, eof: f.EOF, attempt: first}
 	if !in.writing {
 		n, err := writeSome(in.fd, c.data)
 		c.data = c.data[n:]
@@ -85,19 +85,19 @@ func (p *proc) write(f *wire.Stdin) {
 	}
 }
 
-// over reports whether the process has ended, even if its record has not.
-func (p *proc) over() bool { return p.reaped || p.finished }
+// hasEnded reports whether the process has ended, even if its record has not.
+func (p *proc) hasEnded() bool { return p.reaped || p.finished }
 
-// unwritten returns the reply for input that was accepted but not written.
-func (p *proc) unwritten(rev uint64) *wire.Reply {
-	if p.over() {
+// inputError returns the reply for input that was accepted but not written.
+func (p *proc) inputError(rev uint64) *wire.Reply {
+	if p.hasEnded() {
 		return &wire.Reply{Rev: rev, Kind: kind.NotFound, Error: "the process has ended"}
 	}
-	return refusal(rev, "stdin is closed")
+	return inputRefusal(rev, "stdin is closed")
 }
 
-// refusal returns the reply for a stdin that accepts no input.
-func refusal(rev uint64, text string) *wire.Reply {
+// inputRefusal returns the reply for a stdin that accepts no input.
+func inputRefusal(rev uint64, text string) *wire.Reply {
 	return &wire.Reply{Rev: rev, Kind: kind.Precondition, Error: text}
 }
 
@@ -144,13 +144,13 @@ func (p *proc) feed(in *input) {
 func (p *proc) wrote(c *chunk, err error) {
 	s, in := p.s, p.in
 	if err != nil {
-		s.conclude(c.try, p.unwritten(c.rev))
+		s.replyInput(c.attempt, p.inputError(c.rev))
 		p.closeInput()
 		return
 	}
 	p.push(entry{time: time.Now().UnixNano(), body: process.StdinAcked{Offset: in.offset, Command: c.command, EOF: c.eof}})
-	p.tellSoon()
-	s.conclude(c.try, &wire.Reply{Rev: c.rev, Offset: in.offset})
+	p.queueSendSoon()
+	s.replyInput(c.attempt, &wire.Reply{Rev: c.rev, Offset: in.offset})
 	if c.eof {
 		p.closeInput()
 	}
@@ -160,17 +160,17 @@ func (p *proc) wrote(c *chunk, err error) {
 // an echo, so that both are stored in one message. The command already has its reply.
 const ackDelay = 3 * time.Millisecond
 
-// tellSoon calls tell after ackDelay, unless tell is called before.
-func (p *proc) tellSoon() {
-	if p.soon == nil {
-		p.soon = time.AfterFunc(ackDelay, func() {
+// queueSendSoon calls queueSend after ackDelay, unless it is called before.
+func (p *proc) queueSendSoon() {
+	if p.sendTimer == nil {
+		p.sendTimer = time.AfterFunc(ackDelay, func() {
 			p.s.mu.Lock()
 			defer p.s.mu.Unlock()
-			p.tell()
+			p.queueSend()
 		})
 		return
 	}
-	p.soon.Reset(ackDelay)
+	p.sendTimer.Reset(ackDelay)
 }
 
 // closeInput closes stdin and refuses the input that still waits.
@@ -185,7 +185,7 @@ func (p *proc) closeInput() {
 		f.Close() //nolint:errcheck // a pipe has nothing to flush
 	}
 	for _, c := range in.queue {
-		p.s.conclude(c.try, p.unwritten(c.rev))
+		p.s.replyInput(c.attempt, p.inputError(c.rev))
 	}
 	in.queue, in.bytes = nil, 0
 }
@@ -209,10 +209,10 @@ func (p *proc) signal(f *wire.Signal) {
 		s.refuse(f.Rev, k, text)
 		return
 	}
-	if p.asked == nil {
-		p.asked = make(map[int32]bool)
+	if p.requested == nil {
+		p.requested = make(map[int32]bool)
 	}
-	p.asked[f.Signal] = true
+	p.requested[f.Signal] = true
 	seq := p.record(process.Signaled{Signal: f.Signal, Command: f.Command})
 	s.reply(&wire.Reply{Rev: f.Rev, After: seq})
 }

@@ -15,7 +15,7 @@ func (p *proc) kill(sig syscall.Signal) error {
 		p.watch.signal(sig)
 		return nil
 	}
-	if p.reaped && !p.left() {
+	if p.reaped && !p.groupRemains() {
 		return syscall.ESRCH
 	}
 	if p.tty != nil && p.in.f != nil && !p.reaped {
@@ -29,22 +29,22 @@ func (p *proc) kill(sig syscall.Signal) error {
 	return syscall.Kill(-p.pid, sig)
 }
 
-// left reports whether processes remain in the group of p, which has ended. As long as they
+// groupRemains reports whether processes remain in the group of p, which has ended. As long as they
 // do, p's pid is not reused. Once the group was found empty, or the pid in use again, the
 // number may be that of another group and is never again p's. Shim.mu is held.
-func (p *proc) left() bool {
-	if !p.alone {
+func (p *proc) groupRemains() bool {
+	if !p.groupEmpty {
 		empty := syscall.Kill(-p.pid, 0) == syscall.ESRCH
-		p.alone = empty || syscall.Kill(p.pid, 0) != syscall.ESRCH
+		p.groupEmpty = empty || syscall.Kill(p.pid, 0) != syscall.ESRCH
 	}
-	return !p.alone
+	return !p.groupEmpty
 }
 
 // timeout kills a process whose timeout ran out.
 func (p *proc) timeout() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if p.reaped || p.spared() {
+	if p.reaped || p.extendTimeout() {
 		return
 	}
 	p.timedOut = true
@@ -124,7 +124,7 @@ const (
 // killAll kills everything that runs in the sandbox, until nothing is left or the rounds
 // are used up.
 func (s *Shim) killAll() {
-	s.nudge() // wake reap: a child forked elsewhere may have ended
+	s.wakeReaper() // wake reap: a child forked elsewhere may have ended
 	for range killRounds {
 		if s.pid1 {
 			if err := syscall.Kill(-1, syscall.SIGKILL); err == syscall.ESRCH {

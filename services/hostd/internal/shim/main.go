@@ -34,7 +34,7 @@ const ListenFD = 3
 //	-forks-fd N     see driver.ForksFd
 //	-serial IN,OUT  two descriptors of a stream to hostd (package serial) instead of a socket
 //	-pack A,B       directories of a guest's files; see package vminit
-//	-gather D       Config.Gather: for a kernel with slow system calls
+//	-gather D       Config.Coalesce: for a kernel with slow system calls
 //	-execute D      Config.Execute
 //	-rehearse       Config.Rehearse
 func Main(args []string, stderr io.Writer) int {
@@ -72,7 +72,7 @@ func Main(args []string, stderr io.Writer) int {
 	ctx, cancel := terminated()
 	defer cancel()
 	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks,
-		Execute: *execute, Gather: *gather, Rehearse: *rehearse}
+		Execute: *execute, Coalesce: *gather, Rehearse: *rehearse}
 	if err := New(cfg).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
 		return 1
@@ -139,7 +139,7 @@ func listener(fd uintptr) (net.Listener, error) {
 	defer f.Close() //nolint:errcheck // the listener has its own
 	ln, err := net.FileListener(f)
 	if errors.Is(err, syscall.EPROTONOSUPPORT) {
-		ln, err = listenOther(fd)
+		ln, err = listenRaw(fd)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d: %w", fd, err)

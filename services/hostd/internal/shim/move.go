@@ -18,11 +18,11 @@ func (s *Shim) move(a *wire.Attach) {
 	}
 	s.outcomes = outcomes{} // the revs of this sandbox's commands are unrelated
 	for _, p := range s.procs {
-		p.waiting, p.waits = nil, 0 // commands of the other sandbox
+		p.pending, p.pendingBytes = nil, 0 // commands of the other sandbox
 		switch {
 		case p.finished:
 			p.discard()
-		case p.watches, a.Version < 3: // hostd cannot represent these
+		case p.isWatch, a.Version < 3: // hostd cannot represent these
 			p.abandon(0) //nolint:errcheck // it never fails
 		default:
 			p.move()

@@ -81,13 +81,13 @@ func dialPort(target string) (*net.TCPConn, error) {
 // the loopback, whose connections hostd serves; 0 closes it. Processes started from now on
 // get it in their environment. If the port is in use, the next Network frame tries again.
 func (s *Shim) network(n wire.Network) {
-	trust := s.trustIn(n.CA)
+	trust := s.installCA(n.CA)
 	if n.DNS != "" {
-		put("/etc/resolv.conf", []byte("nameserver "+n.DNS+"\n")) //nolint:errcheck // without it, the proxy resolves names
+		writeAtomic("/etc/resolv.conf", []byte("nameserver "+n.DNS+"\n")) //nolint:errcheck // without it, the proxy resolves names
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.trust = trust
+	s.ca = trust
 	if s.proxy != nil {
 		if s.proxyPort == n.Proxy {
 			return
@@ -158,7 +158,7 @@ func (s *Shim) proxyEnv(env map[string]string) {
 		env[name] = url
 	}
 	env["no_proxy"], env["NO_PROXY"] = noProxy, noProxy
-	s.trust.tell(env)
+	s.ca.setEnv(env)
 }
 
 const noProxy = "localhost,127.0.0.1,::1"

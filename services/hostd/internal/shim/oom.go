@@ -73,18 +73,18 @@ func (s *Shim) outOfMemory(before uint64) bool {
 
 // When memory runs out, the kernel kills the largest process. Files in memory belong to no
 // process, so that could be the shim; its children get a higher oom_score_adj. The unit is
-// thousandths of the limit: the difference leaves `ours` MiB for the shim. It is not far
-// above `sooner`, because a browser gives its renderers 300 and would be killed before
+// thousandths of the limit: the difference leaves shimReserve MiB for the shim. It is not far
+// above oomScoreStep, because a browser gives its renderers 300 and would be killed before
 // them; a browser does not fit into a sandbox in which the difference must be larger.
 const (
-	sooner  = 100
-	ours    = 32 // MiB
-	highest = 1000
+	oomScoreStep = 100
+	shimReserve  = 32 // MiB
+	maxOOMScore  = 1000
 )
 
-// expendable returns the oom_score_adj for the shim's children, in a sandbox with that many
+// childOOMScore returns the oom_score_adj for the shim's children, in a sandbox with that many
 // MiB; nil if the shim's own is 0, as in a VM.
-func expendable(memory uint64) []byte {
+func childOOMScore(memory uint64) []byte {
 	b, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return nil
@@ -93,16 +93,16 @@ func expendable(memory uint64) []byte {
 	if err != nil || own == 0 {
 		return nil
 	}
-	more := uint64(sooner)
+	more := uint64(oomScoreStep)
 	if memory > 0 {
-		more = max(more, ours*highest/memory)
+		more = max(more, shimReserve*maxOOMScore/memory)
 	}
-	return strconv.AppendUint(nil, min(own+more, highest), 10)
+	return strconv.AppendUint(nil, min(own+more, maxOOMScore), 10)
 }
 
-// expend makes the kernel kill a process, and its children, before the shim.
-func (s *Shim) expend(pid int) {
-	if len(s.expends) > 0 {
-		os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), s.expends, 0) //nolint:errcheck // it has ended
+// setOOMScore makes the kernel kill a process, and its children, before the shim.
+func (s *Shim) setOOMScore(pid int) {
+	if len(s.childOOMScore) > 0 {
+		os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), s.childOOMScore, 0) //nolint:errcheck // it has ended
 	}
 }

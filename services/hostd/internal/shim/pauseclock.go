@@ -2,73 +2,73 @@ package shim
 
 import "time"
 
-// standstill measures how long the sandbox was paused, which does not count towards the
+// pauseClock measures how long the sandbox was paused, which does not count towards the
 // timeouts of its processes. It detects a pause by a timer that fires late. A busy host
 // whose timers are late gives a process slightly more time, never less. Shim.mu guards it.
-type standstill struct {
-	beats  *time.Timer // nil: no process has a timeout
+type pauseClock struct {
+	ticker *time.Timer // nil: no process has a timeout
 	last   time.Time   // when the shim last ran for certain
-	lost   time.Duration
-	needed int // processes with a timeout
+	paused time.Duration
+	users  int // processes with a timeout
 }
 
 const (
-	beatEvery = 500 * time.Millisecond
-	stillFrom = 4 * beatEvery // a shorter gap is a busy host
+	pauseTick      = 500 * time.Millisecond
+	pauseThreshold = 4 * pauseTick // a shorter gap is a busy host
 )
 
-// at returns the total time paused until now.
-func (w *standstill) at(now time.Time) time.Duration {
-	if gap := now.Sub(w.last); gap > stillFrom && !w.last.IsZero() {
-		w.lost += gap - beatEvery
+// pausedTime returns the total time paused until now.
+func (w *pauseClock) pausedTime(now time.Time) time.Duration {
+	if gap := now.Sub(w.last); gap > pauseThreshold && !w.last.IsZero() {
+		w.paused += gap - pauseTick
 	}
 	w.last = now
-	return w.lost
+	return w.paused
 }
 
-// watchTime kills p after d, not counting time in which the sandbox is paused. Shim.mu is
+// startTimeout kills p after d, not counting time in which the sandbox is paused. Shim.mu is
 // held.
-func (p *proc) watchTime(d time.Duration) {
+func (p *proc) startTimeout(d time.Duration) {
 	s := p.s
-	w := &s.still
-	if w.needed++; w.beats == nil {
+	w := &s.pauses
+	if w.users++; w.ticker == nil {
 		w.last = time.Now()
-		w.beats = time.AfterFunc(beatEvery, s.beat)
+		w.ticker = time.AfterFunc(pauseTick, s.tickPauseClock)
 	}
-	p.stillAt = w.at(time.Now())
+	p.pausedAtStart = w.pausedTime(time.Now())
 	p.timed = true
 	p.timer = time.AfterFunc(d, p.timeout)
 }
 
-// unwatchTime ends p's timeout. Shim.mu is held.
-func (p *proc) unwatchTime() {
+// stopTimeout ends p's timeout. Shim.mu is held.
+func (p *proc) stopTimeout() {
 	if p.timed {
 		p.timed = false
-		p.s.still.needed--
+		p.s.pauses.users--
 	}
 }
 
-func (s *Shim) beat() {
+func (s *Shim) tickPauseClock() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &s.still
-	w.at(time.Now())
-	if w.needed == 0 {
-		w.beats = nil
+	w := &s.pauses
+	w.pausedTime(time.Now())
+	if w.users == 0 {
+		w.ticker = nil
 		return
 	}
-	w.beats.Reset(beatEvery)
+	w.ticker.Reset(pauseTick)
 }
 
-// spared reports whether p's timeout is extended by time that the sandbox was paused, and
+// extendTimeout reports whether p's timeout is extended by time that the sandbox was paused, and
 // extends it. Shim.mu is held.
-func (p *proc) spared() bool {
-	lost := p.s.still.at(time.Now())
-	more := lost - p.stillAt
+func (p *proc) extendTimeout() bool {
+	lost := p.s.pauses.pausedTime(time.Now())
+	more := lost - p.pausedAtStart
 	if more <= 0 {
 		return false
 	}
-	p.stillAt = lost
+	p.pausedAtStart = lost
 	p.timer.Reset(more)
 	return true
 }

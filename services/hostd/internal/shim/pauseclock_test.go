@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-func TestStandstill(t *testing.T) {
-	var w standstill
+func TestPauseClock(t *testing.T) {
+	var w pauseClock
 	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
 	steps := []struct {
 		name string
@@ -22,7 +22,7 @@ func TestStandstill(t *testing.T) {
 		{"another pause", at(72.5), 69 * time.Second},
 	}
 	for _, s := range steps {
-		if got := w.at(s.now); got != s.want {
+		if got := w.pausedTime(s.now); got != s.want {
 			t.Errorf("%s: %v, want %v", s.name, got, s.want)
 		}
 	}

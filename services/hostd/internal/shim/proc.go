@@ -22,48 +22,48 @@ type proc struct {
 	moved bool   // hostd does not know yet that it belongs to this sandbox
 	after uint64 // if moved: see wire.Moved
 
-	starting bool       // the outcome of the start is not known yet
-	waiting  []*command // commands until then, in the order of their revs
-	waits    int        // bytes of waiting
+	starting     bool       // the outcome of the start is not known yet
+	pending      []*command // commands until then, in the order of their revs
+	pendingBytes int        // bytes of waiting
 
 	queued  bool // in session.ready
 	streams []*stream
-	watches bool     // it watches files
+	isWatch bool     // it watches files
 	watch   *watch   // nil: a process of the kernel, or not started yet
 	in      *input   // nil: no stdin
 	tty     *os.File // the terminal's master; nil: pipes, or closed
 
-	open      int           // streams that are not at EOF
-	undrained int           // streams that may hold unread output of the exited process
-	blocked   int           // streams that wait for space in the spool
-	timer     *time.Timer   // of its timeout, then of the silence after its exit
-	soon      *time.Timer   // delays sending; nil: never used
-	stillAt   time.Duration // pause time of the sandbox when its timeout began
-	timed     bool          // it has a timeout
-	timedOut  bool
-	asked     map[int32]bool // signals requested by clients
-	reaped    bool
-	alone     bool // reaped, and its process group is empty; see left
-	exited    bool // Exited was recorded
-	finished  bool // Finished was recorded, or the record was abandoned: output is dropped
-	abandoned bool // nothing is recorded any more
-	short     bool // see cutShort
-	exit      process.Exit
-	kills     uint64 // OOM kills counted before it began; see outOfMemory
-	exitedAt  time.Time
-	wroteAt   time.Time // time of the last output
-	readyAt   time.Time // since when its output can be read again, after a full spool or a pause
-	lullAt    time.Time // when lull is due
+	open           int           // streams that are not at EOF
+	undrained      int           // streams that may hold unread output of the exited process
+	blocked        int           // streams that wait for space in the spool
+	timer          *time.Timer   // of its timeout, then of the silence after its exit
+	sendTimer      *time.Timer   // delays sending; nil: never used
+	pausedAtStart  time.Duration // pause time of the sandbox when its timeout began
+	timed          bool          // it has a timeout
+	timedOut       bool
+	requested      map[int32]bool // signals requested by clients
+	reaped         bool
+	groupEmpty     bool // reaped, and its process group is empty; see groupRemains
+	exited         bool // Exited was recorded
+	finished       bool // Finished was recorded, or the record was abandoned: output is dropped
+	abandoned      bool // nothing is recorded any more
+	concluded      bool // see conclude
+	exit           process.Exit
+	kills          uint64 // OOM kills counted before it began; see outOfMemory
+	exitedAt       time.Time
+	wroteAt        time.Time // time of the last output
+	readyAt        time.Time // since when its output can be read again, after a full spool or a pause
+	silenceCheckAt time.Time // when checkSilence is due
 
 	pace     pace
-	tries    tries  // of input
-	recorded uint64 // bytes of output
+	dedup    inputDedup // of input
+	recorded uint64     // bytes of output
 	dropped  map[process.Stream]*drops
 }
 
 // drops counts the output of a stream that was not recorded: because of the quota, or of a
 // record that ended early.
-type drops struct{ n, told uint64 }
+type drops struct{ n, recorded uint64 }
 
 var errProtocol = errors.New("hostd broke the protocol")
 
@@ -75,7 +75,7 @@ func (p *proc) describe() wire.Process {
 // record appends an event that is not output.
 func (p *proc) record(b process.Body) uint64 {
 	seq := p.push(entry{time: time.Now().UnixNano(), body: b})
-	p.tell()
+	p.queueSend()
 	return seq
 }
 
@@ -86,14 +86,14 @@ func (p *proc) push(e entry) uint64 {
 	}
 	e.seq = p.spool.push(e)
 	p.s.bytes += e.cost()
-	if p.s.away() {
+	if p.s.spilling() {
 		p.spill()
 	}
 	return e.seq
 }
 
-// tell queues p in the session if it has something to send.
-func (p *proc) tell() {
+// queueSend queues p in the session if it has something to send.
+func (p *proc) queueSend() {
 	if c := p.s.session; c != nil {
 		c.enqueue(p)
 	}
@@ -107,7 +107,7 @@ func (p *proc) resume(seq uint64) error {
 		return errProtocol
 	}
 	c.flight += p.spool.flight
-	p.tell()
+	p.queueSend()
 	return nil
 }
 
@@ -119,15 +119,15 @@ func (p *proc) ack(seq uint64) error {
 	s, c := p.s, p.s.session
 	p.moved = false
 	was := p.spool.bytes
-	c.land(p.spool.drop(seq, s.free))
+	c.freeWindow(p.spool.drop(seq, s.free))
 	s.bytes -= was - p.spool.bytes
 	s.ackedAt, s.stalled = time.Now(), false
-	s.room.Broadcast()
+	s.readable.Broadcast()
 	if p.finished && p.spool.len() == 0 {
 		s.forget(p)
 		return nil
 	}
-	p.tell()
+	p.queueSend()
 	return nil
 }
 
@@ -149,9 +149,9 @@ func (p *proc) discard() {
 	landed := p.spool.flight
 	p.spool.clear(s.free, s.freeExtent)
 	if c := s.session; c != nil {
-		c.land(landed)
+		c.freeWindow(landed)
 	}
-	s.room.Broadcast()
+	s.readable.Broadcast()
 	s.forget(p)
 }
 
@@ -162,10 +162,10 @@ func (p *proc) settle() {
 		return
 	}
 	if !p.exited && p.undrained == 0 {
-		p.leave()
+		p.recordExit()
 		if p.open > 0 {
-			p.lullAt = p.exitedAt.Add(p.s.limits.Grace)
-			p.timer = time.AfterFunc(p.s.limits.Grace, p.lull)
+			p.silenceCheckAt = p.exitedAt.Add(p.s.limits.Grace)
+			p.timer = time.AfterFunc(p.s.limits.Grace, p.checkSilence)
 		}
 	}
 	if p.exited && p.open == 0 {
@@ -173,16 +173,16 @@ func (p *proc) settle() {
 	}
 }
 
-// leave records Exited.
-func (p *proc) leave() {
+// recordExit records Exited.
+func (p *proc) recordExit() {
 	p.exited = true
 	p.exitedAt = time.Now()
 	p.record(process.Exited{Exit: p.exit})
 	p.closeInput()
 }
 
-// lull ends the record of an exited process whose pipes are still open but silent.
-func (p *proc) lull() {
+// checkSilence ends the record of an exited process whose pipes are still open but silent.
+func (p *proc) checkSilence() {
 	s := p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +190,7 @@ func (p *proc) lull() {
 		return
 	}
 	now, limits := time.Now(), s.limits
-	if now.Sub(p.lullAt) > stillFrom { // the sandbox was paused
+	if now.Sub(p.silenceCheckAt) > pauseThreshold { // the sandbox was paused
 		p.readyAt = now
 	}
 	since := later(p.exitedAt, p.readyAt)
@@ -199,7 +199,7 @@ func (p *proc) lull() {
 		wait = max(wait, limits.Grace)
 	}
 	if wait > 0 {
-		p.lullAt = now.Add(wait)
+		p.silenceCheckAt = now.Add(wait)
 		p.timer.Reset(wait)
 		return
 	}
@@ -214,7 +214,7 @@ func later(a, b time.Time) time.Time {
 }
 
 func (p *proc) finish() {
-	p.tellDropped(true)
+	p.recordDropped(true)
 	p.record(process.Finished{Exit: p.exit})
 	p.finished = true
 	if p.timer != nil {

@@ -15,7 +15,7 @@ func descendants(root int) []int {
 	for pid, p := range processes() {
 		if p.parent > 0 {
 			children[p.parent] = append(children[p.parent], pid)
-			dead[pid] = p.state == "X" || p.state == "Z" && !headless(strconv.Itoa(pid))
+			dead[pid] = p.state == "X" || p.state == "Z" && !leaderGone(strconv.Itoa(pid))
 		}
 	}
 	var out []int
@@ -29,9 +29,9 @@ func descendants(root int) []int {
 	return out
 }
 
-// headless reports whether a process that looks like a zombie only lost its first thread
+// leaderGone reports whether a process that looks like a zombie only lost its first thread
 // and still runs.
-func headless(pid string) bool {
+func leaderGone(pid string) bool {
 	threads, err := os.ReadDir("/proc/" + pid + "/task")
 	return err == nil && len(threads) > 1
 }
@@ -50,14 +50,14 @@ func hangUp(session int) {
 	}
 }
 
-// related is a process's state, parent, group and session.
-type related struct {
+// procStat is a process's state, parent, group and session.
+type procStat struct {
 	state                  string
 	parent, group, session int
 }
 
 // processes returns all current processes by pid.
-func processes() map[int]related {
+func processes() map[int]procStat {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -67,21 +67,21 @@ func processes() map[int]related {
 	if err != nil {
 		return nil
 	}
-	all := make(map[int]related)
+	all := make(map[int]procStat)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if p, ok := relatedOf(name); ok {
+		if p, ok := readProcStat(name); ok {
 			all[pid] = p
 		}
 	}
 	return all
 }
 
-// relatedOf reads /proc/pid/stat; ok is false if the process is gone.
-func relatedOf(pid string) (p related, ok bool) {
+// readProcStat reads /proc/pid/stat; ok is false if the process is gone.
+func readProcStat(pid string) (p procStat, ok bool) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return p, false

@@ -14,41 +14,41 @@ func (s *Shim) reap() {
 		switch {
 		case errors.Is(err, syscall.ECHILD):
 			select {
-			case <-s.spawned:
+			case <-s.childAdded:
 			case <-s.done:
 				return
 			}
 		case err == nil:
-			s.waited(pid, ws)
+			s.childEnded(pid, ws)
 		}
 	}
 }
 
-// nudge wakes reap: there may be a child to wait for.
-func (s *Shim) nudge() {
+// wakeReaper wakes reap: there may be a child to wait for.
+func (s *Shim) wakeReaper() {
 	select {
-	case s.spawned <- struct{}{}:
+	case s.childAdded <- struct{}{}:
 	default:
 	}
 }
 
-// meet locks Shim.mu once it is known whether an ended child is the one being forked. Until
+// lockForReap locks Shim.mu once it is known whether an ended child is the one being forked. Until
 // the child is waited for, its pid is not reused.
-func (s *Shim) meet(pid int) {
+func (s *Shim) lockForReap(pid int) {
 	s.mu.Lock()
-	if s.pids[pid] != nil || s.born[pid] != nil {
+	if s.pids[pid] != nil || s.unclaimed[pid] != nil {
 		return
 	}
 	s.mu.Unlock()
-	s.forking.Lock()
+	s.forkMu.Lock()
 	s.mu.Lock()
-	s.forking.Unlock()
+	s.forkMu.Unlock()
 }
 
-// waited records how a child ended. The caller holds Shim.mu; waited unlocks it.
-func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
-	if c := s.born[pid]; c != nil {
-		delete(s.born, pid)
+// childEnded records how a child ended. The caller holds Shim.mu; childEnded unlocks it.
+func (s *Shim) childEnded(pid int, ws syscall.WaitStatus) {
+	if c := s.unclaimed[pid]; c != nil {
+		delete(s.unclaimed, pid)
 		c.ended, c.status = true, ws
 		s.mu.Unlock()
 		return
@@ -59,25 +59,25 @@ func (s *Shim) waited(pid int, ws syscall.WaitStatus) {
 		return
 	}
 	delete(s.pids, pid)
-	p.ended(ws)
+	p.markReaped(ws)
 	s.mu.Unlock()
 	p.drain()
 }
 
-// ended records how the process ended. Shim.mu is held, so reaped and exit change together.
-func (p *proc) ended(ws syscall.WaitStatus) {
+// markReaped records how the process ended. Shim.mu is held, so reaped and exit change together.
+func (p *proc) markReaped(ws syscall.WaitStatus) {
 	p.reaped, p.exit = true, p.exitOf(ws)
-	p.left()
+	p.groupRemains()
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	p.unwatchTime()
+	p.stopTimeout()
 }
 
 // drain reads the remaining output of an ended process and records the events that are due.
 func (p *proc) drain() {
 	for _, st := range p.streams { // constant once the process has a pid
-		st.exit()
+		st.processExited()
 	}
 	p.s.mu.Lock()
 	p.settle()
@@ -97,7 +97,7 @@ func (p *proc) exitOf(ws syscall.WaitStatus) process.Exit {
 		x.Cause = process.CauseTimeout
 	case p.s.ending && sig == int32(syscall.SIGKILL):
 		x.Cause = process.CauseSandboxGone
-	case p.asked[sig]:
+	case p.requested[sig]:
 		x.Cause = process.CauseKilled
 	case sig == int32(syscall.SIGKILL) && p.s.outOfMemory(p.kills):
 		x.Cause = process.CauseOOM

@@ -30,7 +30,7 @@ func spawned(t *testing.T, s *Shim) *proc {
 	s.mu.Lock()
 	s.spawning++
 	s.mu.Unlock()
-	if err := p.spawnInTurn(&process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "kill -STOP $$"}}); err != nil {
+	if err := p.spawnInSlot(&process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "kill -STOP $$"}}); err != nil {
 		t.Error(err)
 		return p
 	}
@@ -56,7 +56,7 @@ func TestExitBeforeTheForkIsNotTheChilds(t *testing.T) {
 	}
 	for pid := first + 1; pid <= first+next; pid++ { // adopted children
 		s.mu.Lock()
-		s.waited(pid, syscall.WaitStatus(syscall.SIGKILL))
+		s.childEnded(pid, syscall.WaitStatus(syscall.SIGKILL))
 	}
 	syscall.ForkLock.RUnlock()
 	p := <-done
@@ -84,7 +84,7 @@ func TestAdoptedChildrenUseNoMemory(t *testing.T) {
 	before := heap()
 	for pid := range children {
 		s.mu.Lock()
-		s.waited(pid+1, 0)
+		s.childEnded(pid+1, 0)
 	}
 	if grown := heap() - before; grown > most {
 		t.Errorf("%d bytes for %d children", grown, children)

@@ -18,10 +18,10 @@ func (s *Shim) rehearse() {
 	s.spawning++
 	s.mu.Unlock()
 	p := &proc{s: s, abandoned: true}
-	if p.spawnInTurn(&spec) == nil { // else the first real command reports the error
+	if p.spawnInSlot(&spec) == nil { // else the first real command reports the error
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.launched()
+	p.startResolved()
 }

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handed is a connection whose first bytes may carry a descriptor (SCM_RIGHTS).
-type handed struct {
+// rightsConn is a connection whose first bytes may carry a descriptor (SCM_RIGHTS).
+type rightsConn struct {
 	net.Conn
 	read bool
 	fd   int // -1: none came
 }
 
 // Read implements net.Conn.
-func (h *handed) Read(b []byte) (int, error) {
+func (h *rightsConn) Read(b []byte) (int, error) {
 	u, ok := h.Conn.(*net.UnixConn)
 	if h.read || !ok {
 		return h.Conn.Read(b)
@@ -41,13 +41,13 @@ func descriptors(oob []byte) []int {
 }
 
 // take returns the descriptor, if one came, and gives up ownership.
-func (h *handed) take() (fd int, ok bool) {
+func (h *rightsConn) take() (fd int, ok bool) {
 	fd, h.fd = h.fd, -1
 	return fd, fd >= 0
 }
 
 // drop closes a descriptor that was not taken.
-func (h *handed) drop() {
+func (h *rightsConn) drop() {
 	if fd, ok := h.take(); ok {
 		unix.Close(fd) //nolint:errcheck // nothing was written to it
 	}

@@ -30,7 +30,7 @@ func (c *session) write() {
 		c.s.mu.Unlock()
 		if c.streams.Pending() {
 			b.text = c.streams.Append(b.text, streamTurn)
-			b.cut()
+			b.flushText()
 			b.vec = b.bufs
 		}
 		if err := b.writeTo(c.conn); err != nil {
@@ -68,8 +68,8 @@ func (b *batch) reset() {
 	b.bufs, b.text, b.from, b.size = b.bufs[:0], b.text[:0], 0, 0
 }
 
-// cut moves the text so far into bufs; it stays valid if text is reallocated later.
-func (b *batch) cut() {
+// flushText moves the text so far into bufs; it stays valid if text is reallocated later.
+func (b *batch) flushText() {
 	if len(b.text) > b.from {
 		b.bufs = append(b.bufs, b.text[b.from:len(b.text):len(b.text)])
 		b.from = len(b.text)
@@ -97,13 +97,13 @@ func (c *session) collect(b *batch) {
 	if len(c.ready) == 0 {
 		c.ready = nil
 	}
-	b.cut()
+	b.flushText()
 	b.vec = b.bufs
 }
 
-// land removes n bytes from flight. If that opens the connection's window, all processes
+// freeWindow removes n bytes from flight. If that opens the connection's window, all processes
 // that waited for it are queued again. Shim.mu is held.
-func (c *session) land(n int) {
+func (c *session) freeWindow(n int) {
 	full := c.flight >= wire.WindowConn
 	if c.flight -= n; !full || c.flight >= wire.WindowConn {
 		return
@@ -126,7 +126,7 @@ func (c *session) enqueue(p *proc) {
 // collect adds p's events to b, up to sendTurn bytes.
 func (p *proc) collect(c *session, b *batch) {
 	for turn := 0; turn < sendTurn && p.spool.sendable() && c.flight < wire.WindowConn; {
-		if p.spool.starved() && !p.load() {
+		if p.spool.nextOnDisk() && !p.loadFromDisk() {
 			return
 		}
 		e := p.spool.send()
@@ -144,6 +144,6 @@ func (b *batch) add(token string, e *entry) {
 		b.text = append(b.text, e.data...)
 		return
 	}
-	b.cut()
+	b.flushText()
 	b.bufs = append(b.bufs, e.data)
 }

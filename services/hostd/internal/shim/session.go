@@ -38,7 +38,7 @@ var errAway = kind.New(kind.Unavailable, "stream", "", "the host's daemon went a
 func (s *Shim) serve(conn net.Conn) {
 	defer conn.Close()                                  //nolint:errcheck // nothing to be done
 	conn.SetReadDeadline(time.Now().Add(attachTimeout)) //nolint:errcheck // the read fails if this did
-	h := &handed{Conn: conn, fd: -1}
+	h := &rightsConn{Conn: conn, fd: -1}
 	r := wire.NewReader(h)
 	defer h.drop()
 	t, payload, err := r.Next()
@@ -64,9 +64,9 @@ func (s *Shim) serve(conn net.Conn) {
 
 // installSession replaces the session by a new connection, unless the current one has a
 // higher epoch of hostd. The caller becomes the session's reader.
-func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
-	s.install.Lock()
-	defer s.install.Unlock()
+func (s *Shim) installSession(h *rightsConn, a *wire.Attach) *session {
+	s.sessionMu.Lock()
+	defer s.sessionMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.Epoch < s.epoch {
@@ -94,7 +94,7 @@ func (s *Shim) installSession(h *handed, a *wire.Attach) *session {
 		hello.Processes = append(hello.Processes, p.describe())
 	}
 	c.control = wire.AppendHello(c.control, &hello)
-	s.adopt(a, h)
+	s.applyAttach(a, h)
 	s.session = c
 	if s.ended {
 		c.control = wire.AppendEnded(c.control)
@@ -112,7 +112,7 @@ func (c *session) close() {
 	c.closed = true
 	if c.s.session == c {
 		c.s.session = nil
-		c.s.relieve()
+		c.s.makeSpace()
 	}
 	c.conn.Close() //nolint:errcheck // nothing to be done
 	c.streams.Break(errAway)
@@ -174,7 +174,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 	case wire.TypeEnd:
 		s.end()
 	case wire.TypeConclude:
-		s.cutShort()
+		s.conclude()
 	case wire.TypeReboot:
 		s.reboot()
 	case wire.TypeTime:

@@ -83,7 +83,7 @@ func TestClosedSessionStartsNothing(t *testing.T) {
 // processes.
 func TestForgottenProcessFreesTheWindow(t *testing.T) {
 	s := &Shim{procs: make(map[string]*proc)}
-	s.room.L = &s.mu
+	s.readable.L = &s.mu
 	s.session = &session{s: s, flight: wire.WindowConn}
 	s.session.wake.L = &s.mu
 	for _, token := range []string{"full", "waiting"} {

@@ -26,7 +26,7 @@ type Config struct {
 
 	Execute time.Duration // maximum time from fork to exec; default: 10 s
 
-	Gather time.Duration // how long output of a busy writer may collect in its pipe; 0: it is read at once
+	Coalesce time.Duration // how long output of a busy writer may collect in its pipe; 0: it is read at once
 
 	// Rehearse runs a shell at startup that does nothing and is not recorded. It is for an
 	// instance of the warm pool: the first real command then finds what it needs in memory.
@@ -56,70 +56,70 @@ type Shim struct {
 	passwd, group colonFile
 	denied        func() bool // setgroups is denied in this user namespace
 
-	spawner *spawn.Spawner // used only by the forker goroutine
-	spawned chan struct{}  // see nudge
-	done    chan struct{}  // closed when the sandbox has ended and everything is acknowledged
-	broken  chan error     // holds the fatal error that ends Run
-	files   *files.Server
-	forks   chan func() // run by forker
-	expends []byte      // see expendable
-	install sync.Mutex  // serializes new connections
-	forking sync.Mutex  // held until a forked child is in born; taken before mu
+	spawner       *spawn.Spawner // used only by the forker goroutine
+	childAdded    chan struct{}  // see wakeReaper
+	done          chan struct{}  // closed when the sandbox has ended and everything is acknowledged
+	broken        chan error     // holds the fatal error that ends Run
+	files         *files.Server
+	forks         chan func() // run by forker
+	childOOMScore []byte      // oom_score_adj of children
+	sessionMu     sync.Mutex  // serializes new connections
+	forkMu        sync.Mutex  // held until a forked child is in unclaimed; taken before mu
 
-	mu        sync.Mutex // guards all below, and all of proc except what a stream guards
-	procs     map[string]*proc
-	pids      map[int]*proc
-	born      map[int]*child // running children whose proc is not known yet
-	spawning  int
-	turns     map[int]chan struct{}
-	watches   int       // number that runs
-	watched   int       // number ever started
-	bytes     int       // in memory, of all spools
-	disk      *disk     // nil: the spools are in memory only
-	ackedAt   time.Time // time of the last acknowledgement or connection
-	stalled   bool      // hostd is connected but stores nothing
-	blocked   int       // streams that wait for space
-	looking   bool      // a call of look is scheduled
-	pace      pace      // of all output
-	recorded  uint64    // bytes of output
-	blocks    []*[blockSize]byte
-	room      sync.Cond // signaled when a blocked stream may be able to read
-	session   *session  // nil: hostd is not connected
-	epoch     uint64
-	sandbox   string // empty: hostd never connected
-	env       map[string]string
-	limits    wire.Limits
-	outcomes  outcomes
-	oomKills  uint64
-	still     standstill
-	proxy     *net.TCPListener // nil: no egress
-	proxyPort uint16
-	trust     trust // where the proxy's certificate is installed
-	ending    bool
-	ended     bool
+	mu           sync.Mutex // guards all below, and all of proc except what a stream guards
+	procs        map[string]*proc
+	pids         map[int]*proc
+	unclaimed    map[int]*child // running children whose proc is not known yet
+	spawning     int
+	startSlots   map[int]chan struct{}
+	watchCount   int       // number that runs
+	watchTotal   int       // number ever started
+	bytes        int       // in memory, of all spools
+	disk         *disk     // nil: the spools are in memory only
+	ackedAt      time.Time // time of the last acknowledgement or connection
+	stalled      bool      // hostd is connected but stores nothing
+	blocked      int       // streams that wait for space
+	checkPending bool      // a call of checkBlocked is scheduled
+	pace         pace      // of all output
+	recorded     uint64    // bytes of output
+	blocks       []*[blockSize]byte
+	readable     sync.Cond // signaled when a blocked stream may be able to read
+	session      *session  // nil: hostd is not connected
+	epoch        uint64
+	sandbox      string // empty: hostd never connected
+	env          map[string]string
+	limits       wire.Limits
+	outcomes     outcomes
+	oomKills     uint64
+	pauses       pauseClock
+	proxy        *net.TCPListener // nil: no egress
+	proxyPort    uint16
+	ca           caFiles // where the proxy's certificate is installed
+	ending       bool
+	ended        bool
 }
 
 // New returns a shim. Run starts it.
 func New(cfg Config) *Shim {
 	cfg.Execute = cmp.Or(cfg.Execute, defaultExecute)
 	s := &Shim{
-		cfg:     cfg,
-		pid1:    syscall.Getpid() == 1,
-		uid:     syscall.Geteuid(),
-		passwd:  colonFile{path: "/etc/passwd"},
-		group:   colonFile{path: "/etc/group"},
-		denied:  sync.OnceValue(setgroupsDenied),
-		spawned: make(chan struct{}, 1),
-		done:    make(chan struct{}),
-		broken:  make(chan error, 1),
-		forks:   make(chan func()),
-		expends: expendable(cfg.Memory),
-		procs:   make(map[string]*proc),
-		pids:    make(map[int]*proc),
-		born:    make(map[int]*child),
-		turns:   make(map[int]chan struct{}),
+		cfg:           cfg,
+		pid1:          syscall.Getpid() == 1,
+		uid:           syscall.Geteuid(),
+		passwd:        colonFile{path: "/etc/passwd"},
+		group:         colonFile{path: "/etc/group"},
+		denied:        sync.OnceValue(setgroupsDenied),
+		childAdded:    make(chan struct{}, 1),
+		done:          make(chan struct{}),
+		broken:        make(chan error, 1),
+		forks:         make(chan func()),
+		childOOMScore: childOOMScore(cfg.Memory),
+		procs:         make(map[string]*proc),
+		pids:          make(map[int]*proc),
+		unclaimed:     make(map[int]*child),
+		startSlots:    make(map[int]chan struct{}),
 	}
-	s.room.L = &s.mu
+	s.readable.L = &s.mu
 	s.setLimits(wire.Limits{})
 	s.oomKills = s.readOOM()
 	return s
@@ -199,8 +199,8 @@ func (s *Shim) setLimits(l wire.Limits) {
 	}
 }
 
-// adopt applies what Attach says about the sandbox.
-func (s *Shim) adopt(a *wire.Attach, h *handed) {
+// applyAttach applies what Attach says about the sandbox.
+func (s *Shim) applyAttach(a *wire.Attach, h *rightsConn) {
 	s.epoch, s.sandbox = a.Epoch, a.Sandbox
 	if s.disk == nil && a.Limits.Disk > 0 {
 		if fd, ok := h.take(); ok {
@@ -210,7 +210,7 @@ func (s *Shim) adopt(a *wire.Attach, h *handed) {
 	s.ackedAt, s.stalled = time.Now(), false
 	s.env = maps.Clone(a.Env)
 	s.setLimits(a.Limits)
-	s.room.Broadcast()
+	s.readable.Broadcast()
 }
 
 // forget removes a process whose events hostd has all stored. After End, removing the last

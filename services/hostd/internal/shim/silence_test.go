@@ -28,10 +28,10 @@ func TestSilenceCountsOnlyWhileOutputCanBeRead(t *testing.T) {
 			ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
 			s := New(Config{})
 			s.limits.Grace, s.limits.GraceMax = 2*time.Second, 10*time.Second
-			p := &proc{s: s, exited: true, exitedAt: ago(long), wroteAt: ago(tt.wrote), readyAt: ago(tt.ready), lullAt: ago(tt.check)}
+			p := &proc{s: s, exited: true, exitedAt: ago(long), wroteAt: ago(tt.wrote), readyAt: ago(tt.ready), silenceCheckAt: ago(tt.check)}
 			p.timer = time.AfterFunc(long, func() {})
 			defer p.timer.Stop()
-			p.lull()
+			p.checkSilence()
 			if p.finished != tt.ends {
 				t.Errorf("ended: %t", p.finished)
 			}
@@ -52,7 +52,7 @@ func TestExitWithoutOutputNeedsNoSpoolSpace(t *testing.T) {
 	p := &proc{s: s, open: 1, undrained: 1}
 	st := &stream{p: p, id: process.Stdout, f: r, fd: int(r.Fd())}
 	p.streams = []*stream{st}
-	st.exit()
+	st.processExited()
 	if !st.drained || p.undrained != 0 {
 		t.Error("it waits for space in the spool")
 	}
@@ -60,7 +60,7 @@ func TestExitWithoutOutputNeedsNoSpoolSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := &stream{p: &proc{s: s, undrained: 1}, id: process.Stdout, f: r, fd: int(r.Fd())}
-	if other.exit(); other.drained {
+	if other.processExited(); other.drained {
 		t.Error("remaining output was skipped")
 	}
 }

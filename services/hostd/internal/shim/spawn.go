@@ -14,7 +14,7 @@ import (
 
 // spawn runs spec as the given user and records Started. Its error says why it cannot.
 func (p *proc) spawn(spec *process.Spec, acct *account) error {
-	if p.watches {
+	if p.isWatch {
 		return p.startWatch(spec)
 	}
 	s := p.s
@@ -32,18 +32,18 @@ func (p *proc) spawn(spec *process.Spec, acct *account) error {
 	}
 	env := s.environ(acct, spec.Env)
 	attr := &syscall.ProcAttr{
-		Dir: dir, Env: pairs(env), Files: ends.child[:],
+		Dir: dir, Env: envList(env), Files: ends.child[:],
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},
 	}
 	if !s.pid1 {
-		dieWithUs(attr.Sys)
+		setDeathSignal(attr.Sys)
 	}
 	attr.Sys.Setctty = spec.PTY != nil
 	p.kills = s.readOOM()
 	c, err := s.fork(spec, env["PATH"], attr)
 	ends.closeChild()
 	if err != nil {
-		ends.closeOurs()
+		ends.closeParent()
 		return err
 	}
 	p.started(c, spec, ends)
@@ -148,7 +148,7 @@ func (a *account) cwd(path string) (string, error) {
 	return "", kind.Newf(kind.Invalid, "start", "", "cwd '%s' does not exist", path)
 }
 
-func pairs(env map[string]string) []string {
+func envList(env map[string]string) []string {
 	out := make([]string, 0, len(env))
 	for k, v := range env {
 		out = append(out, k+"="+v)
@@ -158,30 +158,30 @@ func pairs(env map[string]string) []string {
 }
 
 // started records Started and begins to read the output.
-func (p *proc) started(c *child, spec *process.Spec, e *ends) {
+func (p *proc) started(c *child, spec *process.Spec, e *stdioEnds) {
 	s := p.s
 	s.mu.Lock()
 	pid := c.pid
-	p.launched()
+	p.startResolved()
 	p.pid = pid
 	p.in, p.tty = e.in, e.tty
 	p.record(process.Started{PID: uint32(pid)})
 	for _, o := range e.out {
-		st := &stream{p: p, id: o.id, f: o.f, rc: o.rc, fd: o.fd, gathers: gather{wait: s.cfg.Gather}}
+		st := &stream{p: p, id: o.id, f: o.f, rc: o.rc, fd: o.fd, coalescer: coalescer{wait: s.cfg.Coalesce}}
 		p.streams = append(p.streams, st)
 	}
 	p.open, p.undrained = len(p.streams), len(p.streams)
 	if spec.Timeout > 0 {
-		p.watchTime(spec.Timeout)
+		p.startTimeout(spec.Timeout)
 	}
 	early := c.ended
 	if early {
-		p.ended(c.status)
+		p.markReaped(c.status)
 	} else {
-		delete(s.born, pid)
+		delete(s.unclaimed, pid)
 		s.pids[pid] = p
 	}
-	p.catchUp()
+	p.runPending()
 	gone := p.finished // abandoned while it was being spawned
 	if gone {
 		p.closeInput()

@@ -15,14 +15,14 @@ const entryCost = 128
 
 // entry is one event that is not acknowledged yet.
 type entry struct {
-	seq    uint64
-	time   int64
-	stream process.Stream // 0: the event is body; otherwise offset and data
-	frozen bool           // was sent, must not change
-	lent   bool           // data is part of other memory
-	offset uint64
-	data   []byte
-	body   process.Body
+	seq     uint64
+	time    int64
+	stream  process.Stream // 0: the event is body; otherwise offset and data
+	frozen  bool           // was sent, must not change
+	aliased bool           // data is part of other memory
+	offset  uint64
+	data    []byte
+	body    process.Body
 }
 
 func (e *entry) at() time.Time { return time.Unix(0, e.time) }
@@ -49,7 +49,7 @@ func outputEntry(payload []byte) (entry, error) {
 	o, err := wire.ParseOutput(payload)
 	return entry{
 		seq: o.Seq, time: o.Time, stream: process.Stream(o.Stream), offset: o.Offset,
-		data: o.Data[:len(o.Data):len(o.Data)], lent: true,
+		data: o.Data[:len(o.Data):len(o.Data)], aliased: true,
 	}, err
 }
 
@@ -65,29 +65,29 @@ func eventEntry(payload []byte) (entry, error) {
 // spool holds the events of a process from the first unacknowledged one on: entries, then
 // those on disk, then those made after them.
 type spool struct {
-	entries []entry // those before head are acknowledged
-	head    int
-	next    int // index of the first that was not sent on this connection
-	extents []extent
-	back    []entry // events made after extents, otherwise empty
-	held    int     // number of events in all three
-	last    uint64  // seq of the newest event
-	bytes   int     // cost of everything in memory
-	loose   int     // the part of bytes that was never sent
-	flight  int     // bytes sent but not acknowledged
-	resumed bool    // hostd sent Resume on this connection
+	entries     []entry // those before head are acknowledged
+	head        int
+	next        int // index of the first that was not sent on this connection
+	extents     []extent
+	newer       []entry // events made after extents, otherwise empty
+	count       int     // number of events in all three
+	last        uint64  // seq of the newest event
+	bytes       int     // cost of everything in memory
+	unsentBytes int     // the part of bytes that was never sent
+	flight      int     // bytes sent but not acknowledged
+	resumed     bool    // hostd sent Resume on this connection
 
-	told  [4]uint64     // per stream: end offset of the output that was ever sent
-	state process.State // after the events that were ever sent
+	sentEnd [4]uint64     // per stream: end offset of the output that was ever sent
+	state   process.State // after the events that were ever sent
 }
 
-func (q *spool) len() int      { return q.held }
-func (q *spool) first() uint64 { return q.last + 1 - uint64(q.held) }
+func (q *spool) len() int      { return q.count }
+func (q *spool) first() uint64 { return q.last + 1 - uint64(q.count) }
 
 // newest returns the slice that the next event is appended to.
 func (q *spool) newest() *[]entry {
 	if len(q.extents) > 0 {
-		return &q.back
+		return &q.newer
 	}
 	return &q.entries
 }
@@ -98,26 +98,26 @@ func (q *spool) tail() *entry {
 	if len(all) == 0 || len(q.extents) == 0 && q.head == len(all) {
 		return nil
 	}
-	if e := &all[len(all)-1]; !e.frozen && !e.lent {
+	if e := &all[len(all)-1]; !e.frozen && !e.aliased {
 		return e
 	}
 	return nil
 }
 
-// grown counts n more bytes of unsent events.
-func (q *spool) grown(n int) {
+// addBytes counts n more bytes of unsent events.
+func (q *spool) addBytes(n int) {
 	q.bytes += n
-	q.loose += n
+	q.unsentBytes += n
 }
 
 // push appends an event and assigns its seq.
 func (q *spool) push(e entry) (seq uint64) {
 	q.last++
-	q.held++
+	q.count++
 	e.seq = q.last
 	all := q.newest()
 	*all = append(*all, e)
-	q.grown(e.cost())
+	q.addBytes(e.cost())
 	return e.seq
 }
 
@@ -126,8 +126,8 @@ func (q *spool) sendable() bool {
 	return q.resumed && q.flight < wire.WindowProcess && (q.next < len(q.entries) || len(q.extents) > 0)
 }
 
-// starved reports whether the next event to send is on disk.
-func (q *spool) starved() bool { return q.next == len(q.entries) && len(q.extents) > 0 }
+// nextOnDisk reports whether the next event to send is on disk.
+func (q *spool) nextOnDisk() bool { return q.next == len(q.entries) && len(q.extents) > 0 }
 
 // send returns the next event to send, which is in memory, and counts it as in flight.
 func (q *spool) send() *entry {
@@ -143,10 +143,10 @@ func (q *spool) freeze(e *entry) {
 		return
 	}
 	e.frozen = true
-	q.loose -= e.cost()
+	q.unsentBytes -= e.cost()
 	switch e.body.(type) {
 	case nil:
-		q.told[e.stream] = e.offset + uint64(len(e.data))
+		q.sentEnd[e.stream] = e.offset + uint64(len(e.data))
 	case process.Started:
 		q.state = process.StateRunning
 	case process.Exited:
@@ -159,7 +159,7 @@ func (q *spool) freeze(e *entry) {
 
 // unsent returns the events in memory that were never sent, behind all those on disk.
 func (q *spool) unsent() []entry {
-	all, from := q.back, 0
+	all, from := q.newer, 0
 	if len(q.extents) == 0 {
 		all, from = q.entries, q.head
 	}
@@ -170,12 +170,12 @@ func (q *spool) unsent() []entry {
 	return all[i:]
 }
 
-// moved records that the first n events of unsent are on disk now.
-func (q *spool) moved(n int, x extent, free func([]byte)) {
+// movedToDisk records that the first n events of unsent are on disk now.
+func (q *spool) movedToDisk(n int, x extent, free func([]byte)) {
 	loose := q.unsent()
 	for i := range loose[:n] {
 		q.bytes -= loose[i].cost()
-		q.loose -= loose[i].cost()
+		q.unsentBytes -= loose[i].cost()
 		loose[i].release(free)
 	}
 	rest := append([]entry(nil), loose[n:]...)
@@ -183,18 +183,18 @@ func (q *spool) moved(n int, x extent, free func([]byte)) {
 	clear(loose)
 	*all = (*all)[:len(*all)-len(loose)]
 	q.extents = append(q.extents, x)
-	q.back = rest
+	q.newer = rest
 }
 
-// returned puts the events of the first extent back into memory.
-func (q *spool) returned(loaded []entry) {
+// loaded puts the events of the first extent back into memory.
+func (q *spool) loaded(loaded []entry) {
 	for i := range loaded {
-		q.grown(loaded[i].cost())
+		q.addBytes(loaded[i].cost())
 	}
 	q.entries = append(q.entries, loaded...)
 	if q.extents = q.extents[1:]; len(q.extents) == 0 {
-		q.entries = append(q.entries, q.back...)
-		q.extents, q.back = nil, nil
+		q.entries = append(q.entries, q.newer...)
+		q.extents, q.newer = nil, nil
 	}
 }
 
@@ -229,7 +229,7 @@ func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
 		q.bytes -= e.cost()
 		e.release(free)
 		q.head++
-		q.held--
+		q.count--
 	}
 	q.next = max(q.next, q.head)
 	q.flight -= landed
@@ -237,13 +237,13 @@ func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
 	return landed
 }
 
-// cut removes all events that were never sent, in memory and on disk.
-func (q *spool) cut(free func([]byte), back func(extent)) {
+// dropUnsent removes all events that were never sent, in memory and on disk.
+func (q *spool) dropUnsent(free func([]byte), back func(extent)) {
 	end := q.head
 	for end < len(q.entries) && q.entries[end].frozen {
 		end++
 	}
-	for _, all := range [][]entry{q.entries[end:], q.back} {
+	for _, all := range [][]entry{q.entries[end:], q.newer} {
 		for i := range all {
 			q.bytes -= all[i].cost()
 			all[i].release(free)
@@ -254,7 +254,7 @@ func (q *spool) cut(free func([]byte), back func(extent)) {
 	}
 	kept := end - q.head
 	q.last = q.first() + uint64(kept) - 1
-	q.entries, q.extents, q.back, q.held, q.loose = q.entries[:end], nil, nil, kept, 0
+	q.entries, q.extents, q.newer, q.count, q.unsentBytes = q.entries[:end], nil, nil, kept, 0
 }
 
 // clear removes all events and frees their extents.
@@ -262,7 +262,7 @@ func (q *spool) clear(free func([]byte), back func(extent)) {
 	for _, x := range q.extents {
 		back(x)
 	}
-	for _, all := range [][]entry{q.entries[q.head:], q.back} {
+	for _, all := range [][]entry{q.entries[q.head:], q.newer} {
 		for i := range all {
 			all[i].release(free)
 		}
@@ -272,7 +272,7 @@ func (q *spool) clear(free func([]byte), back func(extent)) {
 
 // release frees the memory of e's output.
 func (e *entry) release(free func([]byte)) {
-	if !e.lent {
+	if !e.aliased {
 		free(e.data)
 	}
 	*e = entry{}

@@ -63,7 +63,7 @@ func (r *spoolRun) step() error {
 		if loose := q.unsent(); len(loose) > 0 && r.rnd.IntN(4) == 0 {
 			n := 1 + r.rnd.IntN(len(loose))
 			r.file[r.nextAt] = slices.Clone(loose[:n])
-			q.moved(n, extent{at: r.nextAt}, func([]byte) {})
+			q.movedToDisk(n, extent{offset: r.nextAt}, func([]byte) {})
 			r.nextAt++
 		}
 	}
@@ -71,9 +71,9 @@ func (r *spoolRun) step() error {
 }
 
 func (r *spoolRun) load() {
-	if r.q.starved() {
-		at := r.q.extents[0].at
-		r.q.returned(r.file[at])
+	if r.q.nextOnDisk() {
+		at := r.q.extents[0].offset
+		r.q.loaded(r.file[at])
 		delete(r.file, at)
 	}
 }
@@ -84,15 +84,15 @@ func (r *spoolRun) check() error {
 	for i := q.head; i < q.next; i++ {
 		flight += q.entries[i].flight()
 	}
-	for _, e := range slices.Concat(q.entries[q.head:], q.back) {
+	for _, e := range slices.Concat(q.entries[q.head:], q.newer) {
 		bytes += e.cost()
 		if !e.frozen {
 			loose += e.cost()
 		}
 	}
-	if q.flight != flight || q.bytes != bytes || q.loose != loose || q.first() != r.acked+1 || q.sent() != r.got || len(q.extents) != len(r.file) {
+	if q.flight != flight || q.bytes != bytes || q.unsentBytes != loose || q.first() != r.acked+1 || q.sent() != r.got || len(q.extents) != len(r.file) {
 		return fmt.Errorf("flight %d want %d, bytes %d want %d, loose %d want %d, first %d want %d, sent %d want %d, extents %d want %d",
-			q.flight, flight, q.bytes, bytes, q.loose, loose, q.first(), r.acked+1, q.sent(), r.got, len(q.extents), len(r.file))
+			q.flight, flight, q.bytes, bytes, q.unsentBytes, loose, q.first(), r.acked+1, q.sent(), r.got, len(q.extents), len(r.file))
 	}
 	return nil
 }

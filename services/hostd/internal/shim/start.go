@@ -33,23 +33,23 @@ func (c *session) start(f *wire.Start) error {
 		s.taken(f.Rev)
 		return nil
 	}
-	p := &proc{s: s, token: f.Token, rev: f.Rev, spec: f.Spec, starting: true, watches: spec.Cmd == file.WatchCmd}
+	p := &proc{s: s, token: f.Token, rev: f.Rev, spec: f.Spec, starting: true, isWatch: spec.Cmd == file.WatchCmd}
 	p.pace.rate = s.limits.Rate
 	p.spool.last = 1 // Accepted
 	p.spool.resumed = true
-	refusal := s.refusal()
+	refusal := s.startError()
 	s.procs[f.Token] = p
 	s.spawning++
 	if refusal != nil {
-		p.refused(refusal)
+		p.failStart(refusal)
 		return nil
 	}
 	go p.launch(&spec)
 	return nil
 }
 
-// refusal returns why nothing can be started at the moment.
-func (s *Shim) refusal() error {
+// startError returns why nothing can be started at the moment.
+func (s *Shim) startError() error {
 	switch {
 	case s.ending:
 		return errEnding()
@@ -63,21 +63,21 @@ func errEnding() error { return kind.New(kind.Unavailable, "start", "", "the san
 
 // launch spawns p, or records why it cannot start.
 func (p *proc) launch(spec *process.Spec) {
-	if refusal := p.spawnInTurn(spec); refusal != nil {
+	if refusal := p.spawnInSlot(spec); refusal != nil {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
-		p.refused(refusal)
+		p.failStart(refusal)
 	}
 }
 
-// spawnInTurn waits for a start slot of p's user and spawns p.
-func (p *proc) spawnInTurn(spec *process.Spec) error {
+// spawnInSlot waits for a start slot of p's user and spawns p.
+func (p *proc) spawnInSlot(spec *process.Spec) error {
 	s := p.s
 	acct, err := s.lookup(spec.User)
 	if err != nil {
 		return err
 	}
-	turn := s.turn(acct.uid)
+	turn := s.userSlots(acct.uid)
 	turn <- struct{}{}
 	defer func() { <-turn }()
 	s.mu.Lock()
@@ -89,26 +89,26 @@ func (p *proc) spawnInTurn(spec *process.Spec) error {
 	return p.spawn(spec, &acct)
 }
 
-// turn returns the start slots of a user: one value for each start in progress.
-func (s *Shim) turn(uid int) chan struct{} {
+// userSlots returns the start slots of a user: one value for each start in progress.
+func (s *Shim) userSlots(uid int) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.turns[uid] == nil {
-		s.turns[uid] = make(chan struct{}, maxStarts)
+	if s.startSlots[uid] == nil {
+		s.startSlots[uid] = make(chan struct{}, maxStarts)
 	}
-	return s.turns[uid]
+	return s.startSlots[uid]
 }
 
-// refused records that p does not start. Shim.mu is held.
-func (p *proc) refused(why error) {
-	p.launched()
+// failStart records that p does not start. Shim.mu is held.
+func (p *proc) failStart(why error) {
+	p.startResolved()
 	p.fail(process.Failed{Kind: uint32(kind.Of(why)), Message: kind.Message(why)})
-	p.catchUp()
+	p.runPending()
 }
 
-// launched records that the outcome of a start is known, before any other event of p: hostd
+// startResolved records that the outcome of a start is known, before any other event of p: hostd
 // need not repeat the start, and p may be forgotten. Shim.mu is held.
-func (p *proc) launched() {
+func (p *proc) startResolved() {
 	s := p.s
 	s.spawning--
 	p.starting = false
@@ -117,10 +117,10 @@ func (p *proc) launched() {
 	}
 }
 
-// catchUp applies the commands that waited for the start. Shim.mu is held.
-func (p *proc) catchUp() {
-	commands := p.waiting
-	p.waiting, p.waits = nil, 0
+// runPending applies the commands that waited for the start. Shim.mu is held.
+func (p *proc) runPending() {
+	commands := p.pending
+	p.pending, p.pendingBytes = nil, 0
 	for _, c := range commands {
 		p.s.apply(c)
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	takeWhole   = 16 << 10 // a longer read gives its block to the spool instead of a copy
-	smallGrow   = 4 << 10  // an event that grows beyond this gets a whole block
-	readsAtOnce = 8        // reads after which output is sent even if there may be more
-	ttySlack    = 64 << 10
+	handOverSize = 16 << 10 // a longer read gives its block to the spool instead of a copy
+	smallGrow    = 4 << 10  // an event that grows beyond this gets a whole block
+	readsAtOnce  = 8        // reads after which output is sent even if there may be more
+	ttySlack     = 64 << 10
 
-	spareBlocks = 4 // kept when nothing is spooled
-	maxSpare    = 64
+	minSpareBlocks = 4 // kept when nothing is spooled
+	maxSpareBlocks = 64
 )
 
 // stream is the reading end of one pipe or terminal.
@@ -28,26 +28,26 @@ type stream struct {
 	f  *os.File
 	rc syscall.RawConn
 
-	mu      sync.Mutex // held while reading, so that output is appended in order; taken before Shim.mu
-	fd      int
-	block   *[blockSize]byte // buffer for reading; nil: none
-	offset  uint64           // of the next byte
-	full    bool             // stopped reading for lack of space
-	eof     bool
-	hung    bool // the last read found the other end of the terminal closed
-	exited  bool // the process was waited for
-	drained bool // everything that the process left was read
-	owed    int  // bytes left unread at its exit
-	wide    bool // the pipe was made larger
-	reads   int  // since output was last queued for sending
-	gathers gather
+	mu           sync.Mutex // held while reading, so that output is appended in order; taken before Shim.mu
+	fd           int
+	block        *[blockSize]byte // buffer for reading; nil: none
+	offset       uint64           // of the next byte
+	full         bool             // stopped reading for lack of space
+	eof          bool
+	hungUp       bool // the last read found the other end of the terminal closed
+	exited       bool // the process was waited for
+	drained      bool // everything that the process left was read
+	unreadAtExit int  // bytes left unread at its exit
+	widened      bool // the pipe was made larger
+	reads        int  // since output was last queued for sending
+	coalescer    coalescer
 }
 
 // run reads until the stream's end.
 func (st *stream) run() {
 	for {
-		st.p.s.waitRoom(st.p)
-		err := st.rc.Read(func(uintptr) bool { st.gather(); return st.pump() })
+		st.p.s.waitReadable(st.p)
+		err := st.rc.Read(func(uintptr) bool { st.coalesce(); return st.pump() })
 		if err != nil || st.ended() {
 			break
 		}
@@ -66,7 +66,7 @@ func (st *stream) close() {
 	st.fd = -1
 	s := st.p.s
 	s.mu.Lock()
-	st.atEnd()
+	st.markEOF()
 	st.mu.Unlock()
 	if st.p.tty == st.f {
 		st.p.tty = nil
@@ -86,25 +86,25 @@ func (st *stream) pump() bool {
 	return st.full || st.eof
 }
 
-// exit is called after the process was waited for. It reads what the process left, if there
+// processExited is called after the process was waited for. It reads what the process left, if there
 // is space, so that Exited comes after it and soon.
-func (st *stream) exit() {
+func (st *stream) processExited() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.eof {
 		return
 	}
 	st.exited = true
-	n, err := unread(st.fd)
+	n, err := unreadBytes(st.fd)
 	if err == nil {
-		st.owed = n
+		st.unreadAtExit = n
 	}
 	switch {
 	case st.id == process.PTY:
-		st.owed += ttySlack // bytes in transit inside the terminal are not counted
+		st.unreadAtExit += ttySlack // bytes in transit inside the terminal are not counted
 	case n == 0 && err == nil: // it needs no space in the spool, which other processes may fill
 		st.p.s.mu.Lock()
-		st.drain()
+		st.markDrained()
 		st.p.s.mu.Unlock()
 	}
 	for !st.drained && st.read() {
@@ -122,36 +122,36 @@ func (st *stream) read() bool {
 	case err == unix.EINTR:
 		return true
 	case err == unix.EAGAIN:
-		st.gathers.empty(time.Now())
+		st.coalescer.empty(time.Now())
 		s.mu.Lock()
-		st.rest()
+		st.releaseBlock()
 		if st.exited {
-			st.drain()
+			st.markDrained()
 		}
 		s.mu.Unlock()
 		return false
-	case err == unix.EIO && !st.hung:
+	case err == unix.EIO && !st.hungUp:
 		// A terminal whose other end is closed. The kernel may return EIO although the last
 		// output arrived between its two checks: what is there now is all.
-		st.hung = true
+		st.hungUp = true
 		return true
 	case n <= 0 || err != nil:
 		s.mu.Lock()
-		st.atEnd()
+		st.markEOF()
 		s.mu.Unlock()
 		return false
 	}
-	st.hung = false
-	st.gathers.got += n
+	st.hungUp = false
+	st.coalescer.got += n
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.take(n)
-	if n == blockSize && !st.wide {
+	if n == blockSize && !st.widened {
 		st.widen(4 * blockSize)
 	}
 	if st.exited {
-		if st.owed -= n; st.owed <= 0 {
-			st.drain()
+		if st.unreadAtExit -= n; st.unreadAtExit <= 0 {
+			st.markDrained()
 		}
 	}
 	return true
@@ -165,34 +165,34 @@ func (st *stream) prepare() bool {
 	s := st.p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st.full = !s.hasRoom(st.p); st.full {
-		st.p.tell()
+	if st.full = !s.mayRead(st.p); st.full {
+		st.p.queueSend()
 		return false
 	}
 	st.block = s.getBlock()
 	return true
 }
 
-// rest releases the block: there may be nothing to read for a long time.
-func (st *stream) rest() {
+// releaseBlock releases the block: there may be nothing to read for a long time.
+func (st *stream) releaseBlock() {
 	if st.block != nil {
 		st.p.s.putBlock(st.block)
 		st.block = nil
 	}
 	st.reads = 0
-	st.p.tell()
+	st.p.queueSend()
 }
 
 // widen enlarges a busy pipe, so that one read returns more.
 func (st *stream) widen(n int) {
-	st.wide = true
+	st.widened = true
 	if st.id != process.PTY {
 		setPipeSize(st.fd, n)
 	}
 }
 
-// drain records that no output is missing before Exited.
-func (st *stream) drain() {
+// markDrained records that no output is missing before Exited.
+func (st *stream) markDrained() {
 	if !st.drained {
 		st.drained = true
 		st.p.undrained--
@@ -200,12 +200,12 @@ func (st *stream) drain() {
 	}
 }
 
-func (st *stream) atEnd() {
+func (st *stream) markEOF() {
 	if st.eof {
 		return
 	}
 	st.eof = true
-	st.rest()
+	st.releaseBlock()
 	st.p.open--
 	if !st.drained {
 		st.drained = true
@@ -230,11 +230,11 @@ func (st *stream) take(n int) {
 		p.recorded += uint64(n)
 		s.recorded += uint64(n)
 	}
-	if st.reads++; st.reads >= readsAtOnce || n >= takeWhole {
+	if st.reads++; st.reads >= readsAtOnce || n >= handOverSize {
 		st.reads = 0
-		p.tell()
+		p.queueSend()
 	}
-	if st.block != nil && !s.hasRoom(p) {
+	if st.block != nil && !s.mayRead(p) {
 		s.putBlock(st.block)
 		st.block = nil
 	}
@@ -249,12 +249,12 @@ func (st *stream) append(n int) {
 		was := e.cost()
 		e.data = s.grow(e.data, n)
 		e.data = append(e.data, data...)
-		p.spool.grown(e.cost() - was)
+		p.spool.addBytes(e.cost() - was)
 		s.bytes += e.cost() - was
 		return
 	}
 	e := entry{time: p.wroteAt.UnixNano(), stream: st.id, offset: st.offset}
-	if n >= takeWhole {
+	if n >= handOverSize {
 		e.data, st.block = data, nil // prepare gets another
 	} else {
 		e.data = append(make([]byte, 0, n), data...)
@@ -284,7 +284,7 @@ func (s *Shim) getBlock() *[blockSize]byte {
 
 // putBlock takes a block back and keeps about as many as are in use.
 func (s *Shim) putBlock(b *[blockSize]byte) {
-	keep := min(spareBlocks+s.bytes/blockSize, maxSpare)
+	keep := min(minSpareBlocks+s.bytes/blockSize, maxSpareBlocks)
 	if len(s.blocks) < keep {
 		s.blocks = append(s.blocks, b)
 		return
@@ -303,13 +303,13 @@ func (s *Shim) free(b []byte) {
 // withinQuota returns how many of n bytes may be recorded and counts the rest as dropped.
 func (p *proc) withinQuota(id process.Stream, n int) int {
 	l := &p.s.limits
-	keep := min(left(l.Quota, p.recorded, n), left(l.QuotaTotal, p.s.recorded, n))
+	keep := min(quotaLeft(l.Quota, p.recorded, n), quotaLeft(l.QuotaTotal, p.s.recorded, n))
 	if keep == n {
 		return n
 	}
 	p.drops(id).n += uint64(n - keep)
 	if keep == 0 {
-		p.tellDropped(false)
+		p.recordDropped(false)
 	}
 	return keep
 }
@@ -325,19 +325,19 @@ func (p *proc) drops(id process.Stream) *drops {
 	return p.dropped[id]
 }
 
-// left returns how many of n bytes a quota allows after used bytes.
-func left(quota, used uint64, n int) int {
+// quotaLeft returns how many of n bytes a quota allows after used bytes.
+func quotaLeft(quota, used uint64, n int) int {
 	if quota == 0 {
 		return n
 	}
 	return int(min(uint64(n), quota-min(quota, used)))
 }
 
-// tellDropped records how much was dropped: at first, at each doubling, and at the end.
-func (p *proc) tellDropped(last bool) {
+// recordDropped records how much was dropped: at first, at each doubling, and at the end.
+func (p *proc) recordDropped(last bool) {
 	for _, id := range []process.Stream{process.Stdout, process.Stderr, process.PTY} {
-		if d := p.dropped[id]; d != nil && (d.n >= 2*d.told && !last || last && d.n > d.told) {
-			d.told = d.n
+		if d := p.dropped[id]; d != nil && (d.n >= 2*d.recorded && !last || last && d.n > d.recorded) {
+			d.recorded = d.n
 			p.record(process.Truncated{Stream: id, Dropped: d.n})
 		}
 	}

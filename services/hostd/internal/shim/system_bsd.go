@@ -21,8 +21,8 @@ func closeInherited(first uint) {
 // mostInherited is more than any driver passes.
 const mostInherited = 64
 
-// unread returns how many bytes wait in a pipe or terminal.
-func unread(fd int) (int, error) { return unix.IoctlGetInt(fd, fionread) }
+// unreadBytes returns how many bytes wait in a pipe or terminal.
+func unreadBytes(fd int) (int, error) { return unix.IoctlGetInt(fd, fionread) }
 
 const fionread = 0x4004667f // FIONREAD
 

@@ -6,5 +6,5 @@ import "syscall"
 // outlive the sandbox.
 func becomeReaper(bool) error { return nil }
 
-// dieWithUs does nothing: there is no such request.
-func dieWithUs(*syscall.SysProcAttr) {}
+// setDeathSignal does nothing: there is no such request.
+func setDeathSignal(*syscall.SysProcAttr) {}

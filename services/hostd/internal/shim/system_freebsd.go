@@ -25,5 +25,5 @@ func becomeReaper(pid1 bool) error {
 	return nil
 }
 
-// dieWithUs makes a child die when the shim does.
-func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+// setDeathSignal makes a child die when the shim does.
+func setDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

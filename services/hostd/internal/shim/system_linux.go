@@ -20,8 +20,8 @@ func becomeReaper(pid1 bool) error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// dieWithUs makes a child die when the shim does.
-func dieWithUs(attr *syscall.SysProcAttr) {
+// setDeathSignal makes a child die when the shim does.
+func setDeathSignal(attr *syscall.SysProcAttr) {
 	// The runtime never ends the thread that forks, so the signal comes with the end of the
 	// shim and not before.
 	attr.Pdeathsig = syscall.SIGKILL
@@ -32,8 +32,8 @@ func closeInherited(first uint) {
 	unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // drivers on older kernels pass no other descriptors
 }
 
-// unread returns how many bytes wait in a pipe or terminal.
-func unread(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) }
+// unreadBytes returns how many bytes wait in a pipe or terminal.
+func unreadBytes(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) }
 
 // setPipeSize sets the capacity of a pipe.
 func setPipeSize(fd, n int) {

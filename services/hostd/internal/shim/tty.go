@@ -11,12 +11,12 @@ import (
 
 // openTTY opens a terminal. The child's side is blocking, as programs expect; the shim's
 // side is not.
-func (e *ends) openTTY(size process.Size, acct *account) error {
+func (e *stdioEnds) openTTY(size process.Size, acct *account) error {
 	fd, child, err := stdio.Terminal(acct.uid)
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
 	}
-	master := e.ours(fd, "tty")
+	master := e.parentFile(fd, "tty")
 	e.fds = append(e.fds, child)
 	if err := setSize(fd, size); err != nil {
 		return err

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// otherListener is a listening socket of a family that package net does not support, such
+// rawListener is a listening socket of a family that package net does not support, such
 // as vsock in a guest.
-type otherListener struct {
+type rawListener struct {
 	f  *os.File
 	rc syscall.RawConn
 }
 
-// listenOther takes over fd.
-func listenOther(fd uintptr) (net.Listener, error) {
+// listenRaw takes over fd.
+func listenRaw(fd uintptr) (net.Listener, error) {
 	own, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, ListenFD)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
@@ -30,11 +30,11 @@ func listenOther(fd uintptr) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &otherListener{f, rc}, nil
+	return &rawListener{f, rc}, nil
 }
 
 // Accept implements net.Listener.
-func (l *otherListener) Accept() (net.Conn, error) {
+func (l *rawListener) Accept() (net.Conn, error) {
 	var fd int
 	var failed error
 	err := l.rc.Read(func(at uintptr) bool {
@@ -47,29 +47,29 @@ func (l *otherListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return otherConn{os.NewFile(uintptr(fd), "connection")}, nil
+	return rawConn{os.NewFile(uintptr(fd), "connection")}, nil
 }
 
 // Close implements net.Listener.
-func (l *otherListener) Close() error { return l.f.Close() }
+func (l *rawListener) Close() error { return l.f.Close() }
 
 // Addr implements net.Listener.
-func (l *otherListener) Addr() net.Addr { return otherAddr{} }
+func (l *rawListener) Addr() net.Addr { return rawAddr{} }
 
-// otherConn is a connection of an otherListener.
-type otherConn struct{ *os.File }
+// rawConn is a connection of a rawListener.
+type rawConn struct{ *os.File }
 
 // LocalAddr implements net.Conn.
-func (otherConn) LocalAddr() net.Addr { return otherAddr{} }
+func (rawConn) LocalAddr() net.Addr { return rawAddr{} }
 
 // RemoteAddr implements net.Conn.
-func (otherConn) RemoteAddr() net.Addr { return otherAddr{} }
+func (rawConn) RemoteAddr() net.Addr { return rawAddr{} }
 
-// otherAddr is a placeholder; no code uses these addresses.
-type otherAddr struct{}
+// rawAddr is a placeholder; no code uses these addresses.
+type rawAddr struct{}
 
 // Network implements net.Addr.
-func (otherAddr) Network() string { return "socket" }
+func (rawAddr) Network() string { return "socket" }
 
 // String implements net.Addr.
-func (otherAddr) String() string { return "hostd" }
+func (rawAddr) String() string { return "hostd" }

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// listenOther is supported on Linux only.
-func listenOther(uintptr) (net.Listener, error) { return nil, errors.ErrUnsupported }
+// listenRaw is supported on Linux only.
+func listenRaw(uintptr) (net.Listener, error) { return nil, errors.ErrUnsupported }

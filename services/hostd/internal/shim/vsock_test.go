@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestOtherListener uses a unix socket: a vsock would need a VM.
-func TestOtherListener(t *testing.T) {
+// TestRawListener uses a unix socket: a vsock would need a VM.
+func TestRawListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	u, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -24,7 +24,7 @@ func TestOtherListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	l, err := listenOther(f.Fd())
+	l, err := listenRaw(f.Fd())
 	f.Close()
 	if err != nil {
 		t.Fatal(err)

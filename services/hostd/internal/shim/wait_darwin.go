@@ -8,6 +8,6 @@ func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
 	if pid, err = syscall.Wait4(-1, &ws, 0, nil); err != nil {
 		return 0, 0, err
 	}
-	s.meet(pid)
+	s.lockForReap(pid)
 	return pid, ws, nil
 }

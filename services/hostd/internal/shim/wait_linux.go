@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ended waits until a child has ended, without reaping it. ECHILD: there is no child.
-func ended() (pid int, err error) {
+// awaitEndedChild waits until a child has ended, without reaping it. ECHILD: there is no child.
+func awaitEndedChild() (pid int, err error) {
 	var info struct { // siginfo_t
 		signo, errno, code int32
 		_                  [unsafe.Sizeof(uintptr(0)) - 4]byte

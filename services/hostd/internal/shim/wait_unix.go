@@ -7,10 +7,10 @@ import "syscall"
 // wait waits for a child to end and reaps it. Without an error Shim.mu is held on return,
 // so that the freed pid cannot be mistaken for the child's.
 func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
-	if pid, err = ended(); err != nil {
+	if pid, err = awaitEndedChild(); err != nil {
 		return 0, 0, err
 	}
-	s.meet(pid)
+	s.lockForReap(pid)
 	if got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); err != nil || got != pid {
 		s.mu.Unlock()
 		return 0, 0, syscall.EAGAIN

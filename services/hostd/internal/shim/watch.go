@@ -40,10 +40,10 @@ func (p *proc) startWatch(spec *process.Spec) error {
 		return err
 	}
 	s.mu.Lock()
-	s.watches++
-	n := s.watches
-	s.watched++
-	pid := pidsEnd + s.watched
+	s.watchCount++
+	n := s.watchCount
+	s.watchTotal++
+	pid := pidsEnd + s.watchTotal
 	s.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -79,7 +79,7 @@ func (p *proc) startWatch(spec *process.Spec) error {
 	return nil
 }
 
-func watchEnds() (*ends, *os.File, error) {
+func watchEnds() (*stdioEnds, *os.File, error) {
 	syscall.ForkLock.RLock() // no child inherits them
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err == nil {
@@ -91,10 +91,10 @@ func watchEnds() (*ends, *os.File, error) {
 		return nil, nil, kind.Newf(kind.Exhausted, "watch", "", "cannot watch: %s", err)
 	}
 	unix.SetNonblock(fds[1], true) //nolint:errcheck // cannot fail on a socket
-	e := &ends{}
+	e := &stdioEnds{}
 	out := os.NewFile(uintptr(fds[1]), "watch")
-	if err := e.output(process.Stdout, e.ours(fds[0], "watch"), fds[0]); err != nil {
-		e.closeOurs()
+	if err := e.output(process.Stdout, e.parentFile(fds[0], "watch"), fds[0]); err != nil {
+		e.closeParent()
 		out.Close() //nolint:errcheck // nothing was written
 		return nil, nil, err
 	}
@@ -122,14 +122,14 @@ func (p *proc) runWatch(pid int) {
 	}
 	s.mu.Unlock()
 	s.unwatch()
-	s.mu.Lock() // waited unlocks it
-	s.waited(pid, status)
+	s.mu.Lock() // childEnded unlocks it
+	s.childEnded(pid, status)
 }
 
 func (s *Shim) unwatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watches--
+	s.watchCount--
 }
 
 // signal ends the watch; SIGCONT instead restarts its idle timer. Shim.mu is held.
