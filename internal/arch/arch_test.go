@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// source is one Go file of the house.
+// source is one Go file of the module.
 type source struct {
-	path string // from the module's root
+	path string // relative to the module's root
 	dir  string
 	test bool
 	ast  *ast.File
@@ -27,7 +27,7 @@ type source struct {
 
 func (s *source) generated() bool { return ast.IsGenerated(s.ast) }
 
-// load parses all files of the module at the root; side modules are not its.
+// load parses all files of the module at the root, without side modules.
 func load(t *testing.T) []source {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -55,12 +55,7 @@ func load(t *testing.T) []source {
 		if err != nil {
 			return err
 		}
-		pos := token.NewFileSet()
-		f, err := parser.ParseFile(pos, rel, text, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		all = append(all, source{rel, strings.TrimPrefix(path.Dir(rel), "."), strings.HasSuffix(rel, "_test.go"), f, text, pos})
+		all = append(all, parse(t, rel, text))
 		return nil
 	})
 	if err != nil {
@@ -72,10 +67,21 @@ func load(t *testing.T) []source {
 	return all
 }
 
-// roomOf is the room that holds a folder.
-func roomOf(dir string) (room, bool) {
-	best, found := room{}, false
-	for _, r := range rooms {
+// parse parses one file; its path is relative to the module's root.
+func parse(t *testing.T, rel string, text []byte) source {
+	t.Helper()
+	pos := token.NewFileSet()
+	f, err := parser.ParseFile(pos, rel, text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source{rel, strings.TrimPrefix(path.Dir(rel), "."), strings.HasSuffix(rel, "_test.go"), f, text, pos}
+}
+
+// ruleFor returns the rule that applies to a folder.
+func ruleFor(dir string) (rule, bool) {
+	best, found := rule{}, false
+	for _, r := range rules {
 		in := dir == r.path || r.path != "" && strings.HasPrefix(dir, r.path+"/")
 		if in && (!found || len(r.path) > len(best.path)) {
 			best, found = r, true
@@ -84,7 +90,7 @@ func roomOf(dir string) (room, bool) {
 	return best, found
 }
 
-// matches reports whether an import is what a pattern means.
+// matches reports whether an import matches a pattern.
 func matches(pattern, imp string) bool {
 	if first, _, _ := strings.Cut(pattern, "/"); !strings.Contains(first, ".") {
 		pattern = mod + "/" + pattern
@@ -95,9 +101,8 @@ func matches(pattern, imp string) bool {
 	return imp == pattern
 }
 
-// allowed reports whether a room may import what is imported. Tests may import
-// more: they look from outside.
-func allowed(r *room, imp string, test bool) bool {
+// allowed reports whether a rule allows an import. Tests may import more.
+func allowed(r *rule, imp string, test bool) bool {
 	if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
 		return test || !slices.Contains(guarded, imp) || slices.Contains(r.std, imp)
 	}
@@ -110,11 +115,11 @@ func allowed(r *room, imp string, test bool) bool {
 	return slices.ContainsFunc(r.may, func(p string) bool { return matches(p, imp) })
 }
 
-func TestWalls(t *testing.T) {
+func TestImports(t *testing.T) {
 	for _, s := range load(t) {
-		r, ok := roomOf(s.dir)
+		r, ok := ruleFor(s.dir)
 		if !ok {
-			t.Errorf("%s: no room holds the folder %q: write it down in rooms_test.go, with what it may import", s.path, s.dir)
+			t.Errorf("%s: the folder %q has no rule in imports_test.go", s.path, s.dir)
 			continue
 		}
 		for _, i := range s.ast.Imports {
@@ -123,27 +128,27 @@ func TestWalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			if sub := strings.HasPrefix(imp, mod+"/"+s.dir+"/"); !allowed(&r, imp, s.test) && !(s.test && sub) {
-				t.Errorf("%s imports %s, which the room %q may not", s.path, imp, r.path)
+				t.Errorf("%s imports %s, which the rule for %q does not allow", s.path, imp, r.path)
 			}
 		}
 	}
 }
 
-func TestWallsAreNotEmpty(t *testing.T) {
+func TestRulesAreUsed(t *testing.T) {
 	have := make(map[string]bool)
 	for _, s := range load(t) {
 		for d := s.dir; d != "." && d != ""; d = path.Dir(d) {
 			have[d] = true
 		}
 	}
-	for _, r := range rooms {
+	for _, r := range rules {
 		if r.path != "" && !have[r.path] {
-			t.Errorf("the room %q is not in the house any more", r.path)
+			t.Errorf("the folder %q of a rule does not exist", r.path)
 		}
 	}
 }
 
-func TestWallsHold(t *testing.T) {
+func TestRulesRejectImports(t *testing.T) {
 	tests := []struct {
 		name, dir, imp string
 		test, want     bool
@@ -157,14 +162,14 @@ func TestWallsHold(t *testing.T) {
 		{"os/exec only in hostd", "internal/cli", "os/exec", false, false},
 		{"os/exec in a test", "internal/cli", "os/exec", true, true},
 		{"os/exec in a driver", "services/hostd/internal/driver/direct", "os/exec", false, true},
-		{"the client knows no record", "internal/cli", mod + "/events", false, false},
-		{"the vocabulary does no I/O", "events/process", "net/http", false, false},
-		{"the vocabulary knows no NATS", "events/process", "github.com/nats-io/nats.go", false, false},
-		{"only natsd has the server", "events", "github.com/nats-io/nats-server/v2/server", false, false},
+		{"no record in the client", "internal/cli", mod + "/events", false, false},
+		{"no I/O in the vocabulary", "events/process", "net/http", false, false},
+		{"no NATS in the vocabulary", "events/process", "github.com/nats-io/nats.go", false, false},
+		{"the server only in natsd", "events", "github.com/nats-io/nats-server/v2/server", false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, ok := roomOf(tt.dir)
+			r, ok := ruleFor(tt.dir)
 			if got := ok && allowed(&r, tt.imp, tt.test); got != tt.want {
 				t.Errorf("%s may import %s: %v, want %v", tt.dir, tt.imp, got, tt.want)
 			}
@@ -172,7 +177,7 @@ func TestWallsHold(t *testing.T) {
 	}
 }
 
-func TestOnePackageDocAPackage(t *testing.T) {
+func TestEachPackageHasOneDoc(t *testing.T) {
 	docs, seen := make(map[string][]string), make(map[string]bool)
 	for _, s := range load(t) {
 		if s.test || s.generated() {
@@ -201,7 +206,7 @@ func TestSizes(t *testing.T) {
 			continue
 		}
 		if n := bytes.Count(s.text, []byte("\n")); n > maxFile {
-			t.Errorf("%s has %d lines, the most is %d", s.path, n, maxFile)
+			t.Errorf("%s has %d lines, the limit is %d", s.path, n, maxFile)
 		}
 		for _, d := range s.ast.Decls {
 			f, ok := d.(*ast.FuncDecl)
@@ -209,7 +214,7 @@ func TestSizes(t *testing.T) {
 				continue
 			}
 			if n := s.pos.Position(f.End()).Line - s.pos.Position(f.Pos()).Line + 1; n > maxFunction {
-				t.Errorf("%s: %s has %d lines, the most is %d", s.path, f.Name.Name, n, maxFunction)
+				t.Errorf("%s: %s has %d lines, the limit is %d", s.path, f.Name.Name, n, maxFunction)
 			}
 		}
 	}

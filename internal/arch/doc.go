@@ -1,4 +1,4 @@
-// Package arch holds the tests that keep the house as it was drawn: who may
-// import whom, one package doc a package, no large files, no init, no mutable
-// globals, no sleeping tests. It has no code.
+// Package arch contains the tests of the repository's structure and language: allowed
+// imports, sizes of files, functions, types and packages, one package doc per package, no
+// init, no mutable globals, no sleeps in tests, plain English. It has no code.
 package arch

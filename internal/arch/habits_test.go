@@ -15,13 +15,13 @@ func TestNoInit(t *testing.T) {
 		}
 		for _, d := range s.ast.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-				t.Errorf("%s has an init: say it where it is needed", s.pos.Position(f.Pos()))
+				t.Errorf("%s has an init: initialize where it is needed", s.pos.Position(f.Pos()))
 			}
 		}
 	}
 }
 
-// Tests wait for what they wait for: a sleep is either too short or too long.
+// TestNoSleepInTests rejects time.Sleep in tests: a sleep is either too short or too long.
 func TestNoSleepInTests(t *testing.T) {
 	for _, s := range load(t) {
 		if !s.test {
@@ -40,8 +40,8 @@ func TestNoSleepInTests(t *testing.T) {
 	}
 }
 
-// A package's variables are errors, tables and things made once: nothing
-// assigns to one, to an element or a field of one, or takes its address.
+// TestNoMutableGlobals rejects code that assigns to a package's variable, to an element or
+// a field of one, or takes its address: these variables are errors and tables.
 func TestNoMutableGlobals(t *testing.T) {
 	globals := make(map[string]map[string]bool) // by folder
 	all := load(t)
@@ -59,7 +59,7 @@ func TestNoMutableGlobals(t *testing.T) {
 			}
 			for _, spec := range g.Specs {
 				for _, name := range spec.(*ast.ValueSpec).Names {
-					globals[s.dir][name.Name] = name.Name != "_" // nothing is kept in it
+					globals[s.dir][name.Name] = name.Name != "_"
 				}
 			}
 		}
@@ -74,14 +74,13 @@ func TestNoMutableGlobals(t *testing.T) {
 	}
 }
 
-// linked reports whether a variable is another module's.
+// linked reports whether a variable belongs to another module.
 func linked(g *ast.GenDecl) bool {
 	return g.Doc != nil && slices.ContainsFunc(g.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:linkname ") })
 }
 
-// mutations are the places where a file changes one of the named globals. A
-// local of the same name is told apart by the parser, which resolves names
-// within a file.
+// mutations returns the positions at which a file changes one of the named globals. The
+// parser resolves names within a file, so that locals of the same name do not count.
 func mutations(s *source, names map[string]bool) []token.Position {
 	var at []token.Position
 	top := make(map[any]bool)
@@ -109,7 +108,7 @@ func mutations(s *source, names map[string]bool) []token.Position {
 		case *ast.IncDecStmt:
 			check(n.X)
 		case *ast.UnaryExpr:
-			// The address of a table's entry is how a loop avoids a copy.
+			// The address of a table's entry is allowed: loops use it to avoid a copy.
 			if _, whole := n.X.(*ast.Ident); whole && n.Op == token.AND {
 				check(n.X)
 			}
@@ -123,7 +122,7 @@ func mutations(s *source, names map[string]bool) []token.Position {
 	return at
 }
 
-// root is the variable that x.f[i].g belongs to.
+// root returns the variable that x.f[i].g belongs to.
 func root(e ast.Expr) *ast.Ident {
 	for {
 		switch x := e.(type) {
@@ -143,8 +142,8 @@ func root(e ast.Expr) *ast.Ident {
 	}
 }
 
-// Every exported name of a package is documented; those of test helpers may
-// share a comment.
+// TestExportedNamesAreDocumented requires a doc comment for every exported name, except in
+// packages of test helpers.
 func TestExportedNamesAreDocumented(t *testing.T) {
 	for _, s := range load(t) {
 		if s.test || s.generated() || s.dir == "" || strings.HasSuffix(s.dir, "test") {
@@ -152,16 +151,17 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 		}
 		for _, d := range s.ast.Decls {
 			for _, name := range undocumented(d) {
-				t.Errorf("%s: %s is exported and not documented", s.pos.Position(d.Pos()), name)
+				t.Errorf("%s: exported %s has no doc comment", s.pos.Position(d.Pos()), name)
 			}
 		}
 	}
 }
 
+// undocumented returns the exported names of a declaration that have no doc comment.
 func undocumented(d ast.Decl) []string {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
-		if d.Doc == nil && d.Name.IsExported() && !saysItself(d) && (d.Recv == nil || ast.IsExported(receiver(d))) {
+		if d.Doc == nil && d.Name.IsExported() && !isStandard(d) && (d.Recv == nil || ast.IsExported(receiver(d))) {
 			return []string{d.Name.Name}
 		}
 	case *ast.GenDecl:
@@ -183,11 +183,12 @@ func undocumented(d ast.Decl) []string {
 	return nil
 }
 
-// saysItself reports whether a method's name and type are its whole contract.
-func saysItself(d *ast.FuncDecl) bool {
+// isStandard reports whether the standard library defines the contract of a method.
+func isStandard(d *ast.FuncDecl) bool {
 	return d.Recv != nil && (d.Name.Name == "Error" || d.Name.Name == "Unwrap")
 }
 
+// receiver returns the name of a method's receiver type.
 func receiver(d *ast.FuncDecl) string {
 	t := d.Recv.List[0].Type
 	for {
@@ -195,6 +196,8 @@ func receiver(d *ast.FuncDecl) string {
 		case *ast.StarExpr:
 			t = x.X
 		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
 			t = x.X
 		case *ast.Ident:
 			return x.Name

@@ -1,4 +1,3 @@
-// Package systems holds the test that the product type-checks for systems other than this
-// machine's. It is a package of its own because the race detector would make it ten times
-// slower.
+// Package systems contains the test that the product type-checks for other systems. It is a
+// separate package because the race detector makes it ten times slower.
 package systems

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// TestOtherSystemsTypeCheck type-checks the product for the systems that this machine is
-// not, from source: it finds what a build for them would refuse, and takes a tenth of its
-// time, because no dependency is compiled.
+// TestOtherSystemsTypeCheck type-checks the product from source for other systems. It finds
+// the errors of a build for them in a tenth of the time, because nothing is compiled.
 func TestOtherSystemsTypeCheck(t *testing.T) {
 	if testing.Short() {
 		t.Skip("type-checking all dependencies takes 20 s for each system")
@@ -25,7 +24,7 @@ func TestOtherSystemsTypeCheck(t *testing.T) {
 	}
 }
 
-// typeErrors returns what a type checker has against the main module on a system.
+// typeErrors returns the type errors of the main module on a system.
 func typeErrors(t *testing.T, system string) []packages.Error {
 	t.Helper()
 	goos, goarch, _ := strings.Cut(system, "/")

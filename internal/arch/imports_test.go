@@ -3,17 +3,17 @@ package arch
 // mod is the module's path.
 const mod = "github.com/millrace/millrace"
 
-// room is a folder and what the code in it may import beside the standard
-// library. A pattern that ends in /... means the folder and all below it; a
-// name without a dot in its first element is a folder of ours.
-type room struct {
+// rule is a folder and the packages outside of the standard library that it may
+// import. A pattern that ends in /... includes the folders below it; a pattern without
+// a dot in its first element is a folder of this module.
+type rule struct {
 	path string
 	may  []string
-	std  []string // of the guarded packages of the standard library; see guarded
+	std  []string // packages of guarded that it may import
 }
 
-// guarded are the packages of the standard library that not every room may
-// have: they are what a wall is there to keep in.
+// guarded are the packages of the standard library that a folder may import only if its
+// rule lists them.
 var guarded = []string{"net/http", "os/exec"}
 
 const (
@@ -45,14 +45,14 @@ const (
 	hd         = "services/hostd/internal/"
 )
 
-// testsMay is what tests of every room may import besides.
+// testsMay are the packages that all tests may import besides.
 var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", hd + "driver/drivertest", "internal/part", ansi, pty}
 
-// rooms is the plan of the house: the longest path that holds a package counts,
-// and a package that none holds fails until it is written down here. Never: a
-// service into another; anything into main; JetStream outside events; fiber
-// outside gateway; os/exec outside hostd.
-var rooms = []room{
+// rules are the allowed imports. The rule with the longest path that contains a package
+// applies; a package without a rule fails the test. Never: one service imports another;
+// a package imports main; JetStream outside of events; fiber outside of gateway; os/exec
+// outside of hostd.
+var rules = []rule{
 	{path: "", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", "internal/hosttune", cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
@@ -81,14 +81,14 @@ var rooms = []room{
 	{path: gw + "core", may: []string{vocabulary, gw + "recovery", ulid, group}},
 	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", gw + "recovery", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
-	// Who builds templates makes them of images, as the client does.
+	// Builds import images, as the client does.
 	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},
 	{path: gw + "auth", may: []string{vocabulary, gw + "core", gw + "httperr", gw + "route", fiber}, std: []string{"net/http"}},
 	{path: gw + "surfacetest", may: []string{vocabulary, "schema/...", gw + "...", fiber, fasthttp, protobuf}, std: []string{"net/http"}},
-	// Every other room of the gateway is a surface, or serves surfaces.
+	// All other packages of the gateway are surfaces, or serve surfaces.
 	{path: "services/gateway/internal", may: []string{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
@@ -100,20 +100,19 @@ var rooms = []room{
 	{path: hd + "sudo", may: []string{sys}},
 	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
-	// Firecracker is told by HTTP over a unix socket what to do.
+	// Firecracker's API is HTTP over a unix socket.
 	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},
 	{path: "services/hostd/cmd", may: []string{hd + "..."}},
 
-	// The client speaks the public wire only: nothing of ours but the form of
-	// templates, which it makes.
+	// The client uses the public protocols only. It imports the template format because it
+	// makes templates.
 	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/hosttune", "internal/image", "internal/part", cobra, pflag, sys, group}, std: []string{"net/http"}},
 	{path: "internal/cli/internal/vtfilter"},
-	// What templates are made of: the only room besides hostd that starts programs,
-	// on the machine of who builds.
+	// Building templates starts programs on the client's machine.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/cpustat"},
 	{path: "internal/ownaddr"},
-	{path: "internal/hostload", std: []string{"os/exec"}}, // what bench measures beside
+	{path: "internal/hostload", std: []string{"os/exec"}}, // loads that bench measures against
 	{path: "internal/hosttune", may: []string{sys}},
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch", may: []string{"golang.org/x/tools/go/packages"}},
