@@ -14,7 +14,7 @@ import (
 func faults() []unix.Signal {
 	return []unix.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS}
 }
-func kept() []unix.Signal { return []unix.Signal{32, 33, 34} }
+func reserved() []unix.Signal { return []unix.Signal{32, 33, 34} }
 
 // action is the kernel's sigaction.
 type action struct {
@@ -36,7 +36,7 @@ func Install() error {
 	}
 	fault.handler = handlerFor(fault.handler)
 	signals := faults()
-	for _, sig := range kept() {
+	for _, sig := range reserved() {
 		own, err := current(sig)
 		if err != nil {
 			return err

@@ -23,14 +23,14 @@ const deafArg = "deaf"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == deafArg {
-		be()
+		runProtected()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// be is a protected program, which answers each line that it reads.
-func be() {
+// runProtected is a protected program, which answers each line that it reads.
+func runProtected() {
 	for range 2 { // the second call changes nothing
 		if err := deaf.Install(); err != nil {
 			fmt.Println(err)
@@ -107,8 +107,8 @@ func queue(pid int, sig syscall.Signal) error {
 	return nil
 }
 
-// arrive makes the kernel send a signal when a pipe becomes readable.
-func arrive(pid int, sig syscall.Signal) error {
+// sendByKernel makes the kernel send a signal when a pipe becomes readable.
+func sendByKernel(pid int, sig syscall.Signal) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func arrive(pid int, sig syscall.Signal) error {
 func TestSignalsOfOthersDoNothing(t *testing.T) {
 	p := start(t)
 	p.ask("notify")
-	senders := map[string]func(int, syscall.Signal) error{"kill": unix.Kill, "sigqueue": queue, "F_SETSIG": arrive}
+	senders := map[string]func(int, syscall.Signal) error{"kill": unix.Kill, "sigqueue": queue, "F_SETSIG": sendByKernel}
 	for sig := syscall.Signal(1); sig <= 64; sig++ {
 		if sig == unix.SIGKILL || sig == unix.SIGSTOP || sig >= unix.SIGCONT && sig <= unix.SIGTTOU {
 			continue // they stop the process, or cannot be handled

@@ -22,30 +22,30 @@ const (
 // Gate lets the messages of all flows of a host through. The zero value is ready to use;
 // its methods and those of its flows are safe for concurrent use.
 type Gate struct {
-	mu     sync.Mutex
-	round  []*Flow     // flows with waiting passes, in turn
-	flying int         // bytes in flight of loud flows
-	free   time.Time   // when the next slowed-down message may pass
-	timer  *time.Timer // runs while every flow waits for free
-	heard  [2]hearing  // of two different quiet flows, the newest first
+	mu        sync.Mutex
+	round     []*Flow       // flows with waiting passes, in turn
+	inFlight  int           // bytes in flight of loud flows
+	free      time.Time     // when the next slowed-down message may pass
+	timer     *time.Timer   // runs while every flow waits for free
+	lastQuiet [2]quietStore // of two different quiet flows, the newest first
 }
 
-// hearing is when a quiet flow last stored something.
-type hearing struct {
+// quietStore is when a quiet flow last stored something.
+type quietStore struct {
 	flow *Flow
 	at   time.Time
 }
 
 // Flow is one sandbox's part of a gate. Its gate's mu guards it.
 type Flow struct {
-	gate    *Gate
-	ahead   int       // bytes above the allowance, at seen
-	seen    time.Time // last time it stored something or was let through
-	loud    bool
-	credit  int // bytes left of its turn
-	waiting []*Pass
+	gate      *Gate
+	ahead     int       // bytes above the allowance, at countedAt
+	countedAt time.Time // last time it stored something or was let through
+	loud      bool
+	credit    int // bytes left of its turn
+	waiting   []*Pass
 
-	held atomic.Int64 // bytes; see Hold
+	pending atomic.Int64 // bytes; see Hold
 }
 
 // Pass is the permission to store one message. The zero value is that of a quiet flow.
@@ -61,7 +61,7 @@ func (g *Gate) Flow() *Flow { return &Flow{gate: g} }
 
 // Hold counts n more bytes that were received and have to be stored, or -n that were stored
 // or dropped, and returns the total.
-func (f *Flow) Hold(n int) int { return int(f.held.Add(int64(n))) }
+func (f *Flow) Hold(n int) int { return int(f.pending.Add(int64(n))) }
 
 // Enter waits until a message of that many bytes may be stored. The caller calls Leave when
 // the message was stored or dropped. The error is ctx's.
@@ -71,7 +71,7 @@ func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
 	now := time.Now()
 	cost := size + messageCost
 	if f.count(now, cost); !f.loud {
-		g.hear(f, now)
+		g.recordQuiet(f, now)
 		g.mu.Unlock()
 		return nil, nil
 	}
@@ -85,19 +85,19 @@ func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
 	case <-p.ready:
 		return p, nil
 	case <-ctx.Done():
-		p.giveUp()
+		p.cancel()
 		return nil, ctx.Err()
 	}
 }
 
 // count counts what is about to be stored and updates loud.
 func (f *Flow) count(now time.Time, cost int) {
-	if d := now.Sub(f.seen); d < time.Second {
+	if d := now.Sub(f.countedAt); d < time.Second {
 		f.ahead -= int(d.Seconds() * float64(allowance*runtime.GOMAXPROCS(0)))
 	} else {
 		f.ahead = 0
 	}
-	f.seen = now
+	f.countedAt = now
 	if f.ahead <= 0 {
 		f.ahead, f.loud = 0, false
 	}
@@ -107,19 +107,19 @@ func (f *Flow) count(now time.Time, cost int) {
 	}
 }
 
-// hear records that a quiet flow stores something.
-func (g *Gate) hear(f *Flow, now time.Time) {
-	if g.heard[0].flow != f {
-		g.heard[1] = g.heard[0]
+// recordQuiet records that a quiet flow stores something.
+func (g *Gate) recordQuiet(f *Flow, now time.Time) {
+	if g.lastQuiet[0].flow != f {
+		g.lastQuiet[1] = g.lastQuiet[0]
 	}
-	g.heard[0] = hearing{f, now}
+	g.lastQuiet[0] = quietStore{f, now}
 }
 
 // quiet reports whether a flow other than f is quiet and stores something.
 func (g *Gate) quiet(f *Flow, now time.Time) bool {
-	h := g.heard[0]
+	h := g.lastQuiet[0]
 	if h.flow == f {
-		h = g.heard[1]
+		h = g.lastQuiet[1]
 	}
 	return h.flow != nil && now.Sub(h.at) < slowFor
 }
@@ -127,10 +127,10 @@ func (g *Gate) quiet(f *Flow, now time.Time) bool {
 // grant lets passes through in turn, as far as the window allows. A slowed-down flow that
 // must wait lets others pass.
 func (g *Gate) grant(now time.Time) {
-	for len(g.round) > 0 && g.flying < window {
+	for len(g.round) > 0 && g.inFlight < window {
 		i := slices.IndexFunc(g.round, func(f *Flow) bool { return !now.Before(g.free) || !g.quiet(f, now) })
 		if i < 0 {
-			g.later(g.free.Sub(now))
+			g.scheduleGrant(g.free.Sub(now))
 			return
 		}
 		f := g.round[i]
@@ -146,28 +146,28 @@ func (g *Gate) grant(now time.Time) {
 		if p.slow = g.quiet(f, now); p.slow && g.free.Before(now) {
 			g.free = now
 		}
-		f.seen = now // while it waited it could not store more
-		p.pay(p.cost)
+		f.countedAt = now // while it waited it could not store more
+		p.charge(p.cost)
 		close(p.ready)
 	}
 }
 
-// pay counts bytes that pass.
-func (p *Pass) pay(cost int) {
+// charge counts bytes that pass.
+func (p *Pass) charge(cost int) {
 	p.flow.credit -= cost
-	p.flow.gate.flying += cost
+	p.flow.gate.inFlight += cost
 	if p.slow {
-		p.flow.gate.free = p.flow.gate.free.Add(slowly(cost))
+		p.flow.gate.free = p.flow.gate.free.Add(slowDuration(cost))
 	}
 }
 
-// slowly returns how long that many bytes take at slowRate.
-func slowly(cost int) time.Duration {
+// slowDuration returns how long that many bytes take at slowRate.
+func slowDuration(cost int) time.Duration {
 	return time.Duration(cost) * time.Second / time.Duration(slowRate*runtime.GOMAXPROCS(0))
 }
 
-// later schedules another call of grant.
-func (g *Gate) later(wait time.Duration) {
+// scheduleGrant schedules another call of grant.
+func (g *Gate) scheduleGrant(wait time.Duration) {
 	if g.timer != nil {
 		return
 	}
@@ -189,7 +189,7 @@ func (p *Pass) Carries(size int) {
 	defer g.mu.Unlock()
 	more := size + messageCost - p.cost
 	p.cost += more
-	p.pay(more)
+	p.charge(more)
 }
 
 // Leave ends a pass.
@@ -200,12 +200,12 @@ func (p *Pass) Leave() {
 	g := p.flow.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.flying -= p.cost
+	g.inFlight -= p.cost
 	g.grant(time.Now())
 }
 
-// giveUp ends a pass that is not needed any more, even if it was granted meanwhile.
-func (p *Pass) giveUp() {
+// cancel ends a pass that is not needed any more, even if it was granted meanwhile.
+func (p *Pass) cancel() {
 	f, g := p.flow, p.flow.gate
 	g.mu.Lock()
 	i := slices.Index(f.waiting, p)

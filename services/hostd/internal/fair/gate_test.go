@@ -106,7 +106,7 @@ func TestFloodIsSlowWhileQuietFlowsStore(t *testing.T) {
 		}()
 		begun = time.Now()
 		drain(granted, 1000)
-		least := slowly(999*quantum - window) // the next one passes at once
+		least := slowDuration(999*quantum - window) // the next one passes at once
 		if d := time.Since(begun); d < least || d > least+time.Second {
 			t.Errorf("a flood of %d bytes beside a quiet flow took %v, want %v", 1000*quantum, d, least)
 		}
@@ -182,7 +182,7 @@ func TestWaitingFlowStaysLoud(t *testing.T) {
 				t.Fatalf("message %d was let through as a quiet one's", i)
 			}
 		}
-		if d, least := time.Since(begun), slowly((floods*each-1)*quantum); d < least {
+		if d, least := time.Since(begun), slowDuration((floods*each-1)*quantum); d < least {
 			t.Errorf("they took %v, want %v", d, least)
 		}
 	})
@@ -216,8 +216,8 @@ func TestCancelledPassTakesNoTurn(t *testing.T) {
 		synctest.Wait()
 		flood(t.Context(), f, 10, quantum, granted)
 		drain(granted, window/quantum+10)
-		if g.flying != 0 || len(g.round) != 0 || len(f.waiting) != 0 {
-			t.Errorf("%d bytes in flight, %d flows and %d messages wait", g.flying, len(g.round), len(f.waiting))
+		if g.inFlight != 0 || len(g.round) != 0 || len(f.waiting) != 0 {
+			t.Errorf("%d bytes in flight, %d flows and %d messages wait", g.inFlight, len(g.round), len(f.waiting))
 		}
 	})
 }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aside is the clock error that is tolerated.
-const aside = 500 * time.Millisecond
+// maxClockError is the clock error that is tolerated.
+const maxClockError = 500 * time.Millisecond
 
 // Kernel sets the clock to now and mixes seed, of which up to MaxSeed bytes are used, into
 // the random number generator. A kernel shared with the host refuses both, and needs
 // neither.
 func Kernel(now time.Time, seed []byte) {
-	if off := time.Until(now); off > aside || off < -aside {
+	if off := time.Until(now); off > maxClockError || off < -maxClockError {
 		set(now)
 	}
 	f, err := os.OpenFile("/dev/random", os.O_WRONLY, 0)
@@ -26,10 +26,10 @@ func Kernel(now time.Time, seed []byte) {
 	addEntropy(int(f.Fd()), seed)
 }
 
-// Forward advances the clock of a paused kernel to now. It never sets it back, because now
+// AdvanceClock advances the clock of a paused kernel to now. It never sets it back, because now
 // may have been in transit for a while.
-func Forward(now time.Time) {
-	if time.Until(now) > aside {
+func AdvanceClock(now time.Time) {
+	if time.Until(now) > maxClockError {
 		set(now)
 	}
 }

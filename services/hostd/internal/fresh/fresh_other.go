@@ -10,5 +10,5 @@ const MaxSeed = 64
 // Kernel is supported on Linux only.
 func Kernel(time.Time, []byte) {}
 
-// Forward is supported on Linux only.
-func Forward(time.Time) {}
+// AdvanceClock is supported on Linux only.
+func AdvanceClock(time.Time) {}

@@ -34,7 +34,7 @@ const (
 	middleSize = wire.MaxData/2 + 256
 	blockSize  = wire.MaxData + 256
 
-	soon = 5 * time.Millisecond
+	sendDelay = 5 * time.Millisecond
 
 	streamTurn = 32 << 10 // bytes of streams in one write, besides other frames
 )
@@ -49,14 +49,14 @@ type Conn struct {
 	streams *mux.Mux
 	version uint32 // negotiated version
 
-	mu     sync.Mutex
-	wake   sync.Cond
-	out    []byte
-	due    bool // out has to be written now
-	timed  bool // lazy is running
-	lazy   *time.Timer
-	closed bool
-	done   chan struct{} // closed when the writer has ended
+	mu           sync.Mutex
+	wake         sync.Cond
+	out          []byte
+	due          bool // out has to be written now
+	timerRunning bool // sendTimer is running
+	sendTimer    *time.Timer
+	closed       bool
+	done         chan struct{} // closed when the writer has ended
 }
 
 // Pool recycles the memory of large outputs. The zero value is ready to use, and may be
@@ -70,14 +70,14 @@ func (p *Pool) get(n int) []byte {
 	case n < largeRead || n > blockSize:
 		return make([]byte, n)
 	case n <= smallSize:
-		return give[[smallSize]byte](&p.small)[:n]
+		return getBlock[[smallSize]byte](&p.small)[:n]
 	case n <= middleSize:
-		return give[[middleSize]byte](&p.middle)[:n]
+		return getBlock[[middleSize]byte](&p.middle)[:n]
 	}
-	return give[[blockSize]byte](&p.large)[:n]
+	return getBlock[[blockSize]byte](&p.large)[:n]
 }
 
-func give[Block any](of *sync.Pool) *Block {
+func getBlock[Block any](of *sync.Pool) *Block {
 	if b, ok := of.Get().(*Block); ok {
 		return b
 	}
@@ -104,7 +104,7 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, p
 	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
 	c.wake.L = &c.mu
 	c.streams = mux.New(mux.Config{
-		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, MaxOpen: wire.MaxStreams, Wake: c.rouse, Accept: accept,
+		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, MaxOpen: wire.MaxStreams, Wake: c.wakeWriter, Accept: accept,
 	})
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
 	hello, err := c.attach(a, file)
@@ -122,10 +122,10 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, p
 }
 
 func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
-	if err := hand(c.conn, wire.AppendAttach(nil, a), file); err != nil {
+	if err := writeWithFile(c.conn, wire.AppendAttach(nil, a), file); err != nil {
 		return wire.Hello{}, fmt.Errorf("attach: %w", err)
 	}
-	payload, moved, err := c.greeting()
+	payload, moved, err := c.readHello()
 	if err != nil {
 		return wire.Hello{}, fmt.Errorf("attach: %w", err)
 	}
@@ -145,8 +145,8 @@ func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
 	return hello, nil
 }
 
-// greeting reads the Hello and the Moved frames before it.
-func (c *Conn) greeting() (hello []byte, moved map[string]*wire.Moved, err error) {
+// readHello reads the Hello and the Moved frames before it.
+func (c *Conn) readHello() (hello []byte, moved map[string]*wire.Moved, err error) {
 	moved = make(map[string]*wire.Moved)
 	for size := 0; size <= maxMoved; {
 		t, payload, err := c.r.Next()
@@ -163,8 +163,8 @@ func (c *Conn) greeting() (hello []byte, moved map[string]*wire.Moved, err error
 	return nil, nil, ErrHostile
 }
 
-// hand writes b, and passes the file with its first byte if conn supports that.
-func hand(conn net.Conn, b []byte, file *os.File) error {
+// writeWithFile writes b, and passes the file with its first byte if conn supports that.
+func writeWithFile(conn net.Conn, b []byte, file *os.File) error {
 	if u, ok := conn.(*net.UnixConn); ok && file != nil {
 		n, _, err := u.WriteMsgUnix(b[:1], unix.UnixRights(int(file.Fd())), nil)
 		if err != nil {
@@ -178,16 +178,16 @@ func hand(conn net.Conn, b []byte, file *os.File) error {
 
 // Close ends the connection, and with it Next.
 func (c *Conn) Close() {
-	c.shut()
+	c.closeConn()
 	<-c.done
 }
 
-func (c *Conn) shut() {
+func (c *Conn) closeConn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.lazy != nil {
-		c.lazy.Stop()
+	if c.sendTimer != nil {
+		c.sendTimer.Stop()
 	}
 	c.conn.Close() //nolint:errcheck // nothing to be done
 	c.streams.Break(errBroken)
@@ -208,8 +208,8 @@ func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
 // Streams reports whether the shim's version has streams and egress.
 func (c *Conn) Streams() bool { return c.version >= 2 }
 
-// rouse wakes the writer for the streams.
-func (c *Conn) rouse() {
+// wakeWriter wakes the writer for the streams.
+func (c *Conn) wakeWriter() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wake.Signal()
@@ -230,21 +230,21 @@ func (c *Conn) Send(f func([]byte) []byte) {
 func (c *Conn) SendSoon(f func([]byte) []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.put(f) || c.due || c.timed {
+	if !c.put(f) || c.due || c.timerRunning {
 		return
 	}
-	c.timed = true
-	if c.lazy == nil {
-		c.lazy = time.AfterFunc(soon, c.late)
+	c.timerRunning = true
+	if c.sendTimer == nil {
+		c.sendTimer = time.AfterFunc(sendDelay, c.sendDelayed)
 	} else {
-		c.lazy.Reset(soon)
+		c.sendTimer.Reset(sendDelay)
 	}
 }
 
-func (c *Conn) late() {
+func (c *Conn) sendDelayed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.timed = false; len(c.out) > 0 {
+	if c.timerRunning = false; len(c.out) > 0 {
 		c.flush()
 	}
 }
@@ -287,7 +287,7 @@ func (c *Conn) write() {
 			out = c.streams.Append(out, streamTurn)
 		}
 		if _, err := c.conn.Write(out); err != nil {
-			c.shut()
+			c.closeConn()
 			return
 		}
 		if spare = out; cap(spare) > 64<<10 {

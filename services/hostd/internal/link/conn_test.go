@@ -18,8 +18,8 @@ import (
 
 const token = "01arz3ndektsv4rrffq69g5fav"
 
-// says returns hostd's end of a connection with a shim that ignores its input and sends b.
-func says(t *testing.T, b []byte) (*link.Conn, error) {
+// connFrom returns hostd's end of a connection with a shim that ignores its input and sends b.
+func connFrom(t *testing.T, b []byte) (*link.Conn, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { theirs.Close() }) //nolint:errcheck // it may be closed
@@ -54,7 +54,7 @@ func TestHostileHello(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := says(t, tt.bytes); !errors.Is(err, link.ErrHostile) {
+			if _, err := connFrom(t, tt.bytes); !errors.Is(err, link.ErrHostile) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -101,7 +101,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := says(t, append(wire.AppendHello(nil, &wire.Hello{}), tt.bytes...))
+			c, err := connFrom(t, append(wire.AppendHello(nil, &wire.Hello{}), tt.bytes...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestEventHoldsNoMemoryOfItsFrame(t *testing.T) {
 		dst = process.AppendEvent(dst, &process.Event{Time: time.Now(), Body: process.Started{PID: 1}})
 		return protowire.AppendBytes(protowire.AppendTag(dst, 1000, protowire.BytesType), make([]byte, 32<<10))
 	})
-	c, err := says(t, append(wire.AppendHello(nil, &wire.Hello{}), padded...))
+	c, err := connFrom(t, append(wire.AppendHello(nil, &wire.Hello{}), padded...))
 	if err != nil {
 		t.Fatal(err)
 	}

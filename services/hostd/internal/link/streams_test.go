@@ -208,7 +208,7 @@ func TestHostileStreams(t *testing.T) {
 	}
 	for name, frame := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := says(t, append(append([]byte(nil), hello...), frame...))
+			c, err := connFrom(t, append(append([]byte(nil), hello...), frame...))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -80,7 +80,7 @@ func (t *Track) Take(e *process.Event) error {
 	if t.Flight >= wire.WindowProcess {
 		return fmt.Errorf("%w: more than its window", ErrHostile)
 	}
-	if err := t.body(e.Body); err != nil {
+	if err := t.checkBody(e.Body); err != nil {
 		return err
 	}
 	next, err := t.State.Apply(*e)
@@ -95,27 +95,27 @@ func (t *Track) Take(e *process.Event) error {
 	return nil
 }
 
-func (t *Track) body(b process.Body) error {
+func (t *Track) checkBody(b process.Body) error {
 	var ok bool
 	switch b := b.(type) {
 	case process.Started:
 		ok = b.PID != 0
 	case process.Wrote:
-		return t.wrote(&b)
+		return t.checkOutput(&b)
 	case process.StdinAcked:
-		ok = id(b.Command)
+		ok = validID(b.Command)
 	case process.Signaled:
-		ok = id(b.Command) && b.Signal > 0 && b.Signal <= maxSignal
+		ok = validID(b.Command) && b.Signal > 0 && b.Signal <= maxSignal
 	case process.Resized:
 		ok = t.PTY
 	case process.Truncated:
-		ok = t.has(b.Stream)
+		ok = t.hasStream(b.Stream)
 	case process.Exited:
-		ok = exit(&b.Exit)
+		ok = validExit(&b.Exit)
 	case process.Finished:
-		ok = exit(&b.Exit)
+		ok = validExit(&b.Exit)
 	case process.Failed:
-		ok = text(b.Message) && b.Kind <= uint32(kind.Precondition)
+		ok = validText(b.Message) && b.Kind <= uint32(kind.Precondition)
 	default: // shims may not send Accepted, Lost and Gap; nil is an unknown kind
 		ok = false
 	}
@@ -125,8 +125,8 @@ func (t *Track) body(b process.Body) error {
 	return nil
 }
 
-func (t *Track) wrote(w *process.Wrote) error {
-	if !t.has(w.Stream) {
+func (t *Track) checkOutput(w *process.Wrote) error {
+	if !t.hasStream(w.Stream) {
 		return fmt.Errorf("%w: output on %s", ErrHostile, w.Stream)
 	}
 	if want := t.offsets[w.Stream]; t.known[w.Stream] && w.Offset != want {
@@ -136,20 +136,20 @@ func (t *Track) wrote(w *process.Wrote) error {
 	return nil
 }
 
-func (t *Track) has(s process.Stream) bool {
+func (t *Track) hasStream(s process.Stream) bool {
 	if t.PTY {
 		return s == process.PTY
 	}
 	return s == process.Stdout || s == process.Stderr
 }
 
-func id(s string) bool { return len(s) <= maxID && utf8.ValidString(s) }
+func validID(s string) bool { return len(s) <= maxID && utf8.ValidString(s) }
 
-func text(s string) bool { return len(s) <= wire.MaxText && utf8.ValidString(s) }
+func validText(s string) bool { return len(s) <= wire.MaxText && utf8.ValidString(s) }
 
-// exit reports whether a shim may send such an exit.
-func exit(x *process.Exit) bool {
-	if !text(x.Message) || x.Signal < 0 || x.Signal > maxSignal {
+// validExit reports whether a shim may send such an exit.
+func validExit(x *process.Exit) bool {
+	if !validText(x.Message) || x.Signal < 0 || x.Signal > maxSignal {
 		return false
 	}
 	if x.Code != nil && (*x.Code < 0 || *x.Code > 255 || x.Signal != 0) {

@@ -110,7 +110,7 @@ func (r *remover) removeDir(parent *os.File, name string) error {
 	defer dir.Close()
 	unix.Fchmod(fd, 0o700) //nolint:errcheck // later errors report it
 	for {
-		n, err := r.empty(dir, r.hang)
+		n, err := r.empty(dir, r.moveUp)
 		if err != nil {
 			return err
 		}
@@ -120,9 +120,9 @@ func (r *remover) removeDir(parent *os.File, name string) error {
 	}
 }
 
-// hang moves the directory name in parent into top. Without root that needs write
+// moveUp moves the directory name in parent into top. Without root that needs write
 // permission on the directory itself.
-func (r *remover) hang(parent *os.File, name string) error {
+func (r *remover) moveUp(parent *os.File, name string) error {
 	at := int(parent.Fd())
 	if err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR); err == nil {
 		return nil

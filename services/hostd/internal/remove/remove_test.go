@@ -27,8 +27,8 @@ func deep(dir string, levels int) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// few calls do with a descriptor limit below the depth of the tree.
-func few(t *testing.T, do func() error) {
+// withFewDescriptors calls do with a descriptor limit below the depth of the tree.
+func withFewDescriptors(t *testing.T, do func() error) {
 	t.Helper()
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
@@ -77,7 +77,7 @@ func TestHostileTree(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	few(t, func() error { return errors.Join(Tree(tree), Tree(filepath.Join(dir, "missing"))) })
+	withFewDescriptors(t, func() error { return errors.Join(Tree(tree), Tree(filepath.Join(dir, "missing"))) })
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 || left[0].Name() != "kept" {
 		t.Errorf("left: %v, %v", left, err)
@@ -116,7 +116,7 @@ func TestDirectoryReplacedByALinkIsNotFollowed(t *testing.T) {
 	for _, f := range []func() error{
 		func() error { return Chmod(int(parent.Fd()), "link", 0o700) },
 		func() error { return r.removeDir(parent, "link") },
-		func() error { return r.hang(parent, "link") },
+		func() error { return r.moveUp(parent, "link") },
 	} {
 		err := f()
 		if fi, statErr := os.Stat(other); statErr != nil || fi.Mode().Perm() != 0o755 {

@@ -25,21 +25,21 @@ type deadliner interface {
 
 // Conn is the dialer's end of a connection. It is safe for concurrent use.
 type Conn struct {
-	rw     io.ReadWriteCloser
-	to     byte          // version or aside
-	asked  chan struct{} // closed when the sync was written, or failed
-	opened chan struct{} // closed when the answer arrived, or failed
+	rw          io.ReadWriteCloser
+	to          byte          // version or aside
+	syncWritten chan struct{} // closed when the sync was written, or failed
+	answered    chan struct{} // closed when the answer arrived, or failed
 
 	read struct {
 		sync.Mutex
 		buf  buffer
 		sum  uint32
 		data []byte // rest of a partly read record
-		err  error  // owned by open until opened is closed
+		err  error  // owned by awaitAnswer until answered is closed
 	}
 	write struct {
 		sync.Mutex
-		writer // err: owned by ask until asked is closed
+		writer // err: owned by writeSync until syncWritten is closed
 	}
 }
 
@@ -67,13 +67,13 @@ func dial(ctx context.Context, rw io.ReadWriteCloser, to byte) (*Conn, error) {
 // ends first. Other goroutines may write meanwhile, or close it, which also ends Await.
 func (c *Conn) Await(ctx context.Context) error {
 	select {
-	case <-c.opened:
+	case <-c.answered:
 	case <-ctx.Done():
 		c.rw.Close() //nolint:errcheck // pending calls fail
-		<-c.opened
+		<-c.answered
 		c.read.err = ctx.Err()
 	}
-	<-c.asked
+	<-c.syncWritten
 	if c.read.err != nil {
 		return fmt.Errorf("serial: dial: %w", c.read.err)
 	}
@@ -86,28 +86,28 @@ func (c *Conn) Await(ctx context.Context) error {
 func Begin(rw io.ReadWriteCloser) *Conn { return begin(rw, version) }
 
 func begin(rw io.ReadWriteCloser, to byte) *Conn {
-	c := &Conn{rw: rw, to: to, asked: make(chan struct{}), opened: make(chan struct{})}
+	c := &Conn{rw: rw, to: to, syncWritten: make(chan struct{}), answered: make(chan struct{})}
 	nonce := make([]byte, nonceLen)
 	rand.Read(nonce) //nolint:errcheck // never fails
 	sync, sum := hello(kindSync, to, nonce)
 	answer, answerSum := hello(kindOpen, to, nonce)
 	c.write.w, c.write.sum, c.read.sum = rw, sum, answerSum
 	// At once, because the listener may be blocked in a write of the previous connection.
-	go c.ask(append(make([]byte, 2*maxRecord), sync...))
-	go c.open(answer)
+	go c.writeSync(append(make([]byte, 2*maxRecord), sync...))
+	go c.awaitAnswer(answer)
 	return c
 }
 
-func (c *Conn) ask(sync []byte) {
-	defer close(c.asked)
+func (c *Conn) writeSync(sync []byte) {
+	defer close(c.syncWritten)
 	if _, err := c.rw.Write(sync); err != nil {
 		c.write.err = err
 		c.rw.Close() //nolint:errcheck // no answer will come
 	}
 }
 
-func (c *Conn) open(answer []byte) {
-	defer close(c.opened)
+func (c *Conn) awaitAnswer(answer []byte) {
+	defer close(c.answered)
 	if err := c.read.buf.seek(c.rw, answer); err != nil {
 		c.read.err = err
 		c.rw.Close() //nolint:errcheck // it ends the write
@@ -132,7 +132,7 @@ func (b *buffer) seek(r io.Reader, what []byte) error {
 // ended. Every other error except an expired deadline is permanent.
 func (c *Conn) Read(p []byte) (int, error) {
 	r := &c.read
-	<-c.opened
+	<-c.answered
 	r.Lock()
 	defer r.Unlock()
 	for len(r.data) == 0 {
@@ -180,7 +180,7 @@ func (c *Conn) Nudge() error {
 // Write implements net.Conn. After any error, also an expired deadline, the connection can
 // only be closed.
 func (c *Conn) Write(p []byte) (int, error) {
-	<-c.asked
+	<-c.syncWritten
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := c.write.write([][]byte{p}); err != nil {
@@ -192,7 +192,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Close ends the connection and closes the stream on this side. The listener is notified if
 // the stream has space for the last record, else by the next Dial.
 func (c *Conn) Close() error {
-	if d, ok := c.rw.(deadliner); ok && c.isOpen() && c.write.TryLock() {
+	if d, ok := c.rw.(deadliner); ok && c.isAnswered() && c.write.TryLock() {
 		if d.SetWriteDeadline(time.Now().Add(closeTimeout)) == nil {
 			c.write.end() //nolint:errcheck // the next Dial notifies the listener
 		}
@@ -201,9 +201,9 @@ func (c *Conn) Close() error {
 	return c.rw.Close()
 }
 
-func (c *Conn) isOpen() bool {
+func (c *Conn) isAnswered() bool {
 	select {
-	case <-c.opened:
+	case <-c.answered:
 		return true
 	default:
 		return false

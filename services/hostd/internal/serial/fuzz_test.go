@@ -60,8 +60,8 @@ func FuzzConn(f *testing.F) {
 	f.Add(slices.Concat(data, data))
 	f.Add(slices.Concat(answer, data[:7]))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := &Conn{rw: readOnly{bytes.NewReader(in)}, opened: make(chan struct{})}
-		close(c.opened)
+		c := &Conn{rw: readOnly{bytes.NewReader(in)}, answered: make(chan struct{})}
+		close(c.answered)
 		c.read.sum = sum
 		got, err := io.ReadAll(c)
 		var want []byte
@@ -83,7 +83,7 @@ type readOnly struct{ io.Reader }
 func (readOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (readOnly) Close() error                { return nil }
 
-// The environment variable that makes the test binary a hostd that writes until it is
+// victim is the variable that makes the test binary a hostd that writes until it is
 // killed.
 const victim = "SERIAL_TEST_VICTIM"
 

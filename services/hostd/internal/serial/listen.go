@@ -26,9 +26,9 @@ type Listener struct {
 
 	reader reader
 
-	mu  sync.Mutex // held while writing
-	now *session   // the session that may write; nil: none
-	out writer
+	mu      sync.Mutex // held while writing
+	current *session   // the session that may write; nil: none
+	out     writer
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -86,7 +86,7 @@ func (l *Listener) read() {
 		case kindSync:
 			end(io.EOF)
 			if r.to == aside {
-				l.stepAside(r.data)
+				l.answerAside(r.data)
 				continue
 			}
 			s = l.begin(r.data)
@@ -123,7 +123,7 @@ func (l *Listener) begin(nonce []byte) *session {
 	s := &session{Conn: ours, feed: feed, l: l}
 	answer, sum := hello(kindOpen, version, nonce)
 	l.mu.Lock() // a blocked writer is unblocked by the dialer, which reads
-	l.now = s
+	l.current = s
 	l.out = writer{w: l.rw, sum: sum, buf: answer}
 	l.out.flush()
 	l.mu.Unlock()
@@ -135,14 +135,14 @@ func (l *Listener) begin(nonce []byte) *session {
 	return s
 }
 
-// stepAside lets another program answer.
-func (l *Listener) stepAside(nonce []byte) {
+// answerAside lets another program answer.
+func (l *Listener) answerAside(nonce []byte) {
 	if l.aside == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.now = nil
+	l.current = nil
 	if err := l.aside(nonce); err != nil {
 		// Invalid as a record, even behind half of one.
 		l.rw.Write(make([]byte, 2*maxRecord)) //nolint:errcheck // the reader detects the error by it

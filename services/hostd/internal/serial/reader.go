@@ -22,7 +22,7 @@ type reader struct {
 // next returns the next record; its error is fill's.
 func (r *reader) next(fill func(*buffer) error) (record, error) {
 	for {
-		step := r.hunt
+		step := r.search
 		if r.open {
 			step = r.follow
 		}
@@ -35,8 +35,8 @@ func (r *reader) next(fill func(*buffer) error) (record, error) {
 	}
 }
 
-// hunt searches for a sync; more reports that it needs more bytes.
-func (r *reader) hunt(b []byte) (rec record, more bool) {
+// search searches for a sync; more reports that it needs more bytes.
+func (r *reader) search(b []byte) (rec record, more bool) {
 	for {
 		for len(b) > 0 && b[0] == 0 {
 			n := len(b) - len(bytes.TrimLeft(b, "\x00"))

@@ -460,8 +460,8 @@ func TestTruncatedAside(t *testing.T) {
 		in   []byte
 		want error
 	}{{data, io.ErrUnexpectedEOF}, {slices.Concat(data, end), nil}} {
-		conn := &Conn{rw: readOnly{bytes.NewReader(slices.Concat(answer, c.in))}, to: aside, opened: make(chan struct{})}
-		close(conn.opened)
+		conn := &Conn{rw: readOnly{bytes.NewReader(slices.Concat(answer, c.in))}, to: aside, answered: make(chan struct{})}
+		close(conn.answered)
 		conn.read.sum = sum
 		if err := conn.read.buf.seek(conn.rw, answer); err != nil {
 			t.Fatal(err)

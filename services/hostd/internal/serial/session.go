@@ -15,14 +15,14 @@ type session struct {
 	feed     net.Conn
 	l        *Listener
 
-	mu  sync.Mutex
-	why error // result of Read at the end
+	mu     sync.Mutex
+	endErr error // result of Read at the end
 }
 
 // fail ends the connection after the data that was received.
 func (s *session) fail(why error) {
 	s.mu.Lock()
-	s.why = why
+	s.endErr = why
 	s.mu.Unlock()
 	s.feed.Close() //nolint:errcheck // never fails
 }
@@ -34,7 +34,7 @@ func (s *session) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return n, s.why
+		return n, s.endErr
 	}
 	return n, err
 }
@@ -53,7 +53,7 @@ func (s *session) WriteBuffers(bufs [][]byte) error {
 	l := s.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now != s {
+	if l.current != s {
 		return net.ErrClosed
 	}
 	return l.out.write(bufs)
@@ -71,9 +71,9 @@ func (s *session) end() {
 	l := s.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now == s {
+	if l.current == s {
 		l.out.end() //nolint:errcheck // the error has no receiver
-		l.now = nil
+		l.current = nil
 	}
 }
 

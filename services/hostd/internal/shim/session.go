@@ -183,7 +183,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 			return err
 		}
 		if s.pid1 {
-			fresh.Forward(time.Unix(0, now))
+			fresh.AdvanceClock(time.Unix(0, now))
 		}
 	case wire.TypeNetwork:
 		n, err := wire.ParseNetwork(c.version, b)

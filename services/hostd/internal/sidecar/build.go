@@ -15,14 +15,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/filelock"
 )
 
-const report = 10 * time.Second
+const reportInterval = 10 * time.Second
 
-// Tell logs a message with names and values.
-type Tell func(msg string, args ...any)
+// LogFunc logs a message with names and values.
+type LogFunc func(msg string, args ...any)
 
 // Build finds the program or builds it, at low priority. A concurrent build of the same
-// program is waited for. tell logs the progress, like the methods of a slog.Logger.
-func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
+// program is waited for. log logs the progress, like the methods of a slog.Logger.
+func (p Program) Build(ctx context.Context, log LogFunc) (string, error) {
 	if path, err := p.Find(); err == nil {
 		return path, nil
 	}
@@ -42,20 +42,20 @@ func (p Program) Build(ctx context.Context, tell Tell) (string, error) {
 		return to, nil
 	}
 	tmp := to + ".new"
-	if err := p.compile(ctx, tmp, tell); err != nil {
+	if err := p.compile(ctx, tmp, log); err != nil {
 		os.Remove(tmp) //nolint:errcheck // it may not exist
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return to, os.Rename(tmp, to)
 }
 
-func (p Program) compile(ctx context.Context, to string, tell Tell) error {
+func (p Program) compile(ctx context.Context, to string, log LogFunc) error {
 	root, err := source()
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	tell("building program from source, once", "program", p.Name)
+	log("building program from source, once", "program", p.Name)
 	// Services may have a raised priority; a compiler must not.
 	cmd := exec.CommandContext(ctx, "nice", "-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
 	cmd.Dir = filepath.Join(root, p.Main)
@@ -71,7 +71,7 @@ func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 		return err
 	}
 	last := follow(out, func(packages int) {
-		tell("building program", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
+		log("building program", "program", p.Name, "packages", packages, "seconds", int(time.Since(start).Seconds()))
 	})
 	if err := cmd.Wait(); err != nil {
 		if ctx.Err() != nil {
@@ -79,24 +79,24 @@ func (p Program) compile(ctx context.Context, to string, tell Tell) error {
 		}
 		return fmt.Errorf("%w: %s", err, last)
 	}
-	tell("built program", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
+	log("built program", "program", p.Name, "seconds", int(time.Since(start).Seconds()))
 	return nil
 }
 
 // follow reads the output of go build -v, a line for each compiled package or error,
 // reports the number of lines periodically, and returns the last ones.
-func follow(out io.Reader, tell func(lines int)) string {
+func follow(out io.Reader, report func(lines int)) string {
 	var lines atomic.Int64
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(report)
+		tick := time.NewTicker(reportInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				tell(int(lines.Load()))
+				report(int(lines.Load()))
 			case <-done:
 				return
 			}

@@ -43,14 +43,14 @@ func MCPGateway() Program {
 // ErrNoSource reports that a program does not exist and cannot be built here.
 var ErrNoSource = errors.New("the source of this program is not on this machine")
 
-func (p Program) beside() (string, error) {
+func (p Program) siblingPath() (string, error) {
 	exe, err := os.Executable()
 	return filepath.Join(filepath.Dir(exe), p.Name), err
 }
 
 // Find returns the path of the program. Its error says where it looked.
 func (p Program) Find() (string, error) {
-	beside, err := p.beside()
+	beside, err := p.siblingPath()
 	if err != nil {
 		return "", err
 	}

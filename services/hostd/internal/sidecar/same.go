@@ -21,11 +21,11 @@ func (p Program) FindSame() (string, error) {
 }
 
 // BuildSame is Build for such a program.
-func (p Program) BuildSame(ctx context.Context, tell Tell) (string, error) {
+func (p Program) BuildSame(ctx context.Context, log LogFunc) (string, error) {
 	if err := p.same(); err != nil {
 		return "", err
 	}
-	return p.Build(ctx, tell)
+	return p.Build(ctx, log)
 }
 
 // same returns ErrNoSource if the source may differ from the one that this program was

@@ -150,8 +150,8 @@ func (k *block) words(list ...uint64) uintptr {
 	return k.at(first)
 }
 
-// room returns an upper bound of the bytes that a child needs.
-func room(path string, argv []string, attr *syscall.ProcAttr) int {
+// maxSize returns an upper bound of the bytes that a child needs.
+func maxSize(path string, argv []string, attr *syscall.ProcAttr) int {
 	const limits = 2 * 2 * wordSize
 	const slack = 8 * wordSize // alignment, the ends of both lists, and the offset behind the last byte
 	n := cloneArgs + limits + slack + len(path) + 1 + len(attr.Dir) + 1

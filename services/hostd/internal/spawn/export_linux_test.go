@@ -2,8 +2,8 @@
 
 package spawn
 
-// Old makes s behave as on a kernel without clone3.
-func (s *Spawner) Old() *Spawner {
-	s.old = true
+// WithoutClone3 makes s behave as on a kernel without clone3.
+func (s *Spawner) WithoutClone3() *Spawner {
+	s.noClone3 = true
 	return s
 }

@@ -26,9 +26,9 @@ func fork(block uintptr) uintptr
 type Spawner struct {
 	Processes uint64 // maximum process limit that programs may set; 0: that of this process
 
-	nofile *unix.Rlimit // descriptor limit of programs; nil: the same as this process's
-	old    bool         // clone3 is missing, or cannot clear handlers; guarded by syscall.ForkLock
-	spare  spare
+	nofile   *unix.Rlimit // descriptor limit of programs; nil: the same as this process's
+	noClone3 bool         // clone3 is missing, or cannot clear handlers; guarded by syscall.ForkLock
+	spare    spare
 }
 
 // New returns a Spawner. From then on programs started by syscall.ForkExec get this
@@ -67,7 +67,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	defer closeAll(copies)
 	var k *block
 	if err == nil {
-		k, err = s.spare.get(room(path, argv, attr))
+		k, err = s.spare.get(maxSize(path, argv, attr))
 	}
 	if err != nil {
 		unix.Close(r) //nolint:errcheck // nothing was read
@@ -75,8 +75,8 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	}
 	s.plan(k, path, argv, attr, files, w)
 	pid := int(fork(k.at(0)))
-	if !s.old && (pid == -int(unix.ENOSYS) || pid == -int(unix.EINVAL) || pid == -int(unix.EPERM)) {
-		s.old = true
+	if !s.noClone3 && (pid == -int(unix.ENOSYS) || pid == -int(unix.EINVAL) || pid == -int(unix.EPERM)) {
+		s.noClone3 = true
 		s.plan(k, path, argv, attr, files, w)
 		pid = int(fork(k.at(0)))
 	}
@@ -157,7 +157,7 @@ func check(path string, argv []string, attr *syscall.ProcAttr) error {
 func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcAttr, files []int, pipe int) {
 	sys := cmp.Or(attr.Sys, &syscall.SysProcAttr{})
 	k.clear()
-	if s.old {
+	if s.noClone3 {
 		k.step(must, unix.SYS_CLONE, unix.CLONE_VM|uintptr(unix.SIGCHLD), k.at(stackAt)+stackSize)
 		planSignals(k)
 	} else { // handled signals get their default, ignored ones stay ignored
@@ -273,7 +273,7 @@ func (c *Child) Wait(limit time.Duration) error {
 // result. The child must not have been reaped.
 func (c *Child) Abort() error {
 	syscall.Kill(c.PID, syscall.SIGSTOP) //nolint:errcheck // it may have ended
-	if c.through() {
+	if c.hasResult() {
 		syscall.Kill(c.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended
 		return c.Wait(0)
 	}
@@ -281,8 +281,8 @@ func (c *Child) Abort() error {
 	return os.ErrDeadlineExceeded
 }
 
-// through reports whether Wait would return at once.
-func (c *Child) through() (is bool) {
+// hasResult reports whether Wait would return at once.
+func (c *Child) hasResult() (is bool) {
 	rc, err := c.done.SyscallConn()
 	if err != nil {
 		return false

@@ -70,8 +70,8 @@ func reap(pid int) (ws syscall.WaitStatus) {
 	}
 }
 
-// says returns what a program prints and how it ends.
-func says(t testing.TB, start starter, path string, argv []string, attr *syscall.ProcAttr) (said string, pid int) {
+// run returns what a program prints and how it ends.
+func run(t testing.TB, start starter, path string, argv []string, attr *syscall.ProcAttr) (said string, pid int) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -207,7 +207,7 @@ func TestSameAsForkExec(t *testing.T) {
 		got := make(map[string]string)
 		for _, f := range all {
 			if !f.root || os.Geteuid() == 0 {
-				said, pid := says(t, by, f.path, f.argv, &f.attr)
+				said, pid := run(t, by, f.path, f.argv, &f.attr)
 				got[f.name] = changing.ReplaceAllString(regexp.MustCompile(fmt.Sprintf(`\b%d\b`, pid)).ReplaceAllString(said, "PID"), "")
 			}
 		}
@@ -216,7 +216,7 @@ func TestSameAsForkExec(t *testing.T) {
 	want := ask(syscall.ForkExec)
 	s := spawn.New()
 	got := ask(start(s))
-	old := ask(start(s.Old()))
+	old := ask(start(s.WithoutClone3()))
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if got[name] != want[name] {
 			t.Errorf("%s: got %q\nwant %q", name, got[name], want[name])
@@ -253,8 +253,8 @@ func TestProcessLimitApplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Setrlimit(unix.RLIMIT_NPROC, &was) //nolint:errcheck // the value before
-	want, _ := says(t, syscall.ForkExec, bin(t, "true"), []string{"true"}, attr)
-	if got, _ := says(t, start(spawn.New()), bin(t, "true"), []string{"true"}, attr); got != want || got != "error "+syscall.EAGAIN.Error() {
+	want, _ := run(t, syscall.ForkExec, bin(t, "true"), []string{"true"}, attr)
+	if got, _ := run(t, start(spawn.New()), bin(t, "true"), []string{"true"}, attr); got != want || got != "error "+syscall.EAGAIN.Error() {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -364,7 +364,7 @@ func TestAbort(t *testing.T) {
 // TestManyStarts starts many programs at a time, during garbage collections and signals.
 func TestManyStarts(t *testing.T) { manyStarts(t, spawn.New()) }
 
-func TestManyStartsWithoutClone3(t *testing.T) { manyStarts(t, spawn.New().Old()) }
+func TestManyStartsWithoutClone3(t *testing.T) { manyStarts(t, spawn.New().WithoutClone3()) }
 
 func manyStarts(t *testing.T, s *spawn.Spawner) {
 	t.Helper()
@@ -388,7 +388,7 @@ func manyStarts(t *testing.T, s *spawn.Spawner) {
 		starts.Go(func() {
 			for i := range each {
 				want := fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", i))
-				if got, _ := says(t, by, "/bin/sh", []string{"sh", "-c", `echo "$A"`}, &syscall.ProcAttr{Env: []string{"A=" + want}}); got != want+"\n0" {
+				if got, _ := run(t, by, "/bin/sh", []string{"sh", "-c", `echo "$A"`}, &syscall.ProcAttr{Env: []string{"A=" + want}}); got != want+"\n0" {
 					t.Errorf("got %q, want %q", got, want)
 				}
 			}

@@ -86,14 +86,14 @@ func (s *system) lines(name string, fields int) [][]string {
 	return all
 }
 
-// parties returns the caller's account, and the account and group that the command runs as.
-func (s *system) parties(c *call) (from, to account, gid int, err error) {
+// resolve returns the caller's account, and the account and group that the command runs as.
+func (s *system) resolve(c *call) (from, to account, gid int, err error) {
 	from, ok := s.accountOf("#" + strconv.Itoa(s.uid))
 	switch {
 	case !ok:
 		return from, to, 0, errors.New("you do not exist in the passwd database")
 	case s.uid != 0 && s.uid != userID:
-		return from, to, 0, &outsider{from.name}
+		return from, to, 0, &notPermitted{from.name}
 	}
 	name := c.user
 	if name == "" {
@@ -114,13 +114,13 @@ func (s *system) parties(c *call) (from, to account, gid int, err error) {
 	return from, to, gid, nil
 }
 
-// outsider is the error for a caller that may run nothing.
-type outsider struct{ name string }
+// notPermitted is the error for a caller that may run nothing.
+type notPermitted struct{ name string }
 
-func (o *outsider) Error() string { return o.name + " is not in the sudoers file." }
+func (o *notPermitted) Error() string { return o.name + " is not in the sudoers file." }
 
-// alone reports whether a user namespace has a single user: then there is no root.
-func alone(uidMap string) bool {
+// singleUser reports whether a user namespace has a single user: then there is no root.
+func singleUser(uidMap string) bool {
 	f := strings.Fields(uidMap)
 	return len(f) == 3 && f[2] == "1"
 }

@@ -10,21 +10,21 @@ import (
 
 const securePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// kept reports whether a variable is kept: those that Debian's sudo keeps, and those of the
+// keepByDefault reports whether a variable is kept: those that Debian's sudo keeps, and those of the
 // egress proxy and its certificate, without which root would have no network.
-func kept(name string) bool {
+func keepByDefault(name string) bool {
 	switch name {
 	case "COLORS", "DISPLAY", "HOSTNAME", "KRB5CCNAME", "LS_COLORS", "PS1", "PS2", "XAUTHORITY", "XAUTHORIZATION", "XDG_CURRENT_DESKTOP",
 		"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
 		"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO":
 		return true
 	}
-	return checked(name)
+	return needsSafeValue(name)
 }
 
-// checked reports whether a variable is kept only with a value that names no file or
+// needsSafeValue reports whether a variable is kept only with a value that names no file or
 // format.
-func checked(name string) bool {
+func needsSafeValue(name string) bool {
 	switch name {
 	case "COLORTERM", "LANG", "LANGUAGE", "LINGUAS", "TERM", "TZ":
 		return true
@@ -32,9 +32,9 @@ func checked(name string) bool {
 	return strings.HasPrefix(name, "LC_")
 }
 
-// leads reports whether a variable can make programs load code or trust its content: -E
+// dangerous reports whether a variable can make programs load code or trust its content: -E
 // does not keep it.
-func leads(name string) bool {
+func dangerous(name string) bool {
 	switch name {
 	case "IFS", "CDPATH", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "NLSPATH", "PATH_LOCALE", "GCONV_PATH", "GETCONF_DIR",
 		"TERMINFO", "TERMINFO_DIRS", "TERMPATH", "TERMCAP", "ENV", "BASH_ENV", "PS4", "GLOBIGNORE", "BASHOPTS", "SHELLOPTS",
@@ -47,8 +47,8 @@ func leads(name string) bool {
 		strings.HasPrefix(name, "SUDO_")
 }
 
-// sound reports whether a checked value does not lead to a file.
-func sound(name, value string) bool {
+// safeValue reports whether a checked value does not lead to a file.
+func safeValue(name, value string) bool {
 	if name == "TZ" {
 		return !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, ":") && !strings.Contains(value, "..")
 	}
@@ -60,7 +60,7 @@ func (s *system) environ(c *call, from, to *account, command []string) []string 
 	env := map[string]string{}
 	for _, v := range s.env {
 		name, value, _ := strings.Cut(v, "=")
-		keep := c.keepAll && !leads(name) || kept(name) && !(checked(name) && !sound(name, value))
+		keep := c.keepAll && !dangerous(name) || keepByDefault(name) && !(needsSafeValue(name) && !safeValue(name, value))
 		if keep && name != "" && !strings.HasPrefix(value, "() ") {
 			env[name] = value
 		}

@@ -41,7 +41,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	text := "sudo: " + err.Error() + "\n"
-	var denied *outsider
+	var denied *notPermitted
 	switch {
 	case err == errUsage: //nolint:errorlint // only that value has no text
 		text = usage
@@ -56,7 +56,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 // do executes c.
 func (s *system) do(c *call, stdout io.Writer) (code int, err error) {
-	from, to, gid, err := s.parties(c)
+	from, to, gid, err := s.resolve(c)
 	if err != nil {
 		return 1, err
 	}
@@ -95,7 +95,7 @@ func (s *system) run(c *call, from, to *account, gid int) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	lone := os.Geteuid() != 0 && alone(string(uidMap))
+	lone := os.Geteuid() != 0 && singleUser(string(uidMap))
 	switch {
 	case lone && to.uid != 0 && to.uid != s.uid:
 		return 1, errors.New("the sandbox has one user only")
@@ -110,7 +110,7 @@ func (s *system) run(c *call, from, to *account, gid int) (int, error) {
 	}
 	env := s.environ(c, from, to, append([]string{path}, argv[1:]...))
 	if !lone {
-		if err := s.become(to, gid); err != nil {
+		if err := s.switchUser(to, gid); err != nil {
 			return 1, err
 		}
 	}
@@ -204,8 +204,8 @@ func find(name string) (string, error) {
 	return "", fmt.Errorf("%s: command not found", name)
 }
 
-// become changes this process to the user to and the group gid, permanently.
-func (s *system) become(to *account, gid int) error {
+// switchUser changes this process to the user to and the group gid, permanently.
+func (s *system) switchUser(to *account, gid int) error {
 	if err := syscall.Setgroups(s.groupsOf(to, gid)); err != nil {
 		return fmt.Errorf("unable to set supplementary group IDs: %w", err)
 	}

@@ -100,7 +100,7 @@ func TestPolicy(t *testing.T) {
 		{33, call{user: "www-data"}, "", 0, "www-data is not in the sudoers file."},
 		{4711, call{}, "", 0, "you do not exist in the passwd database"},
 	} {
-		_, to, gid, err := testSystem(t, tt.uid).parties(&tt.c)
+		_, to, gid, err := testSystem(t, tt.uid).resolve(&tt.c)
 		if err != nil {
 			if err.Error() != tt.fails {
 				t.Errorf("%d, %+v: %v, want %q", tt.uid, tt.c, err, tt.fails)
@@ -117,7 +117,7 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("groups %v", got)
 	}
 	for text, want := range map[string]bool{"      1000       1000          1\n": true, "0 268435456 65536\n": false, "0 0 4294967295\n": false, "": false} {
-		if alone(text) != want {
+		if singleUser(text) != want {
 			t.Errorf("alone in %q: %v", text, !want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestEnvironment(t *testing.T) {
 		"NAME=value":     {call{env: []string{"SECRET=2", "LD_X=y"}}, []string{"HOME=/root", "LD_X=y", "MAIL=/var/mail/root", "SECRET=2", "SHELL=/bin/bash"}},
 	} {
 		s := testSystem(t, 1000, env...)
-		from, to, _, err := s.parties(&tt.c)
+		from, to, _, err := s.resolve(&tt.c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	s := testSystem(t, 1000, "SHELL=/bin/zsh")
-	from, to, _, err := s.parties(&call{})
+	from, to, _, err := s.resolve(&call{})
 	if err != nil {
 		t.Fatal(err)
 	}

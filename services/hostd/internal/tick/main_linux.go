@@ -21,16 +21,16 @@ func Main() int {
 	for cpu, left := 0, cpus.Count(); left > 0; cpu++ {
 		if cpus.IsSet(cpu) {
 			left--
-			go on(cpu)
+			go wakeOn(cpu)
 		}
 	}
 	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // only the end matters
 	return 0
 }
 
-// on wakes up on a CPU every period, for ever. The system calls bypass the runtime, which
+// wakeOn wakes up on a CPU every period, for ever. The system calls bypass the runtime, which
 // would otherwise replace a waiting thread.
-func on(cpu int) {
+func wakeOn(cpu int) {
 	runtime.LockOSThread()
 	var here unix.CPUSet
 	here.Set(cpu)

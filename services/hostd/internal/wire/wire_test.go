@@ -78,7 +78,7 @@ func TestFramesRoundTrip(t *testing.T) {
 	for _, f := range frames {
 		stream = append(stream, f.frame...)
 	}
-	r := NewReader(iotestOneByte{bytes.NewReader(stream)})
+	r := NewReader(oneByteReader{bytes.NewReader(stream)})
 	for _, f := range frames {
 		_, payload, err := r.Next()
 		if err != nil {
@@ -93,10 +93,10 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 }
 
-// iotestOneByte returns one byte per read: a stream may be split anywhere.
-type iotestOneByte struct{ r io.Reader }
+// oneByteReader returns one byte per read: a stream may be split anywhere.
+type oneByteReader struct{ r io.Reader }
 
-func (o iotestOneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
+func (o oneByteReader) Read(b []byte) (int, error) { return o.r.Read(b[:min(1, len(b))]) }
 
 // TestTruncatedPayloadsAreMalformed: never a panic or a wrong value.
 func TestTruncatedPayloadsAreMalformed(t *testing.T) {
