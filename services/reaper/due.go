@@ -20,14 +20,14 @@ func end(s *sandbox.State) time.Time {
 	case sandbox.PhaseRunning:
 		return s.Deadline
 	case sandbox.PhasePaused:
-		return s.Still.Add(mostPaused)
+		return s.Still.Add(maxPaused)
 	}
 	return time.Time{}
 }
 
 // maxPaused is how long a sandbox may be paused. It must be less than the age at which its
 // record is removed.
-const mostPaused = 28 * 24 * time.Hour
+const maxPaused = 28 * 24 * time.Hour
 
 // expired reports whether the sandbox is due.
 func expired(s *sandbox.State, now time.Time) bool {

@@ -19,18 +19,18 @@ import (
 const (
 	// parallel is how many records are ended concurrently: an append is a round trip.
 	parallel = 16
-	// tries is how often a record with a concurrent writer is read again before it is left
+	// maxTries is how often a record with a concurrent writer is read again before it is left
 	// to the next pass.
-	tries = 4
-	// recordWait is the timeout for one record: during an outage some are unreachable.
-	recordWait = 2 * time.Second
+	maxTries = 4
+	// recordTimeout is the timeout for one record: during an outage some are unreachable.
+	recordTimeout = 2 * time.Second
 )
 
 // endAll ends the open records of one dead host, and returns the sandboxes with records that
 // could not be ended. The order is random, so that unreachable records are not always
 // first.
 func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary) (left map[sandbox.ID]bool) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	var mu sync.Mutex
@@ -42,7 +42,7 @@ func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary
 			if r.revived(&h) { // while others were being ended
 				return nil
 			}
-			ctx, cancel := context.WithTimeout(ctx, recordWait)
+			ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 			defer cancel()
 			if err := r.end(ctx, h, all[i].ID); err != nil {
 				r.warn(ctx, "end lost process failed", string(all[i].ID), err)
@@ -68,7 +68,7 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 	if err != nil || !sum.Active() {
 		return err
 	}
-	for range tries {
+	for range maxTries {
 		sum.Exit, sum.Ended, sum.Last = &exit, at, last
 		_, err = r.cfg.Log.PutSummary(ctx, &sum, rev)
 		if !kind.Is(err, kind.Conflict) {
@@ -87,7 +87,7 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, time.Time, process.Seq, error) {
 	ref := events.Ref{Host: h.Host, ID: sum.ID}
 	var err error
-	for range tries {
+	for range maxTries {
 		w := r.cfg.Log.Writer(ref, h.Epoch)
 		var tip events.Tip
 		tip, err = w.Recover(ctx)
@@ -118,7 +118,7 @@ func lastEvents(sum *process.Summary, host string, tip *events.Tip) ([]process.E
 		return process.Ending(tip.Last, sum), *sum.Exit, sum.Ended
 	}
 	seen := cmp.Or(sum.Exit, tip.Exited)
-	bodies, exit := lastWords(sum, host, seen, tip.Last == 0)
+	bodies, exit := endEvents(sum, host, seen, tip.Last == 0)
 	at := time.Now()
 	if seen != nil && !tip.At.IsZero() {
 		at = tip.At
@@ -129,7 +129,7 @@ func lastEvents(sum *process.Summary, host string, tip *events.Tip) ([]process.E
 // endEvents returns the events that end a record. An exit that the host observed is kept;
 // one that was not observed has no code. A record without events also gets its first event,
 // for waiting readers.
-func lastWords(sum *process.Summary, host string, seen *process.Exit, empty bool) ([]process.Body, process.Exit) {
+func endEvents(sum *process.Summary, host string, seen *process.Exit, empty bool) ([]process.Body, process.Exit) {
 	var out []process.Body
 	if empty {
 		out = append(out, process.Accepted{Spec: sum.Spec, Tenant: sum.Tenant})

@@ -24,20 +24,20 @@ func TestAnEndInTheCatalogueIsAddedToTheRecord(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, eventstest.Start(t))
-			box := w.sandbox(time.Now().Add(time.Hour), placed, running)
-			noted := w.processAt(died, box, &exit, begun...)
-			other := w.processAt(died, box, nil, tt.ran...)
+			sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
+			noted := w.processAt(died, sbx, &exit, begun...)
+			other := w.processAt(died, sbx, nil, tt.ran...)
 			dead := w.gone()
 			r := w.reaper()
 			if err := r.end(w.ctx, dead["h"], other); err != nil { // the first one's record was unreachable
 				t.Fatal(err)
 			}
 			w.sync()
-			w.reaper().bury(w.ctx, dead)
+			w.reaper().tearDown(w.ctx, dead)
 			if !w.hasEnd(noted) {
 				t.Error("the record of the process with an end in the catalogue has none")
 			}
-			w.await(box, sandbox.PhaseLost)
+			w.await(sbx, sandbox.PhaseLost)
 		})
 	}
 }

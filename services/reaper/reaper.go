@@ -38,17 +38,17 @@ type Webhooks struct {
 }
 
 const (
-	// attempt is the timeout of each part of a pass, so that an unavailable server is noticed
+	// stepTimeout is the timeout of each part of a pass, so that an unavailable server is noticed
 	// and failing records do not delay the others for ever.
-	attempt  = 10 * time.Second
-	syncWait = 2 * time.Second
-	soonest  = 50 * time.Millisecond // minimum interval of passes, however many changes there are
+	stepTimeout = 10 * time.Second
+	syncTimeout = 2 * time.Second
+	minInterval = 50 * time.Millisecond // minimum interval of passes, however many changes there are
 
 	// firstSweep is soon after the start: a reaper that restarts often would never sweep otherwise.
 	firstSweep = time.Minute
 
-	// forkLeft is the age at which a fork's snapshot is abandoned: far longer than a fork takes.
-	forkLeft = 15 * time.Minute
+	// forkExpiry is the age at which a fork's snapshot is abandoned: far longer than a fork takes.
+	forkExpiry = 15 * time.Minute
 )
 
 func (cfg *Config) view(ctx context.Context) (*events.View, error) {
@@ -89,7 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			timer.Reset(r.look(ctx))
+			timer.Reset(r.pass(ctx))
 		}
 	}
 }
@@ -102,8 +102,8 @@ type reaper struct {
 	contact fleet.Contact
 	work    sync.WaitGroup
 
-	burying atomic.Bool
-	settled map[string]uint64 // of tearDown: lease revision of each gone host without open records
+	tearingDown atomic.Bool
+	settled     map[string]uint64 // of tearDown: lease revision of each gone host without open records
 	// restarted is closed when the servers may have restarted since the last tearDown; of tearDown.
 	restarted <-chan struct{}
 }
@@ -122,8 +122,8 @@ func (r *reaper) deliver(ctx context.Context) {
 // pass ends what is due and returns the time until the next pass. Failures are logged and
 // retried in the next pass. The records of dead hosts may be many, or unreachable: they are
 // ended concurrently, because the contact with other hosts counts only while passes run.
-func (r *reaper) look(ctx context.Context) time.Duration {
-	sctx, cancel := context.WithTimeout(ctx, syncWait)
+func (r *reaper) pass(ctx context.Context) time.Duration {
+	sctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	err := r.view.Sync(sctx)
 	cancel()
 	if err != nil {
@@ -131,11 +131,11 @@ func (r *reaper) look(ctx context.Context) time.Duration {
 		return r.cfg.Tick
 	}
 	r.contact.Heard(time.Now())
-	wait := max(soonest, r.stopExpired(ctx))
-	if dead := r.deadHosts(ctx); len(dead) > 0 && r.burying.CompareAndSwap(false, true) {
+	wait := max(minInterval, r.stopExpired(ctx))
+	if dead := r.deadHosts(ctx); len(dead) > 0 && r.tearingDown.CompareAndSwap(false, true) {
 		r.work.Go(func() {
-			defer r.burying.Store(false)
-			r.bury(ctx, dead)
+			defer r.tearingDown.Store(false)
+			r.tearDown(ctx, dead)
 		})
 	}
 	return wait
@@ -188,7 +188,7 @@ func (r *reaper) sweepCatalogue(ctx context.Context) {
 // snapshot that sandboxes are based on is kept.
 func (r *reaper) dropForks(ctx context.Context) {
 	left := r.view.Snapshots(func(s *sandbox.Snapshot) bool {
-		return s.Internal && s.Layer == "" && !s.Deleted && time.Since(s.Taken) > forkLeft
+		return s.Internal && s.Layer == "" && !s.Deleted && time.Since(s.Taken) > forkExpiry
 	})
 	for _, s := range left {
 		_, err := r.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool { now.Deleted = true; return true })
@@ -207,7 +207,7 @@ func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
 // stopExpired stops, or pauses, the sandboxes that are due, and returns how long no other
 // one is.
 func (r *reaper) stopExpired(ctx context.Context) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	a := agenda{now: time.Now()}
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
@@ -232,7 +232,7 @@ func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 // is first declared gone, under compare-and-append: a concurrent heartbeat wins, and after
 // the declaration the host must take a new epoch.
 func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
-	ctx, cancel := context.WithTimeout(ctx, syncWait)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	dead := make(map[string]fleet.Host)
 	for _, h := range r.view.Hosts() {
@@ -260,7 +260,7 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 // tearDown ends the records of dead hosts: processes first, so that a reader of a lost
 // sandbox finds its processes ended. A sandbox with a process that could not be ended waits.
 // A host without open records is not checked again.
-func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
+func (r *reaper) tearDown(ctx context.Context, dead map[string]fleet.Host) {
 	select {
 	case <-r.restarted: // a loss caused by a damaged disk appears when its server starts
 		clear(r.settled)
@@ -285,7 +285,7 @@ func (r *reaper) bury(ctx context.Context, dead map[string]fleet.Host) {
 	}
 	r.suspects(dead, byHost)
 	for name, all := range byHost {
-		all = r.withShort(ctx, name, all)
+		all = r.withTruncated(ctx, name, all)
 		left := r.endAll(ctx, dead[name], all)
 		if len(left) == 0 && !open[name] {
 			r.settled[name] = dead[name].Rev
@@ -313,9 +313,9 @@ func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]proces
 	}
 }
 
-// withShort adds to the processes of a dead host those that ended and whose records lack the
+// withTruncated adds to the processes of a dead host those that ended and whose records lack the
 // end that the catalogue has: the log lost it.
-func (r *reaper) withShort(ctx context.Context, host string, all []process.Summary) []process.Summary {
+func (r *reaper) withTruncated(ctx context.Context, host string, all []process.Summary) []process.Summary {
 	kept := time.Now().Add(-r.cfg.Log.Retention())
 	known := make(map[process.ID]bool, len(all))
 	for i := range all {
@@ -340,7 +340,7 @@ func (r *reaper) revived(h *fleet.Host) bool {
 
 // endSandboxes ends the sandboxes of dead hosts as lost, except for those in wait.
 func (r *reaper) endSandboxes(ctx context.Context, dead map[string]fleet.Host, wait map[sandbox.ID]bool) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	lost := r.view.Sandboxes(func(s *sandbox.State) bool { return orphaned(s, dead) && !wait[s.ID] })
 	for i := range lost {

@@ -207,21 +207,21 @@ func TestDeadlineSurvivesRestart(t *testing.T) {
 func TestADeadHostsRecordsEndAsLost(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 200 * time.Millisecond})
-	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	stops := w.sandbox(time.Now().Add(time.Hour), placed, running, sandbox.Stopping{Cause: sandbox.CauseUser})
 	three := int32(3)
 	exit := process.Exit{Code: &three, Cause: process.CauseExited}
-	runs := w.process(box, nil, begun...)
-	noted := w.process(box, &exit, begun...)
-	exited := w.process(box, nil, append(begun[:2:2], process.Exited{Exit: exit})...)
+	runs := w.process(sbx, nil, begun...)
+	noted := w.process(sbx, &exit, begun...)
+	exited := w.process(sbx, nil, append(begun[:2:2], process.Exited{Exit: exit})...)
 	outlived := slices.Concat(begun[:2], []process.Body{process.Exited{Exit: exit}})
 	for i := range 100 {
 		outlived = append(outlived, process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")})
 	}
-	printing := w.process(box, nil, outlived[:50]...)
+	printing := w.process(sbx, nil, outlived[:50]...)
 	w.more(printing, outlived[50:])
-	ended := w.process(box, &exit, append(begun[:2:2], process.Finished{Exit: exit})...)
-	never := w.process(box, nil)
+	ended := w.process(sbx, &exit, append(begun[:2:2], process.Finished{Exit: exit})...)
+	never := w.process(sbx, nil)
 	w.reap()
 	w.reap()
 	for _, id := range []process.ID{runs, never} {
@@ -234,7 +234,7 @@ func TestADeadHostsRecordsEndAsLost(t *testing.T) {
 			t.Errorf("a process with an observed exit ended as %+v; want 3", x)
 		}
 	}
-	w.await(box, sandbox.PhaseLost)
+	w.await(sbx, sandbox.PhaseLost)
 	w.await(stops, sandbox.PhaseLost)
 	if h, _ := w.view.Host("h"); !h.Gone {
 		t.Error("the host is not declared gone")
@@ -252,7 +252,7 @@ func TestADeadHostsRecordsEndAsLost(t *testing.T) {
 func TestALiveHostKeepsItsRecords(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
-	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	w.reap()
 	beat := time.NewTicker(100 * time.Millisecond)
 	defer beat.Stop()
@@ -260,7 +260,7 @@ func TestALiveHostKeepsItsRecords(t *testing.T) {
 		<-beat.C
 		w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
 	}
-	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
+	if s, _ := w.view.Sandbox(sbx); s.Phase != sandbox.PhaseRunning {
 		t.Errorf("sandbox of a live host is %s", s.Phase)
 	}
 }
@@ -272,8 +272,8 @@ func TestOutageLosesNothing(t *testing.T) {
 	w := newWorld(t, srv)
 	lease := fleet.Lease{Host: "h", Epoch: 1, TTL: time.Second}
 	w.lease(lease)
-	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
-	w.await(box, sandbox.PhaseRunning)
+	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	w.await(sbx, sandbox.PhaseRunning)
 	w.reap()
 	h, _ := w.view.Host("h")
 	srv.Stop()
@@ -284,7 +284,7 @@ func TestOutageLosesNothing(t *testing.T) {
 	if err := w.view.Sync(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
+	if s, _ := w.view.Sandbox(sbx); s.Phase != sandbox.PhaseRunning {
 		t.Errorf("after an outage the sandbox is %s", s.Phase)
 	}
 	if h, _ := w.view.Host("h"); h.Gone || h.Rev != rev {
@@ -405,13 +405,13 @@ func (w *world) hasEnd(id process.ID) bool {
 // records that it took over.
 func TestRecordsOfANewEpochAreKept(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
-	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
-	id := w.process(box, nil, begun...)
+	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	id := w.process(sbx, nil, begun...)
 	dead := w.gone()
 	w.lease(fleet.Lease{Host: "h", Epoch: 2, TTL: time.Minute})
 	w.sync()
-	w.reaper().bury(w.ctx, dead)
-	if s, _ := w.view.Sandbox(box); s.Phase != sandbox.PhaseRunning {
+	w.reaper().tearDown(w.ctx, dead)
+	if s, _ := w.view.Sandbox(sbx); s.Phase != sandbox.PhaseRunning {
 		t.Errorf("its sandbox is %s", s.Phase)
 	}
 	if w.hasEnd(id) {
@@ -429,12 +429,12 @@ func TestAHostIsSettledWithoutOpenRecords(t *testing.T) {
 	dead := w.gone()
 	eventstest.Drop(t, srv, "OUT_00")
 	r, start := w.reaper(), time.Now()
-	r.bury(w.ctx, dead)
-	if took := time.Since(start); took > attempt/2 {
+	r.tearDown(w.ctx, dead)
+	if took := time.Since(start); took > stepTimeout/2 {
 		t.Errorf("one record took %v of a pass", took)
 	}
 	eventstest.Open(t, srv) // creates missing streams
-	r.bury(w.ctx, dead)
+	r.tearDown(w.ctx, dead)
 	if !w.hasEnd(id) {
 		t.Error("the process has no end")
 	}
@@ -443,14 +443,14 @@ func TestAHostIsSettledWithoutOpenRecords(t *testing.T) {
 // A tear-down continues during later passes, and only one runs at a time.
 func TestOnlyOneTearDownRunsAtATime(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
-	box := w.sandbox(time.Now().Add(time.Hour), placed, running)
+	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	w.gone()
 	r := w.reaper()
 	for _, busy := range []bool{true, false} {
-		r.burying.Store(busy)
-		r.look(w.ctx)
+		r.tearingDown.Store(busy)
+		r.pass(w.ctx)
 		r.work.Wait()
-		if s, _ := w.view.Sandbox(box); s.Over() == busy {
+		if s, _ := w.view.Sandbox(sbx); s.Over() == busy {
 			t.Errorf("while another tear-down runs: %v; the sandbox is %s", busy, s.Phase)
 		}
 	}
@@ -460,7 +460,7 @@ func TestOnlyOneTearDownRunsAtATime(t *testing.T) {
 func TestAbandonedForkSnapshotsAreDeleted(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.sweep = 20 * time.Millisecond
-	old := time.Now().Add(-2 * forkLeft)
+	old := time.Now().Add(-2 * forkExpiry)
 	put := func(s sandbox.Snapshot) sandbox.SnapshotID {
 		s.ID, s.Tenant, s.Host = sandbox.NewSnapshotID(), "t", "h"
 		if err := w.log.PutSnapshot(w.ctx, &s); err != nil {

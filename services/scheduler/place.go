@@ -11,7 +11,7 @@ import (
 )
 
 // hostCapacity is a host with its remaining capacity.
-type room struct {
+type hostCapacity struct {
 	Host       string
 	Epoch      uint64
 	Drivers    []string
@@ -21,46 +21,46 @@ type room struct {
 	Enforced   []string                                  // limits that each driver enforces, in the order of the drivers
 	Fits       func(driver string, n fleet.Needs) string // fleet.Lease.Fit
 	Capacity   int
-	Used       int  // placed sandboxes that have not ended
-	CPU        part // in thousandths of a CPU
-	Memory     part // in MiB
-	Draining   bool // accepts no new sandboxes
-	Starting   bool // accepts no sandboxes yet; without Drivers they are unknown
-	Doubtful   bool // its lease expired while renewals could not be observed
-	Reserved   bool // an older request waits for it, so younger ones must wait, too
+	Used       int   // placed sandboxes that have not ended
+	CPU        quota // in thousandths of a CPU
+	Memory     quota // in MiB
+	Draining   bool  // accepts no new sandboxes
+	Starting   bool  // accepts no sandboxes yet; without Drivers they are unknown
+	Uncertain  bool  // its lease expired while renewals could not be observed
+	Reserved   bool  // an older request waits for it, so younger ones must wait, too
 }
 
 // quota is what the limits of a host's sandboxes may add up to. A Total of 0 is unknown and
 // not enforced.
-type part struct{ Total, Used uint64 }
+type quota struct{ Total, Used uint64 }
 
-func (p part) fits(n uint32) bool { return p.Total == 0 || n == 0 || p.Used+uint64(n) <= p.Total }
+func (p quota) fits(n uint32) bool { return p.Total == 0 || n == 0 || p.Used+uint64(n) <= p.Total }
 
 // holds reports whether n would fit if nothing were used.
-func (p part) holds(n uint32) bool { return part{Total: p.Total}.fits(n) }
+func (p quota) holds(n uint32) bool { return quota{Total: p.Total}.fits(n) }
 
-// hasRoom reports whether the host has capacity for a sandbox.
-func (r *room) roomFor(req *sandbox.Requested) bool {
+// hasCapacity reports whether the host has capacity for a sandbox.
+func (r *hostCapacity) hasCapacity(req *sandbox.Requested) bool {
 	return !r.Reserved && r.Used < r.Capacity && r.CPU.fits(req.CPUMilli) && r.Memory.fits(req.MemoryMiB)
 }
 
 // holds reports whether the host would have capacity for a sandbox if it had no other.
-func (r *room) holds(req *sandbox.Requested) bool {
+func (r *hostCapacity) holds(req *sandbox.Requested) bool {
 	return r.Capacity > 0 && r.CPU.holds(req.CPUMilli) && r.Memory.holds(req.MemoryMiB)
 }
 
 // take counts a sandbox. A paused one uses no CPU.
-func (r *room) take(req *sandbox.Requested, standing bool) {
+func (r *hostCapacity) take(req *sandbox.Requested, paused bool) {
 	r.Used++
 	r.Memory.Used += uint64(req.MemoryMiB)
-	if !standing {
+	if !paused {
 		r.CPU.Used += uint64(req.CPUMilli)
 	}
 }
 
 // driver returns the first driver of the host that meets the request and can use the
 // snapshot that the sandbox starts from.
-func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok bool) {
+func (r *hostCapacity) driver(req *sandbox.Requested, from *origin) (name string, ok bool) {
 	if len(r.Drivers) == 0 { // drivers unknown
 		return "", r.Starting || req.Driver == "" && req.Isolation == "" && len(req.Volumes) == 0 && len(req.Demanded) == 0
 	}
@@ -78,7 +78,7 @@ func (r *room) driver(req *sandbox.Requested, from *origin) (name string, ok boo
 }
 
 // enforces reports whether driver i of the host enforces these limits.
-func (r *room) enforces(i int, limits []sandbox.Limit) bool {
+func (r *hostCapacity) enforces(i int, limits []sandbox.Limit) bool {
 	var has []string
 	if i < len(r.Enforced) {
 		has = strings.Fields(r.Enforced[i])
@@ -97,12 +97,12 @@ type origin struct {
 }
 
 // has reports whether a host already has the snapshot.
-func (o *origin) has(r *room) bool {
+func (o *origin) has(r *hostCapacity) bool {
 	return r.Host == o.host || o.tree != "" && slices.Contains(r.Templates, o.tree)
 }
 
 // usable reports whether a driver of a host can use the snapshot.
-func (o *origin) usable(r *room, driver string) bool {
+func (o *origin) usable(r *hostCapacity, driver string) bool {
 	return o.host == "" || r.Host == o.host && driver == o.driver && !o.outgrown(r) ||
 		o.fits != "" && r.Fits != nil && r.Fits(driver, o.needs) == o.fits
 }
@@ -110,7 +110,7 @@ func (o *origin) usable(r *room, driver string) bool {
 // outgrown reports whether the host that made the snapshot now has another build of the
 // driver, or another CPU, than the snapshot's memory requires. A change of the host's own
 // files does not matter there.
-func (o *origin) outgrown(r *room) bool {
+func (o *origin) outgrown(r *hostCapacity) bool {
 	if !o.needs.CPU || o.fits == "" || r.Fits == nil {
 		return false
 	}
@@ -120,7 +120,7 @@ func (o *origin) outgrown(r *room) bool {
 
 // suits reports whether a host can get the snapshot; alive says whether the snapshot's own
 // host can provide it.
-func (o *origin) suits(r *room, alive bool) bool {
+func (o *origin) suits(r *hostCapacity, alive bool) bool {
 	if o.host == "" || r.Host == o.host {
 		return true
 	}
@@ -131,15 +131,15 @@ func (o *origin) suits(r *room, alive bool) bool {
 // verdict is the result of place: a host and its driver, a refusal, or, if all are empty,
 // no decision yet.
 type verdict struct {
-	Host     *room
+	Host     *hostCapacity
 	Driver   string
 	Refused  *sandbox.Refused
-	Starting bool    // refused because the hosts that qualify are starting
-	Full     []*room // hosts that qualify and are full
+	Starting bool            // refused because the hosts that qualify are starting
+	Full     []*hostCapacity // hosts that qualify and are full
 }
 
-// later reports whether a refusal is temporary: a host may get capacity, or finish starting.
-func (v *verdict) later() bool { return v.Refused != nil && (v.Starting || len(v.Full) > 0) }
+// temporary reports whether a refusal is temporary: a host may get capacity, or finish starting.
+func (v *verdict) temporary() bool { return v.Refused != nil && (v.Starting || len(v.Full) > 0) }
 
 // reserve keeps younger requests off the hosts that this one waits for.
 func (v *verdict) reserve() {
@@ -153,21 +153,21 @@ func (v *verdict) reserve() {
 // ties. An uncertain host is never picked, but while there is one, no sandbox is refused for
 // lack of a host. A sandbox for which only starting hosts qualify is refused for that reason,
 // which is temporary.
-func place(req *sandbox.Requested, from origin, rooms []room) verdict {
+func place(req *sandbox.Requested, from origin, hosts []hostCapacity) verdict {
 	var best verdict
-	var full []*room
+	var full []*hostCapacity
 	var seen census
-	alive := slices.ContainsFunc(rooms, func(r room) bool { return r.Host == from.host && !r.Doubtful })
-	for i := range rooms {
-		r := &rooms[i]
+	alive := slices.ContainsFunc(hosts, func(r hostCapacity) bool { return r.Host == from.host && !r.Uncertain })
+	for i := range hosts {
+		r := &hosts[i]
 		switch {
 		case !from.suits(r, alive), req.VolumeHost != "" && req.VolumeHost != r.Host:
 			continue
 		case r.Draining:
 			seen.draining++
 			continue
-		case r.Doubtful:
-			seen.doubtful++
+		case r.Uncertain:
+			seen.uncertain++
 			continue
 		}
 		seen.alive++
@@ -178,7 +178,7 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 		}
 		seen.offers++
 		switch {
-		case !r.roomFor(req):
+		case !r.hasCapacity(req):
 			if r.holds(req) && !r.Starting {
 				full = append(full, r)
 			}
@@ -191,7 +191,7 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 	switch {
 	case best.Host != nil:
 		return best
-	case seen.doubtful > 0:
+	case seen.uncertain > 0:
 		return verdict{}
 	case seen.starting > 0:
 		v := refuse(kind.Unavailable, "the hosts that qualify for the sandbox are still starting: try again")
@@ -207,12 +207,12 @@ func place(req *sandbox.Requested, from origin, rooms []room) verdict {
 
 // census counts the hosts that were considered.
 type census struct {
-	alive, offers, starting, draining, doubtful int
-	lax                                         int // offer a driver that does not enforce a required limit
+	alive, offers, starting, draining, uncertain int
+	lax                                          int // offer a driver that does not enforce a required limit
 }
 
 // lacks counts a host without a suitable driver.
-func (n *census) lacks(r *room, req *sandbox.Requested, from *origin) {
+func (n *census) lacks(r *hostCapacity, req *sandbox.Requested, from *origin) {
 	without := *req
 	without.Demanded = nil
 	if _, ok := r.driver(&without, from); ok {
@@ -268,7 +268,7 @@ func lacking(req *sandbox.Requested, from *origin) string {
 	return "no host offers a driver"
 }
 
-func less(a, b *room, template string, from *origin) bool {
+func less(a, b *hostCapacity, template string, from *origin) bool {
 	if l, r := from.has(a), from.has(b); l != r {
 		return l
 	}

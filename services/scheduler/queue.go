@@ -11,7 +11,7 @@ import (
 // tenant are placed oldest first. Between tenants, the one with fewer sandboxes goes first,
 // and each older request of a tenant counts as one of its sandboxes. The older request breaks
 // ties. all is sorted newest first.
-func inOrder(all []sandbox.State, running map[string]int) []*sandbox.State {
+func placementOrder(all []sandbox.State, running map[string]int) []*sandbox.State {
 	type entry struct {
 		st    *sandbox.State
 		share int
@@ -33,7 +33,7 @@ func inOrder(all []sandbox.State, running map[string]int) []*sandbox.State {
 
 // waits reports whether a sandbox that cannot be placed now may still be placed later.
 func (v *verdict) waits(st *sandbox.State, now time.Time) bool {
-	return v.later() && now.Before(st.Request.PlaceBy)
+	return v.temporary() && now.Before(st.Request.PlaceBy)
 }
 
 // body returns the event that the verdict adds to the sandbox's record; nil: none yet.

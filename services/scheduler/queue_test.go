@@ -36,7 +36,7 @@ func TestInOrder(t *testing.T) {
 			}
 			slices.Reverse(all) // in the order of a view
 			var got []string
-			for _, st := range inOrder(all, tt.running) {
+			for _, st := range placementOrder(all, tt.running) {
 				got = append(got, string(st.ID))
 			}
 			if strings.Join(got, " ") != tt.want {
@@ -49,19 +49,19 @@ func TestInOrder(t *testing.T) {
 // A request that waits for a host reserves it, even from younger ones that fit into its free
 // capacity.
 func TestAWaitingRequestReservesItsHosts(t *testing.T) {
-	rooms := []room{{Host: "a", Capacity: 9, Memory: part{1000, 500}}, {Host: "b", Capacity: 9, Memory: part{100, 0}}}
-	v := place(&sandbox.Requested{MemoryMiB: 600}, origin{}, rooms)
-	if !v.later() || len(v.Full) != 1 || v.Full[0].Host != "a" {
+	hosts := []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 500}}, {Host: "b", Capacity: 9, Memory: quota{100, 0}}}
+	v := place(&sandbox.Requested{MemoryMiB: 600}, origin{}, hosts)
+	if !v.temporary() || len(v.Full) != 1 || v.Full[0].Host != "a" {
 		t.Fatalf("place = %+v; want to wait for a", v)
 	}
 	v.reserve()
-	if v := place(&sandbox.Requested{MemoryMiB: 200}, origin{}, rooms); v.Host != nil || !v.later() {
+	if v := place(&sandbox.Requested{MemoryMiB: 200}, origin{}, hosts); v.Host != nil || !v.temporary() {
 		t.Errorf("a younger request is placed on %+v; want it to wait", v.Host)
 	}
-	if v := place(&sandbox.Requested{MemoryMiB: 50}, origin{}, rooms); v.Host == nil || v.Host.Host != "b" {
+	if v := place(&sandbox.Requested{MemoryMiB: 50}, origin{}, hosts); v.Host == nil || v.Host.Host != "b" {
 		t.Errorf("a request that fits elsewhere is placed on %+v; want b", v.Host)
 	}
-	if v := place(&sandbox.Requested{MemoryMiB: 2000}, origin{}, rooms); v.later() || v.Refused == nil {
+	if v := place(&sandbox.Requested{MemoryMiB: 2000}, origin{}, hosts); v.temporary() || v.Refused == nil {
 		t.Errorf("a request beyond the capacity of every host = %+v; want refused", v)
 	}
 }

@@ -32,10 +32,10 @@ type Config struct {
 }
 
 const (
-	// attempt is the timeout of each step, so that an unavailable server is noticed.
-	attempt  = 5 * time.Second
-	minPause = time.Millisecond
-	maxPause = time.Second
+	// stepTimeout is the timeout of each step, so that an unavailable server is noticed.
+	stepTimeout = 5 * time.Second
+	minPause    = time.Millisecond
+	maxPause    = time.Second
 
 	cpuOvercommit    = 16 // CPU is shared when it is scarce, and most sandboxes are idle
 	memoryOvercommit = 1  // memory is not shared
@@ -110,7 +110,7 @@ func (s *scheduler) loop(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-tick.C:
-			if err := s.listen(ctx); err != nil && ctx.Err() == nil {
+			if err := s.sync(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Slog.Warn("sync view failed", "err", err)
 			}
 		case <-ctx.Done():
@@ -134,28 +134,28 @@ func sleep(ctx context.Context, d time.Duration) bool {
 type outcome int
 
 const (
-	done      outcome = iota
-	overtaken         // a conflicting write: the rest must be decided again
-	unsure            // it would refuse, but the view is not synced
+	done       outcome = iota
+	conflicted         // a conflicting write: the rest must be decided again
+	unverified         // it would refuse, but the view is not synced
 )
 
 // pass decides on all requests in placement order.
 func (s *scheduler) pass(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	listened := false
+	synced := false
 	for {
-		how, err := s.decideAll(ctx, listened)
+		how, err := s.decideAll(ctx, synced)
 		switch {
 		case err != nil || how == done:
 			return err
-		case how == unsure:
+		case how == unverified:
 			// A refusal requires a current view: this one may lack a host that has just
 			// joined.
-			if err := s.listen(ctx); err != nil {
+			if err := s.sync(ctx); err != nil {
 				return err
 			}
-			listened = true
+			synced = true
 		case !sleep(ctx, minPause/2+rand.N(minPause)): // until the view includes the other write
 			return ctx.Err()
 		}
@@ -163,8 +163,8 @@ func (s *scheduler) pass(ctx context.Context) error {
 }
 
 // sync brings the view up to date and records the time.
-func (s *scheduler) listen(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+func (s *scheduler) sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := s.view.Sync(ctx); err != nil {
 		return err
@@ -174,15 +174,15 @@ func (s *scheduler) listen(ctx context.Context) error {
 }
 
 // decideAll makes one walk over the requests.
-func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, error) {
+func (s *scheduler) decideAll(ctx context.Context, synced bool) (outcome, error) {
 	rev := s.view.SandboxesRev() // before the states: the append expects no newer revision
 	waiting := s.view.Sandboxes((*sandbox.State).Waits)
 	if len(waiting) == 0 {
 		return done, nil
 	}
-	rooms, running := s.rooms(s.view.Hosts())
-	for _, st := range inOrder(waiting, running) {
-		v := place(&st.Request, s.origin(&st.Request), rooms)
+	capacities, running := s.capacities(s.view.Hosts())
+	for _, st := range placementOrder(waiting, running) {
+		v := place(&st.Request, s.origin(&st.Request), capacities)
 		body := v.body(st, time.Now())
 		if body == nil || v.Host == nil {
 			v.reserve()
@@ -190,13 +190,13 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 		switch {
 		case body == nil:
 			continue
-		case v.Host == nil && !listened:
-			return unsure, nil
+		case v.Host == nil && !synced:
+			return unverified, nil
 		}
 		next, err := s.decide(ctx, st, rev, &v, body)
 		switch {
 		case kind.Is(err, kind.Conflict):
-			return overtaken, nil
+			return conflicted, nil
 		case err != nil:
 			return done, err
 		}
@@ -207,9 +207,9 @@ func (s *scheduler) decideAll(ctx context.Context, listened bool) (outcome, erro
 
 // capacities returns the remaining capacity of the hosts, counted in the view: a lease is
 // as old as a heartbeat. running is the number of sandboxes of each tenant.
-func (s *scheduler) rooms(hosts []fleet.Host) (rooms []room, running map[string]int) {
+func (s *scheduler) capacities(hosts []fleet.Host) (capacities []hostCapacity, running map[string]int) {
 	now := time.Now()
-	rooms, running = make([]room, 0, len(hosts)), make(map[string]int)
+	capacities, running = make([]hostCapacity, 0, len(hosts)), make(map[string]int)
 	at := make(map[string]int, len(hosts))
 	for i := range hosts {
 		h := &hosts[i]
@@ -217,22 +217,22 @@ func (s *scheduler) rooms(hosts []fleet.Host) (rooms []room, running map[string]
 		if !alive && s.contact.Silent(h) {
 			continue
 		}
-		at[h.Host] = len(rooms)
-		rooms = append(rooms, room{
+		at[h.Host] = len(capacities)
+		capacities = append(capacities, hostCapacity{
 			Host: h.Host, Epoch: h.Epoch, Drivers: h.Drivers, Isolations: h.Isolations, Templates: h.Templates, Volumes: h.VolumeDrivers, Enforced: h.Enforced, Fits: h.Fit,
-			Capacity: int(h.Capacity), Draining: h.Draining && !h.Starting, Starting: h.Starting, Doubtful: !alive,
-			CPU:    part{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
-			Memory: part{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},
+			Capacity: int(h.Capacity), Draining: h.Draining && !h.Starting, Starting: h.Starting, Uncertain: !alive,
+			CPU:    quota{Total: uint64(float64(h.CPUs) * 1000 * s.cfg.CPUOvercommit)},
+			Memory: quota{Total: uint64(float64(h.MemoryTotal>>20) * s.cfg.MemoryOvercommit)},
 		})
 	}
 	s.view.Sandboxes(func(st *sandbox.State) bool {
 		if i, ok := at[st.Host]; ok && !st.Over() {
-			rooms[i].take(&st.Request, st.Standing())
+			capacities[i].take(&st.Request, st.Standing())
 			running[st.Tenant]++
 		}
 		return false
 	})
-	return rooms, running
+	return capacities, running
 }
 
 // origin returns the snapshot that a sandbox starts from, as in the view: a copy may have

@@ -138,9 +138,9 @@ func TestHeadRetentionAndWrites(t *testing.T) {
 	if resp, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: path + "?offset=" + offset(1)}); resp.StatusCode != 410 {
 		t.Errorf("gone: %d %s", resp.StatusCode, body)
 	}
-	for _, who := range []header{{recordtest.HeaderTenant: "t2"}, {recordtest.HeaderSandbox: "i2"}} {
-		if resp, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: path + "?offset=" + offset(2), Header: who}); resp.StatusCode != 404 {
-			t.Errorf("%v: %d %s", who, resp.StatusCode, body)
+	for _, headers := range []header{{recordtest.HeaderTenant: "t2"}, {recordtest.HeaderSandbox: "i2"}} {
+		if resp, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: path + "?offset=" + offset(2), Header: headers}); resp.StatusCode != 404 {
+			t.Errorf("%v: %d %s", headers, resp.StatusCode, body)
 		}
 	}
 }

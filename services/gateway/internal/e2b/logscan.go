@@ -132,9 +132,9 @@ func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (beg
 		return !enough
 	})
 	if until == last && !enough {
-		for stream, half := range s.partial {
-			if len(half) > 0 {
-				s.line(s.last, stream, half)
+		for stream, line := range s.partial {
+			if len(line) > 0 {
+				s.line(s.last, stream, line)
 			}
 		}
 	}
@@ -142,11 +142,11 @@ func (s *scan) segment(ctx context.Context, after, until, last process.Seq) (beg
 }
 
 // before finds the lines that are incomplete at a position.
-func (s *scan) before(ctx context.Context, place process.Seq) error {
+func (s *scan) before(ctx context.Context, at process.Seq) error {
 	for n := process.Seq(firstBefore); ; n *= 4 {
 		s.partial = make(map[process.Stream][]byte)
-		from, used := place-min(place, n), s.used
-		err := s.events(ctx, from, place, func(e *process.Event) bool {
+		from, used := at-min(at, n), s.used
+		err := s.events(ctx, from, at, func(e *process.Event) bool {
 			s.took(e)
 			return true
 		})
@@ -202,26 +202,26 @@ func (s *scan) took(e *process.Event) {
 // wrote splits output into lines, and truncates those longer than maxLogLine: a log is for
 // people.
 func (s *scan) wrote(w *process.Wrote) {
-	half, data := s.partial[w.Stream], w.Data
+	partial, data := s.partial[w.Stream], w.Data
 	for len(data) > 0 {
 		n := bytes.IndexByte(data, '\n')
 		whole := n >= 0
 		if !whole {
 			n = len(data)
 		}
-		if room := maxLogLine - len(half); n > room {
-			n, whole = room, false
+		if left := maxLogLine - len(partial); n > left {
+			n, whole = left, false
 		}
-		half, data = append(half, data[:n]...), data[n:]
+		partial, data = append(partial, data[:n]...), data[n:]
 		if whole {
 			data = data[1:]
 		}
-		if whole || len(half) == maxLogLine {
-			s.line(s.last, w.Stream, half)
-			half = half[:0]
+		if whole || len(partial) == maxLogLine {
+			s.line(s.last, w.Stream, partial)
+			partial = partial[:0]
 		}
 	}
-	s.partial[w.Stream] = half
+	s.partial[w.Stream] = partial
 }
 
 func (s *scan) line(at time.Time, stream process.Stream, line []byte) {

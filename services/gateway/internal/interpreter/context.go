@@ -81,7 +81,7 @@ func homeOf(user string) string {
 
 // contexts returns the running contexts, oldest first, and the number of kernels each id has had.
 func (h *Handler) contexts(ctx context.Context, p core.Principal, sbx sandbox.ID) ([]codeContext, map[string]int, error) {
-	lives := map[string]int{}
+	kernels := map[string]int{}
 	// Another gateway may just have started a kernel: the view must include it.
 	if err := h.core.Sync(ctx); err != nil {
 		return nil, nil, err
@@ -93,35 +93,35 @@ func (h *Handler) contexts(ctx context.Context, p core.Principal, sbx sandbox.ID
 	var found []codeContext
 	for i := range all {
 		if c, ok := contextOf(&all[i]); ok {
-			if lives[c.ID]++; all[i].Active() {
+			if kernels[c.ID]++; all[i].Active() {
 				found = append(found, c)
 			}
 		}
 	}
-	return found, lives, nil
+	return found, kernels, nil
 }
 
 // find returns a running context. If it does not exist, the error is NotFound with the text
 // that SDKs match on.
 func (h *Handler) find(ctx context.Context, p core.Principal, sbx sandbox.ID, id string) (codeContext, int, error) {
-	all, lives, err := h.contexts(ctx, p, sbx)
+	all, kernels, err := h.contexts(ctx, p, sbx)
 	if err != nil {
 		return codeContext{}, 0, err
 	}
 	for _, c := range all {
 		if c.ID == id {
-			return c, lives[id], nil
+			return c, kernels[id], nil
 		}
 	}
-	return codeContext{}, lives[id], kind.Newf(kind.NotFound, opContext, id, "Context %s not found", id)
+	return codeContext{}, kernels[id], kind.Newf(kind.NotFound, opContext, id, "Context %s not found", id)
 }
 
 // findDefault returns the default context of a language.
 func (h *Handler) findDefault(ctx context.Context, p core.Principal, sbx sandbox.ID, language string) (codeContext, error) {
-	c, lives, err := h.find(ctx, p, sbx, defaultPrefix+language)
+	c, kernels, err := h.find(ctx, p, sbx, defaultPrefix+language)
 	if kind.Is(err, kind.NotFound) && !gone(err) {
 		c = codeContext{ID: defaultPrefix + language, Language: language}
-		return c, h.start(ctx, p, sbx, &c, lives)
+		return c, h.start(ctx, p, sbx, &c, kernels)
 	}
 	return c, err
 }

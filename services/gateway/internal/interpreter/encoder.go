@@ -142,10 +142,10 @@ func (n *encoder) fail(dst []byte, name, value string) []byte {
 	return append(dst, "}\n{\"type\":\"end_of_execution\"}\n"...)
 }
 
-func ending(x *process.Exit, said []byte) string {
+func ending(x *process.Exit, stderr []byte) string {
 	text := "the execution was ended: " + string(x.Cause)
-	if len(said) > 0 {
-		text += ": " + string(bytes.ToValidUTF8(said, []byte("?")))
+	if len(stderr) > 0 {
+		text += ": " + string(bytes.ToValidUTF8(stderr, []byte("?")))
 	}
 	return text
 }

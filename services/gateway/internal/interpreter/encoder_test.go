@@ -94,23 +94,23 @@ func untimed(s string) string {
 // A line beyond the budget is dropped; the budget is released once a line has been sent.
 func TestALineBeyondTheBudgetIsReplaced(t *testing.T) {
 	const result = `{"type":"result","text":"x"}` + "\n"
-	half := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
+	partial := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
 	streams := stream.New(stream.Config{Room: 3 << 20})
 	first := newEncoder(streams.Room("a"))
-	if got, err := first.AppendEvent(nil, process.Event{Body: out(half)}); err != nil || len(got) > 0 {
+	if got, err := first.AppendEvent(nil, process.Event{Body: out(partial)}); err != nil || len(got) > 0 {
 		t.Fatalf("a partial line: %q, %v", got, err)
 	}
-	if got, want := untimed(encodeIn(t, streams.Room("a"), out(half), out("\n"+result+last))), omitted(overBudget)+result+last; got != want {
+	if got, want := untimed(encodeIn(t, streams.Room("a"), out(partial), out("\n"+result+last))), omitted(overBudget)+result+last; got != want {
 		t.Errorf("while another stream buffers a long line: %.300q, want %q", got, want)
 	}
-	if got, want := encodeIn(t, streams.Room("b"), out(half), out("\n"+last)), half+"\n"+last; got != want {
+	if got, want := encodeIn(t, streams.Room("b"), out(partial), out("\n"+last)), partial+"\n"+last; got != want {
 		t.Errorf("another tenant's: %.300q, want %.300q", got, want)
 	}
-	if got, err := first.AppendEvent(nil, process.Event{Body: out("\n")}); err != nil || string(got) != half+"\n" {
+	if got, err := first.AppendEvent(nil, process.Event{Body: out("\n")}); err != nil || string(got) != partial+"\n" {
 		t.Fatalf("the line: %.300q, %v", got, err)
 	}
 	first.AppendIdle(nil, 0)
-	if got, want := encodeIn(t, streams.Room("a"), out(half), out("\n"+last)), half+"\n"+last; got != want {
+	if got, want := encodeIn(t, streams.Room("a"), out(partial), out("\n"+last)), partial+"\n"+last; got != want {
 		t.Errorf("after it: %.300q, want %.300q", got, want)
 	}
 }

@@ -220,13 +220,13 @@ func (h *Handler) remove(c *fiber.Ctx) error {
 
 // restart gives a context a new kernel, without the state of the previous one.
 func (h *Handler) restart(c *fiber.Ctx) error {
-	old, lives, err := h.endKernel(c)
+	old, kernels, err := h.endKernel(c)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	if err := h.start(ctx, auth.From(c), old.process.Sandbox(), &old, lives); err != nil {
+	if err := h.start(ctx, auth.From(c), old.process.Sandbox(), &old, kernels); err != nil {
 		return err
 	}
 	return c.JSON(nil)
@@ -248,11 +248,11 @@ func (h *Handler) endKernel(c *fiber.Ctx) (codeContext, int, error) {
 			return codeContext{}, 0, err
 		}
 	}
-	in, lives, err := h.find(ctx, p, sbx, id)
+	in, kernels, err := h.find(ctx, p, sbx, id)
 	if err == nil {
 		err = h.end(ctx, p, &in)
 	}
-	return in, lives, err
+	return in, kernels, err
 }
 
 // sandbox returns the sandbox that the request names, else the token's, else the only

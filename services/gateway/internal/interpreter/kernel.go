@@ -106,7 +106,7 @@ const ready = "ready\n"
 // reason why the process did not start, such as a cwd that does not exist.
 func await(ctx context.Context, src stream.Source, language string) error {
 	const enough = 4 << 10
-	var out, said []byte
+	var out, stderr []byte
 	for {
 		batch, err := src.Next(ctx, 0)
 		if err != nil {
@@ -115,7 +115,7 @@ func await(ctx context.Context, src stream.Source, language string) error {
 		for _, e := range batch {
 			switch b := e.Body.(type) {
 			case process.Wrote:
-				to := &said
+				to := &stderr
 				if b.Stream == process.Stdout {
 					to = &out
 				}
@@ -126,7 +126,7 @@ func await(ctx context.Context, src stream.Source, language string) error {
 			case process.Failed:
 				return kind.New(kind.Kind(b.Kind), opKernel, "", b.Message)
 			case process.Finished:
-				why := strings.TrimSpace(string(bytes.ToValidUTF8(said, []byte("?"))))
+				why := strings.TrimSpace(string(bytes.ToValidUTF8(stderr, []byte("?"))))
 				return kind.Newf(kind.Invalid, opKernel, "", "the template lacks a kernel for %q: %s", language, cmp.Or(why, string(b.Exit.Cause)))
 			case process.Lost:
 				return kind.New(kind.Unavailable, opKernel, "", b.Reason)

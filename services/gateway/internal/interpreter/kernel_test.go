@@ -48,8 +48,8 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *testContext 
 		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id))) //nolint:errcheck // only node's are files
 	})
 	record := bufio.NewReader(out)
-	if said, err := record.ReadString('\n'); said != ready {
-		t.Fatalf("the kernel printed %q, %v", said, err)
+	if got, err := record.ReadString('\n'); got != ready {
+		t.Fatalf("the kernel printed %q, %v", got, err)
 	}
 	in, ok := contextOf(&process.Summary{Spec: spec})
 	if !ok {

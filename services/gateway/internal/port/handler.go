@@ -85,7 +85,7 @@ func Methods() []string {
 func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 
 // dial returns a dial function for the transport; wrap converts its connections.
-func (h *Handler) dial(as func(*mux.Stream) net.Conn) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (h *Handler) dial(wrap func(*mux.Stream) net.Conn) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		id, port, err := parse(addr)
 		if err != nil {
@@ -95,7 +95,7 @@ func (h *Handler) dial(as func(*mux.Stream) net.Conn) func(ctx context.Context, 
 		if err != nil {
 			return nil, err // not a nil *mux.Stream in a net.Conn
 		}
-		return as(s), nil
+		return wrap(s), nil
 	}
 }
 

@@ -43,7 +43,7 @@ const small = 64 << 10
 // large reports whether the body is streamed.
 func (u *upload) large() bool { return u.length < 0 || u.length > small }
 
-// buffer reads the whole body for req, which can then be sent twice.
+// readAll reads the whole body for req, which can then be sent twice.
 func (u *upload) readAll(c *fiber.Ctx, req *http.Request) error {
 	b := make([]byte, u.length)
 	if _, err := io.ReadFull(u, b); err != nil {

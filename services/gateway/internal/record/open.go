@@ -134,11 +134,11 @@ func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, t
 	}
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()
-	look := time.NewTicker(endPoll)
-	defer look.Stop()
+	tick := time.NewTicker(endPoll)
+	defer tick.Stop()
 	for tip.Finished == nil {
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-timer.C:
 			return tip, kind.New(kind.Unavailable, "read", string(id), "the end of the record is not stored yet: try again")
 		case <-ctx.Done():

@@ -112,7 +112,7 @@ func Records() []*Record {
 		NewRecord("no output", piped, Code(0)),
 		NewRecord("one line", piped, Out("hello\n"), Code(0)),
 		NewRecord("no line end", piped, Out("abc"), Code(3)),
-		NewRecord("half lines of both streams", piped, Out("a"), Err("b"), Out("c\nd"), Err("\ne\n"), Out("f"), Err("g"), Code(0)),
+		NewRecord("partial lines of both streams", piped, Out("a"), Err("b"), Out("c\nd"), Err("\ne\n"), Out("f"), Err("g"), Code(0)),
 		NewRecord("many lines in one frame", piped, Out("x"+strings.Repeat("line\n", 200)+"y"), Err("z"), Out("\n"), Code(0)),
 		NewRecord("exited before the last output", piped, Out("a\n"), exited(), Out("from a child"), Err("and\nmore"), Code(0)),
 		NewRecord("events that are not output", typed, process.StdinAcked{Offset: 3}, Out("a"), process.Signaled{Signal: 15}, Out("b"), Signal(15, process.CauseKilled)),

@@ -101,7 +101,7 @@ func Run(ctx context.Context, cfg Config) error {
 	tick := time.NewTicker(cfg.Tick)
 	defer tick.Stop()
 	for {
-		d.look(ctx)
+		d.startWorkers(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -114,16 +114,16 @@ func Run(ctx context.Context, cfg Config) error {
 
 // startWorkers starts a worker for each webhook with pending events that no other deliverer has
 // claimed.
-func (d *deliverer) look(ctx context.Context) {
+func (d *deliverer) startWorkers(ctx context.Context) {
 	now := time.Now()
 	due := d.cfg.View.Webhooks(func(h *events.Hook) bool {
 		return h.Enabled && (h.Cursor.Holder == "" || h.Cursor.Holder == d.id || now.Sub(h.Cursor.Heard) > silence)
 	})
 	for i := range due {
 		h := &due[i]
-		if d.pending(h) && d.take(h.ID) {
+		if d.pending(h) && d.markBusy(h.ID) {
 			d.work.Go(func() {
-				defer d.leave(h.ID)
+				defer d.clearBusy(h.ID)
 				w := worker{d: d, tenant: h.Tenant, id: h.ID, results: make(chan result, window)}
 				w.run(ctx)
 			})
@@ -151,7 +151,7 @@ func (d *deliverer) pending(h *events.Hook) bool {
 	return false
 }
 
-func (d *deliverer) take(id webhook.ID) bool {
+func (d *deliverer) markBusy(id webhook.ID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.busy[id] {
@@ -161,7 +161,7 @@ func (d *deliverer) take(id webhook.ID) bool {
 	return true
 }
 
-func (d *deliverer) leave(id webhook.ID) {
+func (d *deliverer) clearBusy(id webhook.ID) {
 	d.mu.Lock()
 	delete(d.busy, id)
 	d.mu.Unlock()

@@ -45,7 +45,7 @@ func newClient(operator *sandbox.Operator) *http.Client {
 			DialContext:            dialer.DialContext,
 			ForceAttemptHTTP2:      true,
 			MaxIdleConns:           256,
-			MaxIdleConnsPerHost:    atOnce,
+			MaxIdleConnsPerHost:    maxConcurrent,
 			IdleConnTimeout:        idleTimeout,
 			TLSHandshakeTimeout:    dialTimeout,
 			MaxResponseHeaderBytes: maxHeader,

@@ -15,24 +15,24 @@ import (
 const (
 	// window is the maximum number of events of a webhook in memory.
 	window = 32
-	// atOnce is the maximum number of concurrent requests to a healthy receiver, each for a
+	// maxConcurrent is the maximum number of concurrent requests to a healthy receiver, each for a
 	// different sandbox. After a failure the maximum is one.
-	atOnce = 8
+	maxConcurrent = 8
 
-	storeEvery = 250 * time.Millisecond // while events are delivered
-	renewEvery = 2 * time.Second
-	endWithin  = 2 * time.Second // limit for releasing a claim at the end
+	storeEvery     = 250 * time.Millisecond // while events are delivered
+	renewEvery     = 2 * time.Second
+	releaseTimeout = 2 * time.Second // limit for releasing a claim at the end
 )
 
 // item is an event in the window.
 type item struct {
-	at    webhook.Position
-	ev    *webhook.Event
-	again bool // a requested redelivery: unordered and not counted by the cursor
-	tries int
-	next  time.Time // earliest time of the next attempt
-	busy  bool
-	done  bool
+	at         webhook.Position
+	ev         *webhook.Event
+	redelivery bool // a requested redelivery: unordered and not counted by the cursor
+	attempts   int
+	next       time.Time // earliest time of the next attempt
+	busy       bool
+	done       bool
 }
 
 // result is the outcome of one attempt.
@@ -99,7 +99,7 @@ func (w *worker) run(ctx context.Context) {
 // release stores the position without a claim, even if ctx has ended. It returns when the view
 // has it, so that the next worker starts there.
 func (w *worker) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	w.cursor.Holder = ""
 	if !w.store(ctx) {
@@ -137,7 +137,7 @@ func (w *worker) deliver(ctx context.Context) error {
 		case <-wake.C:
 		case r := <-w.results:
 			w.settle(&r)
-			if r.it.again && r.it.done {
+			if r.it.redelivery && r.it.done {
 				if err := w.redelivered(ctx, r.it); err != nil {
 					return err
 				}
@@ -153,8 +153,8 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 		after = w.queue[n-1].at
 	}
 	var at []webhook.Position
-	if room := window - len(w.queue); room > 0 {
-		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Wants, room)
+	if free := window - len(w.queue); free > 0 {
+		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Wants, free)
 	}
 	queued := len(at)
 	for _, ref := range h.Again.Events {
@@ -170,12 +170,12 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 		return err
 	}
 	for i, p := range at {
-		it := &item{at: p, again: i >= queued}
+		it := &item{at: p, redelivery: i >= queued}
 		if j := slices.IndexFunc(all, func(e webhook.Event) bool { return e.Ref.Position == p }); j >= 0 {
 			it.ev = &all[j]
 		}
 		it.done = it.ev == nil // its record was removed
-		if !it.again {
+		if !it.redelivery {
 			w.queue = append(w.queue, it)
 			continue
 		}
@@ -190,23 +190,23 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 
 // launch starts the attempts that are due: for each sandbox, the first unfinished event.
 func (w *worker) launch(ctx context.Context, h *events.Hook) {
-	limit := atOnce
+	limit := maxConcurrent
 	if w.failing {
 		limit = 1
 	}
 	now := time.Now()
 	waits := make(map[sandbox.ID]bool)
 	for _, it := range slices.Concat(w.queue, w.extra) {
-		if it.done || !it.again && waits[it.ev.Ref.Sandbox] {
+		if it.done || !it.redelivery && waits[it.ev.Ref.Sandbox] {
 			continue
 		}
-		waits[it.ev.Ref.Sandbox] = waits[it.ev.Ref.Sandbox] || !it.again
+		waits[it.ev.Ref.Sandbox] = waits[it.ev.Ref.Sandbox] || !it.redelivery
 		if it.busy || it.next.After(now) || w.running >= limit {
 			continue
 		}
 		it.busy = true
 		w.running++
-		number := it.tries + 1
+		number := it.attempts + 1
 		go func() {
 			w.results <- result{it, w.d.attempt(ctx, h, it.ev, number)} // has capacity for all results
 		}()
@@ -219,7 +219,7 @@ func (w *worker) settle(r *result) {
 	it := r.it
 	it.busy = false
 	w.running--
-	it.tries++
+	it.attempts++
 	w.cursor.Attempts++
 	w.dirty = true
 	w.failing = r.attempt.Failed()
@@ -230,9 +230,9 @@ func (w *worker) settle(r *result) {
 	case r.attempt.Last:
 		it.done = true
 		w.cursor.GivenUp++
-		w.d.cfg.Slog.Warn("webhook event given up", "tenant", w.tenant, "webhook", w.id, "event", it.ev.ID, "attempts", it.tries)
+		w.d.cfg.Slog.Warn("webhook event given up", "tenant", w.tenant, "webhook", w.id, "event", it.ev.ID, "attempts", it.attempts)
 	default:
-		it.next = time.Now().Add(w.d.backoff(it.tries))
+		it.next = time.Now().Add(w.d.backoff(it.attempts))
 	}
 	w.advance()
 }
