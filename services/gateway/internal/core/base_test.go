@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// tagged makes a template of one part and gives its id and its part.
+// tagged creates a template of one part and returns its id and the part's sum.
 func (h *house) tagged(name, content string) (template.ID, template.Sum) {
 	h.t.Helper()
 	sum := template.SumOf([]byte(content))
@@ -37,8 +37,8 @@ func (h *house) hasPart(sum template.Sum) bool {
 	return has
 }
 
-// What snapshots and built templates of any tenant stand on is there for hosts whatever
-// becomes of its names, and for as long as they are.
+// The template that snapshots and built templates of any tenant are based on stays available
+// to hosts as long as they exist, even if it loses its names.
 func TestATemplateStaysForWhatStandsOnIt(t *testing.T) {
 	h := newHouse(t)
 	ctx := t.Context()
@@ -70,16 +70,16 @@ func TestATemplateStaysForWhatStandsOnIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok := h.view.TemplateByID(id); !ok || !h.hasPart(sum) {
-				t.Errorf("hosts find it: %v, its part is stored: %v", ok, h.hasPart(sum))
+				t.Errorf("hosts find the template: %v, its part is stored: %v", ok, h.hasPart(sum))
 			}
 			if _, err := h.Template(ctx, alice, string(id)); !kind.Is(err, kind.NotFound) {
-				t.Errorf("asked for by its id: %v", err)
+				t.Errorf("find by id: %v, want NotFound", err)
 			}
 			if err := h.PruneLayers(ctx, alice); err != nil || !h.hasPart(sum) {
-				t.Errorf("pruned though something stands on it: %v", err)
+				t.Errorf("pruned although a snapshot is based on it: %v", err)
 			}
 			if err := h.DeleteSnapshot(ctx, bob, string(snap.ID)); err != nil || h.hasPart(sum) {
-				t.Errorf("it outlives the last that stood on it: %v", err)
+				t.Errorf("the part outlives the last snapshot based on it: %v", err)
 			}
 		})
 	}
@@ -93,20 +93,20 @@ func TestATemplateStaysForAnothersBuiltOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
-		t.Errorf("removed under bob's: %v", err)
+		t.Errorf("removed although bob's template is based on it: %v", err)
 	}
 	if err := h.DeleteTemplate(t.Context(), bob, "own"); err != nil || h.hasPart(sum) {
-		t.Errorf("it outlives the last that stood on it: %v", err)
+		t.Errorf("the part outlives the last template based on it: %v", err)
 	}
 }
 
-// begun has a build of bob's that is being done on a base.
+// begun returns a running build of bob's on a base.
 func (h *house) begun(on build.Based) build.State {
 	h.t.Helper()
 	ctx := h.t.Context()
 	s, err := h.RequestBuild(ctx, bob, build.Requested{Name: "made", Tags: []string{"default"}})
 	if err == nil {
-		s, err = h.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Held{By: "a life"}, on)
+		s, err = h.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Held{By: "a run"}, on)
 	}
 	if err == nil {
 		err = h.Sync(ctx)
@@ -122,17 +122,17 @@ func TestATemplateStaysForABuildThatIsBeingDone(t *testing.T) {
 	id, sum := h.tagged("app:v1", "app")
 	s := h.begun(build.Based{Template: string(id)})
 	if err := h.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
-		t.Errorf("removed under bob's build: %v", err)
+		t.Errorf("removed although bob's build is based on it: %v", err)
 	}
 	if _, err := h.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.PruneLayers(t.Context(), bob); err != nil || h.hasPart(sum) {
-		t.Errorf("it outlives the build: %v", err)
+		t.Errorf("the part outlives the build: %v", err)
 	}
 }
 
-// layer has a layer of alice's.
+// layer stores a layer of alice's.
 func (h *house) layer() sandbox.SnapshotID {
 	h.t.Helper()
 	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now()}
@@ -142,8 +142,8 @@ func (h *house) layer() sandbox.SnapshotID {
 	return snap.ID
 }
 
-// prunes has more of alice's layers than are kept for nothing, and tells whether an older
-// one is left when they are pruned.
+// prunes adds more unused layers of alice's than are kept, prunes them, and reports whether
+// the older layer base is left.
 func (h *house) prunes(base sandbox.SnapshotID) (left bool) {
 	h.t.Helper()
 	for range 65 {
@@ -161,17 +161,17 @@ func TestALayerStaysForABuildThatIsBeingDone(t *testing.T) {
 	base := h.layer()
 	s := h.begun(build.Based{Template: "base", Snapshot: string(base)})
 	if !h.prunes(base) {
-		t.Error("pruned though a build stands on it")
+		t.Error("the layer was pruned although a build uses it")
 	}
 	if _, err := h.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
 	if h.prunes(base) {
-		t.Error("it outlives the build")
+		t.Error("the layer outlives the build")
 	}
 }
 
-// A build without a step that changes files has the layer of its base for its own.
+// A build without a step that changes files uses the layer of its base as its own.
 func TestALayerStaysForAnothersTemplate(t *testing.T) {
 	h := newHouse(t)
 	base, ref := h.layer(), template.Ref{Name: "own", Tag: "default"}
@@ -180,12 +180,12 @@ func TestALayerStaysForAnothersTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !h.prunes(base) {
-		t.Error("pruned though bob's template is made of it")
+		t.Error("the layer was pruned although bob's template uses it")
 	}
 	if err := h.log.UntagTemplate(t.Context(), "bob", ref); err != nil {
 		t.Fatal(err)
 	}
 	if h.prunes(base) {
-		t.Error("it outlives the template")
+		t.Error("the layer outlives the template")
 	}
 }

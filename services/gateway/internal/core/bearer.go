@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Token is the sandbox's access token: whoever bears it may use that sandbox's
-// data plane. It is a function of the id and the cluster's secret, so that every
-// gateway knows it and none keeps it.
+// Token returns the sandbox's access token, which grants access to its data plane.
+// It is derived from the id and the cluster secret, so that every gateway can
+// compute it and none stores it.
 func (c *Core) Token(id sandbox.ID) string {
 	mac := hmac.New(sha256.New, c.secret)
 	mac.Write([]byte("envd")) //nolint:errcheck // a hash never fails
@@ -20,10 +20,10 @@ func (c *Core) Token(id sandbox.ID) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Visitor gives who asks without a token where none is wanted: whoever knows the
-// sandbox's id, which cannot be guessed, and shows its traffic token where it was made
-// without public traffic; Denied if that is wrong. NotFound if the log does not know the
-// sandbox: nobody is let in unseen.
+// Visitor returns the principal of a request without an access token where none is
+// required: the sandbox's id, which cannot be guessed, is enough, plus the traffic token
+// if the sandbox was created without public traffic. It returns Denied if that token is
+// wrong, and NotFound if the log does not contain the sandbox.
 func (c *Core) Visitor(ctx context.Context, id sandbox.ID, traffic string) (Principal, error) {
 	st, ok := c.view.Sandbox(id)
 	if !ok {
@@ -40,11 +40,11 @@ func (c *Core) Visitor(ctx context.Context, id sandbox.ID, traffic string) (Prin
 	return Principal{Tenant: st.Tenant, Sandbox: id}, nil
 }
 
-// Bearer gives who asks with a sandbox's token. A sandbox that was made without
-// secure needs none: there its id, which cannot be guessed, is enough, as with
-// E2B. Errors: Unauthenticated for a wrong token; NotFound where there is no such
-// sandbox, or for a wrong token of one that is over: there is nobody to refuse it,
-// and clients must learn of a sandbox's end however they ask (WIRE-E2B 3).
+// Bearer returns the principal of a request with a sandbox's token. As with E2B, a
+// sandbox created without secure needs no token: its id, which cannot be guessed, is
+// enough. It returns Unauthenticated for a wrong token and NotFound for an unknown
+// sandbox. A wrong token of an ended sandbox is also NotFound: clients must be able to
+// find out that a sandbox has ended whatever token they send.
 func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Principal, error) {
 	right := hmac.Equal([]byte(token), []byte(c.Token(id)))
 	st, ok := c.view.Sandbox(id)
@@ -63,9 +63,9 @@ func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Princip
 	return Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "wrong access token")
 }
 
-// Signer finds the running sandbox whose token by is true for: what was signed
-// with it need not name it. It costs two hashes a sandbox, and holds up nobody: any
-// stranger may ask.
+// Signer returns the running sandbox for whose token by returns true: a signature need
+// not name its sandbox. It costs two hashes per sandbox, and it holds no lock of the
+// view meanwhile, since unauthenticated requests reach it.
 func (c *Core) Signer(by func(token string) bool) (sandbox.ID, bool) {
 	var all []sandbox.ID
 	c.view.Sandboxes(func(s *sandbox.State) bool {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Any stranger may have it sought who signed something: meanwhile nobody waits.
+// Unauthenticated requests can start the search for a signer, so it must not block the view.
 func TestSignerHoldsNobodyUp(t *testing.T) {
 	h := newHouse(t)
 	h.sandbox(alice)
@@ -15,20 +15,20 @@ func TestSignerHoldsNobodyUp(t *testing.T) {
 	got, ok := h.Signer(func(token string) bool {
 		read := make(chan struct{})
 		go func() {
-			h.Bearer(t.Context(), st.ID, token) //nolint:errcheck // that it comes back counts
+			h.Bearer(t.Context(), st.ID, token) //nolint:errcheck // only that it returns matters
 			close(read)
 		}()
 		select {
 		case <-read:
 		case <-time.After(5 * time.Second):
-			t.Error("who wants to read the catalogue waits")
+			t.Error("reading the view blocks during the search")
 		}
 		return token == h.Token(st.ID)
 	})
 	if !ok || got != st.ID {
-		t.Errorf("it is %q, %v", got, ok)
+		t.Errorf("got %q, %v", got, ok)
 	}
 	if got, ok := h.Signer(func(string) bool { return false }); ok || got != sandbox.ID("") {
-		t.Errorf("nobody signed, and it is %q", got)
+		t.Errorf("got %q although no token matches", got)
 	}
 }

@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// readyWithin is how long a new sandbox is not given to its client for want of
-	// its template's command being ready. That it can be was seen when it was built.
+	// readyWithin is the maximum time for which CreateSandbox waits for the template's
+	// ready command. The build has checked that the command can succeed.
 	readyWithin = 5 * time.Second
 	readyPause  = 100 * time.Millisecond
 	startKey    = "millrace.start"
 )
 
-// Shell returns the spec of a command that a template or a build names: bash runs it, as
-// clients do it, or the shell that there is instead. It is not counted as a client's command.
+// Shell returns the spec of a command from a template or a build: bash runs it, as
+// clients do, or sh where bash is missing. It is not counted as a client's command.
 func Shell(command string) process.Spec {
 	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", `test -x /bin/bash && exec /bin/bash -l -c "$0"; exec /bin/sh -l -c "$0"`, command}, Helper: true}
 }
 
-// begin runs the command that a template's sandboxes begin with, and waits a
-// little for it to be ready. A sandbox whose command does not run is one all the
-// same: its record tells.
+// begin runs the start command of a sandbox's template and waits briefly until it is
+// ready. A failure does not fail the creation: the record shows it.
 func (c *Core) begin(ctx context.Context, p Principal, st *sandbox.State) {
 	err := c.Begin(ctx, p, st.ID, st.Request.Start)
 	if err == nil && st.Request.Ready != "" {
@@ -37,11 +36,11 @@ func (c *Core) begin(ctx context.Context, p Principal, st *sandbox.State) {
 		err = c.AwaitReady(within, p, st.ID, st.Request.Ready)
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		c.slog.Warn("a template's command", "sandbox", st.ID, "err", err)
+		c.slog.Warn("run start command failed", "sandbox", st.ID, "err", err)
 	}
 }
 
-// Begin starts the command that a sandbox begins with, once.
+// Begin runs a sandbox's start command, once.
 func (c *Core) Begin(ctx context.Context, p Principal, id sandbox.ID, command string) error {
 	a, err := c.Start(ctx, p, id, Shell(command), StartOptions{IdempotencyKey: startKey})
 	if err == nil {
@@ -50,8 +49,8 @@ func (c *Core) Begin(ctx context.Context, p Principal, id sandbox.ID, command st
 	return err
 }
 
-// AwaitReady runs a command until it ends with 0. An error is that of the command
-// Begin started, if that ended otherwise before; or ctx's.
+// AwaitReady runs a command until it exits with 0. It returns an error if the command
+// that Begin started fails before, or if ctx ends.
 func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, command string) error {
 	for n := 0; ; n++ {
 		ok, err := c.try(ctx, p, id, Shell(command), "millrace.ready."+strconv.Itoa(n))
@@ -71,7 +70,7 @@ func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, comma
 	}
 }
 
-// try runs a command and reports whether it ended with 0.
+// try runs a command and reports whether it exited with 0.
 func (c *Core) try(ctx context.Context, p Principal, id sandbox.ID, spec process.Spec, key string) (bool, error) {
 	a, err := c.Start(ctx, p, id, spec, StartOptions{IdempotencyKey: key})
 	if err != nil {
@@ -97,7 +96,7 @@ func (c *Core) try(ctx context.Context, p Principal, id sandbox.ID, spec process
 	}
 }
 
-// Ending says how a process ended.
+// Ending describes how a process ended.
 func Ending(x *process.Exit) string {
 	switch {
 	case x.Message != "":

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// claimGrace is how much longer than its command's deadline a start may stay
-// unclaimed: a host that read the command in time is still appending.
+// claimGrace is how long after its command's deadline a start may stay unclaimed: a
+// host that read the command in time may still be appending.
 const claimGrace = 2 * time.Second
 
-// pending is a start that was sent and may never be claimed.
+// pending is a start that was sent but that no host has claimed yet.
 type pending struct {
 	id      process.ID
-	command string // id of the command
+	command string // the command's id
 	host    string
 	epoch   uint64
 	tenant  string
@@ -31,10 +31,10 @@ func (c *Core) expect(p pending) {
 	c.mu.Unlock()
 }
 
-// Run ends the records of starts that no host claimed, so that nobody waits for
-// ever for a host that died with the command unread: the record is claimed in
-// the host's place and ended as lost, and a host that comes back is refused. It
-// returns when ctx ends.
+// Run ends the records of starts that no host claimed, so that no reader waits for ever
+// for a host that died with the command unread: it claims the record on the host's behalf
+// and ends it as not started, and a host that comes back is rejected. It returns when ctx
+// ends.
 func (c *Core) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -45,7 +45,7 @@ func (c *Core) Run(ctx context.Context) error {
 		case now := <-tick.C:
 			for _, p := range c.due(now) {
 				if err := c.settle(ctx, p); err != nil {
-					c.slog.Warn("end unclaimed start", "process", p.id, "err", err)
+					c.slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
 					p.due = now.Add(c.cfg.StartTimeout)
 					c.expect(p)
 				}
@@ -54,7 +54,7 @@ func (c *Core) Run(ctx context.Context) error {
 	}
 }
 
-// due takes out what nobody should still have to claim.
+// due removes and returns the starts whose time to be claimed is over.
 func (c *Core) due(now time.Time) []pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +67,8 @@ func (c *Core) due(now time.Time) []pending {
 	return out
 }
 
-// settle ends the record unless it was claimed. The append expects an empty
-// record, so that a host that claims at the same moment wins or loses cleanly.
+// settle ends the record unless a host claimed it. The append expects an empty record,
+// so that of two concurrent claims exactly one succeeds.
 func (c *Core) settle(ctx context.Context, p pending) error {
 	if _, _, ok := c.view.Process(p.id); ok {
 		return nil
@@ -91,12 +91,12 @@ func (c *Core) settle(ctx context.Context, p pending) error {
 	if err != nil {
 		return err
 	}
-	// The catalogue is where the next Start with the same key finds the refusal.
+	// The next Start with the same key finds the refusal in the catalogue.
 	_, err = c.log.PutSummary(ctx, &process.Summary{
 		ID: p.id, Tenant: p.tenant, Host: p.host, Epoch: p.epoch, Spec: p.spec, Ended: now, Exit: &process.Exit{Cause: process.CauseNotStarted},
 	}, 0)
 	if kind.Is(err, kind.Conflict) {
-		return nil // the host has entered it
+		return nil // the host has stored it
 	}
 	return err
 }

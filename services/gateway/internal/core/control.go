@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// maxInput is the most bytes of input one command carries.
+// maxInput is the maximum number of input bytes in one command.
 const maxInput = 256 << 10
 
 const (
@@ -22,20 +22,20 @@ const (
 	sigMax  = 64
 )
 
-// SendInput writes data to the process's stdin or terminal, then closes it if
-// eof, and returns when the process's host has done so. NotFound when the
-// process has ended; Conflict or Precondition when stdin is closed or was never
-// open; Deadline when the process read nothing for Config.InputTimeout. After that, or
-// another error, it is unknown how much was written.
+// SendInput writes data to the process's stdin or terminal, then closes it if eof is
+// set, and returns when the process's host has done so. It returns NotFound if the
+// process has ended, Conflict or Precondition if stdin is closed or was never open, and
+// Deadline if the process read nothing for Config.InputTimeout. After Deadline or an
+// unlisted error it is unknown how much was written.
 func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool) error {
 	return c.sendInput(ctx, p, id, data, eof, newID)
 }
 
-// newID is the id of a command that is not tried again.
+// newID returns the id of a command that is not retried.
 func newID(int) string { return ulid.Make().String() }
 
-// sendInput sends data in commands of a size that a message may have; the n-th
-// has the id that idOf gives it.
+// sendInput sends data in commands that fit into a message; the n-th gets the id that
+// idOf returns.
 func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool, idOf func(n int) string) error {
 	t, err := c.target(ctx, p, id)
 	if err != nil {
@@ -57,8 +57,8 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	}
 }
 
-// unread says of an input whose time is over that the process let it pass: a host that
-// lives takes it at once, and answers when the process has read it.
+// unread turns a timeout into Deadline if the host is alive: such a host takes the input
+// at once, and answers when the process has read it.
 func (c *Core) unread(t target, err error) error {
 	if !kind.Is(err, kind.Unavailable) || !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -69,9 +69,9 @@ func (c *Core) unread(t target, err error) error {
 	return &kind.Error{Op: "send input", ID: string(t.sum.ID), Kind: kind.Deadline, Msg: "the process did not read its input in time", Err: err}
 }
 
-// Signal sends a signal to the process group and returns when it is sent. After
-// SIGKILL and SIGTERM the counts already show the process as killed (C-024).
-// NotFound when the process has ended.
+// Signal sends a signal to the process group and returns when it has been sent. After
+// SIGKILL and SIGTERM the counts already show the process as killed (C-024). It returns
+// NotFound if the process has ended.
 func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32) error {
 	if sig < 1 || sig > sigMax {
 		return kind.Newf(kind.Invalid, "signal", string(id), "no signal %d", sig)
@@ -86,11 +86,11 @@ func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32
 	if sig != sigKill && sig != sigTerm {
 		return nil
 	}
-	// The host stored the kill before it answered.
+	// The host stored the kill before it replied.
 	return c.Sync(ctx)
 }
 
-// Resize sets the terminal's size; a process without one is left alone.
+// Resize sets the terminal's size; it does nothing for a process without one.
 func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size process.Size) error {
 	if size.Cols > process.MaxWindow || size.Rows > process.MaxWindow {
 		return kind.Newf(kind.Invalid, "resize", string(id), "terminal larger than %d", process.MaxWindow)
@@ -103,7 +103,7 @@ func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size proc
 	return err
 }
 
-// target is a process that can take commands.
+// target is a process that accepts commands.
 type target struct {
 	st  sandbox.State
 	sum process.Summary
@@ -129,8 +129,8 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 	return target{st: st, sum: sum}, nil
 }
 
-// call sends a command and waits for the host's answer. It is not repeated: an
-// answer that was lost does not come again.
+// call sends a command and waits for the host's reply. It does not retry: a lost reply
+// is not sent again.
 func (c *Core) call(ctx context.Context, t target, id string, body events.CommandBody) (events.Reply, error) {
 	return c.callFor(ctx, t, id, body, c.cfg.CallTimeout)
 }
@@ -147,7 +147,7 @@ func (c *Core) callFor(ctx context.Context, t target, id string, body events.Com
 		ID: id, Tenant: t.st.Tenant, Process: t.sum.ID, Deadline: deadline, Body: body,
 	})
 	if err != nil && asked.Err() != nil {
-		// The caller's own time is over, which says nothing of the host.
+		// The caller's own deadline passed, which does not mean that the host failed.
 		return r, kind.Wrap(kind.Of(asked.Err()), "call", string(t.sum.ID), asked.Err())
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -12,30 +12,30 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Config says what a Core works on. Log, View and Secret are required; the zero
-// value of another field is its default.
+// Config configures a Core. Log, View and Secret are required; the zero value of
+// another field is its default.
 type Config struct {
 	Log    *events.Log
 	View   *events.View
-	Secret []byte          // the cluster's, from which sandboxes' tokens are made
-	Sealer *sandbox.Sealer // the cluster's, for what records must not show; required where networks have transforms, and for secrets
+	Secret []byte          // cluster secret, from which sandboxes' tokens are derived
+	Sealer *sandbox.Sealer // cluster's cipher for values that records must not show; required for secrets and for networks with transforms
 	Slog   *slog.Logger
 
-	SharedTenant string // whose public templates all tenants find by their names; empty: nobody's
+	SharedTenant string // tenant whose public templates all tenants find by name; empty: none
 
-	QueueTimeout   time.Duration // for which a sandbox waits for a host with free capacity; default 25 s
-	CreateTimeout  time.Duration // within which a sandbox must run once that wait is over; default 30 s
-	DestroyTimeout time.Duration // within which a sandbox must be gone; default 30 s
-	StartTimeout   time.Duration // within which a host must claim a start; default 15 s
-	CallTimeout    time.Duration // within which a host must answer; default 10 s
-	InputTimeout   time.Duration // within which a process must read 256 KiB of input; default 1 min
+	QueueTimeout   time.Duration // maximum wait for a host with free capacity; default 25 s
+	CreateTimeout  time.Duration // maximum time from there until the sandbox runs; default 30 s
+	DestroyTimeout time.Duration // maximum time for a sandbox to end; default 30 s
+	StartTimeout   time.Duration // maximum time for a host to claim a start; default 15 s
+	CallTimeout    time.Duration // maximum time for a host to answer; default 10 s
+	InputTimeout   time.Duration // maximum time for a process to read 256 KiB of input; default 1 min
 }
 
-// DefaultQueueTimeout is Config.QueueTimeout by default. With the time for making the
-// sandbox it is less than the minute for which E2B's SDKs wait for an answer.
+// DefaultQueueTimeout is the default of Config.QueueTimeout. Together with the time
+// to create a sandbox it stays below the minute that E2B's SDKs wait for an answer.
 const DefaultQueueTimeout = 25 * time.Second
 
-// Core does what the surfaces ask for. Its methods may be called concurrently.
+// Core implements the operations of all surfaces. It is safe for concurrent use.
 type Core struct {
 	log     *events.Log
 	view    *events.View
@@ -46,23 +46,23 @@ type Core struct {
 	ring    *identity.Ring
 
 	mu        sync.Mutex
-	unclaimed []pending // oldest first: all wait equally long
+	unclaimed []pending // oldest first: all have the same timeout
 	pausing   map[sandbox.ID]int
 }
 
-// Principal is who asks.
+// Principal is the authenticated caller.
 type Principal struct {
 	Tenant  string           // never empty
-	Sandbox sandbox.ID       // not empty: the bearer of one sandbox's token, good for that one only
-	Volume  sandbox.VolumeID // not empty: the bearer of one volume's token, likewise
+	Sandbox sandbox.ID       // sandbox to which a sandbox token is limited; empty: no limit
+	Volume  sandbox.VolumeID // volume to which a volume token is limited; empty: no limit
 }
 
-// may reports whether p may know of st.
+// may reports whether p may access st.
 func (p Principal) may(st *sandbox.State) bool {
 	return p.Tenant != "" && p.Volume == "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
 }
 
-// New gives a Core. It does no I/O. Close ends what it holds.
+// New returns a Core. It does no I/O. Close releases its streams.
 func New(cfg Config) *Core {
 	orElse(&cfg.QueueTimeout, DefaultQueueTimeout)
 	orElse(&cfg.CreateTimeout, 30*time.Second)
@@ -85,8 +85,8 @@ func orElse(d *time.Duration, def time.Duration) {
 	}
 }
 
-// Sync waits until the view has everything that was stored before the call. A
-// log that cannot be reached is Unavailable.
+// Sync waits until the view contains everything stored before the call. It returns
+// Unavailable if the log cannot be reached.
 func (c *Core) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
@@ -96,13 +96,13 @@ func (c *Core) Sync(ctx context.Context) error {
 	return nil
 }
 
-// HostAlive reports whether a host's lease holds.
+// HostAlive reports whether a host's lease is valid.
 func (c *Core) HostAlive(name string) bool {
 	h, ok := c.view.Host(name)
 	return ok && h.Alive(time.Now())
 }
 
-// alive says Unavailable at once if the host's lease has ended.
+// alive returns Unavailable at once if the host's lease has ended.
 func (c *Core) alive(st *sandbox.State) error {
 	if c.HostAlive(st.Host) {
 		return nil

@@ -24,7 +24,7 @@ var (
 	bob   = core.Principal{Tenant: "bob"}
 )
 
-// house is a core, its log and a host.
+// house is a core with its log and a host.
 type house struct {
 	*core.Core
 	t    *testing.T
@@ -44,7 +44,7 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// newCore gives the core of another gateway on the same log.
+// newCore returns the core of another gateway on the same log.
 func (h *house) newCore() *core.Core {
 	view := eventstest.View(h.t, h.log)
 	return core.New(core.Config{Log: h.log, View: view, Secret: []byte("secret"),
@@ -152,7 +152,7 @@ func TestStartThatCannotBe(t *testing.T) {
 		{"unknown sandbox", alice, sandbox.NewID(), process.Spec{Cmd: "true"}, kind.NotFound},
 		{"another tenant's sandbox", bob, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
 		{"another sandbox's token", core.Principal{Tenant: "alice", Sandbox: over.ID}, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
-		{"nobody", core.Principal{}, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
+		{"no tenant", core.Principal{}, st.ID, process.Spec{Cmd: "true"}, kind.NotFound},
 		{"sandbox that is over", alice, over.ID, process.Spec{Cmd: "true"}, kind.NotFound},
 	}
 	for _, tt := range tests {
@@ -294,7 +294,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// What one gateway answered is true at any other at once.
+// A client can take an answer of one gateway to any other at once.
 func TestAnotherGatewayKnowsAtOnce(t *testing.T) {
 	h := newHouse(t)
 	other := h.newCore()
@@ -311,8 +311,8 @@ func TestAnotherGatewayKnowsAtOnce(t *testing.T) {
 	}
 }
 
-// A sandbox that one gateway has made runs for all others, although their views
-// may still have it as it was a moment ago.
+// A sandbox that one gateway has created runs for all others, although their views may
+// lag behind.
 func TestAnotherGatewayStartsInItAtOnce(t *testing.T) {
 	h := newHouse(t)
 	other := h.newCore()
@@ -346,15 +346,15 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 	if len(got) != 3 || got[0].Seq != 3 {
 		t.Errorf("events %+v, want 3 from seq 3", got)
 	}
-	for name, p := range map[string]core.Principal{"another tenant": bob, "nobody": {}} {
+	for name, p := range map[string]core.Principal{"another tenant": bob, "no tenant": {}} {
 		_, err := h.Read(t.Context(), p, id, 0)
 		wantKind(t, name, err, kind.NotFound)
 	}
 	_, err = h.Read(t.Context(), alice, process.NewID(st.ID), 0)
-	wantKind(t, "a process that never was", err, kind.NotFound)
+	wantKind(t, "unknown process", err, kind.NotFound)
 }
 
-// A process that never started has a record, though no entry in the catalogue.
+// A process that never started has a record, but no entry in the catalogue.
 func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -372,7 +372,7 @@ func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	}
 }
 
-// Whose process does not read is told that, and not that the sandbox is away.
+// If the process does not read, the error reports that, and not an unreachable sandbox.
 func TestInputThatNobodyReads(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -415,7 +415,7 @@ func TestInput(t *testing.T) {
 	wantKind(t, "stdin never open", h.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
 }
 
-// Input with a key is given once, wherever it is tried again.
+// Input with a key reaches the process once, wherever it is retried.
 func TestInputThatIsTriedAgain(t *testing.T) {
 	h := newHouse(t)
 	other := h.newCore()
@@ -449,17 +449,17 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 		}
 	}
 	if err := other.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
-		t.Errorf("what it ended of, tried again: %v", err)
+		t.Errorf("retry of the input that ended the process: %v", err)
 	}
 	if err := other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
-		t.Errorf("what it took %d inputs before its end: %v", more, err)
+		t.Errorf("retry of an input %d inputs before the end: %v", more, err)
 	}
 	eventstest.ForgetBut(t, h.srv, 20, "OUT_")
 	if err := other.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", more-1), []byte("z"), false); err != nil {
-		t.Errorf("what it took before its end, whose beginning is gone: %v", err)
+		t.Errorf("retry of the last input after older events were dropped: %v", err)
 	}
-	wantKind(t, "what is gone", other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
-	wantKind(t, "something else after the end", other.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
+	wantKind(t, "an input whose acknowledgement was dropped", other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
+	wantKind(t, "a new input after the end", other.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
 	if want := len(big) + 1 + more; n != want {
 		t.Errorf("%d bytes came back, want %d", n, want)
 	}
@@ -483,7 +483,7 @@ func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 	}
 }
 
-// A start that is under way while the log restarts happens, and once.
+// A start that is under way while the log restarts happens exactly once.
 func TestStartWhileTheLogRestarts(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -525,10 +525,10 @@ func TestNothingWithoutTheLog(t *testing.T) {
 	h.srv.Resume()
 }
 
-// Nobody is let in to a private sandbox by a gateway that has not heard of it yet.
+// A gateway lets no client without a token into a private sandbox that its view lacks.
 func TestStrangersOfASandboxThatIsNew(t *testing.T) {
 	h := newHouse(t)
-	far := eventstest.Open(t, h.srv) // whose view hears of nothing at the same moment
+	far := eventstest.Open(t, h.srv) // h's view does not have its appends yet
 	for i := range 200 {
 		id := sandbox.NewID()
 		made := sandbox.Requested{Template: "base", Secure: true, Network: sandbox.Network{Private: true}}
@@ -536,12 +536,12 @@ func TestStrangersOfASandboxThatIsNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := h.Visitor(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
-			t.Fatalf("%d: a stranger: %v", i, err)
+			t.Fatalf("%d: wrong traffic token: %v", i, err)
 		}
 		if p, err := h.Visitor(t.Context(), id, h.TrafficToken(id)); err != nil || p.Sandbox != id {
-			t.Fatalf("%d: who has its token: %+v, %v", i, p, err)
+			t.Fatalf("%d: right traffic token: %+v, %v", i, p, err)
 		}
 	}
 	_, err := h.Visitor(t.Context(), sandbox.NewID(), "wrong")
-	wantKind(t, "of a sandbox that is not there", err, kind.NotFound)
+	wantKind(t, "unknown sandbox", err, kind.NotFound)
 }

@@ -1,17 +1,17 @@
-// Package core is what the gateway does, whatever protocol a client speaks: it
-// creates and ends sandboxes, starts, finds, reads, feeds and signals
-// processes. It knows events and nothing of HTTP; a surface is a decoder in
-// front of it and an encoder behind it.
+// Package core implements the gateway's operations independently of the client
+// protocol: it creates and ends sandboxes and starts, finds, reads, feeds and
+// signals processes. It depends on package events and not on HTTP; a surface
+// decodes requests for it and encodes its results.
 //
-// # Who may
-// Every method takes a Principal. What belongs to another tenant, or to another
-// sandbox than the one a token is good for, is NotFound, as if it did not exist.
+// # Authorization
+// Every method takes a Principal. What belongs to another tenant, or to a sandbox
+// other than the token's, is NotFound, as if it did not exist.
 //
-// # Reading your writes
-// A miss is believed only after the view has caught up with the log, so that an
-// answer of one gateway can be taken to any other.
+// # Read-your-writes
+// A miss is final only after the view has caught up with the log, so that a client
+// can take one gateway's answer to any other gateway.
 //
 // # State
-// A Core keeps nothing that another gateway lacks, but for the starts it sent
-// and nobody has claimed yet; Run ends those whose host never does.
+// A Core holds no state that another gateway lacks, except the starts that it sent
+// and that no host has claimed yet; Run ends those whose host never claims them.
 package core

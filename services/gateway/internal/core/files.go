@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// targetFiles is what the streams of questions about files name.
+// targetFiles is the target of streams for file requests.
 const targetFiles = "files"
 
-// Files is a question about a sandbox's files that was asked (package
-// events/file). It belongs to one goroutine; Close must be called.
+// Files is an open request about a sandbox's files (package events/file). It belongs to
+// one goroutine, which must call Close.
 type Files struct {
 	s    FilesStream
 	r    *bufio.Reader
@@ -24,17 +24,17 @@ type Files struct {
 	stop func() bool
 }
 
-// FilesStream is what a question goes over: a *mux.Stream.
+// FilesStream is the transport of a file request: a [mux.Stream].
 type FilesStream interface {
 	io.ReadWriter
 	CloseWrite() error
 	Abort(err error)
 }
 
-// AskFiles puts a question about files to a running sandbox. It is cut when ctx
-// ends. Errors: those of file.Request.Check, NotFound unless the sandbox runs,
-// Conflict if it is paused, Unavailable where it cannot be reached. What the
-// sandbox answers comes from the methods of Files.
+// AskFiles sends a request about files to a running sandbox. The request is aborted when
+// ctx ends. Errors: those of file.Request.Check, NotFound unless the sandbox runs,
+// Conflict if it is paused, Unavailable if it cannot be reached. Errors of the sandbox
+// come from the methods of Files.
 func (c *Core) AskFiles(ctx context.Context, p Principal, id sandbox.ID, req *file.Request) (*Files, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (c *Core) AskFiles(ctx context.Context, p Principal, id sandbox.ID, req *fi
 	return AskOver(ctx, s, req)
 }
 
-// AskOver puts a question over a stream to whoever is at its other end.
+// AskOver sends a file request over a stream.
 func AskOver(ctx context.Context, s FilesStream, req *file.Request) (*Files, error) {
 	f := &Files{s: s, r: bufio.NewReaderSize(s, filesBuffer)}
 	f.stop = context.AfterFunc(ctx, func() { s.Abort(ctx.Err()) })
@@ -66,59 +66,58 @@ func AskOver(ctx context.Context, s FilesStream, req *file.Request) (*Files, err
 
 const filesBuffer = 16 << 10
 
-// Entry gives the next entry of the answer, a filesystem.EntryInfo in protobuf's
+// Entry returns the next entry of the answer, a filesystem.EntryInfo in protobuf's
 // encoding that is valid until the next call; io.EOF after the last.
 func (f *Files) Entry() ([]byte, error) {
 	b, err := file.ReadFrame(f.r, f.buf)
 	f.buf = b
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = kind.New(kind.Unavailable, "files", "", "the answer was cut")
+		err = kind.New(kind.Unavailable, "files", "", "the answer was truncated")
 	}
 	return b, err
 }
 
-// Only gives the one entry of an answer that has one.
+// Only returns the entry of an answer that has exactly one.
 func (f *Files) Only() ([]byte, error) {
 	b, err := f.Entry()
 	if errors.Is(err, io.EOF) {
-		err = kind.New(kind.Internal, "files", "", "the sandbox gave no entry")
+		err = kind.New(kind.Internal, "files", "", "the sandbox sent no entry")
 	}
 	return b, err
 }
 
-// Done waits for the end of an answer that has nothing more to say.
+// Done waits for the end of an answer that has no further entries.
 func (f *Files) Done() error {
 	_, err := f.Entry()
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err == nil:
-		return kind.New(kind.Internal, "files", "", "the sandbox said too much")
+		return kind.New(kind.Internal, "files", "", "the sandbox sent an unexpected entry")
 	}
 	return err
 }
 
-// Part asks for a part of the file whose entry was given, which Read then gives.
+// Part requests a range of the file whose entry was read; Read then returns it.
 func (f *Files) Part(part file.Range) error {
 	_, err := f.s.Write(file.AppendFrame(nil, part.Append(nil)))
 	return err
 }
 
-// Read gives content; io.EOF is the end of all of it.
+// Read reads content; io.EOF marks the end of all of it.
 func (f *Files) Read(p []byte) (int, error) { return f.r.Read(p) }
 
-// Write takes content over.
+// Write sends content.
 func (f *Files) Write(p []byte) (int, error) { return f.s.Write(p) }
 
-// CloseWrite says that all the content was written; the file is put in its place.
+// CloseWrite ends the content; the sandbox then puts the file in place.
 func (f *Files) CloseWrite() error { return f.s.CloseWrite() }
 
-// Close gives up what has not come to its end.
+// Close aborts the request unless it has finished.
 func (f *Files) Close() {
 	f.stop()
 	f.s.Abort(nil)
 }
 
-// FilesTimeout bounds a question about files whose client says nothing: a tree may
-// be large.
+// FilesTimeout is the default timeout of a file request: a tree may be large.
 const FilesTimeout = 2 * time.Minute

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// What was demanded of a sandbox is demanded of one made from its snapshot, and more
-// if that is; the driver is the scheduler's to choose.
+// A sandbox from a snapshot is at least as isolated as the request and the snapshot demand;
+// the scheduler chooses the driver.
 func TestFromKeepsTheIsolation(t *testing.T) {
 	for _, c := range []struct{ snap, req, want sandbox.Isolation }{
 		{"", "", ""}, {"kernel", "", "kernel"}, {"", "kernel", "kernel"}, {"kernel", "process", "kernel"}, {"process", "machine", "machine"},

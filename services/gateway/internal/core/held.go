@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Held is something that one host has and nobody else: it is lost with the host.
+// Held is something that exists on one host only: it is lost with the host.
 type Held struct {
-	Kind   string `json:"kind"` // sandbox, snapshot, template (a build's, named by its snapshot) or volume
+	Kind   string `json:"kind"` // sandbox, snapshot, template (a built one, identified by its snapshot) or volume
 	ID     string `json:"id"`
 	Name   string `json:"name,omitempty"`
 	Tenant string `json:"tenant"`
-	State  string `json:"state"`  // of a sandbox its phase; copying: it will be in the store; stays: it will not
-	Reason string `json:"reason"` // what may be done about it
+	State  string `json:"state"`  // a sandbox's phase; copying: it will be in the store; stays: it will not
+	Reason string `json:"reason"` // what can be done about it
 
 	host string
 }
@@ -28,9 +28,9 @@ const (
 	heldStays   = "stays"
 )
 
-// Held lists what would be lost if a host were switched off now. For as long as it
-// takes sandboxes that is of the moment; where it drains the list only gets shorter,
-// but for the snapshots that somebody makes there. NotFound for a host that never was.
+// Held lists what would be lost if a host were switched off now. While the host accepts
+// sandboxes the list is a momentary state; while it drains the list only gets shorter,
+// except for new snapshots of its sandboxes. It returns NotFound for an unknown host.
 func (c *Core) Held(ctx context.Context, host string) (fleet.Host, []Held, error) {
 	h, err := c.host(ctx, host)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Core) Held(ctx context.Context, host string) (fleet.Host, []Held, error
 	return h, c.held(map[string]bool{host: true}), nil
 }
 
-// held is Held of several hosts, as the view has it.
+// held is Held of several hosts, as of the view.
 func (c *Core) held(hosts map[string]bool) []Held {
 	out := []Held{}
 	all := c.view.Hosts()
@@ -61,7 +61,7 @@ func (c *Core) held(hosts map[string]bool) []Held {
 	return out
 }
 
-// ending is what may be done about a sandbox, which ends with its host.
+// ending describes what can be done about a sandbox, which ends with its host.
 func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
 	why := "it ends with its host; wait for its end"
 	h, _ := c.view.Host(s.Host)
@@ -70,31 +70,31 @@ func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
 	case !c.HostAlive(s.Host) || !s.Can.Files && !s.Can.Memory:
 		return why
 	case fits == "":
-		return why + ": a snapshot of it is of use on its host only"
+		return why + ": a snapshot of it is usable on its host only"
 	case !elsewhere(s.Host, fits, n, all):
 		return why + ": no other host could use a snapshot of it now"
 	}
-	return why + ", or begin another from a snapshot of it"
+	return why + ", or create another from a snapshot of it"
 }
 
-// copied is how a snapshot is on its way to the store, and what may be done about it.
+// copied returns the state of a snapshot's copy to the store, and what can be done about it.
 func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
 	h, _ := c.view.Host(s.Host)
 	switch {
 	case s.Fits == "":
-		reason = "what driver " + s.Driver + " keeps is of use on its host only; delete it"
+		reason = "what driver " + s.Driver + " keeps is usable on its host only; delete it"
 		if s.Internal {
-			reason += ", or build it again, which another host does"
+			reason += ", or build it again, on another host"
 		}
 		return heldStays, reason
 	case !c.reachable(s):
-		return heldStays, "it is not in the store, and cannot be copied before its host is back"
+		return heldStays, "it is not in the store and cannot be copied until its host is back"
 	case s.Copy.Wanted:
 		state, reason = heldCopying, "it is being copied to the store"
 	case s.Copy.Reason != "":
 		state, reason = heldStays, s.Copy.Reason+"; drain again to try again"
 	case h.Draining && !h.Starting:
-		state, reason = heldStays, "it was made since its host drains; drain again to have it copied"
+		state, reason = heldStays, "it was made after its host began to drain; drain again to have it copied"
 	default:
 		state, reason = heldStays, "it has not been copied to the store yet; drain to have it copied"
 	}
@@ -104,8 +104,8 @@ func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason stri
 	return state, reason
 }
 
-// elsewhere reports whether there is a host besides one that takes sandboxes and can use
-// snapshots that fit so. What one that starts can is not known yet.
+// elsewhere reports whether another host accepts sandboxes and can use snapshots that fit
+// so. The abilities of a host that starts are not known yet.
 func elsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 	return slices.ContainsFunc(all, func(h fleet.Host) bool {
 		if h.Host == host || !h.Alive(time.Now()) || h.Draining && !h.Starting {
@@ -115,8 +115,8 @@ func elsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 	})
 }
 
-// onlyAt are the snapshots that hosts have and the store does not: those that clients
-// know of, and those that templates stand on, the newest first.
+// onlyAt returns the snapshots that are on the hosts and not in the store, newest first:
+// those visible to clients, and those that templates use.
 func (c *Core) onlyAt(hosts map[string]bool) []sandbox.Snapshot {
 	out := c.view.Snapshots(func(s *sandbox.Snapshot) bool {
 		return hosts[s.Host] && !s.Deleted && (s.Copy.Manifest == "" || s.Copy.Wanted)
@@ -125,8 +125,8 @@ func (c *Core) onlyAt(hosts map[string]bool) []sandbox.Snapshot {
 	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !stands[s.ID] })
 }
 
-// stoodOn are the snapshots whose files are a template: also another tenant's, as what is
-// public others may build on.
+// stoodOn returns the snapshots that hold the files of templates, also of other tenants':
+// builds may use a public template of another tenant.
 func (c *Core) stoodOn() map[sandbox.SnapshotID]bool {
 	stands := map[sandbox.SnapshotID]bool{}
 	for _, t := range c.view.Templates("") {
@@ -137,8 +137,8 @@ func (c *Core) stoodOn() map[sandbox.SnapshotID]bool {
 	return stands
 }
 
-// move asks a host to copy to the store what only it has and what others can use,
-// however large, also what could not be copied before.
+// move requests copies to the store of the snapshots that only this host has and that
+// others can use, however large, including those whose copy failed before.
 func (c *Core) move(ctx context.Context, host string) error {
 	for _, s := range c.onlyAt(map[string]bool{host: true}) {
 		_, err := c.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
@@ -155,7 +155,7 @@ func (c *Core) move(ctx context.Context, host string) error {
 	return nil
 }
 
-// host finds a host that has a lease or had one, not older than the call.
+// host returns a host that has or had a lease, not older than the call.
 func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 	if _, err := fleet.ParseName(name); err != nil {
 		return fleet.Host{}, err
@@ -170,7 +170,7 @@ func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 	return h, nil
 }
 
-// CountHeld counts what each host that drains has and nobody else, by its name.
+// CountHeld counts, by host, what exists only on each draining host.
 func (c *Core) CountHeld() map[string]int {
 	drain := map[string]bool{}
 	for _, h := range c.view.Hosts() {

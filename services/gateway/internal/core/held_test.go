@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// lease has a host that lives, or lived.
+// lease stores the lease of a live or lost host.
 func (h *house) lease(l fleet.Lease) {
 	h.t.Helper()
 	l.Epoch, l.TTL, l.Capacity = 1, time.Hour, 1
@@ -18,7 +18,7 @@ func (h *house) lease(l fleet.Lease) {
 	}
 }
 
-// Of each thing that only a host has it is said what may be done about it, and no more.
+// The reason of each item states what can be done about it, and no more.
 func TestWhatIsHeldIsSaidAsItIs(t *testing.T) {
 	h := newHouse(t)
 	drivers := []string{"gvisor", "microvm"}
@@ -31,17 +31,17 @@ func TestWhatIsHeldIsSaidAsItIs(t *testing.T) {
 		name  string
 		snap  sandbox.Snapshot
 		state string
-		want  []string // of what is said
+		want  []string // in the reason
 		not   string
 	}{
 		{"files", sandbox.Snapshot{Host: "a", Driver: "gvisor", Fits: "files"}, "stays", []string{"not been copied", "drain to have it copied"}, "no other"},
 		{"memory that only a host that drains could use", sandbox.Snapshot{Host: "a", Driver: "gvisor", Memory: true, Fits: "gvisor 1, CPU amd"}, "stays", []string{"drain to have it copied", "no other host could use it now"}, "again"},
-		{"memory that nobody could use, on its way", sandbox.Snapshot{Host: "a", Driver: "gvisor", Memory: true, Fits: "gvisor 0, CPU amd", Copy: sandbox.Copy{Wanted: true}}, "copying", []string{"being copied", "no other host could use it now"}, "drain"},
-		{"what is of use there only", sandbox.Snapshot{Host: "a", Driver: "microvm"}, "stays", []string{"driver microvm", "on its host only", "delete it"}, "drain"},
+		{"memory that no host could use, being copied", sandbox.Snapshot{Host: "a", Driver: "gvisor", Memory: true, Fits: "gvisor 0, CPU amd", Copy: sandbox.Copy{Wanted: true}}, "copying", []string{"being copied", "no other host could use it now"}, "drain"},
+		{"usable on its host only", sandbox.Snapshot{Host: "a", Driver: "microvm"}, "stays", []string{"driver microvm", "on its host only", "delete it"}, "drain"},
 		{"made while it drains", sandbox.Snapshot{Host: "drains", Driver: "gvisor", Fits: "files"}, "stays", []string{"drain again to have it copied"}, "no other"},
-		{"of a host that is away", sandbox.Snapshot{Host: "gone", Driver: "gvisor", Fits: "files"}, "stays", []string{"before its host is back"}, "drain"},
-		{"on its way from a host that is away", sandbox.Snapshot{Host: "gone", Driver: "gvisor", Fits: "files", Copy: sandbox.Copy{Wanted: true}}, "stays", []string{"before its host is back"}, "being copied"},
-		{"what could not be copied", sandbox.Snapshot{Host: "a", Driver: "gvisor", Fits: "files", Copy: sandbox.Copy{Reason: "it is too deep"}}, "stays", []string{"too deep", "drain again to try again"}, "no other"},
+		{"of an unreachable host", sandbox.Snapshot{Host: "gone", Driver: "gvisor", Fits: "files"}, "stays", []string{"until its host is back"}, "drain"},
+		{"being copied from an unreachable host", sandbox.Snapshot{Host: "gone", Driver: "gvisor", Fits: "files", Copy: sandbox.Copy{Wanted: true}}, "stays", []string{"until its host is back"}, "being copied"},
+		{"failed copy", sandbox.Snapshot{Host: "a", Driver: "gvisor", Fits: "files", Copy: sandbox.Copy{Reason: "it is too deep"}}, "stays", []string{"too deep", "drain again to try again"}, "no other"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.snap.ID, tt.snap.Tenant, tt.snap.Template, tt.snap.Taken = sandbox.NewSnapshotID(), "alice", "t", time.Now()
@@ -58,15 +58,15 @@ func TestWhatIsHeldIsSaidAsItIs(t *testing.T) {
 				}
 				for _, want := range tt.want {
 					if !strings.Contains(x.Reason, want) {
-						t.Errorf("%q does not say %q", x.Reason, want)
+						t.Errorf("reason %q does not contain %q", x.Reason, want)
 					}
 				}
 				if x.State != tt.state || strings.Contains(x.Reason, tt.not) {
-					t.Errorf("%s: %q; want %s, and nothing of %q", x.State, x.Reason, tt.state, tt.not)
+					t.Errorf("%s: %q; want %s, without %q", x.State, x.Reason, tt.state, tt.not)
 				}
 				return
 			}
-			t.Error("it is not listed")
+			t.Error("the snapshot is not listed")
 		})
 	}
 }
@@ -81,16 +81,16 @@ func TestASandboxThatIsHeld(t *testing.T) {
 		}
 		return held[0].Reason
 	}
-	const only, none, snapshot = "on its host only", "no other host could", "begin another from a snapshot"
+	const only, none, snapshot = "on its host only", "no other host could", "create another from a snapshot"
 	if got := says(); !strings.Contains(got, only) || strings.Contains(got, snapshot) {
-		t.Errorf("of a driver whose snapshots are of use there only: %s", got)
+		t.Errorf("driver whose snapshots are usable on their host only: %s", got)
 	}
 	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, Fits: []string{"fake 1"}, System: "debian"})
 	if got := says(); !strings.Contains(got, none) || strings.Contains(got, snapshot) {
-		t.Errorf("where no other host can use one: %s", got)
+		t.Errorf("no other host can use a snapshot: %s", got)
 	}
 	h.lease(fleet.Lease{Host: "a", Drivers: []string{"fake"}, Fits: []string{"fake 1"}, System: "debian"})
 	if got := says(); !strings.Contains(got, snapshot) {
-		t.Errorf("where another host can: %s", got)
+		t.Errorf("another host can use a snapshot: %s", got)
 	}
 }

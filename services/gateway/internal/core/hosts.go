@@ -9,11 +9,11 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Drain tells a host to take no new sandbox, or to take them again, and returns
-// when its lease says so: from then on every scheduler heeds it. What runs there
-// goes on. A host that drains copies to the store what it alone has and others can use;
-// Held lists what is left. NotFound for a host that never was, Unavailable for one that
-// does not answer.
+// Drain makes a host stop or resume accepting new sandboxes, and returns when its lease
+// shows it: from then on every scheduler respects it. Running sandboxes continue. A
+// draining host copies to the store what it alone has and others can use; Held lists what
+// is left. It returns NotFound for an unknown host, Unavailable for one that does not
+// answer.
 func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
 	h, err := c.host(ctx, host)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
 	return c.move(ctx, host)
 }
 
-// awaitDrain returns when a host's lease says that it drains, or does not.
+// awaitDrain returns when a host's lease shows the wanted drain state.
 func (c *Core) awaitDrain(ctx context.Context, host string, drain bool) error {
 	changed, stop := c.view.Changes()
 	defer stop()

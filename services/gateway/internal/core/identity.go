@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// EnsureSigningKey has a key with which sandboxes' tokens can be signed: the first is
-// made by who needs it first.
+// EnsureSigningKey makes sure that a key to sign sandboxes' tokens exists: the first
+// caller that needs one makes it.
 func (c *Core) EnsureSigningKey(ctx context.Context) error {
 	if len(c.view.SigningKeys()) > 0 {
 		return nil
@@ -20,9 +20,9 @@ func (c *Core) EnsureSigningKey(ctx context.Context) error {
 	return c.newSigningKey(ctx, 1)
 }
 
-// RotateSigningKey makes a new key; it signs when it has been shown for
-// identity.Ahead, and the one before it is shown as long as what it signed is good.
-// Conflict if somebody else does the same.
+// RotateSigningKey makes a new key. It signs once it has been published for
+// identity.Ahead; its predecessor stays published while tokens signed with it are valid.
+// It returns Conflict if another caller does the same.
 func (c *Core) RotateSigningKey(ctx context.Context) error {
 	if err := c.EnsureSigningKey(ctx); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (c *Core) newSigningKey(ctx context.Context, number uint32) error {
 	defer cancel()
 	err = c.log.PutSigningKey(ctx, number, c.cfg.Sealer.Seal(string(der)))
 	if kind.Is(err, kind.Conflict) && number > 1 {
-		return kind.New(kind.Conflict, "make signing key", "", "somebody else makes a key at the same time")
+		return kind.New(kind.Conflict, "make signing key", "", "another key is being made at the same time")
 	}
 	if err != nil && !kind.Is(err, kind.Conflict) {
 		return logError("make signing key", "", err)
@@ -48,7 +48,7 @@ func (c *Core) newSigningKey(ctx context.Context, number uint32) error {
 	return c.Sync(ctx)
 }
 
-// JWKS is what is needed to check sandboxes' tokens; see identity.Ring.
+// JWKS returns the key set that verifies sandboxes' tokens; see [identity.Ring].
 func (c *Core) JWKS(ctx context.Context) ([]byte, error) {
 	if err := c.EnsureSigningKey(ctx); err != nil {
 		return nil, err

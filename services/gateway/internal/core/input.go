@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// SendInputOnce is SendInput that may be tried again, at any gateway, with the
-// same key of the client's, as long as it is unknown what became of it: the
-// process is given the data once. Its last 256 keys are remembered. Conflict also
-// if the key was used with other data; Unavailable: try again.
+// SendInputOnce is SendInput that the client may retry with the same key, at any gateway,
+// while the outcome is unknown: the process receives the data once. The host remembers the
+// process's last 256 keys. It also returns Conflict if the key was used with other data, and
+// Unavailable if the client should retry.
 func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, key string, data []byte, eof bool) error {
 	keyOf := func(n int) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", id, key, n))
@@ -30,7 +30,7 @@ func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, ke
 	if !kind.Is(err, kind.NotFound) {
 		return err
 	}
-	// The input may be what it ended of.
+	// The process may have ended because of this very input.
 	taken, unseen := c.taken(ctx, p, id, keyOf(max(0, (len(data)-1)/maxInput)))
 	switch {
 	case taken:
@@ -41,16 +41,16 @@ func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, ke
 	return err
 }
 
-// How many of a record's last events are searched for what became of an input that the
-// process may have ended of: it mostly is among the last ones, and what the process printed
-// at its end comes behind.
+// How many of a record's last events are searched for the acknowledgement of an input that
+// may have ended the process: it is mostly among the last ones, followed by the output that
+// the process printed at its end.
 const (
 	lookNear = 256
 	lookBack = 1 << 14
 )
 
-// taken reports whether a process that has ended took the input of a key before, as far as
-// its record tells. An error says that it was not read so far back.
+// taken reports whether a process that has ended took the input with a key, as far as its
+// record shows. An error means that the record could not be read that far back.
 func (c *Core) taken(ctx context.Context, p Principal, id process.ID, key string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
@@ -69,8 +69,8 @@ func (c *Core) taken(ctx context.Context, p Principal, id process.ID, key string
 	return false, nil
 }
 
-// tookBetween searches the events after a place and up to another one. Those that fell out
-// of retention are passed over.
+// tookBetween searches the events after seq after, up to seq end. It skips those that fell
+// out of retention.
 func (c *Core) tookBetween(ctx context.Context, p Principal, id process.ID, key string, after, end process.Seq) (bool, error) {
 	for after < end {
 		r, err := c.Read(ctx, p, id, after)

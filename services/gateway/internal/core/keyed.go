@@ -12,15 +12,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Idempotency is what makes several requests one: all that a tenant sends with the same
-// key have the effect of one request and get its answer, at any gateway, for as long as
-// the record of what was made is kept.
+// Idempotency makes several requests one: all requests of a tenant with the same key have
+// the effect of one and get its answer, at any gateway, for as long as the record of the
+// result is kept.
 type Idempotency struct {
-	Key     string // of the client; empty: each request is one of its own
-	Request []byte // everything in the request that decides about its effect
+	Key     string // the client's key; empty: each request is separate
+	Request []byte // all parts of the request that determine its effect
 }
 
-// digest identifies text without disclosing it: ids are made from it, and records keep it.
+// digest identifies text without disclosing it: ids are derived from it, and records contain it.
 func (c *Core) digest(parts ...string) []byte {
 	mac := hmac.New(sha256.New, c.secret)
 	for _, part := range parts {
@@ -29,8 +29,8 @@ func (c *Core) digest(parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// name is the text from which the id of what a key makes is derived. Without the
-// cluster's secret it cannot be computed.
+// name returns the text from which the id of a keyed request's result is derived. It cannot
+// be computed without the cluster secret.
 func (c *Core) name(p Principal, what, key string) string {
 	return hex.EncodeToString(c.digest("idempotency", what, p.Tenant, key))
 }
@@ -41,9 +41,9 @@ func errReused(what string) error {
 	return kind.Coded(kind.Conflict, "create "+what, "", "idempotency_key_reused", "the idempotency key was used with another request")
 }
 
-// KeyedSandbox finds the sandbox that an earlier request with the same key made, also one
-// that has ended since. ok is false if there was none, or if none ran: a request that was
-// refused may be tried again. Conflict if the key was used with another request.
+// KeyedSandbox returns the sandbox that an earlier request with the same key created, also if
+// it has ended since. ok is false if no such sandbox exists or it never ran: a refused request may
+// be retried. It returns Conflict if the key was used with another request.
 func (c *Core) KeyedSandbox(ctx context.Context, p Principal, by Idempotency) (st sandbox.State, ok bool, err error) {
 	if by.Key == "" {
 		return st, false, nil
@@ -59,9 +59,9 @@ func (c *Core) KeyedSandbox(ctx context.Context, p Principal, by Idempotency) (s
 	return st, ok, err
 }
 
-// attempt finds the newest attempt to make the sandbox of a key: the id and, unless
-// the record is yet to be begun, its state. An attempt that ended before it ran is
-// followed by another.
+// attempt returns the newest attempt to create the sandbox of a key: its id and, if its
+// record exists, its state. An attempt that ended before the sandbox ran is followed by
+// another.
 func (c *Core) attempt(ctx context.Context, p Principal, by *Idempotency) (sandbox.ID, sandbox.State, error) {
 	if err := c.Sync(ctx); err != nil {
 		return "", sandbox.State{}, err
@@ -81,9 +81,9 @@ func (c *Core) attempt(ctx context.Context, p Principal, by *Idempotency) (sandb
 	}
 }
 
-// CreateKeyedSandbox is CreateSandbox for a client that may send its request again. A
-// request that fails leaves what it began to the next one with the same key; without
-// one it ends at its time (Requested.RunBy).
+// CreateKeyedSandbox is CreateSandbox for a client that may retry its request. A request
+// that fails leaves the sandbox to the next one with the same key; without one it ends at
+// Requested.RunBy.
 func (c *Core) CreateKeyedSandbox(ctx context.Context, p Principal, by Idempotency, req sandbox.Requested) (sandbox.State, error) {
 	if by.Key == "" {
 		return c.CreateSandbox(ctx, p, req)

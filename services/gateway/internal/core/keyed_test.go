@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// However often a create is sent with its key, to whichever gateways and at whatever
-// time, one sandbox is made.
+// One sandbox is created however often, when and to whichever gateway a create request is
+// sent with its key.
 func TestAKeyMakesOneSandbox(t *testing.T) {
 	h := newHouse(t)
 	cores := []*core.Core{h.Core, h.newCore()}
@@ -37,14 +37,14 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("made %v, want one sandbox", ids)
 	}
-	st, err := create(h.newCore(), alice, by) // a gateway that was started since
+	st, err := create(h.newCore(), alice, by) // a gateway that started later
 	if err != nil || !ids[st.ID] || len(h.view.Sandboxes(func(*sandbox.State) bool { return true })) != 1 {
-		t.Errorf("again: %s, %v", st.ID, err)
+		t.Errorf("retry: %s, %v", st.ID, err)
 	}
 	_, err = create(h.Core, alice, core.Idempotency{Key: "k", Request: []byte("another")})
-	wantKind(t, "another request with the key", err, kind.Conflict)
+	wantKind(t, "different request with the key", err, kind.Conflict)
 	if got := kind.Code(err); got != "idempotency_key_reused" {
-		t.Errorf("its code is %q", got)
+		t.Errorf("code %q", got)
 	}
 	other, err := create(h.Core, bob, by)
 	if err != nil || ids[other.ID] {
@@ -55,13 +55,13 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	}
 	ended, ok, err := h.KeyedSandbox(t.Context(), alice, by)
 	if err != nil || !ok || ended.ID != st.ID || !ended.Over() {
-		t.Errorf("after its end: %s, %v, %v; want the same sandbox", ended.Phase, ok, err)
+		t.Errorf("after the end: %s, %v, %v; want the same sandbox", ended.Phase, ok, err)
 	}
 	_, _, err = h.KeyedSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: st.ID}, by)
-	wantKind(t, "the bearer of a sandbox's token", err, kind.Denied)
+	wantKind(t, "a sandbox's token", err, kind.Denied)
 }
 
-// A request that was refused is not the last word on its key.
+// A refused request does not use up its key.
 func TestAKeyWhoseCreateWasRefused(t *testing.T) {
 	h := newHouse(t)
 	by := core.Idempotency{Key: "k", Request: []byte("body")}
@@ -76,14 +76,14 @@ func TestAKeyWhoseCreateWasRefused(t *testing.T) {
 	h.host.SetRefuse(0)
 	st, err := create()
 	if err != nil || !st.Live() {
-		t.Fatalf("when there is room: %s, %v", st.Phase, err)
+		t.Fatalf("with free capacity: %s, %v", st.Phase, err)
 	}
 	if again, err := create(); err != nil || again.ID != st.ID {
-		t.Errorf("again: %s, %v; want %s", again.ID, err, st.ID)
+		t.Errorf("retry: %s, %v; want %s", again.ID, err, st.ID)
 	}
 }
 
-// The lifetime of a sandbox counts from when it runs, however long it took to make it.
+// A sandbox's lifetime counts from when it runs, however long its creation took.
 func TestALifetimeCountsFromWhenItRuns(t *testing.T) {
 	h := newHouse(t)
 	st, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-const maxKeys = 1000 // of a tenant, at once
+const maxKeys = 1000 // of a tenant
 
-// Keys gives the API keys of a principal's tenant that may be used, oldest first.
+// Keys returns the valid API keys of the principal's tenant, oldest first.
 func (c *Core) Keys(ctx context.Context, p Principal) ([]events.Key, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -23,8 +23,8 @@ func (c *Core) keys(p Principal) []events.Key {
 	return slices.DeleteFunc(c.view.Keys(p.Tenant), func(k events.Key) bool { return k.Revoked })
 }
 
-// IssueKey makes an API key of a principal's tenant, which is told this once. Exhausted
-// where there are 1000.
+// IssueKey creates an API key for the principal's tenant and returns its secret, which is
+// not stored. It returns Exhausted if the tenant has 1000 keys.
 func (c *Core) IssueKey(ctx context.Context, p Principal, name string) (string, events.Key, error) {
 	all, err := c.Keys(ctx, p)
 	if err != nil {
@@ -44,15 +44,15 @@ func (c *Core) IssueKey(ctx context.Context, p Principal, name string) (string, 
 	return secret, k, c.Sync(ctx)
 }
 
-// RevokeKey ends an API key of a principal's tenant for ever. Every gateway refuses new
-// requests with it as soon as it has heard of that, this one before the call returns;
-// streams that are open go on. NotFound where there is none that may be used; Conflict
-// for the one with which it is asked: so that one is always left.
+// RevokeKey revokes an API key of the principal's tenant for ever. This gateway rejects new
+// requests with it before the call returns, every other gateway once the revocation arrives;
+// open streams continue. It returns NotFound for a key that is not valid, and Conflict for
+// the key that authenticates this very request, so that one key always remains.
 func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	by := events.KeyOf(p.Tenant, asking, time.Time{}).ID
-	for { // a conflict is another caller's success
+	for { // Conflict: another revocation was stored first; retry
 		if err := c.Sync(ctx); err != nil {
 			return err
 		}
@@ -62,11 +62,11 @@ func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) er
 		}
 		switch {
 		case !has(by):
-			return kind.New(kind.Unauthenticated, "revoke key", id, "the key with which this is asked has been revoked")
+			return kind.New(kind.Unauthenticated, "revoke key", id, "the key of this request has been revoked")
 		case !has(id):
 			return kind.Newf(kind.NotFound, "revoke key", id, "API key '%.100s' not found", id)
 		case id == by:
-			return kind.New(kind.Conflict, "revoke key", id, "a key cannot revoke itself: ask with another one")
+			return kind.New(kind.Conflict, "revoke key", id, "a key cannot revoke itself: use another key")
 		}
 		err := c.log.RevokeKey(ctx, p.Tenant, id, rev)
 		if err == nil {

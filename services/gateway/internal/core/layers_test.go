@@ -12,19 +12,19 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// builtOf is what a build made whose files are a layer.
+// builtOf returns a build's result whose files are a layer.
 func builtOf(layer sandbox.SnapshotID) *template.Built {
 	return &template.Built{ID: template.BuiltID("alice", "app"), Build: string(build.NewID()), Base: "base", Snapshot: string(layer)}
 }
 
-// A build may have picked a layer that is dropped before the build ends.
+// A build may have chosen a layer that is dropped before the build ends.
 func TestALayerThatWasDroppedMakesNoTemplate(t *testing.T) {
 	h := newHouse(t)
 	good := builtOf(h.layer())
 	if err := h.TagBuilt(t.Context(), alice, "app", []string{"default"}, good); err != nil {
 		t.Fatal(err)
 	}
-	for name, fits := range map[string]string{"of its host's only": "", "that has a copy": "fake"} {
+	for name, fits := range map[string]string{"on its host only": "", "with a copy": "fake"} {
 		t.Run(name, func(t *testing.T) {
 			gone := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now(), Fits: fits}
 			gone.Copy.Manifest = fits
@@ -32,16 +32,16 @@ func TestALayerThatWasDroppedMakesNoTemplate(t *testing.T) {
 				t.Fatal(err)
 			}
 			if h.prunes(gone.ID) {
-				t.Fatal("it is left")
+				t.Fatal("the layer was not pruned")
 			}
 			wantKind(t, "keep it", h.KeepLayer(t.Context(), gone.ID), kind.NotFound)
 			wantKind(t, "tag it", h.TagBuilt(t.Context(), alice, "app", []string{"default", "v1"}, builtOf(gone.ID)), kind.NotFound)
 			if left := h.Templates(alice); len(left) != 1 || left[0].Built.Build != good.Build {
-				t.Errorf("what was there before is now %+v", left)
+				t.Errorf("templates are now %+v, want only the earlier one", left)
 			}
 		})
 	}
-	wantKind(t, "keep one that never was", h.KeepLayer(t.Context(), sandbox.NewSnapshotID()), kind.NotFound)
+	wantKind(t, "keep an unknown layer", h.KeepLayer(t.Context(), sandbox.NewSnapshotID()), kind.NotFound)
 }
 
 func TestALayerThatIsDroppedWhileItIsKept(t *testing.T) {
@@ -59,12 +59,12 @@ func TestALayerThatIsDroppedWhileItIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h.prunes(snap.ID) {
-		t.Fatal("it is left")
+		t.Fatal("the layer was not pruned")
 	}
 	wantKind(t, "keep it", <-kept, kind.NotFound)
 }
 
-// Whatever comes first, a template that is there has its files.
+// Whichever comes first, an existing template has its files.
 func TestATemplateIsTaggedWhileLayersAreDropped(t *testing.T) {
 	h := newHouse(t)
 	for round := range 10 {
@@ -84,7 +84,7 @@ func TestATemplateIsTaggedWhileLayersAreDropped(t *testing.T) {
 		_, left := h.LayerOf(of)
 		_, err := h.Template(t.Context(), alice, name)
 		if there := err == nil; there != (tagged == nil) || there && !left {
-			t.Errorf("round %d: tagged: %v, the template is there: %v, its files: %v", round, tagged, there, left)
+			t.Errorf("round %d: tagged: %v, template exists: %v, files exist: %v", round, tagged, there, left)
 		}
 	}
 }

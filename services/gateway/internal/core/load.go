@@ -8,17 +8,17 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Load is what a tenant's sandboxes did in a stretch of time.
+// Load is the activity of a tenant's sandboxes during an interval.
 type Load struct {
 	Begin      time.Time
-	Concurrent int     // the most that ran at once
-	Rate       float64 // that began to run, a second
+	Concurrent int     // maximum number that ran at the same time
+	Rate       float64 // starts per second
 }
 
-// Load gives a principal's load between two times in equal stretches, of whole
-// seconds and at most most of them, not older than the call. It knows of sandboxes as
-// long as the log does, and of each one's last 256 pauses. Those of builds do not count,
-// and who goes on after a pause does not begin to run.
+// Load returns a principal's load between two times, not older than the call, in at most
+// most equal intervals of whole seconds. It covers the sandboxes that the log still has, and
+// each one's last 256 pauses. Sandboxes of builds do not count, and a resume does not count
+// as a start.
 func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, most int) ([]Load, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, mo
 	return loads(all, since, until, step), nil
 }
 
-// turn is when one more runs, or one less.
+// turn is a change of the number of running sandboxes.
 type turn struct {
 	at     time.Time
 	by     int

@@ -24,9 +24,9 @@ func TestLoadsAreThoseOfTheRecord(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got := loads(nil, at(0), at(1), time.Second); len(got) != 1 || got[0] != (Load{Begin: at(0)}) {
-		t.Errorf("of none: %+v", got)
+		t.Errorf("no sandboxes: %+v", got)
 	}
 	if got := loads(all, at(1), at(1), time.Second); len(got) != 0 {
-		t.Errorf("of no time: %+v", got)
+		t.Errorf("empty interval: %+v", got)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// SetReach changes what a sandbox may reach; who may reach it stays. Its host
-// puts it in force as soon as it reads it. NotFound unless it runs or is paused.
+// SetReach replaces a sandbox's egress rules; its ingress rules stay. The host applies them
+// as soon as it reads the record. It returns NotFound unless the sandbox runs or is paused.
 func (c *Core) SetReach(ctx context.Context, p Principal, id sandbox.ID, n sandbox.Network) error {
 	if _, err := c.find(ctx, p, id); err != nil {
 		return err
@@ -27,18 +27,18 @@ func (c *Core) SetReach(ctx context.Context, p Principal, id sandbox.ID, n sandb
 	return logError("set network", string(id), err)
 }
 
-// Network is the network of a sandbox for whoever visits its ports; false if the
-// view does not know it.
+// Network returns a sandbox's network for ingress clients, and false if the view does not
+// have the sandbox.
 func (c *Core) Network(id sandbox.ID) (sandbox.Network, bool) {
 	st, ok := c.view.Sandbox(id)
 	return st.Network, ok
 }
 
-// Sealer hides what records must not show.
+// Sealer returns the cipher for values that records must not show.
 func (c *Core) Sealer() *sandbox.Sealer { return c.cfg.Sealer }
 
-// TrafficToken opens the ports of a sandbox that was made without public
-// traffic. It is made as Token is, and good for nothing else.
+// TrafficToken returns the token that grants access to the ports of a sandbox without
+// public traffic. It is derived as Token is and grants nothing else.
 func (c *Core) TrafficToken(id sandbox.ID) string {
 	mac := hmac.New(sha256.New, c.secret)
 	mac.Write([]byte("traffic")) //nolint:errcheck // a hash never fails

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// together is how long a pause is answered after it is done: requests that clients send at
-// the same time arrive one after the other, and a pause takes a few milliseconds.
+// together is the delay between a pause and its answer: requests that clients send at the
+// same time arrive one after the other, and a pause takes only a few milliseconds.
 const together = 100 * time.Millisecond
 
-// joinPause counts a pause of a sandbox until done, and reports whether there was one.
+// joinPause counts a pause of a sandbox until done, and reports whether another was under way.
 func (c *Core) joinPause(id sandbox.ID) (joined bool, done func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,11 +26,11 @@ func (c *Core) joinPause(id sandbox.ID) (joined bool, done func()) {
 	}
 }
 
-// PauseSandbox pauses a sandbox and returns when it is paused. With files only its files
-// are kept, and its processes end when it resumes. Pauses of the same kind that overlap
-// are one: a request that arrives before the first is answered has its answer. Errors:
-// Conflict if it is paused already, Unimplemented if its host cannot pause, NotFound unless
-// it runs.
+// PauseSandbox pauses a sandbox and returns when it is paused. With files it keeps only the
+// files, and the processes end on resume. Overlapping pauses of the same kind are one: a
+// request that arrives before the first is answered gets its answer. It returns Conflict if
+// the sandbox is paused already, Unimplemented if its host cannot pause it, and NotFound
+// unless it runs.
 func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, files bool) error {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		return &kind.Error{Op: "pause", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox is being paused", Err: err}
 	case st.Live() && st.Message != "":
 		return kind.New(kind.Unavailable, "pause", string(id), "the sandbox could not be paused: "+st.Message)
-	case st.Live() || st.Standing(): // it was paused, whatever happened then
+	case st.Live() || st.Standing(): // it was paused, even if it has been resumed since
 		if !joined {
 			settle(ctx, together)
 		}
@@ -78,7 +78,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	return noSandbox(id)
 }
 
-// settle waits for a time, or until ctx ends.
+// settle waits for d, or until ctx ends.
 func settle(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -88,18 +88,18 @@ func settle(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ResumeOptions say how a sandbox goes on.
+// ResumeOptions configure a resume.
 type ResumeOptions struct {
-	Lifetime  time.Duration // counted from when it runs again
-	OnTimeout string        // what happens there; empty: as before
-	Reboot    bool          // its processes end first
-	Extend    bool          // one that ran already gets Lifetime from now, if that ends later
-	Traffic   bool          // somebody needs it: the other fields mean nothing
+	Lifetime  time.Duration // counted from the moment it runs again
+	OnTimeout string        // action at the end of Lifetime; empty: unchanged
+	Reboot    bool          // end its processes first
+	Extend    bool          // set the end of a running sandbox to Lifetime from now, if that is later
+	Traffic   bool          // resumed by traffic: the other fields are ignored
 }
 
-// ResumeSandbox has a paused sandbox go on and returns when it does. resumed is
-// false if it ran already: then nothing was changed but what Extend does. Unavailable
-// if its host does not do it in time or cannot; NotFound once it is over.
+// ResumeSandbox resumes a paused sandbox and returns when it runs. resumed is false if it
+// ran already: then nothing changed, except by Extend. It returns Unavailable if the host
+// cannot resume it or not in time, and NotFound once the sandbox is over.
 func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
 	if st, err = c.find(ctx, p, id); err != nil {
 		return st, false, err
@@ -125,18 +125,18 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 		if err := c.alive(&st); err != nil {
 			return st, false, err
 		}
-		if st.Phase == sandbox.PhasePaused { // it went on, and was paused again before anybody looked
+		if st.Phase == sandbox.PhasePaused { // it was resumed and paused again meanwhile
 			continue
 		}
 		was := st.Phase
 		if _, err = c.view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
-			return st, false, &kind.Error{Op: "resume", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox does not go on in time, try again", Err: err}
+			return st, false, &kind.Error{Op: "resume", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox did not resume in time, try again", Err: err}
 		}
 	}
 }
 
-// resume decides how a sandbox goes on. One that is on its way to a pause must
-// have come there first. asked says that its lifetime is that of opt already.
+// resume returns the events that resume a sandbox. One that is being paused must be paused
+// first. asked reports that its lifetime is already that of opt.
 func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, error) {
 	switch s.Phase {
 	case sandbox.PhaseRunning:
@@ -159,14 +159,14 @@ func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, e
 	return nil, noSandbox(s.ID)
 }
 
-// wake resumes a sandbox because somebody needs it.
+// wake resumes a sandbox because of traffic.
 func (c *Core) wake(ctx context.Context, p Principal, s *sandbox.State) (sandbox.State, error) {
 	st, _, err := c.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Traffic: true})
 	return st, err
 }
 
-// WakeBy is Wake for a request to the data plane, which must show the sandbox's token to
-// resume it; Denied without.
+// WakeBy is Wake for a request to the data plane, which must carry the sandbox's token to
+// resume it; Denied without it.
 func (c *Core) WakeBy(ctx context.Context, id sandbox.ID, token string) (bool, error) {
 	ok, err := c.Alive(ctx, id)
 	if ok || err != nil {
@@ -189,8 +189,8 @@ func (c *Core) WakeBy(ctx context.Context, id sandbox.ID, token string) (bool, e
 	return err == nil, err
 }
 
-// Wake is Alive for traffic from whoever may not be known: a sandbox that is
-// paused is resumed for it if its creator wanted that.
+// Wake is Alive for unauthenticated traffic: it resumes a paused sandbox if it was created
+// with autoResume.
 func (c *Core) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
 	ok, err := c.Alive(ctx, id)
 	if ok || err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// made is a sandbox whose host does as its metadata say.
+// made creates a sandbox whose metadata script the host.
 func (h *house) made(req sandbox.Requested) sandbox.State {
 	h.t.Helper()
 	req.Template = "base"
@@ -68,7 +68,7 @@ func TestPauseThatFails(t *testing.T) {
 	st = h.made(sandbox.Requested{Metadata: map[string]string{"pause": "fail"}})
 	err := h.PauseSandbox(t.Context(), alice, st.ID, false)
 	wantKind(t, "a driver that fails", err, kind.Unavailable)
-	h.start(st.ID, process.Spec{Cmd: "true"}) // it runs on
+	h.start(st.ID, process.Spec{Cmd: "true"}) // it continues to run
 	st = h.made(sandbox.Requested{Metadata: map[string]string{"resume": "fail"}})
 	h.pause(st.ID)
 	for range 2 {
@@ -77,7 +77,7 @@ func TestPauseThatFails(t *testing.T) {
 	}
 }
 
-// A pause joins one of its kind that is under way; what it waits for answers both.
+// A pause joins one of its kind that is under way; one answer serves both.
 func TestPausesAreJoined(t *testing.T) {
 	h := newHouse(t)
 	st := h.made(sandbox.Requested{Metadata: map[string]string{"pause": "held"}})
@@ -99,7 +99,7 @@ func TestPausesAreJoined(t *testing.T) {
 	wantKind(t, "a pause of a paused sandbox", h.PauseSandbox(t.Context(), alice, st.ID, false), kind.Conflict)
 }
 
-// Whoever needs a sandbox that is paused resumes it, if its creator said so.
+// Traffic resumes a paused sandbox if it was created with autoResume.
 func TestTrafficResumes(t *testing.T) {
 	h := newHouse(t)
 	st := h.made(sandbox.Requested{AutoResume: true, Lifetime: time.Hour})
@@ -130,12 +130,12 @@ func TestTrafficResumes(t *testing.T) {
 		"Wake":    func() (bool, error) { return h.Wake(t.Context(), st.ID) },
 	} {
 		if ok, err := ask(); ok || err != nil {
-			t.Errorf("%s resumed one that is not to be: %v, %v", name, ok, err)
+			t.Errorf("%s resumed a sandbox without autoResume: %v, %v", name, ok, err)
 		}
 	}
 }
 
-// A sandbox that is paused before its creator sees it run was made all the same.
+// A sandbox that is paused before its creator sees it running counts as created.
 func TestASandboxIsMadeThoughItIsPaused(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -144,6 +144,6 @@ func TestASandboxIsMadeThoughItIsPaused(t *testing.T) {
 	}
 	got, err := h.EnsureSandbox(t.Context(), alice, st.ID, st.Request)
 	if err != nil || got.Phase != sandbox.PhasePaused {
-		t.Errorf("it is %q, %v; want that it is paused", got.Phase, err)
+		t.Errorf("phase %q, %v; want paused", got.Phase, err)
 	}
 }

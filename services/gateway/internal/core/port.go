@@ -9,10 +9,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// DialPort opens a stream to a port of a running sandbox, for whoever knows its
-// id: who may is for the caller to judge. Errors: NotFound unless the sandbox
-// runs, Precondition where nothing listens on the port, Unavailable where the
-// sandbox cannot be reached.
+// DialPort opens a stream to a port of a running sandbox. It does not authorize: the caller
+// must. It returns NotFound unless the sandbox runs, Precondition if nothing listens on the
+// port, and Unavailable if the sandbox cannot be reached.
 func (c *Core) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error) {
 	ok, err := c.Wake(ctx, id)
 	if err != nil {
@@ -28,8 +27,7 @@ func (c *Core) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stre
 	return c.openStream(ctx, &st, strconv.Itoa(port))
 }
 
-// openStream opens a stream to what target names in a sandbox that runs: a port,
-// or its files.
+// openStream opens a stream to a target in a running sandbox: a port, or its files.
 func (c *Core) openStream(ctx context.Context, st *sandbox.State, target string) (*mux.Stream, error) {
 	host, _ := c.view.Host(st.Host)
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)

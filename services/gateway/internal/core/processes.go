@@ -12,15 +12,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Selector names a process within a sandbox; exactly one field is set.
+// Selector identifies a process within a sandbox; exactly one field is set.
 type Selector struct {
 	PID uint32
 	Tag *string
 	ID  process.ID
 }
 
-// Find gives the process sel means, active or ended: the newest that had the
-// pid; the newest active one with the tag, else the newest.
+// Find returns the selected process, active or ended: for a pid the newest with it; for a
+// tag the newest active one, or else the newest.
 func (c *Core) Find(ctx context.Context, p Principal, sbx sandbox.ID, sel Selector) (process.Summary, error) {
 	if sel.ID != "" {
 		if sel.ID.Sandbox() != sbx {
@@ -37,9 +37,9 @@ func (c *Core) Find(ctx context.Context, p Principal, sbx sandbox.ID, sel Select
 	return c.findPID(ctx, sbx, sel.PID)
 }
 
-// findPID trusts a process that the view says is active: should it have ended,
-// its host refuses the command. An ended one may hide a younger process with the
-// same pid that the view has not seen yet.
+// findPID trusts the view about an active process: if it has ended, its host rejects the
+// command. An ended one may hide a newer process with the same pid that the view does not
+// have yet.
 func (c *Core) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process.Summary, error) {
 	if s, ok := c.view.ProcessByPID(sbx, pid); ok && s.Active() {
 		return s, nil
@@ -69,7 +69,7 @@ func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process
 	return process.Summary{}, kind.Newf(kind.NotFound, "find process", string(sbx), "process with tag %s not found", tag)
 }
 
-// Process gives a process by its id, active or ended.
+// Process returns a process by its id, active or ended.
 func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process.Summary, error) {
 	if _, err := c.find(ctx, p, id.Sandbox()); err != nil {
 		return process.Summary{}, noProcessIf(id, err)
@@ -86,8 +86,8 @@ func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process
 	return process.Summary{}, noProcess(id)
 }
 
-// Processes gives the processes of a sandbox ("": of all of the principal's)
-// for which keep is true, oldest first. What was stored before the call is seen.
+// Processes returns the processes of a sandbox ("": of all of the principal's) for which
+// keep returns true, oldest first, not older than the call.
 func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep 
 		}
 	}
 	return c.view.Processes(sbx, func(s *process.Summary) bool {
-		return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) // watches are nobody's commands
+		return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) // watches are not clients' commands
 	}), nil
 }
 
-// Read gives a reader of the process's events after the given seq. It works as
-// long as the record is kept, also when the sandbox is gone. NotFound for what
-// is unknown or another's.
+// Read returns a reader of the process's events after the given seq. It works as long as
+// the record is kept, also when the sandbox has ended. It returns NotFound for an unknown
+// process and for another tenant's.
 func (c *Core) Read(ctx context.Context, p Principal, id process.ID, after process.Seq) (*events.Reader, error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Core) Read(ctx context.Context, p Principal, id process.ID, after proce
 	return c.log.Read(ref, after), nil
 }
 
-// ReadLive gives a reader of what is stored after the call. Errors as in Read.
+// ReadLive returns a reader of what is stored after the call. Errors are those of Read.
 func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*events.Reader, error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
@@ -125,8 +125,7 @@ func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*event
 	return c.log.ReadLive(ref), nil
 }
 
-// Tip tells what is stored of a process's record, to a reader of it. Errors as in
-// Read.
+// Tip returns the end of a process's record as stored. Errors are those of Read.
 func (c *Core) Tip(ctx context.Context, p Principal, id process.ID) (events.Tip, error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
@@ -142,8 +141,8 @@ func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tip, error) {
 	return c.log.Glance(ctx, ref)
 }
 
-// Near tells where a process's record came to a moment, as events.Log does: all events
-// up to seq before are earlier, none after seq after is. Errors as in Read.
+// Near locates a moment in a process's record, as [events.Log.Near] does: all events up to
+// seq before are earlier, none after seq after is. Errors are those of Read.
 func (c *Core) Near(ctx context.Context, p Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
@@ -155,8 +154,8 @@ func (c *Core) Near(ctx context.Context, p Principal, id process.ID, at time.Tim
 	return before, after, logError("read", string(id), err)
 }
 
-// ref finds a process's record. A process that is not in the catalogue may have
-// a record all the same: one that was claimed and has not started.
+// ref returns a process's record. A process that is not in the catalogue may have one: it
+// was claimed but has not started.
 func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref, error) {
 	st, err := c.find(ctx, p, id.Sandbox())
 	if err != nil {
@@ -175,21 +174,21 @@ func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref,
 	return ref, nil
 }
 
-// Counts counts all processes ever started, by outcome; what was stored before
-// the call is counted. With an error it gives what the view had.
+// Counts counts all processes ever started, by outcome, not older than the call. With an
+// error it returns the counts of the view.
 func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
 	err := c.Sync(ctx)
 	return c.view.Counts(), err
 }
 
-// Hosts gives all hosts that have a lease or had one, by name.
+// Hosts returns all hosts that have or had a lease, by name.
 func (c *Core) Hosts(context.Context) []fleet.Host { return c.view.Hosts() }
 
-// Streams is the health of each stream of the log.
+// Streams returns the health of each stream of the log.
 func (c *Core) Streams() []events.StreamHealth { return c.log.Streams() }
 
-// Ready says Unavailable unless the log can be reached and the view has caught
-// up with it.
+// Ready returns Unavailable unless the log can be reached and the view has caught up with
+// it.
 func (c *Core) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -203,8 +202,8 @@ func noProcess(id process.ID) error {
 	return kind.New(kind.NotFound, "find process", string(id), "process not found")
 }
 
-// noProcessIf says of a process what err says of its sandbox or its record: that
-// it is not there. Any other error stays: a log that is away hides everything.
+// noProcessIf turns NotFound of a process's sandbox or record into NotFound of the process.
+// Any other error is returned as it is: an unreachable log hides everything.
 func noProcessIf(id process.ID, err error) error {
 	if kind.Is(err, kind.NotFound) {
 		return noProcess(id)

@@ -14,25 +14,23 @@ import (
 )
 
 const (
-	// maxOvertaken is how often one Start goes on to the next try because another
+	// maxOvertaken is how often one Start moves on to the next try because another
 	// request's command was refused for the one before.
 	maxOvertaken = 8
-	// missingTries is how many tries in a row may be missing in the catalogue, because
-	// they fell out of retention before the later ones.
+	// missingTries is how many tries in a row may be missing from the catalogue because they
+	// fell out of retention before later ones.
 	missingTries = 16
 )
 
-// startKeyed attaches to the try of the key that counts, and starts it if there is
-// none yet.
+// startKeyed attaches to the key's current try, and starts it if it does not exist yet.
 //
-// Two requests at the same time choose the same try. Its record has one first event,
-// so that one of their commands starts it, or is refused. The other one's request
-// then goes on with the next try, whose record again has one first event.
+// Two concurrent requests choose the same try. Its record has one first event, so that one
+// of their commands starts it or is refused. The other request then moves on to the next
+// try, whose record again has one first event.
 func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, spec process.Spec, key string) (Attached, error) {
 	hash := spec.Hash()
 	if !st.Live() {
-		// Nothing can be started any more: a miss is believed only after the view has
-		// caught up.
+		// Nothing can be started any more: a miss is final only after the view has caught up.
 		if err := c.Sync(ctx); err != nil {
 			return Attached{}, err
 		}
@@ -59,11 +57,11 @@ func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, s
 		}
 		n, known = n+1, false
 	}
-	return Attached{}, kind.New(kind.Unavailable, "start", string(st.ID), "the start was refused again and again, try again")
+	return Attached{}, kind.New(kind.Unavailable, "start", string(st.ID), "the start was refused too often, try again")
 }
 
-// currentTry finds the try of a key that counts: the last one that was begun, or the
-// one after it if that was refused. known: it was begun.
+// currentTry returns the key's current try: the last that was begun, or the one after it if
+// that was refused. known reports whether it was begun.
 func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, hash []byte) (n int, known bool, err error) {
 	n, last := c.lastTry(st.ID, key)
 	if last == nil {
@@ -72,7 +70,7 @@ func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, ha
 	if !neverRan(last.Exit) {
 		return n, true, nil
 	}
-	// The catalogue is written first: only the record says that the try is over.
+	// The catalogue is written first: only the record shows that the try is over.
 	refused, err := c.refusedTry(ctx, events.Ref{Host: st.Host, ID: last.ID}, hash)
 	if refused {
 		return n + 1, false, err
@@ -80,7 +78,7 @@ func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, ha
 	return n, true, err
 }
 
-// lastTry is the last try of a key that the catalogue has; nil if it has none.
+// lastTry returns the last try of a key in the catalogue; nil if no try is there.
 func (c *Core) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
 	for i := 0; i <= n+missingTries; i++ {
 		if s, _, ok := c.view.Process(process.TryID(sbx, key, i)); ok {
@@ -90,17 +88,17 @@ func (c *Core) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary
 	return n, last
 }
 
-// neverRan reports whether a process ended before anything of it ran.
+// neverRan reports whether a process ended before any of it ran.
 func neverRan(x *process.Exit) bool { return x != nil && x.Cause == process.CauseNotStarted }
 
-// refusedTry reports whether the record of a try ends before anything ran. Conflict: the
-// try was of another spec.
+// refusedTry reports whether the record of a try ends before anything ran. It returns
+// Conflict if the try had another spec.
 func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	tip, err := c.log.Tip(ctx, ref)
 	switch {
-	case kind.Is(err, kind.NotFound): // claimed, or out of retention: whoever reads it is told
+	case kind.Is(err, kind.NotFound): // claimed, or out of retention: a reader gets the error
 		return false, nil
 	case err != nil:
 		return false, logError("read", string(ref.ID), err)
@@ -116,10 +114,10 @@ func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (boo
 	return true, sameSpec(ref, batch, hash)
 }
 
-// claimedBy waits for the record's first event and compares its spec with ours. It
-// reports whether the start was refused to another command than ours: that was sent
-// earlier, or at the same time, and says nothing about this one. An empty command
-// is that of a request which only reads.
+// claimedBy waits for the record's first event and compares its spec with ours. overtaken
+// reports that the start was refused to another command than ours, which was sent earlier
+// or concurrently and does not decide about this one. command is empty for a request that
+// only reads.
 func (c *Core) claimedBy(ctx context.Context, ref events.Ref, hash []byte, command string) (overtaken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartTimeout+claimGrace)
 	defer cancel()
@@ -129,7 +127,7 @@ func (c *Core) claimedBy(ctx context.Context, ref events.Ref, hash []byte, comma
 	for {
 		batch, err := r.Next(ctx, time.Second)
 		switch {
-		case kind.Is(err, kind.Gone): // too old to compare; whoever reads is told
+		case kind.Is(err, kind.Gone): // too old to compare; a reader gets the error
 			return false, nil
 		case err != nil:
 			return false, &kind.Error{Op: "start", ID: string(ref.ID), Kind: kind.Unavailable,
@@ -146,7 +144,7 @@ func (c *Core) claimedBy(ctx context.Context, ref events.Ref, hash []byte, comma
 	}
 }
 
-// sameSpec says Conflict if the first of the events claims the record for another spec.
+// sameSpec returns Conflict if the first of the events claims the record for another spec.
 func sameSpec(ref events.Ref, batch []process.Event, hash []byte) error {
 	if len(batch) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 
 var keyed = core.StartOptions{IdempotencyKey: "k"}
 
-// refusedStart is a start with the key whose host was away until its record ended.
+// refusedStart starts a process with the key while the host is unreachable, until its record ends.
 func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -29,7 +29,7 @@ func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 		defer a.Reader.Close()
 		got := all(h.t, a.Reader)
 		if fin, ok := got[len(got)-1].Body.(process.Finished); !ok || fin.Exit.Cause != process.CauseNotStarted {
-			h.t.Fatalf("it ended with %+v, want a refusal", got[len(got)-1].Body)
+			h.t.Fatalf("the record ended with %+v, want a refusal", got[len(got)-1].Body)
 		}
 	} else {
 		wantKind(h.t, "start while the host is away", err, kind.Unavailable)
@@ -45,8 +45,8 @@ func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	return id
 }
 
-// A start that its host never took does not burn its key: all retries, at whichever
-// gateway, are one process.
+// A start that its host never took does not use up its key: all retries, at whichever gateway,
+// are one process.
 func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -78,7 +78,7 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	}
 	wg.Wait()
 	if slices.Contains(ids, first) || len(slices.Compact(ids)) != 1 {
-		t.Fatalf("ids %v after %s, want one other", ids, first)
+		t.Fatalf("ids %v after %s, want one new id", ids, first)
 	}
 	if n := h.host.Starts(ids[0]); n != 1 {
 		t.Errorf("started %d times", n)
@@ -88,8 +88,8 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	}
 }
 
-// A retry that meets a refusal of an earlier request's command goes on by itself,
-// also where the catalogue does not have the refusal yet.
+// A retry that finds a refusal of an earlier request's command moves on to the next try, also
+// if the catalogue does not have the refusal yet.
 func TestARetryGoesOnAfterTheRefusalOfAnEarlierCommand(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -108,6 +108,6 @@ func TestARetryGoesOnAfterTheRefusalOfAnEarlierCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(all(t, a.Reader)); n != 5 || a.ID == first || h.host.Starts(a.ID) != 1 {
-		t.Errorf("%s: %d events, %d starts; want another than %s, 5 and 1", a.ID, n, h.host.Starts(a.ID), first)
+		t.Errorf("%s: %d events, %d starts; want an id other than %s, 5 and 1", a.ID, n, h.host.Starts(a.ID), first)
 	}
 }

@@ -24,6 +24,7 @@ func (h *house) wantCounts(t *testing.T, ok, failed, killed, active uint64) {
 	}
 }
 
+// TestProcessListedFromStartToEnd covers C-019: a process is listed as active from its start to its end.
 func TestC019InTheCatalogueFromStartToEnd(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -35,11 +36,11 @@ func TestC019InTheCatalogueFromStartToEnd(t *testing.T) {
 		return len(got)
 	}
 	if n := list(); n != 0 {
-		t.Errorf("%d before", n)
+		t.Errorf("%d active before the start", n)
 	}
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
 	if n := list(); n != 1 {
-		t.Errorf("%d while it runs", n)
+		t.Errorf("%d active while it runs", n)
 	}
 	if err := h.Signal(t.Context(), alice, id, 9); err != nil {
 		t.Fatal(err)
@@ -50,16 +51,17 @@ func TestC019InTheCatalogueFromStartToEnd(t *testing.T) {
 	}
 	all(t, r)
 	if n := list(); n != 0 {
-		t.Errorf("%d after its end", n)
+		t.Errorf("%d active after the end", n)
 	}
 }
 
+// TestSignalCountsAsKilledOnReturn covers C-024: a killed process counts as killed when Signal returns.
 func TestC024KilledCountsWhenTheCallReturns(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
 	h.wantCounts(t, 0, 0, 0, 1)
-	// The process traps SIGTERM and goes on: it counts as killed all the same.
+	// The process traps SIGTERM and continues: it counts as killed nevertheless.
 	if err := h.Signal(t.Context(), alice, id, 15); err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +69,13 @@ func TestC024KilledCountsWhenTheCallReturns(t *testing.T) {
 	if err := h.Signal(t.Context(), alice, id, 9); err != nil {
 		t.Fatal(err)
 	}
-	h.wantCounts(t, 0, 0, 1, 0) // C-025: and once only
+	h.wantCounts(t, 0, 0, 1, 0) // C-025: only once
 	wantKind(t, "signal after the end", h.Signal(t.Context(), alice, id, 9), kind.NotFound)
 	wantKind(t, "no such signal", h.Signal(t.Context(), alice, id, 65), kind.Invalid)
 	wantKind(t, "another tenant", h.Signal(t.Context(), bob, id, 9), kind.NotFound)
 }
 
+// TestCountsAgreeAtEveryGateway covers C-042: every gateway reports the same counts.
 func TestC042StartedIsTheSumAtEveryGateway(t *testing.T) {
 	h := newHouse(t)
 	st := h.sandbox(alice)
@@ -83,7 +86,7 @@ func TestC042StartedIsTheSumAtEveryGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all(t, a.Reader) // C-041: what never started is not counted
+	all(t, a.Reader) // C-041: a process that never started is not counted
 	h.wantCounts(t, 2, 1, 0, 1)
 	restarted := &house{Core: h.newCore(), t: t}
 	restarted.wantCounts(t, 2, 1, 0, 1)
@@ -95,7 +98,7 @@ func TestSandboxThatIsNotMade(t *testing.T) {
 		_, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
 		wantKind(t, name, err, want)
 		if m := kind.Message(err); m == "secret path /x" {
-			t.Errorf("%s: the client is told %q", name, m)
+			t.Errorf("%s: the client receives %q", name, m)
 		}
 	}
 	if err := h.view.Sync(t.Context()); err != nil {
@@ -172,11 +175,11 @@ func TestBearer(t *testing.T) {
 		{"right token at another gateway", secure.ID, h.newCore().Token(secure.ID), 0},
 		{"no token", secure.ID, "", kind.Unauthenticated},
 		{"token of another sandbox", secure.ID, h.Token(open.ID), kind.Unauthenticated},
-		{"the id is enough where nothing is secure", open.ID, "", 0},
+		{"no token is needed without secure", open.ID, "", 0},
 		{"unknown sandbox, no token", gone, "", kind.NotFound},
-		{"one that ended, no token", ended.ID, "", kind.NotFound},
-		{"one that ended, token of another", ended.ID, h.Token(open.ID), kind.NotFound},
-		{"one that ended, right token: its records are there", ended.ID, h.Token(ended.ID), 0},
+		{"ended sandbox, no token", ended.ID, "", kind.NotFound},
+		{"ended sandbox, another's token", ended.ID, h.Token(open.ID), kind.NotFound},
+		{"ended sandbox, right token: its records are readable", ended.ID, h.Token(ended.ID), 0},
 		{"unknown sandbox, right token", gone, h.Token(gone), kind.NotFound},
 	}
 	for _, tt := range tests {
@@ -191,7 +194,7 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-// TORTURE 73: a sandbox that is ended while it is made, twice.
+// Two requests end a sandbox while it is being created.
 func TestDestroyWhileCreating(t *testing.T) {
 	h := newHouse(t)
 	changed, stop := h.view.Changes()

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// CreateSandbox asks for a sandbox and returns when it runs. Errors: Exhausted
-// where no host has room, Unavailable where there is no host, where the host
-// could not make it, or where it took too long; then nothing of it is left.
+// CreateSandbox creates a sandbox and returns when it runs. It returns Exhausted if no
+// host has free capacity, and Unavailable if there is no host, the host could not create
+// it, or it took too long; after an error the sandbox is ended.
 func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Requested) (sandbox.State, error) {
 	if err := p.mayCreate(); err != nil {
 		return sandbox.State{}, err
@@ -30,7 +30,7 @@ func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Reque
 	return st, err
 }
 
-// mayCreate returns Denied for the bearer of a sandbox's token.
+// mayCreate returns Denied for a sandbox's token.
 func (p Principal) mayCreate() error {
 	if p.Tenant == "" || p.Sandbox != "" {
 		return kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
@@ -38,8 +38,8 @@ func (p Principal) mayCreate() error {
 	return nil
 }
 
-// createSandbox is CreateSandbox of an id, which may have been made before. It returns
-// once the sandbox has run, whatever became of it since. One that does not run in time is
+// createSandbox is CreateSandbox with an id, whose sandbox may exist already. It returns once
+// the sandbox has run, whatever its state is by then. A sandbox that does not run in time is
 // left as it is.
 func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	req.PlaceBy = time.Now().Add(c.cfg.QueueTimeout)
@@ -47,7 +47,7 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 	within, cancel := context.WithDeadline(ctx, req.RunBy)
 	defer cancel()
 	if _, err := c.view.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
-		if err := c.Sync(within); err != nil { // it was made before
+		if err := c.Sync(within); err != nil { // it exists already
 			return sandbox.State{}, err
 		}
 	} else if err != nil {
@@ -66,27 +66,27 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 	return st, nil
 }
 
-// abandon sees to it that a sandbox nobody will get ends, also when the caller
-// has gone.
+// abandon ends a sandbox that no client will receive, also when the caller's context has
+// ended.
 func (c *Core) abandon(ctx context.Context, id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
 	defer cancel()
 	if _, err := c.view.ChangeSandbox(ctx, id, stop); err != nil && !kind.Is(err, kind.NotFound) {
-		// Its deadline ends it if this did not.
-		c.slog.Warn("abandon sandbox", "sandbox", id, "err", err)
+		// Otherwise its deadline ends it.
+		c.slog.Warn("abandon sandbox failed", "sandbox", id, "err", err)
 	}
 }
 
-// notMade tells why a sandbox is over before it ran.
+// notMade returns the reason why a sandbox ended before it ran.
 func notMade(st *sandbox.State) error {
 	e := &kind.Error{Op: "create sandbox", ID: string(st.ID), Kind: kind.Unavailable, Err: errors.New(st.Cause)}
 	switch st.Phase {
 	case sandbox.PhaseRefused:
 		e.Kind, e.Msg = st.Refusal, st.Cause
 	case sandbox.PhaseLost:
-		e.Msg = "the sandbox's host fell silent, try again"
+		e.Msg = "the sandbox's host was lost, try again"
 	case sandbox.PhaseFailed:
-		e.Msg = "the sandbox's host could not make it: " + st.Cause
+		e.Msg = "the sandbox's host could not create it:  " + st.Cause
 	default:
 		e.Kind, e.Msg = kind.Conflict, "the sandbox was ended before it ran"
 		if st.Cause == sandbox.CauseLate {
@@ -96,7 +96,7 @@ func notMade(st *sandbox.State) error {
 	return e
 }
 
-// Sandbox gives a sandbox's state as the view has it. NotFound also for another
+// Sandbox returns a sandbox's state as of the view. It returns NotFound also for another
 // tenant's. Ended sandboxes are found as long as the log keeps them.
 func (c *Core) Sandbox(p Principal, id sandbox.ID) (sandbox.State, error) {
 	if st, ok := c.view.Sandbox(id); ok && p.may(&st) {
@@ -105,7 +105,7 @@ func (c *Core) Sandbox(p Principal, id sandbox.ID) (sandbox.State, error) {
 	return sandbox.State{}, noSandbox(id)
 }
 
-// Lookup is Sandbox, but what it gives is not older than the call.
+// Lookup is Sandbox, but its result is not older than the call.
 func (c *Core) Lookup(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.State{}, err
@@ -113,9 +113,9 @@ func (c *Core) Lookup(ctx context.Context, p Principal, id sandbox.ID) (sandbox.
 	return c.Sandbox(p, id)
 }
 
-// find is Sandbox that believes a miss only after the view has caught up, and
-// also that the sandbox does not run yet: another gateway may have told its
-// client that it does. Else a hit may be old by as much as the view lags.
+// find is Sandbox, but a miss is final only after the view has caught up, and so is a sandbox
+// that does not run yet: another gateway may have reported to its client that it does. Any
+// other hit may be as old as the view's lag.
 func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
 	if st, err := c.Sandbox(p, id); err == nil && !begins(&st) {
 		return st, nil
@@ -123,13 +123,13 @@ func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.St
 	return c.Lookup(ctx, p, id)
 }
 
-// begins reports whether the sandbox is still to run, or to run again.
+// begins reports whether the sandbox is about to run for the first time or is paused.
 func begins(st *sandbox.State) bool {
 	return st.Begins() || st.Standing()
 }
 
-// running is find for what must run to be used: one that is paused is resumed if
-// its creator wanted that, and is a Conflict otherwise.
+// running is find for operations that need a running sandbox: it resumes a paused one if it
+// was created with autoResume, and returns Conflict otherwise.
 func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
 	st, err := c.find(ctx, p, id)
 	switch {
@@ -143,9 +143,8 @@ func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox
 	return sandbox.State{}, noSandbox(id)
 }
 
-// Running reports whether the principal's sandbox runs; one that is paused is
-// resumed for it if its creator wanted that. A miss is believed only after the
-// view has caught up.
+// Running reports whether the principal's sandbox runs; it resumes a paused one that was
+// created with autoResume. A miss is final only after the view has caught up.
 func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, error) {
 	_, err := c.running(ctx, p, id)
 	if kind.Is(err, kind.NotFound) || kind.Is(err, kind.Conflict) {
@@ -154,8 +153,8 @@ func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, e
 	return err == nil, err
 }
 
-// Alive is Running for whoever may not be known yet: it tells no more than that
-// a sandbox with this id, which cannot be guessed, runs.
+// Alive is Running without a principal: it discloses only that a sandbox with this id,
+// which cannot be guessed, runs.
 func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
 	st, ok := c.view.Sandbox(id)
 	if !ok || begins(&st) {
@@ -167,9 +166,9 @@ func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
 	return ok && st.Live(), nil
 }
 
-// SandboxEnv gives what every process of a sandbox finds in its environment, as its
-// host sets it: the template's, the sandbox's own, and who it is. NotFound also for
-// another tenant's.
+// SandboxEnv returns the environment that the host gives to every process of a sandbox: the
+// template's, the sandbox's own, and the variables that identify it. It returns NotFound also
+// for another tenant's.
 func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[string]string, error) {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
@@ -186,16 +185,16 @@ func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[
 	return env, nil
 }
 
-// Host gives a host's lease as the view has it; false if it never had one.
+// Host returns a host's lease as of the view; false if it never had one.
 func (c *Core) Host(name string) (fleet.Host, bool) { return c.view.Host(name) }
 
-// Sandboxes gives the principal's sandboxes for which keep is true, newest
-// first, as the view has them.
+// Sandboxes returns the principal's sandboxes for which keep returns true, newest first, as
+// of the view.
 func (c *Core) Sandboxes(p Principal, keep func(*sandbox.State) bool) []sandbox.State {
 	return c.view.Sandboxes(func(s *sandbox.State) bool { return p.may(s) && keep(s) })
 }
 
-// Phases counts the sandboxes of all tenants that the log still knows.
+// Phases counts the sandboxes of all tenants in the log, by phase.
 func (c *Core) Phases() map[sandbox.Phase]int {
 	out := make(map[sandbox.Phase]int)
 	c.view.Sandboxes(func(s *sandbox.State) bool {
@@ -205,8 +204,8 @@ func (c *Core) Phases() map[sandbox.Phase]int {
 	return out
 }
 
-// SetDeadline moves the sandbox's hard end; with extendOnly never to an earlier
-// time. NotFound once it is over, Conflict while it is being ended or paused.
+// SetDeadline moves the sandbox's deadline; with extendOnly never to an earlier time. It
+// returns NotFound once the sandbox is over, Conflict while it is being ended or is paused.
 func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error) {
 	if _, err := c.find(ctx, p, id); err != nil {
 		return sandbox.State{}, err
@@ -229,9 +228,9 @@ func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, dead
 	return st, logError("set deadline", string(id), err)
 }
 
-// DestroySandbox ends a sandbox with everything in it and returns when it is
-// over. NotFound if it is over already; Unavailable if its end is stored but has
-// not come in time.
+// DestroySandbox ends a sandbox with everything in it and returns when it is over. It returns
+// NotFound if it is over already, and Unavailable if the stop is stored but did not complete
+// in time.
 func (c *Core) DestroySandbox(ctx context.Context, p Principal, id sandbox.ID) error {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
@@ -253,7 +252,7 @@ func (c *Core) DestroySandbox(ctx context.Context, p Principal, id sandbox.ID) e
 	return nil
 }
 
-// stop decides the end of a sandbox that somebody asked to end.
+// stop returns the event that ends a sandbox on request.
 func stop(s sandbox.State) ([]sandbox.Body, error) {
 	if s.Over() || s.Phase == sandbox.PhaseStopping {
 		return nil, nil
@@ -265,8 +264,7 @@ func noSandbox(id sandbox.ID) error {
 	return kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 }
 
-// logError gives an error of the log a kind that says "try again" where the
-// log gave none; nil stays nil.
+// logError gives an error of the log without a kind the kind Unavailable; nil stays nil.
 func logError(op, id string, err error) error {
 	var e *kind.Error
 	if err == nil || errors.As(err, &e) {

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Credentials are for a registry.
+// Credentials are those of an image registry.
 type Credentials struct {
 	Username, Password string
-	Region             string // of AWS: they are an access key, for which AWS gives others
+	Region             string // AWS region: then they are an access key, with which AWS issues the registry's credentials
 }
 
-// SealCredentials makes what can be put on record of credentials: only who knows the
-// cluster's secret can open it.
+// SealCredentials encrypts credentials for a record with a key that is derived from the
+// cluster secret.
 func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
 	plain, err := json.Marshal([3]string{with.Username, with.Password, with.Region})
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
 	return box.Seal(nonce, nonce, plain, nil), nil
 }
 
-// OpenCredentials opens what SealCredentials made.
+// OpenCredentials decrypts the result of SealCredentials.
 func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
 	box, err := c.box()
 	if err != nil {
@@ -40,10 +40,10 @@ func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
 	}
 	n := box.NonceSize()
 	if len(sealed) < n {
-		return Credentials{}, kind.New(kind.Internal, "open credentials", "", "they are damaged")
+		return Credentials{}, kind.New(kind.Internal, "open credentials", "", "the sealed credentials are too short")
 	}
 	plain, err := box.Open(nil, sealed[:n], sealed[n:], nil)
-	var words [3]string // of earlier versions two
+	var words [3]string // two if sealed by an earlier version
 	if err == nil {
 		err = json.Unmarshal(plain, &words)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	secretPrefix    = "sec_" // of ids, and of no name
+	secretPrefix    = "sec_" // prefix of ids, which no name may have
 	maxSecretName   = 128
 	maxSecretValue  = 64 << 10
 	maxSecretMeta   = 16 << 10
@@ -21,13 +21,13 @@ const (
 	maxSecrets      = 1000 // of a tenant
 )
 
-// secretID is the id of a tenant's secret of that name: two cannot be called alike.
+// secretID derives a secret's id from its name, so that a tenant's names are unique.
 func secretID(tenant, name string) string {
 	sum := sha256.Sum256([]byte("secret\x00" + tenant + "\x00" + name))
 	return secretPrefix + hex.EncodeToString(sum[:secretHashBytes])
 }
 
-// secretName gives a name as it is stored: in lower case.
+// secretName checks a name and returns it in lower case, as it is stored.
 func secretName(s string) (string, error) {
 	bad := s == "" || len(s) > maxSecretName || strings.ContainsAny(s, "{}") || strings.ContainsFunc(s, unicode.IsControl)
 	name := strings.ToLower(s)
@@ -54,9 +54,9 @@ func checkSecret(value string, meta map[string]string) error {
 	return nil
 }
 
-// CreateSecret stores a tenant's secret. No method gives its value back: it is
-// opened where it is put to use. Conflict if the name is taken, Exhausted where there
-// are 1000: every gateway and host has all of them in memory.
+// CreateSecret stores a tenant's secret. No method returns its value: it is decrypted where
+// it is used. It returns Conflict if the name is taken, and Exhausted if the tenant has 1000
+// secrets: every gateway and host holds all of them in memory.
 func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string, meta map[string]string) (events.Secret, error) {
 	name, err := secretName(name)
 	if err == nil {
@@ -84,8 +84,8 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 	return c.storeSecret(ctx, s, value, c.log.NewSecret)
 }
 
-// UpdateSecret stores the next value of a secret, and its metadata unless nil. The
-// value before it is gone then.
+// UpdateSecret stores a secret's next value, and its metadata unless nil. The previous value
+// is gone then.
 func (c *Core) UpdateSecret(ctx context.Context, p Principal, ref, value string, meta map[string]string) (events.Secret, error) {
 	if err := checkSecret(value, meta); err != nil {
 		return events.Secret{}, err
@@ -115,8 +115,8 @@ func (c *Core) storeSecret(ctx context.Context, s events.Secret, value string, s
 	return s, logError("store secret", s.ID, err)
 }
 
-// Secret finds a secret by its id or name, not older than the call. NotFound also
-// for another tenant's.
+// Secret returns a secret by its id or name, not older than the call. It returns NotFound
+// also for another tenant's.
 func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secret, error) {
 	if err := p.whole("find secret"); err != nil {
 		return events.Secret{}, err
@@ -135,7 +135,7 @@ func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secr
 	return s, nil
 }
 
-// Secrets gives the principal's secrets by name, not older than the call.
+// Secrets returns the principal's secrets by name, not older than the call.
 func (c *Core) Secrets(ctx context.Context, p Principal) ([]events.Secret, error) {
 	if err := p.whole("list secrets"); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (c *Core) Secrets(ctx context.Context, p Principal) ([]events.Secret, error
 	return c.view.TenantSecrets(p.Tenant), nil
 }
 
-// DeleteSecret removes a secret and its value. NotFound if there is none.
+// DeleteSecret removes a secret and its value. It returns NotFound for an unknown one.
 func (c *Core) DeleteSecret(ctx context.Context, p Principal, ref string) error {
 	s, err := c.Secret(ctx, p, ref)
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	snapshotTimeout = 2 * time.Minute // within which a snapshot must be made
+	snapshotTimeout = 2 * time.Minute // for making a snapshot
 	forksAtOnce     = 16
 
-	// DefaultTag is what a snapshot's name without a tag means.
+	// DefaultTag is the tag of a name without a tag.
 	DefaultTag = "default"
 )
 
-// CreateSnapshot keeps a sandbox as it is now, under a name that may be empty, and
-// returns when that is done; the sandbox continues. A named snapshot is known by its name
-// and tag alone: it takes the place of an earlier one, which is deleted. Where the driver
-// can, processes are kept with the files, which Snapshot.Memory reports. Unimplemented if
-// nothing can be kept; NotFound unless the sandbox runs or is paused.
+// CreateSnapshot makes a snapshot of a sandbox, under a name that may be empty, and returns
+// when that is done; the sandbox continues. A name and tag belong to one snapshot: an earlier
+// one with the same is deleted. If the driver supports it the snapshot contains processes, too,
+// which Snapshot.Memory reports. It returns Unimplemented if the driver cannot make snapshots,
+// and NotFound unless the sandbox runs or is paused.
 func (c *Core) CreateSnapshot(ctx context.Context, p Principal, id sandbox.ID, name string) (sandbox.Snapshot, error) {
 	s, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
 	if err == nil && name != "" {
@@ -36,8 +36,8 @@ func (c *Core) CreateSnapshot(ctx context.Context, p Principal, id sandbox.ID, n
 	return s, err
 }
 
-// replaceNamed deletes all snapshots of a name and tag but the newest. Where it fails the
-// next snapshot of the name does it.
+// replaceNamed deletes all snapshots with a name and tag but the newest. If it fails, the next
+// snapshot with the name retries it.
 func (c *Core) replaceNamed(ctx context.Context, p Principal, name string) {
 	all := c.named(p, name)
 	for i := 1; i < len(all); i++ {
@@ -52,7 +52,7 @@ func (c *Core) replaceNamed(ctx context.Context, p Principal, name string) {
 	}
 }
 
-// named gives a principal's snapshots that have a name, the newest first.
+// named returns a principal's snapshots with a name, newest first.
 func (c *Core) named(p Principal, name string) []sandbox.Snapshot {
 	return c.Snapshots(p, func(s *sandbox.Snapshot) bool { return s.Name != "" && Tagged(s.Name) == Tagged(name) })
 }
@@ -80,21 +80,20 @@ func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take ev
 	}
 	s, ok := c.view.Snapshot(take.ID)
 	if !ok {
-		return s, kind.New(kind.Internal, "snapshot", string(take.ID), "a snapshot was made and is not there")
+		return s, kind.New(kind.Internal, "snapshot", string(take.ID), "the snapshot was made but is not in the view")
 	}
 	return s, nil
 }
 
-// FindSnapshot gives the snapshot that a client means: by its id, with or without
-// a tag behind it, or the newest that has the name. NotFound also for another
-// tenant's.
+// FindSnapshot returns the snapshot that a client refers to: by its id, with or without a tag
+// after it, or the newest with the name. It returns NotFound also for another tenant's.
 func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandbox.Snapshot, error) {
 	none := kind.Newf(kind.NotFound, "find snapshot", "", "snapshot '%s' not found", ref)
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	ref, his := p.OwnedName(ref)
-	if !his {
+	ref, mine := p.OwnedName(ref)
+	if !mine {
 		return sandbox.Snapshot{}, none
 	}
 	base, _, _ := strings.Cut(ref, ":")
@@ -112,17 +111,17 @@ func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandb
 	return found[0], nil
 }
 
-// SnapshotTags gives the principal's snapshots that have a name in common, whatever their
-// tags, by the tag; or the one that a snapshot id names. NotFound if there is none.
+// SnapshotTags returns the principal's snapshots that share a name, by tag; or the one with
+// a given snapshot id. It returns NotFound if there is no such snapshot.
 func (c *Core) SnapshotTags(ctx context.Context, p Principal, ref string) ([]sandbox.Snapshot, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	own, his := p.OwnedName(ref)
+	own, mine := p.OwnedName(ref)
 	base, _, _ := strings.Cut(own, ":")
 	all := c.Snapshots(p, func(s *sandbox.Snapshot) bool {
 		name, _, _ := strings.Cut(s.Name, ":")
-		return his && base != "" && (name == base || string(s.ID) == base)
+		return mine && base != "" && (name == base || string(s.ID) == base)
 	})
 	if len(all) == 0 {
 		return nil, kind.Newf(kind.NotFound, "find snapshot", "", "snapshot '%s' not found", ref)
@@ -131,7 +130,7 @@ func (c *Core) SnapshotTags(ctx context.Context, p Principal, ref string) ([]san
 	return all, nil
 }
 
-// Tagged is a snapshot's name with its tag.
+// Tagged returns a snapshot's name with its tag.
 func Tagged(name string) string {
 	if strings.Contains(name, ":") {
 		return name
@@ -139,17 +138,16 @@ func Tagged(name string) string {
 	return name + ":" + DefaultTag
 }
 
-// Snapshots gives the principal's snapshots for which keep is true, newest first,
-// as the view has them.
+// Snapshots returns the principal's snapshots for which keep returns true, newest first, as
+// of the view.
 func (c *Core) Snapshots(p Principal, keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
 	return c.view.Snapshots(func(s *sandbox.Snapshot) bool {
 		return s.Tenant == p.Tenant && p.Sandbox == "" && !s.Deleted && !s.Internal && keep(s)
 	})
 }
 
-// DeleteSnapshot has hosts remove a snapshot once no sandbox stands on it, and
-// removes its copy from the store.
-// NotFound if there is none.
+// DeleteSnapshot marks a snapshot as deleted and removes its copy from the store; hosts remove
+// the snapshot once no sandbox uses it. It returns NotFound for an unknown one.
 func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) error {
 	if p.Sandbox != "" {
 		return kind.New(kind.Denied, "delete snapshot", "", "a sandbox's token cannot delete snapshots")
@@ -162,7 +160,7 @@ func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) erro
 		return err
 	}
 	if err := c.pruneBases(ctx); err != nil {
-		c.slog.Warn("a template is left that a snapshot stood on", "snapshot", s.ID, "err", err)
+		c.slog.Warn("prune templates of snapshots failed", "snapshot", s.ID, "err", err)
 	}
 	return nil
 }
@@ -171,7 +169,7 @@ func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
 	return c.dropIf(ctx, s.ID, func(*sandbox.Snapshot) bool { return true })
 }
 
-// dropIf drops a snapshot if may says so of what is known of it in the end.
+// dropIf marks a snapshot as deleted if may returns true for its current state.
 func (c *Core) dropIf(ctx context.Context, id sandbox.SnapshotID, may func(now *sandbox.Snapshot) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
@@ -186,14 +184,13 @@ func (c *Core) dropIf(ctx context.Context, id sandbox.SnapshotID, may func(now *
 		return nil
 	}
 	if err := c.view.DropCopy(ctx, &now.Copy); err != nil {
-		c.slog.Warn("the copy of a snapshot is left to the reaper", "snapshot", id, "err", err)
+		c.slog.Warn("delete copy of snapshot failed, left to the reaper", "snapshot", id, "err", err)
 	}
 	return nil
 }
 
-// From is req for a sandbox that begins from a snapshot: on its host or one that can
-// have it, with its limits, and no less isolated than was demanded of the sandbox that
-// it was made of.
+// From returns req for a sandbox that starts from a snapshot: on its host or on one that can
+// load it, with its limits, and at least as isolated as the snapshot's sandbox had to be.
 func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	req.From, req.FromSandbox, req.FromHost = s.ID, s.Sandbox, s.Host
 	req.Template = s.Template
@@ -201,14 +198,14 @@ func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 		req.Isolation = s.Isolation
 	}
 	if s.Memory {
-		req.Start = "" // it goes on
+		req.Start = "" // its processes continue
 	}
 	req.CPUMilli, req.MemoryMiB, req.DiskMiB, req.PIDs = s.CPUMilli, s.MemoryMiB, s.DiskMiB, s.PIDs
 	return req
 }
 
-// Again is From for a client's own snapshot: processes begin as they did in the
-// sandbox that it was made of.
+// Again is From for a client's own snapshot: processes start with the environment, user and
+// directory of the snapshot's sandbox.
 func Again(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	env := maps.Clone(s.Env)
 	if env == nil {
@@ -217,31 +214,31 @@ func Again(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	maps.Copy(env, req.Env)
 	req.Env, req.User, req.Workdir, req.Start, req.Ready = env, s.User, s.Workdir, s.Start, s.Ready
 	if req.Built = s.Name; s.Name == "" {
-		req.Built, req.Alias = string(s.ID), "" // its id is its template's, as at E2B
+		req.Built, req.Alias = string(s.ID), "" // its id is the template's id, as with E2B
 	}
 	return From(s, req)
 }
 
-// Fork is one of the sandboxes that ForkSandbox made, or why it was not.
+// Fork is a sandbox that ForkSandbox made, or the error that prevented it.
 type Fork struct {
 	State sandbox.State
 	Err   error
 }
 
-// ForkSandbox makes sandboxes that begin with the files of one as they are now, and
-// with its processes where its driver can keep them: memory tells. It fails as a
-// whole only if that one cannot be kept.
+// ForkSandbox creates sandboxes from the current files of another, and from its processes if
+// its driver can keep them, which memory reports. It fails as a whole only if no snapshot of
+// that sandbox can be made.
 func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, count int, lifetime time.Duration) (forks []Fork, memory bool, err error) {
 	snap, err := c.snapshot(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Internal: true})
 	if err != nil {
 		return nil, false, err
 	}
-	// The forks stand on it: their host keeps it for as long as they live.
+	// The host keeps the snapshot for as long as a fork runs.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
 		defer cancel()
 		if err := c.drop(ctx, snap); err != nil {
-			c.slog.Warn("a fork's snapshot is left to the reaper", "snapshot", snap.ID, "err", err)
+			c.slog.Warn("delete snapshot of fork failed, left to the reaper", "snapshot", snap.ID, "err", err)
 		}
 	}()
 	st, err := c.Sandbox(p, id)

@@ -10,27 +10,27 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// StartOptions refine a Start.
+// StartOptions configure a Start.
 type StartOptions struct {
-	IdempotencyKey string // of the client: all Starts with it in one sandbox are one process; empty: none
+	IdempotencyKey string // the client's key: all Starts with it in one sandbox are one process; empty: none
 }
 
 // Attached is a process and its record.
 type Attached struct {
 	ID     process.ID
-	Reader *events.Reader // at seq 0; to be closed
+	Reader *events.Reader // at seq 0; the caller must close it
 }
 
-// Start asks the sandbox's host to start a process and returns once the command
-// is stored; the record tells the rest, also that it could not be started. With
-// an idempotency key it waits for the record's first event.
+// Start makes the sandbox's host start a process and returns once the command is stored; the
+// record shows the outcome, also a failure to start. With an idempotency key it waits for the
+// record's first event.
 //
-// A start that was refused before anything ran is not final: the next Start with
-// its key is a new try, with a record of its own (process.TryID).
+// A start that was refused before anything ran is not final: the next Start with its key is a
+// new try with a record of its own ([process.TryID]).
 //
-// Errors: Invalid for a spec that can never run, NotFound unless the sandbox
-// runs, Conflict if it is paused or the key was used with another spec, Unavailable if the host
-// or the log does not answer; the same Start may then be tried again.
+// Errors: Invalid for a spec that can never run, NotFound unless the sandbox runs, Conflict if
+// it is paused or if the key was used with another spec, Unavailable if the host or the log
+// does not answer; then the same Start may be retried.
 func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec process.Spec, opt StartOptions) (Attached, error) {
 	if err := spec.Validate(); err != nil {
 		return Attached{}, err
@@ -46,7 +46,7 @@ func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec proc
 	return a, err
 }
 
-// startAs sends the command that starts a process with the given id, and gives that
+// startAs sends the command that starts a process with the given id, and returns the
 // command's id.
 func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id process.ID, spec process.Spec) (Attached, string, error) {
 	now, err := c.running(ctx, p, st.ID)
@@ -56,7 +56,7 @@ func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id p
 	if err := c.alive(&now); err != nil {
 		return Attached{}, "", err
 	}
-	// Attached before the command is sent, so that the first event is caught live.
+	// Attach before sending the command, so that the first event arrives live.
 	reader := c.log.Read(events.Ref{Host: now.Host, ID: id}, 0)
 	command, err := c.sendStart(ctx, &now, id, spec)
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id p
 	return Attached{ID: id, Reader: reader}, command, nil
 }
 
-// sendStart stores the command. Each has an id of its own: the record's first event
-// names the one that claimed it, and no other command for the process starts it.
+// sendStart stores the command. Each command has an id of its own: the record's first event
+// names the one that claimed it, and no other command for the process can start it.
 func (c *Core) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (command string, err error) {
 	deadline := time.Now().Add(c.cfg.StartTimeout)
 	cmd := events.Command{

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// maxTags bounds how many tags one request puts on a template.
+// maxTags is the maximum number of tags in one request.
 const maxTags = 100
 
-// ParseBuildName reads the name and the tags of what is to be built: NAME or
-// NAME:TAG and more tags; without any it gets DefaultTag. Invalid for others.
+// ParseBuildName returns the name and the tags of a build: NAME or NAME:TAG, and more tags;
+// without any, DefaultTag. It returns Invalid for anything else.
 func ParseBuildName(name string, tags []string) (string, []string, error) {
 	base, tag, tagged := strings.Cut(name, ":")
 	if tagged {
@@ -26,7 +26,7 @@ func ParseBuildName(name string, tags []string) (string, []string, error) {
 		tags = []string{DefaultTag}
 	}
 	if len(tags) > maxTags {
-		return "", nil, kind.Newf(kind.Invalid, "name template", "", "%d tags, the most is %d", len(tags), maxTags)
+		return "", nil, kind.Newf(kind.Invalid, "name template", "", "%d tags, the maximum is %d", len(tags), maxTags)
 	}
 	for _, tag := range tags {
 		ref, err := template.ParseNew(base + ":" + tag)
@@ -41,16 +41,15 @@ func ParseBuildName(name string, tags []string) (string, []string, error) {
 	return base, slices.Compact(tags), nil
 }
 
-// TagBuilt puts a name's tags on what a build made. NotFound if the template, and the
-// build with it, is deleted meanwhile: it does not come back; or if its files were
-// dropped.
+// TagBuilt tags a build's result. It returns NotFound if the template, and the build with it,
+// was deleted meanwhile, which no tag brings back, or if its files were dropped.
 func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []string, b *template.Built) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
 	files := sandbox.SnapshotID(b.Snapshot)
 	if _, ok := c.LayerOf(files); files != "" && !ok {
-		return filesGone("tag template", files) // what the tags are on stays
+		return filesGone("tag template", files) // the tags stay where they are
 	}
 	for _, tag := range tags {
 		ref := template.Ref{Name: name, Tag: tag}
@@ -65,7 +64,7 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 		return err
 	}
 	_, err := c.ClaimLayer(ctx, files)
-	// Who deletes it takes away the tags that he finds after the builds have gone.
+	// DeleteTemplate removes the tags that it finds after it has deleted the builds.
 	if done, ok := c.view.Build(build.ID(b.Build)); ok && done.Phase == build.PhaseDeleted {
 		err = kind.Newf(kind.NotFound, "tag template", "", "template '%s' was deleted", name)
 	}
@@ -82,9 +81,9 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 	return err
 }
 
-// ClaimLayer has who is about to drop a layer look once more, after something was put
-// on it, or a build's record says that it stands on it: the layer's record changes.
-// NotFound if it was dropped before. No layer is there for ever.
+// ClaimLayer changes a layer's record after a template or a build's record has come to refer
+// to it, so that a concurrent PruneLayers checks the layer again before it drops it. It
+// returns NotFound if the layer was dropped before. Layers are not kept for ever.
 func (c *Core) ClaimLayer(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	if id == "" {
 		return sandbox.Snapshot{}, nil
@@ -96,8 +95,8 @@ func (c *Core) ClaimLayer(ctx context.Context, id sandbox.SnapshotID) (sandbox.S
 	return s, logError("claim layer", string(id), err)
 }
 
-// AssignTags puts more tags on a principal's own template, which is named by NAME
-// or NAME:TAG. NotFound if there is none.
+// AssignTags adds tags to a principal's own template, NAME or NAME:TAG. It returns NotFound
+// for an unknown one.
 func (c *Core) AssignTags(ctx context.Context, p Principal, name string, tags []string) (events.Template, error) {
 	if len(tags) == 0 {
 		return events.Template{}, kind.New(kind.Invalid, "tag template", "", "tags are required")
@@ -125,7 +124,7 @@ func (c *Core) AssignTags(ctx context.Context, p Principal, name string, tags []
 	return t, c.Sync(ctx)
 }
 
-// own gives a template of the principal's own tenant.
+// own returns a template of the principal's own tenant.
 func (c *Core) own(ctx context.Context, p Principal, name string) (events.Template, error) {
 	if p.Sandbox != "" {
 		return events.Template{}, kind.New(kind.Denied, "find template", "", "a sandbox's token cannot change templates")
@@ -140,16 +139,16 @@ func (c *Core) own(ctx context.Context, p Principal, name string) (events.Templa
 	return t, err
 }
 
-// Tags gives all that is tagged under the name of a template, by the tag.
+// Tags returns all tagged templates with the name of a template, by tag.
 func (c *Core) Tags(ctx context.Context, p Principal, name string) ([]events.Template, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	own, his := p.OwnedName(name)
+	own, mine := p.OwnedName(name)
 	base, _, _ := strings.Cut(own, ":")
 	var out []events.Template
 	for _, t := range c.Templates(p) {
-		if his && (t.Name == base || string(t.ID) == base) {
+		if mine && (t.Name == base || string(t.ID) == base) {
 			out = append(out, t)
 		}
 	}
@@ -159,8 +158,8 @@ func (c *Core) Tags(ctx context.Context, p Principal, name string) ([]events.Tem
 	return out, nil
 }
 
-// RemoveTags takes tags from a principal's own template. One that it does not
-// have is removed. NotFound if there is no such template.
+// RemoveTags removes tags from a principal's own template; missing tags are no error. It
+// returns NotFound for an unknown template.
 func (c *Core) RemoveTags(ctx context.Context, p Principal, name string, tags []string) error {
 	if p.Sandbox != "" {
 		return kind.New(kind.Denied, "untag template", "", "a sandbox's token cannot change templates")
@@ -190,15 +189,15 @@ func (c *Core) RemoveTags(ctx context.Context, p Principal, name string, tags []
 	return nil
 }
 
-// DeleteTemplate takes all its tags from a principal's own template, and its builds
-// with them. NotFound if there is none.
+// DeleteTemplate removes all tags of a principal's own template, and its builds. It returns
+// NotFound for an unknown one.
 func (c *Core) DeleteTemplate(ctx context.Context, p Principal, name string) error {
 	name, err := c.OwnName(ctx, p, name)
 	if err == nil {
 		err = c.dropBuilds(ctx, p, name)
 	}
 	if _, said := c.view.Published(p.Tenant, name); err == nil && said {
-		err = c.log.PublishTemplate(ctx, p.Tenant, name, nil) // the next of that name is another
+		err = c.log.PublishTemplate(ctx, p.Tenant, name, nil) // it must not apply to a later template of that name
 	}
 	if err != nil {
 		return err
@@ -228,19 +227,19 @@ func (c *Core) untag(ctx context.Context, t *events.Template) error {
 	return c.sweepParts(ctx, &t.Manifest)
 }
 
-// keptLayers is how many of a tenant's layers are kept that no template uses: the
-// newest, for builds that make the same again.
+// keptLayers is how many of a tenant's unused layers are kept: the newest, which later
+// builds may reuse.
 const keptLayers = 64
 
-// PruneLayers drops the layers of a tenant's builds that are neither used nor
-// likely to be, and what only they stood on.
+// PruneLayers drops the layers of a tenant's builds that are neither in use nor likely to be
+// reused, and the bases that only they used.
 func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
 	all := c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted })
-	// Looked up after the layers: one that ClaimLayer has changed since is not dropped,
-	// and what was put on one that it changed before is seen.
+	// Uses are collected after the layers: a layer that ClaimLayer changes later is not dropped,
+	// and the use of one that it changed before is found.
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
@@ -269,8 +268,8 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	return c.pruneBases(ctx)
 }
 
-// bases are the templates that something of any tenant's stands on: a snapshot, which
-// other hosts need the template for, what a build made, or a build that is being done.
+// bases returns the templates that anything of any tenant is based on: a snapshot, for which
+// other hosts need the template, a build's result, or a pending build.
 func (c *Core) bases() map[string]bool {
 	bases := map[string]bool{}
 	for _, t := range c.view.Templates("") {
@@ -289,7 +288,7 @@ func (c *Core) bases() map[string]bool {
 	return bases
 }
 
-// pruneBases drops what was kept and is no base any more.
+// pruneBases drops the hidden templates that are no longer a base.
 func (c *Core) pruneBases(ctx context.Context) error {
 	if err := c.Sync(ctx); err != nil { // a build may have begun at another gateway
 		return err
@@ -305,7 +304,7 @@ func (c *Core) pruneBases(ctx context.Context) error {
 	return nil
 }
 
-// keepBase keeps the template that a tenant's name is about to lose, if it is a base.
+// keepBase keeps the template that a tenant's name is about to be moved from, if it is a base.
 func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
@@ -325,11 +324,11 @@ func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) er
 	return c.HideTemplate(ctx, p, of, raw)
 }
 
-// HiddenOf says for what a template is kept that has names, too.
+// HiddenOf returns the reason under which HideTemplate keeps a template that also had names.
 func HiddenOf(id template.ID) string { return "template " + string(id) }
 
-// HideTemplate keeps a template that a tenant's builds stand on, whatever becomes
-// of its names; of says for what. Its parts are stored.
+// HideTemplate keeps a template, whose parts are stored, for as long as builds are based on it,
+// even if it loses all of its names; of is the reason.
 func (c *Core) HideTemplate(ctx context.Context, p Principal, of string, manifest []byte) error {
 	if err := c.log.TagTemplate(ctx, p.Tenant, template.HiddenRef(of), manifest); err != nil {
 		return logError("keep template", "", err)
@@ -337,7 +336,7 @@ func (c *Core) HideTemplate(ctx context.Context, p Principal, of string, manifes
 	return c.Sync(ctx)
 }
 
-// HiddenTemplate gives what HideTemplate kept.
+// HiddenTemplate returns the template that HideTemplate kept.
 func (c *Core) HiddenTemplate(p Principal, of string) (events.Template, bool) {
 	return c.view.Template(p.Tenant, template.HiddenRef(of))
 }

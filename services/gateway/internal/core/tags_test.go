@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// A template that is deleted at the moment at which its build puts its name on what it
-// made does not come back, and no other build's template goes.
+// A template that is deleted at the moment at which its build tags the result does not come
+// back, and no other build's template is removed.
 func TestADeletedTemplateStaysDeleted(t *testing.T) {
 	h := newHouse(t)
 	s, err := h.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default", "v1"}})
@@ -29,7 +29,7 @@ func TestADeletedTemplateStaysDeleted(t *testing.T) {
 	}
 	wantKind(t, "tag what was deleted", h.TagBuilt(t.Context(), alice, "app", s.Request.Tags, made(s.ID)), kind.NotFound)
 	if left := h.Templates(alice); len(left) != 0 {
-		t.Errorf("it came back: %+v", left)
+		t.Errorf("the template came back: %+v", left)
 	}
 	other, err := h.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default"}})
 	if err == nil {
@@ -40,11 +40,11 @@ func TestADeletedTemplateStaysDeleted(t *testing.T) {
 	}
 	wantKind(t, "tag it once more", h.TagBuilt(t.Context(), alice, "app", []string{"v1"}, made(s.ID)), kind.NotFound)
 	if left := h.Templates(alice); len(left) != 1 || left[0].Built.Build != string(other.ID) {
-		t.Errorf("of another build: %+v", left)
+		t.Errorf("templates of the other build: %+v", left)
 	}
 }
 
-// Who names another team's public template does not lose his own of that name.
+// Removing another team's public template does not remove one's own of the same name.
 func TestAnothersTemplateIsNotRemoved(t *testing.T) {
 	h := newHouse(t)
 	for _, p := range []core.Principal{alice, bob} {
@@ -67,8 +67,8 @@ func TestAnothersTemplateIsNotRemoved(t *testing.T) {
 	}
 }
 
-// The name that E2B's code interpreter asks for means the template that is built for it
-// once that exists.
+// The template name of E2B's code interpreter stands for the built template once that
+// exists.
 func TestTheInterpretersName(t *testing.T) {
 	h := newHouse(t)
 	root := func() string {

@@ -6,11 +6,11 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Team is what clients call the principal's tenant: it may stand before a slash in
-// the names of templates and snapshots, TEAM/NAME.
+// Team returns the team name of the principal's tenant, which may precede the names of
+// templates and snapshots: TEAM/NAME.
 func (p Principal) Team() string { return p.Tenant }
 
-// ofTeam takes the team off a name, which is empty where none is named.
+// ofTeam splits a name into its team, which may be empty, and the rest.
 func ofTeam(name string) (team, rest string) {
 	if team, rest, ok := strings.Cut(name, "/"); ok && team != "" {
 		return team, rest
@@ -18,8 +18,7 @@ func ofTeam(name string) (team, rest string) {
 	return "", name
 }
 
-// NewName is a name that the principal puts on what is his, without his team before
-// it. Invalid with another one.
+// NewName returns a name without the principal's team. It returns Invalid for another team.
 func (p Principal) NewName(name string) (string, error) {
 	team, rest := ofTeam(name)
 	if team != "" && team != p.Team() {
@@ -28,8 +27,7 @@ func (p Principal) NewName(name string) (string, error) {
 	return rest, nil
 }
 
-// OwnedName is the name of something of the principal's, without his team before it;
-// false with another one: it cannot be his.
+// OwnedName returns a name without the principal's team, and false for another team.
 func (p Principal) OwnedName(name string) (string, bool) {
 	team, rest := ofTeam(name)
 	return rest, team == "" || team == p.Team() && rest != ""

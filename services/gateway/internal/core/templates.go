@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Root is req for a sandbox that begins from the template which a principal means
-// by a name, NAME:TAG or an id. NotFound if there is none; a miss is believed only after
-// the view has caught up.
+// Root returns req for a sandbox that starts from the template with the given name, NAME:TAG
+// or id. It returns NotFound for an unknown one; a miss is final only after the view has
+// caught up.
 func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
 	name, host, err := c.Meant(ctx, p, name)
 	if err != nil {
@@ -35,9 +35,9 @@ func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.R
 	return req, nil
 }
 
-// Meant returns the name of the template that a principal means by a name, and reports
-// whether that is the host's own files. The name code-interpreter-v1 means the template
-// code-interpreter where that exists.
+// Meant returns the template name that a principal's name stands for, and reports whether that
+// is the host's own files. The name code-interpreter-v1 stands for the template
+// code-interpreter if that exists.
 func (c *Core) Meant(ctx context.Context, p Principal, name string) (string, bool, error) {
 	own, ok := p.OwnedName(name)
 	switch {
@@ -56,7 +56,7 @@ func (c *Core) Meant(ctx context.Context, p Principal, name string) (string, boo
 	}
 }
 
-// fromBuilt is req for a sandbox that begins from what a build made.
+// fromBuilt returns req for a sandbox that starts from a build's result.
 func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requested, error) {
 	if b.Snapshot != "" {
 		snap, ok := c.view.Snapshot(sandbox.SnapshotID(b.Snapshot))
@@ -76,9 +76,9 @@ func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requ
 	return req, nil
 }
 
-// Template is what a principal means by a name, NAME:TAG or an id: his own, or
-// else one that is shared with all; with TEAM/ before it that team's, if it is his
-// own or public. NotFound if there is none.
+// Template returns the template with a name, NAME:TAG or id: the principal's own, or else a
+// shared one; after TEAM/ that team's, if it is the principal's own or public. It returns
+// NotFound for any other.
 func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
 	if _, rest := ofTeam(name); !refers(rest) {
 		return events.Template{}, noTemplate(name)
@@ -120,8 +120,8 @@ func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 	return events.Template{}, false
 }
 
-// meant is what a name can mean, in the order in which it is looked for. Without
-// a tag what was built comes before what was imported: they have other tags then.
+// meant returns the references that a name may stand for, in order of preference. Without a
+// tag, built templates precede imported ones, which have other tags.
 func (c *Core) meant(tenant, name string) []template.Ref {
 	ref, err := template.ParseRef(name)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Core) meant(tenant, name string) []template.Ref {
 		return []template.Ref{ref}
 	}
 	refs := []template.Ref{{Name: ref.Name, Tag: DefaultTag}, ref}
-	for _, t := range c.view.Templates(tenant) { // of one that has other tags only, any
+	for _, t := range c.view.Templates(tenant) { // any tag of one without the default tag
 		if t.Built != nil && t.Name == ref.Name && string(t.ID) == name {
 			refs = append(refs, template.Ref{Name: t.Name, Tag: t.Tag})
 		}
@@ -146,7 +146,7 @@ func (c *Core) meant(tenant, name string) []template.Ref {
 	return refs
 }
 
-// templateTenants are those whose templates a principal may use, his own first.
+// templateTenants returns the tenants whose templates a principal may use, its own first.
 func (c *Core) templateTenants(p Principal) []string {
 	if p.Tenant == "" {
 		return nil
@@ -154,26 +154,25 @@ func (c *Core) templateTenants(p Principal) []string {
 	return slices.Compact([]string{p.Tenant, c.cfg.SharedTenant})
 }
 
-// Public reports whether all tenants may use a template: what its tenant said last,
-// else those that operators import are there for all, and those that somebody builds
-// are not.
+// Public reports whether all tenants may use a template: as last set by its tenant; by default
+// the shared tenant's imported templates are public and built ones are not.
 func (c *Core) Public(t *events.Template) bool {
 	return c.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == c.cfg.SharedTenant)
 }
 
-// BuiltPublic is Public of what a principal builds under a name.
+// BuiltPublic is Public for a template that a principal builds under a name.
 func (c *Core) BuiltPublic(p Principal, name string) bool { return c.publicName(p.Tenant, name, false) }
 
-func (c *Core) publicName(tenant, name string, unless bool) bool {
+func (c *Core) publicName(tenant, name string, byDefault bool) bool {
 	if public, said := c.view.Published(tenant, name); said {
 		return public
 	}
-	return unless
+	return byDefault
 }
 
-// Publish says whether all tenants may use the principal's own template, which a
-// name or an id means, and gives its name. Sandboxes that others made of it stay.
-// NotFound if there is none.
+// Publish sets whether all tenants may use the principal's own template, given by name or id,
+// and returns its name. Sandboxes that others created from it stay. It returns NotFound for an
+// unknown template.
 func (c *Core) Publish(ctx context.Context, p Principal, name string, public bool) (string, error) {
 	name, err := c.OwnName(ctx, p, name)
 	if err == nil {
@@ -185,7 +184,7 @@ func (c *Core) Publish(ctx context.Context, p Principal, name string, public boo
 	return name, err
 }
 
-// Templates gives the templates that a principal may use, by name and tag.
+// Templates returns the templates that a principal may use, by name and tag.
 func (c *Core) Templates(p Principal) []events.Template {
 	var out []events.Template
 	for _, tenant := range c.templateTenants(p) {
@@ -205,17 +204,16 @@ func (c *Core) HasTemplatePart(ctx context.Context, sum template.Sum) (bool, err
 	return c.log.HasPart(ctx, sum)
 }
 
-// PutTemplatePart stores a part as it is packed; the caller has checked that it
-// is what its sum says. Exhausted where the servers' store is full.
+// PutTemplatePart stores a packed part; the caller has verified its sum. It returns Exhausted
+// if the store is full.
 func (c *Core) PutTemplatePart(ctx context.Context, sum template.Sum, packed []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
 	defer cancel()
 	return c.log.PutPart(ctx, sum, packed)
 }
 
-// TagTemplate makes a template of parts that are stored and puts a name on it,
-// for the principal's tenant. Invalid for what is no manifest or no name,
-// Precondition if a part lacks.
+// TagTemplate creates a template from stored parts and names it, for the principal's tenant.
+// It returns Invalid for a bad manifest or name, and Precondition if a part is missing.
 func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manifest []byte) (events.Template, error) {
 	ref, err := template.ParseNew(name)
 	if err != nil {
@@ -246,25 +244,24 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 	}
 	t, ok := c.view.Template(p.Tenant, ref)
 	if !ok || t.ID != id {
-		return events.Template{}, kind.New(kind.Conflict, "make template", name, "somebody else has put the name on another template")
+		return events.Template{}, kind.New(kind.Conflict, "make template", name, "the name was given to another template at the same time")
 	}
 	if had && old.ID != id {
-		err = c.sweepParts(ctx, &old.Manifest) // it may have lost its last name
+		err = c.sweepParts(ctx, &old.Manifest) // that may have been its last name
 	}
 	return t, err
 }
 
-// RemoveTemplate takes a name away; by an id all of its names. Parts that no
-// template has any more are removed, but for those of one that snapshots or other
-// templates stand on. Sandboxes that run keep what they have. A
-// part that somebody stores again at this very moment may be lost: then making a
-// template of it says so, or a host does.
+// RemoveTemplate removes a name, or by an id all names of a template. Parts that no template
+// uses any more are removed, except those of a base of snapshots or other templates. Running
+// sandboxes keep their files. A part that another client stores again at the same moment may
+// be lost: then creating a template from it fails, or its host reports it.
 func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) error {
 	t, err := c.Template(ctx, p, name)
 	if err != nil {
 		return err
 	}
-	if t.Tenant != p.Tenant { // it is shared, or public, and not his: he may have one that is called alike
+	if t.Tenant != p.Tenant { // shared or public; the principal may own one of the same name
 		return noTemplate(name)
 	}
 	_, name = ofTeam(name)
@@ -283,7 +280,7 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 	return nil
 }
 
-// sweepParts removes those of a manifest's parts that no template has.
+// sweepParts removes those of a manifest's parts that no template uses.
 func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 	used := map[template.Sum]bool{}
 	for _, t := range c.view.Templates("") {
@@ -302,8 +299,8 @@ func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 	return nil
 }
 
-// TemplateName is how a template is called in answers, by what a sandbox's record
-// has of it: its name if it still has one.
+// TemplateName returns a template's name in answers, or its id as a sandbox's record has it
+// if it has no name.
 func TemplateName(t *events.Template) string {
 	if t.Built != nil && t.Tag == DefaultTag {
 		return t.Name
@@ -311,7 +308,7 @@ func TemplateName(t *events.Template) string {
 	return template.Ref{Name: t.Name, Tag: t.Tag}.String()
 }
 
-// HostsWithTemplate names the hosts that have a template already.
+// HostsWithTemplate returns the names of the hosts that have a template in their cache.
 func (c *Core) HostsWithTemplate(id template.ID) []string {
 	out := []string{}
 	for _, h := range c.view.Hosts() {

@@ -9,23 +9,23 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Use is what a sandbox used, oldest first, and how much it may.
+// Use is the resource usage of a sandbox, oldest sample first, and its limits.
 type Use struct {
 	State   sandbox.State
-	CPUs    float64 // that it may use; those of its host where it has no limit
+	CPUs    float64 // limit; the host's total if the sandbox has none
 	Memory  uint64  // bytes; likewise
 	Disk    uint64  // bytes; likewise
 	Samples []events.Sample
 }
 
-// lead is how much earlier than what is asked for samples are read, and how old
-// the newest may be: more than a host leaves between two.
+// lead is how far before the requested time samples are read, and the maximum age of the
+// newest: more than a host's interval between two samples.
 const lead = time.Minute
 
-// Use gives what was recorded of a sandbox's use between two moments; the zero
-// time of until is now, of since the first that is kept. The sample before since
-// is given too, if it is kept: what a CPU did is told by two. It works as long as
-// the samples are kept, also when the sandbox is gone.
+// Use returns a sandbox's recorded usage between two times; a zero until is now, a zero since
+// is the first sample kept. The sample before since is included if it is kept: CPU usage is
+// the difference of two samples. It works as long as samples are kept, also when the sandbox
+// has ended.
 func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until time.Time) (Use, error) {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 		return Use{}, logError("read use", string(id), err)
 	}
 	if len(all) > 0 && all[0].Time.Sub(st.Started) < lead {
-		all = append([]events.Sample{{Time: st.Started}}, all...) // it had used nothing yet
+		all = append([]events.Sample{{Time: st.Started}}, all...) // usage was zero at the start
 	}
 	for i, s := range all {
 		next := i+1 < len(all) && !all[i+1].Time.Before(since)
@@ -57,8 +57,8 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 	return u, nil
 }
 
-// LastUse gives the newest samples of each sandbox that the principal has, leaving
-// out those of which there are none.
+// LastUse returns the newest samples of each of the sandboxes, leaving out those that the
+// principal does not have.
 func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Use, error) {
 	var out []Use
 	for _, id := range ids {
@@ -74,7 +74,7 @@ func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Us
 	return out, nil
 }
 
-// Recent is Use of the last minute.
+// Recent returns the usage of the last minute.
 func (c *Core) Recent(ctx context.Context, p Principal, id sandbox.ID) (Use, error) {
 	return c.Use(ctx, p, id, time.Now().Add(-lead), time.Time{})
 }

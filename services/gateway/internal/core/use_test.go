@@ -28,7 +28,7 @@ func TestUse(t *testing.T) {
 		{"from the middle on, with the one before", at(3), time.Time{}, 2, 3},
 		{"up to the middle", time.Time{}, at(2), 0, 3},
 		{"one", at(2), at(2), 1, 2},
-		{"none yet", at(60), time.Time{}, 0, 0},
+		{"no sample", at(60), time.Time{}, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestUse(t *testing.T) {
 			if err != nil || len(u.Samples) != tt.n || tt.n > 0 && !u.Samples[0].Time.Equal(at(tt.first)) {
 				t.Errorf("%v: %+v", err, u.Samples)
 			}
-			if u.CPUs != 0.5 || u.Memory != 64<<20 || u.Disk != 8<<30 { // no limit of its own: its host's
+			if u.CPUs != 0.5 || u.Memory != 64<<20 || u.Disk != 8<<30 { // without a limit: the host's total
 				t.Errorf("limits %+v", u)
 			}
 		})
@@ -49,7 +49,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// However long a sandbox lives, its samples take a bounded room.
+// A sandbox's samples take bounded space however long it runs.
 func TestSamplesAreBounded(t *testing.T) {
 	h := newHouse(t)
 	id := sandbox.NewID()

@@ -14,15 +14,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// maxVolumes is how many a tenant may have.
+// maxVolumes is the maximum number of volumes per tenant.
 const maxVolumes = 1000
 
-// targetVolume is what the streams of questions about volumes name.
+// targetVolume is the target of streams for file requests about volumes.
 const targetVolume = "volume"
 
-// CreateVolume makes a volume on the host that has the tenant's others, so that one
-// sandbox can use them together, and returns when it is there. Conflict if the name
-// is taken, Exhausted where there are 1000, Unavailable where no host can have it.
+// CreateVolume creates a volume on the host that has the tenant's other volumes, so that one
+// sandbox can use them together, and returns when it exists. It returns Conflict if the name
+// is taken, Exhausted if the tenant has 1000, and Unavailable if no host supports volumes.
 func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sandbox.Volume, error) {
 	if err := sandbox.CheckVolumeName(name); err != nil {
 		return sandbox.Volume{}, err
@@ -67,14 +67,14 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	return made, nil
 }
 
-// abandonVolume takes back a volume that nobody will get; its host may have made it.
+// abandonVolume deletes a volume that no client will receive; its host may have made it.
 func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
 	defer cancel()
 	for synced := false; ; synced = true {
 		now, ok := c.view.Volume(v.ID)
 		if !ok && synced {
-			return // it was not stored
+			return // it was never stored
 		}
 		var err error
 		if ok {
@@ -83,20 +83,20 @@ func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
 				return
 			}
 		}
-		if err == nil || kind.Is(err, kind.Conflict) { // not heard of yet, or its host has made it
+		if err == nil || kind.Is(err, kind.Conflict) { // not in the view yet, or changed by its host
 			err = c.Sync(ctx)
 		}
 		if err != nil {
-			c.slog.Warn("abandon volume", "volume", v.ID, "err", err)
+			c.slog.Warn("abandon volume failed", "volume", v.ID, "err", err)
 			return
 		}
 	}
 }
 
-// startWait is how long a volume waits for a host that begins, as a sandbox does.
+// startWait is the maximum wait for a starting host, as for a sandbox.
 const startWait = 20 * time.Second
 
-// awaitVolumeHost is volumeHost, which waits for hosts that begin where no other is.
+// awaitVolumeHost is volumeHost, but waits for starting hosts if no other is available.
 func (c *Core) awaitVolumeHost(ctx context.Context, tenant string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
@@ -115,8 +115,8 @@ func (c *Core) awaitVolumeHost(ctx context.Context, tenant string) (string, erro
 	}
 }
 
-// volumeHost picks the host of a new volume: of those that can have it the one with
-// most of the tenant's, then the one with the fewest of all.
+// volumeHost returns the host for a new volume: among those that support volumes the one with
+// most of the tenant's, then the one with the fewest in total.
 func (c *Core) volumeHost(tenant string) (string, error) {
 	theirs, all := make(map[string]int), make(map[string]int)
 	for _, v := range c.view.Volumes(func(v *sandbox.Volume) bool { return !v.Deleted }) {
@@ -130,7 +130,7 @@ func (c *Core) volumeHost(tenant string) (string, error) {
 		return !h.Alive(time.Now()) || h.Draining || len(h.VolumeDrivers) == 0
 	})
 	if len(hosts) == 0 {
-		return "", kind.New(kind.Unavailable, "create volume", "", "no host can have volumes right now")
+		return "", kind.New(kind.Unavailable, "create volume", "", "no host with volumes is available")
 	}
 	best := slices.MaxFunc(hosts, func(a, b fleet.Host) int {
 		if d := theirs[a.Host] - theirs[b.Host]; d != 0 {
@@ -141,8 +141,8 @@ func (c *Core) volumeHost(tenant string) (string, error) {
 	return best.Host, nil
 }
 
-// Volume gives a volume by its id, not older than the call. NotFound also for
-// another tenant's.
+// Volume returns a volume by its id; a miss is not older than the call. It returns NotFound
+// also for another tenant's.
 func (c *Core) Volume(ctx context.Context, p Principal, id sandbox.VolumeID) (sandbox.Volume, error) {
 	if v, ok := c.view.Volume(id); ok && p.mayVolume(&v) {
 		return v, nil
@@ -160,7 +160,7 @@ func (p Principal) mayVolume(v *sandbox.Volume) bool {
 	return p.Tenant == v.Tenant && p.Sandbox == "" && (p.Volume == "" || p.Volume == v.ID) && v.Made && !v.Deleted
 }
 
-// whole says Denied of who has a token for one thing.
+// whole returns Denied for a token that is limited to one sandbox or volume.
 func (p Principal) whole(op string) error {
 	if p.Tenant == "" || p.Sandbox != "" || p.Volume != "" {
 		return kind.New(kind.Denied, op, "", "an API key is required")
@@ -172,7 +172,7 @@ func noVolume(id string) error {
 	return kind.Newf(kind.NotFound, "find volume", id, "volume '%s' not found", id)
 }
 
-// Volumes gives the principal's volumes by name, not older than the call.
+// Volumes returns the principal's volumes by name, not older than the call.
 func (c *Core) Volumes(ctx context.Context, p Principal) ([]sandbox.Volume, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -180,8 +180,8 @@ func (c *Core) Volumes(ctx context.Context, p Principal) ([]sandbox.Volume, erro
 	return c.view.Volumes(p.mayVolume), nil
 }
 
-// DeleteVolume ends a volume; its host removes the files. Conflict while a sandbox
-// uses it, NotFound if there is none.
+// DeleteVolume deletes a volume; its host removes the files. It returns Conflict while a
+// sandbox uses it, NotFound for an unknown one.
 func (c *Core) DeleteVolume(ctx context.Context, p Principal, id sandbox.VolumeID) error {
 	if err := p.whole("delete volume"); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (c *Core) DeleteVolume(ctx context.Context, p Principal, id sandbox.VolumeI
 	defer cancel()
 	v.Deleted = true
 	if err := c.log.PutVolume(ctx, &v); err != nil {
-		if kind.Is(err, kind.Conflict) { // somebody else deleted it
+		if kind.Is(err, kind.Conflict) { // another request deleted it
 			err = noVolume(string(id))
 		}
 		return logError("delete volume", string(id), err)
@@ -211,9 +211,9 @@ func (c *Core) DeleteVolume(ctx context.Context, p Principal, id sandbox.VolumeI
 	return c.Sync(ctx)
 }
 
-// Mounts finds the volumes that a new sandbox is to see, by name, and the host that
-// has them, which is empty if there are none. NotFound for one that is not there,
-// Invalid if they are on several hosts.
+// Mounts resolves the names of the volumes to mount in a new sandbox, and returns the host
+// that has them; empty without mounts. It returns NotFound for an unknown volume, and Invalid
+// if they are on different hosts.
 func (c *Core) Mounts(ctx context.Context, p Principal, mounts []sandbox.Mount) ([]sandbox.Mount, string, error) {
 	if err := sandbox.CheckMounts(mounts); err != nil || len(mounts) == 0 {
 		return nil, "", err
@@ -235,9 +235,9 @@ func (c *Core) Mounts(ctx context.Context, p Principal, mounts []sandbox.Mount) 
 	return sandbox.ByDepth(mounts), host, nil
 }
 
-// AskVolume puts a question about the files of a volume, whose paths begin at its
-// root. Errors: those of file.Request.Check, NotFound, Unavailable while its host is
-// away; what the host answers comes from the methods of Files.
+// AskVolume sends a request about the files of a volume, with paths relative to its root.
+// Errors: those of file.Request.Check, NotFound, and Unavailable while its host is away;
+// errors of the host come from the methods of Files.
 func (c *Core) AskVolume(ctx context.Context, p Principal, id sandbox.VolumeID, req *file.Request) (*Files, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
@@ -263,8 +263,8 @@ func (c *Core) AskVolume(ctx context.Context, p Principal, id sandbox.VolumeID, 
 	return AskOver(ctx, s, req)
 }
 
-// VolumeToken is a volume's access token, made as a sandbox's is: whoever bears it
-// may use that volume's files.
+// VolumeToken returns a volume's access token, which grants access to its files. It is
+// derived as a sandbox's is.
 func (c *Core) VolumeToken(id sandbox.VolumeID) string {
 	mac := hmac.New(sha256.New, c.secret)
 	mac.Write([]byte("volume")) //nolint:errcheck // a hash never fails
@@ -272,9 +272,9 @@ func (c *Core) VolumeToken(id sandbox.VolumeID) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// VolumeBearer gives who asks with a volume's token. Unauthenticated for a wrong
-// one, whether or not there is such a volume; NotFound for a right one of a volume
-// that is gone.
+// VolumeBearer returns the principal of a request with a volume's token. It returns
+// Unauthenticated for a wrong token, whether or not the volume exists, and NotFound for the
+// right token of a deleted volume.
 func (c *Core) VolumeBearer(ctx context.Context, id sandbox.VolumeID, token string) (Principal, error) {
 	if !hmac.Equal([]byte(token), []byte(c.VolumeToken(id))) {
 		return Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "wrong volume token")

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Who asks while the only host begins waits for it.
+// A request that arrives while the only host starts waits for it.
 func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
 	h := newHouse(t)
 	_, err := h.CreateVolume(t.Context(), alice, "early")
@@ -24,7 +24,7 @@ func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
 	_, err = h.CreateVolume(short, alice, "data")
 	wantKind(t, "while the host begins", err, kind.Unavailable)
 	if short.Err() == nil {
-		t.Error("nobody waited for the host")
+		t.Error("the request did not wait for the host")
 	}
 
 	made := make(chan error, 1)
@@ -46,7 +46,7 @@ func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
 	}
 }
 
-// A tenant cannot have any number of what every gateway holds in memory.
+// A tenant's number of secrets and volumes is limited, since every gateway holds them in memory.
 func TestSecretsAndVolumesAreBounded(t *testing.T) {
 	h := newHouse(t)
 	for i := range 1000 {

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// settlePatience is how long an answer that another gateway gave may be on its
-	// way: one that is not settled by then counts as lost.
+	// settlePatience is how long another gateway's answer may be on its way: an answer that is
+	// not confirmed by then counts as lost.
 	settlePatience = time.Second
 	settleLook     = 10 * time.Millisecond
 )
 
-// WatchPlace gives how far a watch's events were given. While an answer is on its
-// way it waits for what becomes of it; one of a gateway that died comes out as not
-// given. The caller has found the process.
+// WatchPlace returns how far a watch's events were delivered. While another answer is on its
+// way it waits for the outcome; the answer of a gateway that died counts as not delivered.
+// The caller has found the process.
 func (c *Core) WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	late := time.NewTimer(settlePatience)
 	defer late.Stop()
-	look := time.NewTicker(settleLook)
-	defer look.Stop()
+	tick := time.NewTicker(settleLook)
+	defer tick.Stop()
 	for {
 		at, err := c.log.WatchPlace(ctx, id)
 		if err != nil || at.Given || at.Rev == 0 {
-			return at, logError("read place", string(id), err)
+			return at, logError("read watch cursor", string(id), err)
 		}
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-late.C:
 			return at, nil
 		case <-ctx.Done():
@@ -40,11 +40,11 @@ func (c *Core) WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace
 	}
 }
 
-// PutWatchPlace stores a watch's place and gives its rev; Conflict if somebody else
+// PutWatchPlace stores a watch's cursor and returns its revision; Conflict if another gateway
 // wrote first.
 func (c *Core) PutWatchPlace(ctx context.Context, id process.ID, at events.WatchPlace) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	rev, err := c.log.PutWatchPlace(ctx, id, at)
-	return rev, logError("put place", string(id), err)
+	return rev, logError("store watch cursor", string(id), err)
 }

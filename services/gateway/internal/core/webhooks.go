@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/events/webhook"
 )
 
-// maxWebhooks is how many webhooks a tenant may have: each is a deliverer's work.
+// maxWebhooks is the maximum number of webhooks per tenant: each costs a deliverer work.
 const maxWebhooks = 20
 
-// maxRemoved is how many deleted ones of a tenant the log keeps for its two days.
+// maxRemoved is the maximum number of a tenant's deleted webhooks, which the log keeps for two days.
 const maxRemoved = 1000
 
 // CreateWebhook stores a tenant's webhook, which receives the events from now on. No method
-// returns its secret. Exhausted where the tenant has as many as it may.
+// returns its secret. It returns Exhausted if the tenant has maxWebhooks.
 func (c *Core) CreateWebhook(ctx context.Context, p Principal, w webhook.Webhook, secret string) (events.Hook, error) {
 	have, err := c.Webhooks(ctx, p)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Core) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hoo
 	return h, logError("store webhook", string(w.ID), err)
 }
 
-// Webhook finds a tenant's webhook, not older than the call. NotFound also for another tenant's.
+// Webhook returns a tenant's webhook, not older than the call. It returns NotFound also for another tenant's.
 func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.Hook, error) {
 	if err := p.whole("find webhook"); err != nil {
 		return events.Hook{}, err
@@ -75,8 +75,8 @@ func (c *Core) Webhooks(ctx context.Context, p Principal) ([]events.Hook, error)
 	return c.view.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
 }
 
-// ChangeWebhook stores what change makes of a webhook; a secret replaces its own unless empty. One
-// that is enabled again receives the events from then on.
+// ChangeWebhook applies change to a webhook; a non-empty secret replaces its own. A webhook that
+// is enabled again receives the events from then on.
 func (c *Core) ChangeWebhook(ctx context.Context, p Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (events.Hook, error) {
 	h, err := c.Webhook(ctx, p, id)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Core) ChangeWebhook(ctx context.Context, p Principal, id webhook.ID, se
 	return c.storeWebhook(ctx, &h.Webhook)
 }
 
-// DeleteWebhook removes a webhook with its secret. What was not delivered is not any more.
+// DeleteWebhook removes a webhook with its secret. Undelivered events are discarded.
 func (c *Core) DeleteWebhook(ctx context.Context, p Principal, id webhook.ID) error {
 	h, err := c.Webhook(ctx, p, id)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Core) Replay(ctx context.Context, p Principal, id webhook.ID, since tim
 			}
 		}
 		h.Cursor.At, h.Cursor.Holder = min(h.After(), at), ""
-		// A deliverer that works on it finds its claim gone, and begins again from here.
+		// A deliverer that works on it finds its claim gone, and restarts from here.
 		_, err = c.log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
 		if !kind.Is(err, kind.Conflict) {
 			return logError("replay webhook", string(id), err)
@@ -132,7 +132,7 @@ func (c *Core) Replay(ctx context.Context, p Principal, id webhook.ID, since tim
 	}
 }
 
-// Redeliver has the event of a delivery sent once more, whatever became of it.
+// Redeliver delivers the event of an earlier delivery once more, whatever its outcome was.
 func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
 	a, err := c.Delivery(ctx, p, id, delivery)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 		case slices.Contains(h.Again.Events, a.Ref):
 			return a, nil
 		case len(h.Again.Events) >= webhook.MaxAgain:
-			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events wait for redelivery already", webhook.MaxAgain)
+			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events are already waiting for redelivery", webhook.MaxAgain)
 		}
 		next := webhook.Again{Rev: h.Again.Rev, Events: append(slices.Clone(h.Again.Events), a.Ref)}
 		if _, err = c.log.PutAgain(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
@@ -159,8 +159,8 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 	}
 }
 
-// Delivery finds a delivery in a webhook's log. NotFound where it is not kept any more. The log is
-// read from its beginning, in batches: backwards, each delivery is a request of its own.
+// Delivery returns a delivery from a webhook's log. It returns NotFound if it is no longer kept. It
+// reads the log forwards, in batches: backwards, each delivery would need a request of its own.
 func (c *Core) Delivery(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
 	var found webhook.Attempt
 	err := c.Deliveries(ctx, p, id, 0, true, func(a webhook.Attempt, _ uint64) bool {
@@ -185,11 +185,11 @@ func (c *Core) Deliveries(ctx context.Context, p Principal, id webhook.ID, after
 	return logError("read deliveries", string(id), c.log.Attempts(ctx, p.Tenant, id, after, oldest, yield))
 }
 
-// Page says which part of a list is wanted.
+// Page selects a part of a list.
 type Page struct {
 	Offset, Limit int
-	Oldest        bool           // the oldest come first
-	Types         []webhook.Type // of events; none: all
+	Oldest        bool           // oldest first
+	Types         []webhook.Type // types of events; empty: all
 }
 
 func (g *Page) wants(t webhook.Type) bool { return len(g.Types) == 0 || slices.Contains(g.Types, t) }
@@ -210,15 +210,15 @@ func (c *Core) Lifecycle(ctx context.Context, p Principal, page Page) ([]webhook
 	return out, logError("list events", "", err)
 }
 
-// SandboxLifecycle is Lifecycle of one sandbox, also of one that ended. NotFound also for another
-// tenant's.
+// SandboxLifecycle is Lifecycle for one sandbox, also an ended one. It returns NotFound also for
+// another tenant's.
 func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID, page Page) ([]webhook.Event, error) {
 	if err := p.whole("list events"); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	most := page.Offset + page.Limit // the newest of them are kept while the record is read
+	most := page.Offset + page.Limit // without Oldest, only the newest events are kept while reading
 	var out []webhook.Event
 	since := time.Now().Add(-events.LifecycleAge)
 	err := c.log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
@@ -240,11 +240,11 @@ func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID,
 	return out[min(page.Offset, len(out)):min(most, len(out))], nil
 }
 
-// WebhookTotals says what all webhooks together did, also removed ones, and what waits.
+// WebhookTotals sums up the deliveries of all webhooks, also removed ones, and their lag.
 type WebhookTotals struct {
 	events.HookTotals
-	Lag     int // events that wait
-	Lagging int // webhooks with such
+	Lag     int // undelivered events
+	Lagging int // webhooks with undelivered events
 }
 
 // WebhookTotals folds the cursors of all webhooks.

@@ -1,5 +1,5 @@
-// Package coretest gives tests of the gateway a host that speaks only events:
-// it makes sandboxes and runs processes by script, and runs nothing.
+// Package coretest provides a fake host for tests of the gateway: it creates sandboxes
+// and scripts processes purely by events, without running anything.
 package coretest
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Host is scheduler, host and shim of a test. What a process does is its Cmd:
+// Host plays scheduler, host and shim in a test. A process's Cmd selects its script:
 //
 //	true       ends with code 0
 //	fail       ends with code 3
 //	echo       writes its arguments, each to stdout with a newline, and ends with 0
 //	lines      writes as many lines as its argument says, in one message, and ends with 0
-//	nocwd      never starts, for want of its directory
+//	nocwd      never starts, because its directory does not exist
 //	cat        writes its input until EOF or a signal
 //	sleep      runs until a signal
 //	unheard    the command is not even read
 //
-// A shell's is the last of its arguments, split at spaces.
+// For a shell, the last argument, split at spaces, is the script.
 type Host struct {
 	Name string
 	tb   testing.TB
 	log  *events.Log
 	view *events.View
 
-	// Refuse, if set, is what every sandbox is refused with.
+	// Refuse, if set, is the kind with which every sandbox is refused.
 	Refuse kind.Kind
 
 	deaf atomic.Bool
@@ -72,7 +72,7 @@ func Run(tb testing.TB, log *events.Log, view *events.View) *Host {
 	return h
 }
 
-// New gives a host that does nothing yet.
+// New returns a host that does nothing yet.
 func New(tb testing.TB, log *events.Log, view *events.View) *Host {
 	tb.Helper()
 	return &Host{
@@ -81,7 +81,7 @@ func New(tb testing.TB, log *events.Log, view *events.View) *Host {
 	}
 }
 
-// Start lets the host live until the test ends.
+// Start runs the host until the test ends.
 func (h *Host) Start() {
 	h.tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,7 +94,7 @@ func (h *Host) Start() {
 		}
 	})
 	wg.Go(func() {
-		// Nothing listens in its sandboxes.
+		// No port is open in its sandboxes.
 		h.log.ServeTunnels(ctx, h.Name, func(s *mux.Stream) { //nolint:errcheck // ctx ended
 			s.Abort(kind.New(kind.Precondition, "open port", s.Target(), "the port is not open"))
 		})
@@ -125,32 +125,32 @@ func (h *Host) lease(l fleet.Lease) fleet.Lease {
 	return l
 }
 
-// SetRefuse sets Refuse of a host that lives.
+// SetRefuse sets Refuse of a running host.
 func (h *Host) SetRefuse(k kind.Kind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Refuse = k
 }
 
-// SetDeaf has the host ignore the commands that start processes, as one does that is
-// away.
+// SetDeaf makes the host ignore the commands that start processes, as if it were
+// unreachable.
 func (h *Host) SetDeaf(deaf bool) { h.deaf.Store(deaf) }
 
-// Starts is how often a process was really started.
+// Starts returns how often a process was actually started.
 func (h *Host) Starts(id process.ID) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.starts[id]
 }
 
-// sandboxes does what the records ask for.
+// sandboxes appends the events that the sandboxes' records require.
 func (h *Host) sandboxes(ctx context.Context) {
 	changed, stop := h.view.Changes()
 	defer stop()
 	for {
 		for _, s := range h.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() }) {
 			_, err := h.view.ChangeSandbox(ctx, s.ID, h.decide)
-			if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) { // its test ends the view first
+			if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) { // the test ends the view first
 				h.tb.Errorf("host: sandbox %s: %v", s.ID, err)
 			}
 		}
@@ -205,7 +205,7 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 	return nil, nil
 }
 
-// errStdin is what input after EOF is answered with.
+// errStdin is the answer to input after EOF.
 var errStdin = kind.New(kind.Conflict, "stdin", "", "stdin is closed")
 
 func (h *Host) command(ctx context.Context, c events.Command) error {
@@ -240,7 +240,7 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 	switch b := c.Body.(type) {
 	case events.Start: // done
 	case events.Stdin:
-		if p.sum.Spec.Cmd == "deaf" { // it reads nothing, so that there is nothing to answer yet
+		if p.sum.Spec.Cmd == "deaf" { // it reads nothing, so no answer is due yet
 			return nil
 		}
 		if err = h.stdin(ctx, p, c.ID, b); errors.Is(err, errStdin) {
@@ -296,7 +296,7 @@ func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) e
 	return ignore(ctx, h.play(ctx, p, cmd, args))
 }
 
-// script gives what a process is to do: its own command, or that of its shell.
+// script returns what a process does: its own command, or its shell's.
 func script(spec *process.Spec) (cmd string, args []string) {
 	if n := len(spec.Args); n > 0 && strings.HasSuffix(spec.Cmd, "sh") {
 		if words := strings.Fields(spec.Args[n-1]); len(words) > 0 {
@@ -332,7 +332,7 @@ func (h *Host) play(ctx context.Context, p *proc, cmd string, args []string) err
 	return h.end(ctx, p, process.Exit{Code: &code, Cause: process.CauseExited})
 }
 
-// lines writes so many lines of a letter, as events of the size that a shim's have.
+// lines writes count lines, in events of the size of a shim's.
 func (p *proc) lines(ctx context.Context, count string) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {
