@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 )
 
-// away has a layer that was made by a sum on a host that lives and takes no sandbox.
+// away stores a layer with a sum on a live host that accepts no sandbox.
 func (f *final) away(sum, manifest string) sandbox.Snapshot {
 	f.t.Helper()
 	h := coretest.New(f.t, f.log, f.view)
@@ -39,7 +39,7 @@ func (f *final) only(sum, host string) sandbox.SnapshotID {
 	return all[0].ID
 }
 
-// said is the build's log.
+// said returns the build's log.
 func (f *final) said() string {
 	f.t.Helper()
 	b, err := f.Build(f.t.Context(), f.who, f.state.Request.Template, f.state.ID)
@@ -57,7 +57,7 @@ func (f *final) said() string {
 	return all.String()
 }
 
-// A layer whose host went between the pick and the next step is one that there is not.
+// A layer whose host is lost between its choice and the next step counts as missing.
 func TestALayerThatWentWithItsHostIsMadeAnew(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
@@ -67,20 +67,20 @@ func TestALayerThatWentWithItsHostIsMadeAnew(t *testing.T) {
 	r := f.life()
 	on, err := r.steps(t.Context(), f.from, layers, facts{})
 	if err != nil || on.snap.Layer != "three" || on.snap.Host != f.host.Name {
-		t.Fatalf("it made %q on %q, %v; it said\n%s", on.snap.Layer, on.snap.Host, err, f.said())
+		t.Fatalf("got layer %q on %q, %v; log:\n%s", on.snap.Layer, on.snap.Host, err, f.said())
 	}
-	if said := f.said(); !strings.Contains(said, "CACHED [builder 2/") || !strings.Contains(said, "made anew") {
-		t.Errorf("it said\n%s", said)
+	if said := f.said(); !strings.Contains(said, "CACHED [builder 2/") || !strings.Contains(said, "building the layer again") {
+		t.Errorf("log:\n%s", said)
 	}
 	if again, err := f.life().steps(t.Context(), f.from, layers, facts{}); err != nil || again.snap.ID != on.snap.ID {
-		t.Errorf("who goes on has %s, %v; want %s", again.snap.ID, err, on.snap.ID)
+		t.Errorf("the successor has %s, %v; want %s", again.snap.ID, err, on.snap.ID)
 	}
 	if !f.has(gone.ID) {
-		t.Error("it was dropped: its host may come back")
+		t.Error("the layer was dropped although its host may come back")
 	}
 }
 
-// What others have, too, or what the whole build stands on is not made anew.
+// Layers that other hosts can load, and the base of the whole build, are not built again.
 func TestWhatIsNotMadeAnew(t *testing.T) {
 	for what, tt := range map[string]struct {
 		manifest string
@@ -95,8 +95,8 @@ func TestWhatIsNotMadeAnew(t *testing.T) {
 				f.from.snap, layers = s, layers[1:]
 			}
 			r := f.life()
-			if _, err := r.steps(t.Context(), f.from, layers, facts{}); !kind.Is(err, kind.Unavailable) || stepOf(err) != "2" || strings.Contains(f.said(), "anew") || len(layers) > 1 && !strings.Contains(f.said(), "CACHED") {
-				t.Errorf("got %v; it said\n%s", err, f.said())
+			if _, err := r.steps(t.Context(), f.from, layers, facts{}); !kind.Is(err, kind.Unavailable) || stepOf(err) != "2" || strings.Contains(f.said(), "again") || len(layers) > 1 && !strings.Contains(f.said(), "CACHED") {
+				t.Errorf("got %v; log:\n%s", err, f.said())
 			}
 		})
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// origin is what the next layer stands on.
+// origin is the base of the next layer.
 type origin struct {
 	facts
 	template string           // an id, or the host's own files
-	snap     sandbox.Snapshot // without an ID: the template alone
-	sum      string           // of all that it was made by
+	snap     sandbox.Snapshot // snapshot with the files; without an ID: the template alone
+	sum      string           // hash of all inputs
 }
 
-// base gives what the build stands on: what its record says, or what it is found to
-// be now, which the record says from then on. Its files are claimed then: if they were
-// dropped before, the name means something else by now.
+// base returns the base of the build: the one in its record, or else the one that the spec
+// refers to now, which base then records. It claims the base's files; if they were dropped
+// before, the name refers to something else by now, and base resolves it again.
 func (r *run) base(ctx context.Context) (origin, error) {
 	if b := r.now().Base; b != nil {
 		o, err := r.onBased(b)
@@ -52,7 +52,7 @@ func (r *run) base(ctx context.Context) (origin, error) {
 	}
 }
 
-// onBased goes on with what the build was begun on, whatever that is called now.
+// onBased returns the recorded base of a build, whatever its name refers to now.
 func (r *run) onBased(b *build.Based) (origin, error) {
 	o := origin{
 		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
@@ -61,19 +61,19 @@ func (r *run) onBased(b *build.Based) (origin, error) {
 	return o, r.files(&o, b.Snapshot, r.spec.Template)
 }
 
-// files has the files that name stands on, if it has more than its template's.
+// files loads the snapshot of the base called name, if it has one.
 func (r *run) files(o *origin, snap, name string) error {
 	if snap == "" {
 		return nil
 	}
 	var ok bool
 	if o.snap, ok = r.cfg.Core.LayerOf(sandbox.SnapshotID(snap)); !ok {
-		return kind.Newf(kind.NotFound, "build", name, "the files of template '%s' are not there any more: build it again", name)
+		return kind.Newf(kind.NotFound, "build", name, "the files of template '%s' no longer exist: build it again", name)
 	}
 	return nil
 }
 
-// find finds what the build's spec means, and has it here.
+// find resolves the base of the build's spec, and imports it if it is an image.
 func (r *run) find(ctx context.Context) (origin, error) {
 	name := r.spec.Template
 	if r.spec.Image != "" {
@@ -92,7 +92,7 @@ func (r *run) find(ctx context.Context) (origin, error) {
 		return origin{template: template.Base, sum: template.Base}, nil
 	}
 	if r.spec.Image != "" && strings.Contains(name, "/") {
-		return r.onImage(ctx, name) // of a registry's user, whom a team may be called like
+		return r.onImage(ctx, name) // a registry's user may have the same name as a team
 	}
 	t, err := r.cfg.Core.Template(ctx, r.who, name)
 	switch {
@@ -104,8 +104,7 @@ func (r *run) find(ctx context.Context) (origin, error) {
 	return r.onImage(ctx, name)
 }
 
-// isBase reports whether an image is one of E2B's own, in whose place there are
-// the host's files.
+// isBase reports whether an image is one of E2B's own, which the host's files replace.
 func isBase(name string) bool {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "index.docker.io/")
 	name, _, _ = strings.Cut(name, ":")
@@ -127,14 +126,14 @@ func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error
 	if b.Snapshot != "" {
 		o.sum = "layer " + b.Snapshot
 	}
-	if len(b.Env) > 0 || b.User != "" || b.Workdir != "" { // what is made of the same files goes by these, too
+	if len(b.Env) > 0 || b.User != "" || b.Workdir != "" { // they are inputs of the layers on top, too
 		o.sum = chain(o.sum, b.Env, b.User, b.Workdir)
 	}
 	return o, nil
 }
 
-// onManifest stands on a template that was imported, which stays for as long as
-// layers stand on it.
+// onManifest returns an imported template as the base, and keeps it for as long as layers
+// are based on it.
 func (r *run) onManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
 	m := t.Manifest
 	o := origin{facts: facts{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
@@ -148,7 +147,7 @@ func (r *run) onManifest(ctx context.Context, t *events.Template, of string) (or
 	return o, r.cfg.Core.HideTemplate(ctx, r.who, of, raw)
 }
 
-// onImage stands on an image of a registry, which is made a template of.
+// onImage returns a registry's image as the base, imported as a template.
 func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 	scratch, done, err := newScratch()
 	if err != nil {
@@ -198,13 +197,13 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 	}
 	t, ok := r.cfg.Core.HiddenTemplate(r.who, of)
 	if !ok {
-		return origin{}, kind.New(kind.Internal, "build", name, "an image was imported and is not there")
+		return origin{}, kind.New(kind.Internal, "build", name, "the imported image is not in the view")
 	}
 	return r.onManifest(ctx, &t, of)
 }
 
-// whole reports whether all parts of a template are stored. Nobody can bring those of an
-// image again but who has the image.
+// whole reports whether all parts of a template are stored. Missing parts of an image can
+// only be restored from the image.
 func (r *run) whole(ctx context.Context, parts []template.Sum) (bool, error) {
 	for _, sum := range parts {
 		if has, err := r.cfg.Core.HasTemplatePart(ctx, sum); !has || err != nil {
@@ -214,7 +213,7 @@ func (r *run) whole(ctx context.Context, parts []template.Sum) (bool, error) {
 	return true, nil
 }
 
-// login gives the name and the password for the image's registry.
+// login returns the user name and the password for the image's registry.
 func (r *run) login(ctx context.Context) (username, password string, err error) {
 	c, err := r.cfg.Core.OpenCredentials(r.spec.Credentials)
 	if err != nil || c.Region == "" {

@@ -29,16 +29,16 @@ func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other, ok := seen[o.sum]; ok {
-			t.Errorf("a build on a template with %s takes the layers of one with %s", name, other)
+			t.Errorf("a build on a template with %s reuses the layers of one with %s", name, other)
 		}
 		seen[o.sum] = name
 	}
-	if seen["base "+template.Base] != "nothing" { // layers that were made before keep counting
-		t.Error("a template without any has another sum than it had")
+	if seen["base "+template.Base] != "nothing" { // existing layers stay usable
+		t.Error("the sum of a template without settings has changed")
 	}
 }
 
-// lives gives what builds of a tenant's are done with, each run another life's.
+// lives returns a function that starts another run of a build, with its core and principal.
 func lives(t *testing.T) (c *core.Core, who core.Principal, next func(build.State) *run) {
 	t.Helper()
 	return livesOn(t, eventstest.Open(t, eventstest.Start(t)))
@@ -49,7 +49,7 @@ func livesOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, n
 	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
 	who = core.Principal{Tenant: "t"}
 	return c, who, func(s build.State) *run {
-		state, err := c.AppendBuild(t.Context(), &s, build.Held{By: "a life"})
+		state, err := c.AppendBuild(t.Context(), &s, build.Held{By: "a run"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func livesOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, n
 	}
 }
 
-// begin gives a build's state that nobody does yet, as the view has it.
+// begin starts a build that no gateway runs yet, and returns its state in the view.
 func begin(t *testing.T, c *core.Core, who core.Principal, spec build.Spec) build.State {
 	t.Helper()
 	s, err := c.RequestBuild(t.Context(), who, build.Requested{Name: "made", Tags: []string{"default"}})
@@ -82,7 +82,7 @@ func again(t *testing.T, c *core.Core, who core.Principal, s *build.State) build
 	return b.State
 }
 
-// tag puts the name on a manifest that has a variable of that value.
+// tag tags a manifest whose variable has the given value.
 func tag(t *testing.T, c *core.Core, who core.Principal, name, value string) template.ID {
 	t.Helper()
 	part := []byte("part")
@@ -124,12 +124,12 @@ func TestWhoTakesABuildOverStandsOnTheSameBase(t *testing.T) {
 		moved := put("moved")
 		got, err := next(again(t, c, who, &s)).base(t.Context())
 		if err != nil || got.template != first || got.env["OF"] != "first" || got.workdir != "/first" || got.sum != was.sum {
-			t.Errorf("%s: it goes on with the files of %s, the variables %v and %q, %v; it was begun on those of %s",
+			t.Errorf("%s: continues with the files of %s, the variables %v and %q, %v; want the original ones, of %s",
 				name, got.template, got.env, got.workdir, err, first)
 		}
 		later, err := next(begin(t, c, who, build.Spec{Template: name})).base(t.Context())
 		if err != nil || later.template != moved || later.env["OF"] != "moved" {
-			t.Errorf("%s: a build that begins now stands on %s with %v, %v", name, later.template, later.env, err)
+			t.Errorf("%s: a new build uses %s with %v, %v", name, later.template, later.env, err)
 		}
 	}
 }

@@ -14,43 +14,43 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// Config says how to build. Core is required; the zero value of another field is
-// its default.
+// Config configures a Builder. Core is required; the zero value of another field is its
+// default.
 type Config struct {
 	Core *core.Core
 	Slog *slog.Logger
 
-	// Registries are those at addresses that are not public from which images may
-	// be pulled all the same, as HOST or HOST:PORT.
+	// Registries are the registries at non-public addresses from which images may be pulled,
+	// as HOST or HOST:PORT.
 	Registries []string
-	// ECREndpoint is a URL that is asked for the passwords of AWS's registries; default:
+	// ECREndpoint is the URL of the API that issues passwords for AWS's registries; default:
 	// that of their region.
 	ECREndpoint string
 
-	AtOnce int // builds; default 4
+	AtOnce int // maximum number of concurrent builds; default 4
 
 	stall time.Duration // default stalled
 }
 
 const (
 	defaultAtOnce = 4
-	looks         = 2 * time.Second  // how often somebody looks for builds that nobody does
-	says          = 3 * time.Second  // how often who builds says that he still does
-	silent        = 10 * time.Second // after which he is taken for dead
-	within        = time.Hour        // the longest a build may take
+	looks         = 2 * time.Second  // interval of the search for builds without a live owner
+	says          = 3 * time.Second  // interval at which the owner renews its claim
+	silent        = 10 * time.Second // age at which a claim expires
+	within        = time.Hour        // maximum duration of a build
 )
 
-// Builder does builds.
+// Builder runs builds.
 type Builder struct {
 	cfg  Config
-	name string // of this life
+	name string // id of this run, in the claims of its builds
 	kick chan struct{}
 
 	mu   sync.Mutex
 	mine map[build.ID]struct{}
 }
 
-// New gives a Builder that does nothing yet.
+// New returns a Builder that does nothing yet.
 func New(cfg Config) *Builder {
 	if cfg.AtOnce <= 0 {
 		cfg.AtOnce = defaultAtOnce
@@ -61,7 +61,7 @@ func New(cfg Config) *Builder {
 	return &Builder{cfg: cfg, name: ulid.Make().String(), kick: make(chan struct{}, 1), mine: make(map[build.ID]struct{})}
 }
 
-// Kick has it look for builds at once.
+// Kick makes the Builder look for builds at once.
 func (b *Builder) Kick() {
 	select {
 	case b.kick <- struct{}{}:
@@ -69,7 +69,7 @@ func (b *Builder) Kick() {
 	}
 }
 
-// Run does builds until ctx ends. What is not done then is left to others.
+// Run runs builds until ctx ends. It leaves unfinished ones to other gateways.
 func (b *Builder) Run(ctx context.Context) error {
 	sweepScratch(young)
 	t := time.NewTicker(looks)
@@ -96,7 +96,7 @@ func (b *Builder) Run(ctx context.Context) error {
 	}
 }
 
-// take decides whether to do a build that this life does not do yet.
+// take decides whether to start a build that this Builder does not run yet.
 func (b *Builder) take(p *events.Build) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,12 +116,12 @@ func (b *Builder) leave(id build.ID) {
 	delete(b.mine, id)
 }
 
-// do does one build, unless somebody else says first that he does.
+// do runs one build, unless another gateway claims it first.
 func (b *Builder) do(ctx context.Context, p *events.Build) {
 	state, err := b.cfg.Core.AppendBuild(ctx, &p.State, build.Held{By: b.name})
 	if err != nil {
 		if !kind.Is(err, kind.Conflict) && ctx.Err() == nil {
-			b.cfg.Slog.Warn("a build cannot be begun", "build", p.ID, "err", err)
+			b.cfg.Slog.Warn("claim build failed", "build", p.ID, "err", err)
 		}
 		return
 	}

@@ -13,18 +13,18 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// What the files of a copy may be, unpacked.
+// Limits on the unpacked files of a copy.
 const (
 	maxEntries  = 1 << 20
 	maxUnpacked = 16 << 30 // bytes
 )
 
-// openTar reads a tar that may be compressed by gzip.
+// openTar opens a tar that may be compressed by gzip.
 func openTar(r io.Reader) (*tar.Reader, error) {
 	b := bufio.NewReader(r)
 	head, err := b.Peek(2)
 	if err != nil || head[0] != 0x1f || head[1] != 0x8b {
-		return tar.NewReader(&counted{r: b, left: maxUnpacked}), nil //nolint:nilerr // what is too short is no tar, which its reader says
+		return tar.NewReader(&counted{r: b, left: maxUnpacked}), nil //nolint:nilerr // the tar reader rejects input that is too short
 	}
 	z, err := gzip.NewReader(b)
 	if err != nil {
@@ -33,7 +33,7 @@ func openTar(r io.Reader) (*tar.Reader, error) {
 	return tar.NewReader(&counted{r: z, left: maxUnpacked}), nil
 }
 
-// counted bounds what is unpacked, whatever the packed bytes claim.
+// counted limits the unpacked bytes, whatever the packed data claims.
 type counted struct {
 	r    io.Reader
 	left int64
@@ -47,8 +47,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CheckContext reads files as a client uploads them, and says what is wrong with
-// them. It reads r to its end. Its errors are Invalid.
+// CheckContext reads an upload of a client's to its end, and returns Invalid if it is not
+// an acceptable tar.
 func CheckContext(r io.Reader) error {
 	t, err := openTar(r)
 	for n := 0; err == nil; n++ {
@@ -64,7 +64,7 @@ func CheckContext(r io.Reader) error {
 	return err
 }
 
-// cleanName is the path of an entry, relative to where the client copies from.
+// cleanName checks an entry and returns its path, relative to the source directory of the copy.
 func cleanName(h *tar.Header, n int) (string, error) {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeGNUSparse, tar.TypeXGlobalHeader:
@@ -83,7 +83,7 @@ func cleanName(h *tar.Header, n int) (string, error) {
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, "/") || strings.IndexByte(name, 0) >= 0 || climbs(name) {
-			return "", invalid("%.80q leads out of what is copied", name)
+			return "", invalid("%.80q leads out of the copied directory", name)
 		}
 	}
 	return path.Clean(h.Name), nil
@@ -102,25 +102,25 @@ func invalid(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "read files", "", format, args...)
 }
 
-// broken is an error of what reads a tar, which is its maker's.
+// broken returns an error of a tar reader as Invalid, unless it has a kind.
 func broken(err error) error {
 	var k *kind.Error
 	if errors.As(err, &k) {
 		return err
 	}
-	return &kind.Error{Op: "read files", Kind: kind.Invalid, Msg: "the files are no tar: " + err.Error(), Err: err}
+	return &kind.Error{Op: "read files", Kind: kind.Invalid, Msg: "the files are not a valid tar:  " + err.Error(), Err: err}
 }
 
-// copying says where the files of a COPY go.
+// copying describes the destination of a COPY's files.
 type copying struct {
-	source string // clean, and relative; may be a pattern
+	source string // clean and relative; may be a pattern
 	dest   string
-	mode   int64  // of all; 0: as they are
-	single string // the name that the one file gets which the source is; empty: it is a directory, or a pattern
+	mode   int64  // of all files; 0: unchanged
+	single string // name of the destination file if the source is one file; empty: the source is a directory or a pattern
 }
 
-// target is where an entry goes, relative to dest; false if it is not of the
-// source.
+// target returns the destination of an entry, relative to dest; false if the entry is not
+// part of the source.
 func (c *copying) target(name string, dir bool) (string, bool) {
 	rest, ok := below(name, c.source)
 	if c.source != "." && strings.ContainsAny(c.source, `*?[{`) {
@@ -135,7 +135,7 @@ func (c *copying) target(name string, dir bool) (string, bool) {
 	return rest, true
 }
 
-// below is what is left of name behind dir.
+// below returns the rest of name after dir.
 func below(name, dir string) (string, bool) {
 	switch {
 	case dir == ".":
@@ -146,8 +146,8 @@ func below(name, dir string) (string, bool) {
 	return strings.CutPrefix(name, dir+"/")
 }
 
-// matched is where an entry goes that a pattern means: a file by its own name,
-// and what is in a directory below its name there.
+// matched returns the destination of an entry that matches the source pattern: its base name
+// for a file, and the path below the matching directory for anything in one.
 func (c *copying) matched(name string, dir bool) (string, bool) {
 	parts, depth := strings.Split(name, "/"), strings.Count(c.source, "/")+1
 	if len(parts) >= depth {
@@ -159,15 +159,14 @@ func (c *copying) matched(name string, dir bool) (string, bool) {
 			return below(name, head)
 		}
 	}
-	// A pattern of the client's that path.Match does not know: what does not vary in
-	// it is left out.
+	// A client's pattern that path.Match does not support: use its constant prefix.
 	fixed, _, _ := strings.Cut(c.source, "*")
 	fixed, _, _ = strings.Cut(fixed, "{")
 	return below(name, path.Dir(fixed+"x"))
 }
 
-// rewrite gives the files of a COPY as they are to be unpacked at dest: the
-// entries of from, of which first was read already, under their new names.
+// rewrite writes a tar with the files of a COPY under their destination names: the entries of
+// from, of which first was read already.
 func (c *copying) rewrite(to io.Writer, first *tar.Header, from *tar.Reader) error {
 	out := tar.NewWriter(to)
 	for n, h := 0, first; ; n++ {
@@ -200,7 +199,7 @@ func (c *copying) entry(out *tar.Writer, h *tar.Header, body io.Reader, n int) e
 	}
 	if h.Typeflag == tar.TypeLink {
 		if e.Linkname, ok = c.target(path.Clean(h.Linkname), false); !ok {
-			return invalid("%.80q is another name of what is not copied", h.Name)
+			return invalid("%.80q is a hard link to a file that is not copied", h.Name)
 		}
 	}
 	if h.Typeflag == tar.TypeGNUSparse {

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// transport reaches registries at public addresses, and those that the operator
-// names: a build's image is named by a stranger, and its registry may send us
-// anywhere. One that says nothing for stalled is given up.
+// transport connects to registries at public addresses, and to those that the operator
+// lists: a build's image is untrusted input, and its registry may redirect anywhere. A read
+// that receives nothing for stalled fails.
 func (cfg *Config) transport() http.RoundTripper {
 	anywhere := &net.Dialer{Timeout: dialTimeout}
 	public := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
@@ -45,16 +45,16 @@ func (cfg *Config) transport() http.RoundTripper {
 
 const (
 	dialTimeout = 15 * time.Second
-	stalled     = time.Minute // without a byte
+	stalled     = time.Minute // without receiving a byte
 )
 
-// impatient is a connection whose reads fail when nothing comes for stall.
+// impatient is a connection whose reads fail when nothing arrives within stall.
 type impatient struct {
 	net.Conn
 	stall time.Duration
 }
 
-// Read reads what has come, or comes in time.
+// Read reads available data, or data that arrives in time.
 func (c *impatient) Read(b []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(c.stall)); err != nil {
 		return 0, err
@@ -62,11 +62,11 @@ func (c *impatient) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// onlyPublic refuses an address that is about to be dialed unless it is public.
+// onlyPublic rejects an address that is about to be dialed unless it is public.
 func onlyPublic(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err == nil && new(sandbox.Operator).Allows(at.Addr()) {
 		return nil
 	}
-	return kind.Newf(kind.Denied, "pull", address, "the registry is at %s, which is not public: see --registries", address)
+	return kind.Newf(kind.Denied, "pull", address, "the registry's address %s is not public: see --registries", address)
 }

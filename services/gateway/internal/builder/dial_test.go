@@ -42,7 +42,7 @@ func TestTheOperatorNamesRegistries(t *testing.T) {
 		return err
 	}
 	if err := get(Config{}); err == nil || !strings.Contains(err.Error(), "not public") {
-		t.Errorf("of nobody's: %v", err)
+		t.Errorf("without Registries: %v", err)
 	}
 	at := strings.TrimPrefix(srv.URL, "http://")
 	host, _, _ := strings.Cut(at, ":")
@@ -56,10 +56,10 @@ func TestTheOperatorNamesRegistries(t *testing.T) {
 	}
 }
 
-// A registry that stops in the middle of a layer does not hold a build up for its hour.
+// A registry that stops in the middle of a layer does not delay a build for its hour.
 func TestARegistryThatFallsSilentIsGivenUp(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Write([]byte("half")) //nolint:errcheck // the client tells
+		w.Write([]byte("half")) //nolint:errcheck // the client reports it
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}))

@@ -1,34 +1,34 @@
-// Package builder does the builds of templates.
+// Package builder runs the builds of templates.
 //
-// # Who
-// Every gateway has a Builder. A build that was started is done by the one that
-// first says so in its record, and says so again while he does; one who falls
-// silent is followed by another. All that is done has an id that is made from the
-// build's, so that who follows finds what was done, also a process that still
-// runs: no step runs twice. Whoever was taken for dead and lives is refused by the
-// record, and stops.
+// # Ownership
+// Every gateway has a Builder. A started build belongs to the gateway that first
+// claims it in the build's record and renews that claim while it runs; if the claim
+// expires, another gateway takes over. Everything that a build creates has an id
+// derived from the build's, so that the successor finds it, even a process that still
+// runs: no step runs twice. The record rejects the appends of a gateway that lost its
+// claim, which then stops.
 //
-// A sandbox ends when what was done in it is on record, or when the build is over. Of a
-// life that ends before, or fails without having said so, it is left to the next.
+// A sandbox ends when its step's result is on record or the build is over. A run that ends
+// earlier, or fails without recording that, leaves it to the next.
 //
-// # How
-// The steps that change files, RUN and COPY, make a layer each: a sandbox that
-// begins from the layer before, in which the step is done, and a snapshot of it.
-// A layer is known by the sum of all that it was made by. A build that wants one
-// that is there takes it and runs nothing. The last layer, and what processes in it
-// are to begin with, is the template; see events/template.Built.
+// # Layers
+// Each step that changes files, RUN or COPY, produces a layer: a sandbox is created from
+// the layer below, the step runs in it, and a snapshot of it is taken. A layer is
+// identified by the hash of all its inputs. A build reuses an existing layer instead of
+// running its step. The last layer and the settings of processes in it are the template;
+// see events/template.Built.
 //
-// What the build stands on is in its record, too: the template that its names meant
-// when it was begun, not what they mean to who follows. It stays as long as the build. So is
-// the newest layer, which stays until there is another on it: who drops layers that nobody
-// uses and who picks one cannot both have it (core.ClaimLayer), and who loses makes it anew.
+// The record also contains the base of the build: the template that its name referred to at
+// the start, whatever the name refers to when another gateway takes over. The base is kept
+// as long as the build runs, and so is its newest layer until there is another on top.
+// core.ClaimLayer makes sure that a layer is either dropped or reused, never both; a build
+// that loses this race builds the layer again.
 //
-// A layer that one host alone has, which then makes no sandbox on it, is as one that there
-// is not: it is made anew, and its step runs again. A step whose sandbox ran and was lost
-// fails the build.
+// A layer that only one host has, on which that host can create no sandbox, counts as
+// missing: its step runs again. A step whose sandbox ran and was lost fails the build.
 //
 // # Limits
-// A layer is on the host that made it; the template is in the store, too, before the
-// build says that it is done. A build ends after an hour, its log after 50,000 lines. A chain of layers is as long as the driver
-// lets it be: 50 with namespace.
+// A layer is on the host that made it; the template is also in the store before the build is
+// reported as finished. A build ends after an hour, its log after 50,000 lines. The driver
+// limits the number of layers: 50 with namespace.
 package builder

@@ -21,8 +21,8 @@ import (
 
 var access = core.Credentials{Username: "AKIDEXAMPLE", Password: "canary-secret/+", Region: "us-west-2"}
 
-// signed checks a request as AWS does, by its description of Signature Version 4: with
-// nothing of what signed it.
+// signed verifies a request as AWS documents it for Signature Version 4, independently of the
+// code that signed it.
 func signed(r *http.Request, body []byte, secret string) error {
 	var key, scope, names, signature string
 	for word := range strings.SplitSeq(strings.TrimPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 "), ",") {
@@ -39,7 +39,7 @@ func signed(r *http.Request, body []byte, secret string) error {
 	at := r.Header.Get("X-Amz-Date")
 	when, err := time.Parse("20060102T150405Z", at)
 	if err != nil || time.Since(when).Abs() > 5*time.Minute {
-		return fmt.Errorf("the time %q", at)
+		return fmt.Errorf("time %q is off", at)
 	}
 	if want := at[:8] + "/us-west-2/ecr/aws4_request"; scope != want || key != "AKIDEXAMPLE" {
 		return fmt.Errorf("%s/%s is not of %s", key, scope, want)
@@ -77,7 +77,7 @@ func signed(r *http.Request, body []byte, secret string) error {
 	return nil
 }
 
-// playECR answers as ECR does, to who knows the secret.
+// playECR answers as ECR does for requests signed with secret.
 func playECR(t *testing.T, secret string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +111,7 @@ func TestECRGivesAPassword(t *testing.T) {
 		t.Errorf("a wrong secret: %v", err)
 	}
 	if strings.Contains(fmt.Sprint(err), "canary") || strings.Contains(fmt.Sprint(err), "AKID") {
-		t.Errorf("it tells the key: %v", err)
+		t.Errorf("the error contains the key: %v", err)
 	}
 }
 
@@ -121,16 +121,16 @@ func TestWhatECRMaySay(t *testing.T) {
 		body   string
 		kind   kind.Kind
 	}{
-		"a key that is not known": {400, `{"__type":"UnrecognizedClientException","message":"m"}`, kind.Precondition},
-		"a key that may not":      {400, `{"__type":"AccessDeniedException"}`, kind.Precondition},
-		"nothing that is JSON":    {403, `<html>`, kind.Precondition},
-		"too many requests":       {400, `{"__type":"ThrottlingException"}`, kind.Unavailable},
-		"a fault":                 {500, `{"__type":"ServerException"}`, kind.Unavailable},
-		"another place":           {302, ``, kind.Precondition},
-		"no token":                {200, `{"authorizationData":[]}`, kind.Unavailable},
-		"no base64":               {200, `{"authorizationData":[{"authorizationToken":"*"}]}`, kind.Unavailable},
-		"no password":             {200, `{"authorizationData":[{"authorizationToken":"QVdTOg=="}]}`, kind.Unavailable},
-		"more than it may":        {200, strings.Repeat(" ", maxECR) + `{"authorizationData":[{"authorizationToken":"QVdTOmE="}]}`, kind.Unavailable},
+		"an unknown key":           {400, `{"__type":"UnrecognizedClientException","message":"m"}`, kind.Precondition},
+		"a key without permission": {400, `{"__type":"AccessDeniedException"}`, kind.Precondition},
+		"nothing that is JSON":     {403, `<html>`, kind.Precondition},
+		"too many requests":        {400, `{"__type":"ThrottlingException"}`, kind.Unavailable},
+		"a fault":                  {500, `{"__type":"ServerException"}`, kind.Unavailable},
+		"a redirect":               {302, ``, kind.Precondition},
+		"no token":                 {200, `{"authorizationData":[]}`, kind.Unavailable},
+		"no base64":                {200, `{"authorizationData":[{"authorizationToken":"*"}]}`, kind.Unavailable},
+		"no password":              {200, `{"authorizationData":[{"authorizationToken":"QVdTOg=="}]}`, kind.Unavailable},
+		"too large an answer":      {200, strings.Repeat(" ", maxECR) + `{"authorizationData":[{"authorizationToken":"QVdTOmE="}]}`, kind.Unavailable},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/elsewhere")
@@ -145,12 +145,12 @@ func TestWhatECRMaySay(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	if _, _, err := (&Config{ECREndpoint: gone.URL}).ecrLogin(t.Context(), access); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("nobody answers: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := (&Config{ECREndpoint: playECR(t, access.Password).URL}).ecrLogin(ctx, access); err == nil {
-		t.Error("it does not end with its context")
+		t.Error("ecrLogin ignores its context")
 	}
 }
 

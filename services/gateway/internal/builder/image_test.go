@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// served is a registry with an image of one file, and gives its name there.
+// served starts a registry with an image of one file, and returns the image's name.
 func served(t *testing.T) string {
 	t.Helper()
 	blobs := map[string][]byte{}
@@ -39,13 +39,13 @@ func served(t *testing.T) string {
 			w.Header().Set("Content-Type", media+"manifest.v1+json")
 			body = []byte(manifest)
 		}
-		bytes.NewReader(body).WriteTo(w) //nolint:errcheck // the client tells
+		bytes.NewReader(body).WriteTo(w) //nolint:errcheck // the client reports it
 	}))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://") + "/some/image:1"
 }
 
-// What the store lost of an image comes from the image again.
+// Parts of an image that the store lost are imported again.
 func TestAnImagesPartsComeAgain(t *testing.T) {
 	f := newFinal(t, "", "")
 	at := served(t)
@@ -66,7 +66,7 @@ func TestAnImagesPartsComeAgain(t *testing.T) {
 			first = o.template
 		}
 		if !ok || len(tmpl.Manifest.Parts) == 0 || o.template != first {
-			t.Fatalf("it stands on %q, before on %q; %+v", o.template, first, tmpl)
+			t.Fatalf("base %q, before %q; %+v", o.template, first, tmpl)
 		}
 		for _, sum := range tmpl.Manifest.Parts {
 			if has, err := f.HasTemplatePart(t.Context(), sum); !has || err != nil {

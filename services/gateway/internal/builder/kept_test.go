@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// spares are more layers than a tenant keeps for nothing.
+// spares is more than the number of unused layers that a tenant keeps.
 const spares = 65
 
-// put has a layer that was made before by a sum.
+// put stores a layer with a sum.
 func (f *final) put(sum string) sandbox.Snapshot {
 	f.t.Helper()
 	s := sandbox.Snapshot{
@@ -28,7 +28,7 @@ func (f *final) put(sum string) sandbox.Snapshot {
 	return s
 }
 
-// fill has more newer layers than are kept for nothing.
+// fill stores more newer layers than are kept unused.
 func (f *final) fill() {
 	f.t.Helper()
 	for range spares {
@@ -39,7 +39,7 @@ func (f *final) fill() {
 	}
 }
 
-// prune drops layers.
+// prune drops unused layers.
 func (f *final) prune() {
 	f.t.Helper()
 	f.fill()
@@ -57,18 +57,18 @@ func (f *final) has(id sandbox.SnapshotID) bool {
 	return ok
 }
 
-// drop drops a layer whatever stands on it.
+// drop drops a layer, even if it is in use.
 func (f *final) drop(id sandbox.SnapshotID) {
 	f.t.Helper()
 	if !f.has(id) {
-		f.t.Fatal("it was not there")
+		f.t.Fatal("the layer does not exist")
 	}
 	err := f.view.Sync(f.t.Context())
 	if err == nil {
 		_, err = f.view.ChangeSnapshot(f.t.Context(), id, func(s *sandbox.Snapshot) bool { s.Deleted = true; return true })
 	}
 	if err != nil || f.has(id) {
-		f.t.Fatal("it is left", err)
+		f.t.Fatal("the layer was not dropped", err)
 	}
 }
 
@@ -76,39 +76,39 @@ func runs(step int, sum string) layer {
 	return layer{step: step, sum: sum, do: &build.Step{Type: build.Run, Args: []string{"true"}}}
 }
 
-// What a build stands on stays until it stands on something else, or ends.
+// The base of a build is kept until the build has another, or ends.
 func TestALayerThatWasPickedStays(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
 	r := f.life()
 	cached := f.put("one")
 	if !f.has(cached.ID) {
-		t.Fatal("it is not there")
+		t.Fatal("the layer does not exist")
 	}
 	from, first, second := f.from, runs(1, "one"), runs(2, "two")
 	from, err := r.layer(t.Context(), from, &first)
 	if err != nil || from.snap.ID != cached.ID {
-		t.Fatalf("it stands on %s, %v; want %s", from.snap.ID, err, cached.ID)
+		t.Fatalf("layer %s, %v; want %s", from.snap.ID, err, cached.ID)
 	}
 	if f.prune(); !f.has(cached.ID) {
-		t.Fatal("what it picked was dropped")
+		t.Fatal("the reused layer was dropped")
 	}
 	made, err := r.layer(t.Context(), from, &second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.prune(); !f.has(made.snap.ID) {
-		t.Error("what it made was dropped")
+		t.Error("the new layer was dropped")
 	}
 	if err := r.append(t.Context(), build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
 	if f.prune(); f.has(cached.ID) || f.has(made.snap.ID) {
-		t.Error("they outlive the build")
+		t.Error("the layers outlive the build")
 	}
 }
 
-// Whatever comes first, a build has the layer that it goes on with.
+// Whichever comes first, the layer that a build continues with exists.
 func TestALayerIsPickedWhileLayersAreDropped(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
@@ -126,12 +126,12 @@ func TestALayerIsPickedWhileLayersAreDropped(t *testing.T) {
 		wg.Go(func() { on, made = r.layer(t.Context(), f.from, &l) })
 		wg.Wait()
 		if pruned != nil || made != nil || !f.has(on.snap.ID) {
-			t.Errorf("round %d: it stands on %q, which is there: %v; %v, %v", round, on.snap.ID, f.has(on.snap.ID), made, pruned)
+			t.Errorf("round %d: layer %q exists: %v; %v, %v", round, on.snap.ID, f.has(on.snap.ID), made, pruned)
 		}
 	}
 }
 
-// A build that nobody did for a while may have lost what it had made.
+// A build that no gateway ran for a while may have lost its layers.
 func TestALayerThatWasDroppedIsMadeAnew(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
@@ -146,14 +146,14 @@ func TestALayerThatWasDroppedIsMadeAnew(t *testing.T) {
 	}
 }
 
-// Who goes on with a build needs nothing below what it has come to.
+// The successor of a build does not need the layers below the newest.
 func TestWhoTakesABuildOverGoesOnWithItsNewestLayer(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
 	layers := []layer{runs(1, "one"), runs(2, "two"), runs(3, "three")}
 	below, newest := f.put("one"), f.put("two")
 	if !f.has(below.ID) || !f.has(newest.ID) {
-		t.Fatal("they are not there")
+		t.Fatal("the layers do not exist")
 	}
 	r, from := f.life(), f.from
 	for i := range 2 {
@@ -165,11 +165,11 @@ func TestWhoTakesABuildOverGoesOnWithItsNewestLayer(t *testing.T) {
 	f.drop(below.ID)
 	got, n, err := f.life().reached(t.Context(), f.from, layers)
 	if err != nil || n != 2 || got.snap.ID != newest.ID {
-		t.Errorf("it goes on after %d steps with %q, %v; want 2 with %s", n, got.snap.ID, err, newest.ID)
+		t.Errorf("continues after %d steps with %q, %v; want 2 with %s", n, got.snap.ID, err, newest.ID)
 	}
 }
 
-// A base whose files were dropped before the build could claim them has others by now.
+// If a base's files are dropped before the build claims them, the name is resolved again.
 func TestABaseThatWasDroppedIsFoundAnew(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
@@ -185,11 +185,11 @@ func TestABaseThatWasDroppedIsFoundAnew(t *testing.T) {
 	}
 	r := f.next(again(t, f.Core, f.who, &s))
 	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.now().Base.Snapshot != string(now) {
-		t.Errorf("it stands on %q, %v; want %s", on.snap.ID, err, now)
+		t.Errorf("base %q, %v; want %s", on.snap.ID, err, now)
 	}
 }
 
-// A mark that names layers is read as it was written.
+// A mark with layers survives encoding.
 func TestTheRecordHasTheLayers(t *testing.T) {
 	f := newFinal(t, "", "")
 	r := f.life()
@@ -206,7 +206,7 @@ func TestTheRecordHasTheLayers(t *testing.T) {
 	}
 }
 
-// Where what was made of a step is gone, its command is read from its beginning, however far
+// If the layer of a step is gone, its command's output is read from the beginning, however far
 // the build had come.
 func TestAnEarlierStepIsReadFromItsBeginning(t *testing.T) {
 	f := newFinal(t, "", "")
@@ -218,11 +218,11 @@ func TestAnEarlierStepIsReadFromItsBeginning(t *testing.T) {
 	was := r.now().Lines
 	l := layer{step: 1, sum: "one", do: &build.Step{Type: build.Run, Args: []string{"echo a b"}}}
 	if _, err := r.layer(t.Context(), f.from, &l); err != nil || r.now().Lines != was+2 || r.mark().Step != 1 {
-		t.Errorf("%v, %d lines more, and it has come to step %d", err, r.now().Lines-was, r.mark().Step)
+		t.Errorf("%v, %d more lines, step %d", err, r.now().Lines-was, r.mark().Step)
 	}
 }
 
-// Who builds says so while he does other things.
+// A build's claim is renewed while its steps read its state.
 func TestABuildIsReadWhileItsRecordGrows(t *testing.T) {
 	f := newFinal(t, "", "")
 	r := f.life()
@@ -230,14 +230,14 @@ func TestABuildIsReadWhileItsRecordGrows(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 20 {
-			if held = r.append(t.Context(), build.Held{By: "a life"}); held != nil {
+			if held = r.append(t.Context(), build.Held{By: "a run"}); held != nil {
 				return
 			}
 		}
 	})
 	for range 200 {
 		if req := r.requested(f.from, facts{}); req.Build != string(f.state.ID) || r.key("sandbox", 1) == "" {
-			t.Errorf("it is of build %q", req.Build)
+			t.Errorf("request is for build %q", req.Build)
 		}
 	}
 	if wg.Wait(); held != nil {

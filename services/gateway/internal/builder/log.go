@@ -10,17 +10,16 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// Limits of a build's log. What is past them is in the record of the step's
-// process only.
+// Limits of a build's log. Output beyond them is only in the record of the step's process.
 const (
 	maxLines = 50_000
 	maxBytes = 16 << 20
-	maxLine  = 16 << 10 // bytes; what is longer is several lines
+	maxLine  = 16 << 10 // bytes; a longer line is split
 )
 
-// A message of the record holds 2 MiB. Lines are logged when they have muchText, which
-// one more event of the process goes past by its output of at most 128 KiB and by what
-// each line has besides, for so many lines as manyLines.
+// A message of the record holds 2 MiB. Lines are logged once they have muchText bytes, which
+// one more event of the process exceeds by at most its output, 128 KiB, plus the overhead of
+// each line; manyLines limits that.
 const (
 	muchText  = 256 << 10 // bytes
 	manyLines = 20_000
@@ -41,18 +40,18 @@ func (r *run) say(ctx context.Context, text string) error {
 	return r.append(ctx, r.logged(build.Info, text))
 }
 
-// log adds lines, and how far they go in the record of a step's process.
+// log adds lines, together with the position that they reach in the step's process record.
 func (r *run) log(ctx context.Context, mark build.Mark, lines ...build.Line) error {
 	return r.append(ctx, build.Logged{Lines: lines, Mark: mark})
 }
 
-// output makes lines of what a step's process wrote.
+// output turns a step's process output into lines.
 type output struct {
 	prefix string
 	mark   build.Mark
 	lines  []build.Line
-	size   int      // of what lines say, in bytes
-	tail   []string // the last lines, for people who want to know why it failed
+	size   int      // bytes of text in lines
+	tail   []string // last lines, for the error message
 }
 
 const tailLines = 12
@@ -89,7 +88,7 @@ func (o *output) add(at time.Time, level build.Level, stream string, said []byte
 	}
 }
 
-// rest adds what has no line end.
+// rest adds the incomplete last line of each stream.
 func (o *output) rest() {
 	now := time.Now()
 	if len(o.mark.HalfOut) > 0 {
@@ -101,7 +100,7 @@ func (o *output) rest() {
 	o.mark.HalfOut, o.mark.HalfErr = nil, nil
 }
 
-// flush logs what has come.
+// flush logs the collected lines.
 func (r *run) flush(ctx context.Context, o *output) error {
 	lines, size := o.lines, o.size
 	o.lines, o.size = nil, 0
@@ -111,9 +110,9 @@ func (r *run) flush(ctx context.Context, o *output) error {
 		return nil
 	}
 	if had+len(lines) >= maxLines || r.bytes >= maxBytes {
-		lines = append(lines[:min(len(lines), maxLines-had-1)], r.line(build.Warn, "The log is full: what is yet to come is not in it"))
+		lines = append(lines[:min(len(lines), maxLines-had-1)], r.line(build.Warn, "The log is full: later output is omitted"))
 	}
-	for ; len(lines) > manyLines; lines = lines[manyLines:] { // who goes on after a crash here logs some again
+	for ; len(lines) > manyLines; lines = lines[manyLines:] { // after a crash here the successor logs some lines again
 		if err := r.log(ctx, r.mark(), lines[:manyLines]...); err != nil {
 			return err
 		}

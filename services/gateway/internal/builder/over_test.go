@@ -16,14 +16,14 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 )
 
-// final is what lives of a build need that has come to its template's command.
+// final is the fixture for runs of a build that has reached its start command.
 type final struct {
 	*core.Core
 	t     *testing.T
 	log   *events.Log
 	who   core.Principal
 	view  *events.View
-	host  *coretest.Host // has not begun
+	host  *coretest.Host // not started
 	from  origin
 	state build.State
 	next  func(build.State) *run
@@ -40,20 +40,20 @@ func newFinal(t *testing.T, start, ready string) *final {
 	return f
 }
 
-// life is one more life of the build's.
+// life starts another run of the build.
 func (f *final) life() *run {
 	f.t.Helper()
 	return f.next(again(f.t, f.Core, f.who, &f.state))
 }
 
-// box is the sandbox in which the command is run.
+// box returns the id of the sandbox in which the start command runs.
 func (f *final) box(r *run) sandbox.ID { return sandbox.KeyedID(r.key("sandbox.0", 1)) }
 
 func (f *final) starts(r *run) int {
 	return f.host.Starts(process.KeyedID(f.box(r), "millrace.start"))
 }
 
-// A gateway that is to end while the sandbox is made leaves it to who goes on.
+// A gateway that shuts down while the sandbox is created leaves it to its successor.
 func TestWhoTakesABuildOverRunsItsCommand(t *testing.T) {
 	f := newFinal(t, "sleep", "")
 	first := f.life()
@@ -63,46 +63,46 @@ func TestWhoTakesABuildOverRunsItsCommand(t *testing.T) {
 	go func() { ended <- first.finalize(ctx, f.from) }()
 	_, err := f.view.AwaitSandbox(t.Context(), box, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRequested })
 	if err == nil {
-		_, err = f.Lookup(t.Context(), f.who, box) // it knows of it, too
+		_, err = f.Lookup(t.Context(), f.who, box) // the core's view has it, too
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	if err := <-ended; err == nil {
-		t.Error("the first life ran the command without a host")
+		t.Error("the first run executed the command without a host")
 	}
 	f.host.Start()
 	second := f.life()
 	if err := second.finalize(t.Context(), f.from); err != nil || f.starts(second) != 1 {
-		t.Errorf("the next life: %v, and the command was started %d times", err, f.starts(second))
+		t.Errorf("next run: %v, the command was started %d times", err, f.starts(second))
 	}
 }
 
-// Who goes on after the command was run does not run it again.
+// The successor does not run the start command again.
 func TestACommandThatWasRunIsNotRunAgain(t *testing.T) {
 	f := newFinal(t, "sleep", "true")
 	f.host.Start()
 	for range 2 {
 		r := f.life()
 		if err := r.finalize(t.Context(), f.from); err != nil || f.starts(r) != 1 {
-			t.Errorf("%v, and the command was started %d times", err, f.starts(r))
+			t.Errorf("%v, the command was started %d times", err, f.starts(r))
 		}
 	}
 }
 
-// A life that dies before it says that the command failed leaves that to the next.
+// If a run dies before it records that the start command failed, the next run does.
 func TestACommandThatFailedFailsInTheNextLife(t *testing.T) {
 	f := newFinal(t, "fail", "fail")
 	f.host.Start()
 	for range 2 {
 		if err := f.life().finalize(t.Context(), f.from); !kind.Is(err, kind.Precondition) {
-			t.Errorf("%v, want that the command failed", err)
+			t.Errorf("%v, want a failed command", err)
 		}
 	}
 }
 
-// So does one that dies before it says that a step failed.
+// If a run dies before it records that a step failed, the next run does.
 func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
 	f := newFinal(t, "", "")
 	f.host.Start()
@@ -110,12 +110,12 @@ func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
 	for range 2 {
 		r := f.life()
 		if _, err := r.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) || !strings.HasPrefix(kind.Message(err), "failed to run command 'fail': ") {
-			t.Errorf("%v, want that the command failed", err)
+			t.Errorf("%v, want a failed command", err)
 		}
 	}
 }
 
-// That its sandbox was ended does not say that the command was run.
+// The end of its sandbox does not mean that the start command ran.
 func TestACommandIsNotRunByTheEndOfItsSandbox(t *testing.T) {
 	for name, ran := range map[string]bool{"that never ran": false, "that ran": true} {
 		t.Run(name, func(t *testing.T) {
@@ -137,14 +137,14 @@ func TestACommandIsNotRunByTheEndOfItsSandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := r.finalize(t.Context(), f.from); err == nil {
-				t.Error("the build goes on as if its command had been run")
+				t.Error("the build continues as if its command had run")
 			}
 		})
 	}
 }
 
-// Who deletes a build ends the sandboxes that he knows of; whoever does it may make one
-// before he hears of that.
+// Deleting a build ends its known sandboxes; its owner may create another before it sees
+// the deletion.
 func TestABuildThatWasDeletedLeavesNoSandbox(t *testing.T) {
 	f := newFinal(t, "sleep", "")
 	f.host.Start()
@@ -158,11 +158,11 @@ func TestABuildThatWasDeletedLeavesNoSandbox(t *testing.T) {
 	}
 	r.end(t.Context(), errFenced, nil)
 	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || st.Live() {
-		t.Errorf("it is %s, %v", st.Phase, err)
+		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }
 
-// Whoever was taken for dead leaves the sandboxes to who has the build now.
+// A run that lost its claim leaves the sandboxes to the new owner.
 func TestABuildThatWasTakenOverKeepsItsSandbox(t *testing.T) {
 	f := newFinal(t, "sleep", "")
 	f.host.Start()
@@ -174,6 +174,6 @@ func TestABuildThatWasTakenOverKeepsItsSandbox(t *testing.T) {
 	f.life()
 	r.end(t.Context(), nil, nil)
 	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || !st.Live() {
-		t.Errorf("it is %s, %v", st.Phase, err)
+		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }

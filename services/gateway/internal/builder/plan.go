@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// facts are what processes begin with at some point of a build.
+// facts are the settings of processes at some point of a build.
 type facts struct {
 	env     map[string]string
 	user    string // empty: the template's
@@ -26,30 +26,30 @@ type facts struct {
 // layer is a part of a build that changes files.
 type layer struct {
 	facts
-	step  int         // its number, from 1
-	do    *build.Step // RUN or COPY; nil: there is only what must be before it
-	dirs  []place     // that there must be before it, and users
-	sum   string      // of all that it is made by
-	force bool        // what was made by the same before does not count
+	step  int         // number, from 1
+	do    *build.Step // RUN or COPY; nil: only dirs are needed
+	dirs  []place     // directories and users that must exist before it
+	sum   string      // hash of all inputs
+	force bool        // do not reuse a layer with the same inputs
 }
 
-// place is a directory, and whose it is if it is made. Without a path it is only that
-// user, who must be one.
+// place is a directory and its owner if it is created. Without a path it only requires that
+// the user exists.
 type place struct {
 	path, user string
-	step       int // that wants it
+	step       int // step that requires it
 }
 
-// What the variables of a build may be, with those of its base: a value that names
-// others can be far longer than what it is made of.
+// Limits on a build's variables, including those of its base: a value that refers to others
+// can be far longer than its definition.
 const (
 	maxVariables = 1000
 	maxEnv       = 256 << 10 // bytes of all names and values, and of a WORKDIR
 )
 
-// plan says which layers a build makes on what is known by sum, and what processes
-// begin with after them. Invalid, with the step, for variables that are too many or too
-// large.
+// plan returns the layers of a build on the base with the given sum, and the settings of
+// processes after them. It returns Invalid, with the step, for too many or too large
+// variables.
 func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 	var out []layer
 	var dirs []place
@@ -69,7 +69,7 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 			}
 		case build.User:
 			now.user, _, _ = strings.Cut(s.Args[0], ":")
-			if now.user != template.DefaultUser && now.user != "root" { // who are in every root
+			if now.user != template.DefaultUser && now.user != "root" { // both exist in every root
 				dirs = append(dirs, place{user: now.user, step: i + 1})
 			}
 		case build.Workdir:
@@ -98,7 +98,7 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 	return out, now, nil
 }
 
-// set sets variables: names, each with its value behind it.
+// set sets variables: names, each followed by its value.
 func (f *facts) set(pairs []string) error {
 	left := maxEnv
 	for k, v := range f.env {
@@ -121,17 +121,17 @@ func (f *facts) set(pairs []string) error {
 	return nil
 }
 
-// chain is the sum of what was known by one, and of what follows.
+// chain returns the hash of a sum and the inputs that follow.
 func chain(sum string, next ...any) string {
 	raw, err := json.Marshal(append([]any{sum}, next...))
 	if err != nil {
-		return "" // strings can always be encoded
+		return "" // cannot happen: strings always encode
 	}
 	h := sha256.Sum256(raw)
 	return hex.EncodeToString(h[:])
 }
 
-// under is where p is, seen from dir.
+// under returns the absolute path of p, which may be relative to dir.
 func under(dir, p string) string {
 	switch {
 	case path.IsAbs(p):
@@ -142,11 +142,11 @@ func under(dir, p string) string {
 	return path.Join(dir, p)
 }
 
-// searchPath is what $PATH means where nobody has set it.
+// searchPath is the value of $PATH if it is not set.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// expand puts the variables that are set into a text, where it names them as $NAME
-// or ${NAME}; what names others stays. Invalid if that makes more than most bytes.
+// expand replaces $NAME and ${NAME} of the set variables in a text; other names stay. It
+// returns Invalid if the result exceeds most bytes.
 func expand(text string, env map[string]string, most int) (string, error) {
 	var out strings.Builder
 	for {
@@ -172,7 +172,7 @@ func expand(text string, env map[string]string, most int) (string, error) {
 	}
 }
 
-// variable reads the name behind a $.
+// variable parses the name after a $.
 func variable(s string) (name, rest string) {
 	if s[0] == '{' {
 		if end := strings.IndexByte(s, '}'); end > 0 {

@@ -44,11 +44,11 @@ func TestPlan(t *testing.T) {
 		t.Errorf("after: %+v", after)
 	}
 	if _, kept, _ := plan(facts{start: "old", ready: "old ready"}, "base", &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
-		t.Errorf("what the base starts: %+v", kept)
+		t.Errorf("start command of the base: %+v", kept)
 	}
 }
 
-// A layer is the same only if all below it is the same.
+// Two layers have the same sum only if everything below them is the same.
 func TestSums(t *testing.T) {
 	run := func(base string, steps ...build.Step) string {
 		layers, _, _ := plan(facts{}, base, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
@@ -56,14 +56,14 @@ func TestSums(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, sum := range map[string]string{
-		"plain":            run("a"),
-		"another base":     run("b"),
-		"a variable":       run("a", build.Step{Type: build.Env, Args: []string{"A", "1"}}),
-		"another value":    run("a", build.Step{Type: build.Env, Args: []string{"A", "2"}}),
-		"a user":           run("a", build.Step{Type: build.User, Args: []string{"A"}}),
-		"a copy":           run("a", build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "1"}),
-		"of other files":   run("a", build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "2"}),
-		"to another place": run("a", build.Step{Type: build.Copy, Args: []string{"a", "c"}, Files: "2"}),
+		"plain":               run("a"),
+		"another base":        run("b"),
+		"a variable":          run("a", build.Step{Type: build.Env, Args: []string{"A", "1"}}),
+		"another value":       run("a", build.Step{Type: build.Env, Args: []string{"A", "2"}}),
+		"a user":              run("a", build.Step{Type: build.User, Args: []string{"A"}}),
+		"a copy":              run("a", build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "1"}),
+		"other files":         run("a", build.Step{Type: build.Copy, Args: []string{"a", "b"}, Files: "2"}),
+		"another destination": run("a", build.Step{Type: build.Copy, Args: []string{"a", "c"}, Files: "2"}),
 	} {
 		if other, ok := seen[sum]; ok {
 			t.Errorf("%s and %s have the same sum", name, other)
@@ -71,7 +71,7 @@ func TestSums(t *testing.T) {
 		seen[sum] = name
 	}
 	if first, again := run("a"), run("a"); first != again || run("a", build.Step{Type: build.User, Args: []string{"u"}, Force: true}) != run("a", build.Step{Type: build.User, Args: []string{"u"}}) {
-		t.Error("the same has other sums")
+		t.Error("equal steps have different sums")
 	}
 }
 
@@ -86,8 +86,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// A few bytes of variables can stand for any number: they are counted before they are
-// there.
+// A few bytes can refer to any amount of variables: their size is checked before they are
+// expanded.
 func TestVariablesAreBounded(t *testing.T) {
 	env := func(pairs ...string) build.Step { return build.Step{Type: build.Env, Args: pairs} }
 	var many []string
@@ -96,19 +96,19 @@ func TestVariablesAreBounded(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1<<16)
 	for name, steps := range map[string][]build.Step{
-		"one that grows":    {env("A", "x"), env("B", "${A}"), env("A", long), env("A", strings.Repeat("$A", 1<<16))},
-		"one in another":    {env("A", long, "B", "$A$A$A", "C", "$B$B$B$B")},
-		"many":              {env(many...)},
-		"many long ones":    {env("A", long, "B", "$A", "C", "$A", "D", "$A", "E", "$A")},
-		"a directory of it": {env("A", long), {Type: build.Workdir, Args: []string{"/" + strings.Repeat("$A", 1<<10)}}},
+		"one that grows": {env("A", "x"), env("B", "${A}"), env("A", long), env("A", strings.Repeat("$A", 1<<16))},
+		"nested ones":    {env("A", long, "B", "$A$A$A", "C", "$B$B$B$B")},
+		"many":           {env(many...)},
+		"many long ones": {env("A", long, "B", "$A", "C", "$A", "D", "$A", "E", "$A")},
+		"in a directory": {env("A", long), {Type: build.Workdir, Args: []string{"/" + strings.Repeat("$A", 1<<10)}}},
 	} {
 		_, _, err := plan(facts{}, "base", &build.Spec{Steps: steps})
 		if !kind.Is(err, kind.Invalid) || stepOf(err) != strconv.Itoa(len(steps)) {
-			t.Errorf("%s: %v, want the last step's", name, err)
+			t.Errorf("%s: %v, want an error of the last step", name, err)
 		}
 	}
 	again := []build.Step{env("A", long, "B", long, "C", long), env("A", "$A", "B", long, "C", "$A")}
 	if _, after, err := plan(facts{}, "base", &build.Spec{Steps: again}); err != nil || after.env["C"] != long {
-		t.Errorf("of what is set again only the last counts: %v", err)
+		t.Errorf("only the last value of a variable counts: %v", err)
 	}
 }

@@ -16,31 +16,31 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// run is one build being done.
+// run is one execution of a build.
 type run struct {
 	*Builder
 	who   core.Principal
 	spec  build.Spec
-	bytes int             // of output that was logged in this life
-	shun  map[string]bool // hosts that gave no sandbox on a layer which they alone have
+	bytes int             // of output that this run logged
+	shun  map[string]bool // hosts that failed to create a sandbox on a layer that only they have
 
 	mu    sync.Mutex
-	state build.State // see now
-	quiet time.Time   // when the record was last appended to
+	state build.State // guarded; see now
+	quiet time.Time   // time of the last append to the record
 }
 
-// The names that E2B has for what comes before the steps and after them.
+// E2B's names for the phases before and after the steps.
 const (
 	stepBase     = "base"
 	stepFinalize = "finalize"
 )
 
 var (
-	errFenced  = errors.New("somebody else does the build, or it was deleted")
+	errFenced  = errors.New("the build was taken over by another gateway or deleted")
 	errTooLong = kind.Newf(kind.Deadline, "build", "", "the build took longer than %s", within)
 )
 
-// failure is why a build failed, and where.
+// failure is the error of a failed build, and its step.
 type failure struct {
 	step string
 	err  error
@@ -49,7 +49,7 @@ type failure struct {
 func (f *failure) Error() string { return f.step + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// at says where err came from, unless that is known already.
+// at adds the step to err, unless it has one.
 func at(step string, err error) error {
 	if err == nil || stepOf(err) != "" {
 		return err
@@ -57,7 +57,7 @@ func at(step string, err error) error {
 	return &failure{step, err}
 }
 
-// do does the build to its end, or as far as it may.
+// do runs the build to its end, or until ctx ends.
 func (r *run) do(ctx context.Context) {
 	ctx, cancel := context.WithDeadlineCause(ctx, r.now().Created.Add(within), errTooLong)
 	defer cancel()
@@ -72,21 +72,21 @@ func (r *run) do(ctx context.Context) {
 	r.end(context.WithoutCancel(ctx), err, cause)
 }
 
-// guarded is build, whose panics are failures: it reads what strangers' registries, images
-// and users made. It would end one gateway after the other, as each takes over what the one
-// before left.
+// guarded is build with panics turned into failures: build parses untrusted images, registry
+// answers and files. A panic would otherwise end one gateway after the other, as each takes
+// the build over.
 func (r *run) guarded(ctx context.Context) error {
 	return recovery.Do(r.cfg.Slog.With("build", r.now().ID), "build", func() error { return r.build(ctx) })
 }
 
-// now is the build as its record has it; hold may add to that at any time.
+// now returns the state of the build's record; hold may append to it at any time.
 func (r *run) now() build.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state
 }
 
-// hold says that the build is being done, until ctx ends or somebody else does it.
+// hold renews the claim on the build until ctx ends or another gateway takes it over.
 func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
 	t := time.NewTicker(says)
 	defer t.Stop()
@@ -109,7 +109,7 @@ func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
 	}
 }
 
-// append adds to the build's record. errFenced if somebody else did.
+// append appends to the build's record. It returns errFenced if another gateway did.
 func (r *run) append(ctx context.Context, bodies ...build.Body) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,10 +123,10 @@ func (r *run) append(ctx context.Context, bodies ...build.Body) error {
 	return err
 }
 
-// last is the time that the last words of a build may take.
+// last is the maximum time to record the end of a build.
 const last = 10 * time.Second
 
-// end says on record how the build ended; cause is why it had to stop, if it had.
+// end records how the build ended; cause is the reason why its context ended, if it did.
 func (r *run) end(ctx context.Context, err, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, last)
 	defer cancel()
@@ -138,18 +138,18 @@ func (r *run) end(ctx context.Context, err, cause error) {
 	}
 	switch now := r.now(); {
 	case errors.Is(err, errFenced):
-		r.cfg.Slog.Warn("a build was taken over, or deleted", "build", now.ID)
+		r.cfg.Slog.Warn("build taken over or deleted", "build", now.ID)
 		if r.over(ctx) {
 			r.clean(ctx)
 		}
 	case err != nil:
-		r.cfg.Slog.Warn("a build's end cannot be stored", "build", now.ID, "err", err)
+		r.cfg.Slog.Warn("store end of build failed", "build", now.ID, "err", err)
 	case now.Over():
 		r.clean(ctx)
 	}
 }
 
-// verdict is what the record is told of the end.
+// verdict returns the events that record the end.
 func (r *run) verdict(err, cause error) []build.Body {
 	switch {
 	case err == nil:
@@ -157,27 +157,27 @@ func (r *run) verdict(err, cause error) []build.Body {
 	case errors.Is(cause, errTooLong):
 		err = at(stepOf(err), errTooLong)
 	case cause != nil:
-		return []build.Body{build.Held{}} // we are to end: somebody else goes on
+		return []build.Body{build.Held{}} // this gateway shuts down: another takes over
 	}
 	f := r.failed(err)
 	return []build.Body{r.logged(build.Error, "Build failed: "+f.Message), f}
 }
 
-// over reports whether nobody does the build any more, so that what this life made after
-// its end is nobody's.
+// over reports whether the build has ended, so that no gateway owns what this run created
+// after its end.
 func (r *run) over(ctx context.Context) bool {
 	s := r.now()
 	b, err := r.cfg.Core.Build(ctx, r.who, s.Request.Template, s.ID)
 	return err == nil && b.Over() || kind.Is(err, kind.NotFound) // it was deleted
 }
 
-// clean removes what the build leaves, as far as it comes: its sandboxes end by
-// themselves.
+// clean removes the leftovers of the build as far as possible; sandboxes also end at their
+// deadline.
 func (r *run) clean(ctx context.Context) {
 	id := string(r.now().ID)
 	r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.Request.Build == id })
 	if err := r.cfg.Core.PruneLayers(ctx, r.who); err != nil {
-		r.cfg.Slog.Warn("layers of builds are left", "tenant", r.who.Tenant, "err", err)
+		r.cfg.Slog.Warn("prune layers failed", "tenant", r.who.Tenant, "err", err)
 	}
 }
 
@@ -192,12 +192,12 @@ func stepOf(err error) string {
 func (r *run) failed(err error) build.Failed {
 	text := kind.Message(err)
 	if kind.Of(err) == kind.Internal {
-		r.cfg.Slog.Error("a build failed", "build", r.now().ID, "err", err)
+		r.cfg.Slog.Error("build failed", "build", r.now().ID, "err", err)
 	}
 	return build.Failed{Step: stepOf(err), Message: text}
 }
 
-// build does the work: the base, the layers, the start command, the names.
+// build does the work: base, layers, start command, tags.
 func (r *run) build(ctx context.Context) error {
 	from, err := r.base(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (r *run) build(ctx context.Context) error {
 		CPUMilli: s.Request.CPUMilli, MemoryMiB: s.Request.MemoryMiB,
 	}
 	if err := r.append(ctx, build.Held{By: r.name}); err != nil {
-		return err // its template was deleted meanwhile, and must not come back
+		return err // the template was deleted meanwhile, and must stay deleted
 	}
 	if err := r.cfg.Core.TagBuilt(ctx, r.who, s.Request.Name, s.Request.Tags, b); err != nil {
 		return err
@@ -230,8 +230,8 @@ func (r *run) build(ctx context.Context) error {
 	return r.say(ctx, "Build finished")
 }
 
-// steps makes the layers that lack, and runs the template's command. What a host had alone
-// that went meanwhile is made anew, as if there had been none.
+// steps builds the missing layers and runs the template's start command. It builds layers
+// again that only one host had and that were lost meanwhile.
 func (r *run) steps(ctx context.Context, base origin, layers []layer, after facts) (origin, error) {
 	for {
 		from, done, err := r.reached(ctx, base, layers)
@@ -246,20 +246,20 @@ func (r *run) steps(ctx context.Context, base origin, layers []layer, after fact
 		if !r.without(err, &base) {
 			return from, err
 		}
-		if err := r.say(ctx, "The host that has a layer makes no sandbox on it: it is made anew"); err != nil {
+		if err := r.say(ctx, "The host of a layer cannot create a sandbox on it: building the layer again"); err != nil {
 			return from, err
 		}
 	}
 }
 
-// without reports whether the build can go on without the layers of the host that err is of.
+// without reports whether the build can continue without the layers of the host in err.
 func (r *run) without(err error, base *origin) bool {
 	var u *unmade
 	if !errors.As(err, &u) || u.on.ID == base.snap.ID || r.shun[u.on.Host] {
 		return false
 	}
 	if now, ok := r.cfg.Core.LayerOf(u.on.ID); ok && now.Copy.Manifest != "" {
-		return false // others have it, too
+		return false // other hosts can load it
 	}
 	if r.shun == nil {
 		r.shun = map[string]bool{}
@@ -268,13 +268,13 @@ func (r *run) without(err error, base *origin) bool {
 	return true
 }
 
-// usable reports whether a layer is in the store, or on a host that gave what was asked of it.
+// usable reports whether a layer is in the store, or on a host that has not failed.
 func (r *run) usable(s *sandbox.Snapshot) bool { return s.Copy.Manifest != "" || !r.shun[s.Host] }
 
-// maxTitle bounds how many bytes of a step its title shows.
+// maxTitle is the maximum number of bytes of a step in its title.
 const maxTitle = 2048
 
-// title is what the log says when a step begins.
+// title returns the log line at the start of a step.
 func (r *run) title(l *layer) string {
 	title := "WORKDIR"
 	if n := len(l.dirs); l.do == nil && l.dirs[n-1].path == "" {
@@ -289,8 +289,8 @@ func (r *run) title(l *layer) string {
 	return fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title[:min(len(title), maxTitle)])
 }
 
-// layer makes a layer on another, unless there is one that was made alike. What it picks
-// is on record first, and claimed then: whoever drops layers leaves it from then on.
+// layer builds a layer on another, unless an equal one exists. It records the layer that it
+// chooses and then claims it, so that PruneLayers leaves it alone from then on.
 func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
 	for begun := int(r.mark().Step) >= l.step; ; begun = false {
 		own, _ := r.own(l.step)
@@ -313,7 +313,7 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 		if ok {
 			snap, err = r.cfg.Core.ClaimLayer(ctx, snap.ID)
 			if kind.Is(err, kind.NotFound) {
-				continue // it was dropped meanwhile: there may be another, or it is made
+				continue // dropped meanwhile: reuse another or build it
 			}
 		} else {
 			snap, err = r.make(ctx, from, l)
@@ -321,14 +321,14 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 		if err != nil {
 			return from, err
 		}
-		// Who went before may have stood on another template, whose tag has moved since.
+		// The previous owner may have used another template, whose tag has moved since.
 		from.snap, from.template = snap, snap.Template
 		return from, nil
 	}
 }
 
-// reached gives what the build's record has it stand on, and how many of the layers that
-// has: what is below the newest may have been dropped, and is not needed.
+// reached returns the newest layer in the build's record, and how many of the layers it
+// includes: layers below the newest may have been dropped and are not needed.
 func (r *run) reached(ctx context.Context, from origin, layers []layer) (origin, int, error) {
 	for n := len(layers); n > 0; n-- {
 		snap, ok := r.cfg.Core.LayerAmong(r.mark().Layers, layers[n-1].sum)
@@ -345,8 +345,8 @@ func (r *run) reached(ctx context.Context, from origin, layers []layer) (origin,
 	return from, 0, nil
 }
 
-// stands are the layers that must stay while one is put on another; the new one may be
-// none yet.
+// stands returns the layers to keep while one is built on another; the new one may not exist
+// yet.
 func stands(on origin, id sandbox.SnapshotID) []string {
 	var ids []string
 	for _, id := range []sandbox.SnapshotID{on.snap.ID, id} {
@@ -357,8 +357,8 @@ func stands(on origin, id sandbox.SnapshotID) []string {
 	return ids
 }
 
-// own is the name of the layer that the build makes of a step, and how many it made before
-// that were dropped, or are of no use.
+// own returns the id of the layer that the build makes of a step, and how many it made before
+// that were dropped or are unusable.
 func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
 	for what := "layer"; ; what = "layer." + strconv.Itoa(dropped) {
 		id = sandbox.KeyedSnapshotID(r.key(what, step))
@@ -369,13 +369,13 @@ func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
 	}
 }
 
-// key names something of the build's that has a number.
+// key derives a key for the build's n-th object of a kind.
 func (r *run) key(what string, n int) string {
 	return r.cfg.Core.Secretly("build." + string(r.now().ID) + "." + what + "." + strconv.Itoa(n))
 }
 
-// make makes a layer in a sandbox of its own, which stays until it is made: who goes on
-// needs it, and of a build that fails clean ends it.
+// make builds a layer in a sandbox of its own, which is kept until the layer exists: a
+// successor needs it, and clean ends it if the build fails.
 func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Snapshot, err error) {
 	sbx, err := r.sandbox(ctx, from, l.facts, l.step)
 	if err != nil {
@@ -402,8 +402,8 @@ func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Sna
 	return snap, nil
 }
 
-// finalize runs the template's command once, to see that it becomes ready. That it did
-// is on record before its sandbox ends: one may end for many reasons.
+// finalize runs the template's start command once, to check that it becomes ready. It records
+// that before the sandbox ends: a sandbox may end for many reasons.
 func (r *run) finalize(ctx context.Context, from origin) error {
 	n := len(r.spec.Steps) + 1
 	if from.facts.start == "" && from.facts.ready == "" || int(r.mark().Step) >= n {
@@ -427,7 +427,7 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 	return nil
 }
 
-// start runs the template's command, and waits for it to be ready.
+// start runs the template's start command, and waits until it is ready.
 func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
 	if f.start != "" {
 		if err := r.cfg.Core.Begin(ctx, r.who, sbx, f.start); err != nil {
@@ -449,5 +449,5 @@ func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
 	return err
 }
 
-// readyWithin is how long the template's command may take to be ready.
+// readyWithin is the maximum time until the template's start command is ready.
 const readyWithin = 5 * time.Minute

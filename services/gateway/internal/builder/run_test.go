@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// A build that is taken over goes on with the layers that it has, whatever its base's
-// name means by then.
+// A build that is taken over continues with the layers that it has, whatever its base's name
+// refers to by then.
 func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	c, who, next := livesOn(t, log)
@@ -32,9 +32,9 @@ func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
 	}
 }
 
-// What panics in a build fails it, and nobody else.
+// A panic in a build fails that build only.
 func TestAPanicFailsTheBuild(t *testing.T) {
-	r := &run{Builder: New(Config{}), state: build.State{ID: build.NewID()}} // without a core there is nothing to ask
+	r := &run{Builder: New(Config{}), state: build.State{ID: build.NewID()}} // the missing core makes it panic
 	if err := r.guarded(t.Context()); !kind.Is(err, kind.Internal) || !strings.Contains(err.Error(), "fault") {
 		t.Errorf("got %v", err)
 	}

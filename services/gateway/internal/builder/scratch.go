@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// scratchPrefix begins the names of directories in which an image is until it is packed.
-// Each has a lock for as long as its gateway lives.
+// scratchPrefix is the name prefix of the directories that hold an image until it is packed.
+// Each is locked for as long as its gateway runs.
 const scratchPrefix = "millrace-build-"
 
-// newScratch makes one, which goes with done.
+// newScratch creates a scratch directory, which done removes.
 func newScratch() (dir string, done func(), err error) {
 	if dir, err = os.MkdirTemp("", scratchPrefix); err != nil {
 		return "", nil, err
@@ -22,12 +22,12 @@ func newScratch() (dir string, done func(), err error) {
 		return "", nil, err
 	}
 	return dir, func() {
-		os.RemoveAll(dir) //nolint:errcheck // the next gateway tries again
+		os.RemoveAll(dir) //nolint:errcheck // the next gateway retries
 		lock.Close()      //nolint:errcheck // nothing was written
 	}, nil
 }
 
-// lockDir locks a directory, unless somebody has.
+// lockDir locks a directory, unless it is locked.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -40,10 +40,10 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// young is how old a directory is that may be about to be locked.
+// young is the age below which a directory may not be locked yet.
 const young = time.Minute
 
-// sweepScratch removes what gateways left that were killed.
+// sweepScratch removes the directories of killed gateways.
 func sweepScratch(age time.Duration) {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*")) //nolint:errcheck // the pattern is good
 	for _, dir := range left {
@@ -51,7 +51,7 @@ func sweepScratch(age time.Duration) {
 			continue
 		}
 		if lock, err := lockDir(dir); err == nil {
-			os.RemoveAll(dir) //nolint:errcheck // the next gateway tries again
+			os.RemoveAll(dir) //nolint:errcheck // the next gateway retries
 			lock.Close()      //nolint:errcheck // nothing was written
 		}
 	}

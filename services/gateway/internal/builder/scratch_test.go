@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a killed gateway left of an image goes, what one is at work in stays.
+// The directory of a killed gateway is removed, a directory in use is not.
 func TestScratchesOfTheDeadGo(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	used, done, err := newScratch()
@@ -21,12 +21,12 @@ func TestScratchesOfTheDeadGo(t *testing.T) {
 	}
 	there := func(dir string) bool { _, err := os.Stat(dir); return err == nil }
 	if sweepScratch(young); !there(dead) {
-		t.Error("one that may be about to be locked was removed")
+		t.Error("a directory that may not be locked yet was removed")
 	}
 	if sweepScratch(0); there(dead) || !there(used) || !there(other) {
-		t.Errorf("there are: dead %v, used %v, other %v", there(dead), there(used), there(other))
+		t.Errorf("left: dead %v, used %v, other %v", there(dead), there(used), there(other))
 	}
 	if done(); there(used) {
-		t.Error("it stays when it is done")
+		t.Error("the directory is left after done")
 	}
 }

@@ -24,24 +24,23 @@ import (
 )
 
 const (
-	// lingers is how long, after a command has ended, the output is read of what it
-	// left running.
+	// lingers is how long, after a command has ended, the output of its remaining processes is
+	// read.
 	lingers = 2 * time.Second
-	quiet   = 500 * time.Millisecond // in which nothing came
+	quiet   = 500 * time.Millisecond // without output
 )
 
-// sandbox has the sandbox in which step n is done. Where no host has room for one
-// it is waited for.
+// sandbox returns the sandbox in which step n runs. If no host has free capacity, it waits.
 func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox.ID, error) {
 	req := r.requested(from, f)
 	what := "sandbox."
-	if _, dropped := r.own(n); dropped > 0 { // that in which it was made has ended
+	if _, dropped := r.own(n); dropped > 0 { // the sandbox of the dropped layer has ended
 		what += strconv.Itoa(dropped) + "."
 	}
 	for try := 0; ; try++ {
-		id := sandbox.KeyedID(r.key(what+strconv.Itoa(try), n)) // one that was refused is so for ever
+		id := sandbox.KeyedID(r.key(what+strconv.Itoa(try), n)) // a refused id stays refused
 		if st, ok := r.unmade(id); ok && st.Request.From != from.snap.ID {
-			continue // it was to stand on what the build goes on without
+			continue // it was for a layer that the build no longer uses
 		}
 		_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
 		if _, ok := r.unmade(id); ok && kind.Is(err, kind.Unavailable) {
@@ -60,7 +59,7 @@ func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox
 	}
 }
 
-// unmade is why there is no sandbox on a layer.
+// unmade is the error of a sandbox that could not be created on a layer.
 type unmade struct {
 	err error
 	on  sandbox.Snapshot
@@ -69,13 +68,13 @@ type unmade struct {
 func (u *unmade) Error() string { return u.err.Error() }
 func (u *unmade) Unwrap() error { return u.err }
 
-// unmade gives a sandbox that ended before it ran.
+// unmade returns the sandbox and true if it ended before it ran.
 func (r *run) unmade(id sandbox.ID) (sandbox.State, bool) {
 	st, err := r.cfg.Core.Sandbox(r.who, id)
 	return st, err == nil && st.Over() && st.Started.IsZero()
 }
 
-// How long room is waited for, which is some five minutes.
+// Limits of the wait for capacity, about five minutes in total.
 const (
 	maxTries     = 32
 	longestPause = 10 * time.Second
@@ -100,19 +99,19 @@ func (r *run) requested(from origin, f facts) sandbox.Requested {
 	return req
 }
 
-// destroy ends a sandbox that is needed no more, so that the next has its room. Of
-// a build that stops it is left for who goes on.
+// destroy ends a sandbox that is no longer needed, to free its capacity for the next. If the
+// build stops, the sandbox is left to the successor.
 func (r *run) destroy(ctx context.Context, id sandbox.ID) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err := r.cfg.Core.DestroySandbox(ctx, r.who, id); err != nil && !kind.Is(err, kind.NotFound) {
-		r.cfg.Slog.Warn("a build's sandbox is left", "sandbox", id, "err", err) // its deadline ends it
+		r.cfg.Slog.Warn("end sandbox of build failed", "sandbox", id, "err", err) // its deadline ends it
 	}
 }
 
-// keep makes a layer of a step's sandbox, on which the build stands from then on: another
-// one if it was dropped before the record said so.
+// keep makes a layer of a step's sandbox, and records it as the build's newest. It makes
+// another if the layer was dropped before it was recorded.
 func (r *run) keep(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
 	for {
 		id, _ := r.own(l.step)
@@ -130,7 +129,7 @@ func (r *run) keep(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (
 	}
 }
 
-// makeDir has a directory that a step works in, or looks for a user.
+// makeDir creates a directory that a step needs, or checks that a user exists.
 func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir place) error {
 	ask := file.Request{Op: file.OpMakeDir, Path: dir.path, User: dir.user}
 	if dir.path == "" {
@@ -144,10 +143,10 @@ func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir place) error {
 	if _, err := f.Only(); !kind.Is(err, kind.Conflict) {
 		return err
 	}
-	return nil // it was there
+	return nil // it exists
 }
 
-// command runs the command of a step, or goes on with the one that runs.
+// command runs the command of a step, or follows it if it is already running.
 func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	spec := core.Shell(l.do.Args[0])
 	spec.User, spec.Cwd = l.user, l.workdir
@@ -160,7 +159,7 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	reader := a.Reader
 	o := &output{prefix: fmt.Sprintf("[builder %d/%d]", l.step, len(r.spec.Steps)), mark: r.mark()}
-	if int(o.mark.Step) != l.step { // who was before had come further, and what he had is gone
+	if int(o.mark.Step) != l.step { // the previous owner was further on, but its layer is gone
 		o.mark = build.Mark{Step: uint32(l.step), Layers: o.mark.Layers}
 	}
 	if o.mark.After > 0 {
@@ -173,7 +172,7 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	return ofCommand(l.do.Args[0], r.follow(ctx, a.ID, reader, o))
 }
 
-// ofCommand names the command that err is of, as E2B does: programs look for it.
+// ofCommand adds the command to err in E2B's format, which clients search for.
 func ofCommand(command string, err error) error {
 	var e *kind.Error
 	if !errors.As(err, &e) || e.Msg == "" {
@@ -184,8 +183,8 @@ func ofCommand(command string, err error) error {
 	return &named
 }
 
-// follow logs what a command writes, up to its end. What it left running is not
-// waited for.
+// follow logs a command's output until the command ends. It does not wait for processes that
+// the command left running.
 func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, o *output) error {
 	var exit *process.Exit
 	var until time.Time
@@ -199,7 +198,7 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 		if err != nil {
 			return err
 		}
-		if ended && exit == nil && x == nil { // its end was read in another life
+		if ended && exit == nil && x == nil { // an earlier run read its end
 			sum, err := r.cfg.Core.Process(ctx, r.who, id)
 			if err != nil {
 				return err
@@ -226,8 +225,8 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 	}
 }
 
-// take takes over what a process's events say: lines, how it ended, or why it
-// never ran. It logs lines as soon as they are many.
+// take processes a process's events: output lines, the exit, or the reason why it never ran.
+// It flushes when many lines have come together.
 func (r *run) take(ctx context.Context, o *output, batch []process.Event) (exit *process.Exit, err error) {
 	for i := range batch {
 		e := &batch[i]
@@ -247,17 +246,17 @@ func (r *run) take(ctx context.Context, o *output, batch []process.Event) (exit 
 		case process.Finished:
 			exit = &b.Exit
 		case process.Lost:
-			return nil, kind.New(kind.Unavailable, "build", "", "the build's sandbox is lost: "+b.Reason)
-		case process.Accepted, process.Gap, process.Resized, process.Signaled, process.Started, process.StdinAcked, process.Truncated: // none of its lines
+			return nil, kind.New(kind.Unavailable, "build", "", "the build's sandbox was lost:  "+b.Reason)
+		case process.Accepted, process.Gap, process.Resized, process.Signaled, process.Started, process.StdinAcked, process.Truncated: // not part of its output
 		}
 	}
 	return exit, nil
 }
 
-// maxWords bounds how many bytes of a command's last words are told.
+// maxWords is the maximum number of bytes of a command's last output in an error.
 const maxWords = 4096
 
-// ending is what the end of a command means; tail are its last words.
+// ending returns the error of a command's exit; tail is its last output.
 func ending(x *process.Exit, tail []string) error {
 	if x.Code != nil && *x.Code == 0 {
 		return nil
@@ -274,7 +273,7 @@ func ending(x *process.Exit, tail []string) error {
 	return kind.New(k, "build", "", text)
 }
 
-// copy puts a step's files into its sandbox.
+// copy unpacks a step's files in its sandbox.
 func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	raw, err := r.cfg.Core.Context(ctx, r.who.Tenant, l.do.Files)
 	if err != nil {
@@ -293,7 +292,7 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	c := copying{source: path.Clean(args[0]), dest: args[1]}
 	if args[3] != "" {
 		if c.mode, err = strconv.ParseInt(args[3], 8, 64); err != nil || c.mode < 0 || c.mode > 0o7777 {
-			return invalid("mode %.20q is no octal number", args[3])
+			return invalid("mode %.20q is not an octal number", args[3])
 		}
 	}
 	user, _, _ := strings.Cut(args[2], ":")
@@ -317,7 +316,7 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	return f.Done()
 }
 
-// unpackError prefers what the sandbox says to what became of writing to it.
+// unpackError prefers the sandbox's error to that of writing to it.
 func (r *run) unpackError(f *core.Files, err error) error {
 	if kind.Is(err, kind.Invalid) {
 		return err
@@ -328,8 +327,8 @@ func (r *run) unpackError(f *core.Files, err error) error {
 	return err
 }
 
-// aim decides where a copy goes: a file that is copied to what is no directory gets
-// that name.
+// aim decides the destination of a copy: a file that is copied to a path that is not a
+// directory gets that name.
 func (r *run) aim(ctx context.Context, sbx sandbox.ID, c *copying, l *layer, user string, first *tar.Header) error {
 	isDir := strings.HasSuffix(c.dest, "/") || path.Base(c.dest) == "." || path.Base(c.dest) == ".."
 	if !path.IsAbs(c.dest) && !strings.HasPrefix(c.dest, "~") && l.workdir != "" {
