@@ -32,12 +32,12 @@ import (
 )
 
 const (
-	readBuffer  = 64 << 10          // a request's head: cookies and tokens for servers in sandboxes, too
-	readTimeout = time.Minute       // of a whole request
+	readBuffer  = 64 << 10          // maximum size of a request's head, including cookies and tokens for servers in sandboxes
+	readTimeout = time.Minute       // maximum time to read a request
 	idleTimeout = 330 * time.Second // SDKs keep connections for 300 s
 )
 
-// server is a gateway put together.
+// server is an assembled gateway.
 type server struct {
 	cfg     *Config
 	core    *core.Core
@@ -63,12 +63,12 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			CaseSensitive:         true,
 			RequestMethods:        port.Methods(),
 			ReadBufferSize:        readBuffer,
-			ReduceMemoryUsage:     true, // until something is asked
+			ReduceMemoryUsage:     true, // while idle
 			ReadTimeout:           readTimeout,
 			IdleTimeout:           idleTimeout,
 			BodyLimit:             cfg.MaxBody,
-			StreamRequestBody:     true, // limitBody bounds what is read
-			// Forms would be read into files, whatever their size, before limitBody.
+			StreamRequestBody:     true, // limitBody limits what is read
+			// Otherwise forms of any size would be read into files before limitBody.
 			DisablePreParseMultipartForm: true,
 			ErrorHandler:                 httperr.Handler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
@@ -87,7 +87,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 	return s
 }
 
-// middleware is what every request passes, in this order.
+// middleware registers the handlers that every request passes, in this order.
 func (s *server) middleware() {
 	s.app.Use(
 		s.asked,
@@ -95,16 +95,16 @@ func (s *server) middleware() {
 		s.recovered,
 		requestID,
 		refuseFraming,
-		s.toPort, // what follows is for our own API
+		s.toPort, // the rest is for our own API
 		s.holdAnswer,
-		s.leaveBody, // of whoever answers from here on
+		s.leaveBody, // for all handlers from here on
 		cors,
 		refusePath,
 		s.e2b.Proxy,
 	)
 }
 
-// toPort has requests for the servers in sandboxes answered by them.
+// toPort forwards requests for the servers in sandboxes to them.
 func (s *server) toPort(c *fiber.Ctx) error {
 	t := route.Of(c)
 	if t.Named == "" || t.Port == route.EnvdPort || t.Port == route.InterpreterPort {
@@ -113,15 +113,15 @@ func (s *server) toPort(c *fiber.Ctx) error {
 	return s.ports.Serve(c, t)
 }
 
-// asked takes note that a connection is not silent. What the request stores fails soon
-// where nothing can be stored.
+// asked marks the connection as used, and makes appends of the request fail soon if the log
+// is unreachable.
 func (s *server) asked(c *fiber.Ctx) error {
 	s.silent.heard(c.Context().Conn())
 	c.SetUserContext(events.Prompt(c.UserContext()))
 	return c.Next()
 }
 
-// routes adds what anybody may ask, then what only who is known may.
+// routes registers the public routes, then those that require authentication.
 func (s *server) routes(local bool) {
 	s.admin.RegisterProbes(s.app)
 	s.app.Get("/", unnamed(admin.Index(s.cfg.Version)))
@@ -155,21 +155,21 @@ func (s *server) routes(local bool) {
 	}
 }
 
-// operator reports whether p may see what belongs to no tenant, and to all: the
-// bearer of a key that was given by configuration.
+// operator reports whether p uses a configured key and thus has access to data of no tenant
+// and of all.
 func operator(p core.Principal) bool {
 	return p.Tenant == DefaultTenant && p.Sandbox == "" && p.Volume == ""
 }
 
-// operators is the middleware that lets nobody else pass.
+// operators is middleware that rejects all other principals.
 func operators(c *fiber.Ctx) error {
 	if !operator(auth.From(c)) {
-		return kind.New(kind.Denied, "authorize", "", "this is for operators")
+		return kind.New(kind.Denied, "authorize", "", "operators only")
 	}
 	return c.Next()
 }
 
-// unnamed has do answer what is for no sandbox.
+// unnamed limits do to requests that name no sandbox.
 func unnamed(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if route.Of(c).Named != "" {
@@ -179,7 +179,7 @@ func unnamed(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// recovered turns a panic into an answer.
+// recovered turns a panic into an error response.
 func (s *server) recovered(c *fiber.Ctx) error {
 	panicked := true
 	err := recovery.Do(s.cfg.Slog, "request", func() error {
@@ -188,7 +188,7 @@ func (s *server) recovered(c *fiber.Ctx) error {
 		return err
 	})
 	if panicked {
-		c.Context().SetConnectionClose() // what is left of its body is no request
+		c.Context().SetConnectionClose() // the rest of its body must not be read as a request
 	}
 	return err
 }

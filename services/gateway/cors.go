@@ -6,18 +6,17 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// noDeadline takes a deadline off a connection.
+// noDeadline clears the deadline of a connection.
 var noDeadline time.Time
 
-// exposed are the answers' headers that scripts may read.
+// exposed are the response headers that scripts may read.
 const exposed = "X-Next-Token, X-Total-Running, Retry-After, X-Request-Id, ETag, Location, " +
 	"X-Process-Id, X-Replay-From, Stream-Next-Offset, Stream-Up-To-Date, Stream-Closed, Stream-Cursor, " +
 	"Connect-Content-Encoding, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Cache-Control, X-Content-Type-Options, " +
 	"Accept-Ranges, Content-Disposition, Content-Encoding, Content-Range"
 
-// cors lets pages of any origin use the API. What they may do is decided by
-// the key or token they send themselves: nothing here is done on the strength of
-// a cookie or an address.
+// cors allows pages of any origin to use the API. Access depends on the key or token that they
+// send, never on a cookie or an address.
 func cors(c *fiber.Ctx) error {
 	if c.Get(fiber.HeaderOrigin) == "" {
 		return c.Next()

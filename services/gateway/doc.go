@@ -1,10 +1,8 @@
-// Package gateway is the front door: it speaks HTTP to clients and the record to
-// everybody else. Any number of gateways serve the same clients; none holds
-// state that another one lacks.
+// Package gateway serves clients over HTTP and turns their requests into events. Any
+// number of gateways serve the same clients; none holds state that another one lacks.
 //
-// # A request's way
-// app.go refuses what is ambiguous, bounds the body, answers browsers'
-// preflights and probes, finds out who asks (auth) and for which sandbox
-// (route); a surface decodes it and asks the core; what streams leaves through
-// internal/stream.
+// # The path of a request
+// app.go rejects ambiguous requests, limits the body, answers preflights and probes,
+// authenticates the caller (auth) and finds the sandbox (route); a surface decodes the
+// request and calls the core; streams are sent by internal/stream.
 package gateway

@@ -22,66 +22,65 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Config says how to run a gateway. Log is required; the zero value of another
-// field is its default.
+// Config configures a gateway. Log is required; the zero value of another field is its
+// default.
 type Config struct {
 	Log  *events.Log
-	View *events.View // of Log, folded at least until Run returns; default: one of its own
+	View *events.View // view of Log, which must stay open until Run returns; default: its own
 
-	Listener net.Listener // closed by Run; default: one on Listen
+	Listener net.Listener // closed by Run; default: listens on Listen
 	Listen   string       // HOST:PORT; default 127.0.0.1:7300
 
-	// APIKey is issued as a key of DefaultTenant unless it was before; see
-	// [CheckAPIKey]. It may be empty if the log holds at least one key: without any
-	// key, Run fails.
+	// APIKey is issued as a key of DefaultTenant unless it exists; see [CheckAPIKey]. It may
+	// be empty if the log holds at least one key: without any key, Run fails.
 	APIKey string
 
-	Version string // of this program, as GET / reports it
+	Version string // version of this program, as GET / reports it
 
-	Domain string // of sandboxes' hosts as told to clients; default: none, clients use their own
-	Issuer string // URL under which others reach this gateway to check sandboxes' tokens; default: its own address, if it listens on one only
+	Domain string // domain of sandboxes' hosts in answers; default: none, clients use their own
+	Issuer string // URL at which others reach this gateway to verify sandboxes' tokens; default: its address, if it listens on one only
 
-	// QueueTimeout is how long a new sandbox waits while every host is full; default 25 s.
+	// QueueTimeout is the maximum wait of a new sandbox while every host is full; default 25 s.
 	QueueTimeout time.Duration
 
-	MaxTimeout time.Duration // the longest a sandbox may be asked to live; default 24 h
-	Limits     Limits        // of a sandbox that asks for none
-	MaxBody    int           // bytes of a request; default 16 MiB
+	MaxTimeout time.Duration // maximum lifetime of a sandbox; default 24 h
+	Limits     Limits        // limits of a sandbox whose request sets none
+	MaxBody    int           // maximum bytes of a request; default 16 MiB
 
-	// Registries are those at addresses that are not public from which images may be
-	// pulled, as HOST or HOST:PORT.
+	// Registries are the registries at non-public addresses from which images may be pulled,
+	// as HOST or HOST:PORT.
 	Registries []string
 
-	// ECREndpoint is a URL that is asked for the passwords of AWS's registries; default:
+	// ECREndpoint is the URL of the API that issues passwords for AWS's registries; default:
 	// that of their region.
 	ECREndpoint string
 
-	// EgressAllow are addresses that are not public and may be named as a sandbox's
-	// own proxy, as hosts allow them.
+	// EgressAllow are the non-public addresses that may be set as a sandbox's own proxy, as
+	// hosts allow them.
 	EgressAllow  []netip.Prefix
-	WebhookAllow []netip.Prefix // addresses that are not public, to which webhooks may lead
+	WebhookAllow []netip.Prefix // non-public addresses that webhooks may have
 
-	// DrainTimeout is how long open streams and requests may take to end once
-	// ctx has; default 10 s.
+	// DrainTimeout is the maximum time for open streams and requests to end after ctx has
+	// ended; default 10 s.
 	DrainTimeout time.Duration
 
-	Ready      func(addr net.Addr) // called once it serves; may be nil
-	ReadyAfter <-chan struct{}     // /readyz says no until it is closed; nil: says yes at once
+	Ready      func(addr net.Addr) // called once the gateway serves; may be nil
+	ReadyAfter <-chan struct{}     // /readyz fails until it is closed; nil: it succeeds at once
 	Slog       *slog.Logger
 }
 
 // Limits of a sandbox; 0 is no limit.
 type Limits = e2b.Limits
 
-// The least that a sandbox may ask for, and that its Limits may be.
+// Minimum values of a sandbox's limits, and of Config.Limits.
 const (
 	MinCPUs   = e2b.MinCPUs
 	MinMemory = e2b.MinMemory // MiB
 	MinPIDs   = e2b.MinPIDs
 )
 
-// DefaultTenant owns the keys that are given by configuration. Their bearers are
-// operators: they see hosts, metrics and the events of all tenants.
+// DefaultTenant owns the configured keys. Their users are operators: they have access to
+// hosts, metrics and the events of all tenants.
 const DefaultTenant = "default"
 
 const (
@@ -105,8 +104,8 @@ func (cfg *Config) setDefaults() {
 	}
 }
 
-// Run serves until ctx ends, then drains: every open stream gets its protocol's
-// "come back" end. It returns nil after a drain, also one that had to cut what
+// Run serves until ctx ends, then drains: it ends every open stream in a way that makes the
+// client reconnect. It returns nil after a drain, also if streams had to be cut because they
 // did not end in time.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.setDefaults()
@@ -114,8 +113,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() //nolint:errcheck // closed twice is closed
-	// The view serves what is being drained, too.
+	defer ln.Close() //nolint:errcheck // may be closed already
+	// The view is needed until the drain is over.
 	viewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := open(ctx, viewing, &cfg); err != nil {
@@ -151,8 +150,8 @@ func CheckAPIKey(key string) error {
 
 const minKeyDigits = 32 // 128 bits
 
-// secrets are the cluster's: what sandboxes' tokens are made from, and what hides
-// texts in records.
+// secrets returns the cluster secret for sandboxes' tokens, and the cipher for values in
+// records.
 func secrets(ctx context.Context, log *events.Log) (token []byte, sealer *sandbox.Sealer, err error) {
 	if token, err = log.Secret(ctx, "sandbox-token"); err != nil {
 		return nil, nil, err
@@ -176,7 +175,7 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 	return ln, nil
 }
 
-// open stores the first key and has a view that knows it.
+// open issues the configured key and opens a view that contains it.
 func open(ctx, viewing context.Context, cfg *Config) error {
 	if cfg.APIKey != "" {
 		k := events.KeyOf(DefaultTenant, cfg.APIKey, time.Now())
@@ -197,13 +196,13 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 	if cfg.APIKey != "" && !slices.ContainsFunc(cfg.View.Keys(DefaultTenant), func(k events.Key) bool {
 		return !k.Revoked && k.ID == events.KeyOf(DefaultTenant, cfg.APIKey, time.Time{}).ID
 	}) {
-		cfg.Slog.Warn("the API key that was given has been revoked: no request with it is served")
+		cfg.Slog.Warn("the configured API key has been revoked and is rejected")
 	}
 	return nil
 }
 
-// issuer is the URL of who vouches for sandboxes: what was given, or the address that
-// clients reach; empty where that could be any.
+// issuer returns the URL of the issuer of sandboxes' tokens: the configured one, or the
+// address of the listener; empty if it listens on all addresses.
 func issuer(given string, addr net.Addr) (string, error) {
 	if given != "" {
 		return sandbox.ParseIssuer(given)
@@ -214,7 +213,7 @@ func issuer(given string, addr net.Addr) (string, error) {
 	return "http://" + addr.String(), nil
 }
 
-// loopback reports whether only this machine can reach addr.
+// loopback reports whether addr is reachable from this machine only.
 func loopback(addr net.Addr) bool {
 	switch a := addr.(type) {
 	case *net.TCPAddr:
@@ -240,29 +239,29 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		s.drain(context.WithoutCancel(ctx))
-		ln.Close() //nolint:errcheck // in case it was not served yet
+		ln.Close() //nolint:errcheck // it may not be served yet
 		return nil
 	})
 	if s.cfg.Ready != nil {
 		s.cfg.Ready(ln.Addr())
 	}
-	s.cfg.Slog.Info("gateway serves", "addr", ln.Addr().String())
+	s.cfg.Slog.Info("gateway started", "addr", ln.Addr().String())
 	return g.Wait()
 }
 
-// drain ends streams first, so that their clients come back to another gateway
-// while this one still answers requests; then it stops.
+// drain ends streams first, so that their clients reconnect to another gateway while this
+// one still answers requests; then it stops.
 func (s *server) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
 	s.admin.Drain()
 	if err := s.streams.Drain(ctx); err != nil {
-		s.cfg.Slog.Warn("streams were cut", "err", err)
+		s.cfg.Slog.Warn("drain streams failed", "err", err)
 	}
 	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
 	err := s.app.ShutdownWithContext(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !kind.Is(err, kind.Deadline) {
-		s.cfg.Slog.Warn("shut down", "err", err)
+		s.cfg.Slog.Warn("shut down server failed", "err", err)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// refuseFraming refuses what a proxy in front may have read otherwise than the
-// server did (request smuggling), and closes the connection: nothing that follows
-// on it can be trusted. The server itself refuses the rest.
+// refuseFraming rejects requests whose framing a proxy in front may have read differently
+// (request smuggling), and closes the connection: nothing that follows on it can be trusted.
+// The server itself rejects the rest.
 func refuseFraming(c *fiber.Ctx) error {
 	req := c.Request()
 	why := framing(req.Header.RawHeaders())
@@ -34,11 +34,11 @@ func refuseFraming(c *fiber.Ctx) error {
 	return fiber.NewError(fiber.StatusBadRequest, why)
 }
 
-// refusePath refuses a path of ours that a proxy in front may have read
-// otherwise. Those of servers in sandboxes are not ours to judge.
+// refusePath rejects API paths that a proxy in front may have read differently. Paths of
+// servers in sandboxes pass.
 func refusePath(c *fiber.Ctx) error {
 	path := c.Request().URI().PathOriginal()
-	// E2B's SDKs write team/name so.
+	// E2B's SDKs encode team/name like this.
 	named := bytes.HasPrefix(path, []byte("/templates/")) || bytes.HasPrefix(path, []byte("/v2/templates/"))
 	if !ambiguousPath(path, named) {
 		return c.Next()
@@ -47,8 +47,8 @@ func refusePath(c *fiber.Ctx) error {
 	return fiber.NewError(fiber.StatusBadRequest, "encoded slash, backslash or NUL in the path")
 }
 
-// framing reads the head as it came and tells what makes its body's length a
-// matter of opinion.
+// framing returns what makes the length of the body ambiguous in the raw head; empty if
+// nothing does.
 func framing(head []byte) string {
 	length, encodings := false, 0
 	for line := range bytes.Lines(head) {
@@ -71,8 +71,8 @@ func framing(head []byte) string {
 	return ""
 }
 
-// ambiguousPath reports whether who decodes the path early reads another one. slash
-// says that one may be encoded: its parts are names, and a shorter one is not there.
+// ambiguousPath reports whether decoding the path early changes its structure. slash allows
+// encoded slashes: the path contains names, and no route has the decoded form.
 func ambiguousPath(p []byte, slash bool) bool {
 	for i, b := range p {
 		switch {
@@ -92,23 +92,23 @@ func ambiguousPath(p []byte, slash bool) bool {
 	return false
 }
 
-// streamedBody is the one request whose answer may cross its body: each message
-// of it is bounded by its surface.
+// streamedBody is the path of the one request that is answered while its body is read: its
+// surface limits each message.
 const streamedBody = "/process.Process/StreamInput"
 
 const (
-	prealloc  = 64 << 10 // of a body is believed before it has come
-	maxUnread = 64 << 10 // of one that nobody wants is read before the answer, so that its connection can be used again
+	prealloc  = 64 << 10 // bytes allocated in advance for the announced length of a body
+	maxUnread = 64 << 10 // bytes of an unread body that are read before the answer, to keep the connection usable
 )
 
-// streamed reports whether a request's surface reads its body as it comes.
+// streamed reports whether a request's surface reads the body as a stream.
 func streamed(c *fiber.Ctx) bool {
 	return c.Path() == files.Path && c.Method() == fiber.MethodPost || files.VolumeUpload(c) || c.Path() == connect.InputPath ||
 		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut
 }
 
-// leaveBody leaves the body to who knows whether it is wanted, and sees to one that
-// nobody read: the server takes what is left of a body for the next request.
+// leaveBody leaves the body to the handler and afterwards disposes of an unread rest, which
+// the server would read as the next request.
 func (s *server) leaveBody(c *fiber.Ctx) error {
 	switch {
 	case c.Context().RequestBodyStream() == nil:
@@ -116,10 +116,10 @@ func (s *server) leaveBody(c *fiber.Ctx) error {
 	case streamed(c):
 		return stream.Streamed(c)
 	case c.Path() == streamedBody:
-		// The client may take its time, and what it has not sent when the
-		// answer leaves must not become a request.
+		// The client may send slowly, and what it has not sent when the answer is complete must
+		// not become a request.
 		c.Context().SetConnectionClose()
-		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read tells
+		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read reports it
 		return c.Next()
 	}
 	err := c.Next()
@@ -143,8 +143,8 @@ func (s *server) leaveBody(c *fiber.Ctx) error {
 	return nil
 }
 
-// holdAnswer has a large answer take its tenant's room until it is read: the server gives
-// clients any time for that, and holds it.
+// holdAnswer charges a large answer to its tenant's buffer budget until the client has read
+// it: the server sets clients no time limit, and keeps the answer in memory.
 func (s *server) holdAnswer(c *fiber.Ctx) error {
 	err := c.Next()
 	res := c.Response()
@@ -155,13 +155,13 @@ func (s *server) holdAnswer(c *fiber.Ctx) error {
 	res.ResetBody()
 	err = s.streams.Answer(c, body, s.streams.Room(auth.From(c).Tenant), nil)
 	if err != nil {
-		res.Header.Del(fiber.HeaderContentEncoding) // of what is not sent
+		res.Header.Del(fiber.HeaderContentEncoding) // the encoded body is not sent
 	}
 	return err
 }
 
-// limitBody reads the body, up to the limit: the server does not bound what is streamed
-// to it. It comes behind auth, so that nobody is held memory for who may ask nothing.
+// limitBody reads the body up to the limit: the server does not limit streamed bodies. It runs
+// after auth, so that unauthenticated requests take no memory.
 func (s *server) limitBody(c *fiber.Ctx) error {
 	body := c.Context().RequestBodyStream()
 	switch {
@@ -172,7 +172,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	}
 	var buf bytes.Buffer
 	if n := c.Request().Header.ContentLength(); n > 0 {
-		buf.Grow(min(n, prealloc) + bytes.MinRead) // ReadFrom wants room to find the end in
+		buf.Grow(min(n, prealloc) + bytes.MinRead) // ReadFrom needs space to find the end
 	}
 	room := s.streams.Room(auth.From(c).Tenant)
 	defer room.Shrink(0)
@@ -194,7 +194,7 @@ func unreadable(c *fiber.Ctx) error {
 	return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
 }
 
-// tooLarge answers a request whose body is larger than it may be, at once.
+// tooLarge rejects a request with a too large body at once.
 func (s *server) tooLarge(c *fiber.Ctx) error {
 	if err := httperr.Write(c, fiber.ErrRequestEntityTooLarge); err != nil {
 		return err
@@ -205,8 +205,8 @@ func (s *server) tooLarge(c *fiber.Ctx) error {
 
 const headerRequestID = "X-Request-Id"
 
-// requestID gives each request a name that client and log share: the client's
-// own if it is short and plain.
+// requestID sets the id of a request in answers and logs: the client's own if it is short and
+// plain.
 func requestID(c *fiber.Ctx) error {
 	id := c.Get(headerRequestID)
 	if !plain(id) {

@@ -8,19 +8,19 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// silentGrace is how long a connection on which nothing was ever asked may stay
-// once the gateway ends: what is asked on it may be on its way.
+// silentGrace is how long a connection without any request stays open once the gateway
+// drains: a first request may be on its way.
 const silentGrace = 300 * time.Millisecond
 
-// silent are the connections on which nothing was asked yet. Clients open some
-// in advance, and the server waits for their first request although it ends.
+// silent is the set of connections without any request yet. Clients open some in advance, and
+// the server would wait for their first request even while it shuts down.
 type silent struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 }
 
-// note is the server's hook for the states of its connections. Active says
-// nothing here: the server takes a connection for active before it has read.
+// note is the server's hook for connection states. It ignores StateActive: the server reports a
+// connection as active before it has read anything.
 func (s *silent) note(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
@@ -35,19 +35,19 @@ func (s *silent) note(c net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// heard takes note that something was asked, or ended, on a connection.
+// heard removes a connection on which a request arrived, or which ended.
 func (s *silent) heard(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
-// close ends them.
+// close closes the connections.
 func (s *silent) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		c.Close() //nolint:errcheck // nothing was said on it
+		c.Close() //nolint:errcheck // no request is lost
 	}
 	clear(s.conns)
 }
