@@ -1,4 +1,4 @@
-// Package admin is what operators and their probes ask a gateway.
+// Package admin serves a gateway's operators and their probes.
 package admin
 
 import (
@@ -15,24 +15,24 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
-// Handler is the surface.
+// Handler implements the surface.
 type Handler struct {
 	core     *core.Core
-	after    <-chan struct{} // not ready before it is closed; nil: no such thing
+	after    <-chan struct{} // the gateway is not ready before it is closed; nil: no condition
 	draining atomic.Bool
 }
 
-// New gives the surface, which is not ready before after is closed, unless that
-// is nil.
+// New returns the surface. Unless after is nil, the gateway is not ready before after is
+// closed.
 func New(c *core.Core, after <-chan struct{}) *Handler { return &Handler{core: c, after: after} }
 
-// Drain says from now on that this gateway is not ready.
+// Drain reports the gateway as not ready from now on.
 func (h *Handler) Drain() { h.draining.Store(true) }
 
-// RegisterProbes adds what anybody may ask.
+// RegisterProbes adds the public routes.
 func (h *Handler) RegisterProbes(r fiber.Router) {
 	r.Get("/livez", text("ok"))
-	// The words of E2B's API, which its users' probes may compare.
+	// The text of E2B's API, which its users' probes may compare.
 	r.Get("/health", text("Health check successful"))
 	r.Get("/readyz", h.ready)
 }
@@ -41,7 +41,7 @@ func text(s string) fiber.Handler {
 	return func(c *fiber.Ctx) error { return c.SendString(s) }
 }
 
-// ready is 200 when the log can be reached and the view has caught up with it.
+// ready answers 200 if the log can be reached and the view has caught up with it.
 func (h *Handler) ready(c *fiber.Ctx) error {
 	if err := h.isReady(c.UserContext()); err != nil {
 		return httperr.Answer(c, err)
@@ -51,7 +51,7 @@ func (h *Handler) ready(c *fiber.Ctx) error {
 
 func (h *Handler) isReady(ctx context.Context) error {
 	if h.draining.Load() {
-		return kind.New(kind.Unavailable, "ready", "", "the gateway is going away")
+		return kind.New(kind.Unavailable, "ready", "", "the gateway is shutting down")
 	}
 	if h.after != nil {
 		select {
@@ -63,19 +63,19 @@ func (h *Handler) isReady(ctx context.Context) error {
 	return h.core.Ready(ctx)
 }
 
-// host is a host as operators see it.
+// host is a host in an answer to operators.
 type host struct {
 	Name      string     `json:"name"`
-	State     string     `json:"state"` // alive, starting, draining, silent (its lease has ended) or gone (it said so)
+	State     string     `json:"state"` // alive, starting, draining, silent (its lease has expired) or gone (it ended its lease)
 	Alive     bool       `json:"alive"`
 	Epoch     uint64     `json:"epoch"`
 	Lease     lease      `json:"lease"`
 	Drivers   []string   `json:"drivers"`
-	Isolation []string   `json:"isolations"` // of the drivers, in their order
-	Enforced  [][]string `json:"enforced"`   // of the drivers, in their order: the limits that each enforces
-	Capacity  uint32     `json:"capacity"`   // sandboxes
+	Isolation []string   `json:"isolations"` // of the drivers, in the same order
+	Enforced  [][]string `json:"enforced"`   // limits that each driver enforces, in the same order
+	Capacity  uint32     `json:"capacity"`   // maximum number of sandboxes
 	Sandboxes uint32     `json:"sandboxes"`
-	Held      int        `json:"held"` // of one that drains: what only it has, and would be lost with it
+	Held      int        `json:"held"` // number of items that only this draining host has and that would be lost with it
 	Processes uint32     `json:"processes"`
 	CPUs      uint32     `json:"cpus"`
 	Load1     float64    `json:"load1"`
@@ -85,7 +85,7 @@ type host struct {
 
 type lease struct {
 	TTLMillis int64 `json:"ttl_ms"`
-	AgeMillis int64 `json:"age_ms"` // since this gateway last heard of it
+	AgeMillis int64 `json:"age_ms"` // since this gateway last received it
 }
 
 type memory struct {
@@ -93,7 +93,7 @@ type memory struct {
 	Free  uint64 `json:"free_bytes"`
 }
 
-// Hosts answers GET /v1/hosts: all hosts that have a lease or had one.
+// Hosts answers GET /v1/hosts with all hosts that have or had a lease.
 func (h *Handler) Hosts(c *fiber.Ctx) error {
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"hosts": out})
 }
 
-// state is a host.State.
+// state returns a host's State.
 func state(x *fleet.Host, now time.Time) string {
 	switch {
 	case x.Gone:
@@ -142,8 +142,8 @@ func state(x *fleet.Host, now time.Time) string {
 	return "alive"
 }
 
-// Held answers GET /v1/hosts/:name/held: what only this host has. It is safe to switch
-// off one that takes no sandboxes when that is nothing.
+// Held answers GET /v1/hosts/:name/held with what exists only on this host. A host that
+// accepts no sandboxes is safe to switch off if that is nothing.
 func (h *Handler) Held(c *fiber.Ctx) error {
 	x, held, err := h.core.Held(c.UserContext(), strings.Clone(c.Params("name")))
 	if err != nil {
@@ -154,8 +154,8 @@ func (h *Handler) Held(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "held": held, "safe": !takes && len(held) == 0})
 }
 
-// DrainHost answers POST /v1/hosts/:name/drain and undrain: the host takes no new
-// sandbox, or takes them again.
+// DrainHost answers POST /v1/hosts/:name/drain and undrain: the host stops or resumes
+// accepting new sandboxes.
 func (h *Handler) DrainHost(drain bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if err := h.core.Drain(c.UserContext(), strings.Clone(c.Params("name")), drain); err != nil {

@@ -20,7 +20,7 @@ type about struct {
 	Docs    string `json:"docs"`
 }
 
-// DocsURL is where the documentation of this program is.
+// DocsURL is the address of this program's documentation.
 const DocsURL = "https://github.com/millrace/millrace#readme"
 
 // Index returns the handler of GET /: an HTML page for browsers, otherwise a JSON

@@ -1,6 +1,5 @@
-// Package auth finds out who asks. An API key stands for its tenant; a
-// sandbox's access token stands for that sandbox only, and only on the data
-// plane.
+// Package auth authenticates requests. An API key authenticates its tenant; a sandbox's
+// access token authenticates for that sandbox only, and only on the data plane.
 package auth
 
 import (
@@ -20,12 +19,12 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// Keys knows the API keys: a *events.View.
+// Keys looks up API keys. A *events.View implements it.
 type Keys interface {
 	Key(sha256 [32]byte) (events.Key, bool)
 }
 
-// Tokens knows the sandboxes' tokens: a *core.Core.
+// Tokens checks the tokens of sandboxes and volumes. A *core.Core implements it.
 type Tokens interface {
 	Signer
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
@@ -33,7 +32,7 @@ type Tokens interface {
 	VolumeBearer(ctx context.Context, id sandbox.VolumeID, token string) (core.Principal, error)
 }
 
-// The texts of a 401. The first is envd's, which clients compare.
+// Messages of a 401. The first is envd's, which clients compare.
 const (
 	msgToken  = "unauthorized access, please provide a valid access token or method signing if supported"
 	msgVolume = "unauthorized: a valid volume token is required (Authorization: Bearer)"
@@ -42,18 +41,17 @@ const (
 
 type local struct{}
 
-// From gives who asks: what the middleware found. Without the middleware it is
-// nobody, who may nothing.
+// From returns the principal that the middleware found. Without the middleware it returns
+// the zero Principal, which may access nothing.
 func From(c *fiber.Ctx) core.Principal {
-	p, _ := c.Locals(local{}).(core.Principal) //nolint:errcheck // nobody
+	p, _ := c.Locals(local{}).(core.Principal) //nolint:errcheck // the zero Principal
 	return p
 }
 
-// Set puts in who asks, as the middleware does; tests of surfaces use it.
+// Set sets the principal, as the middleware does; tests of surfaces use it.
 func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
 
-// New gives the middleware: it goes on only for who may ask, and answers 401
-// otherwise.
+// New returns middleware that authenticates the request or responds 401.
 func New(keys Keys, tokens Tokens) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if p, ok := byKey(c, keys); ok {
@@ -84,11 +82,11 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 	}
 }
 
-// VolumePath is the first part of the paths that a volume's token opens; its second
-// is the volume.
+// VolumePath is the first segment of the paths that accept a volume's token; the second
+// identifies the volume.
 const VolumePath = "volumecontent"
 
-// forVolume goes on for the bearer of the token of the volume that the path names.
+// forVolume authenticates a request with the token of the volume in the path.
 func forVolume(c *fiber.Ctx, tokens Tokens) error {
 	_, rest, _ := strings.Cut(strings.TrimPrefix(c.Path(), "/"), "/")
 	name, _, _ := strings.Cut(rest, "/")
@@ -107,7 +105,7 @@ func forVolume(c *fiber.Ctx, tokens Tokens) error {
 	return c.Next()
 }
 
-// DataPlane reports whether a path is one of those that a sandbox's token opens.
+// DataPlane reports whether a path accepts a sandbox's token.
 func DataPlane(path string) bool {
 	switch first(path) {
 	case "process.Process", "filesystem.Filesystem", "commands", "execute", "contexts", "files", "envs":
@@ -116,21 +114,21 @@ func DataPlane(path string) bool {
 	return false
 }
 
-// envdMetrics reports whether a request is for a sandbox's metrics: those of the
-// service have the same path.
+// envdMetrics reports whether a request is for a sandbox's metrics, which have the same path
+// as the service's.
 func envdMetrics(c *fiber.Ctx) bool {
 	return c.Path() == "/metrics" && route.Of(c).Named != ""
 }
 
-// first is the first part of a path.
+// first returns the first segment of a path.
 func first(path string) string {
 	f, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return f
 }
 
-// byKey looks the request's API key up by its hash: how long a look-up takes
-// tells nothing of a key. A key in the query is for what cannot set headers,
-// and only reads.
+// byKey looks up the request's API key by its hash, so that the time of the look-up discloses
+// nothing about a key. A key in the query is for clients that cannot set headers, and only
+// permits reading.
 func byKey(c *fiber.Ctx, keys Keys) (core.Principal, bool) {
 	for _, k := range [...]string{c.Get("X-Api-Key"), bearer(c), queryKey(c)} {
 		if k == "" {
@@ -146,10 +144,10 @@ func byKey(c *fiber.Ctx, keys Keys) (core.Principal, bool) {
 
 type known struct{}
 
-// Shown gives the API key by which the middleware found out who asks; empty: it was by
-// something else. It shares memory with the request.
+// Shown returns the API key that authenticated the request; empty if something else did. It
+// shares memory with the request.
 func Shown(c *fiber.Ctx) string {
-	k, _ := c.Locals(known{}).(string) //nolint:errcheck // there is none
+	k, _ := c.Locals(known{}).(string) //nolint:errcheck // empty
 	return k
 }
 
@@ -168,19 +166,19 @@ func queryKey(c *fiber.Ctx) string {
 	return c.Query("api_key")
 }
 
-// byToken asks for the sandbox the request is for. Where it is gone whoever asks is
-// nobody: what comes next says so in its own words.
+// byToken authenticates for the sandbox of the request. If that does not exist it returns the
+// zero Principal: the surface answers with its own error.
 func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	t := route.Of(c)
 	switch {
 	case t.Named == "":
 		return core.Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "no sandbox named")
-	case t.Sandbox == "": // there can be none
+	case t.Sandbox == "": // no valid id
 		return core.Principal{}, nil
 	}
 	var p core.Principal
 	var err error
-	if token := c.Get("X-Access-Token"); token == "" && first(c.Path()) == "contexts" { // where SDKs send none (WIRE-E2B 3.5)
+	if token := c.Get("X-Access-Token"); token == "" && first(c.Path()) == "contexts" { // E2B's SDKs send no token there
 		p, err = tokens.Visitor(c.UserContext(), t.Sandbox, c.Get(route.HeaderTraffic))
 	} else {
 		p, err = tokens.Bearer(c.UserContext(), t.Sandbox, token)

@@ -73,7 +73,7 @@ func (k tokens) Signer(by func(string) bool) (sandbox.ID, bool) {
 	return "", false
 }
 
-// WIRE-E2B 3.4: an address that was signed opens a file, and nothing else.
+// A signed URL grants access to one file, and to nothing else.
 func TestSignatures(t *testing.T) {
 	sign := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -83,7 +83,7 @@ func TestSignatures(t *testing.T) {
 	future, past := fmt.Sprint(time.Now().Unix()+60), fmt.Sprint(time.Now().Unix()-60)
 	tests := []struct {
 		name, method, query, sandbox, token string
-		want                                string // of a 401
+		want                                string // message of a 401
 	}{
 		{"a token", "GET", "path=/a", "i1", "right", ""},
 		{"a wrong token", "GET", "path=/a", "i1", "wrong", mismatch},
@@ -91,21 +91,21 @@ func TestSignatures(t *testing.T) {
 		{"nothing", "GET", "path=/a", "i1", "", missing},
 		{"nothing, for no sandbox", "GET", "path=/a", "", "", missing},
 		{"a signature", "GET", "path=/a&" + sign("/a:read::right"), "i1", "", ""},
-		{"without a sandbox", "GET", "path=/a&" + sign("/a:read::right"), "", "", ""},
+		{"a signature without a sandbox", "GET", "path=/a&" + sign("/a:read::right"), "", "", ""},
 		{"a token without a sandbox", "GET", "path=/a", "", "right", ""},
 		{"a wrong token without a sandbox", "GET", "path=/a", "", "wrong", mismatch},
-		{"of an upload", "POST", sign(":write::right"), "", "", ""},
-		{"of a user", "GET", "path=/a&username=root&" + sign("/a:read:root:right"), "i1", "", ""},
-		{"of another user", "GET", "path=/a&username=root&" + sign("/a:read:user:right"), "i1", "", invalid},
-		{"of another file", "GET", "path=/b&" + sign("/a:read::right"), "i1", "", invalid},
-		{"of reading, to write", "POST", "path=/a&" + sign("/a:read::right"), "i1", "", invalid},
-		{"of another sandbox", "GET", "path=/a&" + sign("/a:read::another's"), "i1", "", invalid},
-		{"of nobody's", "GET", "path=/a&" + sign("/a:read::guess"), "", "", invalid},
-		{"that ends later", "GET", "path=/a&signature_expiration=" + future + "&" + sign("/a:read::right:"+future), "i1", "", ""},
-		{"that has ended", "GET", "path=/a&signature_expiration=" + past + "&" + sign("/a:read::right:"+past), "i1", "", expired},
-		{"whose end was moved", "GET", "path=/a&signature_expiration=" + future + "&" + sign("/a:read::right:"+past), "i1", "", invalid},
-		{"whose end was taken off", "GET", "path=/a&" + sign("/a:read::right:"+past), "i1", "", invalid},
-		{"whose end is no number", "GET", "path=/a&signature_expiration=x&" + sign("/a:read::right:x"), "i1", "", expired},
+		{"a signature of an upload", "POST", sign(":write::right"), "", "", ""},
+		{"a signature of a user", "GET", "path=/a&username=root&" + sign("/a:read:root:right"), "i1", "", ""},
+		{"a signature of another user", "GET", "path=/a&username=root&" + sign("/a:read:user:right"), "i1", "", invalid},
+		{"a signature of another file", "GET", "path=/b&" + sign("/a:read::right"), "i1", "", invalid},
+		{"a signature for reading, used to write", "POST", "path=/a&" + sign("/a:read::right"), "i1", "", invalid},
+		{"a signature of another sandbox", "GET", "path=/a&" + sign("/a:read::another's"), "i1", "", invalid},
+		{"a signature with an unknown token", "GET", "path=/a&" + sign("/a:read::guess"), "", "", invalid},
+		{"a signature that expires later", "GET", "path=/a&signature_expiration=" + future + "&" + sign("/a:read::right:"+future), "i1", "", ""},
+		{"an expired signature", "GET", "path=/a&signature_expiration=" + past + "&" + sign("/a:read::right:"+past), "i1", "", expired},
+		{"a changed expiration", "GET", "path=/a&signature_expiration=" + future + "&" + sign("/a:read::right:"+past), "i1", "", invalid},
+		{"a removed expiration", "GET", "path=/a&" + sign("/a:read::right:"+past), "i1", "", invalid},
+		{"an expiration that is not a number", "GET", "path=/a&signature_expiration=x&" + sign("/a:read::right:x"), "i1", "", expired},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,16 +154,16 @@ func TestMiddleware(t *testing.T) {
 		{"token on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 401, core.Principal{}},
 		{"token without a sandbox", "POST", commands, map[string]string{"X-Access-Token": "right"}, 401, core.Principal{}},
 		{"wrong token", "POST", commands, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
-		{"right token of what is gone is nobody", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone", "X-Access-Token": "right"}, 200, core.Principal{}},
-		{"no token for what is gone", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone"}, 200, core.Principal{}},
-		{"what cannot be", "POST", commands, map[string]string{"E2b-Sandbox-Id": "I.*"}, 200, core.Principal{}},
-		{"what is gone, on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "igone"}, 401, core.Principal{}},
-		{"contexts want no token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1"}, 200, token},
-		{"contexts of who is private want another one", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "iprivate"}, 403, core.Principal{}},
-		{"which does", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "iprivate", "E2b-Traffic-Access-Token": "traffic"}, 200, core.Principal{Tenant: "alice", Sandbox: "iprivate"}},
-		{"contexts refuse a wrong one", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
-		{"executions want one", "POST", "/execute", map[string]string{"E2b-Sandbox-Id": "i1"}, 401, core.Principal{}},
-		{"the log is away", "POST", commands, map[string]string{"E2b-Sandbox-Id": "ifar", "X-Access-Token": "right"}, 503, core.Principal{}},
+		{"right token of an unknown sandbox", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone", "X-Access-Token": "right"}, 200, core.Principal{}},
+		{"no token for an unknown sandbox", "POST", commands, map[string]string{"E2b-Sandbox-Id": "igone"}, 200, core.Principal{}},
+		{"an invalid sandbox id", "POST", commands, map[string]string{"E2b-Sandbox-Id": "I.*"}, 200, core.Principal{}},
+		{"unknown sandbox on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "igone"}, 401, core.Principal{}},
+		{"contexts require no token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1"}, 200, token},
+		{"contexts of a private sandbox require a traffic token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "iprivate"}, 403, core.Principal{}},
+		{"contexts with a traffic token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "iprivate", "E2b-Traffic-Access-Token": "traffic"}, 200, core.Principal{Tenant: "alice", Sandbox: "iprivate"}},
+		{"contexts reject a wrong token", "GET", "/contexts", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "wrong"}, 401, core.Principal{}},
+		{"executions require a token", "POST", "/execute", map[string]string{"E2b-Sandbox-Id": "i1"}, 401, core.Principal{}},
+		{"the log is unreachable", "POST", commands, map[string]string{"E2b-Sandbox-Id": "ifar", "X-Access-Token": "right"}, 503, core.Principal{}},
 		{"a path that only begins like the data plane", "POST", "/commandsx", map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 401, core.Principal{}},
 	}
 	for _, tt := range tests {

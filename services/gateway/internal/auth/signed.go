@@ -20,10 +20,10 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// FilesPath is the one path that a signature opens, too.
+// FilesPath is the one path that also accepts a signature.
 const FilesPath = "/files"
 
-// The texts of a 401 there are envd's, which clients compare.
+// Messages of a 401 on it are envd's, which clients compare.
 const (
 	msgMismatch = "access token present in header but does not match"
 	msgMissing  = "missing signature query parameter"
@@ -31,11 +31,11 @@ const (
 	msgExpired  = "signature is already expired"
 )
 
-// byFile finds out who asks for a file: the bearer of the sandbox's token, or of
-// an address that was signed with it, which need not name the sandbox.
+// byFile authenticates a request for a file: with the sandbox's token, or with a URL signed
+// with it, which need not name the sandbox.
 func byFile(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	t := route.Of(c)
-	if t.Named != "" && t.Sandbox == "" { // there can be none
+	if t.Named != "" && t.Sandbox == "" { // no valid id
 		return core.Principal{}, nil
 	}
 	id, named, token := t.Sandbox, t.Named != "", c.Get("X-Access-Token")
@@ -68,7 +68,7 @@ func byFile(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	if !s.by(tokens.Token(id)) {
 		p, err := tokens.Bearer(c.UserContext(), id, "")
 		switch {
-		case err == nil: // it asks for no proof
+		case err == nil: // the sandbox requires no token
 			return p, nil
 		case kind.Is(err, kind.NotFound):
 			return core.Principal{}, nil
@@ -89,18 +89,18 @@ func unauthenticated(msg string) error {
 	return kind.New(kind.Unauthenticated, "authenticate", "", msg)
 }
 
-// signature is what an address says was signed, and the proof.
+// signature is the signature of a URL, and the text that it covers.
 type signature struct {
 	proof string
-	text  hash.Cloner // has the text up to the token, which may be long
-	until string      // after it
+	text  hash.Cloner // hash of the text up to the token, which may be long
+	until string      // expiration, which follows the token
 }
 
 const (
 	signaturePrefix = "v1_"
 	opRead          = "read"
 	opWrite         = "write"
-	maxUntil        = 20 // digits of a time
+	maxUntil        = 20 // maximum digits of a time
 )
 
 func signatureOf(c *fiber.Ctx) (signature, error) {
@@ -116,12 +116,12 @@ func signatureOf(c *fiber.Ctx) (signature, error) {
 	if len(s.until) > maxUntil {
 		return s, unauthenticated(msgInvalid)
 	}
-	s.text = sha256.New().(hash.Cloner)                                        //nolint:errcheck,forcetypeassert // it is one
+	s.text = sha256.New().(hash.Cloner)                                        //nolint:errcheck,forcetypeassert // sha256 implements it
 	fmt.Fprintf(s.text, "%s:%s:%s:", c.Query("path"), op, c.Query("username")) //nolint:errcheck // a hash never fails
 	return s, nil
 }
 
-// by reports whether whoever has the token signed.
+// by reports whether the signature was made with token.
 func (s *signature) by(token string) bool {
 	h, err := s.text.Clone()
 	if err != nil {
@@ -142,9 +142,9 @@ func (s *signature) expired(now time.Time) bool {
 	return err != nil || now.Unix() > at
 }
 
-// Signer is what finds the sandbox with whose token an address was signed.
+// Signer finds the sandbox with whose token a URL was signed.
 type Signer interface {
 	Token(id sandbox.ID) string
-	// Signer gives the sandbox whose token by is true for.
+	// Signer returns the sandbox for whose token by returns true.
 	Signer(by func(token string) bool) (sandbox.ID, bool)
 }

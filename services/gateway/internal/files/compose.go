@@ -11,10 +11,10 @@ import (
 	"github.com/millrace/millrace/events/file"
 )
 
-// maxCompose is the most bytes of such a request.
+// maxCompose is the maximum number of bytes of a compose request.
 const maxCompose = 256 << 10
 
-// compose puts files of the sandbox together in one, in place of them.
+// compose concatenates files of the sandbox into one, which replaces them.
 func (h *Handler) compose(c *fiber.Ctx) error {
 	var body struct {
 		Sources     []string `json:"source_paths"`

@@ -1,13 +1,12 @@
-// Package files serves GET and POST /files as E2B's envd does (WIRE-E2B 3.4):
-// whole files, streamed both ways between the client and the sandbox. A gateway
-// holds no more than a few buffers of a file, whatever its size.
+// Package files serves GET and POST /files as E2B's envd does: whole files, streamed
+// between the client and the sandbox in both directions. A gateway holds no more than a
+// few buffers of a file, whatever its size.
 //
-// An upload is put in its place when all of it has come; one that breaks off
-// leaves the file that was there. Each part of a multipart upload is a file of
-// its own: an answer with an error names those that are in place already.
+// An upload takes effect once all of it has arrived; one that is cut off leaves the
+// existing file. Each part of a multipart upload is a file of its own: an error answer
+// names the files that are complete.
 //
-// What an HTTP client needs for parts of files (Range, If-Range,
-// If-Modified-Since) is served; several ranges at once are answered with the
-// whole file. A download is compressed if the client wants that more than the
-// bytes as they are: who names gzip among others gets identity, which is faster.
+// Requests for parts of files (Range, If-Range, If-Modified-Since) are supported; several
+// ranges at once are answered with the whole file. A download is compressed only if the
+// client prefers gzip to identity, which is faster: gzip among other codings gets identity.
 package files

@@ -26,7 +26,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// get serves a file, or its head.
+// get answers with a file, or its head.
 func (h *Handler) get(c *fiber.Ctx) error {
 	a, err := newAsk(c, file.OpRead)
 	if err != nil {
@@ -37,13 +37,13 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	})
 }
 
-// send answers with the file that ask asks to read, or its head.
+// send answers with the file that ask opens, or its head.
 func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*core.Files, error)) error {
 	coding, ok := negotiate(c.Get(fiber.HeaderAcceptEncoding))
 	if !ok {
-		return httperr.WriteAs(c, http.StatusNotAcceptable, fiber.NewError(http.StatusNotAcceptable, "no acceptable encoding: there are identity and gzip"))
+		return httperr.WriteAs(c, http.StatusNotAcceptable, fiber.NewError(http.StatusNotAcceptable, "no acceptable encoding: supported are identity and gzip"))
 	}
-	// The answer outlives the handler.
+	// The download continues after the handler has returned.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
 	f, err := ask(ctx)
 	if err != nil {
@@ -52,18 +52,18 @@ func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*cor
 	}
 	d := &download{f: f, cancel: cancel, log: streams.Log()}
 	if err := d.open(); err != nil {
-		d.Close() //nolint:errcheck // the first error is told
+		d.Close() //nolint:errcheck // the first error is returned
 		return err
 	}
 	res, err := d.answer(request(c), coding)
 	if err != nil {
-		d.Close() //nolint:errcheck // the first error is told
+		d.Close() //nolint:errcheck // the first error is returned
 		if refused, ok := errors.AsType[*fiber.Error](err); ok && refused.Code == http.StatusRequestedRangeNotSatisfiable {
 			c.Set(fiber.HeaderContentRange, "bytes */"+strconv.FormatInt(d.entry.GetSize(), 10))
 		}
 		return err
 	}
-	for k, v := range c.Response().Header.All() { // those of the middleware
+	for k, v := range c.Response().Header.All() { // set by the middleware
 		if name := http.CanonicalHeaderKey(string(k)); name != fiber.HeaderContentType {
 			res.Header[name] = append(res.Header[name], string(v))
 		}
@@ -73,7 +73,7 @@ func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*cor
 	return nil
 }
 
-// request is what of a request decides about an answer's head.
+// request returns the parts of a request that determine the head of the answer.
 func request(c *fiber.Ctx) *http.Request {
 	r := &http.Request{Method: c.Method(), Header: make(http.Header)}
 	for _, name := range [...]string{"Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since", "If-Match", "If-None-Match"} {
@@ -84,7 +84,7 @@ func request(c *fiber.Ctx) *http.Request {
 	return r
 }
 
-// download is a file on its way to a client.
+// download is a file that is being sent to a client.
 type download struct {
 	f      *core.Files
 	cancel context.CancelFunc
@@ -96,14 +96,14 @@ type download struct {
 // Read reads the body.
 func (d *download) Read(p []byte) (int, error) { return d.body.Read(p) }
 
-// Close gives up what was not read.
+// Close aborts the rest of the download.
 func (d *download) Close() error {
 	d.f.Close()
 	d.cancel()
 	return nil
 }
 
-// open reads what the sandbox says of the file.
+// open reads the file's entry from the sandbox.
 func (d *download) open() error {
 	raw, err := d.f.Only()
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *download) open() error {
 	return kind.Wrap(kind.Internal, "read answer", "", proto.Unmarshal(raw, &d.entry))
 }
 
-// answer is the whole answer.
+// answer returns the complete response.
 func (d *download) answer(r *http.Request, coding string) (*http.Response, error) {
 	if d.entry.GetSize() == 0 {
 		if err := d.measure(); err != nil {
@@ -125,15 +125,15 @@ func (d *download) answer(r *http.Request, coding string) (*http.Response, error
 		return d.compressed(head.header)
 	}
 	at := place{size: d.entry.GetSize()}
-	if at.size < 0 { // it has no size before it is read
+	if at.size < 0 { // its size is unknown until it is read
 		return &http.Response{StatusCode: http.StatusOK, Header: head.header, ContentLength: -1, Body: d}, nil
 	}
-	// The head is the library's; it reads nothing, and where it would tells which
-	// part is wanted.
+	// The library writes the head; it reads no content, and the position at which it would
+	// shows the requested range.
 	http.ServeContent(head, r, "", d.entry.GetModifiedTime().AsTime().Truncate(time.Second), &at)
 	length, err := strconv.ParseInt(head.header.Get(fiber.HeaderContentLength), 10, 64)
 	if err != nil {
-		length = 0 // 304, 412, or 416 with a text of the library's
+		length = 0 // 304, 412, or 416 with the library's text
 	}
 	switch {
 	case head.status >= http.StatusBadRequest:
@@ -151,7 +151,7 @@ func (d *download) answer(r *http.Request, coding string) (*http.Response, error
 	return &http.Response{StatusCode: head.status, Header: head.header, ContentLength: length, Body: d}, nil
 }
 
-// describe sets what does not depend on the part.
+// describe sets the headers that do not depend on the range.
 func (d *download) describe(h http.Header) {
 	ct := mime.TypeByExtension(path.Ext(d.entry.GetName()))
 	if ct == "" {
@@ -166,12 +166,11 @@ func (d *download) describe(h http.Header) {
 	}
 }
 
-// smallest is how much of a file without a size is read before its answer
-// begins.
+// smallest is how much of a file of unknown size is read before the answer begins.
 const smallest = 64 << 10
 
-// measure reads the beginning of a file that says it is empty: those of /proc do,
-// and are not.
+// measure reads the beginning of a file whose reported size is 0: files in /proc report 0
+// and are not empty.
 func (d *download) measure() error {
 	if err := d.f.Part(file.Range{Length: -1}); err != nil {
 		return err
@@ -191,7 +190,7 @@ func (d *download) measure() error {
 	return nil
 }
 
-// compressed is the answer with gzip.
+// compressed returns the answer with gzip.
 func (d *download) compressed(h http.Header) (*http.Response, error) {
 	src := d.body
 	if src == nil {
@@ -218,7 +217,7 @@ func (d *download) compressed(h http.Header) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: h, ContentLength: -1, Body: &piped{d, r}}, nil
 }
 
-// piped is a download whose reader is fed by a goroutine, which ends with it.
+// piped is a download that is fed by a goroutine, which Close ends.
 type piped struct {
 	*download
 	r *io.PipeReader
@@ -229,7 +228,7 @@ func (p *piped) Close() error {
 	return p.download.Close()
 }
 
-// head takes an answer's head, and the text of an error.
+// head records a response's head, and the text of an error.
 type head struct {
 	header http.Header
 	status int
@@ -243,8 +242,8 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// place is a file that has a size and no content: it remembers where reading was
-// to begin.
+// place is a file of a given size without content: it records the offset at which reading
+// would begin.
 type place struct{ size, offset int64 }
 
 func (p *place) Read([]byte) (int, error) { return 0, io.EOF }
@@ -259,7 +258,7 @@ func (p *place) Seek(offset int64, whence int) (int64, error) {
 
 const codingGzip = "gzip"
 
-// negotiate says how the content is to be coded; false: in no way that there is.
+// negotiate returns the content coding; false if none is acceptable.
 func negotiate(accept string) (coding string, ok bool) {
 	if accept == "" {
 		return "", true
@@ -285,7 +284,7 @@ func negotiate(accept string) (coding string, ok bool) {
 	case !said && rest:
 		identity = other
 	case !said && len(q) == 1 && named:
-		identity = max(gz/2, 0.001) // nothing else was named: gzip is what it wants, if it does
+		identity = max(gz/2, 0.001) // nothing else was named: prefer gzip unless it is refused
 	case !said:
 		identity = max(gz, 0.001)
 	}

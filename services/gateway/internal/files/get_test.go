@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// RFC 9110, 12.5.3: identity will do unless it is refused, and costs least.
+// RFC 9110, 12.5.3: identity is acceptable unless it is refused, and costs least.
 func TestNegotiate(t *testing.T) {
 	for _, tt := range []struct {
 		accept, coding string
@@ -43,7 +43,7 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// faulty is a sandbox whose answer cannot be read.
+// faulty is a sandbox whose answer panics when it is read.
 type faulty struct{ io.Writer }
 
 func (faulty) Read([]byte) (int, error) { panic("no word") }

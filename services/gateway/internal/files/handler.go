@@ -17,33 +17,33 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Core is what the surface needs of the gateway's.
+// Core is the part of the gateway's core that the surface uses.
 type Core interface {
 	AskFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
-// Handler serves the surface.
+// Handler implements the surface.
 type Handler struct {
 	core    Core
 	streams *stream.Streams
 }
 
-// New gives the surface.
+// New returns the surface.
 func New(c Core, streams *stream.Streams) *Handler { return &Handler{core: c, streams: streams} }
 
-// Register adds the routes. The principal must be known before (auth.From), and
-// the server must leave the body of a POST to Path unread.
+// Register adds the routes. The principal must be set before (auth.From), and the server
+// must leave the body of a POST to Path unread.
 func (h *Handler) Register(r fiber.Router) {
 	r.Get(Path, told(h.get)) // and HEAD
 	r.Post(Path, told(h.post))
 	r.Post(Path+"/compose", told(h.compose))
 }
 
-// Path is where files are served.
+// Path is the path of the routes.
 const Path = auth.FilesPath
 
-// told answers with what a route fails with: as everywhere, but where E2B's
-// clients know better.
+// told answers a route's error with the usual status, except where E2B's clients expect a
+// different one.
 func told(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
@@ -57,7 +57,7 @@ func told(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// ask is a request's principal and sandbox.
+// ask is a file request with its principal and sandbox.
 type ask struct {
 	who core.Principal
 	sbx sandbox.ID
@@ -67,7 +67,7 @@ type ask struct {
 func newAsk(c *fiber.Ctx, op file.Op) (ask, error) {
 	a := ask{who: auth.From(c), sbx: route.Of(c).Sandbox}
 	if a.sbx == "" {
-		a.sbx = a.who.Sandbox // a signature says which
+		a.sbx = a.who.Sandbox // found by the signature
 	}
 	if a.sbx == "" {
 		return a, kind.New(kind.Invalid, "files", "", "the request names no sandbox")

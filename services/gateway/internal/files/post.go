@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// written is a file that was put in its place, as clients are told.
+// written is a completely uploaded file in an answer.
 type written struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -31,7 +31,7 @@ type written struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// size is about how much memory it takes.
+// size returns approximately how much memory it takes.
 func (w *written) size() int {
 	n := len(w.Path) + len(w.Name)
 	for k, v := range w.Metadata {
@@ -42,7 +42,7 @@ func (w *written) size() int {
 
 const metaHeader = "x-metadata-"
 
-// post takes one or more files.
+// post stores one or more files.
 func (h *Handler) post(c *fiber.Ctx) error {
 	out, err := h.upload(c, stream.Body(c))
 	if err != nil {
@@ -85,18 +85,18 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
 	return nil, invalid("unsupported content type: %q, expected multipart/form-data or application/octet-stream", c.Get(fiber.HeaderContentType))
 }
 
-// What is told of the files of a form is held until all have come.
+// Limits on the answer to a form, which is held in memory until all files have arrived.
 const (
 	maxParts = 10_000
-	maxTold  = 8 << 20 // bytes of their names and metadata
+	maxTold  = 8 << 20 // bytes of the files' names and metadata
 )
 
-// parts writes the files of a form, each as it comes.
+// parts writes the files of a form as they arrive.
 func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]written, error) {
 	out := []written{}
 	told := 0
 	seen := make(map[string]bool)
-	named := a.Path // by the query, which counts for all
+	named := a.Path // the query's path applies to all files
 	for n := 0; ; n++ {
 		part, err := form.NextPart()
 		switch {
@@ -149,7 +149,7 @@ func twice(p string, done []written) error {
 	return invalid("%s", text)
 }
 
-// fileName is the name a part gives its file, with all its slashes.
+// fileName returns the name of a part's file, including slashes.
 func fileName(part *multipart.Part) (string, error) {
 	_, params, err := mime.ParseMediaType(part.Header.Get(fiber.HeaderContentDisposition))
 	if err != nil || params["filename"] == "" {
@@ -169,7 +169,7 @@ func (h *Handler) write(ctx context.Context, a *ask, content io.Reader) (written
 	return written{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, err
 }
 
-// fill writes the content of a file that f was asked to write.
+// fill sends the content of a file and completes it.
 func fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
 	src := &source{Reader: content}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{src}, make([]byte, copyBuffer)); err != nil {
@@ -184,7 +184,7 @@ func fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
 	return only(f)
 }
 
-// only reads the one entry of an answer.
+// only reads the entry of an answer that has exactly one.
 func only(f *core.Files) (*pb.EntryInfo, error) {
 	raw, err := f.Only()
 	if err != nil {
@@ -199,7 +199,7 @@ func only(f *core.Files) (*pb.EntryInfo, error) {
 
 const copyBuffer = 64 << 10
 
-// source remembers that reading failed: otherwise the sandbox did.
+// source records a read error, to tell it from an error of the sandbox.
 type source struct {
 	io.Reader
 	err error
@@ -213,8 +213,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mode reads a file's permissions in octal; empty is 0, which keeps those of a file
-// that is there.
+// mode parses a file's permissions in octal; empty is 0, which keeps those of an existing
+// file.
 func mode(s string) (uint32, error) {
 	if s == "" {
 		return 0, nil
@@ -226,7 +226,7 @@ func mode(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// metadata reads the headers that are the file's metadata.
+// metadata returns the file's metadata from the headers.
 func metadata(c *fiber.Ctx) (map[string]string, error) {
 	var meta map[string]string
 	for k, v := range c.Request().Header.All() {
@@ -242,7 +242,7 @@ func metadata(c *fiber.Ctx) (map[string]string, error) {
 	return meta, file.CheckMeta(meta)
 }
 
-// decoded takes a body's coding off.
+// decoded removes the content coding of a body.
 func decoded(coding string, body io.Reader) (io.Reader, error) {
 	switch strings.ToLower(coding) {
 	case "", "identity":
@@ -261,7 +261,7 @@ func invalid(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "upload", "", format, args...)
 }
 
-// broken says that the body could not be read to its end.
+// broken returns the error of a body that could not be read to its end.
 func broken(err error) error {
 	var k *kind.Error
 	if errors.As(err, &k) {

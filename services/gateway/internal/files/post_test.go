@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// writes is a core whose sandboxes take every file.
+// writes is a core whose sandboxes accept every file.
 type writes struct{ n int }
 
 func (w *writes) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
@@ -39,7 +39,7 @@ type answered struct {
 func (*answered) CloseWrite() error { return nil }
 func (*answered) Abort(error)       {}
 
-// A form cannot have the gateway hold any number of names.
+// The number of names that a form makes the gateway hold is limited.
 func TestFormsAreBounded(t *testing.T) {
 	form := func(n int, field, name string) string {
 		var b strings.Builder
@@ -57,7 +57,7 @@ func TestFormsAreBounded(t *testing.T) {
 	}{
 		{"many files", form(maxParts, "file", ""), maxParts, true},
 		{"one more", form(maxParts+1, "file", ""), maxParts, false},
-		{"many parts that are none", form(maxParts+1, "other", ""), 0, false},
+		{"many parts that are not files", form(maxParts+1, "other", ""), 0, false},
 		{"long names", form(most, "file", strings.Repeat("x", long)), most, true},
 		{"more of them", form(most+2, "file", strings.Repeat("x", long)), most, false},
 	} {
@@ -65,7 +65,7 @@ func TestFormsAreBounded(t *testing.T) {
 			w := &writes{}
 			out, err := New(w, nil).parts(t.Context(), ask{Request: file.Request{Op: file.OpWrite}}, multipart.NewReader(strings.NewReader(tt.form), "b"))
 			if w.n != tt.files || (err == nil) != tt.ok || tt.ok && len(out) != tt.files || !tt.ok && !kind.Is(err, kind.Invalid) {
-				t.Errorf("%d files written, %d told, %v; want %d, ok %v", w.n, len(out), err, tt.files, tt.ok)
+				t.Errorf("%d files written, %d reported, %v; want %d, ok %v", w.n, len(out), err, tt.files, tt.ok)
 			}
 		})
 	}

@@ -23,24 +23,24 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// VolumeCore is what the content of volumes needs of the gateway's core.
+// VolumeCore is the part of the gateway's core that Volumes uses.
 type VolumeCore interface {
 	AskVolume(ctx context.Context, p core.Principal, id sandbox.VolumeID, req *file.Request) (*core.Files, error)
 }
 
-// Volumes serves the files of volumes as E2B's SDKs ask for them (WIRE-E2B 2.1):
-// paths begin at the volume's root, owners are numbers, and an error's code is a
-// name. Files are streamed as those of sandboxes are.
+// Volumes serves the files of volumes with the requests of E2B's SDKs: paths are relative to
+// the volume's root, owners are numbers, and an error's code is a name. Files are streamed as
+// those of sandboxes are.
 type Volumes struct {
 	core    VolumeCore
 	streams *stream.Streams
 }
 
-// NewVolumes gives the surface.
+// NewVolumes returns the surface.
 func NewVolumes(c VolumeCore, streams *stream.Streams) *Volumes { return &Volumes{c, streams} }
 
-// Register adds the routes. The principal must be known before (auth.From), and the
-// server must leave the body of a VolumeUpload unread.
+// Register adds the routes. The principal must be set before (auth.From), and the server
+// must leave the body of a VolumeUpload unread.
 func (h *Volumes) Register(r fiber.Router) {
 	const at = "/" + auth.VolumePath + "/:id"
 	r.Get(at+"/path", asNamed(h.stat))
@@ -57,7 +57,7 @@ func VolumeUpload(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodPut && strings.HasPrefix(c.Path(), "/"+auth.VolumePath+"/") && strings.HasSuffix(c.Path(), "/file")
 }
 
-// asNamed answers with what a route fails with, as clients of volumes read it.
+// asNamed answers a route's error in the form that clients of volumes expect.
 func asNamed(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
@@ -75,7 +75,7 @@ func asNamed(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// stored is VolumeEntryStat.
+// stored is E2B's VolumeEntryStat.
 type stored struct {
 	Name   string    `json:"name"`
 	Type   string    `json:"type"`
@@ -91,7 +91,7 @@ type stored struct {
 }
 
 func storedOf(e *pb.EntryInfo) stored {
-	uid, _ := strconv.ParseUint(e.GetOwner(), 10, 32) //nolint:errcheck // a host gives numbers, or is not one of ours
+	uid, _ := strconv.ParseUint(e.GetOwner(), 10, 32) //nolint:errcheck // hosts send numbers
 	gid, _ := strconv.ParseUint(e.GetGroup(), 10, 32) //nolint:errcheck // likewise
 	s := stored{
 		Name: e.GetName(), Type: "unknown", Path: e.GetPath(), Size: e.GetSize(), Mode: e.GetMode(),
@@ -109,7 +109,7 @@ func storedOf(e *pb.EntryInfo) stored {
 	return s
 }
 
-// question reads what a request asks of a volume.
+// question returns the volume and the file request of a route.
 func question(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, error) {
 	id, err := sandbox.ParseVolumeID(c.Params("id"))
 	if err != nil {
@@ -122,8 +122,8 @@ func question(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, error)
 	return id, req, req.Check()
 }
 
-// owned reads the owner, the group and the mode that a request gives, and force:
-// whether it says so, and what.
+// owned reads the owner, the group and the mode from the query, and the value of force and
+// whether it is set.
 func owned(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
 	ids := [2]int{file.Keep, file.Keep}
 	for i, name := range [...]string{"uid", "gid"} {
@@ -152,7 +152,7 @@ func owned(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
 
 const maxMode = 0o777
 
-// entry asks what is answered with one entry.
+// entry sends a request that is answered with one entry.
 func (h *Volumes) entry(c *fiber.Ctx, id sandbox.VolumeID, req *file.Request) (*pb.EntryInfo, error) {
 	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (h *Volumes) stat(c *fiber.Ctx) error {
 	return h.tell(c, http.StatusOK, id, req)
 }
 
-// tell asks for one entry and answers with it.
+// tell sends a request that is answered with one entry, and answers with that.
 func (h *Volumes) tell(c *fiber.Ctx, status int, id sandbox.VolumeID, req *file.Request) error {
 	e, err := h.entry(c, id, req)
 	if err != nil {
@@ -215,8 +215,8 @@ func (h *Volumes) change(c *fiber.Ctx) error {
 	return h.tell(c, http.StatusOK, id, req)
 }
 
-// makeDir makes a directory; with force also those above it, and one that is there
-// is no error.
+// makeDir creates a directory; with force also its parents, and an existing one is no
+// error.
 func (h *Volumes) makeDir(c *fiber.Ctx) error {
 	id, req, err := question(c, file.OpMakeDir)
 	if err != nil {
@@ -239,7 +239,7 @@ func (h *Volumes) remove(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.entry(c, id, req); err != nil { // removing nothing is no error there, and is here
+	if _, err := h.entry(c, id, req); err != nil { // unlike the host, this route fails if nothing exists
 		return err
 	}
 	req.Op = file.OpRemove
@@ -292,9 +292,9 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 			return err
 		}
 		if size += len(raw); size > maxListing {
-			return kind.Newf(kind.Invalid, "list", "", "more than %d entries in the directory: ask for less depth", len(out))
+			return kind.Newf(kind.Invalid, "list", "", "more than %d entries in the directory: request less depth", len(out))
 		}
-		if !room.Grow(2 * size) { // parsed they are larger
+		if !room.Grow(2 * size) { // parsed entries are larger
 			return stream.ErrNoRoom
 		}
 		var e pb.EntryInfo
@@ -314,8 +314,7 @@ func (h *Volumes) read(c *fiber.Ctx) error {
 	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.AskVolume(ctx, who, id, req) })
 }
 
-// write takes a file's content. One that is there is replaced, unless force says
-// that it must not be.
+// write stores a file. An existing one is replaced, unless force is set to false.
 func (h *Volumes) write(c *fiber.Ctx) error {
 	id, req, err := question(c, file.OpWrite)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package httperr turns errors into HTTP statuses and JSON bodies, for all
-// surfaces that have no codes of their own.
+// Package httperr turns errors into HTTP statuses and JSON bodies, for all surfaces
+// without codes of their own.
 package httperr
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Status is the HTTP status that says k.
+// Status returns the HTTP status of k.
 func Status(k kind.Kind) int {
 	switch k {
 	case kind.Invalid:
@@ -26,7 +26,7 @@ func Status(k kind.Kind) int {
 	case kind.NotFound:
 		return http.StatusNotFound
 	case kind.Conflict, kind.Exhausted:
-		// No room is a conflict here, not 429: clients take that for "slow down".
+		// Exhausted is not 429, which clients take for "slow down".
 		return http.StatusConflict
 	case kind.Gone:
 		return http.StatusGone
@@ -39,20 +39,20 @@ func Status(k kind.Kind) int {
 	case kind.Unimplemented:
 		return http.StatusNotImplemented
 	case kind.Canceled:
-		return 499 // nobody reads it
+		return 499 // the client is gone
 	case kind.Internal:
 	}
 	return http.StatusInternalServerError
 }
 
-// Body is an error as clients read it. E2B's SDKs demand Code and Message.
+// Body is the body of an error. E2B's SDKs require Code and Message.
 type Body struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code,omitempty"`
 }
 
-// Of gives the body for err. Of an Internal error it tells nothing.
+// Of returns the body for err. For an Internal error it contains no detail.
 func Of(err error) Body {
 	var f *fiber.Error
 	if errors.As(err, &f) {
@@ -67,20 +67,20 @@ func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", 
 // Write answers with err.
 func Write(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
 
-// WriteAs answers with err and another status than its kind's.
+// WriteAs answers with err and a status other than its kind's.
 func WriteAs(c *fiber.Ctx, status int, err error) error {
 	b := Of(err)
 	b.Code = status
 	return write(c, b)
 }
 
-// named is an error whose code is a name, as clients of volumes read it.
+// named is an error whose code is a name, as clients of volumes expect.
 type named struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// WriteNamed answers with err as clients of volumes read it: its code is a name.
+// WriteNamed answers with err as clients of volumes expect: its code is a name.
 func WriteNamed(c *fiber.Ctx, status int, err error) error {
 	b := Of(err)
 	raw, err := json.Marshal(named{b.ErrorCode, b.Message})
@@ -90,7 +90,7 @@ func WriteNamed(c *fiber.Ctx, status int, err error) error {
 	return WriteJSON(c, status, raw)
 }
 
-// Answer answers with an error that is what was asked for, and so not logged.
+// Answer answers with an error that is the expected answer, and therefore not logged.
 func Answer(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
 
 func write(c *fiber.Ctx, b Body) error {
@@ -101,14 +101,14 @@ func write(c *fiber.Ctx, b Body) error {
 	return WriteJSON(c, b.Code, raw)
 }
 
-// WriteJSON answers with JSON that says its charset, as clients of E2B want it.
+// WriteJSON answers with JSON and its charset, as clients of E2B expect.
 func WriteJSON(c *fiber.Ctx, status int, raw []byte) error {
 	c.Status(status).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
 	return c.Send(raw)
 }
 
-// Handler is an app's error handler: it answers, and logs what a client is not
-// told.
+// Handler returns an app's error handler: it answers, and logs the details that are not
+// sent to the client.
 func Handler(log *slog.Logger) fiber.ErrorHandler {
 	return func(c *fiber.Ctx, err error) error {
 		b := Of(err)

@@ -55,7 +55,7 @@ func TestHandlerTellsWhatAClientMayKnow(t *testing.T) {
 	}
 }
 
-// Every kind has a status of its own choice; only Internal is 500.
+// Every kind has a status; only Internal is 500.
 func TestStatusKnowsEveryKind(t *testing.T) {
 	for k := kind.Internal; !strings.HasPrefix(k.String(), "kind "); k++ {
 		if got := httperr.Status(k); got < 400 || got > 599 || (got == 500) != (k == kind.Internal) {

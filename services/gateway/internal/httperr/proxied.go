@@ -11,16 +11,16 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Proxied is an error in the words of E2B's proxy (WIRE-E2B 3): what became of the
-// sandbox, or the port of it, that a request was for.
+// Proxied is an error in the format of E2B's proxy: the state of the sandbox, or of its
+// port, that a request was for.
 type Proxied struct {
-	SandboxID string `json:"sandboxId"` // as the client named it
+	SandboxID string `json:"sandboxId"` // as the client wrote it
 	Message   string `json:"message"`
 	Port      int    `json:"port,omitempty"`
 	Code      int    `json:"code"`
 }
 
-// Gone is the error of a sandbox that does not run: SDKs take it for its end.
+// Gone returns the error of a sandbox that does not run: SDKs treat it as ended.
 func Gone(name string) Proxied {
 	return Proxied{SandboxID: name, Message: "The sandbox was not found", Code: http.StatusBadGateway}
 }
@@ -35,7 +35,7 @@ func WriteProxied(c *fiber.Ctx, p Proxied) error {
 	return c.Send(raw)
 }
 
-// Response is p as another server's answer.
+// Response returns p as an upstream's response.
 func (p *Proxied) Response(browser bool) *http.Response {
 	kind, raw, err := p.body(browser)
 	if err != nil {
@@ -47,8 +47,8 @@ func (p *Proxied) Response(browser bool) *http.Response {
 	}
 }
 
-// Browser reports whether who asks is a browser that shows what it is answered to
-// somebody: they are told in a page, all others in JSON.
+// Browser reports whether the client is a browser that shows the answer to a person: it
+// gets a page, all others get JSON.
 func Browser(c *fiber.Ctx) bool {
 	if strings.Contains(strings.ToLower(c.Get(fiber.HeaderAccept)), "json") {
 		return false
@@ -74,7 +74,7 @@ func (p *Proxied) body(browser bool) (kind string, raw []byte, err error) {
 	return fiber.MIMETextHTMLCharsetUTF8, fmt.Appendf(nil, page, p.Code, html.EscapeString(p.Message), html.EscapeString(where)), nil
 }
 
-// page is what browsers show: the code, what is wrong, and where.
+// page is the HTML page: code, problem and place.
 const page = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>%[1]d</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;margin:15vh auto;max-width:36rem;padding:0 1rem}code{opacity:.7}</style></head>

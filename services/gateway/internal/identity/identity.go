@@ -1,6 +1,5 @@
-// Package identity is the surface by which others check sandboxes' tokens: OpenID
-// Connect Discovery 1.0 and the keys (RFC 7517), both for anybody; and for operators
-// a new key.
+// Package identity is the surface for the verification of sandboxes' tokens: OpenID Connect
+// Discovery 1.0 and the keys (RFC 7517), both public; and key rotation for operators.
 package identity
 
 import (
@@ -13,22 +12,22 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// The paths that anybody may read.
+// The public paths.
 const (
 	ConfigurationPath = "/.well-known/openid-configuration"
 	KeysPath          = "/.well-known/jwks.json"
 )
 
-// Handler is the surface.
+// Handler implements the surface.
 type Handler struct {
 	core   *core.Core
 	issuer string
 }
 
-// New gives the surface of an issuer, which is its URL; empty: nobody vouches.
+// New returns the surface of an issuer, which is its URL; empty: tokens have no issuer.
 func New(c *core.Core, issuer string) *Handler { return &Handler{c, issuer} }
 
-// Configuration tells where the keys are.
+// Configuration answers with the issuer's metadata, which refers to the keys.
 func (h *Handler) Configuration(c *fiber.Ctx) error {
 	if h.issuer == "" {
 		return fiber.ErrNotFound
@@ -42,7 +41,7 @@ func (h *Handler) Configuration(c *fiber.Ctx) error {
 	})
 }
 
-// Keys are those with which tokens are checked.
+// Keys answers with the keys that verify tokens.
 func (h *Handler) Keys(c *fiber.Ctx) error {
 	raw, err := h.core.JWKS(c.UserContext())
 	if err != nil {
@@ -57,7 +56,7 @@ func cacheable(c *fiber.Ctx) {
 	c.Set(fiber.HeaderCacheControl, "public, max-age="+strconv.Itoa(int(identity.Fresh/time.Second)))
 }
 
-// Rotate makes a new key.
+// Rotate makes a new signing key.
 func (h *Handler) Rotate(c *fiber.Ctx) error {
 	if err := h.core.RotateSigningKey(c.UserContext()); err != nil {
 		return err

@@ -1,8 +1,8 @@
-// Package metrics answers GET /metrics in Prometheus's text format. The series
-// of the commands are a projection of the log, the same at every gateway and
-// after any restart: started = ok + error + killed + active, always.
+// Package metrics serves GET /metrics in Prometheus's text format. The series of the
+// commands are folded from the log, the same at every gateway and after any restart:
+// started = ok + error + killed + active, always.
 //
-// No label's value comes from a client: the number of series is fixed.
+// No label value comes from a client: the number of series is fixed.
 package metrics
 
 import (
@@ -21,23 +21,23 @@ import (
 // Streams counts open streams: a *stream.Streams.
 type Streams interface{ Open() int }
 
-// Metrics is the surface; it counts requests itself.
+// Metrics implements the surface and counts requests.
 type Metrics struct {
 	core    *core.Core
 	streams Streams
-	classes [6]atomic.Uint64 // requests answered, by the status's first digit
+	classes [6]atomic.Uint64 // requests answered, by first digit of the status
 }
 
-// New gives the surface.
+// New returns the surface.
 func New(c *core.Core, streams Streams) *Metrics { return &Metrics{core: c, streams: streams} }
 
-// Count is the middleware that counts requests. A stream counts when it begins.
+// Count is middleware that counts requests. A stream counts when it begins.
 func (m *Metrics) Count(c *fiber.Ctx) error {
 	err := c.Next()
 	status := c.Response().StatusCode()
 	if err != nil {
-		// The app's error handler has not written yet; write it here so that
-		// what is counted is what is sent.
+		// The app's error handler has not run yet; call it here so that the sent status is
+		// counted.
 		if err = c.App().ErrorHandler(c, err); err == nil {
 			status = c.Response().StatusCode()
 		}
@@ -48,8 +48,8 @@ func (m *Metrics) Count(c *fiber.Ctx) error {
 	return err
 }
 
-// Get answers GET /metrics. If the log cannot be reached the commands' series
-// are those that were known last, and millrace_view_caught_up is 0.
+// Get answers GET /metrics. If the log cannot be reached it returns the last known series of
+// the commands, and millrace_view_caught_up is 0.
 func (m *Metrics) Get(c *fiber.Ctx) error {
 	began := time.Now()
 	counts, err := m.core.Counts(c.UserContext())
@@ -79,7 +79,7 @@ func (m *Metrics) Get(c *fiber.Ctx) error {
 	return c.Send(t.b)
 }
 
-// commands writes Coppice's three series (C-040).
+// commands writes the three command series, whose names are fixed (C-040).
 func (t *text) commands(counts map[process.Outcome]uint64) {
 	var started uint64
 	for _, n := range counts {
@@ -93,7 +93,7 @@ func (t *text) commands(counts map[process.Outcome]uint64) {
 	t.family("coppice_commands_active", "gauge", "Commands running.").value("", float64(counts[process.OutcomeActive]))
 }
 
-// stored writes whether each stream can be written: the first is what to alert on.
+// stored writes whether each stream is writable: the first metric is the one to alert on.
 func (m *Metrics) stored(t *text) {
 	all := m.core.Streams()
 	f := t.family("millrace_stream_writable", "gauge", "Whether a stream of the log can be written: 0 is an outage.")
@@ -102,7 +102,7 @@ func (m *Metrics) stored(t *text) {
 			f.value(`stream="`+s.Stream+`"`, flag(s.Blocked == ""))
 		}
 	}
-	f = t.family("millrace_stream_damaged_copies", "gauge", "NATS servers that cannot store a stream which others can.")
+	f = t.family("millrace_stream_damaged_copies", "gauge", "NATS servers that cannot store a stream although others can.")
 	for _, s := range all {
 		f.value(`stream="`+s.Stream+`"`, float64(len(s.Damaged)))
 	}
@@ -138,7 +138,7 @@ func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 	t.family("millrace_hosts", "gauge", "Hosts by the state of their lease.").
 		value(`state="alive"`, alive).value(`state="starting"`, starting).value(`state="draining"`, draining).
 		value(`state="silent"`, silent).value(`state="gone"`, gone)
-	t.family("millrace_hosts_processes", "gauge", "Processes that living hosts say they run.").value("", processes)
+	t.family("millrace_hosts_processes", "gauge", "Processes that live hosts report as running.").value("", processes)
 }
 
 func (m *Metrics) sandboxes(t *text) {
@@ -146,36 +146,36 @@ func (m *Metrics) sandboxes(t *text) {
 		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
 	counts := m.core.Phases()
-	f := t.family("millrace_sandboxes", "gauge", "Sandboxes that the log still knows, by phase.")
+	f := t.family("millrace_sandboxes", "gauge", "Sandboxes in the log, by phase.")
 	for _, p := range phases {
 		f.value(`phase="`+string(p)+`"`, float64(counts[p]))
 	}
 }
 
-// webhooks writes what was delivered to webhooks, also to removed ones, by the log's cursors.
+// webhooks writes the totals of webhook deliveries, including removed webhooks.
 func (m *Metrics) webhooks(t *text) {
 	n := m.core.WebhookTotals()
 	t.family("millrace_webhook_attempts_total", "counter", "Requests sent to webhooks.").value("", float64(n.Attempts))
-	t.family("millrace_webhook_events_total", "counter", "Events settled for webhooks, by what became of them.").
+	t.family("millrace_webhook_events_total", "counter", "Events settled for webhooks, by result.").
 		value(`result="delivered"`, float64(n.Done)).value(`result="failed"`, float64(n.GivenUp))
-	t.family("millrace_webhook_lag_events", "gauge", "Events that wait for delivery.").value("", float64(n.Lag))
-	t.family("millrace_webhooks_lagging", "gauge", "Webhooks with events that wait for delivery.").value("", float64(n.Lagging))
+	t.family("millrace_webhook_lag_events", "gauge", "Events waiting for delivery.").value("", float64(n.Lag))
+	t.family("millrace_webhooks_lagging", "gauge", "Webhooks with events waiting for delivery.").value("", float64(n.Lagging))
 }
 
-// text is what Prometheus reads.
+// text builds Prometheus's text format.
 type text struct {
 	b    []byte
 	name string
 }
 
-// family begins a metric.
+// family starts a metric.
 func (t *text) family(name, kind, help string) *text {
 	t.name = name
 	t.b = append(t.b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
 	return t
 }
 
-// value writes a sample of the metric begun last.
+// value writes a sample of the current metric.
 func (t *text) value(labels string, v float64) *text {
 	t.b = append(t.b, t.name...)
 	if labels != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// lines writes a record as NDJSON.
+// lines encodes a record as NDJSON.
 type lines struct {
 	id    process.ID
 	after process.Seq
@@ -30,7 +30,7 @@ func (l *lines) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) 
 	return dst, wait
 }
 
-// AppendEnd appends nothing after the record's end, else why there is no more.
+// AppendEnd appends nothing at the record's end, otherwise the reason why the stream ends.
 func (l *lines) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst
@@ -38,7 +38,7 @@ func (l *lines) AppendEnd(dst []byte, err error) []byte {
 	return append(textenc.AppendLast(dst, err, l.id, l.after), '\n')
 }
 
-// browser writes a record as Server-Sent Events.
+// browser encodes a record as Server-Sent Events.
 type browser struct {
 	id    process.ID
 	after process.Seq
@@ -61,8 +61,8 @@ func (b *browser) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 	return dst, wait
 }
 
-// AppendEnd tells a browser to come back soon, or what went wrong. Neither has
-// an id, so that the browser keeps that of the last event.
+// AppendEnd makes a browser reconnect soon, or reports the error. Neither event has an id, so
+// that the browser keeps the id of the last event.
 func (b *browser) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst

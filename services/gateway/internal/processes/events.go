@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// headerLastEvent is what a browser sends when it comes back.
+// headerLastEvent is the header that a browser sends when it reconnects.
 const headerLastEvent = "Last-Event-ID"
 
 // events streams a record.
@@ -30,7 +30,7 @@ func (h *Handler) events(c *fiber.Ctx) error {
 	}
 	sse := textenc.WantsSSE(c.Get(fiber.HeaderAccept))
 	if sse && opened.AtEnd() && c.Get(headerLastEvent) != "" {
-		// The only answer that keeps a browser from coming back for ever.
+		// No other answer keeps a browser from reconnecting for ever.
 		opened.Source.Close()
 		return c.SendStatus(fiber.StatusNoContent)
 	}
@@ -44,8 +44,8 @@ func (h *Handler) events(c *fiber.Ctx) error {
 	return h.streams.Serve(c, head, opened.Source, enc)
 }
 
-// options reads what part of the record is wanted. A browser that comes back
-// asks for the same URL again: its Last-Event-ID counts, not its after.
+// options returns the requested part of the record. A browser reconnects to the same URL:
+// its Last-Event-ID takes precedence over after.
 func options(c *fiber.Ctx) (record.Options, error) {
 	opt := record.Options{Follow: record.Flag(c, "follow", true)}
 	var err error

@@ -13,36 +13,35 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// DefaultKeepalive is how long a stream is silent if the client asked for
-// nothing else.
+// DefaultKeepalive is the keepalive interval of streams whose client requests no other.
 const DefaultKeepalive = 30 * time.Second
 
-// controls is what is done to a process.
+// controls are the operations on a process.
 type controls interface {
 	record.Inputs
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// gateway is what the surface needs of the core: a record.Gateway.
+// gateway is the part of the core that the surface uses: a record.Gateway.
 type gateway interface {
 	record.Records
 	controls
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
-// Handler serves /v1/processes. Its methods may be called concurrently.
+// Handler serves /v1/processes. It is safe for concurrent use.
 type Handler struct {
 	core    gateway
 	streams *stream.Streams
 }
 
-// New gives the surface on a core. Its streams are streams'.
+// New returns the surface on a core and its streams.
 func New(c *core.Core, streams *stream.Streams) *Handler {
 	return &Handler{core: record.Gateway{Core: c}, streams: streams}
 }
 
-// Register adds the routes. The principal must have been found before.
+// Register adds the routes. The principal must be set before.
 func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v1/processes", h.list)
 	r.Get("/v1/processes/:id", h.get)

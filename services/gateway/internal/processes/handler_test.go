@@ -24,7 +24,7 @@ func serve(t testing.TB, b *recordtest.Book) (url string, streams *stream.Stream
 	return recordtest.Serve(t, streams, h.Register), streams
 }
 
-// script is a record of five events that has ended, or has not.
+// script appends a record of five events, of four without the end.
 func script(b *recordtest.Book, finished bool) process.ID {
 	id, code := process.NewID("i1"), int32(0)
 	b.Append(id, process.Accepted{Spec: process.Spec{Cmd: "true"}}, process.Started{PID: 7},
@@ -37,7 +37,7 @@ func script(b *recordtest.Book, finished bool) process.ID {
 
 const at = `"time":"2026-01-02T03:04:05Z","type":`
 
-// line is the n-th line of script.
+// line returns the n-th line of script.
 func line(n int) string {
 	return [...]string{
 		`{"seq":1,` + at + `"accepted","cmd":"true","args":[]}`,
@@ -84,8 +84,8 @@ func TestEventsGivesEveryEventOnce(t *testing.T) {
 		{"limit", "?after=1&limit=2", nil, 200, ndlines(2, 3)},
 		{"stored only", "?follow=0", nil, 200, ndlines(1, 5)},
 		{"SSE", "", header{"Accept": "text/event-stream"}, 200, sse(1, 5)},
-		{"SSE that comes back", "?after=1", browser("3"), 200, sse(4, 5)},
-		{"SSE that has all is told not to come back", "", browser("5"), 204, ""},
+		{"SSE reconnect", "?after=1", browser("3"), 200, sse(4, 5)},
+		{"SSE reconnect after the end", "", browser("5"), 204, ""},
 		{"past the end", "?after=6", nil, 400, `"error_code":"out_of_range","last":5}`},
 		{"far past the end", "?after=9223372036854775808", nil, 400, `"error_code":"out_of_range","last":5}`},
 		{"negative", "?after=-1", nil, 400, `"invalid"`},
@@ -130,7 +130,7 @@ func TestRetentionIs410WithAPlace(t *testing.T) {
 	}
 }
 
-// A client that leaves after every event and comes back sees each once.
+// A client that disconnects after every event and reconnects receives each once.
 func TestComingBackAfterEveryEvent(t *testing.T) {
 	b := recordtest.New("i1")
 	id := script(b, true)
@@ -211,18 +211,18 @@ func TestListGetAndControls(t *testing.T) {
 		processes                []process.ID
 	}{
 		{"all", "GET", "", "", 200, "", has(ended, running)},
-		{"of a sandbox", "GET", "?sandbox=i2", "", 200, "", has(running)},
-		{"of an impossible sandbox", "GET", "?sandbox=I%21", "", 404, "", nil},
-		{"that run", "GET", "?state=running", "", 200, "", has(running)},
-		{"that ended", "GET", "?state=ended", "", 200, "", has(ended)},
-		{"in no state", "GET", "?state=x", "", 400, "", nil},
+		{"in a sandbox", "GET", "?sandbox=i2", "", 200, "", has(running)},
+		{"in an invalid sandbox", "GET", "?sandbox=I%21", "", 404, "", nil},
+		{"running", "GET", "?state=running", "", 200, "", has(running)},
+		{"ended", "GET", "?state=ended", "", 200, "", has(ended)},
+		{"invalid state", "GET", "?state=x", "", 400, "", nil},
 		{"with a tag", "GET", "?tag=web", "", 200, "", has(running)},
 		{"with another tag", "GET", "?tag=", "", 200, "[]", nil},
 		{"the newest", "GET", "?limit=1", "", 200, "", has(running)},
 		{"one", "GET", "/" + string(ended), "", 200, `"exit_code":0,"cause":"exited"`, nil},
-		{"one that runs", "GET", "/" + string(running), "", 200, `"pty":{"cols":80,"rows":24},"state":"running"`, nil},
-		{"none", "GET", "/" + string(process.NewID("i1")), "", 404, `"not_found"`, nil},
-		{"no id", "GET", "/x", "", 404, `"not_found"`, nil},
+		{"one running", "GET", "/" + string(running), "", 200, `"pty":{"cols":80,"rows":24},"state":"running"`, nil},
+		{"unknown", "GET", "/" + string(process.NewID("i1")), "", 404, `"not_found"`, nil},
+		{"invalid id", "GET", "/x", "", 404, `"not_found"`, nil},
 		{"wildcard id", "GET", "/%2A.%3E", "", 404, `"not_found"`, nil},
 		{"signal", "POST", "/" + string(running) + "/signal", `{"signal":"INT"}`, 204, "", nil},
 		{"no signal", "POST", "/" + string(running) + "/signal", `{}`, 400, "signal is required", nil},

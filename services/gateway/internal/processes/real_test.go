@@ -32,7 +32,7 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// gateway gives a gateway with a connection of its own, and its URL.
+// gateway returns a gateway with its own connection, and its URL.
 func (h *house) gateway() (*core.Core, string) {
 	h.t.Helper()
 	log := eventstest.Open(h.t, h.srv)
@@ -67,8 +67,8 @@ func (h *house) start(c *core.Core, cmd string, args ...string) process.ID {
 	}
 }
 
-// A client that leaves after every event and comes back at the other gateway
-// sees each event once, in order, also while the log restarts.
+// A client that disconnects after every event and reconnects to the other gateway receives
+// each event once, in order, also while the log restarts.
 func TestLeavingAfterEveryEventForTheOtherGateway(t *testing.T) {
 	h := newHouse(t)
 	c, one := h.gateway()

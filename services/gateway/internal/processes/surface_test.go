@@ -44,8 +44,8 @@ func TestSurface(t *testing.T) {
 	})
 }
 
-// unwrap reads server-sent events as a browser does, and gives their data as
-// lines. A comment becomes a keepalive.
+// unwrap parses Server-Sent Events as a browser does, and returns their data as lines. A
+// comment becomes a keepalive.
 func unwrap(t *testing.T, raw string) string {
 	t.Helper()
 	if raw != "" && !strings.HasSuffix(raw, "\n\n") {
@@ -87,7 +87,7 @@ func unwrap(t *testing.T, raw string) string {
 	return out.String()
 }
 
-// decode reads lines; the end of the body is the last word unless one says more.
+// decode parses lines; without a line that ends the stream, the end of the body does.
 func decode(t *testing.T, raw string) []surfacetest.Unit {
 	t.Helper()
 	var units []surfacetest.Unit

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// list tells the principal's processes, oldest first: those of a sandbox, in a
-// state (starting, running, ended), with a tag; with a limit the newest of them.
+// list answers with the principal's processes, oldest first: those in a sandbox, in a state
+// (starting, running, ended), with a tag; with a limit, the newest of them.
 func (h *Handler) list(c *fiber.Ctx) error {
 	n, err := record.Limit(c)
 	if err != nil {
@@ -27,7 +27,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	}
 	state, tag, tagged := c.Query("state"), c.Query("tag"), c.Context().QueryArgs().Has("tag")
 	if state != "" && state != textenc.StateStarting && state != textenc.StateRunning && state != textenc.StateEnded {
-		return kind.New(kind.Invalid, "list processes", "", "state: starting, running or ended")
+		return kind.New(kind.Invalid, "list processes", "", "state must be starting, running or ended")
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
@@ -47,7 +47,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// wanted is the sandbox the request names, or none.
+// wanted returns the sandbox that the request names, if any.
 func wanted(c *fiber.Ctx) (sandbox.ID, error) {
 	t := route.Of(c)
 	if t.Named != "" && t.Sandbox == "" {
@@ -56,7 +56,7 @@ func wanted(c *fiber.Ctx) (sandbox.ID, error) {
 	return t.Sandbox, nil
 }
 
-// get tells one process.
+// get answers with one process.
 func (h *Handler) get(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {
@@ -91,8 +91,8 @@ func (h *Handler) signal(c *fiber.Ctx) error {
 	return done(c, h.core.Signal(ctx, auth.From(c), id, int32(req.Signal)))
 }
 
-// stdin gives the body's bytes to the process; with eof=1 nothing follows. With
-// an Idempotency-Key it may be sent again.
+// stdin sends the body's bytes to the process; with eof=1 it closes stdin after them. With an
+// Idempotency-Key the request may be retried.
 func (h *Handler) stdin(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {
@@ -103,8 +103,8 @@ func (h *Handler) stdin(c *fiber.Ctx) error {
 	return done(c, record.SendInput(ctx, c, h.core, id))
 }
 
-// resize sets the terminal's size, {"cols": 80, "rows": 24}; a process without
-// one is left alone.
+// resize sets the terminal's size, {"cols": 80, "rows": 24}; it does nothing for a process
+// without one.
 func (h *Handler) resize(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {

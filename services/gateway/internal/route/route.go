@@ -1,4 +1,4 @@
-// Package route tells which sandbox, and which port of it, a request is for.
+// Package route determines the sandbox, and its port, that a request is for.
 package route
 
 import (
@@ -11,30 +11,30 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// The headers of E2B's SDKs.
+// Headers of E2B's SDKs.
 const (
 	HeaderSandbox = "E2b-Sandbox-Id"
 	HeaderPort    = "E2b-Sandbox-Port"
-	HeaderTraffic = "E2b-Traffic-Access-Token" // for us, not for servers in the sandbox
+	HeaderTraffic = "E2b-Traffic-Access-Token" // for the gateway, not for servers in the sandbox
 )
 
-// EnvdPort is the port under which the data plane of every sandbox is reached.
+// EnvdPort is the port of every sandbox's data plane.
 const EnvdPort = 49983
 
 // InterpreterPort is the port of every sandbox's code interpreter.
 const InterpreterPort = 49999
 
-// Target is what a request says it is for.
+// Target is the sandbox and port that a request names.
 type Target struct {
-	Sandbox sandbox.ID // empty: no sandbox, or one whose id cannot be
-	Named   string     // the id as it was given, for the answer
+	Sandbox sandbox.ID // empty: no sandbox, or an invalid id
+	Named   string     // id as the client wrote it, for answers
 	Port    int        // EnvdPort unless another was named
-	Host    bool       // named by the Host header: the request is for the sandbox and nobody else
+	Host    bool       // named by the Host header: the request is for the sandbox only
 }
 
-// Of reads the target from the Host's first label `<port>-<id>[-client]`, else the
-// sandbox header, which E2B's proxy too heeds only where the Host names no sandbox,
-// else the query `sandbox`. Nothing of it shares memory with the request.
+// Of returns the target: from the Host's first label `<port>-<id>[-client]`, else from the
+// sandbox header, which E2B's proxy also ignores if the Host names a sandbox, else from the
+// query `sandbox`. The result shares no memory with the request.
 func Of(c *fiber.Ctx) Target {
 	if port, id, ok := label(string(c.Request().Host())); ok {
 		t := named(id, port)
@@ -54,16 +54,15 @@ func Of(c *fiber.Ctx) Target {
 	return Target{Port: EnvdPort}
 }
 
-// Sandbox is Of for whoever only wants the sandbox; false if the request names
-// none that could be.
+// Sandbox returns only the sandbox of Of; false if the request names no valid one.
 func Sandbox(c *fiber.Ctx) (sandbox.ID, bool) {
 	t := Of(c)
 	return t.Sandbox, t.Sandbox != ""
 }
 
-// Choose is the sandbox that a request of people is for: the one it names, else
-// its token's, else the only one that runs (AMB-C7). Its errors are NotFound and
-// Invalid.
+// Choose returns the sandbox for a request that people may type by hand: the one it names,
+// else its token's, else the only running one. It returns NotFound or Invalid if there is no
+// such sandbox.
 func Choose(c *fiber.Ctx, bearer sandbox.ID, live func() []sandbox.State) (sandbox.ID, error) {
 	t := Of(c)
 	switch {
@@ -85,20 +84,19 @@ func Choose(c *fiber.Ctx, bearer sandbox.ID, live func() []sandbox.State) (sandb
 		"%d sandboxes are running: name one in the header %s or with ?sandbox=", len(running), HeaderSandbox)
 }
 
-// Parse checks a sandbox's id from outside; a legacy "-clientid" behind it is
-// left out. The result does not share memory with s.
+// Parse parses a sandbox id from a client and drops a legacy "-clientid" suffix. The result
+// does not share memory with s.
 func Parse(s string) (sandbox.ID, error) {
 	s, _, _ = strings.Cut(s, "-")
 	return sandbox.ParseID(strings.Clone(s))
 }
 
 func named(s string, port int) Target {
-	id, _ := Parse(s) //nolint:errcheck // an id that cannot be is none
+	id, _ := Parse(s) //nolint:errcheck // an invalid id is left empty
 	return Target{Sandbox: id, Named: strings.Clone(s), Port: port}
 }
 
-// label takes `<port>-<id>[-client]` off the front of a host with at least two
-// labels.
+// label parses `<port>-<id>[-client]` from the first label of a host that has at least two.
 func label(host string) (port int, id string, ok bool) {
 	first, _, more := strings.Cut(host, ".")
 	digits, rest, dash := strings.Cut(first, "-")

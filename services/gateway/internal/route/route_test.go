@@ -18,11 +18,11 @@ func TestOf(t *testing.T) {
 		{"nothing", "localhost:7300", "/", "", "", route.Target{Port: 49983}},
 		{"header", "localhost", "/", "iabc", "", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49983}},
 		{"header with port", "localhost", "/", "iabc", "49999", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49999}},
-		{"header with a port that is none", "localhost", "/", "iabc", "x", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49983}},
+		{"header with an invalid port", "localhost", "/", "iabc", "x", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49983}},
 		{"header with client id", "localhost", "/", "iabc-6532622b", "", route.Target{Sandbox: "iabc", Named: "iabc-6532622b", Port: 49983}},
 		{"host before header", "3000-idef.localhost", "/?sandbox=ighi", "iabc", "4000", route.Target{Sandbox: "idef", Named: "idef", Port: 3000, Host: true}},
 		{"header before query", "sandbox.example.com", "/?sandbox=ighi", "iabc", "", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49983}},
-		{"header that cannot be", "localhost", "/", "i.*", "", route.Target{Named: "i.*", Port: 49983}},
+		{"invalid header", "localhost", "/", "i.*", "", route.Target{Named: "i.*", Port: 49983}},
 		{"host", "49983-iabc.example.com", "/", "", "", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49983, Host: true}},
 		{"host with client id", "3000-iabc-6532622b.example.com:7300", "/", "", "", route.Target{Sandbox: "iabc", Named: "iabc", Port: 3000, Host: true}},
 		{"host in capitals", "3000-IABC.example.com", "/", "", "", route.Target{Sandbox: "iabc", Named: "iabc", Port: 3000, Host: true}},
@@ -32,7 +32,7 @@ func TestOf(t *testing.T) {
 		{"host with a name before the dash", "my-app.example.com", "/", "", "", route.Target{Port: 49983}},
 		{"address", "10.0.0.1:7300", "/", "", "", route.Target{Port: 49983}},
 		{"query", "localhost", "/?sandbox=iabc", "", "", route.Target{Sandbox: "iabc", Named: "iabc", Port: 49983}},
-		{"query that cannot be", "localhost", "/?sandbox=%3E", "", "", route.Target{Named: ">", Port: 49983}},
+		{"invalid query", "localhost", "/?sandbox=%3E", "", "", route.Target{Named: ">", Port: 49983}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// What Parse lets through never means anything in a subject or a path.
+// An id that Parse accepts is safe in a subject and in a path.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"iabc", "iabc-x", "", "-", ".", "*", ">", "a b", "a\r\n", "\x00", "é"} {
 		f.Add(s)

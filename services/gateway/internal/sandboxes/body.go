@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// The states of a sandbox as clients see them.
+// States of a sandbox in answers.
 const (
 	stateStarting = "starting"
 	stateRunning  = "running"
@@ -20,7 +20,7 @@ func states() []string {
 	return []string{stateStarting, stateRunning, statePaused, stateStopping, stateEnded}
 }
 
-// body is a sandbox as clients see it.
+// body is a sandbox in an answer.
 type body struct {
 	Sandbox    string            `json:"sandbox"`
 	Template   string            `json:"template"`

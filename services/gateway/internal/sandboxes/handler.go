@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// gateway is what the surface needs of a *core.Core.
+// gateway is the part of *core.Core that the surface uses.
 type gateway interface {
 	Sync(ctx context.Context) error
 	Lookup(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
@@ -28,25 +28,24 @@ type gateway interface {
 	Wake(ctx context.Context, id sandbox.ID) (bool, error)
 }
 
-// Handler serves the surface. Its methods may be called concurrently.
+// Handler implements the surface. It is safe for concurrent use.
 type Handler struct {
 	core    gateway
 	streams *stream.Streams
 }
 
-// New returns the surface on c. Its tunnels are streams'.
+// New returns the surface on c and streams.
 func New(c *core.Core, streams *stream.Streams) *Handler { return &Handler{core: c, streams: streams} }
 
-// Register adds the routes. The principal must be known before ([auth.From]).
+// Register adds the routes. The principal must be set before ([auth.From]).
 func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v1/sandboxes", h.list)
 	r.Get("/v1/sandboxes/:id", h.get)
 	r.Get("/v1/sandboxes/:id/ports/:port", h.tunnel)
 }
 
-// list answers with the principal's sandboxes, newest first: those in the given states
-// (all states without any) and with all of the given metadata; with a limit the newest
-// of them.
+// list answers with the principal's sandboxes, newest first: those in the given states (by
+// default all) that have all of the given metadata; with a limit, the newest of them.
 func (h *Handler) list(c *fiber.Ctx) error {
 	limit, err := record.Limit(c)
 	if err != nil {
@@ -78,7 +77,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// parseStates reads states that are separated by commas; empty means all.
+// parseStates parses comma-separated states; empty means all.
 func parseStates(s string) ([]string, error) {
 	if s == "" {
 		return states(), nil
@@ -92,7 +91,7 @@ func parseStates(s string) ([]string, error) {
 	return list, nil
 }
 
-// parseMetadata reads parameters of the form NAME=VALUE.
+// parseMetadata parses parameters of the form NAME=VALUE.
 func parseMetadata(given [][]byte) (map[string]string, error) {
 	out := make(map[string]string, len(given))
 	for _, raw := range given {
@@ -153,13 +152,13 @@ func (h *Handler) tunnel(c *fiber.Ctx) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
-	wake := func() { h.core.Wake(ctx, st.ID) } //nolint:errcheck // the stream reports what cannot be written
+	wake := func() { h.core.Wake(ctx, st.ID) } //nolint:errcheck // the write reports the failure
 	head := &http.Response{Header: http.Header{"Upgrade": {protocol}}}
 	h.streams.Switch(c, head, &tunnel{Stream: to, wake: wake}, cancel)
 	return nil
 }
 
-// protocol is what a connection is switched to.
+// protocol is the protocol to which a connection is switched.
 const protocol = "tcp"
 
 // tunnel is a connection to a port. Writing to it resumes a paused sandbox, as all
@@ -169,7 +168,7 @@ type tunnel struct {
 	wake func()
 }
 
-// Write resumes the sandbox, if it is paused and its creator allowed that, and writes.
+// Write resumes the sandbox if it is paused and has autoResume, and writes.
 func (t *tunnel) Write(b []byte) (int, error) {
 	t.wake()
 	return t.Stream.Write(b)

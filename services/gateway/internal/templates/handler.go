@@ -1,6 +1,6 @@
-// Package templates is how operators bring templates in, see them and remove
-// them. A template comes in parts, each by its sum and on its own, so that who
-// was cut off sends what lacks; then its manifest is put under a name.
+// Package templates lets operators import, list and remove templates. The parts of a
+// template are uploaded one by one, each under its sum, so that an interrupted import
+// uploads only the missing ones; then the manifest is stored under a name.
 package templates
 
 import (
@@ -19,17 +19,16 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// Handler is the surface.
+// Handler implements the surface.
 type Handler struct {
 	core    *core.Core
 	packers sync.Pool // of *part.Packer
 }
 
-// New gives the surface.
+// New returns the surface.
 func New(c *core.Core) *Handler { return &Handler{core: c} }
 
-// Register adds the routes; what changes something is for those whom may lets
-// pass.
+// Register adds the routes; may is the middleware that guards those which change something.
 func (h *Handler) Register(r fiber.Router, may fiber.Handler) {
 	r.Get("/v1/templates", h.list)
 	r.Head("/v1/templates/parts/:sum", may, h.has)
@@ -48,13 +47,13 @@ type body struct {
 	Size   int64             `json:"size"` // bytes of its files
 	Files  int64             `json:"files"`
 	Tagged time.Time         `json:"tagged_at"`
-	Shared bool              `json:"shared"` // another tenant's, for all to use
+	Shared bool              `json:"shared"` // another tenant's, usable by all
 	Sudo   bool              `json:"sudo"`
 	User   string            `json:"user"`
 	Dir    string            `json:"workdir"` // empty: the user's home
 	Env    map[string]string `json:"env"`
 	Start  []string          `json:"start"`
-	Hosts  []string          `json:"hosts"` // that have it already
+	Hosts  []string          `json:"hosts"` // hosts that have it in their cache
 }
 
 func (h *Handler) bodyOf(c *fiber.Ctx, t *events.Template) body {
@@ -93,7 +92,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"templates": out})
 }
 
-// name is the path's NAME, NAME:TAG or id.
+// name returns the path's NAME, NAME:TAG or id.
 func name(c *fiber.Ctx) string {
 	s, err := url.PathUnescape(c.Params("name"))
 	if err != nil {
@@ -158,7 +157,7 @@ func (h *Handler) put(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusCreated)
 }
 
-// check unpacks a part to see that it is what its sum says.
+// check unpacks a part to verify its sum.
 func (h *Handler) check(packed []byte, sum template.Sum) error {
 	p, ok := h.packers.Get().(*part.Packer)
 	if !ok {
