@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// bad is a request body that means nothing, and the headers that it comes with.
+// bad is an invalid request body and its headers.
 type bad struct {
 	name, body string
 	headers    []string
 }
 
-// aBomb is 64 MiB, squeezed once: that takes seconds under the race detector.
+// aBomb is 64 MiB, compressed once: that takes seconds under the race detector.
 var aBomb = sync.OnceValues(func() (string, error) { return squeeze(strings.Repeat("\x00", 64<<20)) })
 
-// badBodies are bodies that no route can take; some take an empty object.
+// badBodies returns bodies that no route accepts; some routes accept an empty object.
 func badBodies(t *testing.T) []bad {
 	t.Helper()
 	bomb, err := aBomb()
@@ -65,11 +65,10 @@ func squeeze(s string) (string, error) {
 	return b.String(), err
 }
 
-// quick is how long an answer to something bad may take on a machine with much
-// else to do.
+// quick is the maximum time for the answer to an invalid request, on a busy machine.
 const quick = 30 * time.Second
 
-// send is do for what may not be answered at all.
+// send is do with a check that the answer arrives in time.
 func (f *front) send(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
 	begun := time.Now()
@@ -80,8 +79,8 @@ func (f *front) send(t *testing.T, method, path, body string, headers ...string)
 	return a
 }
 
-// refused fails unless an answer says that the request was wrong, in the words of
-// the SDKs: a code and a message.
+// refused fails unless an answer reports a client error in the SDKs' format: with a code and
+// a message.
 func (a answer) refused(t *testing.T, what string) {
 	t.Helper()
 	var b struct {
@@ -103,8 +102,8 @@ func (a answer) refused(t *testing.T, what string) {
 	}
 }
 
-// withBodies are the routes of the control plane that read a body; ID is a
-// sandbox's, VOL a volume's.
+// withBodies are the routes of the control plane that read a body; ID stands for a sandbox's
+// id.
 var withBodies = [...]string{
 	"POST /sandboxes", "POST /v2/sandboxes", "POST /sandboxes/ID/connect", "POST /v2/sandboxes/ID/connect", "POST /sandboxes/ID/resume",
 	"POST /sandboxes/ID/timeout", "POST /sandboxes/ID/refreshes", "POST /sandboxes/ID/pause", "POST /sandboxes/ID/fork",
@@ -129,8 +128,8 @@ func TestBadBodiesOfTheControlPlane(t *testing.T) {
 	f.alive(t, m)
 }
 
-// No body with a coding is read where its length would not be known before: not one
-// that grows, and not one that is none, of which a process would get the complaint.
+// Bodies with a coding are rejected where their length would not be known in advance: those
+// that grow, and those that are not encoded at all, whose decoding error a process would get.
 func TestBodiesWithACodingAreRefused(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -149,13 +148,13 @@ func TestBodiesWithACodingAreRefused(t *testing.T) {
 	f.alive(t, m)
 }
 
-// alive fails unless the one sandbox that was made is as it was.
+// alive fails unless the one sandbox that was created is unchanged.
 func (f *front) alive(t *testing.T, m made) {
 	t.Helper()
 	var all []struct{ SandboxID, State string }
 	f.do("GET", "/v2/sandboxes", "").want(t, "list", 200, "").decode(t, &all)
 	if len(all) != 1 || all[0].SandboxID != m.ID || all[0].State != "running" {
-		t.Errorf("what is left: %+v", all)
+		t.Errorf("sandboxes left: %+v", all)
 	}
 	f.run(m, "true")
 }
@@ -175,7 +174,7 @@ func TestBadMessagesOfUnaryCalls(t *testing.T) {
 	for _, path := range unaries {
 		for _, b := range badBodies(t) {
 			if strings.HasSuffix(path, "/List") && strings.HasPrefix(b.name, "wrong types") {
-				continue // it has no fields, and leaves out those that it does not know
+				continue // it has no fields, and ignores unknown ones
 			}
 			f.send(t, "POST", path, b.body, append(b.headers, in...)...).refused(t, b.name+": "+path)
 		}
@@ -205,7 +204,7 @@ func sealed(flags byte, length uint32, payload string) string {
 
 func envelope(flags byte, payload string) string { return sealed(flags, uint32(len(payload)), payload) }
 
-// Errors of streams are in their last envelope, if it comes so far.
+// A stream's error is in its last envelope, if the request gets that far.
 func TestBadMessagesOfStreams(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -224,7 +223,7 @@ func TestBadMessagesOfStreams(t *testing.T) {
 			{"a message past the limit", envelope(0, `{"path":"`+strings.Repeat("x", 5<<20)+`"}`), nil},
 			{"unknown flags", envelope(0xff, start), nil},
 			{"flags of the end", envelope(2, "{}"), nil},
-			{"compressed, it says", envelope(1, start), nil},
+			{"marked as compressed", envelope(1, start), nil},
 			{"no gzip", envelope(1, start), []string{"Connect-Content-Encoding", "gzip"}},
 			{"a bomb", envelope(1, bomb), []string{"Connect-Content-Encoding", "gzip"}},
 			{"an unknown coding", envelope(1, start), []string{"Connect-Content-Encoding", "zstd"}},
@@ -237,12 +236,12 @@ func TestBadMessagesOfStreams(t *testing.T) {
 			{"an empty object", envelope(0, "{}"), nil},
 			{"no protobuf", envelope(0, "\xff\xff"), []string{"Content-Type", "application/connect+proto"}},
 			{"a plain text", "x", []string{"Content-Type", "text/plain"}},
-			{"a sandbox that is not", envelope(0, start), []string{"E2b-Sandbox-Id", "inone"}},
-			{"a sandbox that cannot be", envelope(0, start), []string{"E2b-Sandbox-Id", "../*"}},
-			{"a place that cannot be", envelope(0, `{"process":{"pid":1,"cmd":"true"},"path":"/"}`), []string{"X-Replay-From", "-1", "X-Process-Id", "x"}},
+			{"an unknown sandbox", envelope(0, start), []string{"E2b-Sandbox-Id", "inone"}},
+			{"an invalid sandbox id", envelope(0, start), []string{"E2b-Sandbox-Id", "../*"}},
+			{"an invalid position", envelope(0, `{"process":{"pid":1,"cmd":"true"},"path":"/"}`), []string{"X-Replay-From", "-1", "X-Process-Id", "x"}},
 		} {
 			if strings.HasPrefix(b.name, "an empty ") && strings.HasSuffix(method, "/WatchDir") {
-				continue // no path is the user's home
+				continue // without a path it is the user's home
 			}
 			a := f.send(t, "POST", method, b.body, append(append([]string{}, in...), b.headers...)...)
 			what := b.name + ": " + method
@@ -256,7 +255,7 @@ func TestBadMessagesOfStreams(t *testing.T) {
 	f.alive(t, m)
 }
 
-// wantEnd fails unless a stream has one envelope that says what was wrong.
+// wantEnd fails unless a stream is one envelope with an error.
 func wantEnd(t *testing.T, what, body string) {
 	t.Helper()
 	var end struct {
@@ -268,13 +267,13 @@ func wantEnd(t *testing.T, what, body string) {
 	}
 	if err := json.Unmarshal([]byte(body[5:]), &end); err != nil || end.Error == nil || end.Error.Code == "" || end.Error.Message == "" {
 		t.Errorf("%s: %q", what, body[5:])
-	} else if end.Error.Code == "internal" && !strings.HasPrefix(end.Error.Message, "protocol error") { // Connect's own code for those
+	} else if end.Error.Code == "internal" && !strings.HasPrefix(end.Error.Message, "protocol error") { // Connect's own code for protocol errors
 		t.Errorf("%s: %q", what, body[5:])
 	}
 }
 
-// Every route that names something: what is not there, cannot be, or is another
-// tenant's is not found, and the answer is the same.
+// On every route an id that is unknown, invalid, or another tenant's is not found, with the
+// same answer.
 func TestIDsThatNameNothing(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -303,7 +302,7 @@ func TestIDsThatNameNothing(t *testing.T) {
 		}
 		theirs, none := f.send(t, r.method, at(id), r.body, bobs...), f.send(t, r.method, at("inone"), r.body, bobs...)
 		if theirs.code != 404 || strings.ReplaceAll(theirs.body, id, "inone") != none.body {
-			t.Errorf("%s %s of another's: %d %s, and of nobody's: %d %s", r.method, r.path, theirs.code, theirs.body, none.code, none.body)
+			t.Errorf("%s %s, another tenant's id: %d %s, unknown id: %d %s", r.method, r.path, theirs.code, theirs.body, none.code, none.body)
 		}
 	}
 	for _, path := range append(unaries[:], "/process.Process/Start", "/filesystem.Filesystem/WatchDir") {
@@ -312,11 +311,11 @@ func TestIDsThatNameNothing(t *testing.T) {
 			t.Errorf("%s of another's: %d %s", path, a.code, a.body)
 		}
 	}
-	f.do("GET", "/secrets/mine", "").want(t, "it is still there", 200, "")
+	f.do("GET", "/secrets/mine", "").want(t, "the secret after that", 200, "")
 	f.alive(t, m)
 }
 
-// Queries that mean nothing are said to be wrong.
+// Invalid queries are rejected.
 func TestBadQueries(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -336,7 +335,7 @@ func TestBadQueries(t *testing.T) {
 		{"no type", "x", nil},
 		{"another type", "x", []string{"Content-Type", "text/plain"}},
 		{"a form without a boundary", "x", []string{"Content-Type", "multipart/form-data"}},
-		{"a form that is none", "x", []string{"Content-Type", "multipart/form-data; boundary=b"}},
+		{"an invalid form", "x", []string{"Content-Type", "multipart/form-data; boundary=b"}},
 		{"a form cut short", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/a\"\r\n\r\nx", []string{"Content-Type", "multipart/form-data; boundary=b"}},
 		{"a part without a name", "--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nx\r\n--b--\r\n", []string{"Content-Type", "multipart/form-data; boundary=b"}},
 		{"no path", "x", []string{"Content-Type", "application/octet-stream"}},
@@ -347,7 +346,7 @@ func TestBadQueries(t *testing.T) {
 		f.send(t, "POST", "/files", b.body, append(b.headers, in...)...).refused(t, b.name)
 	}
 	for _, b := range badBodies(t) {
-		if len(b.headers) == 0 { // the route reads no coding
+		if len(b.headers) == 0 { // the route ignores codings
 			f.send(t, "POST", "/files/compose", b.body, append(b.headers, in...)...).refused(t, "compose: "+b.name)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/gateway"
 )
 
-// requested is a build that waits.
+// requested is a requested build.
 type requested struct {
 	Template string   `json:"templateID"`
 	Build    string   `json:"buildID"`
@@ -28,7 +28,7 @@ type requested struct {
 
 func (r *requested) at() string { return "/templates/" + r.Template + "/builds/" + r.Build }
 
-// status is what is said of a build.
+// buildStatus is the status of a build.
 type buildStatus struct {
 	Status  string `json:"status"`
 	Entries []struct {
@@ -57,7 +57,7 @@ func (f *front) built(r *requested) (s buildStatus) {
 			return s
 		}
 		if time.Now().After(end) {
-			f.t.Fatalf("the build does not end: %+v", s)
+			f.t.Fatalf("the build did not end: %+v", s)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
 	m := f.create(`{"templateID":"app"}`)
 	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
 	if st.Request.Built != r.Template || st.Request.Template != "base" || st.Request.From == "" || st.Request.Env["A"] != "1" {
-		t.Errorf("made of it: %+v", st.Request)
+		t.Errorf("sandbox of the template: %+v", st.Request)
 	}
 	var list []map[string]any
 	f.do("GET", "/templates", "").want(t, "list", 200, "").decode(t, &list)
@@ -139,7 +139,7 @@ func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
 	}
 }
 
-// A command may say more at once than a message of the build's record holds.
+// A command may print more at once than a message of the build's record holds.
 func TestABuildsLogTakesManyLinesAtOnce(t *testing.T) {
 	f := newFront(t)
 	r := f.request("app")
@@ -151,12 +151,12 @@ func TestABuildsLogTakesManyLinesAtOnce(t *testing.T) {
 	var s buildStatus
 	f.do("GET", fmt.Sprintf("%s/status?logsOffset=%d", r.at(), lines+1), "").want(t, "page", 200, "").decode(t, &s)
 	if len(s.Entries) != 2 || s.Entries[0].Message != "[builder 1/1] [stdout]: x" || s.Entries[1].Message != "Build finished" {
-		t.Errorf("the last of its lines: %+v", s.Entries)
+		t.Errorf("last lines: %+v", s.Entries)
 	}
 }
 
-// A gateway that ends leaves its builds to the others: the command that runs is
-// the same.
+// A gateway that shuts down leaves its builds to the others, which follow the same running
+// command.
 func TestABuildIsGoneOnWith(t *testing.T) {
 	f := newFront(t)
 	r := f.request("app")
@@ -171,9 +171,9 @@ func TestABuildIsGoneOnWith(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); !running(); {
 		if time.Now().After(end) {
-			t.Fatal("the step does not begin")
+			t.Fatal("the step did not start")
 		}
-		f.view.Sync(t.Context()) //nolint:errcheck // it is tried again
+		f.view.Sync(t.Context()) //nolint:errcheck // retried
 	}
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestABuildIsGoneOnWith(t *testing.T) {
 	if n := f.host.Starts(p.ID); n != 1 {
 		t.Errorf("the step was started %d times", n)
 	}
-	f.do("GET", "/templates/aliases/app", "").wantError(t, "what was not built", 404)
+	f.do("GET", "/templates/aliases/app", "").wantError(t, "the template of a failed build", 404)
 }
 
 func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
@@ -202,14 +202,14 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 	sum := strings.Repeat("a", 64)
 	start := "/v2" + r.at()
 	for name, body := range map[string]string{
-		"no body": "", "no JSON": "{", "a list": "[]", "no name": "{}", "a name of another kind": `{"name":1}`, "no such name": `{"name":"A b"}`,
+		"no body": "", "no JSON": "{", "a list": "[]", "no name": "{}", "a name of another kind": `{"name":1}`, "an invalid name": `{"name":"A b"}`,
 		"a path": `{"name":"../x"}`, "the host's files": `{"name":"base"}`, "an id": `{"name":"` + r.Template + `"}`, "a bad tag": `{"name":"a","tags":["*"]}`,
 		"two tags": `{"name":"a:b:c"}`, "no CPU": `{"name":"a","cpuCount":0}`, "much memory": `{"name":"a","memoryMB":99999999999}`,
 	} {
 		f.do("POST", "/v3/templates", body).wantError(t, name, 400)
 	}
 	for name, body := range map[string]string{
-		"of nothing": `{}`, "of two": `{"fromImage":"a","fromTemplate":"b"}`, "an unknown step": `{"fromImage":"a","steps":[{"type":"ADD","args":["x"]}]}`,
+		"no base": `{}`, "two bases": `{"fromImage":"a","fromTemplate":"b"}`, "an unknown step": `{"fromImage":"a","steps":[{"type":"ADD","args":["x"]}]}`,
 		"a copy without files": `{"fromImage":"a","steps":[{"type":"COPY","args":["x","y"]}]}`, "no arguments": `{"fromImage":"a","steps":[{"type":"RUN"}]}`,
 		"arguments of another kind": `{"fromImage":"a","steps":[{"type":"RUN","args":"x"}]}`,
 	} {
@@ -237,12 +237,12 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 		f.do("GET", "/templates/"+r.Template+"/files/"+hash, "").wantError(t, "the hash "+hash, 400)
 	}
 	f.do("GET", "/templates/unknown/files/"+sum, "").wantError(t, "files of no template", 404)
-	f.do("POST", "/templates/tags", `{"target":"app:v1","tags":["x"]}`).wantError(t, "tags of what is not built", 404)
-	f.do("DELETE", "/templates/tags", `{"name":"app","tags":["x"]}`).wantError(t, "no tags of what is not built", 404)
-	f.do("GET", "/templates/app/tags", "").wantError(t, "what is not built has none", 404)
+	f.do("POST", "/templates/tags", `{"target":"app:v1","tags":["x"]}`).wantError(t, "tag an unbuilt template", 404)
+	f.do("DELETE", "/templates/tags", `{"name":"app","tags":["x"]}`).wantError(t, "untag an unbuilt template", 404)
+	f.do("GET", "/templates/app/tags", "").wantError(t, "tags of an unbuilt template", 404)
 	f.do("DELETE", "/templates/app", "", bob...).wantError(t, "delete another's", 404)
 	f.do("PATCH", "/v2/templates/app", `{}`, bob...).wantError(t, "change another's", 404)
-	f.do("DELETE", "/templates/other", "").wantError(t, "delete what there is not", 404)
+	f.do("DELETE", "/templates/other", "").wantError(t, "delete an unknown template", 404)
 
 	f.do("POST", start, `{"fromTemplate":"base","steps":[{"type":"COPY","args":["a","b"],"filesHash":"`+sum+`"}]}`).want(t, "start", 202, "")
 	if s := f.built(&r); s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "not stored") {
@@ -250,14 +250,14 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 	}
 }
 
-// What was never built is a template of its tenant's all the same: it can be
-// changed and deleted, and a build that goes on ends with it.
+// A template without a successful build can be changed and deleted, and a running build ends
+// with it.
 func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 	for _, tt := range []struct{ name, step, status string }{
-		{"of a build that failed", `{"type":"COPY","args":["a","b"],"filesHash":"` + strings.Repeat("a", 64) + `"}`, "error"},
-		{"of a build that goes on", `{"type":"RUN","args":["sleep"]}`, "building"},
-		{"of a build that was not started", "", "waiting"},
-		{"that was built", `{"type":"ENV","args":["A","1"]}`, "ready"},
+		{"failed build", `{"type":"COPY","args":["a","b"],"filesHash":"` + strings.Repeat("a", 64) + `"}`, "error"},
+		{"running build", `{"type":"RUN","args":["sleep"]}`, "building"},
+		{"build that was not started", "", "waiting"},
+		{"successful build", `{"type":"ENV","args":["A","1"]}`, "ready"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFront(t)
@@ -288,14 +288,14 @@ func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 			again := f.request("app")
 			f.do("POST", "/v2"+again.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","2"]}]}`).want(t, "start another", 202, "")
 			if s := f.built(&again); s.Status != "ready" {
-				t.Errorf("one of the same name: %+v", s)
+				t.Errorf("new template of the same name: %+v", s)
 			}
 		})
 	}
 }
 
-// What is built is private until its tenant says otherwise, and what he said goes
-// with the template.
+// A built template is private until its tenant publishes it, and that setting is deleted with
+// the template.
 func TestWhatIsBuiltIsPrivate(t *testing.T) {
 	f := newFront(t)
 	bob := []string{"X-Api-Key", bobKey}
@@ -332,8 +332,8 @@ func TestWhatIsBuiltIsPrivate(t *testing.T) {
 		t.Error("a new build makes it private")
 	}
 	shown(true)
-	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).want(t, "another tenant's sandbox of what is public", 201, "")
-	f.do("PATCH", "/templates/app", `{"public":"yes"}`).wantError(t, "of another kind", 400)
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).want(t, "another tenant's sandbox of a public template", 201, "")
+	f.do("PATCH", "/templates/app", `{"public":"yes"}`).wantError(t, "a value of another type", 400)
 	f.do("DELETE", "/templates/app", "").want(t, "delete", 204, "")
 	if build() {
 		t.Error("another template of the name is public")
@@ -341,8 +341,8 @@ func TestWhatIsBuiltIsPrivate(t *testing.T) {
 	shown(false)
 }
 
-// A build of an image of AWS's asks for its registry's password, and says why it gets
-// none without a word of the key. (What is asked and how it is signed: package builder.)
+// The build of an image from AWS fetches the registry's password, and reports a refusal
+// without disclosing the key. (Package builder tests the request and its signature.)
 func TestABuildSaysWhyAWSRefuses(t *testing.T) {
 	f := newFront(t)
 	if err := f.stop(); err != nil {
@@ -363,11 +363,11 @@ func TestABuildSaysWhyAWSRefuses(t *testing.T) {
 		t.Errorf("%+v %+v", s, s.Reason)
 	}
 	if by := <-asked; !strings.Contains(by, "Credential=AKIACANARY/") || !strings.Contains(by, "/eu-west-1/ecr/aws4_request") {
-		t.Errorf("asked with %q", by)
+		t.Errorf("request signed with %q", by)
 	}
 	for _, at := range []string{"/status", "/logs"} {
 		if a := f.do("GET", r.at()+at, ""); strings.Contains(strings.ToLower(a.body), "canary") {
-			t.Errorf("%s tells the key: %s", at, a.body)
+			t.Errorf("%s contains the key: %s", at, a.body)
 		}
 	}
 }
@@ -452,14 +452,14 @@ func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
 	}
 }
 
-// await waits until the view knows that something is so.
+// await waits until a condition holds in the view.
 func (f *front) await(is func() bool) {
 	f.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); {
 		if time.Now().After(end) {
-			f.t.Fatal("it does not come")
+			f.t.Fatal("the condition was not met in time")
 		}
-		f.view.Sync(f.t.Context()) //nolint:errcheck // it is tried again
+		f.view.Sync(f.t.Context()) //nolint:errcheck // retried
 	}
 }
 
@@ -493,8 +493,8 @@ func TestUploadsOfBuildsAreChecked(t *testing.T) {
 	}
 	good := content("a")
 	f.do("PUT", strings.Replace(at, "signature=", "signature=0", 1), good, none...).wantError(t, "a wrong signature", 403)
-	f.do("PUT", strings.Replace(at, "expires=", "expires=9", 1), good, none...).wantError(t, "a longer time", 403)
-	f.do("PUT", strings.Replace(at, sum, strings.Repeat("b", 64), 1), good, none...).wantError(t, "another's place", 403)
+	f.do("PUT", strings.Replace(at, "expires=", "expires=9", 1), good, none...).wantError(t, "a changed expiration", 403)
+	f.do("PUT", strings.Replace(at, sum, strings.Repeat("b", 64), 1), good, none...).wantError(t, "another hash", 403)
 	f.do("PUT", strings.Replace(at, sum, "x", 1), good, none...).wantError(t, "no hash", 400)
 	for name, body := range map[string]string{
 		"no tar": strings.Repeat("no tar ", 1000), "climbs": content("../a"), "absolute": content("/etc/passwd"), "climbs later": content("a/../../b"), "half": good[:300],
@@ -502,23 +502,23 @@ func TestUploadsOfBuildsAreChecked(t *testing.T) {
 		f.do("PUT", at, body, none...).wantError(t, name, 400)
 	}
 	if ask(); link.Present {
-		t.Error("what was refused is there")
+		t.Error("a rejected upload is stored")
 	}
 	for range 2 {
 		f.do("PUT", at, good, none...).want(t, "upload", 200, "")
 	}
 	if ask(); !link.Present {
-		t.Error("what was stored is not there")
+		t.Error("the upload is not stored")
 	}
-	f.do("PUT", at, content("../a"), none...).wantError(t, "something bad over it", 400)
+	f.do("PUT", at, content("../a"), none...).wantError(t, "an invalid upload over it", 400)
 	if ask(); !link.Present {
-		t.Error("what was refused took the place of what was there")
+		t.Error("a rejected upload replaced the stored one")
 	}
 }
 
 func every(*process.Summary) bool { return true }
 
-// A build waits for room: what was refused is asked for again.
+// A build waits for capacity: a refused sandbox is requested again.
 func TestABuildWaitsForRoom(t *testing.T) {
 	f := newFront(t)
 	r := f.request("app")
@@ -529,9 +529,9 @@ func TestABuildWaitsForRoom(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); !refused(); {
 		if time.Now().After(end) {
-			t.Fatal("nothing is refused")
+			t.Fatal("no sandbox was refused")
 		}
-		f.view.Sync(t.Context()) //nolint:errcheck // it is tried again
+		f.view.Sync(t.Context()) //nolint:errcheck // retried
 	}
 	f.host.SetRefuse(0)
 	if s := f.built(&r); s.Status != "ready" {

@@ -34,7 +34,8 @@ func sorted(s []string) []string {
 	return s
 }
 
-func TestN001CreateTimeoutDeleteAsPlainJSON(t *testing.T) {
+// TestSandboxLifecycleAsPlainJSON covers N-001: plain JSON requests create a sandbox, set its timeout and delete it.
+func TestSandboxLifecycleAsPlainJSON(t *testing.T) {
 	f := newFront(t)
 	a := f.do("POST", "/sandboxes", `{"templateID":"base","timeout":60,"secure":true}`).want(t, "create", 201, "")
 	var m made
@@ -99,7 +100,7 @@ func TestDetailHasWhatTheSDKsRequire(t *testing.T) {
 	}
 }
 
-// TORTURE 105, 122: every bad input gets a typed error.
+// Every kind of bad input gets a typed error.
 func TestBadInputIsTyped(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -138,26 +139,26 @@ func TestBadInputIsTyped(t *testing.T) {
 		{"a rule's header of another type", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":["y"]}}}]}}`), 400},
 		{"a rule's header with a line end", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"y\r\nZ: z"}}}]}}`), 400},
 		{"a rule's header of the connection", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"Host":"b.test"}}}]}}`), 400},
-		{"a token that nobody makes", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.other.y}"}}}]}}`), 501},
+		{"an unknown token variable", "POST", "/sandboxes", create(`"network":{"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.other.y}"}}}]}}`), 501},
 		{"rules for eleven domains", "PUT", "/sandboxes/ID/network", `{"rules":{"a.t":[],"b.t":[],"c.t":[],"d.t":[],"e.t":[],"f.t":[],"g.t":[],"h.t":[],"i.t":[],"j.t":[],"k.t":[{}]}}`, 400},
 		{"a proxy at a private address", "POST", "/sandboxes", create(`"network":{"egressProxy":{"address":"10.1.2.3:1080"}}`), 400},
 		{"a proxy at a metadata address", "POST", "/v2/sandboxes", create(`"network":{"egressProxy":{"address":"[::ffff:169.254.169.254]:80"}}`), 400},
-		{"a proxy at the host itself", "PUT", "/sandboxes/ID/network", `{"egressProxy":{"address":"localhost:1080"}}`, 400},
-		{"a name that is denied", "POST", "/sandboxes", create(`"network":{"denyOut":["a.test"]}`), 400},
-		{"all names that are denied", "PUT", "/sandboxes/ID/network", `{"denyOut":["*"]}`, 400},
+		{"a proxy on the host itself", "PUT", "/sandboxes/ID/network", `{"egressProxy":{"address":"localhost:1080"}}`, 400},
+		{"a denied name", "POST", "/sandboxes", create(`"network":{"denyOut":["a.test"]}`), 400},
+		{"all names denied", "PUT", "/sandboxes/ID/network", `{"denyOut":["*"]}`, 400},
 		{"names allowed and the rest not denied", "POST", "/sandboxes", create(`"network":{"allowOut":["a.test"]}`), 400},
 		{"a proxy without a port", "POST", "/sandboxes", create(`"network":{"egressProxy":{"address":"a.test"}}`), 400},
 		{"a proxy of another type", "POST", "/sandboxes", create(`"network":{"egressProxy":"a.test:1"}`), 400},
 		{"a proxy's password without a name", "PUT", "/sandboxes/ID/network", `{"egressProxy":{"address":"a.test:1","password":"p"}}`, 400},
 		{"envd's port in TLS", "POST", "/sandboxes", create(`"network":{"httpsPorts":[49983]}`), 400},
-		{"a port in TLS that is none", "POST", "/sandboxes", create(`"network":{"httpsPorts":[65536]}`), 400},
-		{"a volume that is not there", "POST", "/sandboxes", create(`"volumeMounts":[{"name":"v","path":"/v"}]`), 404},
-		{"a volume at no path", "POST", "/sandboxes", create(`"volumeMounts":[{"name":"v","path":"v"}]`), 400},
-		{"a volume in place of what is needed", "POST", "/sandboxes", create(`"volumeMounts":[{"name":"v","path":"/proc/x"}]`), 400},
-		{"a network that cannot be", "POST", "/sandboxes", create(`"network":{"denyOut":["0x7f.1"]}`), 400},
+		{"an invalid port in TLS", "POST", "/sandboxes", create(`"network":{"httpsPorts":[65536]}`), 400},
+		{"an unknown volume", "POST", "/sandboxes", create(`"volumeMounts":[{"name":"v","path":"/v"}]`), 404},
+		{"a volume at a relative path", "POST", "/sandboxes", create(`"volumeMounts":[{"name":"v","path":"v"}]`), 400},
+		{"a volume over a system path", "POST", "/sandboxes", create(`"volumeMounts":[{"name":"v","path":"/proc/x"}]`), 400},
+		{"an invalid network", "POST", "/sandboxes", create(`"network":{"denyOut":["0x7f.1"]}`), 400},
 		{"a network of another type", "POST", "/sandboxes", create(`"network":{"denyOut":7}`), 400},
 		{"a host to mask with a line end", "POST", "/sandboxes", create(`"network":{"maskRequestHost":"a\r\nb"}`), 400},
-		{"set a network that cannot be", "PUT", "/sandboxes/ID/network", `{"allowOut":["a b"]}`, 400},
+		{"set an invalid network", "PUT", "/sandboxes/ID/network", `{"allowOut":["a b"]}`, 400},
 		{"set no network", "PUT", "/sandboxes/ID/network", "", 400},
 		{"body past the limit", "POST", "/sandboxes", create(`"x":"` + strings.Repeat("x", 2<<20) + `"`), 413},
 		{"connect without timeout", "POST", "/sandboxes/ID/connect", `{}`, 400},
@@ -189,7 +190,7 @@ func TestBadInputIsTyped(t *testing.T) {
 	f.do("GET", "/sandboxes/"+m.ID, "").want(t, "the sandbox after all that", 200, "")
 }
 
-// TORTURE 115: another tenant's id is as unknown as one that never was.
+// Another tenant's id gets the same answer as an unknown one.
 func TestAnotherTenantsSandboxDoesNotExist(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -219,7 +220,7 @@ func TestAnotherTenantsSandboxDoesNotExist(t *testing.T) {
 		}
 	}
 	f.do("GET", "/v2/sandboxes", "", "X-Api-Key", bobKey).want(t, "bob's list", 200, "[]")
-	f.do("GET", "/sandboxes/"+m.ID, "").want(t, "still there", 200, "")
+	f.do("GET", "/sandboxes/"+m.ID, "").want(t, "the sandbox afterwards", 200, "")
 }
 
 func TestConnectOnlyExtends(t *testing.T) {
@@ -272,7 +273,7 @@ func TestList(t *testing.T) {
 		}
 		return strings.Join(out, ""), a.header
 	}
-	// What an SDK makes of a filter: each part percent-encoded, all as a form.
+	// Encoded like an SDK's filter: each part percent-encoded, then all as a form.
 	filter := func(k, v string) string {
 		return url.QueryEscape(url.Values{url.PathEscape(k): {url.PathEscape(v)}}.Encode())
 	}
@@ -312,7 +313,7 @@ func TestList(t *testing.T) {
 		t.Errorf("pages %q", all)
 	}
 	if _, h := list("/v2/sandboxes?state=paused"); h.Get("X-Total-Running") != "" {
-		t.Error("a total of running ones nobody asked for")
+		t.Error("X-Total-Running without running sandboxes in the list")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 const list = "/process.Process/List"
 
-// ask sends an empty List, the cheapest thing on the data plane.
+// ask sends an empty List, the cheapest request on the data plane.
 func (f *front) ask(headers ...string) answer {
 	f.t.Helper()
 	return f.do("POST", list, "{}", append([]string{"X-Api-Key", "", "Content-Type", "application/json"}, headers...)...)
@@ -42,15 +42,15 @@ func TestWhoMayUseTheDataPlane(t *testing.T) {
 		{"another sandbox's token", []string{"E2b-Sandbox-Id", secure.ID, "X-Access-Token", other.Token}, 401, refused},
 		{"wrong key", []string{"E2b-Sandbox-Id", secure.ID, "X-API-KEY", key + "0"}, 401, refused},
 		{"no sandbox, no key", nil, 401, refused},
-		{"insecure: the id is enough", []string{"E2b-Sandbox-Id", open.ID}, 200, ""},
+		{"not secure: the id is enough", []string{"E2b-Sandbox-Id", open.ID}, 200, ""},
 		{"another tenant's key", []string{"E2b-Sandbox-Id", secure.ID, "X-API-KEY", bobKey}, 502, gone(secure.ID)},
 		{"unknown sandbox", []string{"E2b-Sandbox-Id", "i0", "X-API-KEY", key}, 502, gone("i0")},
 		{"unknown sandbox, no key", []string{"E2b-Sandbox-Id", "i0"}, 502, gone("i0")},
 		{"unknown sandbox, another's token", []string{"E2b-Sandbox-Id", "i0", "X-Access-Token", other.Token}, 502, gone("i0")},
-		{"an id that cannot be, no key", []string{"E2b-Sandbox-Id", "I.*"}, 502, gone("I.*")},
-		{"one that ended, no key", []string{"E2b-Sandbox-Id", ended.ID}, 502, gone(ended.ID)},
-		{"one that ended, another's token", []string{"E2b-Sandbox-Id", ended.ID, "X-Access-Token", other.Token}, 502, gone(ended.ID)},
-		{"an id that cannot be", []string{"E2b-Sandbox-Id", "I.*", "X-API-KEY", key}, 502, gone("I.*")},
+		{"an invalid id, no key", []string{"E2b-Sandbox-Id", "I.*"}, 502, gone("I.*")},
+		{"ended sandbox, no key", []string{"E2b-Sandbox-Id", ended.ID}, 502, gone(ended.ID)},
+		{"ended sandbox, another's token", []string{"E2b-Sandbox-Id", ended.ID, "X-Access-Token", other.Token}, 502, gone(ended.ID)},
+		{"an invalid id", []string{"E2b-Sandbox-Id", "I.*", "X-API-KEY", key}, 502, gone("I.*")},
 		{"legacy client id", []string{"E2b-Sandbox-Id", secure.ID + "-6532622b", "X-API-KEY", key}, 200, ""},
 		{"port of the data plane", []string{"E2b-Sandbox-Id", secure.ID, "E2b-Sandbox-Port", "49983", "X-API-KEY", key}, 200, ""},
 		{"another port", []string{"E2b-Sandbox-Id", secure.ID, "E2b-Sandbox-Port", "3000", "X-API-KEY", key}, 502,
@@ -63,8 +63,8 @@ func TestWhoMayUseTheDataPlane(t *testing.T) {
 	}
 }
 
-// WIRE-E2B 3: whatever is asked of a sandbox that is not there is answered as by
-// E2B's proxy, which never asks for a token.
+// Requests for a sandbox that does not exist get the answer of E2B's proxy, which never
+// requires a token.
 func TestNobodyIsToldOfWhatIsGone(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -122,10 +122,11 @@ func TestWhoMayUseTheControlPlane(t *testing.T) {
 			}
 		})
 	}
-	f.do("DELETE", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "").wantError(t, "a key in the query only reads", 401)
+	f.do("DELETE", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "").wantError(t, "a key in the query does not authorize writes", 401)
 }
 
-func TestN002TheHostNamesTheSandbox(t *testing.T) {
+// TestHostSelectsTheSandbox covers N-002: the Host header selects the sandbox and its port.
+func TestHostSelectsTheSandbox(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
 	tests := []struct {
@@ -143,7 +144,7 @@ func TestN002TheHostNamesTheSandbox(t *testing.T) {
 	}
 	f.do("POST", list+"?sandbox="+m.ID, "{}", "Content-Type", "application/json").want(t, "query", 200, "")
 	a := f.do("GET", "/v2/sandboxes", "", "Host", "3000-"+m.ID+".localhost")
-	a.want(t, "the control plane under a sandbox's port", 502, "")
+	a.want(t, "the control plane at a sandbox's port", 502, "")
 }
 
 func TestHealthTellsWhetherASandboxRuns(t *testing.T) {
@@ -170,8 +171,7 @@ func TestInternalRoutesAreNobodys(t *testing.T) {
 	}
 }
 
-// WIRE-E2B 3.5: what the code interpreter says of contexts is text, which the SDK
-// shows as it is.
+// Errors of the code interpreter's contexts are plain text, which the SDK shows unchanged.
 func TestTheInterpretersWordsArePlain(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -240,7 +240,7 @@ func TestBrowsersMayAsk(t *testing.T) {
 	}
 	a = f.do("GET", "/v2/sandboxes", "", "Origin", "https://app.example", "X-Api-Key", "")
 	if a.code != 401 || a.header.Get("Access-Control-Allow-Origin") != "*" {
-		t.Errorf("a script cannot read the 401: %v", a.header)
+		t.Errorf("scripts cannot read the 401: %v", a.header)
 	}
 }
 
@@ -254,7 +254,8 @@ func (f *front) run(m made, cmd string, args ...string) {
 	}
 }
 
-func TestC040MetricsNamesExact(t *testing.T) {
+// TestCommandMetricNames covers C-040: the command metrics keep their exact names.
+func TestCommandMetricNames(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
 	for _, cmd := range []string{"true", "true", "fail"} {
@@ -277,12 +278,13 @@ func TestC040MetricsNamesExact(t *testing.T) {
 	}
 	for _, line := range strings.Split(strings.TrimSpace(body), "\n") {
 		if fields := strings.Fields(line); line[0] != '#' && len(fields) != 2 {
-			t.Errorf("line %q is no sample", line)
+			t.Errorf("line %q is not a sample", line)
 		}
 	}
 }
 
-func TestC021LogsHaveEveryLineInOrder(t *testing.T) {
+// TestLogsHaveEveryLineInOrder covers C-021: a sandbox's logs contain every line, in order.
+func TestLogsHaveEveryLineInOrder(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
 	f.run(m, "echo", "one", "err:two", "three")
@@ -319,11 +321,11 @@ func TestC021LogsHaveEveryLineInOrder(t *testing.T) {
 	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "delete", 204, "")
 	f.do("GET", "/sandboxes/"+m.ID+"/logs?limit=1", "").want(t, "logs outlive the sandbox", 200, "").decode(t, &got)
 	if len(got.Logs) != 1 || message(t, got.Logs[0].Line) != "one" {
-		t.Errorf("after its end %+v", got.Logs)
+		t.Errorf("after the end: %+v", got.Logs)
 	}
 }
 
-// message is that of a line, which is an object as E2B's program reads it.
+// message returns the message of a log line, an object in the format of E2B's CLI.
 func message(t *testing.T, line string) string {
 	t.Helper()
 	var l struct{ Message string }

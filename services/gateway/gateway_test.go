@@ -83,15 +83,15 @@ func (f *front) serve(cfg gateway.Config) {
 	})
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	code   int
 	header http.Header
 	body   string
 }
 
-// do sends a request; headers come in pairs, and a key is sent unless they name
-// one. A body is sent chunked, as the JS SDK does.
+// do sends a request; headers come in pairs, and the key is sent unless they contain one. A
+// body is sent chunked, as the JS SDK does.
 func (f *front) do(method, path, body string, headers ...string) answer {
 	f.t.Helper()
 	var r io.Reader
@@ -130,7 +130,7 @@ func (a answer) want(t *testing.T, what string, code int, body string) answer {
 	return a
 }
 
-// wantError checks an error body as E2B's SDKs need it: code and message.
+// wantError checks that an error body has what E2B's SDKs require: code and message.
 func (a answer) wantError(t *testing.T, what string, code int) {
 	t.Helper()
 	var b struct {
@@ -153,7 +153,7 @@ func (a answer) decode(t *testing.T, into any) {
 	}
 }
 
-// made is a sandbox as the API gives it.
+// made is a sandbox in an API answer.
 type made struct {
 	ID    string `json:"sandboxID"`
 	Token string `json:"envdAccessToken"`
@@ -201,7 +201,7 @@ func TestANonLoopbackAddressWantsAKey(t *testing.T) {
 	}
 }
 
-// A gateway that was told to wait is not ready before what it waits for is there.
+// A gateway with ReadyAfter is not ready before that is closed.
 func TestReadyAfter(t *testing.T) {
 	f := newFront(t)
 	if err := f.stop(); err != nil {
@@ -214,7 +214,7 @@ func TestReadyAfter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close() //nolint:errcheck // its status is all
+		resp.Body.Close() //nolint:errcheck // only the status matters
 		return resp.StatusCode
 	}
 	if live, ready := status("/livez"), status("/readyz"); live != http.StatusOK || ready != http.StatusServiceUnavailable {
@@ -228,7 +228,7 @@ func TestReadyAfter(t *testing.T) {
 
 func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 	f := newFront(t)
-	// Browsers and connection pools open some that they may never need.
+	// Browsers and connection pools open connections that they may never use.
 	unused, err := net.Dial("tcp", f.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -250,11 +250,11 @@ func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("an idle connection held the drain up for %s", d)
+		t.Errorf("an idle connection delayed the drain by %s", d)
 	}
 }
 
-// N: a stream that is cut by a drain says where to go on, and going on there
+// A stream that is cut by a drain ends with the position to resume from, and resuming there
 // loses nothing.
 func TestDrainTellsStreamsToComeBack(t *testing.T) {
 	f := newFront(t)
@@ -287,7 +287,7 @@ func TestDrainTellsStreamsToComeBack(t *testing.T) {
 	}
 }
 
-// TORTURE 119: no secret in what is logged.
+// The log contains no secrets.
 func TestNoSecretsInTheLog(t *testing.T) {
 	f := newFront(t)
 	m := f.create(`{"templateID":"base","envVars":{"S":"canary-env"}}`)
@@ -298,7 +298,7 @@ func TestNoSecretsInTheLog(t *testing.T) {
 	}
 	for _, secret := range []string{key, m.Token, "canary-env"} {
 		if strings.Contains(f.logs.String(), secret) {
-			t.Errorf("the log has %q", secret)
+			t.Errorf("the log contains %q", secret)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// raw sends bytes as they are and gives the status of each answer until the
-// gateway closes the connection or is silent.
+// raw sends bytes unchanged and returns the status of each answer until the gateway closes
+// the connection or sends nothing more.
 func (f *front) raw(t *testing.T, request string) (codes []int, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.addr)
@@ -26,19 +26,19 @@ func (f *front) raw(t *testing.T, request string) (codes []int, closed bool) {
 	}
 	r := bufio.NewReader(conn)
 	for {
-		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)) //nolint:errcheck // the read tells
+		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)) //nolint:errcheck // the read reports it
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
-			ne, ok := err.(net.Error) //nolint:errorlint // ReadResponse gives it as it is
+			ne, ok := err.(net.Error) //nolint:errorlint // ReadResponse returns it unwrapped
 			return codes, !ok || !ne.Timeout()
 		}
-		_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // the next read tells
+		_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // the next read reports it
 		codes = append(codes, resp.StatusCode)
 	}
 }
 
-// TORTURE 101: what a proxy in front may read otherwise is refused, and nothing
-// that follows on the connection is executed.
+// Requests that a proxy in front may read differently are rejected, and nothing that follows
+// on the connection is executed.
 func TestSmuggling(t *testing.T) {
 	f := newFront(t)
 	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -77,7 +77,7 @@ func TestSmuggling(t *testing.T) {
 	if codes, _ := f.raw(t, next+next); len(codes) != 2 || codes[0] != 200 || codes[1] != 200 {
 		t.Errorf("two plain requests: %v", codes)
 	}
-	// Cookies and tokens are as long as servers in sandboxes allow them.
+	// Cookies and tokens may be as long as servers in sandboxes allow.
 	if codes, closed := f.raw(t, "GET /livez HTTP/1.1\r\nHost: x\r\nCookie: "+strings.Repeat("a", 60<<10)+"\r\n\r\n"); len(codes) != 1 || codes[0] != 200 || closed {
 		t.Errorf("a head of 60 KiB: %v, closed %v", codes, closed)
 	}
@@ -86,7 +86,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// TORTURE 110.
+// Paths that a proxy in front may read differently are rejected.
 func TestAmbiguousPaths(t *testing.T) {
 	f := newFront(t)
 	for path, want := range map[string]int{
@@ -128,31 +128,31 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 	defer conn.Close() //nolint:errcheck // nothing is lost
 	go func() {
-		_, _ = io.WriteString(conn, head+"Transfer-Encoding: chunked\r\n\r\n") //nolint:errcheck // the read tells
+		_, _ = io.WriteString(conn, head+"Transfer-Encoding: chunked\r\n\r\n") //nolint:errcheck // the read reports it
 		for range 17 {
 			if _, err := io.WriteString(conn, chunk); err != nil {
 				return
 			}
 		}
 	}()
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the read tells
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the read reports it
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("chunks past the limit: %+v, %v", resp, err)
 	}
-	// Clients that read nothing before they have sent all see the answer, too.
+	// Clients that send everything before they read get the answer, too.
 	const size = 32 << 20
 	for name, body := range map[string]io.Reader{
-		"of a told length": strings.NewReader(head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)),
-		"in chunks":        strings.NewReader(head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat(chunk, size>>20) + "0\r\n\r\n"),
+		"with a length": strings.NewReader(head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)),
+		"in chunks":     strings.NewReader(head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat(chunk, size>>20) + "0\r\n\r\n"),
 	} {
 		conn, err := net.Dial("tcp", f.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call tells
+		conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call reports it
 		if _, err := io.Copy(conn, body); err != nil {
-			t.Errorf("%s: it was cut off: %v", name, err)
+			t.Errorf("%s: the connection was cut: %v", name, err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
@@ -164,7 +164,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 		conn.Close() //nolint:errcheck // all was read
 	}
-	for name, body := range map[string]io.Reader{"of a told length": strings.NewReader(strings.Repeat("x", size)), "in chunks": io.MultiReader(strings.NewReader(strings.Repeat("x", size)))} {
+	for name, body := range map[string]io.Reader{"with a length": strings.NewReader(strings.Repeat("x", size)), "in chunks": io.MultiReader(strings.NewReader(strings.Repeat("x", size)))} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+f.addr+"/sandboxes", body)
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func TestBodiesAreBounded(t *testing.T) {
 			t.Errorf("Go's client, %s: %v, %v", name, resp, err)
 		}
 	}
-	// A body that is not read to its end by its handler is not the next request.
+	// The unread rest of a body is not parsed as the next request.
 	smuggled := "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 	body := fmt.Sprintf("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(smuggled), smuggled)
 	if codes, _ := f.raw(t, body); len(codes) != 1 || codes[0] != 401 {
@@ -182,45 +182,45 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// Nobody is held memory for, or waited for, who may ask nothing.
+// Bodies of unauthenticated requests take no memory and no time.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	f := newFront(t)
 	const head = "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\n"
 	for name, begun := range map[string]string{
-		"of a told length": head + "Content-Length: 8388608\r\n\r\n" + strings.Repeat("x", 10<<10),
-		"in chunks":        head + "Transfer-Encoding: chunked\r\n\r\n80000\r\n" + strings.Repeat("x", 300<<10),
+		"with a length": head + "Content-Length: 8388608\r\n\r\n" + strings.Repeat("x", 10<<10),
+		"in chunks":     head + "Transfer-Encoding: chunked\r\n\r\n80000\r\n" + strings.Repeat("x", 300<<10),
 	} {
 		if codes, _ := f.raw(t, begun); len(codes) != 1 || codes[0] != 401 {
-			t.Errorf("%s, begun: %v", name, codes)
+			t.Errorf("%s, incomplete: %v", name, codes)
 		}
 	}
-	// Who reads nothing before all is sent sees the answer.
+	// A client that sends everything before it reads gets the answer.
 	const size = 12 << 20
 	whole := head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)
 	if codes, closed := f.raw(t, whole); len(codes) != 1 || codes[0] != 401 || !closed {
 		t.Errorf("whole: %v, closed %v", codes, closed)
 	}
-	// Small ones cost no connection.
+	// A small body does not cost the connection.
 	small := head + "Content-Length: 2\r\n\r\n{}"
 	if codes, closed := f.raw(t, small+small); len(codes) != 2 || codes[1] != 401 || closed {
-		t.Errorf("small ones: %v, closed %v", codes, closed)
+		t.Errorf("small bodies: %v, closed %v", codes, closed)
 	}
 }
 
-// What is left of a body that nobody reads is not the next request, whoever answers.
+// The rest of an unread body is not parsed as the next request, whichever handler answers.
 func TestAnUnreadBodyIsNoRequest(t *testing.T) {
 	f := newFront(t)
 	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, head := range map[string]string{
 		"a preflight":       "OPTIONS /v2/sandboxes HTTP/1.1\r\nHost: x\r\nOrigin: a\r\nAccess-Control-Request-Method: POST\r\n",
 		"an ambiguous path": "POST /v2//sandboxes HTTP/1.1\r\nHost: x\r\n",
-		"a stranger":        "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\n",
+		"no credentials":    "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\n",
 		"a probe":           "GET /livez HTTP/1.1\r\nHost: x\r\n",
 	} {
 		hidden := strings.Repeat("x", 8<<10) + next + next // the server reads that much ahead
 		for framing, body := range map[string]string{
-			"of a told length": fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(hidden), hidden),
-			"in chunks":        fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden),
+			"with a length": fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(hidden), hidden),
+			"in chunks":     fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden),
 		} {
 			if codes, closed := f.raw(t, head+body+next); len(codes) != 2 && (len(codes) != 1 || !closed) || len(codes) == 2 && codes[1] != 200 {
 				t.Errorf("%s, %s: %v, closed %v", name, framing, codes, closed)
@@ -229,7 +229,7 @@ func TestAnUnreadBodyIsNoRequest(t *testing.T) {
 	}
 }
 
-// A large answer is the same as a small one, and the connection goes on.
+// A large answer is like a small one, and the connection stays usable.
 func TestLargeAnswers(t *testing.T) {
 	f := newFront(t)
 	for range 3 {
@@ -240,7 +240,7 @@ func TestLargeAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()                                 //nolint:errcheck // all was read
-	conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call tells
+	conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call reports it
 	r := bufio.NewReader(conn)
 	for range 3 {
 		if _, err := io.WriteString(conn, "GET /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n"); err != nil {
@@ -258,8 +258,8 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// A body that its client did not finish is never taken for a whole one: each
-// request here would do something if it were.
+// An incomplete body is never accepted as complete: each request here would have an effect
+// if it were.
 func TestBodiesThatAreCutDoNothing(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -287,7 +287,7 @@ func TestBodiesThatAreCutDoNothing(t *testing.T) {
 	}
 }
 
-// half sends bytes, closes its side, and gives the status of the answer.
+// half sends bytes, closes its side, and returns the status of the answer.
 func (f *front) half(t *testing.T, request string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.addr)
@@ -301,7 +301,7 @@ func (f *front) half(t *testing.T, request string) int {
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the read tells
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the read reports it
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Errorf("no answer: %v", err)
@@ -314,9 +314,9 @@ func (f *front) half(t *testing.T, request string) int {
 func TestRequestsHaveNames(t *testing.T) {
 	f := newFront(t)
 	if got := f.do("GET", "/livez", "", "X-Request-Id", "abc-1").header.Get("X-Request-Id"); got != "abc-1" {
-		t.Errorf("its own name came back as %q", got)
+		t.Errorf("the client's id came back as %q", got)
 	}
 	if got := f.do("GET", "/livez", "", "X-Request-Id", "a b\"<").header.Get("X-Request-Id"); len(got) != 26 {
-		t.Errorf("a bad name came back as %q", got)
+		t.Errorf("an invalid id came back as %q", got)
 	}
 }

@@ -48,13 +48,13 @@ func TestWhoVouchesForSandboxes(t *testing.T) {
 	var forks []struct{ Sandbox struct{ SandboxID string } }
 	f.do("POST", "/sandboxes/"+m.ID+"/fork", "").want(t, "fork", 201, "").decode(t, &forks)
 	if st, _ := f.view.Sandbox(sandbox.ID(forks[0].Sandbox.SandboxID)); len(st.Request.Identity.Tokens) != 2 {
-		t.Errorf("the fork's: %+v", st.Request.Identity)
+		t.Errorf("fork: %+v", st.Request.Identity)
 	}
 	for _, none := range []string{`null`, `{}`, `{"tokens":{}}`, `{"tokens":null}`} {
 		f.create(`{"templateID":"base","iam":` + none + `}`)
 	}
 	for name, iam := range map[string]string{
-		"no object": `[]`, "no tokens": `{"tokens":[]}`, "a token that is none": `{"tokens":{"a":"x"}}`, "an audience of another kind": `{"tokens":{"a":{"audience":1,"tokenType":"JWT-SVID"}}}`,
+		"no object": `[]`, "no tokens": `{"tokens":[]}`, "an invalid token": `{"tokens":{"a":"x"}}`, "an audience of another type": `{"tokens":{"a":{"audience":1,"tokenType":"JWT-SVID"}}}`,
 		"no audience": `{"tokens":{"a":{"tokenType":"JWT-SVID"}}}`, "no type": `{"tokens":{"a":{"audience":"x"}}}`, "another type": `{"tokens":{"a":{"audience":"x","tokenType":"JWT"}}}`,
 		"no name": `{"tokens":{"":{"audience":"x","tokenType":"JWT-SVID"}}}`, "null": `{"tokens":{"a":null}}`,
 	} {
@@ -63,15 +63,15 @@ func TestWhoVouchesForSandboxes(t *testing.T) {
 		}
 	}
 
-	// A new key is shown beside the one that signs.
+	// A new key is published beside the one that signs.
 	f.do("POST", "/v1/identity/keys", "", "X-Api-Key", bobKey).wantError(t, "a tenant's rotation", 403)
-	f.do("POST", "/v1/identity/keys", "", nobody...).wantError(t, "nobody's rotation", 401)
+	f.do("POST", "/v1/identity/keys", "", nobody...).wantError(t, "rotation without a key", 401)
 	f.do("POST", "/v1/identity/keys", "").want(t, "rotate", 200, "")
 	if two := read(); len(two.Keys) != 2 || two.Keys[0]["kid"] != one.Keys[0]["kid"] || two.Keys[1]["kid"] == one.Keys[0]["kid"] {
 		t.Errorf("after a rotation: %+v", two)
 	}
 
-	// Another gateway knows the same keys, by another name.
+	// Another gateway has the same keys, under another issuer.
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAnIssuerMustBeAURL(t *testing.T) {
 	f := newFront(t)
 	for _, bad := range []string{"id.example.com", "https://a.test?x=y", "ftp://a.test"} {
 		if err := gateway.Run(t.Context(), gateway.Config{Log: f.log, View: f.view, Listen: "127.0.0.1:0", Issuer: bad}); err == nil {
-			t.Errorf("%q is an issuer", bad)
+			t.Errorf("%q was accepted as an issuer", bad)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestIndexIsAPageForBrowsersAndAVersionForPrograms(t *testing.T) {
 
 const fiberJSON = "application/json"
 
-// A gateway that no key opens could serve no request: it refuses to start and names the remedy.
+// Without any key the gateway could serve no request: it fails to start and names the remedy.
 func TestGatewayWithoutAnyKeyRefusesToStart(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +39,7 @@ func TestGatewayWithoutAnyKeyRefusesToStart(t *testing.T) {
 	}
 	err = gateway.Run(t.Context(), gateway.Config{Listener: ln, Log: log, View: eventstest.View(t, log)})
 	if err == nil || !strings.Contains(err.Error(), "MILLRACE_API_KEY") {
-		t.Errorf("gateway without a key: %v, want how to set one", err)
+		t.Errorf("gateway without a key: %v, want the name of the variable", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestWeakAPIKeysAreRefused(t *testing.T) {
 			t.Errorf("CheckAPIKey(%q) = %v, want ok %v", key, err, ok)
 		}
 		if err != nil && key != "secret" && strings.Contains(err.Error(), key) {
-			t.Errorf("CheckAPIKey(%q) tells the key: %v", key, err)
+			t.Errorf("the error of CheckAPIKey(%q) contains the key: %v", key, err)
 		}
 	}
 }

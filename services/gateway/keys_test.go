@@ -8,7 +8,7 @@ import (
 
 type shownKey struct{ ID, Name, Key string }
 
-// Keys come and go, are told once, and one is always left.
+// Keys are created and revoked, shown once, and one always remains.
 func TestKeysOfATenant(t *testing.T) {
 	f := newFront(t)
 	list := func(as string) (all []shownKey) {
@@ -32,15 +32,15 @@ func TestKeysOfATenant(t *testing.T) {
 		t.Errorf("another tenant's: %+v", all)
 	}
 	f.do("DELETE", "/api-keys/"+made.ID, "", "X-Api-Key", bobKey).wantError(t, "another tenant's", 404)
-	f.do("DELETE", "/api-keys/nope", "").wantError(t, "none", 404)
-	f.do("DELETE", "/api-keys/"+first[0].ID, "").wantError(t, "the one in use", 409)
+	f.do("DELETE", "/api-keys/nope", "").wantError(t, "an unknown key", 404)
+	f.do("DELETE", "/api-keys/"+first[0].ID, "").wantError(t, "the key in use", 409)
 	f.do("DELETE", "/api-keys/"+first[0].ID, "", "X-Api-Key", made.Key).want(t, "revoke", 204, "")
 	f.do("GET", "/v2/sandboxes", "").wantError(t, "with a revoked key", 401)
-	f.do("DELETE", "/api-keys/"+made.ID, "", "X-Api-Key", made.Key).wantError(t, "the last one", 409)
+	f.do("DELETE", "/api-keys/"+made.ID, "", "X-Api-Key", made.Key).wantError(t, "the last key", 409)
 	f.do("DELETE", "/api-keys/"+first[0].ID, "", "X-Api-Key", made.Key).wantError(t, "again", 404)
 }
 
-// Clients that create and revoke keys do not stand in each other's way.
+// Concurrent creations and revocations do not make each other fail.
 func TestKeysAreRevokedWhileOthersComeAndGo(t *testing.T) {
 	f := newFront(t)
 	create := func() (made shownKey) {
@@ -78,7 +78,7 @@ func TestKeysAreRevokedWhileOthersComeAndGo(t *testing.T) {
 	}
 }
 
-// Two keys that revoke each other at the same moment: one of them is left.
+// Of two keys that revoke each other at the same moment, one remains.
 func TestOneOfTwoKeysThatRevokeEachOtherIsLeft(t *testing.T) {
 	f := newFront(t)
 	for range 20 {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// leaveCreate starts a create that no host takes, closes its connection once the record
-// has begun, and returns the sandbox's id.
+// leaveCreate starts a create that no host accepts, closes its connection once the record
+// exists, and returns the sandbox's id.
 func (f *front) leaveCreate(name, idempotencyKey string) sandbox.ID {
 	f.t.Helper()
 	ctx, leave := context.WithCancel(f.t.Context())
@@ -38,7 +38,7 @@ func (f *front) leaveCreate(name, idempotencyKey string) sandbox.ID {
 	return st.ID
 }
 
-// awaitSandbox waits for a sandbox that is as wanted.
+// awaitSandbox waits for a sandbox for which want returns true.
 func (f *front) awaitSandbox(want func(*sandbox.State) bool) sandbox.State {
 	f.t.Helper()
 	changed, stop := f.view.Changes()
@@ -50,18 +50,18 @@ func (f *front) awaitSandbox(want func(*sandbox.State) bool) sandbox.State {
 		select {
 		case <-changed:
 		case <-f.t.Context().Done():
-			f.t.Fatal("no such sandbox came")
+			f.t.Fatal("no matching sandbox appeared")
 		}
 	}
 }
 
-// With an Idempotency-Key the client may send the create again, and finds its sandbox.
+// With an Idempotency-Key the client may retry the create, and gets its sandbox.
 func TestACreateWhoseClientLeavesIsWithdrawnUnlessItHasAKey(t *testing.T) {
 	f := newFront(t)
 	keyed := f.leaveCreate("keyed", "once")
 	left := f.leaveCreate("left", "")
 	f.awaitSandbox(func(s *sandbox.State) bool { return s.ID == left && s.Over() })
 	if st, ok := f.view.Sandbox(keyed); !ok || st.Over() {
-		t.Errorf("the create with a key: known %v, phase %q; want it to wait", ok, st.Phase)
+		t.Errorf("create with a key: found %v, phase %q; want it to wait", ok, st.Phase)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// said is output at a moment.
+// said is output at a point in time.
 type said struct {
 	at   time.Time
 	data []byte
 }
 
-// record stores the record of a process that ran and said all.
+// record stores the record of an ended process with the given output.
 func (f *front) record(m made, begin time.Time, all []said) {
 	f.t.Helper()
 	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
@@ -56,13 +56,13 @@ func (f *front) record(m made, begin time.Time, all []said) {
 	}
 }
 
-// entry is a line as /v2/sandboxes/ID/logs gives it.
+// entry is a line in an answer of /v2/sandboxes/ID/logs.
 type entry struct {
 	Timestamp time.Time
 	Message   string
 }
 
-// page is one page of a sandbox's logs.
+// page returns one page of a sandbox's logs.
 func (f *front) page(m made, query string) []entry {
 	f.t.Helper()
 	var got struct{ Logs []entry }
@@ -70,9 +70,9 @@ func (f *front) page(m made, query string) []entry {
 	return got.Logs
 }
 
-// pages goes through a sandbox's logs as clients do: each page begins at the moment of
-// the last line of the one before, and what both have counts once. It gives what was
-// said, and how many pages there were.
+// pages reads a sandbox's logs as clients do: each page begins at the time of the last line of
+// the one before, and a line on both counts once. It returns the lines and the number of
+// pages.
 func (f *front) pages(m made, query string) (lines []string, n int) {
 	f.t.Helper()
 	seen, cursor := make(map[string]bool), ""
@@ -93,11 +93,11 @@ func (f *front) pages(m made, query string) (lines []string, n int) {
 		}
 		cursor = "&cursor=" + strconv.FormatInt(p[len(p)-1].Timestamp.UnixMilli(), 10)
 	}
-	f.t.Fatalf("%s: no end of pages", query)
+	f.t.Fatalf("%s: too many pages", query)
 	return nil, 0
 }
 
-// same fails unless two lists of lines are one.
+// same fails unless two lists of lines are equal.
 func same(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if slices.Equal(got, want) {
@@ -117,12 +117,12 @@ func reversed(s []string) []string {
 	return s
 }
 
-// A process that says more than a page looks at, 34 MiB and then LAST.
+// The record is longer than a page scans: 34 MiB, and then LAST.
 func TestLogsOfALongRecordAreAllThere(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	var all, beside []said // another process says a little meanwhile
+	var all, beside []said // another process prints a little meanwhile
 	var lines []string
 	for i := range 544 {
 		var b bytes.Buffer
@@ -132,7 +132,7 @@ func TestLogsOfALongRecordAreAllThere(t *testing.T) {
 			b.WriteString(line + "\n")
 			lines = append(lines, line)
 		}
-		cut := 100 * i % 1000 // lines are not whole in one event
+		cut := 100 * i % 1000 // events end within lines
 		all = append(all,
 			said{begin.Add(time.Duration(10*i) * time.Millisecond), b.Bytes()[:cut]},
 			said{begin.Add(time.Duration(10*i+1) * time.Millisecond), b.Bytes()[cut:]})
@@ -180,13 +180,13 @@ func TestLogsOfALongRecordAreAllThere(t *testing.T) {
 	same(t, "backward", whole, reversed(lines))
 }
 
-// Of processes that run at once the lines come by time, a page after the other.
+// Lines of concurrent processes are sorted by time, across pages.
 func TestLogsOfProcessesAtOnceComeByTime(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	var lines []string
-	records := make([][]said, 5) // the first says most, the last nothing
+	records := make([][]said, 5) // the first prints most, the last nothing
 	for i := range 600 {
 		line := fmt.Sprintf("%04d", i)
 		lines = append(lines, line)
@@ -206,7 +206,7 @@ func TestLogsOfProcessesAtOnceComeByTime(t *testing.T) {
 	same(t, "search", got, slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return !strings.Contains(s, "9") }))
 }
 
-// Of very many processes a page looks at some, and says how far it came.
+// With very many processes a page scans some of them, and returns how far it got.
 func TestLogsOfManyProcessesComeInPages(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -225,13 +225,13 @@ func TestLogsOfManyProcessesComeInPages(t *testing.T) {
 		}
 		same(t, direction, got, want)
 		if n < 2 {
-			t.Errorf("%s: one page looked at all", direction)
+			t.Errorf("%s: one page scanned all", direction)
 		}
 	}
 }
 
-// A cursor cannot tell the lines of one millisecond apart: a client that has as many as
-// it asks for is told that the others are left out, and comes to what follows.
+// A cursor cannot distinguish lines of the same millisecond: a client whose page is full of
+// them gets a note that others are left out, and continues after them.
 func TestLogsGoOnBehindAFullMillisecond(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
@@ -254,13 +254,13 @@ func TestLogsGoOnBehindAFullMillisecond(t *testing.T) {
 	}
 }
 
-// What a line has from before a cursor is part of it.
+// The part of a line before a cursor belongs to it.
 func TestALineThatBeganBeforeTheCursorIsWhole(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	var all []said
-	for i := range 300 { // as a terminal's keys come
+	for i := range 300 { // like keys typed in a terminal
 		all = append(all, said{begin.Add(time.Duration(i) * time.Millisecond), []byte{'a' + byte(i%26)}})
 	}
 	all = append(all, said{begin.Add(time.Second), []byte("\nmore\nhalf")})
@@ -275,6 +275,6 @@ func TestALineThatBeganBeforeTheCursorIsWhole(t *testing.T) {
 		t.Errorf("backward: %+v", got)
 	}
 	if got = f.page(m, "direction=backward"+cursor); len(got) != 0 {
-		t.Errorf("before its end: %+v", got)
+		t.Errorf("before the end of the line: %+v", got)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a sandbox's MCP servers are is looked at and forgotten: it may have secrets.
+// A sandbox's MCP servers are checked and not stored: they may contain secrets.
 func TestCreateWithMCP(t *testing.T) {
 	f := newFront(t)
 	servers := func(n int) string {

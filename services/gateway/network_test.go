@@ -13,7 +13,7 @@ const hidden = `"network":{"allowOut":["api.test"],"denyOut":["0.0.0.0/0"],"http
 	"egressProxy":{"address":"proxy.test:1080","username":"u","password":"canary-password"},
 	"rules":{"API.test":[{"transform":{"headers":{"authorization":"Bearer canary-header"}}},{}],"*.b.test":[{"transform":{"headers":{"X":"y"}}}]}}`
 
-// network is what a client is told of a sandbox's network.
+// network returns the network of a sandbox in an answer.
 func (f *front) network(id string) map[string]any {
 	f.t.Helper()
 	var d struct {
@@ -31,7 +31,7 @@ func TestRulesAreToldAsTheyWereGiven(t *testing.T) {
 	if got := fmt.Sprint(f.network(m.ID)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	// What a change leaves out is cleared, but for what is said once and for all.
+	// A change clears what it leaves out, except what is only set at creation.
 	f.do("PUT", "/sandboxes/"+m.ID+"/network", `{"rules":{"c.test":[{"transform":{"headers":{"X":"z"}}}]}}`).want(t, "a change", http.StatusNoContent, "")
 	want = `map[allowOut:[] allowPublicTraffic:true denyOut:[] httpsPorts:[8443] maskRequestHost: rules:map[c.test:[map[transform:map[headers:map[X:z]]]]]]`
 	if got := fmt.Sprint(f.network(m.ID)); got != want {
@@ -39,11 +39,11 @@ func TestRulesAreToldAsTheyWereGiven(t *testing.T) {
 	}
 	plain := f.create(base)
 	if got := f.network(plain.ID); got != nil {
-		t.Errorf("a sandbox that asked for nothing: %v", got)
+		t.Errorf("sandbox without a network: %v", got)
 	}
 }
 
-// Nobody may enter by a port that is closed to the public through an open data plane.
+// A port that is closed to the public must not be reachable through an open data plane.
 func TestPrivateTrafficRequiresSecure(t *testing.T) {
 	f := newFront(t)
 	const private = `{"templateID":"base","network":{"allowPublicTraffic":false}`
@@ -53,8 +53,8 @@ func TestPrivateTrafficRequiresSecure(t *testing.T) {
 	f.do("POST", "/v2/sandboxes", private+`}`).want(t, "always secured", 201, "")
 }
 
-// TORTURE 119: what a header or a password is, only GET of the one sandbox tells,
-// and that only of headers, to who may set them.
+// Headers are only shown by GET of the one sandbox, to principals that may set them;
+// passwords are never shown.
 func TestRulesAreHidden(t *testing.T) {
 	f := newFront(t)
 	m := f.create(`{"templateID":"base",` + hidden + `}`)
@@ -66,7 +66,7 @@ func TestRulesAreHidden(t *testing.T) {
 		"a refused header": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"Host":"canary-header"}}}]}}}`),
 		"a refused secret": f.do("POST", "/sandboxes", `{"templateID":"base","network":{"rules":{"a.test":[{"transform":{"headers":{"X":"canary-header${e2b.other.x}"}}}]}}}`),
 		"a refused proxy":  f.do("POST", "/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"x","password":"canary-password"}}}`),
-		"a stranger":       f.do("GET", "/sandboxes/"+m.ID, "", "X-Api-Key", bobKey),
+		"another tenant":   f.do("GET", "/sandboxes/"+m.ID, "", "X-Api-Key", bobKey),
 		"connect":          f.do("POST", "/sandboxes/"+m.ID+"/connect", `{"timeout":60}`),
 	} {
 		shown[what] = a.body
@@ -77,7 +77,7 @@ func TestRulesAreHidden(t *testing.T) {
 	}
 	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
 	if len(st.Network.Transforms) != 3 || st.Network.Proxy == nil {
-		t.Errorf("the record has %+v", st.Network)
+		t.Errorf("network in the record: %+v", st.Network)
 	}
 	shown["the record"] = fmt.Sprintf("%+v %+v", st, st.Network.Proxy)
 	if err := f.stop(); err != nil {
@@ -86,7 +86,7 @@ func TestRulesAreHidden(t *testing.T) {
 	shown["the log"] = f.logs.String()
 	for what, text := range shown {
 		if strings.Contains(text, "canary-") {
-			t.Errorf("%s tells it: %s", what, text)
+			t.Errorf("%s contains a secret: %s", what, text)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WIRE-E2B 2.1: memory false keeps files alone; then no traffic resumes a sandbox.
+// With memory false only the files are kept; then traffic does not resume the sandbox.
 func TestPausedWithoutMemoryOnTheWire(t *testing.T) {
 	f := newFront(t)
 	f.do("POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`).
@@ -33,16 +33,16 @@ func TestPausedSandboxOnTheWire(t *testing.T) {
 	f := newFront(t)
 	m := f.create(`{"templateID":"base","timeout":60,"metadata":{"of":"pause"}}`)
 	path := "/sandboxes/" + m.ID
-	f.do("POST", path+"/resume", `{"timeout":60}`).wantError(t, "resume of one that runs", 409)
-	f.do("POST", path+"/connect", `{"timeout":60}`).want(t, "connect to one that runs", 200, "")
+	f.do("POST", path+"/resume", `{"timeout":60}`).wantError(t, "resume of a running sandbox", 409)
+	f.do("POST", path+"/connect", `{"timeout":60}`).want(t, "connect to a running sandbox", 200, "")
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("POST", path+"/pause", "").wantError(t, "pause again", 409)
-	f.do("POST", "/sandboxes/i00000000000000000000/pause", "").wantError(t, "pause of nothing", 404)
+	f.do("POST", "/sandboxes/i00000000000000000000/pause", "").wantError(t, "pause of an unknown sandbox", 404)
 	f.do("POST", path+"/timeout", `{"timeout":60}`).wantError(t, "timeout of a paused one", 404)
 	if a := f.do("GET", path, "").want(t, "detail", 200, ""); !strings.Contains(a.body, `"state":"paused"`) {
 		t.Errorf("detail: %s", a.body)
 	}
-	lists := map[string]bool{ // whether it is in them
+	lists := map[string]bool{ // whether the sandbox is listed
 		"/v2/sandboxes": true, "/v2/sandboxes?state=paused": true, "/v2/sandboxes?state=running,paused": true,
 		"/v2/sandboxes?state=running": false, "/sandboxes": false, "/v2/sandboxes?state=paused&metadata=of%3Dother": false,
 	}
@@ -65,14 +65,14 @@ func TestPausedSandboxOnTheWire(t *testing.T) {
 	}
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("POST", "/v2"+path+"/connect", `{"timeout":60,"memory":false}`).want(t, "connect with a reboot", 201, "")
-	f.do("POST", "/v2"+path+"/connect", `{"timeout":60,"memory":false}`).want(t, "connect with a reboot to one that runs", 200, "")
+	f.do("POST", "/v2"+path+"/connect", `{"timeout":60,"memory":false}`).want(t, "connect with a reboot to a running sandbox", 200, "")
 	f.do("POST", path+"/pause", "").want(t, "pause", 204, "")
 	f.do("DELETE", path, "").want(t, "delete of a paused one", 204, "")
 	f.do("POST", path+"/connect", `{"timeout":60}`).wantError(t, "connect after the end", 404)
 }
 
-// As at E2B: a health check resumes a sandbox that resumes by itself, for the bearer of its
-// token; of another one that is paused it reports that nothing runs.
+// As with E2B: a health check with the sandbox's token resumes a paused sandbox that has
+// autoResume; for other paused sandboxes it reports that they do not run.
 func TestHealthOfAPausedSandbox(t *testing.T) {
 	f := newFront(t)
 	health := func(m made, token string) answer {
@@ -102,7 +102,7 @@ func TestHealthOfAPausedSandbox(t *testing.T) {
 	var open made
 	f.do("POST", "/sandboxes", `{"templateID":"base","timeout":60,"secure":false,"autoPause":true,"autoResume":{"enabled":true}}`).want(t, "create", 201, "").decode(t, &open)
 	f.do("POST", "/sandboxes/"+open.ID+"/pause", "").want(t, "pause", 204, "")
-	health(open, "").want(t, "one that is not secured", 204, "")
+	health(open, "").want(t, "not secured", 204, "")
 }
 
 func TestPausesAtTheSameTime(t *testing.T) {
@@ -123,7 +123,7 @@ func TestPausesAtTheSameTime(t *testing.T) {
 	f.do("POST", path+"/pause", "").wantError(t, "a later pause", 409)
 }
 
-// Who connects while others pause the sandbox is never told that it is paused.
+// A client that connects while others pause the sandbox never gets "paused".
 func TestConnectBesidePauses(t *testing.T) {
 	f := newFront(t)
 	m := f.create(base)

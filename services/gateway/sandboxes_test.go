@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// /v1/sandboxes also has sandboxes that ended, and those of one tenant only.
+// /v1/sandboxes also lists ended sandboxes, and only one tenant's.
 func TestSandboxesAreListedAfterTheirEnd(t *testing.T) {
 	f := newFront(t)
 	one := f.create(`{"templateID":"base","timeout":60,"metadata":{"a":"1"}}`)

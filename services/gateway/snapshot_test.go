@@ -27,7 +27,7 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	for _, bad := range []string{`{"name":"a/b"}`, `{"name":":"}`, `{"name":"a:b:c"}`, `{"name":"a:"}`, `{"name":"s00000000000000000000"}`, `{"name":"a\u0000b"}`, `{"name":"base"}`, `{"name":"host:v1"}`, `{"name":"` + strings.Repeat("a", 200) + `"}`} {
 		f.do("POST", path+"/snapshots", bad).wantError(t, bad, 400)
 	}
-	f.do("POST", "/sandboxes/i00000000000000000000/snapshots", "").wantError(t, "snapshot of nothing", 404)
+	f.do("POST", "/sandboxes/i00000000000000000000/snapshots", "").wantError(t, "snapshot of an unknown sandbox", 404)
 
 	list := func(query string) (ids []string, next string) {
 		t.Helper()
@@ -77,20 +77,20 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 			t.Errorf("tags of %s: %+v", at, tags)
 		}
 	}
-	f.do("GET", "/templates/other/tags", "").wantError(t, "tags of nothing", 404)
-	f.do("GET", "/templates/mine/tags", "", "X-Api-Key", bobKey).wantError(t, "tags of another's", 404)
-	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "a tag that is not there", 404)
+	f.do("GET", "/templates/other/tags", "").wantError(t, "tags of an unknown template", 404)
+	f.do("GET", "/templates/mine/tags", "", "X-Api-Key", bobKey).wantError(t, "tags of another tenant's", 404)
+	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "an unknown tag", 404)
 	f.do("DELETE", "/templates/"+strings.Replace(plain.ID, ":", "%3A", 1), "").want(t, "delete", 204, "")
 	f.do("DELETE", "/templates/"+plain.ID, "").wantError(t, "delete again", 404)
 	f.do("DELETE", "/templates/mine:v1", "").want(t, "delete by name", 204, "")
-	f.do("POST", "/sandboxes", `{"templateID":"`+plain.ID+`"}`).wantError(t, "from one that is deleted", 404)
+	f.do("POST", "/sandboxes", `{"templateID":"`+plain.ID+`"}`).wantError(t, "from a deleted snapshot", 404)
 	if ids, _ := list(""); len(ids) != 0 {
 		t.Errorf("after all were deleted: %v", ids)
 	}
 }
 
-// A name means one snapshot, as a template's does: the newest. It takes the place of the
-// one before, whose id it has.
+// A name refers to one snapshot, as a template's does: the newest. It replaces the previous
+// one and has the same id.
 func TestASnapshotReplacesThatOfItsName(t *testing.T) {
 	f := newFront(t)
 	path := "/sandboxes/" + f.create(`{"templateID":"base"}`).ID + "/snapshots"
@@ -112,16 +112,16 @@ func TestASnapshotReplacesThatOfItsName(t *testing.T) {
 		t.Errorf("ids %s, %s, %s", first.ID, other.ID, second.ID)
 	}
 	if got, want := list(""), "mine:defaultmine mine:v1mine"; got != want {
-		t.Errorf("listed are %s, want %s", got, want)
+		t.Errorf("listed %s, want %s", got, want)
 	}
 	for query, want := range map[string]string{"?name=mine": "mine:defaultmine", "?name=mine:default": "mine:defaultmine", "?name=mine:v1": "mine:v1mine"} {
 		if got := list(query); got != want {
-			t.Errorf("of %s there are %s, want %s", query, got, want)
+			t.Errorf("query %s lists %s, want %s", query, got, want)
 		}
 	}
 	f.create(`{"templateID":"mine"}`)
 	f.do("DELETE", "/templates/mine:default", "").want(t, "delete by name", 204, "")
-	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "by the name that was deleted", 404)
+	f.do("POST", "/sandboxes", `{"templateID":"mine"}`).wantError(t, "by the deleted name", 404)
 	f.create(`{"templateID":"mine:v1"}`)
 }
 
@@ -157,13 +157,13 @@ func TestForkOnTheWire(t *testing.T) {
 	for id, want := range map[string]string{m.ID: `"memory":false`, whole.ID: `"memory":true`} {
 		for _, what := range []string{"/snapshots", "/fork"} {
 			if a := f.do("POST", "/sandboxes/"+id+what, "").want(t, what, 201, ""); !strings.Contains(a.body, want) {
-				t.Errorf("%s says %s, want %s", what, a.body, want)
+				t.Errorf("%s: %s, want %s", what, a.body, want)
 			}
 		}
 	}
 	stiff := f.create(`{"templateID":"base","metadata":{"snapshot":"never"}}`)
-	f.do("POST", "/sandboxes/"+stiff.ID+"/fork", "").wantError(t, "fork where files cannot be kept", 501)
-	f.do("POST", "/sandboxes/"+stiff.ID+"/snapshots", "").wantError(t, "snapshot where files cannot be kept", 501)
+	f.do("POST", "/sandboxes/"+stiff.ID+"/fork", "").wantError(t, "fork without snapshot support", 501)
+	f.do("POST", "/sandboxes/"+stiff.ID+"/snapshots", "").wantError(t, "snapshot without snapshot support", 501)
 }
 
 func TestDrainOnTheWire(t *testing.T) {
@@ -188,19 +188,19 @@ func TestDrainOnTheWire(t *testing.T) {
 	f.do("DELETE", "/sandboxes/"+box.ID, "").want(t, "kill", 204, "")
 	f.do("DELETE", "/templates/mine:v1", "").want(t, "delete the snapshot", 204, "")
 	if got := held(); !strings.Contains(got, `"held":[]`) || !strings.Contains(got, `"safe":true`) {
-		t.Errorf("held after all is gone: %s", got)
+		t.Errorf("held after everything was deleted: %s", got)
 	}
-	f.do("GET", "/v1/hosts/nobody/held", "").wantError(t, "held by nobody", 404)
+	f.do("GET", "/v1/hosts/unknown/held", "").wantError(t, "held by an unknown host", 404)
 	f.do("GET", "/v1/hosts/h1/held", "", "X-Api-Key", bobKey).wantError(t, "a tenant", 403)
 	f.do("POST", "/v1/hosts/h1/undrain", "").want(t, "undrain", 204, "")
 	if got := state(); got != "alive" {
 		t.Errorf("after undrain: %s", got)
 	}
-	f.do("POST", "/v1/hosts/nobody/drain", "").wantError(t, "drain of nobody", 404)
-	f.do("POST", "/v1/hosts/a.b*/drain", "").wantError(t, "drain of no name", 400)
+	f.do("POST", "/v1/hosts/unknown/drain", "").wantError(t, "drain of an unknown host", 404)
+	f.do("POST", "/v1/hosts/a.b*/drain", "").wantError(t, "drain of an invalid name", 400)
 }
 
-// A host that begins is told from one that drains: it will take sandboxes.
+// A starting host is distinguished from a draining one: it will accept sandboxes.
 func TestAHostThatStartsOnTheWire(t *testing.T) {
 	f := newFront(t)
 	lease := fleet.Lease{Host: "h2", Epoch: 1, TTL: time.Hour, Capacity: 1, Draining: true, Starting: true}

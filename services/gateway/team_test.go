@@ -9,7 +9,7 @@ import (
 func TestTheOneTeamAndItsLoad(t *testing.T) {
 	f := newFront(t)
 	f.do("GET", "/teams", "").want(t, "teams", 200, `[{"teamID":"default","name":"default","apiKey":"`+key+`","isDefault":true}]`)
-	f.do("GET", "/teams", "", "X-Api-Key", bobKey).want(t, "another's teams", 200, `[{"teamID":"bob","name":"bob","apiKey":"`+bobKey+`","isDefault":true}]`)
+	f.do("GET", "/teams", "", "X-Api-Key", bobKey).want(t, "another tenant's teams", 200, `[{"teamID":"bob","name":"bob","apiKey":"`+bobKey+`","isDefault":true}]`)
 	begin := time.Now().Unix()
 	a := f.create(`{"templateID":"base"}`)
 	f.create(`{"templateID":"base"}`)
@@ -33,10 +33,10 @@ func TestTheOneTeamAndItsLoad(t *testing.T) {
 		}
 	}
 	if most != 2 || started != 3 {
-		t.Errorf("%d at once, %v were started: %+v", most, started, all)
+		t.Errorf("%d at once, %v started: %+v", most, started, all)
 	}
 	var top metric
-	f.do("GET", "/teams/default/metrics/max?metric=concurrent_sandboxes&"+within, "").want(t, "the most at once", 200, "").decode(t, &top)
+	f.do("GET", "/teams/default/metrics/max?metric=concurrent_sandboxes&"+within, "").want(t, "maximum at once", 200, "").decode(t, &top)
 	if top.Value != 2 || top.TimestampUnix < begin {
 		t.Errorf("%+v", top)
 	}
@@ -46,17 +46,17 @@ func TestTheOneTeamAndItsLoad(t *testing.T) {
 	}
 	f.do("GET", "/teams/default/metrics", "").want(t, "a day's metrics", 200, "").decode(t, &all)
 	if len(all) == 0 || len(all) > 500 || all[len(all)-1].ConcurrentSandboxes != 2 {
-		t.Errorf("%d of a day", len(all))
+		t.Errorf("%d metrics of a day", len(all))
 	}
 	f.do("GET", "/teams/bob/metrics?"+within, "").wantError(t, "another team's", 403)
-	f.do("GET", "/teams/bob/metrics/max?metric=sandbox_start_rate", "").wantError(t, "another team's most", 403)
+	f.do("GET", "/teams/bob/metrics/max?metric=sandbox_start_rate", "").wantError(t, "another team's maximum", 403)
 	f.do("GET", "/teams/bob/metrics?"+within, "", "X-Api-Key", bobKey).want(t, "bob's own", 200, "")
 	for _, bad := range []string{"/metrics?start=x", "/metrics?start=20&end=10", "/metrics/max", "/metrics/max?metric=cpu"} {
 		f.do("GET", "/teams/default"+bad, "").wantError(t, bad, 400)
 	}
 }
 
-// E2B's SDKs name templates and snapshots by their team too: team/name:tag.
+// E2B's SDKs also name templates and snapshots with their team: team/name:tag.
 func TestNamesMayHaveTheirTeam(t *testing.T) {
 	f := newFront(t)
 	bob := []string{"X-Api-Key", bobKey}
@@ -93,7 +93,7 @@ func TestNamesMayHaveTheirTeam(t *testing.T) {
 		t.Errorf("snapshots %+v", kept)
 	}
 
-	// Another team has none of them, and what is asked of it is not what is one's own.
+	// Another team has none of them, and its names do not refer to one's own.
 	f.do("POST", "/v3/templates", `{"name":"bob/app"}`).wantError(t, "build in another team", 400)
 	f.do("POST", "/sandboxes/"+m.ID+"/snapshots", `{"name":"bob/kept"}`).wantError(t, "snapshot in another team", 400)
 	f.do("GET", "/snapshots?name=bob/kept", "").want(t, "snapshots of another team", 200, "[]")

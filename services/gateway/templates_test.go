@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// made is a template of one part, as its maker sends it.
+// madeTemplate is a template of one part, as its author uploads it.
 type madeTemplate struct {
 	packed   string
 	sum      template.Sum
@@ -37,17 +37,17 @@ func TestTemplatesComeInParts(t *testing.T) {
 	f := newFront(t)
 	tm := makeTemplate(t, "one")
 	at := "/v1/templates/parts/" + string(tm.sum)
-	f.do("HEAD", at, "").want(t, "a part that is not there", 404, "")
-	f.do("PUT", "/v1/templates/app:v1", tm.manifest).wantError(t, "a template whose part lacks", 412)
-	f.do("PUT", at, "not packed").wantError(t, "a part that is not packed", 400)
+	f.do("HEAD", at, "").want(t, "a missing part", 404, "")
+	f.do("PUT", "/v1/templates/app:v1", tm.manifest).wantError(t, "a template with a missing part", 412)
+	f.do("PUT", at, "not packed").wantError(t, "an unpacked part", 400)
 	f.do("PUT", at, makeTemplate(t, "two").packed).wantError(t, "another part", 400)
 	f.do("PUT", "/v1/templates/parts/..", tm.packed).wantError(t, "a part without a sum", 400)
-	f.do("PUT", "/v1/templates/parts/"+strings.Repeat("x", 64), tm.packed).wantError(t, "a part with no sum", 400)
+	f.do("PUT", "/v1/templates/parts/"+strings.Repeat("x", 64), tm.packed).wantError(t, "a part with an invalid sum", 400)
 	f.do("PUT", at, strings.Repeat("x", part.MaxPacked+1)).wantError(t, "a part too large", 413)
 	for range 2 {
 		f.do("PUT", at, tm.packed).want(t, "the part", 201, "")
 	}
-	f.do("HEAD", at, "").want(t, "a part that is there", 200, "")
+	f.do("HEAD", at, "").want(t, "a stored part", 200, "")
 	for _, name := range []string{"host", "base", "A", "a:b:c", string(tm.id)} {
 		f.do("PUT", "/v1/templates/"+name, tm.manifest).wantError(t, "the name "+name, 400)
 	}
@@ -73,19 +73,19 @@ func TestTemplatesComeInParts(t *testing.T) {
 		}
 		f.do("GET", "/sandboxes/"+m.ID, "").want(t, name, 200, "").decode(t, &d)
 		if d.TemplateID != string(tm.id) || d.Alias != name {
-			t.Errorf("made of %s: %+v", name, d)
+			t.Errorf("sandbox of %s: %+v", name, d)
 		}
 	}
 	var list []struct{ TemplateID, Alias string }
 	f.do("GET", "/v2/sandboxes?template=app:v1", "").want(t, "list by name", 200, "").decode(t, &list)
 	if len(list) != 1 {
-		t.Errorf("made of app:v1: %+v", list)
+		t.Errorf("sandboxes of app:v1: %+v", list)
 	}
 
 	f.do("DELETE", "/v1/templates/app", "").want(t, "remove a name", 204, "")
 	f.do("HEAD", at, "").want(t, "its part, while it has another name", 200, "")
 	f.do("DELETE", "/v1/templates/app", "").wantError(t, "remove it again", 404)
-	for _, name := range []string{"app:v1", string(tm.id)} { // which has one tag, that is not the default
+	for _, name := range []string{"app:v1", string(tm.id)} { // its only tag is not the default
 		var with struct {
 			TemplateID string
 			Names      []string
@@ -98,7 +98,7 @@ func TestTemplatesComeInParts(t *testing.T) {
 	}
 	f.do("DELETE", "/v1/templates/"+string(tm.id), "").want(t, "remove by id", 204, "")
 	f.do("HEAD", at, "").want(t, "its part, when it has no name", 404, "")
-	f.do("POST", "/sandboxes", `{"templateID":"app:v1"}`).wantError(t, "create of what is removed", 404)
+	f.do("POST", "/sandboxes", `{"templateID":"app:v1"}`).wantError(t, "create from a removed template", 404)
 }
 
 func TestATagThatMovesLeavesNoParts(t *testing.T) {
@@ -132,7 +132,7 @@ func TestTemplatesOfTheOperatorAreShared(t *testing.T) {
 	for _, field := range []string{"buildID", "cpuCount", "memoryMB", "diskSizeMB", "aliases", "names", "createdAt", "updatedAt",
 		"createdBy", "lastSpawnedAt", "spawnCount", "buildCount", "envdVersion"} {
 		if _, ok := all[0][field]; !ok {
-			t.Errorf("list lacks %s: %v", field, all[0])
+			t.Errorf("no %s in the list: %v", field, all[0])
 		}
 	}
 	var alias struct {
@@ -144,19 +144,19 @@ func TestTemplatesOfTheOperatorAreShared(t *testing.T) {
 		t.Errorf("alias: %+v", alias)
 	}
 	f.do("PATCH", "/v2/templates/app", `{"public":false}`, bob...).wantError(t, "another tenant's", 404)
-	f.do("PATCH", "/v2/templates/app", `{"public":false}`).want(t, "take it from all", 200, `{"names":["app"]}`)
-	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).wantError(t, "another tenant's sandbox of what is private", 404)
-	f.do("GET", "/templates/aliases/app", "", bob...).wantError(t, "another tenant's alias of what is private", 404)
-	f.do("GET", "/templates", "", bob...).want(t, "another tenant's list of what is private", 200, "[]")
-	f.do("POST", "/sandboxes", `{"templateID":"app"}`).want(t, "a sandbox of one's own", 201, "")
-	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "give it to all", 200, `{"names":["app"]}`)
-	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "what is so already", 200, `{"names":["app"]}`)
+	f.do("PATCH", "/v2/templates/app", `{"public":false}`).want(t, "make it private", 200, `{"names":["app"]}`)
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).wantError(t, "another tenant's sandbox of a private template", 404)
+	f.do("GET", "/templates/aliases/app", "", bob...).wantError(t, "another tenant's alias of a private template", 404)
+	f.do("GET", "/templates", "", bob...).want(t, "another tenant's list without it", 200, "[]")
+	f.do("POST", "/sandboxes", `{"templateID":"app"}`).want(t, "the owner's sandbox", 201, "")
+	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "publish it", 200, `{"names":["app"]}`)
+	f.do("PATCH", "/v2/templates/app", `{"public":true}`).want(t, "publish it again", 200, `{"names":["app"]}`)
 	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).want(t, "another tenant's sandbox again", 201, "")
 	f.do("GET", "/templates", "").want(t, "the operator's list", 200, "").decode(t, &all)
 	if len(all) != 1 || all[0]["public"] != true {
 		t.Errorf("the operator's list: %v", all)
 	}
-	f.do("GET", "/templates/aliases/other", "").wantError(t, "no such alias", 404)
+	f.do("GET", "/templates/aliases/other", "").wantError(t, "an unknown alias", 404)
 	f.do("GET", "/templates/aliases/base", "").want(t, "the host's own files", 200, `{"public":true,"templateID":"base"}`)
 	if b, err := json.Marshal(all[0]["aliases"]); err != nil || string(b) != `["app"]` {
 		t.Errorf("aliases %s", b)

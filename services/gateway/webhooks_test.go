@@ -15,7 +15,7 @@ import (
 
 const newHook = `{"name":"n","url":"https://example.com/hook","events":["sandbox.lifecycle.created","sandbox.lifecycle.killed"],"signatureSecret":"the secret"}`
 
-// into decodes the body of an answer that has the code.
+// into decodes the body of an answer with the given code.
 func (a answer) into(t *testing.T, code int, v any) {
 	t.Helper()
 	if a.code != code {
@@ -36,7 +36,7 @@ type hookBody struct {
 	Events    []string  `json:"events"`
 }
 
-// A webhook is made, read, changed and deleted by its tenant alone, and its secret is never shown.
+// Only its tenant can create, read, change and delete a webhook, whose secret is never shown.
 func TestWebhookConfiguration(t *testing.T) {
 	f := newFront(t)
 	var made, got hookBody
@@ -67,9 +67,9 @@ func TestWebhookConfiguration(t *testing.T) {
 	f.do("POST", path+"/redeliver", `{"since":"2020-01-01T00:00:00Z"}`, "X-Api-Key", bobKey).wantError(t, "replay by another tenant", 404)
 	f.do("DELETE", path, "").want(t, "delete", 200, "")
 	f.do("GET", path, "").wantError(t, "deleted", 404)
-	f.do("GET", "/events/webhooks", "").want(t, "none is left", 200, "[]")
+	f.do("GET", "/events/webhooks", "").want(t, "empty list", 200, "[]")
 	if h, ok := f.view.Webhook("default", webhook.ID(made.ID)); !ok || h.Secret != "" || h.URL != "" {
-		t.Errorf("left of it: %+v %v", h, ok)
+		t.Errorf("left after delete: %+v %v", h, ok)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestWebhooksThatCannotBe(t *testing.T) {
 	f.do("POST", "/events/webhooks", newHook, "X-Api-Key", bobKey).into(t, 201, &made)
 }
 
-// A tenant that makes and deletes webhooks for ever fills no disk.
+// Creating and deleting webhooks for ever does not fill the disk.
 func TestDeletedWebhooksAreBounded(t *testing.T) {
 	f := newFront(t)
 	for range 1000 {
@@ -124,7 +124,7 @@ type eventBody struct {
 	Data      json.RawMessage `json:"eventData"`
 }
 
-// write appends to a sandbox's record, all at once: the test's host acts on what is half done.
+// write appends to a sandbox's record, all at once: the test's host reacts to intermediate states.
 func (f *front) write(tenant string, id sandbox.ID, bodies ...sandbox.Body) {
 	f.t.Helper()
 	st, _ := f.view.Sandbox(id)
@@ -144,7 +144,7 @@ func (f *front) events(query string, headers ...string) []eventBody {
 }
 
 // Events are listed in pages, newest or oldest first, by type, for one sandbox or all of a tenant's,
-// also of sandboxes that ended.
+// including ended sandboxes.
 func TestEventsAreListed(t *testing.T) {
 	f := newFront(t)
 	var ids []sandbox.ID
@@ -164,7 +164,7 @@ func TestEventsAreListed(t *testing.T) {
 	for _, e := range all {
 		types = append(types, e.Type[len("sandbox.lifecycle."):])
 		if e.TeamID != "default" {
-			t.Errorf("the tenant is shown %+v", e)
+			t.Errorf("the list contains %+v", e)
 		}
 	}
 	if want := slices.Repeat([]string{"created", "updated", "killed"}, 3); !slices.Equal(types, want) {
@@ -178,7 +178,7 @@ func TestEventsAreListed(t *testing.T) {
 		t.Errorf("created and killed: %+v", got)
 	}
 	if got := f.events("?offset=9"); len(got) != 0 {
-		t.Errorf("behind the last page: %+v", got)
+		t.Errorf("after the last page: %+v", got)
 	}
 	one := f.events("/" + string(ids[1]))
 	if len(one) != 3 || one[0].ID != all[5].ID || one[2].ID != all[3].ID {
@@ -192,13 +192,13 @@ func TestEventsAreListed(t *testing.T) {
 		t.Errorf("bob's: %+v", got)
 	}
 	f.do("GET", "/events/sandboxes/"+string(ids[3]), "").wantError(t, "another tenant's sandbox", 404)
-	f.do("GET", "/events/sandboxes/"+string(sandbox.NewID()), "").wantError(t, "a sandbox that never was", 404)
+	f.do("GET", "/events/sandboxes/"+string(sandbox.NewID()), "").wantError(t, "an unknown sandbox", 404)
 	for _, bad := range []string{"?limit=0", "?limit=101", "?offset=-1", "?orderAsc=maybe", "?types=x"} {
 		f.do("GET", "/events/sandboxes"+bad, "").wantError(t, bad, 400)
 	}
 }
 
-// The log of deliveries is read in pages, and an event in it can be sent once more.
+// Deliveries are listed in pages, and the event of a delivery can be sent again.
 func TestDeliveriesAreListed(t *testing.T) {
 	f := newFront(t)
 	var made hookBody
@@ -248,7 +248,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 	f.do("GET", path+"/deliveries/d5", "").want(t, "one", 200,
 		`{"id":"d5","eventId":"e5","eventType":"sandbox.lifecycle.created","sandboxId":"i1","attempt":1,"status":"failed","final":true,`+
 			`"statusCode":500,"error":"the receiver answered 500","responseBody":"","url":"","timestamp":"1970-01-01T00:00:05Z","durationMs":0}`)
-	f.do("GET", path+"/deliveries/none", "").wantError(t, "one that never was", 404)
+	f.do("GET", path+"/deliveries/none", "").wantError(t, "an unknown delivery", 404)
 	f.do("POST", path+"/deliveries/d5/redeliver", "").want(t, "redeliver", 202, `{"eventId":"e5"}`)
 	f.do("POST", path+"/deliveries/d5/redeliver", "").want(t, "redeliver twice", 202, `{"eventId":"e5"}`)
 	f.do("POST", path+"/deliveries/d1/redeliver", "").want(t, "redeliver another", 202, `{"eventId":"e1"}`)
@@ -257,7 +257,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 		t.Errorf("to be sent again: %+v, want %+v", h.Again.Events, want)
 	}
 	f.do("PATCH", path, `{"enabled":false}`).want(t, "disable", 200, "")
-	f.do("POST", path+"/deliveries/d3/redeliver", "").wantError(t, "redeliver to one that is disabled", 409)
+	f.do("POST", path+"/deliveries/d3/redeliver", "").wantError(t, "redeliver to a disabled webhook", 409)
 }
 
 func (f *front) hook(id string) events.Hook {
@@ -269,8 +269,8 @@ func (f *front) hook(id string) events.Hook {
 	return h
 }
 
-// A replay moves the cursor back, also behind where the webhook began, and takes a claim away. One
-// that is enabled again gets nothing of the time between.
+// A replay moves the cursor back, also to before the webhook's creation, and takes a claim away. A
+// webhook that is enabled again does not get the events in between.
 func TestReplayAndEnable(t *testing.T) {
 	f := newFront(t)
 	id := sandbox.NewID()
@@ -297,6 +297,6 @@ func TestReplayAndEnable(t *testing.T) {
 	f.do("PATCH", path, `{"enabled":false}`).want(t, "disable", 200, "")
 	f.do("PATCH", path, `{"enabled":true}`).want(t, "enable", 200, "")
 	if n := lag(); n != 0 {
-		t.Errorf("%d events of the time before it was enabled", n)
+		t.Errorf("%d events from before it was enabled", n)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// lease stores the lease of a live or lost host.
+// lease stores the lease of a running or lost host.
 func (h *house) lease(l fleet.Lease) {
 	h.t.Helper()
 	l.Epoch, l.TTL, l.Capacity = 1, time.Hour, 1

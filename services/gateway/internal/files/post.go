@@ -199,7 +199,7 @@ func only(f *core.Files) (*pb.EntryInfo, error) {
 
 const copyBuffer = 64 << 10
 
-// source records a read error, to tell it from an error of the sandbox.
+// source records a read error, to distinguish it from an error of the sandbox.
 type source struct {
 	io.Reader
 	err error
