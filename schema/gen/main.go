@@ -1,8 +1,8 @@
-// Command gen turns the .proto files of schema/ into Go, without protoc or buf:
+// Command gen compiles the .proto files of schema/ to Go, without protoc or buf:
 //
 //	go run ./schema/gen
 //
-// It runs at the top of the checkout and rewrites the .pb.go files in place.
+// It must be run at the top of the checkout and rewrites the .pb.go files in place.
 package main
 
 import (
@@ -30,8 +30,8 @@ func main() {
 	}
 }
 
-// run compiles files, which are relative to root, and writes what protoc-gen-go
-// would beside each.
+// run compiles files, which are relative to root, and writes the output of protoc-gen-go
+// beside each.
 func run(root string, files []string) error {
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{root}}),
