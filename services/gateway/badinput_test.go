@@ -95,7 +95,7 @@ func (a answer) refused(t *testing.T, what string) {
 		t.Errorf("%s: %d %.200s: no code and message", what, a.code, a.body)
 	}
 	if n, ok := b.Code.(float64); ok && int(n) != a.code {
-		t.Errorf("%s: %d says %v", what, a.code, b.Code)
+		t.Errorf("%s: status %d, code %v", what, a.code, b.Code)
 	}
 	if b.Code == "internal" || b.Code == "unknown" {
 		t.Errorf("%s: %.200s", what, a.body)

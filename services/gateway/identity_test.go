@@ -14,19 +14,19 @@ type keySet struct {
 
 func TestWhoVouchesForSandboxes(t *testing.T) {
 	f := newFront(t)
-	nobody := []string{"X-Api-Key", ""}
+	noKey := []string{"X-Api-Key", ""}
 	var conf struct {
 		Issuer string   `json:"issuer"`
 		Keys   string   `json:"jwks_uri"`
 		Algs   []string `json:"id_token_signing_alg_values_supported"`
 	}
-	f.do("GET", "/.well-known/openid-configuration", "", nobody...).want(t, "configuration", 200, "").decode(t, &conf)
+	f.do("GET", "/.well-known/openid-configuration", "", noKey...).want(t, "configuration", 200, "").decode(t, &conf)
 	if conf.Issuer != "http://"+f.addr || conf.Keys != conf.Issuer+"/.well-known/jwks.json" || len(conf.Algs) != 1 || conf.Algs[0] != "RS256" {
 		t.Errorf("%+v", conf)
 	}
 	read := func() (s keySet) {
 		t.Helper()
-		f.do("GET", "/.well-known/jwks.json", "", nobody...).want(t, "keys", 200, "").decode(t, &s)
+		f.do("GET", "/.well-known/jwks.json", "", noKey...).want(t, "keys", 200, "").decode(t, &s)
 		return s
 	}
 	one := read()
@@ -65,7 +65,7 @@ func TestWhoVouchesForSandboxes(t *testing.T) {
 
 	// A new key is published beside the one that signs.
 	f.do("POST", "/v1/identity/keys", "", "X-Api-Key", bobKey).wantError(t, "a tenant's rotation", 403)
-	f.do("POST", "/v1/identity/keys", "", nobody...).wantError(t, "rotation without a key", 401)
+	f.do("POST", "/v1/identity/keys", "", noKey...).wantError(t, "rotation without a key", 401)
 	f.do("POST", "/v1/identity/keys", "").want(t, "rotate", 200, "")
 	if two := read(); len(two.Keys) != 2 || two.Keys[0]["kid"] != one.Keys[0]["kid"] || two.Keys[1]["kid"] == one.Keys[0]["kid"] {
 		t.Errorf("after a rotation: %+v", two)
@@ -76,7 +76,7 @@ func TestWhoVouchesForSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.serve(gateway.Config{Listen: "127.0.0.1:0", Issuer: "https://id.example.com/"})
-	f.do("GET", "/.well-known/openid-configuration", "", nobody...).want(t, "configuration", 200, "").decode(t, &conf)
+	f.do("GET", "/.well-known/openid-configuration", "", noKey...).want(t, "configuration", 200, "").decode(t, &conf)
 	if again := read(); conf.Issuer != "https://id.example.com" || len(again.Keys) != 2 || again.Keys[0]["kid"] != one.Keys[0]["kid"] {
 		t.Errorf("%+v %+v", conf, again)
 	}

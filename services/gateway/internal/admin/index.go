@@ -24,7 +24,7 @@ type about struct {
 const DocsURL = "https://github.com/millrace/millrace#readme"
 
 // Index returns the handler of GET /: an HTML page for browsers, otherwise a JSON
-// object with the version. It needs no credentials and says nothing about tenants.
+// object with the version. It requires no credentials and discloses nothing about tenants.
 func Index(version string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)

@@ -176,7 +176,7 @@ func TestStartOnADeadHostIsRefusedAtOnce(t *testing.T) {
 	wantKind(t, "Start", err, kind.Unavailable)
 	wantKind(t, "SendInput", h.SendInput(t.Context(), alice, id, []byte("x"), false), kind.Unavailable)
 	if d := time.Since(began); d > time.Second {
-		t.Errorf("it took %s", d)
+		t.Errorf("the rejection took %s", d)
 	}
 }
 

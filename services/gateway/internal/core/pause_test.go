@@ -113,7 +113,7 @@ func TestTrafficResumes(t *testing.T) {
 	for name, use := range uses {
 		h.pause(st.ID)
 		if ok, err := h.Alive(t.Context(), st.ID); ok || err != nil {
-			t.Errorf("a health check says %v, %v of a paused sandbox", ok, err)
+			t.Errorf("Alive of a paused sandbox: %v, %v", ok, err)
 		}
 		if err := use(); err != nil {
 			t.Errorf("%s: %v", name, err)

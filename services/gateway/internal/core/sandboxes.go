@@ -264,7 +264,7 @@ func noSandbox(id sandbox.ID) error {
 	return kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 }
 
-// logError gives an error of the log without a kind the kind Unavailable; nil stays nil.
+// logError returns an error of the log that has no kind as Unavailable; nil stays nil.
 func logError(op, id string, err error) error {
 	var e *kind.Error
 	if err == nil || errors.As(err, &e) {
