@@ -11,7 +11,7 @@ import (
 
 // leaveCreate starts a create that no host accepts, closes its connection once the record
 // exists, and returns the sandbox's id.
-func (f *front) leaveCreate(name, idempotencyKey string) sandbox.ID {
+func (f *fixture) leaveCreate(name, idempotencyKey string) sandbox.ID {
 	f.t.Helper()
 	ctx, leave := context.WithCancel(f.t.Context())
 	defer leave()
@@ -39,7 +39,7 @@ func (f *front) leaveCreate(name, idempotencyKey string) sandbox.ID {
 }
 
 // awaitSandbox waits for a sandbox for which want returns true.
-func (f *front) awaitSandbox(want func(*sandbox.State) bool) sandbox.State {
+func (f *fixture) awaitSandbox(want func(*sandbox.State) bool) sandbox.State {
 	f.t.Helper()
 	changed, stop := f.view.Changes()
 	defer stop()
@@ -56,8 +56,8 @@ func (f *front) awaitSandbox(want func(*sandbox.State) bool) sandbox.State {
 }
 
 // With an Idempotency-Key the client may retry the create, and gets its sandbox.
-func TestACreateWhoseClientLeavesIsWithdrawnUnlessItHasAKey(t *testing.T) {
-	f := newFront(t)
+func TestAbandonedCreateEndsUnlessKeyed(t *testing.T) {
+	f := newFixture(t)
 	keyed := f.leaveCreate("keyed", "once")
 	left := f.leaveCreate("left", "")
 	f.awaitSandbox(func(s *sandbox.State) bool { return s.ID == left && s.Over() })

@@ -49,7 +49,7 @@ type server struct {
 	ports   *port.Handler
 	metrics *metrics.Metrics
 	issuer  *identity.Handler
-	silent  silent
+	unused  unusedConns
 }
 
 func newServer(cfg *Config, c *core.Core, local bool) *server {
@@ -81,7 +81,7 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 		issuer:  identity.New(c, cfg.Issuer),
 	}
 	s.app.Server().NoDefaultServerHeader = true
-	s.app.Server().ConnState = s.silent.note
+	s.app.Server().ConnState = s.unused.track
 	s.middleware()
 	s.routes(local)
 	return s
@@ -90,22 +90,22 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 // middleware registers the handlers that every request passes, in this order.
 func (s *server) middleware() {
 	s.app.Use(
-		s.asked,
+		s.markUsed,
 		s.metrics.Count,
 		s.recovered,
 		requestID,
-		refuseFraming,
-		s.toPort, // the rest is for our own API
-		s.holdAnswer,
-		s.leaveBody, // for all handlers from here on
+		rejectFraming,
+		s.forwardToPort, // the rest is for our own API
+		s.budgetAnswer,
+		s.disposeBody, // for all handlers from here on
 		cors,
-		refusePath,
+		rejectPath,
 		s.e2b.Proxy,
 	)
 }
 
-// toPort forwards requests for the servers in sandboxes to them.
-func (s *server) toPort(c *fiber.Ctx) error {
+// forwardToPort forwards requests for the servers in sandboxes to them.
+func (s *server) forwardToPort(c *fiber.Ctx) error {
 	t := route.Of(c)
 	if t.Named == "" || t.Port == route.EnvdPort || t.Port == route.InterpreterPort {
 		return c.Next()
@@ -113,10 +113,10 @@ func (s *server) toPort(c *fiber.Ctx) error {
 	return s.ports.Serve(c, t)
 }
 
-// asked marks the connection as used, and makes appends of the request fail soon if the log
+// markUsed marks the connection as used, and makes appends of the request fail soon if the log
 // is unreachable.
-func (s *server) asked(c *fiber.Ctx) error {
-	s.silent.heard(c.Context().Conn())
+func (s *server) markUsed(c *fiber.Ctx) error {
+	s.unused.remove(c.Context().Conn())
 	c.SetUserContext(events.Prompt(c.UserContext()))
 	return c.Next()
 }
@@ -124,21 +124,21 @@ func (s *server) asked(c *fiber.Ctx) error {
 // routes registers the public routes, then those that require authentication.
 func (s *server) routes(local bool) {
 	s.admin.RegisterProbes(s.app)
-	s.app.Get("/", unnamed(admin.Index(s.cfg.Version)))
+	s.app.Get("/", onlyUnnamed(admin.Index(s.cfg.Version)))
 	if local {
-		s.app.Get("/metrics", unnamed(s.metrics.Get))
+		s.app.Get("/metrics", onlyUnnamed(s.metrics.Get))
 	}
-	s.app.Get(identity.ConfigurationPath, unnamed(s.issuer.Configuration))
-	s.app.Get(identity.KeysPath, unnamed(s.issuer.Keys))
+	s.app.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
+	s.app.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
 	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
 	s.app.Use(auth.New(s.cfg.View, s.core), s.limitBody, s.e2b.Guard)
-	s.app.Get("/metrics", s.e2b.EnvdMetrics, operators, s.metrics.Get)
-	s.app.Post("/v1/identity/keys", operators, s.issuer.Rotate)
-	s.app.Get("/v1/hosts", operators, s.admin.Hosts)
-	s.app.Get("/v1/hosts/:name/held", operators, s.admin.Held)
-	templates.New(s.core).Register(s.app, operators)
-	s.app.Post("/v1/hosts/:name/drain", operators, s.admin.DrainHost(true))
-	s.app.Post("/v1/hosts/:name/undrain", operators, s.admin.DrainHost(false))
+	s.app.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
+	s.app.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
+	s.app.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
+	s.app.Get("/v1/hosts/:name/held", onlyOperators, s.admin.Held)
+	templates.New(s.core).Register(s.app, onlyOperators)
+	s.app.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
+	s.app.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
 	for _, surface := range []interface{ Register(r fiber.Router) }{
 		s.e2b,
 		connect.New(connect.Over(s.core), s.streams, connect.Config{}),
@@ -149,28 +149,28 @@ func (s *server) routes(local bool) {
 		processes.New(s.core, s.streams),
 		sandboxes.New(s.core, s.streams),
 		durable.New(s.core, s.streams),
-		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: operator}),
+		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}),
 	} {
 		surface.Register(s.app)
 	}
 }
 
-// operator reports whether p uses a configured key and thus has access to data of no tenant
+// isOperator reports whether p uses a configured key and thus has access to data of no tenant
 // and of all.
-func operator(p core.Principal) bool {
+func isOperator(p core.Principal) bool {
 	return p.Tenant == DefaultTenant && p.Sandbox == "" && p.Volume == ""
 }
 
-// operators is middleware that rejects all other principals.
-func operators(c *fiber.Ctx) error {
-	if !operator(auth.From(c)) {
+// onlyOperators is middleware that rejects all other principals.
+func onlyOperators(c *fiber.Ctx) error {
+	if !isOperator(auth.From(c)) {
 		return kind.New(kind.Denied, "authorize", "", "operators only")
 	}
 	return c.Next()
 }
 
-// unnamed limits do to requests that name no sandbox.
-func unnamed(do fiber.Handler) fiber.Handler {
+// onlyUnnamed limits do to requests that name no sandbox.
+func onlyUnnamed(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if route.Of(c).Named != "" {
 			return c.Next()

@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// bad is an invalid request body and its headers.
-type bad struct {
+// badBody is an invalid request body and its headers.
+type badBody struct {
 	name, body string
 	headers    []string
 }
 
-// aBomb is 64 MiB, compressed once: that takes seconds under the race detector.
-var aBomb = sync.OnceValues(func() (string, error) { return squeeze(strings.Repeat("\x00", 64<<20)) })
+// gzipBomb is 64 MiB, compressed once: that takes seconds under the race detector.
+var gzipBomb = sync.OnceValues(func() (string, error) { return gzipped(strings.Repeat("\x00", 64<<20)) })
 
 // badBodies returns bodies that no route accepts; some routes accept an empty object.
-func badBodies(t *testing.T) []bad {
+func badBodies(t *testing.T) []badBody {
 	t.Helper()
-	bomb, err := aBomb()
+	bomb, err := gzipBomb()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []bad{
+	return []badBody{
 		{"half an object", `{"path":"/a"`, nil},
 		{"a list", `[]`, nil},
 		{"a number", `7`, nil},
@@ -48,16 +48,16 @@ func badBodies(t *testing.T) []bad {
 	}
 }
 
-func squeezed(t *testing.T, s string) string {
+func mustGzip(t *testing.T, s string) string {
 	t.Helper()
-	out, err := squeeze(s)
+	out, err := gzipped(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func squeeze(s string) (string, error) {
+func gzipped(s string) (string, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	io.WriteString(z, s) //nolint:errcheck // into memory
@@ -65,15 +65,15 @@ func squeeze(s string) (string, error) {
 	return b.String(), err
 }
 
-// quick is the maximum time for the answer to an invalid request, on a busy machine.
-const quick = 30 * time.Second
+// maxAnswerTime is the maximum time for the answer to an invalid request, on a busy machine.
+const maxAnswerTime = 30 * time.Second
 
 // send is do with a check that the answer arrives in time.
-func (f *front) send(t *testing.T, method, path, body string, headers ...string) answer {
+func (f *fixture) send(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
 	begun := time.Now()
 	a := f.do(method, path, body, headers...)
-	if took := time.Since(begun); took > quick {
+	if took := time.Since(begun); took > maxAnswerTime {
 		t.Errorf("%s %s took %v", method, path, took)
 	}
 	return a
@@ -102,36 +102,36 @@ func (a answer) refused(t *testing.T, what string) {
 	}
 }
 
-// withBodies are the routes of the control plane that read a body; ID stands for a sandbox's
+// bodyRoutes are the routes of the control plane that read a body; ID stands for a sandbox's
 // id.
-var withBodies = [...]string{
+var bodyRoutes = [...]string{
 	"POST /sandboxes", "POST /v2/sandboxes", "POST /sandboxes/ID/connect", "POST /v2/sandboxes/ID/connect", "POST /sandboxes/ID/resume",
 	"POST /sandboxes/ID/timeout", "POST /sandboxes/ID/refreshes", "POST /sandboxes/ID/pause", "POST /sandboxes/ID/fork",
 	"POST /sandboxes/ID/snapshots", "PUT /sandboxes/ID/network", "POST /volumes", "POST /secrets", "POST /secrets/x",
 	"POST /v3/templates", "POST /v2/templates", "POST /templates/tags", "DELETE /templates/tags", "PATCH /templates/x",
 }
 
-func TestBadBodiesOfTheControlPlane(t *testing.T) {
-	f := newFront(t)
+func TestControlPlaneRejectsBadBodies(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	for _, b := range badBodies(t) {
-		for _, r := range withBodies {
+		for _, r := range bodyRoutes {
 			method, path, _ := strings.Cut(strings.ReplaceAll(r, "ID", m.ID), " ")
 			f.send(t, method, path, b.body, b.headers...).refused(t, b.name+": "+r)
 		}
 	}
-	for _, r := range withBodies[:2] {
+	for _, r := range bodyRoutes[:2] {
 		_, path, _ := strings.Cut(r, " ")
 		f.send(t, "POST", path, "").refused(t, "nothing: "+r)
 		f.send(t, "POST", path, `{"templateID":"base","metadata":{"a":"`+strings.Repeat("x", 2<<20)+`"}}`).refused(t, "too long: "+r)
 	}
-	f.alive(t, m)
+	f.wantUnchanged(t, m)
 }
 
 // Bodies with a coding are rejected where their length would not be known in advance: those
 // that grow, and those that are not encoded at all, whose decoding error a process would get.
-func TestBodiesWithACodingAreRefused(t *testing.T) {
-	f := newFront(t)
+func TestEncodedBodiesAreRejected(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	in := []string{"E2b-Sandbox-Id", m.ID, "E2b-Sandbox-Port", "49999", "Content-Encoding", "gzip"}
 	one := "/v1/processes/" + f.do("POST", "/commands", `{"cmd":"true"}`, in[:2]...).want(t, "start", 200, "").header.Get("X-Process-Id")
@@ -139,17 +139,17 @@ func TestBodiesWithACodingAreRefused(t *testing.T) {
 		"/execute", "/contexts", "/commands", "/commands/1/kill", "/commands/1/resize", "/commands/1/stdin",
 		one + "/signal", one + "/resize", one + "/stdin",
 	} {
-		for name, body := range map[string]string{"a bomb": squeezed(t, strings.Repeat(" ", 1<<20)), "no gzip": "not gzip"} {
+		for name, body := range map[string]string{"a bomb": mustGzip(t, strings.Repeat(" ", 1<<20)), "no gzip": "not gzip"} {
 			if a := f.send(t, "POST", r, body, in...); a.code != http.StatusUnsupportedMediaType && !(a.code == http.StatusNotFound && strings.Contains(r, "/1/")) {
 				t.Errorf("%s: POST %s: %d %.100s", name, r, a.code, a.body)
 			}
 		}
 	}
-	f.alive(t, m)
+	f.wantUnchanged(t, m)
 }
 
-// alive fails unless the one sandbox that was created is unchanged.
-func (f *front) alive(t *testing.T, m made) {
+// wantUnchanged fails unless the one sandbox that was created is unchanged.
+func (f *fixture) wantUnchanged(t *testing.T, m createdSandbox) {
 	t.Helper()
 	var all []struct{ SandboxID, State string }
 	f.do("GET", "/v2/sandboxes", "").want(t, "list", 200, "").decode(t, &all)
@@ -159,19 +159,19 @@ func (f *front) alive(t *testing.T, m made) {
 	f.run(m, "true")
 }
 
-// unaries are the unary methods of the data plane.
-var unaries = [...]string{
+// unaryMethods are the unary methods of the data plane.
+var unaryMethods = [...]string{
 	"/process.Process/List", "/process.Process/SendInput", "/process.Process/SendSignal", "/process.Process/CloseStdin", "/process.Process/Update",
 	"/filesystem.Filesystem/Stat", "/filesystem.Filesystem/MakeDir", "/filesystem.Filesystem/Move", "/filesystem.Filesystem/ListDir",
 	"/filesystem.Filesystem/Remove", "/filesystem.Filesystem/Write", "/filesystem.Filesystem/CreateWatcher",
 	"/filesystem.Filesystem/GetWatcherEvents", "/filesystem.Filesystem/RemoveWatcher",
 }
 
-func TestBadMessagesOfUnaryCalls(t *testing.T) {
-	f := newFront(t)
+func TestUnaryCallsRejectBadMessages(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	in := []string{"E2b-Sandbox-Id", m.ID, "Content-Type", "application/json"}
-	for _, path := range unaries {
+	for _, path := range unaryMethods {
 		for _, b := range badBodies(t) {
 			if strings.HasSuffix(path, "/List") && strings.HasPrefix(b.name, "wrong types") {
 				continue // it has no fields, and ignores unknown ones
@@ -195,31 +195,33 @@ func TestBadMessagesOfUnaryCalls(t *testing.T) {
 			t.Errorf("GET %s: %d", path, a.code)
 		}
 	}
-	f.alive(t, m)
+	f.wantUnchanged(t, m)
 }
 
-func sealed(flags byte, length uint32, payload string) string {
+func frameOf(flags byte, length uint32, payload string) string {
 	return string(binary.BigEndian.AppendUint32([]byte{flags}, length)) + payload
 }
 
-func envelope(flags byte, payload string) string { return sealed(flags, uint32(len(payload)), payload) }
+func envelope(flags byte, payload string) string {
+	return frameOf(flags, uint32(len(payload)), payload)
+}
 
 // A stream's error is in its last envelope, if the request gets that far.
-func TestBadMessagesOfStreams(t *testing.T) {
-	f := newFront(t)
+func TestStreamsRejectBadMessages(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
-	bomb, err := aBomb()
+	bomb, err := gzipBomb()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const start = `{"process":{"cmd":"true"}}`
 	in := []string{"E2b-Sandbox-Id", m.ID, "Content-Type", "application/connect+json"}
 	for _, method := range []string{"/process.Process/Start", "/process.Process/Connect", "/process.Process/StreamInput", "/filesystem.Filesystem/WatchDir"} {
-		for _, b := range []bad{
+		for _, b := range []badBody{
 			{"nothing", "", nil},
 			{"half a head", "\x00\x00\x00", nil},
-			{"half a message", sealed(0, 100, `{"process"`), nil},
-			{"a message of 4 GiB", sealed(0, 1<<32-1, start), nil},
+			{"half a message", frameOf(0, 100, `{"process"`), nil},
+			{"a message of 4 GiB", frameOf(0, 1<<32-1, start), nil},
 			{"a message past the limit", envelope(0, `{"path":"`+strings.Repeat("x", 5<<20)+`"}`), nil},
 			{"unknown flags", envelope(0xff, start), nil},
 			{"flags of the end", envelope(2, "{}"), nil},
@@ -252,7 +254,7 @@ func TestBadMessagesOfStreams(t *testing.T) {
 			wantEnd(t, what, a.body)
 		}
 	}
-	f.alive(t, m)
+	f.wantUnchanged(t, m)
 }
 
 // wantEnd fails unless a stream is one envelope with an error.
@@ -274,8 +276,8 @@ func wantEnd(t *testing.T, what, body string) {
 
 // On every route an id that is unknown, invalid, or another tenant's is not found, with the
 // same answer.
-func TestIDsThatNameNothing(t *testing.T) {
-	f := newFront(t)
+func TestUnknownIDsAreNotFound(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	bobs := []string{"X-Api-Key", bobKey}
 	routes := []struct{ method, path, body string }{
@@ -305,19 +307,19 @@ func TestIDsThatNameNothing(t *testing.T) {
 			t.Errorf("%s %s, another tenant's id: %d %s, unknown id: %d %s", r.method, r.path, theirs.code, theirs.body, none.code, none.body)
 		}
 	}
-	for _, path := range append(unaries[:], "/process.Process/Start", "/filesystem.Filesystem/WatchDir") {
+	for _, path := range append(unaryMethods[:], "/process.Process/Start", "/filesystem.Filesystem/WatchDir") {
 		a := f.send(t, "POST", path, "{}", "E2b-Sandbox-Id", m.ID, "Content-Type", "application/json", "X-Api-Key", bobKey)
 		if a.code != 502 && a.code != 415 {
 			t.Errorf("%s of another's: %d %s", path, a.code, a.body)
 		}
 	}
 	f.do("GET", "/secrets/mine", "").want(t, "the secret after that", 200, "")
-	f.alive(t, m)
+	f.wantUnchanged(t, m)
 }
 
 // Invalid queries are rejected.
 func TestBadQueries(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(base)
 	in := []string{"E2b-Sandbox-Id", m.ID}
 	long := strings.Repeat("x", 5000)
@@ -331,7 +333,7 @@ func TestBadQueries(t *testing.T) {
 	} {
 		f.send(t, "GET", path, "", in...).refused(t, "GET "+path[:min(60, len(path))])
 	}
-	for _, b := range []bad{
+	for _, b := range []badBody{
 		{"no type", "x", nil},
 		{"another type", "x", []string{"Content-Type", "text/plain"}},
 		{"a form without a boundary", "x", []string{"Content-Type", "multipart/form-data"}},
@@ -351,5 +353,5 @@ func TestBadQueries(t *testing.T) {
 		}
 	}
 	f.do("POST", "/files/compose", fmt.Sprintf(`{"source_paths":["a"],"destination":%q}`, long), in...).refused(t, "compose: a long path")
-	f.alive(t, m)
+	f.wantUnchanged(t, m)
 }

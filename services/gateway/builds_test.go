@@ -18,15 +18,15 @@ import (
 	"github.com/millrace/millrace/services/gateway"
 )
 
-// requested is a requested build.
-type requested struct {
+// requestedBuild is a requested build.
+type requestedBuild struct {
 	Template string   `json:"templateID"`
 	Build    string   `json:"buildID"`
 	Tags     []string `json:"tags"`
 	Names    []string `json:"names"`
 }
 
-func (r *requested) at() string { return "/templates/" + r.Template + "/builds/" + r.Build }
+func (r *requestedBuild) at() string { return "/templates/" + r.Template + "/builds/" + r.Build }
 
 // buildStatus is the status of a build.
 type buildStatus struct {
@@ -41,14 +41,14 @@ type buildStatus struct {
 	} `json:"reason"`
 }
 
-func (f *front) request(name string) (r requested) {
+func (f *fixture) request(name string) (r requestedBuild) {
 	f.t.Helper()
 	f.do("POST", "/v3/templates", `{"name":"`+name+`"}`).want(f.t, name, 202, "").decode(f.t, &r)
 	return r
 }
 
-// built waits for the end of a build.
-func (f *front) built(r *requested) (s buildStatus) {
+// awaitBuild waits for the end of a build.
+func (f *fixture) awaitBuild(r *requestedBuild) (s buildStatus) {
 	f.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
 		s = buildStatus{}
@@ -62,8 +62,8 @@ func (f *front) built(r *requested) (s buildStatus) {
 	}
 }
 
-func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
-	f := newFront(t)
+func TestBuildLogReadsFromAnyOffset(t *testing.T) {
+	f := newFixture(t)
 	r := f.request("app")
 	words := make([]string, 250)
 	for i := range words {
@@ -72,7 +72,7 @@ func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
 	steps := `{"fromTemplate":"base","steps":[{"type":"RUN","args":["echo ` + strings.Join(words, " ") + `"]},{"type":"ENV","args":["A","1"]}]}`
 	f.do("POST", "/v2"+r.at(), steps).want(t, "start", 202, "")
 	f.do("POST", "/v2"+r.at(), steps).wantError(t, "start again", 409)
-	if s := f.built(&r); s.Status != "ready" || s.Reason != nil {
+	if s := f.awaitBuild(&r); s.Status != "ready" || s.Reason != nil {
 		t.Fatalf("%+v", s)
 	}
 	page := func(offset int) (s buildStatus) {
@@ -140,12 +140,12 @@ func TestABuildsLogIsReadFromAnyOffset(t *testing.T) {
 }
 
 // A command may print more at once than a message of the build's record holds.
-func TestABuildsLogTakesManyLinesAtOnce(t *testing.T) {
-	f := newFront(t)
+func TestBuildLogTakesManyLinesAtOnce(t *testing.T) {
+	f := newFixture(t)
 	r := f.request("app")
 	const lines = 49_000
 	f.do("POST", "/v2"+r.at(), fmt.Sprintf(`{"fromTemplate":"base","steps":[{"type":"RUN","args":["lines %d"]}]}`, lines)).want(t, "start", 202, "")
-	if s := f.built(&r); s.Status != "ready" {
+	if s := f.awaitBuild(&r); s.Status != "ready" {
 		t.Fatalf("%s %+v", s.Status, s.Reason)
 	}
 	var s buildStatus
@@ -157,8 +157,8 @@ func TestABuildsLogTakesManyLinesAtOnce(t *testing.T) {
 
 // A gateway that shuts down leaves its builds to the others, which follow the same running
 // command.
-func TestABuildIsGoneOnWith(t *testing.T) {
-	f := newFront(t)
+func TestBuildSurvivesItsGateway(t *testing.T) {
+	f := newFixture(t)
 	r := f.request("app")
 	f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"RUN","args":["sleep"]}]}`).want(t, "start", 202, "")
 	var box sandbox.ID
@@ -166,7 +166,7 @@ func TestABuildIsGoneOnWith(t *testing.T) {
 		for _, s := range f.view.Sandboxes(func(s *sandbox.State) bool { return s.Request.Build == r.Build }) {
 			box = s.ID
 		}
-		ps := f.view.Processes(box, every)
+		ps := f.view.Processes(box, allProcesses)
 		return len(ps) == 1 && ps[0].PID != 0
 	}
 	for end := time.Now().Add(30 * time.Second); !running(); {
@@ -179,10 +179,10 @@ func TestABuildIsGoneOnWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.serve(gateway.Config{Listen: "127.0.0.1:0"})
-	p := f.view.Processes(box, every)[0]
+	p := f.view.Processes(box, allProcesses)[0]
 	f.do("POST", "/process.Process/SendSignal", fmt.Sprintf(`{"process":{"pid":%d},"signal":"SIGNAL_SIGKILL"}`, p.PID),
 		"E2b-Sandbox-Id", string(box), "Content-Type", "application/json").want(t, "kill", 200, "")
-	s := f.built(&r)
+	s := f.awaitBuild(&r)
 	if s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "signal") {
 		t.Errorf("%+v %+v", s, s.Reason)
 	}
@@ -192,8 +192,8 @@ func TestABuildIsGoneOnWith(t *testing.T) {
 	f.do("GET", "/templates/aliases/app", "").wantError(t, "the template of a failed build", 404)
 }
 
-func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
-	f := newFront(t)
+func TestBuildsRejectBadRequests(t *testing.T) {
+	f := newFixture(t)
 	r := f.request("app:v1")
 	if fmt.Sprint(r.Tags, r.Names) != "[v1] [app]" {
 		t.Errorf("%+v", r)
@@ -245,14 +245,14 @@ func TestWhatCannotBeAskedOfBuilds(t *testing.T) {
 	f.do("DELETE", "/templates/other", "").wantError(t, "delete an unknown template", 404)
 
 	f.do("POST", start, `{"fromTemplate":"base","steps":[{"type":"COPY","args":["a","b"],"filesHash":"`+sum+`"}]}`).want(t, "start", 202, "")
-	if s := f.built(&r); s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "not stored") {
+	if s := f.awaitBuild(&r); s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "not stored") {
 		t.Errorf("files that are not stored: %+v %+v", s, s.Reason)
 	}
 }
 
 // A template without a successful build can be changed and deleted, and a running build ends
 // with it.
-func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
+func TestTemplateWithoutAGoodBuildCanBeDeleted(t *testing.T) {
 	for _, tt := range []struct{ name, step, status string }{
 		{"failed build", `{"type":"COPY","args":["a","b"],"filesHash":"` + strings.Repeat("a", 64) + `"}`, "error"},
 		{"running build", `{"type":"RUN","args":["sleep"]}`, "building"},
@@ -260,18 +260,18 @@ func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 		{"successful build", `{"type":"ENV","args":["A","1"]}`, "ready"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFront(t)
+			f := newFixture(t)
 			r := f.request("app")
 			if tt.step != "" {
 				f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[`+tt.step+`]}`).want(t, "start", 202, "")
 			}
 			switch tt.status {
 			case "building":
-				f.await(func() bool {
+				f.awaitView(func() bool {
 					return len(f.view.Sandboxes(func(s *sandbox.State) bool { return s.Live() && s.Request.Build == r.Build })) > 0
 				})
 			case "error", "ready":
-				if s := f.built(&r); s.Status != tt.status {
+				if s := f.awaitBuild(&r); s.Status != tt.status {
 					t.Fatalf("%+v", s)
 				}
 			}
@@ -282,12 +282,12 @@ func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 			}
 			f.do("GET", r.at()+"/status", "").wantError(t, "a deleted build", 400)
 			f.do("DELETE", "/templates/app", "").wantError(t, "delete again", 404)
-			f.await(func() bool {
+			f.awaitView(func() bool {
 				return len(f.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() && s.Request.Build == r.Build })) == 0
 			})
 			again := f.request("app")
 			f.do("POST", "/v2"+again.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","2"]}]}`).want(t, "start another", 202, "")
-			if s := f.built(&again); s.Status != "ready" {
+			if s := f.awaitBuild(&again); s.Status != "ready" {
 				t.Errorf("new template of the same name: %+v", s)
 			}
 		})
@@ -296,17 +296,17 @@ func TestATemplateWithoutAGoodBuildIsDeleted(t *testing.T) {
 
 // A built template is private until its tenant publishes it, and that setting is deleted with
 // the template.
-func TestWhatIsBuiltIsPrivate(t *testing.T) {
-	f := newFront(t)
+func TestBuiltTemplatesArePrivate(t *testing.T) {
+	f := newFixture(t)
 	bob := []string{"X-Api-Key", bobKey}
 	build := func() (public bool) {
 		var r struct {
-			requested
+			requestedBuild
 			Public bool `json:"public"`
 		}
 		f.do("POST", "/v3/templates", `{"name":"app"}`).want(t, "request", 202, "").decode(t, &r)
 		f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","1"]}]}`).want(t, "start", 202, "")
-		if s := f.built(&r.requested); s.Status != "ready" {
+		if s := f.awaitBuild(&r.requestedBuild); s.Status != "ready" {
 			t.Fatalf("%+v", s)
 		}
 		return r.Public
@@ -343,8 +343,8 @@ func TestWhatIsBuiltIsPrivate(t *testing.T) {
 
 // The build of an image from AWS fetches the registry's password, and reports a refusal
 // without disclosing the key. (Package builder tests the request and its signature.)
-func TestABuildSaysWhyAWSRefuses(t *testing.T) {
-	f := newFront(t)
+func TestBuildReportsECRRefusal(t *testing.T) {
+	f := newFixture(t)
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestABuildSaysWhyAWSRefuses(t *testing.T) {
 	f.serve(gateway.Config{Listen: "127.0.0.1:0", ECREndpoint: ecr.URL})
 	r := f.request("app")
 	f.do("POST", "/v2"+r.at(), `{"fromImage":"1.dkr.ecr.eu-west-1.amazonaws.com/x:1","fromImageRegistry":{"type":"aws","awsAccessKeyId":"AKIACANARY","awsSecretAccessKey":"canary","awsRegion":"eu-west-1"}}`).want(t, "start", 202, "")
-	s := f.built(&r)
+	s := f.awaitBuild(&r)
 	if s.Status != "error" || s.Reason == nil || s.Reason.Step != "base" || !strings.Contains(s.Reason.Message, "ECR in eu-west-1 refuses the access key") {
 		t.Errorf("%+v %+v", s, s.Reason)
 	}
@@ -372,8 +372,8 @@ func TestABuildSaysWhyAWSRefuses(t *testing.T) {
 	}
 }
 
-func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
-	f := newFront(t)
+func TestTemplatesAndBuildsArePaged(t *testing.T) {
+	f := newFixture(t)
 	var builds []string
 	for range 3 {
 		r := f.request("app")
@@ -382,7 +382,7 @@ func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
 	for _, name := range []string{"b", "c", "a"} {
 		r := f.request(name)
 		f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"ENV","args":["A","1"]}]}`).want(t, "start", 202, "")
-		if s := f.built(&r); s.Status != "ready" {
+		if s := f.awaitBuild(&r); s.Status != "ready" {
 			t.Fatalf("%+v", s)
 		}
 	}
@@ -452,8 +452,8 @@ func TestTemplatesAndTheirBuildsComeInPages(t *testing.T) {
 	}
 }
 
-// await waits until a condition holds in the view.
-func (f *front) await(is func() bool) {
+// awaitView waits until a condition holds in the view.
+func (f *fixture) awaitView(is func() bool) {
 	f.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); {
 		if time.Now().After(end) {
@@ -463,8 +463,8 @@ func (f *front) await(is func() bool) {
 	}
 }
 
-func TestUploadsOfBuildsAreChecked(t *testing.T) {
-	f := newFront(t)
+func TestBuildUploadsAreChecked(t *testing.T) {
+	f := newFixture(t)
 	r := f.request("app")
 	sum := strings.Repeat("a", 64)
 	var link struct {
@@ -516,11 +516,11 @@ func TestUploadsOfBuildsAreChecked(t *testing.T) {
 	}
 }
 
-func every(*process.Summary) bool { return true }
+func allProcesses(*process.Summary) bool { return true }
 
 // A build waits for capacity: a refused sandbox is requested again.
-func TestABuildWaitsForRoom(t *testing.T) {
-	f := newFront(t)
+func TestBuildWaitsForCapacity(t *testing.T) {
+	f := newFixture(t)
 	r := f.request("app")
 	f.host.SetRefuse(kind.Exhausted)
 	f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"RUN","args":["true"]}]}`).want(t, "start", 202, "")
@@ -534,7 +534,7 @@ func TestABuildWaitsForRoom(t *testing.T) {
 		f.view.Sync(t.Context()) //nolint:errcheck // retried
 	}
 	f.host.SetRefuse(0)
-	if s := f.built(&r); s.Status != "ready" {
+	if s := f.awaitBuild(&r); s.Status != "ready" {
 		t.Errorf("%+v %+v", s, s.Reason)
 	}
 }

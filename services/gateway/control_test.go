@@ -36,9 +36,9 @@ func sorted(s []string) []string {
 
 // TestSandboxLifecycleAsPlainJSON covers N-001: plain JSON requests create a sandbox, set its timeout and delete it.
 func TestSandboxLifecycleAsPlainJSON(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	a := f.do("POST", "/sandboxes", `{"templateID":"base","timeout":60,"secure":true}`).want(t, "create", 201, "")
-	var m made
+	var m createdSandbox
 	a.decode(t, &m)
 	if !regexp.MustCompile(`^[a-z0-9]+$`).MatchString(m.ID) || m.Token == "" {
 		t.Errorf("create: %s", a.body)
@@ -54,8 +54,8 @@ func TestSandboxLifecycleAsPlainJSON(t *testing.T) {
 	f.do("POST", "/sandboxes/"+m.ID+"/timeout", `{"timeout":120}`).wantError(t, "timeout after the end", 404)
 }
 
-func TestDefaultsOfTheGenerations(t *testing.T) {
-	f := newFront(t)
+func TestCreateDefaultsByVersion(t *testing.T) {
+	f := newFixture(t)
 	tests := []struct {
 		path, body string
 		secure     bool
@@ -68,7 +68,7 @@ func TestDefaultsOfTheGenerations(t *testing.T) {
 		{"/v2/sandboxes", `{"templateID":"host","timeout":62,"autoPause":true,"autoResume":{"enabled":true},"metadata":{},"envVars":{}}`, true, 62 * time.Second},
 	}
 	for _, tt := range tests {
-		var m made
+		var m createdSandbox
 		f.do("POST", tt.path, tt.body).want(t, tt.path, 201, "").decode(t, &m)
 		if (m.Token != "") != tt.secure {
 			t.Errorf("%s %s: token %q", tt.path, tt.body, m.Token)
@@ -84,8 +84,8 @@ func TestDefaultsOfTheGenerations(t *testing.T) {
 	}
 }
 
-func TestDetailHasWhatTheSDKsRequire(t *testing.T) {
-	f := newFront(t)
+func TestDetailHasFieldsOfTheSDKs(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","metadata":{"k":"v"},"allow_internet_access":false}`)
 	a := f.do("GET", "/sandboxes/"+m.ID+"-6532622b", "").want(t, "detail", 200, "")
 	want := "[alias allowInternetAccess clientID cpuCount diskSizeMB domain endAt envdAccessToken envdVersion lifecycle memoryMB metadata sandboxID startedAt state templateID volumeMounts]"
@@ -102,7 +102,7 @@ func TestDetailHasWhatTheSDKsRequire(t *testing.T) {
 
 // Every kind of bad input gets a typed error.
 func TestBadInputIsTyped(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(base)
 	create := func(fields string) string { return `{"templateID":"base",` + fields + `}` }
 	tests := []struct {
@@ -192,7 +192,7 @@ func TestBadInputIsTyped(t *testing.T) {
 
 // Another tenant's id gets the same answer as an unknown one.
 func TestAnotherTenantsSandboxDoesNotExist(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(base)
 	routes := []struct{ method, path, body string }{
 		{"GET", "/sandboxes/ID", ""},
@@ -224,7 +224,7 @@ func TestAnotherTenantsSandboxDoesNotExist(t *testing.T) {
 }
 
 func TestConnectOnlyExtends(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","timeout":600}`)
 	end := func() time.Time {
 		var d struct {
@@ -254,7 +254,7 @@ func TestConnectOnlyExtends(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	var ids []string
 	for i := range 5 {
 		ids = append(ids, f.create(fmt.Sprintf(`{"templateID":"base","metadata":{"n":"%d","k&=":"v w+%%"}}`, i)).ID)

@@ -10,18 +10,18 @@ import (
 
 const list = "/process.Process/List"
 
-// ask sends an empty List, the cheapest request on the data plane.
-func (f *front) ask(headers ...string) answer {
+// listProcesses sends an empty List, the cheapest request on the data plane.
+func (f *fixture) listProcesses(headers ...string) answer {
 	f.t.Helper()
 	return f.do("POST", list, "{}", append([]string{"X-Api-Key", "", "Content-Type", "application/json"}, headers...)...)
 }
 
-func TestWhoMayUseTheDataPlane(t *testing.T) {
-	f := newFront(t)
+func TestDataPlaneAuthorization(t *testing.T) {
+	f := newFixture(t)
 	secure := f.create(base)
 	other, ended := f.create(base), f.create(base)
 	f.do("DELETE", "/sandboxes/"+ended.ID, "").want(t, "delete", 204, "")
-	var open made
+	var open createdSandbox
 	f.do("POST", "/sandboxes", `{"templateID":"base","timeout":600}`).decode(t, &open)
 	const refused = `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}`
 	gone := func(id string) string {
@@ -58,15 +58,15 @@ func TestWhoMayUseTheDataPlane(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f.ask(tt.headers...).want(t, list, tt.code, tt.body)
+			f.listProcesses(tt.headers...).want(t, list, tt.code, tt.body)
 		})
 	}
 }
 
 // Requests for a sandbox that does not exist get the answer of E2B's proxy, which never
 // requires a token.
-func TestNobodyIsToldOfWhatIsGone(t *testing.T) {
-	f := newFront(t)
+func TestUnknownSandboxGetsProxyError(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	f.do("DELETE", "/sandboxes/"+m.ID, "").want(t, "delete", 204, "")
 	for _, id := range []string{m.ID, "i0"} {
@@ -96,8 +96,8 @@ func TestNobodyIsToldOfWhatIsGone(t *testing.T) {
 	f.do("GET", "/commands", "", "X-Api-Key", "", "E2b-Sandbox-Id", "i0").wantError(t, "commands", 404)
 }
 
-func TestWhoMayUseTheControlPlane(t *testing.T) {
-	f := newFront(t)
+func TestControlPlaneAuthorization(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	tests := []struct {
 		name    string
@@ -127,7 +127,7 @@ func TestWhoMayUseTheControlPlane(t *testing.T) {
 
 // TestHostSelectsTheSandbox covers N-002: the Host header selects the sandbox and its port.
 func TestHostSelectsTheSandbox(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(base)
 	tests := []struct {
 		host string
@@ -140,15 +140,15 @@ func TestHostSelectsTheSandbox(t *testing.T) {
 		{"3000-i0.localhost", 502},
 	}
 	for _, tt := range tests {
-		f.ask("Host", tt.host, "X-Api-Key", key).want(t, tt.host, tt.code, "")
+		f.listProcesses("Host", tt.host, "X-Api-Key", key).want(t, tt.host, tt.code, "")
 	}
 	f.do("POST", list+"?sandbox="+m.ID, "{}", "Content-Type", "application/json").want(t, "query", 200, "")
 	a := f.do("GET", "/v2/sandboxes", "", "Host", "3000-"+m.ID+".localhost")
 	a.want(t, "the control plane at a sandbox's port", 502, "")
 }
 
-func TestHealthTellsWhetherASandboxRuns(t *testing.T) {
-	f := newFront(t)
+func TestHealthReportsWhetherASandboxRuns(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	none := []string{"X-Api-Key", "", "E2b-Sandbox-Id", m.ID, "E2b-Sandbox-Port", "49983"}
 	f.do("GET", "/health", "", none...).want(t, "health", 204, "")
@@ -158,11 +158,11 @@ func TestHealthTellsWhetherASandboxRuns(t *testing.T) {
 	if ct := a.header.Get("Content-Type"); ct != "application/json; charset=utf-8" {
 		t.Errorf("content type %q", ct)
 	}
-	f.ask("E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token).want(t, "data plane after its end", 502, want)
+	f.listProcesses("E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token).want(t, "data plane after its end", 502, want)
 }
 
-func TestInternalRoutesAreNobodys(t *testing.T) {
-	f := newFront(t)
+func TestEnvdInternalRoutesAreNotFound(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	for _, path := range []string{"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"} {
 		f.do("POST", path, "{}", "E2b-Sandbox-Id", m.ID, "X-Access-Token", m.Token).wantError(t, path, 404)
@@ -172,8 +172,8 @@ func TestInternalRoutesAreNobodys(t *testing.T) {
 }
 
 // Errors of the code interpreter's contexts are plain text, which the SDK shows unchanged.
-func TestTheInterpretersWordsArePlain(t *testing.T) {
-	f := newFront(t)
+func TestInterpreterErrorsArePlainText(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	for _, tt := range []struct {
 		method, path, body string
@@ -192,8 +192,8 @@ func TestTheInterpretersWordsArePlain(t *testing.T) {
 	}
 }
 
-func TestEnvdTellsOfTheEnvironment(t *testing.T) {
-	f := newFront(t)
+func TestEnvdReportsEnvironmentAndMetrics(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","secure":true,"envVars":{"A":"1"}}`)
 	for _, path := range []string{"/envs", "/metrics"} {
 		for _, wrong := range []string{"", "wrong"} {
@@ -219,8 +219,8 @@ func TestEnvdTellsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestBrowsersMayAsk(t *testing.T) {
-	f := newFront(t)
+func TestCORS(t *testing.T) {
+	f := newFixture(t)
 	a := f.do("OPTIONS", list, "", "X-Api-Key", "", "Origin", "https://app.example",
 		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
 	a.want(t, "preflight", 204, "")
@@ -244,7 +244,7 @@ func TestBrowsersMayAsk(t *testing.T) {
 	}
 }
 
-func (f *front) run(m made, cmd string, args ...string) {
+func (f *fixture) run(m createdSandbox, cmd string, args ...string) {
 	f.t.Helper()
 	body := fmt.Sprintf(`{"process":{"cmd":%q,"args":["%s"]}}`, cmd, strings.Join(args, `","`))
 	msg := append([]byte{0, 0, 0, 0, byte(len(body))}, body...)
@@ -256,7 +256,7 @@ func (f *front) run(m made, cmd string, args ...string) {
 
 // TestCommandMetricNames covers C-040: the command metrics keep their exact names.
 func TestCommandMetricNames(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(base)
 	for _, cmd := range []string{"true", "true", "fail"} {
 		f.run(m, cmd)
@@ -285,7 +285,7 @@ func TestCommandMetricNames(t *testing.T) {
 
 // TestLogsHaveEveryLineInOrder covers C-021: a sandbox's logs contain every line, in order.
 func TestLogsHaveEveryLineInOrder(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(base)
 	f.run(m, "echo", "one", "err:two", "three")
 	f.run(m, "echo", "four")

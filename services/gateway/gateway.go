@@ -258,7 +258,7 @@ func (s *server) drain(ctx context.Context) {
 	if err := s.streams.Drain(ctx); err != nil {
 		s.cfg.Slog.Warn("drain streams failed", "err", err)
 	}
-	defer time.AfterFunc(silentGrace, s.silent.close).Stop()
+	defer time.AfterFunc(unusedGrace, s.unused.close).Stop()
 	err := s.app.ShutdownWithContext(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !kind.Is(err, kind.Deadline) {
 		s.cfg.Slog.Warn("shut down server failed", "err", err)

@@ -24,8 +24,8 @@ const (
 	bobKey = "e2b_aabbccddeeff00112233"
 )
 
-// front is a gateway on a socket, with its log and a host.
-type front struct {
+// fixture is a gateway on a socket, with its log and a host.
+type fixture struct {
 	t    *testing.T
 	log  *events.Log
 	view *events.View
@@ -35,10 +35,10 @@ type front struct {
 	stop func() error  // drains, once
 }
 
-func newFront(t *testing.T) *front {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	srv := eventstest.Start(t)
-	f := &front{t: t, log: eventstest.Open(t, srv), logs: new(bytes.Buffer)}
+	f := &fixture{t: t, log: eventstest.Open(t, srv), logs: new(bytes.Buffer)}
 	f.view = eventstest.View(t, f.log)
 	f.host = coretest.Run(t, f.log, f.view)
 	if err := f.log.IssueKey(t.Context(), events.KeyOf("bob", bobKey, time.Now())); err != nil {
@@ -52,7 +52,7 @@ func newFront(t *testing.T) *front {
 	return f
 }
 
-func (f *front) serve(cfg gateway.Config) {
+func (f *fixture) serve(cfg gateway.Config) {
 	f.t.Helper()
 	cfg.Log, cfg.View, cfg.APIKey = f.log, f.view, key
 	cfg.Slog = slog.New(slog.NewTextHandler(f.logs, nil))
@@ -92,7 +92,7 @@ type answer struct {
 
 // do sends a request; headers come in pairs, and the key is sent unless they contain one. A
 // body is sent chunked, as the JS SDK does.
-func (f *front) do(method, path, body string, headers ...string) answer {
+func (f *fixture) do(method, path, body string, headers ...string) answer {
 	f.t.Helper()
 	var r io.Reader
 	if body != "" {
@@ -153,19 +153,19 @@ func (a answer) decode(t *testing.T, into any) {
 	}
 }
 
-// made is a sandbox in an API answer.
-type made struct {
+// createdSandbox is a sandbox in an API answer.
+type createdSandbox struct {
 	ID    string `json:"sandboxID"`
 	Token string `json:"envdAccessToken"`
 }
 
-func (f *front) create(body string) made {
+func (f *fixture) create(body string) createdSandbox {
 	f.t.Helper()
 	a := f.do("POST", "/v2/sandboxes", body)
 	if a.code != http.StatusCreated {
 		f.t.Fatalf("create: %d %s", a.code, a.body)
 	}
-	var m made
+	var m createdSandbox
 	a.decode(f.t, &m)
 	return m
 }
@@ -173,14 +173,14 @@ func (f *front) create(body string) made {
 const base = `{"templateID":"base"}`
 
 func TestProbes(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	for path, want := range map[string]string{"/livez": "ok", "/readyz": "ready", "/health": "Health check successful"} {
 		f.do("GET", path, "", "X-Api-Key", "").want(t, path, 200, want)
 	}
 }
 
 func TestHosts(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	var got struct {
 		Hosts []map[string]any `json:"hosts"`
 	}
@@ -192,7 +192,7 @@ func TestHosts(t *testing.T) {
 	f.do("GET", "/v1/hosts", "", "X-Api-Key", bobKey).wantError(t, "a tenant", 403)
 }
 
-func TestANonLoopbackAddressWantsAKey(t *testing.T) {
+func TestNonLoopbackAddressRequiresAKey(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
 	err := gateway.Run(t.Context(), gateway.Config{Log: log, Listen: "0.0.0.0:0"})
@@ -203,7 +203,7 @@ func TestANonLoopbackAddressWantsAKey(t *testing.T) {
 
 // A gateway with ReadyAfter is not ready before that is closed.
 func TestReadyAfter(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestReadyAfter(t *testing.T) {
 }
 
 func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	// Browsers and connection pools open connections that they may never use.
 	unused, err := net.Dial("tcp", f.addr)
 	if err != nil {
@@ -256,8 +256,8 @@ func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 
 // A stream that is cut by a drain ends with the position to resume from, and resuming there
 // loses nothing.
-func TestDrainTellsStreamsToComeBack(t *testing.T) {
-	f := newFront(t)
+func TestDrainMakesStreamsReconnect(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+f.addr+"/commands?sandbox="+m.ID, strings.NewReader(`{"cmd":"sleep","timeout_ms":0}`))
 	if err != nil {
@@ -289,7 +289,7 @@ func TestDrainTellsStreamsToComeBack(t *testing.T) {
 
 // The log contains no secrets.
 func TestNoSecretsInTheLog(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","envVars":{"S":"canary-env"}}`)
 	f.do("GET", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "")
 	f.do("GET", "/nothing?api_key="+key, "")

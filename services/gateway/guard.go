@@ -17,10 +17,10 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// refuseFraming rejects requests whose framing a proxy in front may have read differently
+// rejectFraming rejects requests whose framing a proxy in front may have read differently
 // (request smuggling), and closes the connection: nothing that follows on it can be trusted.
 // The server itself rejects the rest.
-func refuseFraming(c *fiber.Ctx) error {
+func rejectFraming(c *fiber.Ctx) error {
 	req := c.Request()
 	why := framing(req.Header.RawHeaders())
 	switch {
@@ -34,9 +34,9 @@ func refuseFraming(c *fiber.Ctx) error {
 	return fiber.NewError(fiber.StatusBadRequest, why)
 }
 
-// refusePath rejects API paths that a proxy in front may have read differently. Paths of
+// rejectPath rejects API paths that a proxy in front may have read differently. Paths of
 // servers in sandboxes pass.
-func refusePath(c *fiber.Ctx) error {
+func rejectPath(c *fiber.Ctx) error {
 	path := c.Request().URI().PathOriginal()
 	// E2B's SDKs encode team/name like this.
 	named := bytes.HasPrefix(path, []byte("/templates/")) || bytes.HasPrefix(path, []byte("/v2/templates/"))
@@ -97,8 +97,8 @@ func ambiguousPath(p []byte, slash bool) bool {
 const streamedBody = "/process.Process/StreamInput"
 
 const (
-	prealloc  = 64 << 10 // bytes allocated in advance for the announced length of a body
-	maxUnread = 64 << 10 // bytes of an unread body that are read before the answer, to keep the connection usable
+	maxPrealloc = 64 << 10 // bytes allocated in advance for the announced length of a body
+	maxUnread   = 64 << 10 // bytes of an unread body that are read before the answer, to keep the connection usable
 )
 
 // streamed reports whether a request's surface reads the body as a stream.
@@ -107,9 +107,9 @@ func streamed(c *fiber.Ctx) bool {
 		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut
 }
 
-// leaveBody leaves the body to the handler and afterwards disposes of an unread rest, which
+// disposeBody leaves the body to the handler and afterwards disposes of an unread rest, which
 // the server would read as the next request.
-func (s *server) leaveBody(c *fiber.Ctx) error {
+func (s *server) disposeBody(c *fiber.Ctx) error {
 	switch {
 	case c.Context().RequestBodyStream() == nil:
 		return c.Next()
@@ -143,9 +143,9 @@ func (s *server) leaveBody(c *fiber.Ctx) error {
 	return nil
 }
 
-// holdAnswer charges a large answer to its tenant's buffer budget until the client has read
+// budgetAnswer charges a large answer to its tenant's buffer budget until the client has read
 // it: the server sets clients no time limit, and keeps the answer in memory.
-func (s *server) holdAnswer(c *fiber.Ctx) error {
+func (s *server) budgetAnswer(c *fiber.Ctx) error {
 	err := c.Next()
 	res := c.Response()
 	if err != nil || c.Context().Hijacked() || c.Method() == fiber.MethodHead || len(res.Body()) <= stream.OwnRoom {
@@ -172,7 +172,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	}
 	var buf bytes.Buffer
 	if n := c.Request().Header.ContentLength(); n > 0 {
-		buf.Grow(min(n, prealloc) + bytes.MinRead) // ReadFrom needs space to find the end
+		buf.Grow(min(n, maxPrealloc) + bytes.MinRead) // ReadFrom needs space to find the end
 	}
 	room := s.streams.Room(auth.From(c).Tenant)
 	defer room.Shrink(0)

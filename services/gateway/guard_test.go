@@ -14,7 +14,7 @@ import (
 
 // raw sends bytes unchanged and returns the status of each answer until the gateway closes
 // the connection or sends nothing more.
-func (f *front) raw(t *testing.T, request string) (codes []int, closed bool) {
+func (f *fixture) raw(t *testing.T, request string) (codes []int, closed bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
@@ -40,7 +40,7 @@ func (f *front) raw(t *testing.T, request string) (codes []int, closed bool) {
 // Requests that a proxy in front may read differently are rejected, and nothing that follows
 // on the connection is executed.
 func TestSmuggling(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 	post := func(version, headers, body string) string {
 		return "POST /livez " + version + "\r\nHost: x\r\n" + headers + "\r\n" + body
@@ -88,7 +88,7 @@ func TestSmuggling(t *testing.T) {
 
 // Paths that a proxy in front may read differently are rejected.
 func TestAmbiguousPaths(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	for path, want := range map[string]int{
 		"/sandboxes/a%2fb":                    400,
 		"/templates/aliases/team%2Fname":      404,
@@ -115,7 +115,7 @@ func TestAmbiguousPaths(t *testing.T) {
 }
 
 func TestBodiesAreBounded(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	const head = "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n"
 	if codes, closed := f.raw(t, head+"Content-Length: 4294967296\r\n\r\n"+strings.Repeat("x", 8<<10)); len(codes) != 1 || codes[0] != 413 || !closed {
 		t.Errorf("a length past the limit: %v, closed %v", codes, closed)
@@ -183,8 +183,8 @@ func TestBodiesAreBounded(t *testing.T) {
 }
 
 // Bodies of unauthenticated requests take no memory and no time.
-func TestBodiesOfStrangersAreNotRead(t *testing.T) {
-	f := newFront(t)
+func TestUnauthenticatedBodiesAreNotRead(t *testing.T) {
+	f := newFixture(t)
 	const head = "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\n"
 	for name, begun := range map[string]string{
 		"with a length": head + "Content-Length: 8388608\r\n\r\n" + strings.Repeat("x", 10<<10),
@@ -208,8 +208,8 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 }
 
 // The rest of an unread body is not parsed as the next request, whichever handler answers.
-func TestAnUnreadBodyIsNoRequest(t *testing.T) {
-	f := newFront(t)
+func TestUnreadBodyIsNotARequest(t *testing.T) {
+	f := newFixture(t)
 	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, head := range map[string]string{
 		"a preflight":       "OPTIONS /v2/sandboxes HTTP/1.1\r\nHost: x\r\nOrigin: a\r\nAccess-Control-Request-Method: POST\r\n",
@@ -231,7 +231,7 @@ func TestAnUnreadBodyIsNoRequest(t *testing.T) {
 
 // A large answer is like a small one, and the connection stays usable.
 func TestLargeAnswers(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	for range 3 {
 		f.create(`{"templateID":"base","metadata":{"x":"` + strings.Repeat("x", 60<<10) + `"}}`)
 	}
@@ -260,8 +260,8 @@ func TestLargeAnswers(t *testing.T) {
 
 // An incomplete body is never accepted as complete: each request here would have an effect
 // if it were.
-func TestBodiesThatAreCutDoNothing(t *testing.T) {
-	f := newFront(t)
+func TestIncompleteBodiesHaveNoEffect(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	for name, head := range map[string]string{
 		"create":  "POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: " + key + "\r\n",
@@ -275,7 +275,7 @@ func TestBodiesThatAreCutDoNothing(t *testing.T) {
 			"before all of it": fmt.Sprintf("Content-Length: %d\r\n\r\n%s", 2*len(body), body),
 			"before any of it": "Transfer-Encoding: chunked\r\n\r\n",
 		} {
-			if code := f.half(t, head+cut); code != 400 {
+			if code := f.sendHalfClosed(t, head+cut); code != 400 {
 				t.Errorf("%s, cut %s: %d", name, how, code)
 			}
 		}
@@ -287,8 +287,8 @@ func TestBodiesThatAreCutDoNothing(t *testing.T) {
 	}
 }
 
-// half sends bytes, closes its side, and returns the status of the answer.
-func (f *front) half(t *testing.T, request string) int {
+// sendHalfClosed sends bytes, closes its side, and returns the status of the answer.
+func (f *fixture) sendHalfClosed(t *testing.T, request string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
@@ -311,8 +311,8 @@ func (f *front) half(t *testing.T, request string) int {
 	return resp.StatusCode
 }
 
-func TestRequestsHaveNames(t *testing.T) {
-	f := newFront(t)
+func TestRequestID(t *testing.T) {
+	f := newFixture(t)
 	if got := f.do("GET", "/livez", "", "X-Request-Id", "abc-1").header.Get("X-Request-Id"); got != "abc-1" {
 		t.Errorf("the client's id came back as %q", got)
 	}

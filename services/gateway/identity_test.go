@@ -12,8 +12,8 @@ type keySet struct {
 	Keys []map[string]string `json:"keys"`
 }
 
-func TestWhoVouchesForSandboxes(t *testing.T) {
-	f := newFront(t)
+func TestIssuerAndKeys(t *testing.T) {
+	f := newFixture(t)
 	noKey := []string{"X-Api-Key", ""}
 	var conf struct {
 		Issuer string   `json:"issuer"`
@@ -82,8 +82,8 @@ func TestWhoVouchesForSandboxes(t *testing.T) {
 	}
 }
 
-func TestAnIssuerMustBeAURL(t *testing.T) {
-	f := newFront(t)
+func TestIssuerMustBeAURL(t *testing.T) {
+	f := newFixture(t)
 	for _, bad := range []string{"id.example.com", "https://a.test?x=y", "ftp://a.test"} {
 		if err := gateway.Run(t.Context(), gateway.Config{Log: f.log, View: f.view, Listen: "127.0.0.1:0", Issuer: bad}); err == nil {
 			t.Errorf("%q was accepted as an issuer", bad)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/gateway"
 )
 
-func TestIndexIsAPageForBrowsersAndAVersionForPrograms(t *testing.T) {
-	f := newFront(t)
+func TestIndexDependsOnAccept(t *testing.T) {
+	f := newFixture(t)
 	for accept, want := range map[string]string{
 		"": fiberJSON, "*/*": fiberJSON, "application/json": fiberJSON,
 		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": "text/html; charset=utf-8",

@@ -10,7 +10,7 @@ type shownKey struct{ ID, Name, Key string }
 
 // Keys are created and revoked, shown once, and one always remains.
 func TestKeysOfATenant(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	list := func(as string) (all []shownKey) {
 		t.Helper()
 		f.do("GET", "/api-keys", "", "X-Api-Key", as).want(t, "list", 200, "").decode(t, &all)
@@ -41,8 +41,8 @@ func TestKeysOfATenant(t *testing.T) {
 }
 
 // Concurrent creations and revocations do not make each other fail.
-func TestKeysAreRevokedWhileOthersComeAndGo(t *testing.T) {
-	f := newFront(t)
+func TestConcurrentKeyChanges(t *testing.T) {
+	f := newFixture(t)
 	create := func() (made shownKey) {
 		f.do("POST", "/api-keys", `{"name":"storm"}`).want(t, "create", 201, "").decode(t, &made)
 		return made
@@ -79,8 +79,8 @@ func TestKeysAreRevokedWhileOthersComeAndGo(t *testing.T) {
 }
 
 // Of two keys that revoke each other at the same moment, one remains.
-func TestOneOfTwoKeysThatRevokeEachOtherIsLeft(t *testing.T) {
-	f := newFront(t)
+func TestMutualRevocationLeavesOneKey(t *testing.T) {
+	f := newFixture(t)
 	for range 20 {
 		var keys [2]shownKey
 		for i := range keys {

@@ -6,7 +6,7 @@ import (
 )
 
 func TestLimitsOnTheWire(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","cpuCount":1.5,"memoryMB":64,"diskSizeMB":100,"pids":50,"isolation":"process"}`)
 	a := f.do("GET", "/sandboxes/"+m.ID, "").want(t, "detail", 200, "")
 	for _, part := range []string{`"cpuCount":2`, `"memoryMB":64`, `"diskSizeMB":100`, `"isolation":"process"`} {

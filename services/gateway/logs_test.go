@@ -14,14 +14,14 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// said is output at a point in time.
-type said struct {
+// output is output at a point in time.
+type output struct {
 	at   time.Time
 	data []byte
 }
 
 // record stores the record of an ended process with the given output.
-func (f *front) record(m made, begin time.Time, all []said) {
+func (f *fixture) record(m createdSandbox, begin time.Time, all []output) {
 	f.t.Helper()
 	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
 	ref := events.Ref{Host: f.host.Name, ID: process.NewID(sandbox.ID(m.ID))}
@@ -63,7 +63,7 @@ type entry struct {
 }
 
 // page returns one page of a sandbox's logs.
-func (f *front) page(m made, query string) []entry {
+func (f *fixture) page(m createdSandbox, query string) []entry {
 	f.t.Helper()
 	var got struct{ Logs []entry }
 	f.do("GET", "/v2/sandboxes/"+m.ID+"/logs?"+query, "").want(f.t, query, 200, "").decode(f.t, &got)
@@ -73,7 +73,7 @@ func (f *front) page(m made, query string) []entry {
 // pages reads a sandbox's logs as clients do: each page begins at the time of the last line of
 // the one before, and a line on both counts once. It returns the lines and the number of
 // pages.
-func (f *front) pages(m made, query string) (lines []string, n int) {
+func (f *fixture) pages(m createdSandbox, query string) (lines []string, n int) {
 	f.t.Helper()
 	seen, cursor := make(map[string]bool), ""
 	for ; n < 1000; n++ {
@@ -118,11 +118,11 @@ func reversed(s []string) []string {
 }
 
 // The record is longer than a page scans: 34 MiB, and then LAST.
-func TestLogsOfALongRecordAreAllThere(t *testing.T) {
-	f := newFront(t)
+func TestLogsOfALongRecordAreComplete(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	var all, beside []said // another process prints a little meanwhile
+	var all, beside []output // another process prints a little meanwhile
 	var lines []string
 	for i := range 544 {
 		var b bytes.Buffer
@@ -134,19 +134,19 @@ func TestLogsOfALongRecordAreAllThere(t *testing.T) {
 		}
 		cut := 100 * i % 1000 // events end within lines
 		all = append(all,
-			said{begin.Add(time.Duration(10*i) * time.Millisecond), b.Bytes()[:cut]},
-			said{begin.Add(time.Duration(10*i+1) * time.Millisecond), b.Bytes()[cut:]})
+			output{begin.Add(time.Duration(10*i) * time.Millisecond), b.Bytes()[:cut]},
+			output{begin.Add(time.Duration(10*i+1) * time.Millisecond), b.Bytes()[cut:]})
 		if i%100 == 50 {
 			line := fmt.Sprintf("beside %d", i)
-			beside = append(beside, said{begin.Add(time.Duration(10*i+5) * time.Millisecond), []byte(line + "\n")})
+			beside = append(beside, output{begin.Add(time.Duration(10*i+5) * time.Millisecond), []byte(line + "\n")})
 			lines = append(lines, line)
 		}
 	}
-	all = slices.DeleteFunc(all, func(s said) bool { return len(s.data) == 0 })
-	all = append(all, said{begin.Add(10 * time.Second), []byte("LAST\n")})
+	all = slices.DeleteFunc(all, func(s output) bool { return len(s.data) == 0 })
+	all = append(all, output{begin.Add(10 * time.Second), []byte("LAST\n")})
 	lines = append(lines, "LAST")
 	f.record(m, begin, all)
-	f.record(m, begin, append(beside, said{begin.Add(11 * time.Second), []byte("\n")}))
+	f.record(m, begin, append(beside, output{begin.Add(11 * time.Second), []byte("\n")}))
 	lines = append(lines, "")
 
 	newest := f.page(m, "direction=backward&limit=3")
@@ -181,17 +181,17 @@ func TestLogsOfALongRecordAreAllThere(t *testing.T) {
 }
 
 // Lines of concurrent processes are sorted by time, across pages.
-func TestLogsOfProcessesAtOnceComeByTime(t *testing.T) {
-	f := newFront(t)
+func TestLogsOfConcurrentProcessesAreSorted(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	var lines []string
-	records := make([][]said, 5) // the first prints most, the last nothing
+	records := make([][]output, 5) // the first prints most, the last nothing
 	for i := range 600 {
 		line := fmt.Sprintf("%04d", i)
 		lines = append(lines, line)
 		r := min(i%7, 3)
-		records[r] = append(records[r], said{begin.Add(time.Duration(i) * time.Millisecond), []byte(line + "\n")})
+		records[r] = append(records[r], output{begin.Add(time.Duration(i) * time.Millisecond), []byte(line + "\n")})
 	}
 	for _, all := range records {
 		f.record(m, begin, all)
@@ -207,15 +207,15 @@ func TestLogsOfProcessesAtOnceComeByTime(t *testing.T) {
 }
 
 // With very many processes a page scans some of them, and returns how far it got.
-func TestLogsOfManyProcessesComeInPages(t *testing.T) {
-	f := newFront(t)
+func TestLogsOfManyProcessesArePaged(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	var lines []string
 	for i := range 300 {
 		at := begin.Add(time.Duration(10*i) * time.Millisecond)
 		lines = append(lines, fmt.Sprintf("%04d", i))
-		f.record(m, at, []said{{at.Add(25 * time.Millisecond), []byte(lines[i] + "\n")}})
+		f.record(m, at, []output{{at.Add(25 * time.Millisecond), []byte(lines[i] + "\n")}})
 	}
 	for _, direction := range []string{"forward", "backward"} {
 		got, n := f.pages(m, "search=0&direction="+direction)
@@ -232,11 +232,11 @@ func TestLogsOfManyProcessesComeInPages(t *testing.T) {
 
 // A cursor cannot distinguish lines of the same millisecond: a client whose page is full of
 // them gets a note that others are left out, and continues after them.
-func TestLogsGoOnBehindAFullMillisecond(t *testing.T) {
-	f := newFront(t)
+func TestLogsContinueAfterAFullMillisecond(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	f.record(m, begin, []said{
+	f.record(m, begin, []output{
 		{begin, []byte("first\n")},
 		{begin.Add(10 * time.Millisecond), []byte(strings.Repeat("many\n", 20))},
 		{begin.Add(11 * time.Millisecond), []byte("last\n")},
@@ -255,15 +255,15 @@ func TestLogsGoOnBehindAFullMillisecond(t *testing.T) {
 }
 
 // The part of a line before a cursor belongs to it.
-func TestALineThatBeganBeforeTheCursorIsWhole(t *testing.T) {
-	f := newFront(t)
+func TestLineAcrossTheCursorIsWhole(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	begin := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	var all []said
+	var all []output
 	for i := range 300 { // like keys typed in a terminal
-		all = append(all, said{begin.Add(time.Duration(i) * time.Millisecond), []byte{'a' + byte(i%26)}})
+		all = append(all, output{begin.Add(time.Duration(i) * time.Millisecond), []byte{'a' + byte(i%26)}})
 	}
-	all = append(all, said{begin.Add(time.Second), []byte("\nmore\nhalf")})
+	all = append(all, output{begin.Add(time.Second), []byte("\nmore\nhalf")})
 	f.record(m, begin, all)
 	cursor := fmt.Sprintf("&cursor=%d", begin.Add(290*time.Millisecond).UnixMilli())
 	got := f.page(m, "limit=9"+cursor)

@@ -8,7 +8,7 @@ import (
 
 // A sandbox's MCP servers are checked and not stored: they may contain secrets.
 func TestCreateWithMCP(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	servers := func(n int) string {
 		var all []string
 		for i := range n {

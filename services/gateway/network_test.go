@@ -14,7 +14,7 @@ const hidden = `"network":{"allowOut":["api.test"],"denyOut":["0.0.0.0/0"],"http
 	"rules":{"API.test":[{"transform":{"headers":{"authorization":"Bearer canary-header"}}},{}],"*.b.test":[{"transform":{"headers":{"X":"y"}}}]}}`
 
 // network returns the network of a sandbox in an answer.
-func (f *front) network(id string) map[string]any {
+func (f *fixture) network(id string) map[string]any {
 	f.t.Helper()
 	var d struct {
 		Network map[string]any `json:"network"`
@@ -23,8 +23,8 @@ func (f *front) network(id string) map[string]any {
 	return d.Network
 }
 
-func TestRulesAreToldAsTheyWereGiven(t *testing.T) {
-	f := newFront(t)
+func TestNetworkRulesAreReturnedUnchanged(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base",` + hidden + `}`)
 	want := `map[allowOut:[api.test] allowPublicTraffic:true denyOut:[0.0.0.0/0] egressProxy:map[address:proxy.test:1080 username:u] httpsPorts:[8443] maskRequestHost: ` +
 		`rules:map[*.b.test:[map[transform:map[headers:map[X:y]]]] api.test:[map[transform:map[headers:map[authorization:Bearer canary-header]]] map[transform:map[]]]]]`
@@ -45,7 +45,7 @@ func TestRulesAreToldAsTheyWereGiven(t *testing.T) {
 
 // A port that is closed to the public must not be reachable through an open data plane.
 func TestPrivateTrafficRequiresSecure(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	const private = `{"templateID":"base","network":{"allowPublicTraffic":false}`
 	f.do("POST", "/sandboxes", private+`,"secure":false}`).wantError(t, "not secured", 400)
 	f.do("POST", "/sandboxes", private+`}`).wantError(t, "not secured by default", 400)
@@ -55,8 +55,8 @@ func TestPrivateTrafficRequiresSecure(t *testing.T) {
 
 // Headers are only shown by GET of the one sandbox, to principals that may set them;
 // passwords are never shown.
-func TestRulesAreHidden(t *testing.T) {
-	f := newFront(t)
+func TestNetworkSecretsAreHidden(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base",` + hidden + `}`)
 	f.do("PUT", "/sandboxes/"+m.ID+"/network", "{"+strings.TrimSuffix(strings.TrimPrefix(hidden, `"network":{`), "}")+"}").want(t, "a change", http.StatusNoContent, "")
 	shown := map[string]string{}

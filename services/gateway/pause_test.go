@@ -10,7 +10,7 @@ import (
 
 // With memory false only the files are kept; then traffic does not resume the sandbox.
 func TestPausedWithoutMemoryOnTheWire(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	f.do("POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`).
 		wantError(t, "autoResume of files alone", 400)
 	f.do("POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`).wantError(t, "files alone without a pause", 400)
@@ -23,14 +23,14 @@ func TestPausedWithoutMemoryOnTheWire(t *testing.T) {
 	for body, code := range map[string]int{`{"memory":true}`: 200, `{"memory":false}`: 502} {
 		path := "/sandboxes/" + wakes.ID
 		f.do("POST", path+"/pause", body).want(t, "pause "+body, 204, "")
-		f.ask(of...).want(t, "traffic after pause "+body, code, "")
+		f.listProcesses(of...).want(t, "traffic after pause "+body, code, "")
 		f.do("POST", "/v2"+path+"/connect", "")
-		f.ask(of...).want(t, "after connect", 200, "")
+		f.listProcesses(of...).want(t, "after connect", 200, "")
 	}
 }
 
 func TestPausedSandboxOnTheWire(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","timeout":60,"metadata":{"of":"pause"}}`)
 	path := "/sandboxes/" + m.ID
 	f.do("POST", path+"/resume", `{"timeout":60}`).wantError(t, "resume of a running sandbox", 409)
@@ -74,8 +74,8 @@ func TestPausedSandboxOnTheWire(t *testing.T) {
 // As with E2B: a health check with the sandbox's token resumes a paused sandbox that has
 // autoResume; for other paused sandboxes it reports that they do not run.
 func TestHealthOfAPausedSandbox(t *testing.T) {
-	f := newFront(t)
-	health := func(m made, token string) answer {
+	f := newFixture(t)
+	health := func(m createdSandbox, token string) answer {
 		return f.do("GET", "/health", "", "E2b-Sandbox-Id", m.ID, "X-Access-Token", token, "X-Api-Key", "")
 	}
 	wakes := f.create(`{"templateID":"base","timeout":60,"secure":true,"autoPause":true,"autoResume":{"enabled":true}}`)
@@ -99,14 +99,14 @@ func TestHealthOfAPausedSandbox(t *testing.T) {
 			t.Errorf("without autoResume: %d %s", a.code, a.body)
 		}
 	}
-	var open made
+	var open createdSandbox
 	f.do("POST", "/sandboxes", `{"templateID":"base","timeout":60,"secure":false,"autoPause":true,"autoResume":{"enabled":true}}`).want(t, "create", 201, "").decode(t, &open)
 	f.do("POST", "/sandboxes/"+open.ID+"/pause", "").want(t, "pause", 204, "")
 	health(open, "").want(t, "not secured", 204, "")
 }
 
-func TestPausesAtTheSameTime(t *testing.T) {
-	f := newFront(t)
+func TestConcurrentPauses(t *testing.T) {
+	f := newFixture(t)
 	path := "/sandboxes/" + f.create(base).ID
 	var all errgroup.Group
 	for range 5 {
@@ -124,8 +124,8 @@ func TestPausesAtTheSameTime(t *testing.T) {
 }
 
 // A client that connects while others pause the sandbox never gets "paused".
-func TestConnectBesidePauses(t *testing.T) {
-	f := newFront(t)
+func TestConnectDuringPauses(t *testing.T) {
+	f := newFixture(t)
 	m := f.create(base)
 	var all errgroup.Group
 	for range 2 {

@@ -6,8 +6,8 @@ import (
 )
 
 // /v1/sandboxes also lists ended sandboxes, and only one tenant's.
-func TestSandboxesAreListedAfterTheirEnd(t *testing.T) {
-	f := newFront(t)
+func TestEndedSandboxesAreListed(t *testing.T) {
+	f := newFixture(t)
 	one := f.create(`{"templateID":"base","timeout":60,"metadata":{"a":"1"}}`)
 	two := f.create(`{"templateID":"base","timeout":60}`)
 	f.do("DELETE", "/sandboxes/"+one.ID, "").want(t, "delete", 204, "")

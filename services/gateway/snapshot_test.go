@@ -15,7 +15,7 @@ type snapshotMade struct {
 }
 
 func TestSnapshotsOnTheWire(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","timeout":60}`)
 	path := "/sandboxes/" + m.ID
 	var plain, named snapshotMade
@@ -91,8 +91,8 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 
 // A name refers to one snapshot, as a template's does: the newest. It replaces the previous
 // one and has the same id.
-func TestASnapshotReplacesThatOfItsName(t *testing.T) {
-	f := newFront(t)
+func TestSnapshotReplacesItsNamesake(t *testing.T) {
+	f := newFixture(t)
 	path := "/sandboxes/" + f.create(`{"templateID":"base"}`).ID + "/snapshots"
 	take := func(name string) (s snapshotMade) {
 		f.do("POST", path, `{"name":"`+name+`"}`).want(t, name, 201, "").decode(t, &s)
@@ -126,10 +126,10 @@ func TestASnapshotReplacesThatOfItsName(t *testing.T) {
 }
 
 func TestForkOnTheWire(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	m := f.create(`{"templateID":"base","timeout":60,"metadata":{"k":"v"}}`)
 	var forks []struct {
-		Sandbox *made           `json:"sandbox"`
+		Sandbox *createdSandbox `json:"sandbox"`
 		Error   json.RawMessage `json:"error"`
 	}
 	f.do("POST", "/sandboxes/"+m.ID+"/fork", `{"count":3}`).want(t, "fork", 201, "").decode(t, &forks)
@@ -167,7 +167,7 @@ func TestForkOnTheWire(t *testing.T) {
 }
 
 func TestDrainOnTheWire(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	state := func() string {
 		var b struct {
 			Hosts []struct{ State string }
@@ -201,8 +201,8 @@ func TestDrainOnTheWire(t *testing.T) {
 }
 
 // A starting host is distinguished from a draining one: it will accept sandboxes.
-func TestAHostThatStartsOnTheWire(t *testing.T) {
-	f := newFront(t)
+func TestStartingHostOnTheWire(t *testing.T) {
+	f := newFixture(t)
 	lease := fleet.Lease{Host: "h2", Epoch: 1, TTL: time.Hour, Capacity: 1, Draining: true, Starting: true}
 	if _, err := f.log.PutLease(t.Context(), lease, 0); err != nil {
 		t.Fatal(err)

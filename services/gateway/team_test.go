@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-func TestTheOneTeamAndItsLoad(t *testing.T) {
-	f := newFront(t)
+func TestTeamAndItsLoad(t *testing.T) {
+	f := newFixture(t)
 	f.do("GET", "/teams", "").want(t, "teams", 200, `[{"teamID":"default","name":"default","apiKey":"`+key+`","isDefault":true}]`)
 	f.do("GET", "/teams", "", "X-Api-Key", bobKey).want(t, "another tenant's teams", 200, `[{"teamID":"bob","name":"bob","apiKey":"`+bobKey+`","isDefault":true}]`)
 	begin := time.Now().Unix()
@@ -57,15 +57,15 @@ func TestTheOneTeamAndItsLoad(t *testing.T) {
 }
 
 // E2B's SDKs also name templates and snapshots with their team: team/name:tag.
-func TestNamesMayHaveTheirTeam(t *testing.T) {
-	f := newFront(t)
+func TestNamesMayContainTheTeam(t *testing.T) {
+	f := newFixture(t)
 	bob := []string{"X-Api-Key", bobKey}
 	r := f.request("default/app:v1")
 	if len(r.Names) != 1 || r.Names[0] != "app" {
 		t.Errorf("requested: %+v", r)
 	}
 	f.do("POST", "/v2/templates/default%2Fapp/builds/"+r.Build, `{"fromTemplate":"default/base","steps":[{"type":"ENV","args":["A","1"]}]}`).want(t, "start", 202, "")
-	if s := f.built(&r); s.Status != "ready" {
+	if s := f.awaitBuild(&r); s.Status != "ready" {
 		t.Fatalf("%+v", s)
 	}
 	f.do("POST", "/templates/tags", `{"target":"default/app:v1","tags":["v2"]}`).want(t, "tag", 201, "")

@@ -33,8 +33,8 @@ func makeTemplate(t *testing.T, content string) madeTemplate {
 	return madeTemplate{string(p.Pack([]byte(content))), sum, string(raw), id}
 }
 
-func TestTemplatesComeInParts(t *testing.T) {
-	f := newFront(t)
+func TestTemplatesAreUploadedInParts(t *testing.T) {
+	f := newFixture(t)
 	tm := makeTemplate(t, "one")
 	at := "/v1/templates/parts/" + string(tm.sum)
 	f.do("HEAD", at, "").want(t, "a missing part", 404, "")
@@ -101,8 +101,8 @@ func TestTemplatesComeInParts(t *testing.T) {
 	f.do("POST", "/sandboxes", `{"templateID":"app:v1"}`).wantError(t, "create from a removed template", 404)
 }
 
-func TestATagThatMovesLeavesNoParts(t *testing.T) {
-	f := newFront(t)
+func TestMovedTagLeavesNoParts(t *testing.T) {
+	f := newFixture(t)
 	one, two := makeTemplate(t, "one"), makeTemplate(t, "two")
 	for _, tm := range []madeTemplate{one, two} {
 		f.do("PUT", "/v1/templates/parts/"+string(tm.sum), tm.packed).want(t, "part", 201, "")
@@ -112,8 +112,8 @@ func TestATagThatMovesLeavesNoParts(t *testing.T) {
 	f.do("HEAD", "/v1/templates/parts/"+string(two.sum), "").want(t, "the part of the second", 200, "")
 }
 
-func TestTemplatesOfTheOperatorAreShared(t *testing.T) {
-	f := newFront(t)
+func TestOperatorTemplatesAreShared(t *testing.T) {
+	f := newFixture(t)
 	tm := makeTemplate(t, "one")
 	bob := []string{"X-Api-Key", bobKey}
 	at := "/v1/templates/parts/" + string(tm.sum)

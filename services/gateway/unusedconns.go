@@ -8,20 +8,20 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// silentGrace is how long a connection without any request stays open once the gateway
+// unusedGrace is how long a connection without any request stays open once the gateway
 // drains: a first request may be on its way.
-const silentGrace = 300 * time.Millisecond
+const unusedGrace = 300 * time.Millisecond
 
-// silent is the set of connections without any request yet. Clients open some in advance, and
+// unusedConns is the set of connections without any request yet. Clients open some in advance, and
 // the server would wait for their first request even while it shuts down.
-type silent struct {
+type unusedConns struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 }
 
-// note is the server's hook for connection states. It ignores StateActive: the server reports a
+// track is the server's hook for connection states. It ignores StateActive: the server reports a
 // connection as active before it has read anything.
-func (s *silent) note(c net.Conn, state fasthttp.ConnState) {
+func (s *unusedConns) track(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
 		s.mu.Lock()
@@ -31,19 +31,19 @@ func (s *silent) note(c net.Conn, state fasthttp.ConnState) {
 		}
 		s.conns[c] = struct{}{}
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
-		s.heard(c)
+		s.remove(c)
 	}
 }
 
-// heard removes a connection on which a request arrived, or which ended.
-func (s *silent) heard(c net.Conn) {
+// remove removes a connection on which a request arrived, or which ended.
+func (s *unusedConns) remove(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
 // close closes the connections.
-func (s *silent) close() {
+func (s *unusedConns) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

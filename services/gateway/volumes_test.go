@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func TestAVolumesNameIsTakenOnce(t *testing.T) {
-	f := newFront(t)
+func TestVolumeNamesAreUnique(t *testing.T) {
+	f := newFixture(t)
 	f.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, VolumeDrivers: []string{"fake"}})
 	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: "default", Name: "data", Host: f.host.Name, Created: time.Now(), Made: true}
 	if err := f.log.NewVolume(t.Context(), &v); err != nil {

@@ -15,8 +15,8 @@ import (
 
 const newHook = `{"name":"n","url":"https://example.com/hook","events":["sandbox.lifecycle.created","sandbox.lifecycle.killed"],"signatureSecret":"the secret"}`
 
-// into decodes the body of an answer with the given code.
-func (a answer) into(t *testing.T, code int, v any) {
+// decodeWant decodes the body of an answer with the given code.
+func (a answer) decodeWant(t *testing.T, code int, v any) {
 	t.Helper()
 	if a.code != code {
 		t.Fatalf("%d %s, want %d", a.code, a.body, code)
@@ -38,19 +38,19 @@ type hookBody struct {
 
 // Only its tenant can create, read, change and delete a webhook, whose secret is never shown.
 func TestWebhookConfiguration(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	var made, got hookBody
-	f.do("POST", "/events/webhooks", newHook).into(t, 201, &made)
+	f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
 	if made.TeamID != "default" || made.Name != "n" || !made.Enabled || made.CreatedAt.IsZero() || len(made.Events) != 2 {
 		t.Errorf("made: %+v", made)
 	}
 	path := "/events/webhooks/" + made.ID
-	f.do("PATCH", path, `{"enabled":false,"url":"http://example.com/","events":["sandbox.lifecycle.paused"]}`).into(t, 200, &got)
+	f.do("PATCH", path, `{"enabled":false,"url":"http://example.com/","events":["sandbox.lifecycle.paused"]}`).decodeWant(t, 200, &got)
 	if got.Enabled || got.URL != "http://example.com/" || !slices.Equal(got.Events, []string{"sandbox.lifecycle.paused"}) || got.Name != "n" {
 		t.Errorf("changed: %+v", got)
 	}
 	var all []hookBody
-	f.do("GET", "/events/webhooks", "").into(t, 200, &all)
+	f.do("GET", "/events/webhooks", "").decodeWant(t, 200, &all)
 	if len(all) != 1 || all[0].ID != made.ID {
 		t.Errorf("listed: %+v", all)
 	}
@@ -73,8 +73,8 @@ func TestWebhookConfiguration(t *testing.T) {
 	}
 }
 
-func TestWebhooksThatCannotBe(t *testing.T) {
-	f := newFront(t)
+func TestInvalidWebhooksAreRejected(t *testing.T) {
+	f := newFixture(t)
 	for _, body := range []string{
 		`{}`, `[]`, `x`,
 		strings.Replace(newHook, `"name":"n",`, "", 1),
@@ -96,15 +96,15 @@ func TestWebhooksThatCannotBe(t *testing.T) {
 	}
 	var made hookBody
 	for range 20 {
-		f.do("POST", "/events/webhooks", newHook).into(t, 201, &made)
+		f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
 	}
 	f.do("POST", "/events/webhooks", newHook).wantError(t, "the twenty-first", 409)
-	f.do("POST", "/events/webhooks", newHook, "X-Api-Key", bobKey).into(t, 201, &made)
+	f.do("POST", "/events/webhooks", newHook, "X-Api-Key", bobKey).decodeWant(t, 201, &made)
 }
 
 // Creating and deleting webhooks for ever does not fill the disk.
 func TestDeletedWebhooksAreBounded(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	for range 1000 {
 		w := webhook.Webhook{ID: webhook.NewID(), Tenant: "default", Removed: true}
 		if _, err := f.log.PutWebhook(t.Context(), &w); err != nil {
@@ -113,7 +113,7 @@ func TestDeletedWebhooksAreBounded(t *testing.T) {
 	}
 	f.do("POST", "/events/webhooks", newHook).wantError(t, "after a thousand", 409)
 	var made hookBody
-	f.do("POST", "/events/webhooks", newHook, "X-Api-Key", bobKey).into(t, 201, &made)
+	f.do("POST", "/events/webhooks", newHook, "X-Api-Key", bobKey).decodeWant(t, 201, &made)
 }
 
 type eventBody struct {
@@ -125,7 +125,7 @@ type eventBody struct {
 }
 
 // write appends to a sandbox's record, all at once: the test's host reacts to intermediate states.
-func (f *front) write(tenant string, id sandbox.ID, bodies ...sandbox.Body) {
+func (f *fixture) write(tenant string, id sandbox.ID, bodies ...sandbox.Body) {
 	f.t.Helper()
 	st, _ := f.view.Sandbox(id)
 	if _, err := f.log.AppendSandbox(f.t.Context(), tenant, id, st.Rev, st.Seq+1, bodies...); err != nil {
@@ -136,17 +136,17 @@ func (f *front) write(tenant string, id sandbox.ID, bodies ...sandbox.Body) {
 	}
 }
 
-func (f *front) events(query string, headers ...string) []eventBody {
+func (f *fixture) events(query string, headers ...string) []eventBody {
 	f.t.Helper()
 	var out []eventBody
-	f.do("GET", "/events/sandboxes"+query, "", headers...).into(f.t, 200, &out)
+	f.do("GET", "/events/sandboxes"+query, "", headers...).decodeWant(f.t, 200, &out)
 	return out
 }
 
 // Events are listed in pages, newest or oldest first, by type, for one sandbox or all of a tenant's,
 // including ended sandboxes.
 func TestEventsAreListed(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	var ids []sandbox.ID
 	for i := range 4 {
 		tenant := "default"
@@ -200,9 +200,9 @@ func TestEventsAreListed(t *testing.T) {
 
 // Deliveries are listed in pages, and the event of a delivery can be sent again.
 func TestDeliveriesAreListed(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	var made hookBody
-	f.do("POST", "/events/webhooks", newHook).into(t, 201, &made)
+	f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
 	path := "/events/webhooks/" + made.ID
 	f.do("GET", path+"/deliveries", "").want(t, "no delivery", 200, "[]")
 	var ids []string
@@ -223,7 +223,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 		for cursor := ""; ; {
 			a := f.do("GET", path+"/deliveries?limit=2&"+query+cursor, "")
 			var page []struct{ ID string }
-			a.into(t, 200, &page)
+			a.decodeWant(t, 200, &page)
 			for _, d := range page {
 				got = append(got, d.ID)
 			}
@@ -260,7 +260,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 	f.do("POST", path+"/deliveries/d3/redeliver", "").wantError(t, "redeliver to a disabled webhook", 409)
 }
 
-func (f *front) hook(id string) events.Hook {
+func (f *fixture) hook(id string) events.Hook {
 	f.t.Helper()
 	if err := f.view.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -272,11 +272,11 @@ func (f *front) hook(id string) events.Hook {
 // A replay moves the cursor back, also to before the webhook's creation, and takes a claim away. A
 // webhook that is enabled again does not get the events in between.
 func TestReplayAndEnable(t *testing.T) {
-	f := newFront(t)
+	f := newFixture(t)
 	id := sandbox.NewID()
 	f.write("default", id, sandbox.Requested{Template: "base"}, sandbox.Placed{Host: "x"}, sandbox.Running{})
 	var made hookBody
-	f.do("POST", "/events/webhooks", newHook).into(t, 201, &made)
+	f.do("POST", "/events/webhooks", newHook).decodeWant(t, 201, &made)
 	path := "/events/webhooks/" + made.ID
 	lag := func() int {
 		h := f.hook(made.ID)

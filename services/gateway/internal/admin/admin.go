@@ -17,14 +17,14 @@ import (
 
 // Handler implements the surface.
 type Handler struct {
-	core     *core.Core
-	after    <-chan struct{} // the gateway is not ready before it is closed; nil: no condition
-	draining atomic.Bool
+	core       *core.Core
+	readyAfter <-chan struct{} // the gateway is not ready before it is closed; nil: no condition
+	draining   atomic.Bool
 }
 
 // New returns the surface. Unless after is nil, the gateway is not ready before after is
 // closed.
-func New(c *core.Core, after <-chan struct{}) *Handler { return &Handler{core: c, after: after} }
+func New(c *core.Core, after <-chan struct{}) *Handler { return &Handler{core: c, readyAfter: after} }
 
 // Drain reports the gateway as not ready from now on.
 func (h *Handler) Drain() { h.draining.Store(true) }
@@ -53,9 +53,9 @@ func (h *Handler) isReady(ctx context.Context) error {
 	if h.draining.Load() {
 		return kind.New(kind.Unavailable, "ready", "", "the gateway is shutting down")
 	}
-	if h.after != nil {
+	if h.readyAfter != nil {
 		select {
-		case <-h.after:
+		case <-h.readyAfter:
 		default:
 			return kind.New(kind.Unavailable, "ready", "", "the gateway is starting")
 		}
@@ -99,7 +99,7 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		return err
 	}
 	now := time.Now()
-	out, held := []host{}, h.core.CountHeld()
+	out, held := []host{}, h.core.CountUndrainable()
 	for _, x := range h.core.Hosts(c.UserContext()) {
 		v := host{
 			Held: held[x.Lease.Host],
@@ -145,7 +145,7 @@ func state(x *fleet.Host, now time.Time) string {
 // Held answers GET /v1/hosts/:name/held with what exists only on this host. A host that
 // accepts no sandboxes is safe to switch off if that is nothing.
 func (h *Handler) Held(c *fiber.Ctx) error {
-	x, held, err := h.core.Held(c.UserContext(), strings.Clone(c.Params("name")))
+	x, held, err := h.core.Undrainable(c.UserContext(), strings.Clone(c.Params("name")))
 	if err != nil {
 		return err
 	}

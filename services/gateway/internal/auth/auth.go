@@ -58,11 +58,11 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 			Set(c, p)
 			return c.Next()
 		}
-		if first(c.Path()) == VolumePath {
+		if firstSegment(c.Path()) == VolumePath {
 			return forVolume(c, tokens)
 		}
 		if !DataPlane(c.Path()) && !envdMetrics(c) {
-			return refuse(c, msgKey)
+			return unauthorized(c, msgKey)
 		}
 		by := byToken
 		if c.Path() == FilesPath {
@@ -74,9 +74,9 @@ func New(keys Keys, tokens Tokens) fiber.Handler {
 			Set(c, p)
 			return c.Next()
 		case kind.Is(err, kind.Unauthenticated) && c.Path() == FilesPath:
-			return refuse(c, kind.Message(err))
+			return unauthorized(c, kind.Message(err))
 		case kind.Is(err, kind.Unauthenticated):
-			return refuse(c, msgToken)
+			return unauthorized(c, msgToken)
 		}
 		return err
 	}
@@ -107,7 +107,7 @@ func forVolume(c *fiber.Ctx, tokens Tokens) error {
 
 // DataPlane reports whether a path accepts a sandbox's token.
 func DataPlane(path string) bool {
-	switch first(path) {
+	switch firstSegment(path) {
 	case "process.Process", "filesystem.Filesystem", "commands", "execute", "contexts", "files", "envs":
 		return true
 	}
@@ -120,8 +120,8 @@ func envdMetrics(c *fiber.Ctx) bool {
 	return c.Path() == "/metrics" && route.Of(c).Named != ""
 }
 
-// first returns the first segment of a path.
-func first(path string) string {
+// firstSegment returns the first segment of a path.
+func firstSegment(path string) string {
 	f, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return f
 }
@@ -135,19 +135,19 @@ func byKey(c *fiber.Ctx, keys Keys) (core.Principal, bool) {
 			continue
 		}
 		if key, ok := keys.Key(sha256.Sum256([]byte(k))); ok {
-			c.Locals(known{}, k)
+			c.Locals(apiKey{}, k)
 			return core.Principal{Tenant: key.Tenant}, true
 		}
 	}
 	return core.Principal{}, false
 }
 
-type known struct{}
+type apiKey struct{}
 
 // Shown returns the API key that authenticated the request; empty if something else did. It
 // shares memory with the request.
 func Shown(c *fiber.Ctx) string {
-	k, _ := c.Locals(known{}).(string) //nolint:errcheck // empty
+	k, _ := c.Locals(apiKey{}).(string) //nolint:errcheck // empty
 	return k
 }
 
@@ -178,7 +178,7 @@ func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	}
 	var p core.Principal
 	var err error
-	if token := c.Get("X-Access-Token"); token == "" && first(c.Path()) == "contexts" { // E2B's SDKs send no token there
+	if token := c.Get("X-Access-Token"); token == "" && firstSegment(c.Path()) == "contexts" { // E2B's SDKs send no token there
 		p, err = tokens.Visitor(c.UserContext(), t.Sandbox, c.Get(route.HeaderTraffic))
 	} else {
 		p, err = tokens.Bearer(c.UserContext(), t.Sandbox, token)
@@ -189,7 +189,7 @@ func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	return p, err
 }
 
-func refuse(c *fiber.Ctx, msg string) error {
+func unauthorized(c *fiber.Ctx, msg string) error {
 	raw, err := json.Marshal(httperr.Body{Code: http.StatusUnauthorized, Message: msg})
 	if err != nil {
 		return err

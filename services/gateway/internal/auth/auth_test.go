@@ -190,7 +190,7 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-func TestNobodyWithoutTheMiddleware(t *testing.T) {
+func TestFromWithoutTheMiddleware(t *testing.T) {
 	app := fiber.New()
 	app.Get("/", func(c *fiber.Ctx) error {
 		if p := auth.From(c); p != (core.Principal{}) {

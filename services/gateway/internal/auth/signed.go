@@ -61,11 +61,11 @@ func byFile(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 		return core.Principal{}, err
 	}
 	if !named {
-		if id, named = tokens.Signer(s.by); !named {
+		if id, named = tokens.Signer(s.madeWith); !named {
 			return core.Principal{}, unauthenticated(msgInvalid)
 		}
 	}
-	if !s.by(tokens.Token(id)) {
+	if !s.madeWith(tokens.Token(id)) {
 		p, err := tokens.Bearer(c.UserContext(), id, "")
 		switch {
 		case err == nil: // the sandbox requires no token
@@ -91,16 +91,16 @@ func unauthenticated(msg string) error {
 
 // signature is the signature of a URL, and the text that it covers.
 type signature struct {
-	proof string
-	text  hash.Cloner // hash of the text up to the token, which may be long
-	until string      // expiration, which follows the token
+	proof   string
+	text    hash.Cloner // hash of the text up to the token, which may be long
+	expires string      // expiration, which follows the token
 }
 
 const (
 	signaturePrefix = "v1_"
 	opRead          = "read"
 	opWrite         = "write"
-	maxUntil        = 20 // maximum digits of a time
+	maxExpires      = 20 // maximum digits of a time
 )
 
 func signatureOf(c *fiber.Ctx) (signature, error) {
@@ -112,8 +112,8 @@ func signatureOf(c *fiber.Ctx) (signature, error) {
 	if c.Method() == http.MethodPost {
 		op = opWrite
 	}
-	s.until = strings.Clone(c.Query("signature_expiration"))
-	if len(s.until) > maxUntil {
+	s.expires = strings.Clone(c.Query("signature_expiration"))
+	if len(s.expires) > maxExpires {
 		return s, unauthenticated(msgInvalid)
 	}
 	s.text = sha256.New().(hash.Cloner)                                        //nolint:errcheck,forcetypeassert // sha256 implements it
@@ -121,24 +121,24 @@ func signatureOf(c *fiber.Ctx) (signature, error) {
 	return s, nil
 }
 
-// by reports whether the signature was made with token.
-func (s *signature) by(token string) bool {
+// madeWith reports whether the signature was made with token.
+func (s *signature) madeWith(token string) bool {
 	h, err := s.text.Clone()
 	if err != nil {
 		return false
 	}
-	if s.until != "" {
-		token += ":" + s.until
+	if s.expires != "" {
+		token += ":" + s.expires
 	}
 	io.WriteString(h, token) //nolint:errcheck // a hash never fails
 	return hmac.Equal([]byte(s.proof), []byte(signaturePrefix+base64.RawStdEncoding.EncodeToString(h.Sum(nil))))
 }
 
 func (s *signature) expired(now time.Time) bool {
-	if s.until == "" {
+	if s.expires == "" {
 		return false
 	}
-	at, err := strconv.ParseInt(s.until, 10, 64)
+	at, err := strconv.ParseInt(s.expires, 10, 64)
 	return err != nil || now.Unix() > at
 }
 

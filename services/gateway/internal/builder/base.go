@@ -16,7 +16,7 @@ import (
 
 // origin is the base of the next layer.
 type origin struct {
-	facts
+	settings
 	template string           // an id, or the host's own files
 	snap     sandbox.Snapshot // snapshot with the files; without an ID: the template alone
 	sum      string           // hash of all inputs
@@ -26,8 +26,8 @@ type origin struct {
 // refers to now, which base then records. It claims the base's files; if they were dropped
 // before, the name refers to something else by now, and base resolves it again.
 func (r *run) base(ctx context.Context) (origin, error) {
-	if b := r.now().Base; b != nil {
-		o, err := r.onBased(b)
+	if b := r.current().Base; b != nil {
+		o, err := r.recordedBase(b)
 		if err == nil {
 			_, err = r.cfg.Core.ClaimLayer(ctx, o.snap.ID)
 		}
@@ -36,7 +36,7 @@ func (r *run) base(ctx context.Context) (origin, error) {
 		}
 	}
 	for {
-		o, err := r.find(ctx)
+		o, err := r.resolve(ctx)
 		if err != nil {
 			return o, err
 		}
@@ -52,17 +52,17 @@ func (r *run) base(ctx context.Context) (origin, error) {
 	}
 }
 
-// onBased returns the recorded base of a build, whatever its name refers to now.
-func (r *run) onBased(b *build.Based) (origin, error) {
+// recordedBase returns the recorded base of a build, whatever its name refers to now.
+func (r *run) recordedBase(b *build.Based) (origin, error) {
 	o := origin{
-		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
+		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Template, sum: b.Sum,
 	}
-	return o, r.files(&o, b.Snapshot, r.spec.Template)
+	return o, r.loadFiles(&o, b.Snapshot, r.spec.Template)
 }
 
-// files loads the snapshot of the base called name, if it has one.
-func (r *run) files(o *origin, snap, name string) error {
+// loadFiles loads the snapshot of the base called name, if it has one.
+func (r *run) loadFiles(o *origin, snap, name string) error {
 	if snap == "" {
 		return nil
 	}
@@ -73,18 +73,18 @@ func (r *run) files(o *origin, snap, name string) error {
 	return nil
 }
 
-// find resolves the base of the build's spec, and imports it if it is an image.
-func (r *run) find(ctx context.Context) (origin, error) {
+// resolve resolves the base of the build's spec, and imports it if it is an image.
+func (r *run) resolve(ctx context.Context) (origin, error) {
 	name := r.spec.Template
 	if r.spec.Image != "" {
 		name = r.spec.Image
 	}
-	if r.mark().Step == 0 && r.now().Lines == 0 {
+	if r.mark().Step == 0 && r.current().Lines == 0 {
 		if err := r.say(ctx, "[base] FROM "+name); err != nil {
 			return origin{}, err
 		}
 	}
-	name, host, err := r.cfg.Core.Meant(ctx, r.who, name)
+	name, host, err := r.cfg.Core.ResolveName(ctx, r.principal, name)
 	if err != nil {
 		return origin{}, err
 	}
@@ -92,16 +92,16 @@ func (r *run) find(ctx context.Context) (origin, error) {
 		return origin{template: template.Base, sum: template.Base}, nil
 	}
 	if r.spec.Image != "" && strings.Contains(name, "/") {
-		return r.onImage(ctx, name) // a registry's user may have the same name as a team
+		return r.fromImage(ctx, name) // a registry's user may have the same name as a team
 	}
-	t, err := r.cfg.Core.Template(ctx, r.who, name)
+	t, err := r.cfg.Core.Template(ctx, r.principal, name)
 	switch {
 	case err == nil:
-		return r.onTemplate(ctx, &t)
+		return r.fromTemplate(ctx, &t)
 	case r.spec.Image == "" || !kind.Is(err, kind.NotFound):
 		return origin{}, err
 	}
-	return r.onImage(ctx, name)
+	return r.fromImage(ctx, name)
 }
 
 // isBase reports whether an image is one of E2B's own, which the host's files replace.
@@ -111,16 +111,16 @@ func isBase(name string) bool {
 	return name == "e2bdev/base" || name == "e2bdev/code-interpreter"
 }
 
-func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error) {
+func (r *run) fromTemplate(ctx context.Context, t *events.Template) (origin, error) {
 	b := t.Built
 	if b == nil {
-		return r.onManifest(ctx, t, core.HiddenOf(t.ID))
+		return r.fromManifest(ctx, t, core.HiddenReason(t.ID))
 	}
 	o := origin{
-		facts:    facts{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
+		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Base, sum: "base " + b.Base,
 	}
-	if err := r.files(&o, b.Snapshot, t.Name); err != nil {
+	if err := r.loadFiles(&o, b.Snapshot, t.Name); err != nil {
 		return o, err
 	}
 	if b.Snapshot != "" {
@@ -132,23 +132,23 @@ func (r *run) onTemplate(ctx context.Context, t *events.Template) (origin, error
 	return o, nil
 }
 
-// onManifest returns an imported template as the base, and keeps it for as long as layers
+// fromManifest returns an imported template as the base, and keeps it for as long as layers
 // are based on it.
-func (r *run) onManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
+func (r *run) fromManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
 	m := t.Manifest
-	o := origin{facts: facts{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
-	if _, ok := r.cfg.Core.HiddenTemplate(r.who, of); ok {
+	o := origin{settings: settings{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
+	if _, ok := r.cfg.Core.HiddenTemplate(r.principal, of); ok {
 		return o, nil
 	}
 	raw, _, err := m.Encode()
 	if err != nil {
 		return o, err
 	}
-	return o, r.cfg.Core.HideTemplate(ctx, r.who, of, raw)
+	return o, r.cfg.Core.HideTemplate(ctx, r.principal, of, raw)
 }
 
-// onImage returns a registry's image as the base, imported as a template.
-func (r *run) onImage(ctx context.Context, name string) (origin, error) {
+// fromImage returns a registry's image as the base, imported as a template.
+func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	scratch, done, err := newScratch()
 	if err != nil {
 		return origin{}, err
@@ -165,13 +165,13 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 		return origin{}, err
 	}
 	of := "image " + digest
-	if t, ok := r.cfg.Core.HiddenTemplate(r.who, of); ok {
-		whole, err := r.whole(ctx, t.Manifest.Parts)
+	if t, ok := r.cfg.Core.HiddenTemplate(r.principal, of); ok {
+		whole, err := r.hasAllParts(ctx, t.Manifest.Parts)
 		if err != nil {
 			return origin{}, err
 		}
 		if whole {
-			return r.onManifest(ctx, &t, of)
+			return r.fromManifest(ctx, &t, of)
 		}
 	}
 	if err := r.say(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
@@ -192,19 +192,19 @@ func (r *run) onImage(ctx context.Context, name string) (origin, error) {
 	if err != nil {
 		return origin{}, err
 	}
-	if err := r.cfg.Core.HideTemplate(ctx, r.who, of, raw); err != nil {
+	if err := r.cfg.Core.HideTemplate(ctx, r.principal, of, raw); err != nil {
 		return origin{}, err
 	}
-	t, ok := r.cfg.Core.HiddenTemplate(r.who, of)
+	t, ok := r.cfg.Core.HiddenTemplate(r.principal, of)
 	if !ok {
 		return origin{}, kind.New(kind.Internal, "build", name, "the imported image is not in the view")
 	}
-	return r.onManifest(ctx, &t, of)
+	return r.fromManifest(ctx, &t, of)
 }
 
-// whole reports whether all parts of a template are stored. Missing parts of an image can
+// hasAllParts reports whether all parts of a template are stored. Missing parts of an image can
 // only be restored from the image.
-func (r *run) whole(ctx context.Context, parts []template.Sum) (bool, error) {
+func (r *run) hasAllParts(ctx context.Context, parts []template.Sum) (bool, error) {
 	for _, sum := range parts {
 		if has, err := r.cfg.Core.HasTemplatePart(ctx, sum); !has || err != nil {
 			return false, err

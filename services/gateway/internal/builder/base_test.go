@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
+func TestSettingsAreInTheSum(t *testing.T) {
 	seen := map[string]string{}
 	for name, b := range map[string]template.Built{
 		"nothing":            {},
@@ -24,7 +24,7 @@ func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
 		"a variable of both": {Env: map[string]string{"A": "1"}, User: "root", Workdir: "/root"},
 	} {
 		b.Base = template.Base
-		o, err := (&run{}).onTemplate(t.Context(), &events.Template{Built: &b})
+		o, err := (&run{}).fromTemplate(t.Context(), &events.Template{Built: &b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,13 +38,13 @@ func TestWhatProcessesBeginWithIsInTheSum(t *testing.T) {
 	}
 }
 
-// lives returns a function that starts another run of a build, with its core and principal.
-func lives(t *testing.T) (c *core.Core, who core.Principal, next func(build.State) *run) {
+// newRuns returns a function that starts another run of a build, with its core and principal.
+func newRuns(t *testing.T) (c *core.Core, who core.Principal, next func(build.State) *run) {
 	t.Helper()
-	return livesOn(t, eventstest.Open(t, eventstest.Start(t)))
+	return newRunsOn(t, eventstest.Open(t, eventstest.Start(t)))
 }
 
-func livesOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, next func(build.State) *run) {
+func newRunsOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, next func(build.State) *run) {
 	t.Helper()
 	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
 	who = core.Principal{Tenant: "t"}
@@ -53,12 +53,12 @@ func livesOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, n
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &run{Builder: New(Config{Core: c}), who: who, state: state, spec: *state.Spec}
+		return &run{Builder: New(Config{Core: c}), principal: who, state: state, spec: *state.Spec}
 	}
 }
 
-// begin starts a build that no gateway runs yet, and returns its state in the view.
-func begin(t *testing.T, c *core.Core, who core.Principal, spec build.Spec) build.State {
+// startBuild starts a build that no gateway runs yet, and returns its state in the view.
+func startBuild(t *testing.T, c *core.Core, who core.Principal, spec build.Spec) build.State {
 	t.Helper()
 	s, err := c.RequestBuild(t.Context(), who, build.Requested{Name: "made", Tags: []string{"default"}})
 	if err == nil {
@@ -70,10 +70,10 @@ func begin(t *testing.T, c *core.Core, who core.Principal, spec build.Spec) buil
 	if err != nil {
 		t.Fatal(err)
 	}
-	return again(t, c, who, &s)
+	return reload(t, c, who, &s)
 }
 
-func again(t *testing.T, c *core.Core, who core.Principal, s *build.State) build.State {
+func reload(t *testing.T, c *core.Core, who core.Principal, s *build.State) build.State {
 	t.Helper()
 	b, err := c.Build(t.Context(), who, s.Request.Template, s.ID)
 	if err != nil {
@@ -102,8 +102,8 @@ func tag(t *testing.T, c *core.Core, who core.Principal, name, value string) tem
 	return id
 }
 
-func TestWhoTakesABuildOverStandsOnTheSameBase(t *testing.T) {
-	c, who, next := lives(t)
+func TestTakeoverKeepsTheBase(t *testing.T) {
+	c, who, next := newRuns(t)
 	built := func(value string) string {
 		b := &template.Built{ID: template.BuiltID(who.Tenant, "built"), Build: value, Base: template.Base, Env: map[string]string{"OF": value}, Workdir: "/" + value}
 		if err := c.TagBuilt(t.Context(), who, "built", []string{"1"}, b); err != nil {
@@ -116,18 +116,18 @@ func TestWhoTakesABuildOverStandsOnTheSameBase(t *testing.T) {
 		"built:1":    built,
 	} {
 		first := put("first")
-		s := begin(t, c, who, build.Spec{Template: name})
+		s := startBuild(t, c, who, build.Spec{Template: name})
 		was, err := next(s).base(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		moved := put("moved")
-		got, err := next(again(t, c, who, &s)).base(t.Context())
+		got, err := next(reload(t, c, who, &s)).base(t.Context())
 		if err != nil || got.template != first || got.env["OF"] != "first" || got.workdir != "/first" || got.sum != was.sum {
 			t.Errorf("%s: continues with the files of %s, the variables %v and %q, %v; want the original ones, of %s",
 				name, got.template, got.env, got.workdir, err, first)
 		}
-		later, err := next(begin(t, c, who, build.Spec{Template: name})).base(t.Context())
+		later, err := next(startBuild(t, c, who, build.Spec{Template: name})).base(t.Context())
 		if err != nil || later.template != moved || later.env["OF"] != "moved" {
 			t.Errorf("%s: a new build uses %s with %v, %v", name, later.template, later.env, err)
 		}

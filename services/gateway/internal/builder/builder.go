@@ -34,10 +34,10 @@ type Config struct {
 
 const (
 	defaultAtOnce = 4
-	looks         = 2 * time.Second  // interval of the search for builds without a live owner
-	says          = 3 * time.Second  // interval at which the owner renews its claim
-	silent        = 10 * time.Second // age at which a claim expires
-	within        = time.Hour        // maximum duration of a build
+	scanInterval  = 2 * time.Second  // interval of the search for builds without a live owner
+	claimInterval = 3 * time.Second  // interval at which the owner renews its claim
+	claimTimeout  = 10 * time.Second // age at which a claim expires
+	buildTimeout  = time.Hour        // maximum duration of a build
 )
 
 // Builder runs builds.
@@ -46,8 +46,8 @@ type Builder struct {
 	name string // id of this run, in the claims of its builds
 	kick chan struct{}
 
-	mu   sync.Mutex
-	mine map[build.ID]struct{}
+	mu      sync.Mutex
+	running map[build.ID]struct{}
 }
 
 // New returns a Builder that does nothing yet.
@@ -58,7 +58,7 @@ func New(cfg Config) *Builder {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Builder{cfg: cfg, name: ulid.Make().String(), kick: make(chan struct{}, 1), mine: make(map[build.ID]struct{})}
+	return &Builder{cfg: cfg, name: ulid.Make().String(), kick: make(chan struct{}, 1), running: make(map[build.ID]struct{})}
 }
 
 // Kick makes the Builder look for builds at once.
@@ -71,8 +71,8 @@ func (b *Builder) Kick() {
 
 // Run runs builds until ctx ends. It leaves unfinished ones to other gateways.
 func (b *Builder) Run(ctx context.Context) error {
-	sweepScratch(young)
-	t := time.NewTicker(looks)
+	sweepScratch(minScratchAge)
+	t := time.NewTicker(scanInterval)
 	defer t.Stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -83,7 +83,7 @@ func (b *Builder) Run(ctx context.Context) error {
 			}
 			wg.Go(func() {
 				b.do(ctx, &pending)
-				b.leave(pending.ID)
+				b.release(pending.ID)
 				b.Kick()
 			})
 		}
@@ -96,24 +96,24 @@ func (b *Builder) Run(ctx context.Context) error {
 	}
 }
 
-// take decides whether to start a build that this Builder does not run yet.
+// consume decides whether to start a build that this Builder does not run yet.
 func (b *Builder) take(p *events.Build) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.mine[p.ID]; ok || len(b.mine) >= b.cfg.AtOnce {
+	if _, ok := b.running[p.ID]; ok || len(b.running) >= b.cfg.AtOnce {
 		return false
 	}
-	if p.Holder != "" && time.Since(p.Heard) < silent {
+	if p.Holder != "" && time.Since(p.Heard) < claimTimeout {
 		return false
 	}
-	b.mine[p.ID] = struct{}{}
+	b.running[p.ID] = struct{}{}
 	return true
 }
 
-func (b *Builder) leave(id build.ID) {
+func (b *Builder) release(id build.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.mine, id)
+	delete(b.running, id)
 }
 
 // do runs one build, unless another gateway claims it first.
@@ -125,6 +125,6 @@ func (b *Builder) do(ctx context.Context, p *events.Build) {
 		}
 		return
 	}
-	r := &run{Builder: b, state: state, who: core.Principal{Tenant: p.Tenant}, spec: *state.Spec}
+	r := &run{Builder: b, state: state, principal: core.Principal{Tenant: p.Tenant}, spec: *state.Spec}
 	r.do(ctx)
 }

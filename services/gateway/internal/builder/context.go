@@ -24,22 +24,22 @@ func openTar(r io.Reader) (*tar.Reader, error) {
 	b := bufio.NewReader(r)
 	head, err := b.Peek(2)
 	if err != nil || head[0] != 0x1f || head[1] != 0x8b {
-		return tar.NewReader(&counted{r: b, left: maxUnpacked}), nil //nolint:nilerr // the tar reader rejects input that is too short
+		return tar.NewReader(&limitReader{r: b, left: maxUnpacked}), nil //nolint:nilerr // the tar reader rejects input that is too short
 	}
 	z, err := gzip.NewReader(b)
 	if err != nil {
-		return nil, broken(err)
+		return nil, tarError(err)
 	}
-	return tar.NewReader(&counted{r: z, left: maxUnpacked}), nil
+	return tar.NewReader(&limitReader{r: z, left: maxUnpacked}), nil
 }
 
-// counted limits the unpacked bytes, whatever the packed data claims.
-type counted struct {
+// limitReader limits the unpacked bytes, whatever the packed data claims.
+type limitReader struct {
 	r    io.Reader
 	left int64
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *limitReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	if c.left -= int64(n); c.left < 0 {
 		return 0, invalid("the files unpack to more than %d bytes", int64(maxUnpacked))
@@ -58,7 +58,7 @@ func CheckContext(r io.Reader) error {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return broken(err)
+		return tarError(err)
 	}
 	_, err = io.Copy(io.Discard, r)
 	return err
@@ -102,8 +102,8 @@ func invalid(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "read files", "", format, args...)
 }
 
-// broken returns an error of a tar reader as Invalid, unless it has a kind.
-func broken(err error) error {
+// tarError returns an error of a tar reader as Invalid, unless it has a kind.
+func tarError(err error) error {
 	var k *kind.Error
 	if errors.As(err, &k) {
 		return err
@@ -111,8 +111,8 @@ func broken(err error) error {
 	return &kind.Error{Op: "read files", Kind: kind.Invalid, Msg: "the files are not a valid tar:  " + err.Error(), Err: err}
 }
 
-// copying describes the destination of a COPY's files.
-type copying struct {
+// copySpec describes the destination of a COPY's files.
+type copySpec struct {
 	source string // clean and relative; may be a pattern
 	dest   string
 	mode   int64  // of all files; 0: unchanged
@@ -121,7 +121,7 @@ type copying struct {
 
 // target returns the destination of an entry, relative to dest; false if the entry is not
 // part of the source.
-func (c *copying) target(name string, dir bool) (string, bool) {
+func (c *copySpec) target(name string, dir bool) (string, bool) {
 	rest, ok := below(name, c.source)
 	if c.source != "." && strings.ContainsAny(c.source, `*?[{`) {
 		rest, ok = c.matched(name, dir)
@@ -148,7 +148,7 @@ func below(name, dir string) (string, bool) {
 
 // matched returns the destination of an entry that matches the source pattern: its base name
 // for a file, and the path below the matching directory for anything in one.
-func (c *copying) matched(name string, dir bool) (string, bool) {
+func (c *copySpec) matched(name string, dir bool) (string, bool) {
 	parts, depth := strings.Split(name, "/"), strings.Count(c.source, "/")+1
 	if len(parts) >= depth {
 		head := path.Join(parts[:depth]...)
@@ -167,7 +167,7 @@ func (c *copying) matched(name string, dir bool) (string, bool) {
 
 // rewrite writes a tar with the files of a COPY under their destination names: the entries of
 // from, of which first was read already.
-func (c *copying) rewrite(to io.Writer, first *tar.Header, from *tar.Reader) error {
+func (c *copySpec) rewrite(to io.Writer, first *tar.Header, from *tar.Reader) error {
 	out := tar.NewWriter(to)
 	for n, h := 0, first; ; n++ {
 		if err := c.entry(out, h, from, n); err != nil {
@@ -178,13 +178,13 @@ func (c *copying) rewrite(to io.Writer, first *tar.Header, from *tar.Reader) err
 			return out.Close()
 		}
 		if err != nil {
-			return broken(err)
+			return tarError(err)
 		}
 		h = next
 	}
 }
 
-func (c *copying) entry(out *tar.Writer, h *tar.Header, body io.Reader, n int) error {
+func (c *copySpec) entry(out *tar.Writer, h *tar.Header, body io.Reader, n int) error {
 	name, err := cleanName(h, n)
 	if err != nil {
 		return err

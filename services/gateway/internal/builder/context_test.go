@@ -95,7 +95,7 @@ func TestCopies(t *testing.T) {
 		{"s", "", []string{"s/", "s/l->x", "s/h=s/l"}, "[. l->x h=l]"},
 	}
 	for _, tt := range tests {
-		c := copying{source: tt.source, single: tt.single}
+		c := copySpec{source: tt.source, single: tt.single}
 		from := tar.NewReader(bytes.NewReader(tarOf(t, tt.names...)))
 		first, err := from.Next()
 		if err != nil {
@@ -127,8 +127,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func TestAModeIsForAll(t *testing.T) {
-	c := copying{source: "a", mode: 0o700}
+func TestModeAppliesToAllFiles(t *testing.T) {
+	c := copySpec{source: "a", mode: 0o700}
 	from := tar.NewReader(bytes.NewReader(tarOf(t, "a/", "a/b")))
 	first, _ := from.Next()
 	var b bytes.Buffer

@@ -38,24 +38,24 @@ func (cfg *Config) transport() http.RoundTripper {
 			if err != nil {
 				return nil, err
 			}
-			return &impatient{conn, cmp.Or(cfg.stall, stalled)}, nil
+			return &stallConn{conn, cmp.Or(cfg.stall, stallTimeout)}, nil
 		},
 	}
 }
 
 const (
-	dialTimeout = 15 * time.Second
-	stalled     = time.Minute // without receiving a byte
+	dialTimeout  = 15 * time.Second
+	stallTimeout = time.Minute // without receiving a byte
 )
 
-// impatient is a connection whose reads fail when nothing arrives within stall.
-type impatient struct {
+// stallConn is a connection whose reads fail when nothing arrives within stall.
+type stallConn struct {
 	net.Conn
 	stall time.Duration
 }
 
 // Read reads available data, or data that arrives in time.
-func (c *impatient) Read(b []byte) (int, error) {
+func (c *stallConn) Read(b []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(c.stall)); err != nil {
 		return 0, err
 	}

@@ -26,7 +26,7 @@ func TestOnlyPublicRegistries(t *testing.T) {
 	}
 }
 
-func TestTheOperatorNamesRegistries(t *testing.T) {
+func TestListedRegistriesAreReachable(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
 	get := func(cfg Config) error {
@@ -57,7 +57,7 @@ func TestTheOperatorNamesRegistries(t *testing.T) {
 }
 
 // A registry that stops in the middle of a layer does not delay a build for its hour.
-func TestARegistryThatFallsSilentIsGivenUp(t *testing.T) {
+func TestStalledRegistryTimesOut(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Write([]byte("half")) //nolint:errcheck // the client reports it
 		w.(http.Flusher).Flush()

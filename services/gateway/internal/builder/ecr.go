@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	ecrWithin = 30 * time.Second
-	maxECR    = 64 << 10 // maximum bytes of an answer
-	ecrTarget = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
+	ecrTimeout = 30 * time.Second
+	maxECR     = 64 << 10 // maximum bytes of an answer
+	ecrTarget  = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 )
 
 // ecrEndpoint returns the URL of the API of a region's registries.
@@ -40,7 +40,7 @@ func (cfg *Config) ecrEndpoint(region string) string {
 // go into the build's log and contain nothing of the key: Precondition if the key is
 // rejected, Unavailable without a valid answer.
 func (cfg *Config) ecrLogin(ctx context.Context, c core.Credentials) (username, password string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, ecrWithin)
+	ctx, cancel := context.WithTimeout(ctx, ecrTimeout)
 	defer cancel()
 	const body = "{}"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.ecrEndpoint(c.Region), strings.NewReader(body))

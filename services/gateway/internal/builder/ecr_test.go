@@ -21,9 +21,9 @@ import (
 
 var access = core.Credentials{Username: "AKIDEXAMPLE", Password: "canary-secret/+", Region: "us-west-2"}
 
-// signed verifies a request as AWS documents it for Signature Version 4, independently of the
+// verifySignature verifies a request as AWS documents it for Signature Version 4, independently of the
 // code that signed it.
-func signed(r *http.Request, body []byte, secret string) error {
+func verifySignature(r *http.Request, body []byte, secret string) error {
 	var key, scope, names, signature string
 	for word := range strings.SplitSeq(strings.TrimPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 "), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(word), "=")
@@ -77,8 +77,8 @@ func signed(r *http.Request, body []byte, secret string) error {
 	return nil
 }
 
-// playECR answers as ECR does for requests signed with secret.
-func playECR(t *testing.T, secret string) *httptest.Server {
+// fakeECR answers as ECR does for requests signed with secret.
+func fakeECR(t *testing.T, secret string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -87,7 +87,7 @@ func playECR(t *testing.T, secret string) *httptest.Server {
 		case err != nil || r.Header.Get("X-Amz-Target") != ecrTarget || r.Header.Get("Content-Type") != "application/x-amz-json-1.1" || string(body) != "{}":
 			w.WriteHeader(http.StatusBadRequest)
 			io.WriteString(w, `{"__type":"com.amazon.coral.service#UnknownOperationException"}`)
-		case signed(r, body, secret) != nil:
+		case verifySignature(r, body, secret) != nil:
 			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprintf(w, `{"__type":"InvalidSignatureException","message":"canary of %s"}`, r.Header.Get("Authorization"))
 		default:
@@ -99,13 +99,13 @@ func playECR(t *testing.T, secret string) *httptest.Server {
 	return s
 }
 
-func TestECRGivesAPassword(t *testing.T) {
-	cfg := Config{ECREndpoint: playECR(t, access.Password).URL}
+func TestECRLogin(t *testing.T) {
+	cfg := Config{ECREndpoint: fakeECR(t, access.Password).URL}
 	username, password, err := cfg.ecrLogin(t.Context(), access)
 	if username != "AWS" || password != "pass:word" || err != nil {
 		t.Errorf("%q %q %v", username, password, err)
 	}
-	cfg.ECREndpoint = playECR(t, "another").URL
+	cfg.ECREndpoint = fakeECR(t, "another").URL
 	_, _, err = cfg.ecrLogin(t.Context(), access)
 	if !kind.Is(err, kind.Precondition) || !strings.Contains(kind.Message(err), `us-west-2 refuses the access key: 400 "InvalidSignatureException"`) {
 		t.Errorf("a wrong secret: %v", err)
@@ -115,7 +115,7 @@ func TestECRGivesAPassword(t *testing.T) {
 	}
 }
 
-func TestWhatECRMaySay(t *testing.T) {
+func TestECRLoginErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int
 		body   string
@@ -149,12 +149,12 @@ func TestWhatECRMaySay(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := (&Config{ECREndpoint: playECR(t, access.Password).URL}).ecrLogin(ctx, access); err == nil {
+	if _, _, err := (&Config{ECREndpoint: fakeECR(t, access.Password).URL}).ecrLogin(ctx, access); err == nil {
 		t.Error("ecrLogin ignores its context")
 	}
 }
 
-func TestWhereECRIs(t *testing.T) {
+func TestECREndpoint(t *testing.T) {
 	for region, want := range map[string]string{
 		"us-west-2": "https://api.ecr.us-west-2.amazonaws.com/", "cn-north-1": "https://api.ecr.cn-north-1.amazonaws.com.cn/", "us-gov-west-1": "https://api.ecr.us-gov-west-1.amazonaws.com/",
 	} {

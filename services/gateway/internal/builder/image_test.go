@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// served starts a registry with an image of one file, and returns the image's name.
-func served(t *testing.T) string {
+// serveImage starts a registry with an image of one file, and returns the image's name.
+func serveImage(t *testing.T) string {
 	t.Helper()
 	blobs := map[string][]byte{}
 	put := func(b []byte) string {
@@ -46,15 +46,15 @@ func served(t *testing.T) string {
 }
 
 // Parts of an image that the store lost are imported again.
-func TestAnImagesPartsComeAgain(t *testing.T) {
-	f := newFinal(t, "", "")
-	at := served(t)
+func TestLostImagePartsAreImportedAgain(t *testing.T) {
+	f := newFixture(t, "", "")
+	at := serveImage(t)
 	var first string
 	for n := range 2 {
-		s := begin(t, f.Core, f.who, build.Spec{Image: at})
+		s := startBuild(t, f.Core, f.who, build.Spec{Image: at})
 		r := f.next(s)
 		r.cfg.Registries = []string{"127.0.0.1"}
-		o, err := r.find(t.Context())
+		o, err := r.resolve(t.Context())
 		if err == nil {
 			err = f.view.Sync(t.Context())
 		}

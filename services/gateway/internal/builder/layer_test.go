@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// spares is more than the number of unused layers that a tenant keeps.
-const spares = 65
+// unusedLayers is more than the number of unused layers that a tenant keeps.
+const unusedLayers = 65
 
-// put stores a layer with a sum.
-func (f *final) put(sum string) sandbox.Snapshot {
+// storeLayer stores a layer with a sum.
+func (f *fixture) storeLayer(sum string) sandbox.Snapshot {
 	f.t.Helper()
 	s := sandbox.Snapshot{
 		ID: sandbox.NewSnapshotID(), Tenant: f.who.Tenant, Host: f.host.Name, Template: template.Base, Internal: true, Layer: sum, Taken: time.Now(),
@@ -29,10 +29,10 @@ func (f *final) put(sum string) sandbox.Snapshot {
 }
 
 // fill stores more newer layers than are kept unused.
-func (f *final) fill() {
+func (f *fixture) fill() {
 	f.t.Helper()
-	for range spares {
-		f.put("another")
+	for range unusedLayers {
+		f.storeLayer("another")
 	}
 	if err := f.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -40,7 +40,7 @@ func (f *final) fill() {
 }
 
 // prune drops unused layers.
-func (f *final) prune() {
+func (f *fixture) prune() {
 	f.t.Helper()
 	f.fill()
 	if err := f.PruneLayers(f.t.Context(), f.who); err != nil {
@@ -48,7 +48,7 @@ func (f *final) prune() {
 	}
 }
 
-func (f *final) has(id sandbox.SnapshotID) bool {
+func (f *fixture) has(id sandbox.SnapshotID) bool {
 	f.t.Helper()
 	if err := f.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -58,7 +58,7 @@ func (f *final) has(id sandbox.SnapshotID) bool {
 }
 
 // drop drops a layer, even if it is in use.
-func (f *final) drop(id sandbox.SnapshotID) {
+func (f *fixture) drop(id sandbox.SnapshotID) {
 	f.t.Helper()
 	if !f.has(id) {
 		f.t.Fatal("the layer does not exist")
@@ -72,20 +72,20 @@ func (f *final) drop(id sandbox.SnapshotID) {
 	}
 }
 
-func runs(step int, sum string) layer {
+func runLayer(step int, sum string) layer {
 	return layer{step: step, sum: sum, do: &build.Step{Type: build.Run, Args: []string{"true"}}}
 }
 
 // The base of a build is kept until the build has another, or ends.
-func TestALayerThatWasPickedStays(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestLayerInUseIsKept(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	r := f.life()
-	cached := f.put("one")
+	r := f.newRun()
+	cached := f.storeLayer("one")
 	if !f.has(cached.ID) {
 		t.Fatal("the layer does not exist")
 	}
-	from, first, second := f.from, runs(1, "one"), runs(2, "two")
+	from, first, second := f.from, runLayer(1, "one"), runLayer(2, "two")
 	from, err := r.layer(t.Context(), from, &first)
 	if err != nil || from.snap.ID != cached.ID {
 		t.Fatalf("layer %s, %v; want %s", from.snap.ID, err, cached.ID)
@@ -109,15 +109,15 @@ func TestALayerThatWasPickedStays(t *testing.T) {
 }
 
 // Whichever comes first, the layer that a build continues with exists.
-func TestALayerIsPickedWhileLayersAreDropped(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestReuseDuringPrune(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	other, _, _ := livesOn(t, f.log) // the core of another gateway
-	r := f.life()
+	other, _, _ := newRunsOn(t, f.log) // the core of another gateway
+	r := f.newRun()
 	for round := range 10 {
 		sum := strconv.Itoa(round)
-		l := runs(round+1, sum)
-		f.put(sum)
+		l := runLayer(round+1, sum)
+		f.storeLayer(sum)
 		f.fill()
 		var pruned, made error
 		var on origin
@@ -132,12 +132,12 @@ func TestALayerIsPickedWhileLayersAreDropped(t *testing.T) {
 }
 
 // A build that no gateway ran for a while may have lost its layers.
-func TestALayerThatWasDroppedIsMadeAnew(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestDroppedLayerIsBuiltAgain(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	r := f.life()
+	r := f.newRun()
 	for n := range 2 {
-		l := runs(1, "one")
+		l := runLayer(1, "one")
 		on, err := r.layer(t.Context(), f.from, &l)
 		if err != nil || !f.has(on.snap.ID) {
 			t.Fatalf("made %d times: %v", n, err)
@@ -147,15 +147,15 @@ func TestALayerThatWasDroppedIsMadeAnew(t *testing.T) {
 }
 
 // The successor of a build does not need the layers below the newest.
-func TestWhoTakesABuildOverGoesOnWithItsNewestLayer(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestTakeoverContinuesWithNewestLayer(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	layers := []layer{runs(1, "one"), runs(2, "two"), runs(3, "three")}
-	below, newest := f.put("one"), f.put("two")
+	layers := []layer{runLayer(1, "one"), runLayer(2, "two"), runLayer(3, "three")}
+	below, newest := f.storeLayer("one"), f.storeLayer("two")
 	if !f.has(below.ID) || !f.has(newest.ID) {
 		t.Fatal("the layers do not exist")
 	}
-	r, from := f.life(), f.from
+	r, from := f.newRun(), f.from
 	for i := range 2 {
 		var err error
 		if from, err = r.layer(t.Context(), from, &layers[i]); err != nil {
@@ -163,36 +163,36 @@ func TestWhoTakesABuildOverGoesOnWithItsNewestLayer(t *testing.T) {
 		}
 	}
 	f.drop(below.ID)
-	got, n, err := f.life().reached(t.Context(), f.from, layers)
+	got, n, err := f.newRun().newestLayer(t.Context(), f.from, layers)
 	if err != nil || n != 2 || got.snap.ID != newest.ID {
 		t.Errorf("continues after %d steps with %q, %v; want 2 with %s", n, got.snap.ID, err, newest.ID)
 	}
 }
 
 // If a base's files are dropped before the build claims them, the name is resolved again.
-func TestABaseThatWasDroppedIsFoundAnew(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestDroppedBaseIsResolvedAgain(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	gone, now := f.put("old").ID, f.put("new").ID
+	gone, now := f.storeLayer("old").ID, f.storeLayer("new").ID
 	b := &template.Built{ID: template.BuiltID(f.who.Tenant, "below"), Build: string(build.NewID()), Base: template.Base, Snapshot: string(now)}
 	if err := f.TagBuilt(t.Context(), f.who, "below", []string{"default"}, b); err != nil {
 		t.Fatal(err)
 	}
 	f.drop(gone)
-	s := begin(t, f.Core, f.who, build.Spec{Template: "below"})
+	s := startBuild(t, f.Core, f.who, build.Spec{Template: "below"})
 	if err := f.next(s).append(t.Context(), build.Based{Template: template.Base, Snapshot: string(gone)}); err != nil {
 		t.Fatal(err)
 	}
-	r := f.next(again(t, f.Core, f.who, &s))
-	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.now().Base.Snapshot != string(now) {
+	r := f.next(reload(t, f.Core, f.who, &s))
+	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.current().Base.Snapshot != string(now) {
 		t.Errorf("base %q, %v; want %s", on.snap.ID, err, now)
 	}
 }
 
 // A mark with layers survives encoding.
-func TestTheRecordHasTheLayers(t *testing.T) {
-	f := newFinal(t, "", "")
-	r := f.life()
+func TestMarkKeepsLayers(t *testing.T) {
+	f := newFixture(t, "", "")
+	r := f.newRun()
 	want := []string{"one", "two"}
 	if err := r.log(t.Context(), build.Mark{Step: 1, Layers: want}); err != nil {
 		t.Fatal(err)
@@ -208,24 +208,24 @@ func TestTheRecordHasTheLayers(t *testing.T) {
 
 // If the layer of a step is gone, its command's output is read from the beginning, however far
 // the build had come.
-func TestAnEarlierStepIsReadFromItsBeginning(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestRepeatedStepIsReadFromTheStart(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	r := f.life()
+	r := f.newRun()
 	if err := r.log(t.Context(), build.Mark{Step: 2, After: 4, HalfOut: []byte("of another ")}); err != nil {
 		t.Fatal(err)
 	}
-	was := r.now().Lines
+	was := r.current().Lines
 	l := layer{step: 1, sum: "one", do: &build.Step{Type: build.Run, Args: []string{"echo a b"}}}
-	if _, err := r.layer(t.Context(), f.from, &l); err != nil || r.now().Lines != was+2 || r.mark().Step != 1 {
-		t.Errorf("%v, %d more lines, step %d", err, r.now().Lines-was, r.mark().Step)
+	if _, err := r.layer(t.Context(), f.from, &l); err != nil || r.current().Lines != was+2 || r.mark().Step != 1 {
+		t.Errorf("%v, %d more lines, step %d", err, r.current().Lines-was, r.mark().Step)
 	}
 }
 
 // A build's claim is renewed while its steps read its state.
-func TestABuildIsReadWhileItsRecordGrows(t *testing.T) {
-	f := newFinal(t, "", "")
-	r := f.life()
+func TestConcurrentAppendAndRead(t *testing.T) {
+	f := newFixture(t, "", "")
+	r := f.newRun()
 	var held error
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -236,7 +236,7 @@ func TestABuildIsReadWhileItsRecordGrows(t *testing.T) {
 		}
 	})
 	for range 200 {
-		if req := r.requested(f.from, facts{}); req.Build != string(f.state.ID) || r.key("sandbox", 1) == "" {
+		if req := r.requested(f.from, settings{}); req.Build != string(f.state.ID) || r.key("sandbox", 1) == "" {
 			t.Errorf("request is for build %q", req.Build)
 		}
 	}

@@ -17,19 +17,19 @@ const (
 	maxLine  = 16 << 10 // bytes; a longer line is split
 )
 
-// A message of the record holds 2 MiB. Lines are logged once they have muchText bytes, which
+// A message of the record holds 2 MiB. Lines are logged once they have flushBytes bytes, which
 // one more event of the process exceeds by at most its output, 128 KiB, plus the overhead of
-// each line; manyLines limits that.
+// each line; flushLines limits that.
 const (
-	muchText  = 256 << 10 // bytes
-	manyLines = 20_000
+	flushBytes = 256 << 10 // bytes
+	flushLines = 20_000
 )
 
 func (r *run) line(level build.Level, text string) build.Line {
 	return build.Line{Time: time.Now(), Level: level, Text: text}
 }
 
-func (r *run) mark() build.Mark { return r.now().Mark }
+func (r *run) mark() build.Mark { return r.current().Mark }
 
 func (r *run) logged(level build.Level, text string) build.Logged {
 	return build.Logged{Lines: []build.Line{r.line(level, text)}, Mark: r.mark()}
@@ -88,8 +88,8 @@ func (o *output) add(at time.Time, level build.Level, stream string, said []byte
 	}
 }
 
-// rest adds the incomplete last line of each stream.
-func (o *output) rest() {
+// flushPartial adds the incomplete last line of each stream.
+func (o *output) flushPartial() {
 	now := time.Now()
 	if len(o.mark.HalfOut) > 0 {
 		o.add(now, build.Info, "stdout", o.mark.HalfOut)
@@ -104,7 +104,7 @@ func (o *output) rest() {
 func (r *run) flush(ctx context.Context, o *output) error {
 	lines, size := o.lines, o.size
 	o.lines, o.size = nil, 0
-	had := r.now().Lines
+	had := r.current().Lines
 	full := had >= maxLines || r.bytes >= maxBytes
 	if r.bytes += size; full {
 		return nil
@@ -112,8 +112,8 @@ func (r *run) flush(ctx context.Context, o *output) error {
 	if had+len(lines) >= maxLines || r.bytes >= maxBytes {
 		lines = append(lines[:min(len(lines), maxLines-had-1)], r.line(build.Warn, "The log is full: later output is omitted"))
 	}
-	for ; len(lines) > manyLines; lines = lines[manyLines:] { // after a crash here the successor logs some lines again
-		if err := r.log(ctx, r.mark(), lines[:manyLines]...); err != nil {
+	for ; len(lines) > flushLines; lines = lines[flushLines:] { // after a crash here the successor logs some lines again
+		if err := r.log(ctx, r.mark(), lines[:flushLines]...); err != nil {
 			return err
 		}
 	}

@@ -12,22 +12,22 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 )
 
-// away stores a layer with a sum on a live host that accepts no sandbox.
-func (f *final) away(sum, manifest string) sandbox.Snapshot {
+// storeUnreachable stores a layer with a sum on a live host that accepts no sandbox.
+func (f *fixture) storeUnreachable(sum, manifest string) sandbox.Snapshot {
 	f.t.Helper()
 	h := coretest.New(f.t, f.log, f.view)
 	h.Name = "away"
 	h.Lease(f.t.Context(), fleet.Lease{TTL: time.Hour})
-	s := f.put(sum)
+	s := f.storeLayer(sum)
 	s.ID, s.Host, s.Copy.Manifest = sandbox.NewSnapshotID(), h.Name, manifest
 	if err := f.log.PutSnapshot(f.t.Context(), &s); err != nil {
 		f.t.Fatal(err)
 	}
-	f.drop(f.only(sum, f.host.Name))
+	f.drop(f.layerOn(sum, f.host.Name))
 	return s
 }
 
-func (f *final) only(sum, host string) sandbox.SnapshotID {
+func (f *fixture) layerOn(sum, host string) sandbox.SnapshotID {
 	f.t.Helper()
 	if err := f.view.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)
@@ -39,8 +39,8 @@ func (f *final) only(sum, host string) sandbox.SnapshotID {
 	return all[0].ID
 }
 
-// said returns the build's log.
-func (f *final) said() string {
+// buildLog returns the build's log.
+func (f *fixture) buildLog() string {
 	f.t.Helper()
 	b, err := f.Build(f.t.Context(), f.who, f.state.Request.Template, f.state.ID)
 	if err != nil {
@@ -58,21 +58,21 @@ func (f *final) said() string {
 }
 
 // A layer whose host is lost between its choice and the next step counts as missing.
-func TestALayerThatWentWithItsHostIsMadeAnew(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestLayerLostWithItsHostIsBuiltAgain(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
-	layers := []layer{runs(1, "one"), runs(2, "two"), runs(3, "three")}
-	gone := f.away("two", "")
-	f.put("one")
-	r := f.life()
-	on, err := r.steps(t.Context(), f.from, layers, facts{})
+	layers := []layer{runLayer(1, "one"), runLayer(2, "two"), runLayer(3, "three")}
+	gone := f.storeUnreachable("two", "")
+	f.storeLayer("one")
+	r := f.newRun()
+	on, err := r.steps(t.Context(), f.from, layers, settings{})
 	if err != nil || on.snap.Layer != "three" || on.snap.Host != f.host.Name {
-		t.Fatalf("got layer %q on %q, %v; log:\n%s", on.snap.Layer, on.snap.Host, err, f.said())
+		t.Fatalf("got layer %q on %q, %v; log:\n%s", on.snap.Layer, on.snap.Host, err, f.buildLog())
 	}
-	if said := f.said(); !strings.Contains(said, "CACHED [builder 2/") || !strings.Contains(said, "building the layer again") {
+	if said := f.buildLog(); !strings.Contains(said, "CACHED [builder 2/") || !strings.Contains(said, "building the layer again") {
 		t.Errorf("log:\n%s", said)
 	}
-	if again, err := f.life().steps(t.Context(), f.from, layers, facts{}); err != nil || again.snap.ID != on.snap.ID {
+	if again, err := f.newRun().steps(t.Context(), f.from, layers, settings{}); err != nil || again.snap.ID != on.snap.ID {
 		t.Errorf("the successor has %s, %v; want %s", again.snap.ID, err, on.snap.ID)
 	}
 	if !f.has(gone.ID) {
@@ -81,22 +81,22 @@ func TestALayerThatWentWithItsHostIsMadeAnew(t *testing.T) {
 }
 
 // Layers that other hosts can load, and the base of the whole build, are not built again.
-func TestWhatIsNotMadeAnew(t *testing.T) {
+func TestReachableLayersAreNotBuiltAgain(t *testing.T) {
 	for what, tt := range map[string]struct {
 		manifest string
 		base     bool
 	}{"a layer in the store": {"a manifest", false}, "the base": {"", true}} {
 		t.Run(what, func(t *testing.T) {
-			f := newFinal(t, "", "")
+			f := newFixture(t, "", "")
 			f.host.Start()
-			s := f.away("one", tt.manifest)
-			layers := []layer{runs(1, "one"), runs(2, "two")}
+			s := f.storeUnreachable("one", tt.manifest)
+			layers := []layer{runLayer(1, "one"), runLayer(2, "two")}
 			if tt.base {
 				f.from.snap, layers = s, layers[1:]
 			}
-			r := f.life()
-			if _, err := r.steps(t.Context(), f.from, layers, facts{}); !kind.Is(err, kind.Unavailable) || stepOf(err) != "2" || strings.Contains(f.said(), "again") || len(layers) > 1 && !strings.Contains(f.said(), "CACHED") {
-				t.Errorf("got %v; log:\n%s", err, f.said())
+			r := f.newRun()
+			if _, err := r.steps(t.Context(), f.from, layers, settings{}); !kind.Is(err, kind.Unavailable) || stepOf(err) != "2" || strings.Contains(f.buildLog(), "again") || len(layers) > 1 && !strings.Contains(f.buildLog(), "CACHED") {
+				t.Errorf("got %v; log:\n%s", err, f.buildLog())
 			}
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// facts are the settings of processes at some point of a build.
-type facts struct {
+// settings are the settings of processes at some point of a build.
+type settings struct {
 	env     map[string]string
 	user    string // empty: the template's
 	workdir string // absolute; empty: the template's, or the user's home
@@ -25,17 +25,17 @@ type facts struct {
 
 // layer is a part of a build that changes files.
 type layer struct {
-	facts
+	settings
 	step  int         // number, from 1
 	do    *build.Step // RUN or COPY; nil: only dirs are needed
-	dirs  []place     // directories and users that must exist before it
+	dirs  []directory // directories and users that must exist before it
 	sum   string      // hash of all inputs
 	force bool        // do not reuse a layer with the same inputs
 }
 
-// place is a directory and its owner if it is created. Without a path it only requires that
+// directory is a directory and its owner if it is created. Without a path it only requires that
 // the user exists.
-type place struct {
+type directory struct {
 	path, user string
 	step       int // step that requires it
 }
@@ -50,9 +50,9 @@ const (
 // plan returns the layers of a build on the base with the given sum, and the settings of
 // processes after them. It returns Invalid, with the step, for too many or too large
 // variables.
-func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
+func plan(begin settings, sum string, spec *build.Spec) ([]layer, settings, error) {
 	var out []layer
-	var dirs []place
+	var dirs []directory
 	now, force := begin, spec.Force
 	now.env = maps.Clone(begin.env)
 	if now.env == nil {
@@ -65,29 +65,29 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 		switch s.Type {
 		case build.Env:
 			if err := now.set(s.Args); err != nil {
-				return nil, now, at(strconv.Itoa(i+1), err)
+				return nil, now, atStep(strconv.Itoa(i+1), err)
 			}
 		case build.User:
 			now.user, _, _ = strings.Cut(s.Args[0], ":")
 			if now.user != template.DefaultUser && now.user != "root" { // both exist in every root
-				dirs = append(dirs, place{user: now.user, step: i + 1})
+				dirs = append(dirs, directory{user: now.user, step: i + 1})
 			}
 		case build.Workdir:
 			dir, err := expand(s.Args[0], now.env, maxEnv)
 			if err != nil {
-				return nil, now, at(strconv.Itoa(i+1), err)
+				return nil, now, atStep(strconv.Itoa(i+1), err)
 			}
-			now.workdir = under(now.workdir, dir)
-			dirs = append(dirs, place{now.workdir, now.user, i + 1})
+			now.workdir = absPath(now.workdir, dir)
+			dirs = append(dirs, directory{now.workdir, now.user, i + 1})
 		case build.Run, build.Copy:
 			then := now
 			then.env = maps.Clone(now.env)
-			out = append(out, layer{facts: then, step: i + 1, do: s, dirs: dirs, sum: sum, force: force})
+			out = append(out, layer{settings: then, step: i + 1, do: s, dirs: dirs, sum: sum, force: force})
 			dirs = nil
 		}
 	}
 	if len(dirs) > 0 {
-		out = append(out, layer{facts: now, step: len(spec.Steps), dirs: dirs, sum: sum, force: force})
+		out = append(out, layer{settings: now, step: len(spec.Steps), dirs: dirs, sum: sum, force: force})
 	}
 	if spec.Start != "" {
 		now.start, now.ready = spec.Start, ""
@@ -99,7 +99,7 @@ func plan(begin facts, sum string, spec *build.Spec) ([]layer, facts, error) {
 }
 
 // set sets variables: names, each followed by its value.
-func (f *facts) set(pairs []string) error {
+func (f *settings) set(pairs []string) error {
 	left := maxEnv
 	for k, v := range f.env {
 		left -= len(k) + len(v)
@@ -131,8 +131,8 @@ func chain(sum string, next ...any) string {
 	return hex.EncodeToString(h[:])
 }
 
-// under returns the absolute path of p, which may be relative to dir.
-func under(dir, p string) string {
+// absPath returns the absolute path of p, which may be relative to dir.
+func absPath(dir, p string) string {
 	switch {
 	case path.IsAbs(p):
 		return path.Clean(p)

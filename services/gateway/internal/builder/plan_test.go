@@ -23,7 +23,7 @@ func TestPlan(t *testing.T) {
 		{Type: build.Workdir, Args: []string{"/end"}},
 		{Type: build.User, Args: []string{"other"}},
 	}, Start: "serve"}
-	layers, after, err := plan(facts{start: "old", ready: "old ready", user: "u"}, "base", &spec)
+	layers, after, err := plan(settings{start: "old", ready: "old ready", user: "u"}, "base", &spec)
 	if err != nil || len(layers) != 3 {
 		t.Fatalf("%d layers: %+v, %v", len(layers), layers, err)
 	}
@@ -31,19 +31,19 @@ func TestPlan(t *testing.T) {
 	if run.step != 5 || run.force || run.user != "root" || run.workdir != "/app/sub" || run.env["B"] != "1-1-$C-$" {
 		t.Errorf("run: %+v", run)
 	}
-	if len(run.dirs) != 2 || run.dirs[0] != (place{"/app", "u", 2}) || run.dirs[1] != (place{"/app/sub", "root", 4}) {
+	if len(run.dirs) != 2 || run.dirs[0] != (directory{"/app", "u", 2}) || run.dirs[1] != (directory{"/app/sub", "root", 4}) {
 		t.Errorf("directories: %+v", run.dirs)
 	}
 	if !cp.force || cp.step != 7 || len(cp.dirs) != 0 || cp.env["PATH"] != "/x:"+searchPath || run.env["PATH"] != "" {
 		t.Errorf("copy: %+v", cp)
 	}
-	if end.do != nil || end.step != 9 || !slices.Equal(end.dirs, []place{{"/end", "root", 8}, {"", "other", 9}}) {
+	if end.do != nil || end.step != 9 || !slices.Equal(end.dirs, []directory{{"/end", "root", 8}, {"", "other", 9}}) {
 		t.Errorf("end: %+v", end)
 	}
 	if after.start != "serve" || after.ready != "" || after.workdir != "/end" {
 		t.Errorf("after: %+v", after)
 	}
-	if _, kept, _ := plan(facts{start: "old", ready: "old ready"}, "base", &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
+	if _, kept, _ := plan(settings{start: "old", ready: "old ready"}, "base", &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
 		t.Errorf("start command of the base: %+v", kept)
 	}
 }
@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 // Two layers have the same sum only if everything below them is the same.
 func TestSums(t *testing.T) {
 	run := func(base string, steps ...build.Step) string {
-		layers, _, _ := plan(facts{}, base, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
+		layers, _, _ := plan(settings{}, base, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
 		return layers[len(layers)-1].sum
 	}
 	seen := map[string]string{}
@@ -102,13 +102,13 @@ func TestVariablesAreBounded(t *testing.T) {
 		"many long ones": {env("A", long, "B", "$A", "C", "$A", "D", "$A", "E", "$A")},
 		"in a directory": {env("A", long), {Type: build.Workdir, Args: []string{"/" + strings.Repeat("$A", 1<<10)}}},
 	} {
-		_, _, err := plan(facts{}, "base", &build.Spec{Steps: steps})
+		_, _, err := plan(settings{}, "base", &build.Spec{Steps: steps})
 		if !kind.Is(err, kind.Invalid) || stepOf(err) != strconv.Itoa(len(steps)) {
 			t.Errorf("%s: %v, want an error of the last step", name, err)
 		}
 	}
 	again := []build.Step{env("A", long, "B", long, "C", long), env("A", "$A", "B", long, "C", "$A")}
-	if _, after, err := plan(facts{}, "base", &build.Spec{Steps: again}); err != nil || after.env["C"] != long {
+	if _, after, err := plan(settings{}, "base", &build.Spec{Steps: again}); err != nil || after.env["C"] != long {
 		t.Errorf("only the last value of a variable counts: %v", err)
 	}
 }

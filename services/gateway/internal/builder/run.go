@@ -19,14 +19,14 @@ import (
 // run is one execution of a build.
 type run struct {
 	*Builder
-	who   core.Principal
-	spec  build.Spec
-	bytes int             // of output that this run logged
-	shun  map[string]bool // hosts that failed to create a sandbox on a layer that only they have
+	principal   core.Principal
+	spec        build.Spec
+	bytes       int             // of output that this run logged
+	failedHosts map[string]bool // hosts that failed to create a sandbox on a layer that only they have
 
-	mu    sync.Mutex
-	state build.State // guarded; see now
-	quiet time.Time   // time of the last append to the record
+	mu         sync.Mutex
+	state      build.State // guarded; see now
+	lastAppend time.Time   // time of the last append to the record
 }
 
 // E2B's names for the phases before and after the steps.
@@ -37,7 +37,7 @@ const (
 
 var (
 	errFenced  = errors.New("the build was taken over by another gateway or deleted")
-	errTooLong = kind.Newf(kind.Deadline, "build", "", "the build took longer than %s", within)
+	errTooLong = kind.Newf(kind.Deadline, "build", "", "the build took longer than %s", buildTimeout)
 )
 
 // failure is the error of a failed build, and its step.
@@ -49,8 +49,8 @@ type failure struct {
 func (f *failure) Error() string { return f.step + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// at adds the step to err, unless it has one.
-func at(step string, err error) error {
+// atStep adds the step to err, unless it has one.
+func atStep(step string, err error) error {
 	if err == nil || stepOf(err) != "" {
 		return err
 	}
@@ -59,28 +59,28 @@ func at(step string, err error) error {
 
 // do runs the build to its end, or until ctx ends.
 func (r *run) do(ctx context.Context) {
-	ctx, cancel := context.WithDeadlineCause(ctx, r.now().Created.Add(within), errTooLong)
+	ctx, cancel := context.WithDeadlineCause(ctx, r.current().Created.Add(buildTimeout), errTooLong)
 	defer cancel()
 	ctx, fence := context.WithCancelCause(ctx)
 	defer fence(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.hold(ctx, fence) })
-	err := r.guarded(ctx)
+	err := r.buildRecovered(ctx)
 	cause := context.Cause(ctx)
 	fence(nil)
 	wg.Wait()
 	r.end(context.WithoutCancel(ctx), err, cause)
 }
 
-// guarded is build with panics turned into failures: build parses untrusted images, registry
+// buildRecovered is build with panics turned into failures: build parses untrusted images, registry
 // answers and files. A panic would otherwise end one gateway after the other, as each takes
 // the build over.
-func (r *run) guarded(ctx context.Context) error {
-	return recovery.Do(r.cfg.Slog.With("build", r.now().ID), "build", func() error { return r.build(ctx) })
+func (r *run) buildRecovered(ctx context.Context) error {
+	return recovery.Do(r.cfg.Slog.With("build", r.current().ID), "build", func() error { return r.build(ctx) })
 }
 
-// now returns the state of the build's record; hold may append to it at any time.
-func (r *run) now() build.State {
+// current returns the state of the build's record; hold may append to it at any time.
+func (r *run) current() build.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state
@@ -88,7 +88,7 @@ func (r *run) now() build.State {
 
 // hold renews the claim on the build until ctx ends or another gateway takes it over.
 func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
-	t := time.NewTicker(says)
+	t := time.NewTicker(claimInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -97,7 +97,7 @@ func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
 		case <-t.C:
 		}
 		r.mu.Lock()
-		recent := time.Since(r.quiet) < says
+		recent := time.Since(r.lastAppend) < claimInterval
 		r.mu.Unlock()
 		if recent {
 			continue
@@ -118,25 +118,25 @@ func (r *run) append(ctx context.Context, bodies ...build.Body) error {
 		return errFenced
 	}
 	if err == nil {
-		r.state, r.quiet = state, time.Now()
+		r.state, r.lastAppend = state, time.Now()
 	}
 	return err
 }
 
-// last is the maximum time to record the end of a build.
-const last = 10 * time.Second
+// endTimeout is the maximum time to record the end of a build.
+const endTimeout = 10 * time.Second
 
 // end records how the build ended; cause is the reason why its context ended, if it did.
 func (r *run) end(ctx context.Context, err, cause error) {
-	ctx, cancel := context.WithTimeout(ctx, last)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	if errors.Is(cause, errFenced) {
 		err = errFenced
 	}
 	if !errors.Is(err, errFenced) {
-		err = r.append(ctx, r.verdict(err, cause)...)
+		err = r.append(ctx, r.endEvents(err, cause)...)
 	}
-	switch now := r.now(); {
+	switch now := r.current(); {
 	case errors.Is(err, errFenced):
 		r.cfg.Slog.Warn("build taken over or deleted", "build", now.ID)
 		if r.over(ctx) {
@@ -149,13 +149,13 @@ func (r *run) end(ctx context.Context, err, cause error) {
 	}
 }
 
-// verdict returns the events that record the end.
-func (r *run) verdict(err, cause error) []build.Body {
+// endEvents returns the events that record the end.
+func (r *run) endEvents(err, cause error) []build.Body {
 	switch {
 	case err == nil:
 		return []build.Body{build.Finished{}}
 	case errors.Is(cause, errTooLong):
-		err = at(stepOf(err), errTooLong)
+		err = atStep(stepOf(err), errTooLong)
 	case cause != nil:
 		return []build.Body{build.Held{}} // this gateway shuts down: another takes over
 	}
@@ -166,18 +166,18 @@ func (r *run) verdict(err, cause error) []build.Body {
 // over reports whether the build has ended, so that no gateway owns what this run created
 // after its end.
 func (r *run) over(ctx context.Context) bool {
-	s := r.now()
-	b, err := r.cfg.Core.Build(ctx, r.who, s.Request.Template, s.ID)
+	s := r.current()
+	b, err := r.cfg.Core.Build(ctx, r.principal, s.Request.Template, s.ID)
 	return err == nil && b.Over() || kind.Is(err, kind.NotFound) // it was deleted
 }
 
 // clean removes the leftovers of the build as far as possible; sandboxes also end at their
 // deadline.
 func (r *run) clean(ctx context.Context) {
-	id := string(r.now().ID)
-	r.cfg.Core.EndSandboxes(ctx, r.who, func(s *sandbox.State) bool { return s.Request.Build == id })
-	if err := r.cfg.Core.PruneLayers(ctx, r.who); err != nil {
-		r.cfg.Slog.Warn("prune layers failed", "tenant", r.who.Tenant, "err", err)
+	id := string(r.current().ID)
+	r.cfg.Core.EndSandboxes(ctx, r.principal, func(s *sandbox.State) bool { return s.Request.Build == id })
+	if err := r.cfg.Core.PruneLayers(ctx, r.principal); err != nil {
+		r.cfg.Slog.Warn("prune layers failed", "tenant", r.principal.Tenant, "err", err)
 	}
 }
 
@@ -192,7 +192,7 @@ func stepOf(err error) string {
 func (r *run) failed(err error) build.Failed {
 	text := kind.Message(err)
 	if kind.Of(err) == kind.Internal {
-		r.cfg.Slog.Error("build failed", "build", r.now().ID, "err", err)
+		r.cfg.Slog.Error("build failed", "build", r.current().ID, "err", err)
 	}
 	return build.Failed{Step: stepOf(err), Message: text}
 }
@@ -201,9 +201,9 @@ func (r *run) failed(err error) build.Failed {
 func (r *run) build(ctx context.Context) error {
 	from, err := r.base(ctx)
 	if err != nil {
-		return at(stepBase, err)
+		return atStep(stepBase, err)
 	}
-	layers, after, err := plan(from.facts, from.sum, &r.spec)
+	layers, after, err := plan(from.settings, from.sum, &r.spec)
 	if err != nil {
 		return err
 	}
@@ -212,10 +212,10 @@ func (r *run) build(ctx context.Context) error {
 	}
 	if from.snap.ID != "" {
 		if err := r.cfg.Core.KeepLayer(ctx, from.snap.ID); err != nil {
-			return at(stepFinalize, err)
+			return atStep(stepFinalize, err)
 		}
 	}
-	s := r.now()
+	s := r.current()
 	b := &template.Built{
 		ID: template.ID(s.Request.Template), Build: string(s.ID), Base: from.template, Snapshot: string(from.snap.ID),
 		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,
@@ -224,7 +224,7 @@ func (r *run) build(ctx context.Context) error {
 	if err := r.append(ctx, build.Held{By: r.name}); err != nil {
 		return err // the template was deleted meanwhile, and must stay deleted
 	}
-	if err := r.cfg.Core.TagBuilt(ctx, r.who, s.Request.Name, s.Request.Tags, b); err != nil {
+	if err := r.cfg.Core.TagBuilt(ctx, r.principal, s.Request.Name, s.Request.Tags, b); err != nil {
 		return err
 	}
 	return r.say(ctx, "Build finished")
@@ -232,18 +232,18 @@ func (r *run) build(ctx context.Context) error {
 
 // steps builds the missing layers and runs the template's start command. It builds layers
 // again that only one host had and that were lost meanwhile.
-func (r *run) steps(ctx context.Context, base origin, layers []layer, after facts) (origin, error) {
+func (r *run) steps(ctx context.Context, base origin, layers []layer, after settings) (origin, error) {
 	for {
-		from, done, err := r.reached(ctx, base, layers)
+		from, done, err := r.newestLayer(ctx, base, layers)
 		for ; err == nil && done < len(layers); done++ {
 			from, err = r.layer(ctx, from, &layers[done])
-			err = at(strconv.Itoa(layers[done].step), err)
+			err = atStep(strconv.Itoa(layers[done].step), err)
 		}
 		if err == nil {
-			from.facts = after
-			err = at(stepFinalize, r.finalize(ctx, from))
+			from.settings = after
+			err = atStep(stepFinalize, r.finalize(ctx, from))
 		}
-		if !r.without(err, &base) {
+		if !r.dropHost(err, &base) {
 			return from, err
 		}
 		if err := r.say(ctx, "The host of a layer cannot create a sandbox on it: building the layer again"); err != nil {
@@ -252,24 +252,26 @@ func (r *run) steps(ctx context.Context, base origin, layers []layer, after fact
 	}
 }
 
-// without reports whether the build can continue without the layers of the host in err.
-func (r *run) without(err error, base *origin) bool {
-	var u *unmade
-	if !errors.As(err, &u) || u.on.ID == base.snap.ID || r.shun[u.on.Host] {
+// dropHost reports whether the build can continue without the layers of the host in err.
+func (r *run) dropHost(err error, base *origin) bool {
+	var u *sandboxError
+	if !errors.As(err, &u) || u.on.ID == base.snap.ID || r.failedHosts[u.on.Host] {
 		return false
 	}
 	if now, ok := r.cfg.Core.LayerOf(u.on.ID); ok && now.Copy.Manifest != "" {
 		return false // other hosts can load it
 	}
-	if r.shun == nil {
-		r.shun = map[string]bool{}
+	if r.failedHosts == nil {
+		r.failedHosts = map[string]bool{}
 	}
-	r.shun[u.on.Host] = true
+	r.failedHosts[u.on.Host] = true
 	return true
 }
 
 // usable reports whether a layer is in the store, or on a host that has not failed.
-func (r *run) usable(s *sandbox.Snapshot) bool { return s.Copy.Manifest != "" || !r.shun[s.Host] }
+func (r *run) usable(s *sandbox.Snapshot) bool {
+	return s.Copy.Manifest != "" || !r.failedHosts[s.Host]
+}
 
 // maxTitle is the maximum number of bytes of a step in its title.
 const maxTitle = 2048
@@ -293,11 +295,11 @@ func (r *run) title(l *layer) string {
 // chooses and then claims it, so that PruneLayers leaves it alone from then on.
 func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
 	for begun := int(r.mark().Step) >= l.step; ; begun = false {
-		own, _ := r.own(l.step)
+		own, _ := r.layerID(l.step)
 		snap, ok := r.cfg.Core.LayerOf(own)
 		title := r.title(l)
 		if !ok && !l.force {
-			if snap, ok = r.cfg.Core.Layer(r.who, l.sum, r.usable); ok {
+			if snap, ok = r.cfg.Core.Layer(r.principal, l.sum, r.usable); ok {
 				title = "CACHED " + title
 			}
 		}
@@ -305,7 +307,7 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 		if !begun {
 			mark, lines = build.Mark{Step: uint32(l.step)}, append(lines, r.line(build.Info, title))
 		}
-		mark.Layers = stands(from, snap.ID)
+		mark.Layers = layersToKeep(from, snap.ID)
 		if err := r.log(ctx, mark, lines...); err != nil {
 			return from, err
 		}
@@ -327,9 +329,9 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 	}
 }
 
-// reached returns the newest layer in the build's record, and how many of the layers it
+// newestLayer returns the newest layer in the build's record, and how many of the layers it
 // includes: layers below the newest may have been dropped and are not needed.
-func (r *run) reached(ctx context.Context, from origin, layers []layer) (origin, int, error) {
+func (r *run) newestLayer(ctx context.Context, from origin, layers []layer) (origin, int, error) {
 	for n := len(layers); n > 0; n-- {
 		snap, ok := r.cfg.Core.LayerAmong(r.mark().Layers, layers[n-1].sum)
 		if !ok || !r.usable(&snap) {
@@ -345,9 +347,9 @@ func (r *run) reached(ctx context.Context, from origin, layers []layer) (origin,
 	return from, 0, nil
 }
 
-// stands returns the layers to keep while one is built on another; the new one may not exist
+// layersToKeep returns the layers to keep while one is built on another; the new one may not exist
 // yet.
-func stands(on origin, id sandbox.SnapshotID) []string {
+func layersToKeep(on origin, id sandbox.SnapshotID) []string {
 	var ids []string
 	for _, id := range []sandbox.SnapshotID{on.snap.ID, id} {
 		if id != "" {
@@ -357,9 +359,9 @@ func stands(on origin, id sandbox.SnapshotID) []string {
 	return ids
 }
 
-// own returns the id of the layer that the build makes of a step, and how many it made before
+// layerID returns the id of the layer that the build makes of a step, and how many it made before
 // that were dropped or are unusable.
-func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
+func (r *run) layerID(step int) (id sandbox.SnapshotID, dropped int) {
 	for what := "layer"; ; what = "layer." + strconv.Itoa(dropped) {
 		id = sandbox.KeyedSnapshotID(r.key(what, step))
 		if s, ok := r.cfg.Core.LayerOf(id); ok && r.usable(&s) || !ok && !s.Deleted {
@@ -371,19 +373,19 @@ func (r *run) own(step int) (id sandbox.SnapshotID, dropped int) {
 
 // key derives a key for the build's n-th object of a kind.
 func (r *run) key(what string, n int) string {
-	return r.cfg.Core.Secretly("build." + string(r.now().ID) + "." + what + "." + strconv.Itoa(n))
+	return r.cfg.Core.Secretly("build." + string(r.current().ID) + "." + what + "." + strconv.Itoa(n))
 }
 
 // make builds a layer in a sandbox of its own, which is kept until the layer exists: a
 // successor needs it, and clean ends it if the build fails.
 func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Snapshot, err error) {
-	sbx, err := r.sandbox(ctx, from, l.facts, l.step)
+	sbx, err := r.sandbox(ctx, from, l.settings, l.step)
 	if err != nil {
 		return snap, err
 	}
 	for _, dir := range l.dirs {
 		if err := r.makeDir(ctx, sbx, dir); err != nil {
-			return snap, at(strconv.Itoa(dir.step), err)
+			return snap, atStep(strconv.Itoa(dir.step), err)
 		}
 	}
 	if l.do != nil {
@@ -395,7 +397,7 @@ func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Sna
 			return snap, err
 		}
 	}
-	if snap, err = r.keep(ctx, sbx, from, l); err != nil {
+	if snap, err = r.saveLayer(ctx, sbx, from, l); err != nil {
 		return snap, err
 	}
 	r.destroy(ctx, sbx)
@@ -406,17 +408,17 @@ func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Sna
 // that before the sandbox ends: a sandbox may end for many reasons.
 func (r *run) finalize(ctx context.Context, from origin) error {
 	n := len(r.spec.Steps) + 1
-	if from.facts.start == "" && from.facts.ready == "" || int(r.mark().Step) >= n {
+	if from.settings.start == "" && from.settings.ready == "" || int(r.mark().Step) >= n {
 		return nil
 	}
 	if err := r.say(ctx, "[finalize] Starting the template's command and waiting for it"); err != nil {
 		return err
 	}
-	sbx, err := r.sandbox(ctx, from, from.facts, n)
+	sbx, err := r.sandbox(ctx, from, from.settings, n)
 	if err != nil {
 		return err
 	}
-	if err := r.start(ctx, sbx, &from.facts); err != nil {
+	if err := r.start(ctx, sbx, &from.settings); err != nil {
 		return err
 	}
 	mark := build.Mark{Step: uint32(n), Layers: r.mark().Layers}
@@ -428,9 +430,9 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 }
 
 // start runs the template's start command, and waits until it is ready.
-func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
+func (r *run) start(ctx context.Context, sbx sandbox.ID, f *settings) error {
 	if f.start != "" {
-		if err := r.cfg.Core.Begin(ctx, r.who, sbx, f.start); err != nil {
+		if err := r.cfg.Core.RunStartCommand(ctx, r.principal, sbx, f.start); err != nil {
 			return ofCommand(f.start, err)
 		}
 	}
@@ -439,7 +441,7 @@ func (r *run) start(ctx context.Context, sbx sandbox.ID, f *facts) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	err := r.cfg.Core.AwaitReady(waiting, r.who, sbx, f.ready)
+	err := r.cfg.Core.AwaitReady(waiting, r.principal, sbx, f.ready)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return kind.Newf(kind.Deadline, "build", "", "the template's command was not ready within %s", readyWithin)
 	}

@@ -13,10 +13,10 @@ import (
 
 // A build that is taken over continues with the layers that it has, whatever its base's name
 // refers to by then.
-func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
+func TestLayerKeepsItsTemplate(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	c, who, next := livesOn(t, log)
-	r := next(begin(t, c, who, build.Spec{Template: template.Base}))
+	c, who, next := newRunsOn(t, log)
+	r := next(startBuild(t, c, who, build.Spec{Template: template.Base}))
 	first, moved := string(template.SumOf([]byte("first"))), string(template.SumOf([]byte("moved")))
 	own := sandbox.Snapshot{ID: sandbox.KeyedSnapshotID(r.key("layer", 1)), Tenant: "t", Template: first}
 	err := log.PutSnapshot(t.Context(), &own)
@@ -33,9 +33,9 @@ func TestALayerKeepsTheTemplateThatItStandsOn(t *testing.T) {
 }
 
 // A panic in a build fails that build only.
-func TestAPanicFailsTheBuild(t *testing.T) {
+func TestPanicFailsTheBuild(t *testing.T) {
 	r := &run{Builder: New(Config{}), state: build.State{ID: build.NewID()}} // the missing core makes it panic
-	if err := r.guarded(t.Context()); !kind.Is(err, kind.Internal) || !strings.Contains(err.Error(), "fault") {
+	if err := r.buildRecovered(t.Context()); !kind.Is(err, kind.Internal) || !strings.Contains(err.Error(), "fault") {
 		t.Errorf("got %v", err)
 	}
 }

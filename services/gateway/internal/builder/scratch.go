@@ -40,8 +40,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// young is the age below which a directory may not be locked yet.
-const young = time.Minute
+// minScratchAge is the age below which a directory may not be locked yet.
+const minScratchAge = time.Minute
 
 // sweepScratch removes the directories of killed gateways.
 func sweepScratch(age time.Duration) {

@@ -7,7 +7,7 @@ import (
 )
 
 // The directory of a killed gateway is removed, a directory in use is not.
-func TestScratchesOfTheDeadGo(t *testing.T) {
+func TestSweepScratch(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	used, done, err := newScratch()
 	if err != nil {
@@ -20,7 +20,7 @@ func TestScratchesOfTheDeadGo(t *testing.T) {
 		}
 	}
 	there := func(dir string) bool { _, err := os.Stat(dir); return err == nil }
-	if sweepScratch(young); !there(dead) {
+	if sweepScratch(minScratchAge); !there(dead) {
 		t.Error("a directory that may not be locked yet was removed")
 	}
 	if sweepScratch(0); there(dead) || !there(used) || !there(other) {

@@ -24,32 +24,32 @@ import (
 )
 
 const (
-	// lingers is how long, after a command has ended, the output of its remaining processes is
+	// outputGrace is how long, after a command has ended, the output of its remaining processes is
 	// read.
-	lingers = 2 * time.Second
-	quiet   = 500 * time.Millisecond // without output
+	outputGrace = 2 * time.Second
+	outputIdle  = 500 * time.Millisecond // without output
 )
 
 // sandbox returns the sandbox in which step n runs. If no host has free capacity, it waits.
-func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox.ID, error) {
+func (r *run) sandbox(ctx context.Context, from origin, f settings, n int) (sandbox.ID, error) {
 	req := r.requested(from, f)
 	what := "sandbox."
-	if _, dropped := r.own(n); dropped > 0 { // the sandbox of the dropped layer has ended
+	if _, dropped := r.layerID(n); dropped > 0 { // the sandbox of the dropped layer has ended
 		what += strconv.Itoa(dropped) + "."
 	}
 	for try := 0; ; try++ {
 		id := sandbox.KeyedID(r.key(what+strconv.Itoa(try), n)) // a refused id stays refused
-		if st, ok := r.unmade(id); ok && st.Request.From != from.snap.ID {
+		if st, ok := r.failedSandbox(id); ok && st.Request.From != from.snap.ID {
 			continue // it was for a layer that the build no longer uses
 		}
-		_, err := r.cfg.Core.EnsureSandbox(ctx, r.who, id, req)
-		if _, ok := r.unmade(id); ok && kind.Is(err, kind.Unavailable) {
-			return id, &unmade{err, from.snap}
+		_, err := r.cfg.Core.EnsureSandbox(ctx, r.principal, id, req)
+		if _, ok := r.failedSandbox(id); ok && kind.Is(err, kind.Unavailable) {
+			return id, &sandboxError{err, from.snap}
 		}
 		if !kind.Is(err, kind.Exhausted) || try == maxTries {
 			return id, err
 		}
-		t := time.NewTimer(min(time.Second<<min(try, 4), longestPause))
+		t := time.NewTimer(min(time.Second<<min(try, 4), maxBackoff))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -59,32 +59,32 @@ func (r *run) sandbox(ctx context.Context, from origin, f facts, n int) (sandbox
 	}
 }
 
-// unmade is the error of a sandbox that could not be created on a layer.
-type unmade struct {
+// failedSandbox is the error of a sandbox that could not be created on a layer.
+type sandboxError struct {
 	err error
 	on  sandbox.Snapshot
 }
 
-func (u *unmade) Error() string { return u.err.Error() }
-func (u *unmade) Unwrap() error { return u.err }
+func (u *sandboxError) Error() string { return u.err.Error() }
+func (u *sandboxError) Unwrap() error { return u.err }
 
-// unmade returns the sandbox and true if it ended before it ran.
-func (r *run) unmade(id sandbox.ID) (sandbox.State, bool) {
-	st, err := r.cfg.Core.Sandbox(r.who, id)
+// failedSandbox returns the sandbox and true if it ended before it ran.
+func (r *run) failedSandbox(id sandbox.ID) (sandbox.State, bool) {
+	st, err := r.cfg.Core.Sandbox(r.principal, id)
 	return st, err == nil && st.Over() && st.Started.IsZero()
 }
 
 // Limits of the wait for capacity, about five minutes in total.
 const (
-	maxTries     = 32
-	longestPause = 10 * time.Second
+	maxTries   = 32
+	maxBackoff = 10 * time.Second
 )
 
-func (r *run) requested(from origin, f facts) sandbox.Requested {
-	s := r.now()
+func (r *run) requested(from origin, f settings) sandbox.Requested {
+	s := r.current()
 	req := sandbox.Requested{
 		Template: from.template, Built: s.Request.Template, Build: string(s.ID), Alias: s.Request.Name,
-		Env: f.env, User: f.user, Workdir: f.workdir, Lifetime: max(time.Nanosecond, time.Until(s.Created.Add(within+last))),
+		Env: f.env, User: f.user, Workdir: f.workdir, Lifetime: max(time.Nanosecond, time.Until(s.Created.Add(buildTimeout+endTimeout))),
 		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
 	}
 	if from.snap.ID != "" {
@@ -105,21 +105,21 @@ func (r *run) destroy(ctx context.Context, id sandbox.ID) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err := r.cfg.Core.DestroySandbox(ctx, r.who, id); err != nil && !kind.Is(err, kind.NotFound) {
+	if err := r.cfg.Core.DestroySandbox(ctx, r.principal, id); err != nil && !kind.Is(err, kind.NotFound) {
 		r.cfg.Slog.Warn("end sandbox of build failed", "sandbox", id, "err", err) // its deadline ends it
 	}
 }
 
-// keep makes a layer of a step's sandbox, and records it as the build's newest. It makes
+// saveLayer makes a layer of a step's sandbox, and records it as the build's newest. It makes
 // another if the layer was dropped before it was recorded.
-func (r *run) keep(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
+func (r *run) saveLayer(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
 	for {
-		id, _ := r.own(l.step)
-		if err := r.cfg.Core.EnsureLayer(ctx, r.who, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
+		id, _ := r.layerID(l.step)
+		if err := r.cfg.Core.EnsureLayer(ctx, r.principal, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
 			return sandbox.Snapshot{}, err
 		}
 		mark := r.mark()
-		mark.Layers = stands(from, id)
+		mark.Layers = layersToKeep(from, id)
 		if err := r.log(ctx, mark); err != nil {
 			return sandbox.Snapshot{}, err
 		}
@@ -130,12 +130,12 @@ func (r *run) keep(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (
 }
 
 // makeDir creates a directory that a step needs, or checks that a user exists.
-func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir place) error {
+func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error {
 	ask := file.Request{Op: file.OpMakeDir, Path: dir.path, User: dir.user}
 	if dir.path == "" {
 		ask.Op, ask.Path = file.OpStat, "/"
 	}
-	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &ask)
+	f, err := r.cfg.Core.AskFiles(ctx, r.principal, sbx, &ask)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if len(l.do.Args) > 1 && l.do.Args[1] != "" {
 		spec.User = l.do.Args[1]
 	}
-	a, err := r.cfg.Core.Start(ctx, r.who, sbx, spec, core.StartOptions{IdempotencyKey: "millrace.build"})
+	a, err := r.cfg.Core.Start(ctx, r.principal, sbx, spec, core.StartOptions{IdempotencyKey: "millrace.build"})
 	if err != nil {
 		return ofCommand(l.do.Args[0], err)
 	}
@@ -164,7 +164,7 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	if o.mark.After > 0 {
 		reader.Close()
-		if reader, err = r.cfg.Core.Read(ctx, r.who, a.ID, o.mark.After); err != nil {
+		if reader, err = r.cfg.Core.Read(ctx, r.principal, a.ID, o.mark.After); err != nil {
 			return err
 		}
 	}
@@ -189,17 +189,17 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 	var exit *process.Exit
 	var until time.Time
 	for {
-		batch, err := reader.Next(ctx, quiet)
+		batch, err := reader.Next(ctx, outputIdle)
 		ended := errors.Is(err, io.EOF)
 		if err != nil && !ended {
 			return err
 		}
-		x, err := r.take(ctx, o, batch)
+		x, err := r.consume(ctx, o, batch)
 		if err != nil {
 			return err
 		}
 		if ended && exit == nil && x == nil { // an earlier run read its end
-			sum, err := r.cfg.Core.Process(ctx, r.who, id)
+			sum, err := r.cfg.Core.Process(ctx, r.principal, id)
 			if err != nil {
 				return err
 			}
@@ -208,11 +208,11 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 			}
 		}
 		if x != nil && exit == nil {
-			exit, until = x, time.Now().Add(lingers)
+			exit, until = x, time.Now().Add(outputGrace)
 		}
 		over := exit != nil && (ended || len(batch) == 0 || time.Now().After(until))
 		if over {
-			o.rest()
+			o.flushPartial()
 		}
 		if len(o.lines) > 0 {
 			if err := r.flush(ctx, o); err != nil {
@@ -220,17 +220,17 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 			}
 		}
 		if over {
-			return ending(exit, o.tail)
+			return exitError(exit, o.tail)
 		}
 	}
 }
 
-// take processes a process's events: output lines, the exit, or the reason why it never ran.
+// consume processes a process's events: output lines, the exit, or the reason why it never ran.
 // It flushes when many lines have come together.
-func (r *run) take(ctx context.Context, o *output, batch []process.Event) (exit *process.Exit, err error) {
+func (r *run) consume(ctx context.Context, o *output, batch []process.Event) (exit *process.Exit, err error) {
 	for i := range batch {
 		e := &batch[i]
-		if o.size >= muchText {
+		if o.size >= flushBytes {
 			if err := r.flush(ctx, o); err != nil {
 				return nil, err
 			}
@@ -253,18 +253,18 @@ func (r *run) take(ctx context.Context, o *output, batch []process.Event) (exit 
 	return exit, nil
 }
 
-// maxWords is the maximum number of bytes of a command's last output in an error.
-const maxWords = 4096
+// maxErrorOutput is the maximum number of bytes of a command's last output in an error.
+const maxErrorOutput = 4096
 
-// ending returns the error of a command's exit; tail is its last output.
-func ending(x *process.Exit, tail []string) error {
+// exitError returns the error of a command's exit; tail is its last output.
+func exitError(x *process.Exit, tail []string) error {
 	if x.Code != nil && *x.Code == 0 {
 		return nil
 	}
 	text := core.Ending(x)
 	if len(tail) > 0 {
 		words := strings.Join(tail, "\n")
-		text += "\n" + strings.ToValidUTF8(words[max(0, len(words)-maxWords):], "")
+		text += "\n" + strings.ToValidUTF8(words[max(0, len(words)-maxErrorOutput):], "")
 	}
 	k := kind.Precondition
 	if !x.Seen() {
@@ -275,7 +275,7 @@ func ending(x *process.Exit, tail []string) error {
 
 // copy unpacks a step's files in its sandbox.
 func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
-	raw, err := r.cfg.Core.Context(ctx, r.who.Tenant, l.do.Files)
+	raw, err := r.cfg.Core.Context(ctx, r.principal.Tenant, l.do.Files)
 	if err != nil {
 		return err
 	}
@@ -286,10 +286,10 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	first, err := from.Next()
 	if err != nil {
-		return broken(err)
+		return tarError(err)
 	}
 	args := append(append([]string{}, l.do.Args...), "", "")
-	c := copying{source: path.Clean(args[0]), dest: args[1]}
+	c := copySpec{source: path.Clean(args[0]), dest: args[1]}
 	if args[3] != "" {
 		if c.mode, err = strconv.ParseInt(args[3], 8, 64); err != nil || c.mode < 0 || c.mode > 0o7777 {
 			return invalid("mode %.20q is not an octal number", args[3])
@@ -299,10 +299,10 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if user == "" {
 		user = l.user
 	}
-	if err := r.aim(ctx, sbx, &c, l, user, first); err != nil {
+	if err := r.setDestination(ctx, sbx, &c, l, user, first); err != nil {
 		return err
 	}
-	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
+	f, err := r.cfg.Core.AskFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}
@@ -327,9 +327,9 @@ func (r *run) unpackError(f *core.Files, err error) error {
 	return err
 }
 
-// aim decides the destination of a copy: a file that is copied to a path that is not a
+// setDestination decides the destination of a copy: a file that is copied to a path that is not a
 // directory gets that name.
-func (r *run) aim(ctx context.Context, sbx sandbox.ID, c *copying, l *layer, user string, first *tar.Header) error {
+func (r *run) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l *layer, user string, first *tar.Header) error {
 	isDir := strings.HasSuffix(c.dest, "/") || path.Base(c.dest) == "." || path.Base(c.dest) == ".."
 	if !path.IsAbs(c.dest) && !strings.HasPrefix(c.dest, "~") && l.workdir != "" {
 		c.dest = path.Join(l.workdir, c.dest)
@@ -341,7 +341,7 @@ func (r *run) aim(ctx context.Context, sbx sandbox.ID, c *copying, l *layer, use
 	if isDir {
 		return nil
 	}
-	f, err := r.cfg.Core.AskFiles(ctx, r.who, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
+	f, err := r.cfg.Core.AskFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}

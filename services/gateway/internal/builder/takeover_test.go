@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 )
 
-// final is the fixture for runs of a build that has reached its start command.
-type final struct {
+// fixture is the fixture for runs of a build that has reached its start command.
+type fixture struct {
 	*core.Core
 	t     *testing.T
 	log   *events.Log
@@ -29,35 +29,35 @@ type final struct {
 	next  func(build.State) *run
 }
 
-func newFinal(t *testing.T, start, ready string) *final {
+func newFixture(t *testing.T, start, ready string) *fixture {
 	t.Helper()
 	log := eventstest.Open(t, eventstest.Start(t))
-	f := &final{t: t, log: log, view: eventstest.View(t, log)}
+	f := &fixture{t: t, log: log, view: eventstest.View(t, log)}
 	f.host = coretest.New(t, log, f.view)
-	f.Core, f.who, f.next = livesOn(t, log)
-	f.state = begin(t, f.Core, f.who, build.Spec{Template: template.Base, Start: start, Ready: ready})
-	f.from = origin{template: template.Base, facts: facts{start: start, ready: ready}}
+	f.Core, f.who, f.next = newRunsOn(t, log)
+	f.state = startBuild(t, f.Core, f.who, build.Spec{Template: template.Base, Start: start, Ready: ready})
+	f.from = origin{template: template.Base, settings: settings{start: start, ready: ready}}
 	return f
 }
 
-// life starts another run of the build.
-func (f *final) life() *run {
+// newRun starts another run of the build.
+func (f *fixture) newRun() *run {
 	f.t.Helper()
-	return f.next(again(f.t, f.Core, f.who, &f.state))
+	return f.next(reload(f.t, f.Core, f.who, &f.state))
 }
 
-// box returns the id of the sandbox in which the start command runs.
-func (f *final) box(r *run) sandbox.ID { return sandbox.KeyedID(r.key("sandbox.0", 1)) }
+// sandboxID returns the id of the sandbox in which the start command runs.
+func (f *fixture) sandboxID(r *run) sandbox.ID { return sandbox.KeyedID(r.key("sandbox.0", 1)) }
 
-func (f *final) starts(r *run) int {
-	return f.host.Starts(process.KeyedID(f.box(r), "millrace.start"))
+func (f *fixture) starts(r *run) int {
+	return f.host.Starts(process.KeyedID(f.sandboxID(r), "millrace.start"))
 }
 
 // A gateway that shuts down while the sandbox is created leaves it to its successor.
-func TestWhoTakesABuildOverRunsItsCommand(t *testing.T) {
-	f := newFinal(t, "sleep", "")
-	first := f.life()
-	box := f.box(first)
+func TestTakeoverRunsTheStartCommand(t *testing.T) {
+	f := newFixture(t, "sleep", "")
+	first := f.newRun()
+	box := f.sandboxID(first)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- first.finalize(ctx, f.from) }()
@@ -73,18 +73,18 @@ func TestWhoTakesABuildOverRunsItsCommand(t *testing.T) {
 		t.Error("the first run executed the command without a host")
 	}
 	f.host.Start()
-	second := f.life()
+	second := f.newRun()
 	if err := second.finalize(t.Context(), f.from); err != nil || f.starts(second) != 1 {
 		t.Errorf("next run: %v, the command was started %d times", err, f.starts(second))
 	}
 }
 
 // The successor does not run the start command again.
-func TestACommandThatWasRunIsNotRunAgain(t *testing.T) {
-	f := newFinal(t, "sleep", "true")
+func TestStartCommandRunsOnce(t *testing.T) {
+	f := newFixture(t, "sleep", "true")
 	f.host.Start()
 	for range 2 {
-		r := f.life()
+		r := f.newRun()
 		if err := r.finalize(t.Context(), f.from); err != nil || f.starts(r) != 1 {
 			t.Errorf("%v, the command was started %d times", err, f.starts(r))
 		}
@@ -92,23 +92,23 @@ func TestACommandThatWasRunIsNotRunAgain(t *testing.T) {
 }
 
 // If a run dies before it records that the start command failed, the next run does.
-func TestACommandThatFailedFailsInTheNextLife(t *testing.T) {
-	f := newFinal(t, "fail", "fail")
+func TestFailedStartCommandFailsTheNextRun(t *testing.T) {
+	f := newFixture(t, "fail", "fail")
 	f.host.Start()
 	for range 2 {
-		if err := f.life().finalize(t.Context(), f.from); !kind.Is(err, kind.Precondition) {
+		if err := f.newRun().finalize(t.Context(), f.from); !kind.Is(err, kind.Precondition) {
 			t.Errorf("%v, want a failed command", err)
 		}
 	}
 }
 
 // If a run dies before it records that a step failed, the next run does.
-func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
-	f := newFinal(t, "", "")
+func TestFailedStepFailsTheNextRun(t *testing.T) {
+	f := newFixture(t, "", "")
 	f.host.Start()
 	l := layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"fail"}}}
 	for range 2 {
-		r := f.life()
+		r := f.newRun()
 		if _, err := r.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) || !strings.HasPrefix(kind.Message(err), "failed to run command 'fail': ") {
 			t.Errorf("%v, want a failed command", err)
 		}
@@ -116,24 +116,24 @@ func TestAStepThatFailedFailsInTheNextLife(t *testing.T) {
 }
 
 // The end of its sandbox does not mean that the start command ran.
-func TestACommandIsNotRunByTheEndOfItsSandbox(t *testing.T) {
+func TestEndedSandboxDoesNotCountAsRun(t *testing.T) {
 	for name, ran := range map[string]bool{"that never ran": false, "that ran": true} {
 		t.Run(name, func(t *testing.T) {
-			f := newFinal(t, "sleep", "true")
-			r := f.life()
+			f := newFixture(t, "sleep", "true")
+			r := f.newRun()
 			if ran {
 				f.host.Start()
-				if _, err := f.EnsureSandbox(t.Context(), f.who, f.box(r), r.requested(f.from, f.from.facts)); err != nil {
+				if _, err := f.EnsureSandbox(t.Context(), f.who, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
 					t.Fatal(err)
 				}
-			} else if _, err := f.view.CreateSandbox(t.Context(), f.who.Tenant, f.box(r), r.requested(f.from, f.from.facts)); err != nil {
+			} else if _, err := f.view.CreateSandbox(t.Context(), f.who.Tenant, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Sync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			f.EndSandboxes(t.Context(), f.who, func(*sandbox.State) bool { return true })
-			if _, err := f.view.AwaitSandbox(t.Context(), f.box(r), (*sandbox.State).Over); err != nil {
+			if _, err := f.view.AwaitSandbox(t.Context(), f.sandboxID(r), (*sandbox.State).Over); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.finalize(t.Context(), f.from); err == nil {
@@ -145,14 +145,14 @@ func TestACommandIsNotRunByTheEndOfItsSandbox(t *testing.T) {
 
 // Deleting a build ends its known sandboxes; its owner may create another before it sees
 // the deletion.
-func TestABuildThatWasDeletedLeavesNoSandbox(t *testing.T) {
-	f := newFinal(t, "sleep", "")
+func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
+	f := newFixture(t, "sleep", "")
 	f.host.Start()
-	r := f.life()
+	r := f.newRun()
 	if err := f.DeleteTemplate(t.Context(), f.who, f.state.Request.Name); err != nil {
 		t.Fatal(err)
 	}
-	id, err := r.sandbox(t.Context(), f.from, f.from.facts, 1)
+	id, err := r.sandbox(t.Context(), f.from, f.from.settings, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,15 +163,15 @@ func TestABuildThatWasDeletedLeavesNoSandbox(t *testing.T) {
 }
 
 // A run that lost its claim leaves the sandboxes to the new owner.
-func TestABuildThatWasTakenOverKeepsItsSandbox(t *testing.T) {
-	f := newFinal(t, "sleep", "")
+func TestTakenOverBuildKeepsItsSandbox(t *testing.T) {
+	f := newFixture(t, "sleep", "")
 	f.host.Start()
-	r := f.life()
-	id, err := r.sandbox(t.Context(), f.from, f.from.facts, 1)
+	r := f.newRun()
+	id, err := r.sandbox(t.Context(), f.from, f.from.settings, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.life()
+	f.newRun()
 	r.end(t.Context(), nil, nil)
 	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || !st.Live() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// tagged creates a template of one part and returns its id and the part's sum.
-func (h *house) tagged(name, content string) (template.ID, template.Sum) {
+// tagPart creates a template of one part and returns its id and the part's sum.
+func (h *fixture) tagPart(name, content string) (template.ID, template.Sum) {
 	h.t.Helper()
 	sum := template.SumOf([]byte(content))
 	m := template.Manifest{Arch: "amd64", Tar: int64(len(content)), Parts: []template.Sum{sum}}
@@ -28,7 +28,7 @@ func (h *house) tagged(name, content string) (template.ID, template.Sum) {
 	return id, sum
 }
 
-func (h *house) hasPart(sum template.Sum) bool {
+func (h *fixture) hasPart(sum template.Sum) bool {
 	h.t.Helper()
 	has, err := h.HasTemplatePart(h.t.Context(), sum)
 	if err != nil {
@@ -39,16 +39,16 @@ func (h *house) hasPart(sum template.Sum) bool {
 
 // The template that snapshots and built templates of any tenant are based on stays available
 // to hosts as long as they exist, even if it loses its names.
-func TestATemplateStaysForWhatStandsOnIt(t *testing.T) {
-	h := newHouse(t)
+func TestTemplateKeptWhileInUse(t *testing.T) {
+	h := newFixture(t)
 	ctx := t.Context()
 	for name, lose := range map[string]func(name string) error{
 		"removed":  func(name string) error { return h.RemoveTemplate(ctx, alice, name) },
 		"untagged": func(name string) error { return h.RemoveTags(ctx, alice, name, []string{"v1"}) },
 		"deleted":  func(name string) error { return h.DeleteTemplate(ctx, alice, name) },
-		"moved":    func(name string) error { h.tagged(name, "another"); return nil },
+		"moved":    func(name string) error { h.tagPart(name, "another"); return nil },
 		"assigned": func(name string) error {
-			h.tagged("assigned:v2", "another")
+			h.tagPart("assigned:v2", "another")
 			_, err := h.AssignTags(ctx, alice, "assigned:v2", []string{"v1"})
 			return err
 		},
@@ -58,7 +58,7 @@ func TestATemplateStaysForWhatStandsOnIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			id, sum := h.tagged(name+":v1", name)
+			id, sum := h.tagPart(name+":v1", name)
 			snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "bob", Template: string(id)}
 			if err := h.log.PutSnapshot(ctx, &snap); err != nil {
 				t.Fatal(err)
@@ -85,9 +85,9 @@ func TestATemplateStaysForWhatStandsOnIt(t *testing.T) {
 	}
 }
 
-func TestATemplateStaysForAnothersBuiltOne(t *testing.T) {
-	h := newHouse(t)
-	id, sum := h.tagged("app:v1", "app")
+func TestTemplateKeptForAnotherTenantsBuild(t *testing.T) {
+	h := newFixture(t)
+	id, sum := h.tagPart("app:v1", "app")
 	b := template.Built{ID: template.BuiltID("bob", "own"), Build: string(build.NewID()), Base: string(id)}
 	if err := h.TagBuilt(t.Context(), bob, "own", []string{"default"}, &b); err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func TestATemplateStaysForAnothersBuiltOne(t *testing.T) {
 	}
 }
 
-// begun returns a running build of bob's on a base.
-func (h *house) begun(on build.Based) build.State {
+// runningBuild returns a running build of bob's on a base.
+func (h *fixture) runningBuild(on build.Based) build.State {
 	h.t.Helper()
 	ctx := h.t.Context()
 	s, err := h.RequestBuild(ctx, bob, build.Requested{Name: "made", Tags: []string{"default"}})
@@ -117,10 +117,10 @@ func (h *house) begun(on build.Based) build.State {
 	return s
 }
 
-func TestATemplateStaysForABuildThatIsBeingDone(t *testing.T) {
-	h := newHouse(t)
-	id, sum := h.tagged("app:v1", "app")
-	s := h.begun(build.Based{Template: string(id)})
+func TestTemplateKeptForRunningBuild(t *testing.T) {
+	h := newFixture(t)
+	id, sum := h.tagPart("app:v1", "app")
+	s := h.runningBuild(build.Based{Template: string(id)})
 	if err := h.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
 		t.Errorf("removed although bob's build is based on it: %v", err)
 	}
@@ -132,8 +132,8 @@ func TestATemplateStaysForABuildThatIsBeingDone(t *testing.T) {
 	}
 }
 
-// layer stores a layer of alice's.
-func (h *house) layer() sandbox.SnapshotID {
+// storeLayer stores a layer of alice's.
+func (h *fixture) storeLayer() sandbox.SnapshotID {
 	h.t.Helper()
 	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Template: "base", Layer: "sum", Taken: time.Now()}
 	if err := h.log.PutSnapshot(h.t.Context(), &snap); err != nil {
@@ -142,12 +142,12 @@ func (h *house) layer() sandbox.SnapshotID {
 	return snap.ID
 }
 
-// prunes adds more unused layers of alice's than are kept, prunes them, and reports whether
+// survivesPrune adds more unused layers of alice's than are kept, prunes them, and reports whether
 // the older layer base is left.
-func (h *house) prunes(base sandbox.SnapshotID) (left bool) {
+func (h *fixture) survivesPrune(base sandbox.SnapshotID) (left bool) {
 	h.t.Helper()
 	for range 65 {
-		h.layer()
+		h.storeLayer()
 	}
 	if err := h.PruneLayers(h.t.Context(), alice); err != nil {
 		h.t.Fatal(err)
@@ -156,36 +156,36 @@ func (h *house) prunes(base sandbox.SnapshotID) (left bool) {
 	return left
 }
 
-func TestALayerStaysForABuildThatIsBeingDone(t *testing.T) {
-	h := newHouse(t)
-	base := h.layer()
-	s := h.begun(build.Based{Template: "base", Snapshot: string(base)})
-	if !h.prunes(base) {
+func TestLayerKeptForRunningBuild(t *testing.T) {
+	h := newFixture(t)
+	base := h.storeLayer()
+	s := h.runningBuild(build.Based{Template: "base", Snapshot: string(base)})
+	if !h.survivesPrune(base) {
 		t.Error("the layer was pruned although a build uses it")
 	}
 	if _, err := h.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
-	if h.prunes(base) {
+	if h.survivesPrune(base) {
 		t.Error("the layer outlives the build")
 	}
 }
 
 // A build without a step that changes files uses the layer of its base as its own.
-func TestALayerStaysForAnothersTemplate(t *testing.T) {
-	h := newHouse(t)
-	base, ref := h.layer(), template.Ref{Name: "own", Tag: "default"}
+func TestLayerKeptForAnotherTenantsTemplate(t *testing.T) {
+	h := newFixture(t)
+	base, ref := h.storeLayer(), template.Ref{Name: "own", Tag: "default"}
 	b := template.Built{ID: template.BuiltID("bob", "own"), Build: string(build.NewID()), Base: "base", Snapshot: string(base)}
 	if err := h.log.TagBuilt(t.Context(), "bob", ref, &b); err != nil {
 		t.Fatal(err)
 	}
-	if !h.prunes(base) {
+	if !h.survivesPrune(base) {
 		t.Error("the layer was pruned although bob's template uses it")
 	}
 	if err := h.log.UntagTemplate(t.Context(), "bob", ref); err != nil {
 		t.Fatal(err)
 	}
-	if h.prunes(base) {
+	if h.survivesPrune(base) {
 		t.Error("the layer outlives the template")
 	}
 }

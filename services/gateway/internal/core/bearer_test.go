@@ -8,8 +8,8 @@ import (
 )
 
 // Unauthenticated requests can start the search for a signer, so it must not block the view.
-func TestSignerHoldsNobodyUp(t *testing.T) {
-	h := newHouse(t)
+func TestSignerDoesNotBlockTheView(t *testing.T) {
+	h := newFixture(t)
 	h.sandbox(alice)
 	st := h.sandbox(alice)
 	got, ok := h.Signer(func(token string) bool {

@@ -174,7 +174,7 @@ func (c *Core) AppendBuild(ctx context.Context, s *build.State, bodies ...build.
 func (c *Core) EnsureSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	st, err := c.createSandbox(ctx, p, id, req)
 	if err == nil && !st.Live() && !st.Standing() {
-		err = notMade(&st)
+		err = notCreated(&st)
 	}
 	return st, err
 }
@@ -199,7 +199,7 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 	}
 	t := target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}
 	// A command of its own: a reply to an earlier one may be lost.
-	if _, err := c.callFor(ctx, t, "snapshot."+ulid.Make().String(), take, snapshotTimeout); err != nil {
+	if _, err := c.callWithin(ctx, t, "snapshot."+ulid.Make().String(), take, snapshotTimeout); err != nil {
 		return err
 	}
 	return c.Sync(ctx)

@@ -25,7 +25,7 @@ type pending struct {
 	due     time.Time
 }
 
-func (c *Core) expect(p pending) {
+func (c *Core) trackStart(p pending) {
 	c.mu.Lock()
 	c.unclaimed = append(c.unclaimed, p)
 	c.mu.Unlock()
@@ -43,19 +43,19 @@ func (c *Core) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			for _, p := range c.due(now) {
-				if err := c.settle(ctx, p); err != nil {
+			for _, p := range c.takeDue(now) {
+				if err := c.endUnclaimed(ctx, p); err != nil {
 					c.slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
 					p.due = now.Add(c.cfg.StartTimeout)
-					c.expect(p)
+					c.trackStart(p)
 				}
 			}
 		}
 	}
 }
 
-// due removes and returns the starts whose time to be claimed is over.
-func (c *Core) due(now time.Time) []pending {
+// takeDue removes and returns the starts whose time to be claimed is over.
+func (c *Core) takeDue(now time.Time) []pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
@@ -67,9 +67,9 @@ func (c *Core) due(now time.Time) []pending {
 	return out
 }
 
-// settle ends the record unless a host claimed it. The append expects an empty record,
+// endUnclaimed ends the record unless a host claimed it. The append expects an empty record,
 // so that of two concurrent claims exactly one succeeds.
-func (c *Core) settle(ctx context.Context, p pending) error {
+func (c *Core) endUnclaimed(ctx context.Context, p pending) error {
 	if _, _, ok := c.view.Process(p.id); ok {
 		return nil
 	}

@@ -47,8 +47,8 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	for i := 0; ; i++ {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if _, err := c.callFor(ctx, t, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, c.cfg.InputTimeout); err != nil {
-			return c.unread(t, err)
+		if _, err := c.callWithin(ctx, t, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, c.cfg.InputTimeout); err != nil {
+			return c.inputError(t, err)
 		}
 		if last {
 			return nil
@@ -57,9 +57,9 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	}
 }
 
-// unread turns a timeout into Deadline if the host is alive: such a host takes the input
+// inputError turns a timeout into Deadline if the host is alive: such a host takes the input
 // at once, and answers when the process has read it.
-func (c *Core) unread(t target, err error) error {
+func (c *Core) inputError(t target, err error) error {
 	if !kind.Is(err, kind.Unavailable) || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -132,10 +132,10 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 // call sends a command and waits for the host's reply. It does not retry: a lost reply
 // is not sent again.
 func (c *Core) call(ctx context.Context, t target, id string, body events.CommandBody) (events.Reply, error) {
-	return c.callFor(ctx, t, id, body, c.cfg.CallTimeout)
+	return c.callWithin(ctx, t, id, body, c.cfg.CallTimeout)
 }
 
-func (c *Core) callFor(ctx context.Context, t target, id string, body events.CommandBody, within time.Duration) (events.Reply, error) {
+func (c *Core) callWithin(ctx context.Context, t target, id string, body events.CommandBody, within time.Duration) (events.Reply, error) {
 	if err := c.alive(&t.st); err != nil {
 		return events.Reply{}, err
 	}

@@ -57,19 +57,19 @@ type Principal struct {
 	Volume  sandbox.VolumeID // volume to which a volume token is limited; empty: no limit
 }
 
-// may reports whether p may access st.
-func (p Principal) may(st *sandbox.State) bool {
+// mayAccess reports whether p may access st.
+func (p Principal) mayAccess(st *sandbox.State) bool {
 	return p.Tenant != "" && p.Volume == "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
 }
 
 // New returns a Core. It does no I/O. Close releases its streams.
 func New(cfg Config) *Core {
-	orElse(&cfg.QueueTimeout, DefaultQueueTimeout)
-	orElse(&cfg.CreateTimeout, 30*time.Second)
-	orElse(&cfg.DestroyTimeout, 30*time.Second)
-	orElse(&cfg.StartTimeout, 15*time.Second)
-	orElse(&cfg.CallTimeout, 10*time.Second)
-	orElse(&cfg.InputTimeout, time.Minute)
+	setDefault(&cfg.QueueTimeout, DefaultQueueTimeout)
+	setDefault(&cfg.CreateTimeout, 30*time.Second)
+	setDefault(&cfg.DestroyTimeout, 30*time.Second)
+	setDefault(&cfg.StartTimeout, 15*time.Second)
+	setDefault(&cfg.CallTimeout, 10*time.Second)
+	setDefault(&cfg.InputTimeout, time.Minute)
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
@@ -79,7 +79,7 @@ func New(cfg Config) *Core {
 // Close ends the streams to sandboxes' ports.
 func (c *Core) Close() { c.tunnels.Close() }
 
-func orElse(d *time.Duration, def time.Duration) {
+func setDefault(d *time.Duration, def time.Duration) {
 	if *d == 0 {
 		*d = def
 	}

@@ -24,8 +24,8 @@ var (
 	bob   = core.Principal{Tenant: "bob"}
 )
 
-// house is a core with its log and a host.
-type house struct {
+// fixture is a core with its log and a host.
+type fixture struct {
 	*core.Core
 	t    *testing.T
 	srv  *eventstest.Server
@@ -34,9 +34,9 @@ type house struct {
 	host *coretest.Host
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := &house{t: t, srv: eventstest.Start(t)}
+	h := &fixture{t: t, srv: eventstest.Start(t)}
 	h.log = eventstest.Open(t, h.srv)
 	h.view = eventstest.View(t, h.log)
 	h.host = coretest.Run(t, h.log, h.view)
@@ -45,13 +45,13 @@ func newHouse(t *testing.T) *house {
 }
 
 // newCore returns the core of another gateway on the same log.
-func (h *house) newCore() *core.Core {
+func (h *fixture) newCore() *core.Core {
 	view := eventstest.View(h.t, h.log)
 	return core.New(core.Config{Log: h.log, View: view, Secret: []byte("secret"),
 		CreateTimeout: 2 * time.Second, StartTimeout: 2 * time.Second, CallTimeout: 5 * time.Second})
 }
 
-func (h *house) sandbox(p core.Principal) sandbox.State {
+func (h *fixture) sandbox(p core.Principal) sandbox.State {
 	h.t.Helper()
 	st, err := h.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
 	if err != nil {
@@ -60,7 +60,7 @@ func (h *house) sandbox(p core.Principal) sandbox.State {
 	return st
 }
 
-func (h *house) start(sbx sandbox.ID, spec process.Spec) process.ID {
+func (h *fixture) start(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
 	a, err := h.Start(h.t.Context(), alice, sbx, spec, core.StartOptions{})
 	if err != nil {
@@ -106,8 +106,8 @@ func wantKind(t *testing.T, what string, err error, want kind.Kind) {
 	}
 }
 
-func TestStartTellsTheWholeRecordFromItsFirstEvent(t *testing.T) {
-	h := newHouse(t)
+func TestStartReadsTheWholeRecord(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"a", "b"}}, core.StartOptions{})
 	if err != nil {
@@ -134,8 +134,8 @@ func TestStartTellsTheWholeRecordFromItsFirstEvent(t *testing.T) {
 	}
 }
 
-func TestStartThatCannotBe(t *testing.T) {
-	h := newHouse(t)
+func TestStartRejectsInvalidRequests(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	over := h.sandbox(alice)
 	if err := h.DestroySandbox(t.Context(), alice, over.ID); err != nil {
@@ -163,8 +163,8 @@ func TestStartThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestStartOnADeadHostIsRefusedAtOnce(t *testing.T) {
-	h := newHouse(t)
+func TestStartOnDeadHostFailsAtOnce(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
 	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Nanosecond})
@@ -181,7 +181,7 @@ func TestStartOnADeadHostIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestOneKeyStartsOneProcess(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}, Env: map[string]string{"A": "1"}}
 	cores := []*core.Core{h.Core, h.newCore()}
@@ -226,8 +226,8 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	}
 }
 
-func TestAStartThatNobodyClaimsEnds(t *testing.T) {
-	h := newHouse(t)
+func TestUnclaimedStartEnds(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -248,7 +248,7 @@ func TestAStartThatNobodyClaimsEnds(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st, tag := h.sandbox(alice), "web"
 	other := h.sandbox(alice)
 	first := h.start(st.ID, process.Spec{Cmd: "true", Tag: &tag})
@@ -295,8 +295,8 @@ func TestFind(t *testing.T) {
 }
 
 // A client can take an answer of one gateway to any other at once.
-func TestAnotherGatewayKnowsAtOnce(t *testing.T) {
-	h := newHouse(t)
+func TestReadYourWritesAcrossGateways(t *testing.T) {
+	h := newFixture(t)
 	other := h.newCore()
 	for range 20 {
 		st := h.sandbox(alice)
@@ -313,8 +313,8 @@ func TestAnotherGatewayKnowsAtOnce(t *testing.T) {
 
 // A sandbox that one gateway has created runs for all others, although their views may
 // lag behind.
-func TestAnotherGatewayStartsInItAtOnce(t *testing.T) {
-	h := newHouse(t)
+func TestStartAtAnotherGateway(t *testing.T) {
+	h := newFixture(t)
 	other := h.newCore()
 	const sandboxes = 10 // the host's capacity
 	for range sandboxes {
@@ -332,7 +332,7 @@ func TestAnotherGatewayStartsInItAtOnce(t *testing.T) {
 }
 
 func TestReadOutlivesTheSandbox(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "echo", Args: []string{"kept"}})
 	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
@@ -356,7 +356,7 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 
 // A process that never started has a record, but no entry in the catalogue.
 func TestReadOfAProcessThatNeverStarted(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
 	if err != nil {
@@ -373,8 +373,8 @@ func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 }
 
 // If the process does not read, the error reports that, and not an unreachable sandbox.
-func TestInputThatNobodyReads(t *testing.T) {
-	h := newHouse(t)
+func TestUnreadInputTimesOut(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "deaf", Stdin: true})
 	c := core.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 50 * time.Millisecond})
@@ -386,7 +386,7 @@ func TestInputThatNobodyReads(t *testing.T) {
 }
 
 func TestInput(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
 	r, err := h.Read(t.Context(), alice, id, 0)
@@ -416,8 +416,8 @@ func TestInput(t *testing.T) {
 }
 
 // Input with a key reaches the process once, wherever it is retried.
-func TestInputThatIsTriedAgain(t *testing.T) {
-	h := newHouse(t)
+func TestKeyedInputIsDeliveredOnce(t *testing.T) {
+	h := newFixture(t)
 	other := h.newCore()
 	id := h.start(h.sandbox(alice).ID, process.Spec{Cmd: "cat", Stdin: true})
 	r, err := h.Read(t.Context(), alice, id, 0)
@@ -466,7 +466,7 @@ func TestInputThatIsTriedAgain(t *testing.T) {
 }
 
 func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
 	if err := h.Resize(t.Context(), alice, id, process.Size{Cols: 80, Rows: 24}); err != nil {
@@ -485,7 +485,7 @@ func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 
 // A start that is under way while the log restarts happens exactly once.
 func TestStartWhileTheLogRestarts(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	h.srv.Stop()
 	done := make(chan process.ID, 1)
@@ -507,8 +507,8 @@ func TestStartWhileTheLogRestarts(t *testing.T) {
 	}
 }
 
-func TestNothingWithoutTheLog(t *testing.T) {
-	h := newHouse(t)
+func TestUnavailableWithoutTheLog(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	quick := core.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"),
 		CreateTimeout: 100 * time.Millisecond, StartTimeout: 100 * time.Millisecond, CallTimeout: 100 * time.Millisecond})
@@ -526,8 +526,8 @@ func TestNothingWithoutTheLog(t *testing.T) {
 }
 
 // A gateway lets no client without a token into a private sandbox that its view lacks.
-func TestStrangersOfASandboxThatIsNew(t *testing.T) {
-	h := newHouse(t)
+func TestTrafficTokenOfANewSandbox(t *testing.T) {
+	h := newFixture(t)
 	far := eventstest.Open(t, h.srv) // h's view does not have its appends yet
 	for i := range 200 {
 		id := sandbox.NewID()

@@ -28,7 +28,7 @@ func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
 	if err := c.awaitDrain(ctx, host, drain); err != nil || !drain {
 		return err
 	}
-	return c.move(ctx, host)
+	return c.requestCopies(ctx, host)
 }
 
 // awaitDrain returns when a host's lease shows the wanted drain state.

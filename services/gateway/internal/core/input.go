@@ -31,7 +31,7 @@ func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, ke
 		return err
 	}
 	// The process may have ended because of this very input.
-	taken, unseen := c.taken(ctx, p, id, keyOf(max(0, (len(data)-1)/maxInput)))
+	taken, unseen := c.tookInput(ctx, p, id, keyOf(max(0, (len(data)-1)/maxInput)))
 	switch {
 	case taken:
 		return nil
@@ -45,13 +45,13 @@ func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, ke
 // may have ended the process: it is mostly among the last ones, followed by the output that
 // the process printed at its end.
 const (
-	lookNear = 256
-	lookBack = 1 << 14
+	searchNear = 256
+	searchFar  = 1 << 14
 )
 
-// taken reports whether a process that has ended took the input with a key, as far as its
+// tookInput reports whether a process that has ended took the input with a key, as far as its
 // record shows. An error means that the record could not be read that far back.
-func (c *Core) taken(ctx context.Context, p Principal, id process.ID, key string) (bool, error) {
+func (c *Core) tookInput(ctx context.Context, p Principal, id process.ID, key string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	tip, err := c.Tip(ctx, p, id)
@@ -59,9 +59,9 @@ func (c *Core) taken(ctx context.Context, p Principal, id process.ID, key string
 		return false, err
 	}
 	end := tip.Last
-	for _, back := range [...]process.Seq{lookNear, lookBack} {
+	for _, back := range [...]process.Seq{searchNear, searchFar} {
 		from := tip.Last - min(tip.Last, back)
-		if taken, err := c.tookBetween(ctx, p, id, key, from, end); taken || err != nil {
+		if taken, err := c.searchAcks(ctx, p, id, key, from, end); taken || err != nil {
 			return taken, err
 		}
 		end = from
@@ -69,14 +69,14 @@ func (c *Core) taken(ctx context.Context, p Principal, id process.ID, key string
 	return false, nil
 }
 
-// tookBetween searches the events after seq after, up to seq end. It skips those that fell
+// searchAcks searches the events after seq after, up to seq end. It skips those that fell
 // out of retention.
-func (c *Core) tookBetween(ctx context.Context, p Principal, id process.ID, key string, after, end process.Seq) (bool, error) {
+func (c *Core) searchAcks(ctx context.Context, p Principal, id process.ID, key string, after, end process.Seq) (bool, error) {
 	for after < end {
 		r, err := c.Read(ctx, p, id, after)
 		for err == nil && r.After() < end {
 			var batch []process.Event
-			if batch, err = r.Next(ctx, time.Second); sawKey(batch, key) {
+			if batch, err = r.Next(ctx, time.Second); hasAck(batch, key) {
 				r.Close()
 				return true, nil
 			}
@@ -97,7 +97,7 @@ func (c *Core) tookBetween(ctx context.Context, p Principal, id process.ID, key 
 	return false, nil
 }
 
-func sawKey(batch []process.Event, key string) bool {
+func hasAck(batch []process.Event, key string) bool {
 	for i := range batch {
 		if ack, ok := batch[i].Body.(process.StdinAcked); ok && process.InputKey(ack.Command) == key {
 			return true

@@ -29,9 +29,9 @@ func (c *Core) digest(parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// name returns the text from which the id of a keyed request's result is derived. It cannot
+// keyText returns the text from which the id of a keyed request's result is derived. It cannot
 // be computed without the cluster secret.
-func (c *Core) name(p Principal, what, key string) string {
+func (c *Core) keyText(p Principal, what, key string) string {
 	return hex.EncodeToString(c.digest("idempotency", what, p.Tenant, key))
 }
 
@@ -54,7 +54,7 @@ func (c *Core) KeyedSandbox(ctx context.Context, p Principal, by Idempotency) (s
 	_, st, err = c.attempt(ctx, p, &by)
 	ok = err == nil && !st.Started.IsZero()
 	if ok && st.Live() && st.Request.Start != "" { // a gateway may have died before it did this
-		c.begin(ctx, p, &st)
+		c.runTemplateCommand(ctx, p, &st)
 	}
 	return st, ok, err
 }
@@ -68,7 +68,7 @@ func (c *Core) attempt(ctx context.Context, p Principal, by *Idempotency) (sandb
 	}
 	hash := c.hash(by)
 	for n := 0; ; n++ {
-		id := sandbox.KeyedID(c.name(p, "sandbox "+strconv.Itoa(n), by.Key))
+		id := sandbox.KeyedID(c.keyText(p, "sandbox "+strconv.Itoa(n), by.Key))
 		st, ok := c.view.Sandbox(id)
 		switch {
 		case !ok:
@@ -103,7 +103,7 @@ func (c *Core) CreateKeyedSandbox(ctx context.Context, p Principal, by Idempoten
 	case err != nil:
 		return st, err
 	case st.Request.Start != "" && st.Live():
-		c.begin(ctx, p, &st)
+		c.runTemplateCommand(ctx, p, &st)
 	}
 	return st, nil
 }

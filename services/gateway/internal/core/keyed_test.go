@@ -13,7 +13,7 @@ import (
 // One sandbox is created however often, when and to whichever gateway a create request is
 // sent with its key.
 func TestAKeyMakesOneSandbox(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	cores := []*core.Core{h.Core, h.newCore()}
 	by := core.Idempotency{Key: "k", Request: []byte("body")}
 	create := func(c *core.Core, p core.Principal, by core.Idempotency) (sandbox.State, error) {
@@ -62,8 +62,8 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 }
 
 // A refused request does not use up its key.
-func TestAKeyWhoseCreateWasRefused(t *testing.T) {
-	h := newHouse(t)
+func TestRefusedCreateCanBeRetried(t *testing.T) {
+	h := newFixture(t)
 	by := core.Idempotency{Key: "k", Request: []byte("body")}
 	create := func() (sandbox.State, error) {
 		return h.CreateKeyedSandbox(t.Context(), alice, by, sandbox.Requested{Template: "base"})
@@ -85,7 +85,7 @@ func TestAKeyWhoseCreateWasRefused(t *testing.T) {
 
 // A sandbox's lifetime counts from when it runs, however long its creation took.
 func TestALifetimeCountsFromWhenItRuns(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})
 	if err != nil || !st.Deadline.Equal(st.Started.Add(time.Minute)) {
 		t.Errorf("started %v, ends %v, %v; want a minute", st.Started, st.Deadline, err)

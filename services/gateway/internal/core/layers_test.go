@@ -18,9 +18,9 @@ func builtOf(layer sandbox.SnapshotID) *template.Built {
 }
 
 // A build may have chosen a layer that is dropped before the build ends.
-func TestALayerThatWasDroppedMakesNoTemplate(t *testing.T) {
-	h := newHouse(t)
-	good := builtOf(h.layer())
+func TestDroppedLayerMakesNoTemplate(t *testing.T) {
+	h := newFixture(t)
+	good := builtOf(h.storeLayer())
 	if err := h.TagBuilt(t.Context(), alice, "app", []string{"default"}, good); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestALayerThatWasDroppedMakesNoTemplate(t *testing.T) {
 			if err := h.log.PutSnapshot(t.Context(), &gone); err != nil {
 				t.Fatal(err)
 			}
-			if h.prunes(gone.ID) {
+			if h.survivesPrune(gone.ID) {
 				t.Fatal("the layer was not pruned")
 			}
 			wantKind(t, "keep it", h.KeepLayer(t.Context(), gone.ID), kind.NotFound)
@@ -44,8 +44,8 @@ func TestALayerThatWasDroppedMakesNoTemplate(t *testing.T) {
 	wantKind(t, "keep an unknown layer", h.KeepLayer(t.Context(), sandbox.NewSnapshotID()), kind.NotFound)
 }
 
-func TestALayerThatIsDroppedWhileItIsKept(t *testing.T) {
-	h := newHouse(t)
+func TestKeepLayerReportsADroppedLayer(t *testing.T) {
+	h := newFixture(t)
 	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: "alice", Host: h.host.Name, Template: "base", Layer: "sum", Taken: time.Now(), Fits: "fake"}
 	if err := h.log.PutSnapshot(t.Context(), &snap); err != nil {
 		t.Fatal(err)
@@ -58,19 +58,19 @@ func TestALayerThatIsDroppedWhileItIsKept(t *testing.T) {
 	if _, err := h.view.AwaitSnapshot(t.Context(), snap.ID, func(s *sandbox.Snapshot) bool { return s.Copy.Wanted }); err != nil {
 		t.Fatal(err)
 	}
-	if h.prunes(snap.ID) {
+	if h.survivesPrune(snap.ID) {
 		t.Fatal("the layer was not pruned")
 	}
 	wantKind(t, "keep it", <-kept, kind.NotFound)
 }
 
 // Whichever comes first, an existing template has its files.
-func TestATemplateIsTaggedWhileLayersAreDropped(t *testing.T) {
-	h := newHouse(t)
+func TestTagDuringPrune(t *testing.T) {
+	h := newFixture(t)
 	for round := range 10 {
-		of := h.layer()
+		of := h.storeLayer()
 		for range 64 {
-			h.layer()
+			h.storeLayer()
 		}
 		other, name := h.newCore(), fmt.Sprintf("app%d", round)
 		var pruned, tagged error

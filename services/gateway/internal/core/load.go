@@ -28,40 +28,40 @@ func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, mo
 	return loads(all, since, until, step), nil
 }
 
-// turn is a change of the number of running sandboxes.
-type turn struct {
-	at     time.Time
-	by     int
-	begins bool
+// loadChange is a change of the number of running sandboxes.
+type loadChange struct {
+	at    time.Time
+	delta int
+	start bool
 }
 
 func loads(all []sandbox.State, since, until time.Time, step time.Duration) []Load {
-	var turns []turn
+	var turns []loadChange
 	for i := range all {
 		s := &all[i]
-		turns = append(turns, turn{s.Started, 1, true})
+		turns = append(turns, loadChange{s.Started, 1, true})
 		for _, r := range s.Rests {
-			turns = append(turns, turn{r.From, -1, false}, turn{r.To, 1, false})
+			turns = append(turns, loadChange{r.From, -1, false}, loadChange{r.To, 1, false})
 		}
 		switch {
 		case !s.Still.IsZero():
-			turns = append(turns, turn{s.Still, -1, false})
+			turns = append(turns, loadChange{s.Still, -1, false})
 		case s.Over():
-			turns = append(turns, turn{s.Ended, -1, false})
+			turns = append(turns, loadChange{s.Ended, -1, false})
 		}
 	}
-	slices.SortFunc(turns, func(a, b turn) int { return a.at.Compare(b.at) })
+	slices.SortFunc(turns, func(a, b loadChange) int { return a.at.Compare(b.at) })
 	running, next := 0, 0
 	for ; next < len(turns) && turns[next].at.Before(since); next++ {
-		running += turns[next].by
+		running += turns[next].delta
 	}
 	var out []Load
 	for begin := since; begin.Before(until); begin = begin.Add(step) {
 		l, began := Load{Begin: begin, Concurrent: running}, 0
 		for ; next < len(turns) && turns[next].at.Before(begin.Add(step)); next++ {
-			running += turns[next].by
+			running += turns[next].delta
 			l.Concurrent = max(l.Concurrent, running)
-			if turns[next].begins {
+			if turns[next].start {
 				began++
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func TestLoadsAreThoseOfTheRecord(t *testing.T) {
+func TestLoads(t *testing.T) {
 	at := func(second int) time.Time { return time.Unix(1_000_000+int64(second), 0) }
 	all := []sandbox.State{
 		{Phase: sandbox.PhaseDestroyed, Started: at(-5), Ended: at(12)},

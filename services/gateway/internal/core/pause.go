@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// together is the delay between a pause and its answer: requests that clients send at the
+// pauseAnswerDelay is the delay between a pause and its answer: requests that clients send at the
 // same time arrive one after the other, and a pause takes only a few milliseconds.
-const together = 100 * time.Millisecond
+const pauseAnswerDelay = 100 * time.Millisecond
 
 // joinPause counts a pause of a sandbox until done, and reports whether another was under way.
 func (c *Core) joinPause(id sandbox.ID) (joined bool, done func()) {
@@ -71,15 +71,15 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		return kind.New(kind.Unavailable, "pause", string(id), "the sandbox could not be paused: "+st.Message)
 	case st.Live() || st.Standing(): // it was paused, even if it has been resumed since
 		if !joined {
-			settle(ctx, together)
+			sleep(ctx, pauseAnswerDelay)
 		}
 		return nil
 	}
 	return noSandbox(id)
 }
 
-// settle waits for d, or until ctx ends.
-func settle(ctx context.Context, d time.Duration) {
+// endUnclaimed waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

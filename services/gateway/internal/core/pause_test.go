@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// made creates a sandbox whose metadata script the host.
-func (h *house) made(req sandbox.Requested) sandbox.State {
+// createWith creates a sandbox whose metadata script the host.
+func (h *fixture) createWith(req sandbox.Requested) sandbox.State {
 	h.t.Helper()
 	req.Template = "base"
 	st, err := h.CreateSandbox(h.t.Context(), alice, req)
@@ -22,7 +22,7 @@ func (h *house) made(req sandbox.Requested) sandbox.State {
 	return st
 }
 
-func (h *house) pause(id sandbox.ID) {
+func (h *fixture) pause(id sandbox.ID) {
 	h.t.Helper()
 	if err := h.PauseSandbox(h.t.Context(), alice, id, false); err != nil {
 		h.t.Fatalf("pause: %v", err)
@@ -30,8 +30,8 @@ func (h *house) pause(id sandbox.ID) {
 }
 
 func TestPauseAndResume(t *testing.T) {
-	h := newHouse(t)
-	st := h.made(sandbox.Requested{Lifetime: 15 * time.Second})
+	h := newFixture(t)
+	st := h.createWith(sandbox.Requested{Lifetime: 15 * time.Second})
 	opt := core.ResumeOptions{Lifetime: time.Hour, OnTimeout: sandbox.OnTimeoutPause}
 	got, resumed, err := h.ResumeSandbox(t.Context(), alice, st.ID, opt)
 	if err != nil || resumed || !got.Deadline.Equal(st.Deadline) {
@@ -62,14 +62,14 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestPauseThatFails(t *testing.T) {
-	h := newHouse(t)
-	st := h.made(sandbox.Requested{Metadata: map[string]string{"pause": "never"}})
+	h := newFixture(t)
+	st := h.createWith(sandbox.Requested{Metadata: map[string]string{"pause": "never"}})
 	wantKind(t, "a driver that cannot", h.PauseSandbox(t.Context(), alice, st.ID, false), kind.Unimplemented)
-	st = h.made(sandbox.Requested{Metadata: map[string]string{"pause": "fail"}})
+	st = h.createWith(sandbox.Requested{Metadata: map[string]string{"pause": "fail"}})
 	err := h.PauseSandbox(t.Context(), alice, st.ID, false)
 	wantKind(t, "a driver that fails", err, kind.Unavailable)
 	h.start(st.ID, process.Spec{Cmd: "true"}) // it continues to run
-	st = h.made(sandbox.Requested{Metadata: map[string]string{"resume": "fail"}})
+	st = h.createWith(sandbox.Requested{Metadata: map[string]string{"resume": "fail"}})
 	h.pause(st.ID)
 	for range 2 {
 		_, _, err = h.ResumeSandbox(t.Context(), alice, st.ID, core.ResumeOptions{Lifetime: time.Hour})
@@ -79,8 +79,8 @@ func TestPauseThatFails(t *testing.T) {
 
 // A pause joins one of its kind that is under way; one answer serves both.
 func TestPausesAreJoined(t *testing.T) {
-	h := newHouse(t)
-	st := h.made(sandbox.Requested{Metadata: map[string]string{"pause": "held"}})
+	h := newFixture(t)
+	st := h.createWith(sandbox.Requested{Metadata: map[string]string{"pause": "held"}})
 	first := make(chan error, 1)
 	go func() { first <- h.PauseSandbox(t.Context(), alice, st.ID, false) }()
 	if _, err := h.view.AwaitSandbox(t.Context(), st.ID, func(s *sandbox.State) bool { return s.Phase == sandbox.PhasePausing }); err != nil {
@@ -101,8 +101,8 @@ func TestPausesAreJoined(t *testing.T) {
 
 // Traffic resumes a paused sandbox if it was created with autoResume.
 func TestTrafficResumes(t *testing.T) {
-	h := newHouse(t)
-	st := h.made(sandbox.Requested{AutoResume: true, Lifetime: time.Hour})
+	h := newFixture(t)
+	st := h.createWith(sandbox.Requested{AutoResume: true, Lifetime: time.Hour})
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
 	uses := map[string]func() error{
 		"input":       func() error { return h.SendInput(t.Context(), alice, id, []byte("x"), false) },
@@ -123,7 +123,7 @@ func TestTrafficResumes(t *testing.T) {
 			t.Errorf("after %s: %s until %v, %v", name, got.Phase, got.Deadline, err)
 		}
 	}
-	st = h.made(sandbox.Requested{})
+	st = h.createWith(sandbox.Requested{})
 	h.pause(st.ID)
 	for name, ask := range map[string]func() (bool, error){
 		"Running": func() (bool, error) { return h.Running(t.Context(), alice, st.ID) },
@@ -136,8 +136,8 @@ func TestTrafficResumes(t *testing.T) {
 }
 
 // A sandbox that is paused before its creator sees it running counts as created.
-func TestASandboxIsMadeThoughItIsPaused(t *testing.T) {
-	h := newHouse(t)
+func TestPausedSandboxCountsAsCreated(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	if err := h.PauseSandbox(t.Context(), alice, st.ID, false); err != nil {
 		t.Fatal(err)

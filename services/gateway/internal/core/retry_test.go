@@ -16,14 +16,14 @@ import (
 var keyed = core.StartOptions{IdempotencyKey: "k"}
 
 // refusedStart starts a process with the key while the host is unreachable, until its record ends.
-func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
+func (h *fixture) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }() // ends what no host claims
-	h.host.SetDeaf(true)
+	h.host.SetIgnoreStarts(true)
 	a, err := h.Start(h.t.Context(), alice, sbx, spec, keyed)
-	h.host.SetDeaf(false)
+	h.host.SetIgnoreStarts(false)
 	id := a.ID
 	if err == nil {
 		defer a.Reader.Close()
@@ -48,7 +48,7 @@ func (h *house) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 // A start that its host never took does not use up its key: all retries, at whichever gateway,
 // are one process.
 func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
 	first := h.refusedStart(st.ID, spec)
@@ -90,8 +90,8 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 
 // A retry that finds a refusal of an earlier request's command moves on to the next try, also
 // if the catalogue does not have the refusal yet.
-func TestARetryGoesOnAfterTheRefusalOfAnEarlierCommand(t *testing.T) {
-	h := newHouse(t)
+func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
 	first := process.KeyedID(st.ID, "k")

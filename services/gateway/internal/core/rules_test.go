@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-func (h *house) wantCounts(t *testing.T, ok, failed, killed, active uint64) {
+func (h *fixture) wantCounts(t *testing.T, ok, failed, killed, active uint64) {
 	t.Helper()
 	got, err := h.Counts(t.Context())
 	if err != nil {
@@ -25,8 +25,8 @@ func (h *house) wantCounts(t *testing.T, ok, failed, killed, active uint64) {
 }
 
 // TestProcessListedFromStartToEnd covers C-019: a process is listed as active from its start to its end.
-func TestC019InTheCatalogueFromStartToEnd(t *testing.T) {
-	h := newHouse(t)
+func TestProcessListedFromStartToEnd(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	list := func() int {
 		got, err := h.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
@@ -56,8 +56,8 @@ func TestC019InTheCatalogueFromStartToEnd(t *testing.T) {
 }
 
 // TestSignalCountsAsKilledOnReturn covers C-024: a killed process counts as killed when Signal returns.
-func TestC024KilledCountsWhenTheCallReturns(t *testing.T) {
-	h := newHouse(t)
+func TestSignalCountsAsKilledOnReturn(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
 	h.wantCounts(t, 0, 0, 0, 1)
@@ -76,8 +76,8 @@ func TestC024KilledCountsWhenTheCallReturns(t *testing.T) {
 }
 
 // TestCountsAgreeAtEveryGateway covers C-042: every gateway reports the same counts.
-func TestC042StartedIsTheSumAtEveryGateway(t *testing.T) {
-	h := newHouse(t)
+func TestCountsAgreeAtEveryGateway(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	for _, cmd := range []string{"true", "true", "fail", "sleep"} {
 		h.start(st.ID, process.Spec{Cmd: cmd})
@@ -88,12 +88,12 @@ func TestC042StartedIsTheSumAtEveryGateway(t *testing.T) {
 	}
 	all(t, a.Reader) // C-041: a process that never started is not counted
 	h.wantCounts(t, 2, 1, 0, 1)
-	restarted := &house{Core: h.newCore(), t: t}
+	restarted := &fixture{Core: h.newCore(), t: t}
 	restarted.wantCounts(t, 2, 1, 0, 1)
 }
 
-func TestSandboxThatIsNotMade(t *testing.T) {
-	h := newHouse(t)
+func TestCreateFailureLeavesNoSandbox(t *testing.T) {
+	h := newFixture(t)
 	for name, want := range map[string]kind.Kind{"never": kind.Unavailable, "fail": kind.Unavailable} {
 		_, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
 		wantKind(t, name, err, want)
@@ -114,7 +114,7 @@ func TestSandboxThatIsNotMade(t *testing.T) {
 func TestSandboxRefused(t *testing.T) {
 	for _, want := range []kind.Kind{kind.Exhausted, kind.Unavailable} {
 		t.Run(want.String(), func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			h.host.Refuse = want
 			_, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
 			wantKind(t, "create", err, want)
@@ -123,7 +123,7 @@ func TestSandboxRefused(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	soon, late := time.Now().Add(time.Minute).Round(0), time.Now().Add(2*time.Hour).Round(0)
 	steps := []struct {
@@ -155,7 +155,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestBearer(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	secure := h.sandbox(alice)
 	open, err := h.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
 	if err != nil {
@@ -196,7 +196,7 @@ func TestBearer(t *testing.T) {
 
 // Two requests end a sandbox while it is being created.
 func TestDestroyWhileCreating(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	changed, stop := h.view.Changes()
 	defer stop()
 	done := make(chan error, 1)

@@ -25,7 +25,7 @@ func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Reque
 	case err != nil:
 		c.abandon(ctx, id)
 	case req.Start != "":
-		c.begin(ctx, p, &st)
+		c.runTemplateCommand(ctx, p, &st)
 	}
 	return st, err
 }
@@ -61,7 +61,7 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 			Msg: "the sandbox did not start in time, try again", Err: err}
 	}
 	if st.Started.IsZero() {
-		return st, notMade(&st)
+		return st, notCreated(&st)
 	}
 	return st, nil
 }
@@ -77,8 +77,8 @@ func (c *Core) abandon(ctx context.Context, id sandbox.ID) {
 	}
 }
 
-// notMade returns the reason why a sandbox ended before it ran.
-func notMade(st *sandbox.State) error {
+// notCreated returns the reason why a sandbox ended before it ran.
+func notCreated(st *sandbox.State) error {
 	e := &kind.Error{Op: "create sandbox", ID: string(st.ID), Kind: kind.Unavailable, Err: errors.New(st.Cause)}
 	switch st.Phase {
 	case sandbox.PhaseRefused:
@@ -99,7 +99,7 @@ func notMade(st *sandbox.State) error {
 // Sandbox returns a sandbox's state as of the view. It returns NotFound also for another
 // tenant's. Ended sandboxes are found as long as the log keeps them.
 func (c *Core) Sandbox(p Principal, id sandbox.ID) (sandbox.State, error) {
-	if st, ok := c.view.Sandbox(id); ok && p.may(&st) {
+	if st, ok := c.view.Sandbox(id); ok && p.mayAccess(&st) {
 		return st, nil
 	}
 	return sandbox.State{}, noSandbox(id)
@@ -117,14 +117,14 @@ func (c *Core) Lookup(ctx context.Context, p Principal, id sandbox.ID) (sandbox.
 // that does not run yet: another gateway may have reported to its client that it does. Any
 // other hit may be as old as the view's lag.
 func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
-	if st, err := c.Sandbox(p, id); err == nil && !begins(&st) {
+	if st, err := c.Sandbox(p, id); err == nil && !willRun(&st) {
 		return st, nil
 	}
 	return c.Lookup(ctx, p, id)
 }
 
-// begins reports whether the sandbox is about to run for the first time or is paused.
-func begins(st *sandbox.State) bool {
+// start reports whether the sandbox is about to run for the first time or is paused.
+func willRun(st *sandbox.State) bool {
 	return st.Begins() || st.Standing()
 }
 
@@ -157,7 +157,7 @@ func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, e
 // which cannot be guessed, runs.
 func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
 	st, ok := c.view.Sandbox(id)
-	if !ok || begins(&st) {
+	if !ok || willRun(&st) {
 		if err := c.Sync(ctx); err != nil {
 			return false, err
 		}
@@ -191,7 +191,7 @@ func (c *Core) Host(name string) (fleet.Host, bool) { return c.view.Host(name) }
 // Sandboxes returns the principal's sandboxes for which keep returns true, newest first, as
 // of the view.
 func (c *Core) Sandboxes(p Principal, keep func(*sandbox.State) bool) []sandbox.State {
-	return c.view.Sandboxes(func(s *sandbox.State) bool { return p.may(s) && keep(s) })
+	return c.view.Sandboxes(func(s *sandbox.State) bool { return p.mayAccess(s) && keep(s) })
 }
 
 // Phases counts the sandboxes of all tenants in the log, by phase.

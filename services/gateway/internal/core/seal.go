@@ -23,7 +23,7 @@ func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)
 	}
-	box, err := c.box()
+	box, err := c.aead()
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
 
 // OpenCredentials decrypts the result of SealCredentials.
 func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
-	box, err := c.box()
+	box, err := c.aead()
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -50,7 +50,7 @@ func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
 	return Credentials{words[0], words[1], words[2]}, kind.Wrap(kind.Internal, "open credentials", "", err)
 }
 
-func (c *Core) box() (cipher.AEAD, error) {
+func (c *Core) aead() (cipher.AEAD, error) {
 	key := sha256.Sum256([]byte(c.Secretly("credentials")))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {

@@ -63,7 +63,7 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 		err = checkSecret(value, meta)
 	}
 	if err == nil {
-		err = p.whole("create secret")
+		err = p.requireAPIKey("create secret")
 	}
 	if err == nil {
 		err = c.Sync(ctx)
@@ -118,7 +118,7 @@ func (c *Core) storeSecret(ctx context.Context, s events.Secret, value string, s
 // Secret returns a secret by its id or name, not older than the call. It returns NotFound
 // also for another tenant's.
 func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secret, error) {
-	if err := p.whole("find secret"); err != nil {
+	if err := p.requireAPIKey("find secret"); err != nil {
 		return events.Secret{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -137,7 +137,7 @@ func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secr
 
 // Secrets returns the principal's secrets by name, not older than the call.
 func (c *Core) Secrets(ctx context.Context, p Principal) ([]events.Secret, error) {
-	if err := p.whole("list secrets"); err != nil {
+	if err := p.requireAPIKey("list secrets"); err != nil {
 		return nil, err
 	}
 	if err := c.Sync(ctx); err != nil {

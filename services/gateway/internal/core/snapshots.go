@@ -72,7 +72,7 @@ func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take ev
 	}
 	take.Memory = st.Can.Memory
 	t := target{st: st, sum: process.Summary{ID: process.NewID(id)}}
-	if _, err := c.callFor(ctx, t, "snapshot."+string(take.ID), take, snapshotTimeout); err != nil {
+	if _, err := c.callWithin(ctx, t, "snapshot."+string(take.ID), take, snapshotTimeout); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := c.Sync(ctx); err != nil {

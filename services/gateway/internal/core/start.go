@@ -79,7 +79,7 @@ func (c *Core) sendStart(ctx context.Context, st *sandbox.State, id process.ID, 
 	if err := c.log.Send(ctx, st.Host, cmd); err != nil {
 		return "", logError("start", string(id), err)
 	}
-	c.expect(pending{
+	c.trackStart(pending{
 		id: id, command: cmd.ID, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,
 		spec: spec.Public(), hash: spec.Hash(), due: deadline.Add(claimGrace),
 	})

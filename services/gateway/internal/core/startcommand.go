@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// readyWithin is the maximum time for which CreateSandbox waits for the template's
+	// readyTimeout is the maximum time for which CreateSandbox waits for the template's
 	// ready command. The build has checked that the command can succeed.
-	readyWithin = 5 * time.Second
-	readyPause  = 100 * time.Millisecond
-	startKey    = "millrace.start"
+	readyTimeout  = 5 * time.Second
+	readyInterval = 100 * time.Millisecond
+	startKey      = "millrace.start"
 )
 
 // Shell returns the spec of a command from a template or a build: bash runs it, as
@@ -26,12 +26,12 @@ func Shell(command string) process.Spec {
 	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", `test -x /bin/bash && exec /bin/bash -l -c "$0"; exec /bin/sh -l -c "$0"`, command}, Helper: true}
 }
 
-// begin runs the start command of a sandbox's template and waits briefly until it is
+// runTemplateCommand runs the start command of a sandbox's template and waits briefly until it is
 // ready. A failure does not fail the creation: the record shows it.
-func (c *Core) begin(ctx context.Context, p Principal, st *sandbox.State) {
-	err := c.Begin(ctx, p, st.ID, st.Request.Start)
+func (c *Core) runTemplateCommand(ctx context.Context, p Principal, st *sandbox.State) {
+	err := c.RunStartCommand(ctx, p, st.ID, st.Request.Start)
 	if err == nil && st.Request.Ready != "" {
-		within, cancel := context.WithTimeout(ctx, readyWithin)
+		within, cancel := context.WithTimeout(ctx, readyTimeout)
 		defer cancel()
 		err = c.AwaitReady(within, p, st.ID, st.Request.Ready)
 	}
@@ -40,8 +40,8 @@ func (c *Core) begin(ctx context.Context, p Principal, st *sandbox.State) {
 	}
 }
 
-// Begin runs a sandbox's start command, once.
-func (c *Core) Begin(ctx context.Context, p Principal, id sandbox.ID, command string) error {
+// RunStartCommand runs a sandbox's start command, once.
+func (c *Core) RunStartCommand(ctx context.Context, p Principal, id sandbox.ID, command string) error {
 	a, err := c.Start(ctx, p, id, Shell(command), StartOptions{IdempotencyKey: startKey})
 	if err == nil {
 		a.Reader.Close()
@@ -53,14 +53,14 @@ func (c *Core) Begin(ctx context.Context, p Principal, id sandbox.ID, command st
 // that Begin started fails before, or if ctx ends.
 func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, command string) error {
 	for n := 0; ; n++ {
-		ok, err := c.try(ctx, p, id, Shell(command), "millrace.ready."+strconv.Itoa(n))
+		ok, err := c.runsOK(ctx, p, id, Shell(command), "millrace.ready."+strconv.Itoa(n))
 		if ok || err != nil {
 			return err
 		}
 		if _, sum := c.lastTry(id, startKey); sum != nil && sum.Exit != nil && (sum.Exit.Code == nil || *sum.Exit.Code != 0) {
 			return kind.Newf(kind.Precondition, "start", string(id), "the start command ended with %s", Ending(sum.Exit))
 		}
-		t := time.NewTimer(readyPause << min(n, 4))
+		t := time.NewTimer(readyInterval << min(n, 4))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -70,8 +70,8 @@ func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, comma
 	}
 }
 
-// try runs a command and reports whether it exited with 0.
-func (c *Core) try(ctx context.Context, p Principal, id sandbox.ID, spec process.Spec, key string) (bool, error) {
+// runsOK runs a command and reports whether it exited with 0.
+func (c *Core) runsOK(ctx context.Context, p Principal, id sandbox.ID, spec process.Spec, key string) (bool, error) {
 	a, err := c.Start(ctx, p, id, spec, StartOptions{IdempotencyKey: key})
 	if err != nil {
 		return false, err

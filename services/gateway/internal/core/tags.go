@@ -227,9 +227,9 @@ func (c *Core) untag(ctx context.Context, t *events.Template) error {
 	return c.sweepParts(ctx, &t.Manifest)
 }
 
-// keptLayers is how many of a tenant's unused layers are kept: the newest, which later
+// maxUnusedLayers is how many of a tenant's unused layers are kept: the newest, which later
 // builds may reuse.
-const keptLayers = 64
+const maxUnusedLayers = 64
 
 // PruneLayers drops the layers of a tenant's builds that are neither in use nor likely to be
 // reused, and the bases that only they used.
@@ -243,7 +243,7 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	used := c.stoodOn()
+	used := c.templateSnapshots()
 	for _, b := range c.PendingBuilds() {
 		if b.Base != nil {
 			used[sandbox.SnapshotID(b.Base.Snapshot)] = true
@@ -257,7 +257,7 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 		if !used[s.ID] {
 			spare++
 		}
-		if used[s.ID] || spare <= keptLayers {
+		if used[s.ID] || spare <= maxUnusedLayers {
 			continue
 		}
 		err := c.dropIf(ctx, s.ID, func(now *sandbox.Snapshot) bool { return now.Rev == s.Rev })
@@ -313,7 +313,7 @@ func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) er
 	if !ok || t.Built != nil || template.Hidden(t.Name) || !c.bases()[string(t.ID)] {
 		return nil
 	}
-	p, of := Principal{Tenant: tenant}, HiddenOf(t.ID)
+	p, of := Principal{Tenant: tenant}, HiddenReason(t.ID)
 	if _, ok := c.HiddenTemplate(p, of); ok {
 		return nil
 	}
@@ -324,8 +324,8 @@ func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) er
 	return c.HideTemplate(ctx, p, of, raw)
 }
 
-// HiddenOf returns the reason under which HideTemplate keeps a template that also had names.
-func HiddenOf(id template.ID) string { return "template " + string(id) }
+// HiddenReason returns the reason under which HideTemplate keeps a template that also had names.
+func HiddenReason(id template.ID) string { return "template " + string(id) }
 
 // HideTemplate keeps a template, whose parts are stored, for as long as builds are based on it,
 // even if it loses all of its names; of is the reason.

@@ -13,7 +13,7 @@ import (
 // A template that is deleted at the moment at which its build tags the result does not come
 // back, and no other build's template is removed.
 func TestADeletedTemplateStaysDeleted(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s, err := h.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default", "v1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestADeletedTemplateStaysDeleted(t *testing.T) {
 
 // Removing another team's public template does not remove one's own of the same name.
 func TestAnothersTemplateIsNotRemoved(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, p := range []core.Principal{alice, bob} {
 		b := &template.Built{ID: template.BuiltID(p.Tenant, "app"), Build: string(build.NewID()), Base: "base"}
 		if err := h.TagBuilt(t.Context(), p, "app", []string{"default"}, b); err != nil {
@@ -69,8 +69,8 @@ func TestAnothersTemplateIsNotRemoved(t *testing.T) {
 
 // The template name of E2B's code interpreter stands for the built template once that
 // exists.
-func TestTheInterpretersName(t *testing.T) {
-	h := newHouse(t)
+func TestInterpreterName(t *testing.T) {
+	h := newFixture(t)
 	root := func() string {
 		t.Helper()
 		req, err := h.Root(t.Context(), alice, template.Interpreter, sandbox.Requested{})

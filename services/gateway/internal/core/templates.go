@@ -16,7 +16,7 @@ import (
 // or id. It returns NotFound for an unknown one; a miss is final only after the view has
 // caught up.
 func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
-	name, host, err := c.Meant(ctx, p, name)
+	name, host, err := c.ResolveName(ctx, p, name)
 	if err != nil {
 		return req, err
 	}
@@ -35,10 +35,10 @@ func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.R
 	return req, nil
 }
 
-// Meant returns the template name that a principal's name stands for, and reports whether that
+// ResolveName returns the template name that a principal's name stands for, and reports whether that
 // is the host's own files. The name code-interpreter-v1 stands for the template
 // code-interpreter if that exists.
-func (c *Core) Meant(ctx context.Context, p Principal, name string) (string, bool, error) {
+func (c *Core) ResolveName(ctx context.Context, p Principal, name string) (string, bool, error) {
 	own, ok := p.OwnedName(name)
 	switch {
 	case !ok || !template.IsHost(own):
@@ -80,7 +80,7 @@ func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requ
 // shared one; after TEAM/ that team's, if it is the principal's own or public. It returns
 // NotFound for any other.
 func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
-	if _, rest := ofTeam(name); !refers(rest) {
+	if _, rest := ofTeam(name); !isRef(rest) {
 		return events.Template{}, noTemplate(name)
 	}
 	if t, ok := c.findTemplate(p, name); ok {
@@ -95,7 +95,7 @@ func (c *Core) Template(ctx context.Context, p Principal, name string) (events.T
 	return events.Template{}, noTemplate(name)
 }
 
-func refers(name string) bool {
+func isRef(name string) bool {
 	_, err := template.ParseRef(name)
 	return err == nil
 }
@@ -111,7 +111,7 @@ func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 		tenants = []string{team}
 	}
 	for _, tenant := range tenants {
-		for _, ref := range c.meant(tenant, name) {
+		for _, ref := range c.candidates(tenant, name) {
 			if t, ok := c.view.Template(tenant, ref); ok && !template.Hidden(t.Name) && (tenant == p.Tenant || c.Public(&t)) {
 				return t, true
 			}
@@ -120,9 +120,9 @@ func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 	return events.Template{}, false
 }
 
-// meant returns the references that a name may stand for, in order of preference. Without a
+// candidates returns the references that a name may stand for, in order of preference. Without a
 // tag, built templates precede imported ones, which have other tags.
-func (c *Core) meant(tenant, name string) []template.Ref {
+func (c *Core) candidates(tenant, name string) []template.Ref {
 	ref, err := template.ParseRef(name)
 	if err != nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Held is something that exists on one host only: it is lost with the host.
-type Held struct {
+// Undrainable is something that exists on one host only: it is lost with the host.
+type Undrainable struct {
 	Kind   string `json:"kind"` // sandbox, snapshot, template (a built one, identified by its snapshot) or volume
 	ID     string `json:"id"`
 	Name   string `json:"name,omitempty"`
@@ -24,45 +24,45 @@ type Held struct {
 }
 
 const (
-	heldCopying = "copying"
-	heldStays   = "stays"
+	stateCopying = "copying"
+	stateStays   = "stays"
 )
 
-// Held lists what would be lost if a host were switched off now. While the host accepts
+// Undrainable lists what would be lost if a host were switched off now. While the host accepts
 // sandboxes the list is a momentary state; while it drains the list only gets shorter,
 // except for new snapshots of its sandboxes. It returns NotFound for an unknown host.
-func (c *Core) Held(ctx context.Context, host string) (fleet.Host, []Held, error) {
+func (c *Core) Undrainable(ctx context.Context, host string) (fleet.Host, []Undrainable, error) {
 	h, err := c.host(ctx, host)
 	if err != nil {
 		return h, nil, err
 	}
-	return h, c.held(map[string]bool{host: true}), nil
+	return h, c.undrainable(map[string]bool{host: true}), nil
 }
 
-// held is Held of several hosts, as of the view.
-func (c *Core) held(hosts map[string]bool) []Held {
-	out := []Held{}
+// undrainable is Held of several hosts, as of the view.
+func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
+	out := []Undrainable{}
 	all := c.view.Hosts()
 	for _, s := range c.view.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
-		out = append(out, Held{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: c.ending(&s, all), host: s.Host})
+		out = append(out, Undrainable{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: c.sandboxAdvice(&s, all), host: s.Host})
 	}
-	for _, s := range c.onlyAt(hosts) {
-		item := Held{Kind: "snapshot", ID: string(s.ID), Name: s.Name, Tenant: s.Tenant, host: s.Host}
+	for _, s := range c.uncopiedSnapshots(hosts) {
+		item := Undrainable{Kind: "snapshot", ID: string(s.ID), Name: s.Name, Tenant: s.Tenant, host: s.Host}
 		if s.Internal {
 			item.Kind = "template"
 		}
-		item.State, item.Reason = c.copied(&s, all)
+		item.State, item.Reason = c.copyAdvice(&s, all)
 		out = append(out, item)
 	}
 	for _, v := range c.view.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
 		why := "a volume is never copied; read its files, then delete it"
-		out = append(out, Held{Kind: "volume", ID: string(v.ID), Name: v.Name, Tenant: v.Tenant, State: heldStays, Reason: why, host: v.Host})
+		out = append(out, Undrainable{Kind: "volume", ID: string(v.ID), Name: v.Name, Tenant: v.Tenant, State: stateStays, Reason: why, host: v.Host})
 	}
 	return out
 }
 
-// ending describes what can be done about a sandbox, which ends with its host.
-func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
+// sandboxAdvice describes what can be done about a sandbox, which ends with its host.
+func (c *Core) sandboxAdvice(s *sandbox.State, all []fleet.Host) string {
 	why := "it ends with its host; wait for its end"
 	h, _ := c.view.Host(s.Host)
 	n := fleet.Needs{System: template.IsHost(s.Request.Template), CPU: s.Can.Memory}
@@ -71,14 +71,14 @@ func (c *Core) ending(s *sandbox.State, all []fleet.Host) string {
 		return why
 	case fits == "":
 		return why + ": a snapshot of it is usable on its host only"
-	case !elsewhere(s.Host, fits, n, all):
+	case !usableElsewhere(s.Host, fits, n, all):
 		return why + ": no other host could use a snapshot of it now"
 	}
 	return why + ", or create another from a snapshot of it"
 }
 
-// copied returns the state of a snapshot's copy to the store, and what can be done about it.
-func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
+// copyAdvice returns the state of a snapshot's copy to the store, and what can be done about it.
+func (c *Core) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
 	h, _ := c.view.Host(s.Host)
 	switch {
 	case s.Fits == "":
@@ -86,27 +86,27 @@ func (c *Core) copied(s *sandbox.Snapshot, all []fleet.Host) (state, reason stri
 		if s.Internal {
 			reason += ", or build it again, on another host"
 		}
-		return heldStays, reason
+		return stateStays, reason
 	case !c.reachable(s):
-		return heldStays, "it is not in the store and cannot be copied until its host is back"
+		return stateStays, "it is not in the store and cannot be copied until its host is back"
 	case s.Copy.Wanted:
-		state, reason = heldCopying, "it is being copied to the store"
+		state, reason = stateCopying, "it is being copied to the store"
 	case s.Copy.Reason != "":
-		state, reason = heldStays, s.Copy.Reason+"; drain again to try again"
+		state, reason = stateStays, s.Copy.Reason+"; drain again to try again"
 	case h.Draining && !h.Starting:
-		state, reason = heldStays, "it was made after its host began to drain; drain again to have it copied"
+		state, reason = stateStays, "it was made after its host began to drain; drain again to have it copied"
 	default:
-		state, reason = heldStays, "it has not been copied to the store yet; drain to have it copied"
+		state, reason = stateStays, "it has not been copied to the store yet; drain to have it copied"
 	}
-	if !elsewhere(s.Host, s.Fits, fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory}, all) {
+	if !usableElsewhere(s.Host, s.Fits, fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory}, all) {
 		reason += ", though no other host could use it now"
 	}
 	return state, reason
 }
 
-// elsewhere reports whether another host accepts sandboxes and can use snapshots that fit
+// usableElsewhere reports whether another host accepts sandboxes and can use snapshots that fit
 // so. The abilities of a host that starts are not known yet.
-func elsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
+func usableElsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 	return slices.ContainsFunc(all, func(h fleet.Host) bool {
 		if h.Host == host || !h.Alive(time.Now()) || h.Draining && !h.Starting {
 			return false
@@ -115,19 +115,19 @@ func elsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 	})
 }
 
-// onlyAt returns the snapshots that are on the hosts and not in the store, newest first:
+// uncopiedSnapshots returns the snapshots that are on the hosts and not in the store, newest first:
 // those visible to clients, and those that templates use.
-func (c *Core) onlyAt(hosts map[string]bool) []sandbox.Snapshot {
+func (c *Core) uncopiedSnapshots(hosts map[string]bool) []sandbox.Snapshot {
 	out := c.view.Snapshots(func(s *sandbox.Snapshot) bool {
 		return hosts[s.Host] && !s.Deleted && (s.Copy.Manifest == "" || s.Copy.Wanted)
 	})
-	stands := c.stoodOn()
+	stands := c.templateSnapshots()
 	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !stands[s.ID] })
 }
 
-// stoodOn returns the snapshots that hold the files of templates, also of other tenants':
+// templateSnapshots returns the snapshots that hold the files of templates, also of other tenants':
 // builds may use a public template of another tenant.
-func (c *Core) stoodOn() map[sandbox.SnapshotID]bool {
+func (c *Core) templateSnapshots() map[sandbox.SnapshotID]bool {
 	stands := map[sandbox.SnapshotID]bool{}
 	for _, t := range c.view.Templates("") {
 		if t.Built != nil {
@@ -137,10 +137,10 @@ func (c *Core) stoodOn() map[sandbox.SnapshotID]bool {
 	return stands
 }
 
-// move requests copies to the store of the snapshots that only this host has and that
+// requestCopies requests copies to the store of the snapshots that only this host has and that
 // others can use, however large, including those whose copy failed before.
-func (c *Core) move(ctx context.Context, host string) error {
-	for _, s := range c.onlyAt(map[string]bool{host: true}) {
+func (c *Core) requestCopies(ctx context.Context, host string) error {
+	for _, s := range c.uncopiedSnapshots(map[string]bool{host: true}) {
 		_, err := c.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
 			if now.Fits == "" || now.Copy.Wanted || now.Copy.Manifest != "" {
 				return false
@@ -170,8 +170,8 @@ func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 	return h, nil
 }
 
-// CountHeld counts, by host, what exists only on each draining host.
-func (c *Core) CountHeld() map[string]int {
+// CountUndrainable counts, by host, what exists only on each draining host.
+func (c *Core) CountUndrainable() map[string]int {
 	drain := map[string]bool{}
 	for _, h := range c.view.Hosts() {
 		if h.Draining && !(h.Starting && h.Alive(time.Now())) {
@@ -180,7 +180,7 @@ func (c *Core) CountHeld() map[string]int {
 	}
 	n := map[string]int{}
 	if len(drain) > 0 {
-		for _, x := range c.held(drain) {
+		for _, x := range c.undrainable(drain) {
 			n[x.host]++
 		}
 	}

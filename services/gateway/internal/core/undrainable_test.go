@@ -10,7 +10,7 @@ import (
 )
 
 // lease stores the lease of a running or lost host.
-func (h *house) lease(l fleet.Lease) {
+func (h *fixture) lease(l fleet.Lease) {
 	h.t.Helper()
 	l.Epoch, l.TTL, l.Capacity = 1, time.Hour, 1
 	if _, err := h.log.PutLease(h.t.Context(), l, 0); err != nil {
@@ -19,8 +19,8 @@ func (h *house) lease(l fleet.Lease) {
 }
 
 // The reason of each item states what can be done about it, and no more.
-func TestWhatIsHeldIsSaidAsItIs(t *testing.T) {
-	h := newHouse(t)
+func TestUndrainableReasons(t *testing.T) {
+	h := newFixture(t)
 	drivers := []string{"gvisor", "microvm"}
 	kept := []string{"gvisor 1", ""}
 	h.lease(fleet.Lease{Host: "a", Drivers: drivers, Fits: kept, FileFits: []string{"files", ""}, CPU: "amd"})
@@ -48,7 +48,7 @@ func TestWhatIsHeldIsSaidAsItIs(t *testing.T) {
 			if err := h.log.PutSnapshot(t.Context(), &tt.snap); err != nil {
 				t.Fatal(err)
 			}
-			_, held, err := h.Held(t.Context(), tt.snap.Host)
+			_, held, err := h.Undrainable(t.Context(), tt.snap.Host)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,11 +71,11 @@ func TestWhatIsHeldIsSaidAsItIs(t *testing.T) {
 	}
 }
 
-func TestASandboxThatIsHeld(t *testing.T) {
-	h := newHouse(t)
+func TestUndrainableSandbox(t *testing.T) {
+	h := newFixture(t)
 	st := h.sandbox(alice)
 	says := func() string {
-		_, held, err := h.Held(t.Context(), h.host.Name)
+		_, held, err := h.Undrainable(t.Context(), h.host.Name)
 		if err != nil || len(held) != 1 || held[0].ID != string(st.ID) {
 			t.Fatal(held, err)
 		}

@@ -18,9 +18,9 @@ type Use struct {
 	Samples []events.Sample
 }
 
-// lead is how far before the requested time samples are read, and the maximum age of the
+// sampleMargin is how far before the requested time samples are read, and the maximum age of the
 // newest: more than a host's interval between two samples.
-const lead = time.Minute
+const sampleMargin = time.Minute
 
 // Use returns a sandbox's recorded usage between two times; a zero until is now, a zero since
 // is the first sample kept. The sample before since is included if it is kept: CPU usage is
@@ -37,7 +37,7 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 	}
 	from := since
 	if !since.IsZero() {
-		from = since.Add(-lead)
+		from = since.Add(-sampleMargin)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 	if err != nil {
 		return Use{}, logError("read use", string(id), err)
 	}
-	if len(all) > 0 && all[0].Time.Sub(st.Started) < lead {
+	if len(all) > 0 && all[0].Time.Sub(st.Started) < sampleMargin {
 		all = append([]events.Sample{{Time: st.Started}}, all...) // usage was zero at the start
 	}
 	for i, s := range all {
@@ -76,7 +76,7 @@ func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Us
 
 // Recent returns the usage of the last minute.
 func (c *Core) Recent(ctx context.Context, p Principal, id sandbox.ID) (Use, error) {
-	return c.Use(ctx, p, id, time.Now().Add(-lead), time.Time{})
+	return c.Use(ctx, p, id, time.Now().Add(-sampleMargin), time.Time{})
 }
 
 func (c *Core) limitsOf(st sandbox.State) Use {

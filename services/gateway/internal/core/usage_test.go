@@ -10,8 +10,8 @@ import (
 )
 
 func TestUse(t *testing.T) {
-	h := newHouse(t)
-	st := h.made(sandbox.Requested{CPUMilli: 500, MemoryMiB: 64})
+	h := newFixture(t)
+	st := h.createWith(sandbox.Requested{CPUMilli: 500, MemoryMiB: 64})
 	at := func(i int) time.Time { return st.Started.Add(time.Duration(i) * time.Second) }
 	for i := 1; i <= 4; i++ {
 		s := events.Sample{Time: at(i), CPU: time.Duration(i) * 100 * time.Millisecond, MemoryBytes: uint64(i), DiskBytes: 7, Processes: 3}
@@ -51,7 +51,7 @@ func TestUse(t *testing.T) {
 
 // A sandbox's samples take bounded space however long it runs.
 func TestSamplesAreBounded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	id := sandbox.NewID()
 	const more = 5
 	for i := range events.MaxSamples + more {

@@ -27,7 +27,7 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	if err := sandbox.CheckVolumeName(name); err != nil {
 		return sandbox.Volume{}, err
 	}
-	if err := p.whole("create volume"); err != nil {
+	if err := p.requireAPIKey("create volume"); err != nil {
 		return sandbox.Volume{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -144,24 +144,24 @@ func (c *Core) volumeHost(tenant string) (string, error) {
 // Volume returns a volume by its id; a miss is not older than the call. It returns NotFound
 // also for another tenant's.
 func (c *Core) Volume(ctx context.Context, p Principal, id sandbox.VolumeID) (sandbox.Volume, error) {
-	if v, ok := c.view.Volume(id); ok && p.mayVolume(&v) {
+	if v, ok := c.view.Volume(id); ok && p.mayAccessVolume(&v) {
 		return v, nil
 	}
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Volume{}, err
 	}
-	if v, ok := c.view.Volume(id); ok && p.mayVolume(&v) {
+	if v, ok := c.view.Volume(id); ok && p.mayAccessVolume(&v) {
 		return v, nil
 	}
 	return sandbox.Volume{}, noVolume(string(id))
 }
 
-func (p Principal) mayVolume(v *sandbox.Volume) bool {
+func (p Principal) mayAccessVolume(v *sandbox.Volume) bool {
 	return p.Tenant == v.Tenant && p.Sandbox == "" && (p.Volume == "" || p.Volume == v.ID) && v.Made && !v.Deleted
 }
 
-// whole returns Denied for a token that is limited to one sandbox or volume.
-func (p Principal) whole(op string) error {
+// requireAPIKey returns Denied for a token that is limited to one sandbox or volume.
+func (p Principal) requireAPIKey(op string) error {
 	if p.Tenant == "" || p.Sandbox != "" || p.Volume != "" {
 		return kind.New(kind.Denied, op, "", "an API key is required")
 	}
@@ -177,13 +177,13 @@ func (c *Core) Volumes(ctx context.Context, p Principal) ([]sandbox.Volume, erro
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.view.Volumes(p.mayVolume), nil
+	return c.view.Volumes(p.mayAccessVolume), nil
 }
 
 // DeleteVolume deletes a volume; its host removes the files. It returns Conflict while a
 // sandbox uses it, NotFound for an unknown one.
 func (c *Core) DeleteVolume(ctx context.Context, p Principal, id sandbox.VolumeID) error {
-	if err := p.whole("delete volume"); err != nil {
+	if err := p.requireAPIKey("delete volume"); err != nil {
 		return err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -225,7 +225,7 @@ func (c *Core) Mounts(ctx context.Context, p Principal, mounts []sandbox.Mount) 
 	for i, m := range mounts {
 		v, ok := c.view.NamedVolume(p.Tenant, m.Name)
 		switch {
-		case !ok || !p.mayVolume(&v):
+		case !ok || !p.mayAccessVolume(&v):
 			return nil, "", noVolume(m.Name)
 		case host != "" && host != v.Host:
 			return nil, "", kind.Newf(kind.Invalid, "mount volumes", "", "volume '%s' is on another host than '%s'", m.Name, mounts[0].Name)
@@ -235,10 +235,10 @@ func (c *Core) Mounts(ctx context.Context, p Principal, mounts []sandbox.Mount) 
 	return sandbox.ByDepth(mounts), host, nil
 }
 
-// AskVolume sends a request about the files of a volume, with paths relative to its root.
+// OpenVolumeFiles sends a request about the files of a volume, with paths relative to its root.
 // Errors: those of file.Request.Check, NotFound, and Unavailable while its host is away;
 // errors of the host come from the methods of Files.
-func (c *Core) AskVolume(ctx context.Context, p Principal, id sandbox.VolumeID, req *file.Request) (*Files, error) {
+func (c *Core) OpenVolumeFiles(ctx context.Context, p Principal, id sandbox.VolumeID, req *file.Request) (*Files, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // A request that arrives while the only host starts waits for it.
-func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
-	h := newHouse(t)
+func TestVolumeWaitsForAStartingHost(t *testing.T) {
+	h := newFixture(t)
 	_, err := h.CreateVolume(t.Context(), alice, "early")
 	wantKind(t, "without a host that has volumes", err, kind.Unavailable)
 
@@ -48,7 +48,7 @@ func TestAVolumeWaitsForAHostThatBegins(t *testing.T) {
 
 // A tenant's number of secrets and volumes is limited, since every gateway holds them in memory.
 func TestSecretsAndVolumesAreBounded(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for i := range 1000 {
 		name := fmt.Sprint("x", i)
 		v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: alice.Tenant, Name: name, Host: h.host.Name, Created: time.Now()}

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// settlePatience is how long another gateway's answer may be on its way: an answer that is
+	// settleTimeout is how long another gateway's answer may be on its way: an answer that is
 	// not confirmed by then counts as lost.
-	settlePatience = time.Second
-	settleLook     = 10 * time.Millisecond
+	settleTimeout = time.Second
+	settlePoll    = 10 * time.Millisecond
 )
 
 // WatchPlace returns how far a watch's events were delivered. While another answer is on its
@@ -21,9 +21,9 @@ const (
 func (c *Core) WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	late := time.NewTimer(settlePatience)
+	late := time.NewTimer(settleTimeout)
 	defer late.Stop()
-	tick := time.NewTicker(settleLook)
+	tick := time.NewTicker(settlePoll)
 	defer tick.Stop()
 	for {
 		at, err := c.log.WatchPlace(ctx, id)

@@ -51,7 +51,7 @@ func (c *Core) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hoo
 
 // Webhook returns a tenant's webhook, not older than the call. It returns NotFound also for another tenant's.
 func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.Hook, error) {
-	if err := p.whole("find webhook"); err != nil {
+	if err := p.requireAPIKey("find webhook"); err != nil {
 		return events.Hook{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -66,7 +66,7 @@ func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.
 
 // Webhooks returns the principal's webhooks, oldest first, not older than the call.
 func (c *Core) Webhooks(ctx context.Context, p Principal) ([]events.Hook, error) {
-	if err := p.whole("list webhooks"); err != nil {
+	if err := p.requireAPIKey("list webhooks"); err != nil {
 		return nil, err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -197,7 +197,7 @@ func (g *Page) wants(t webhook.Type) bool { return len(g.Types) == 0 || slices.C
 // Lifecycle returns a page of the lifecycle events of all of the principal's sandboxes, not older
 // than the call.
 func (c *Core) Lifecycle(ctx context.Context, p Principal, page Page) ([]webhook.Event, error) {
-	if err := p.whole("list events"); err != nil {
+	if err := p.requireAPIKey("list events"); err != nil {
 		return nil, err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -213,7 +213,7 @@ func (c *Core) Lifecycle(ctx context.Context, p Principal, page Page) ([]webhook
 // SandboxLifecycle is Lifecycle for one sandbox, also an ended one. It returns NotFound also for
 // another tenant's.
 func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID, page Page) ([]webhook.Event, error) {
-	if err := p.whole("list events"); err != nil {
+	if err := p.requireAPIKey("list events"); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)

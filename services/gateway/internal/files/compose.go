@@ -21,7 +21,7 @@ func (h *Handler) compose(c *fiber.Ctx) error {
 		Destination string   `json:"destination"`
 		Username    string   `json:"username"`
 	}
-	a, err := newAsk(c, file.OpCompose)
+	a, err := newFileRequest(c, file.OpCompose)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (h *Handler) compose(c *fiber.Ctx) error {
 		return invalid("destination is required")
 	}
 	a.Request = file.Request{Op: file.OpCompose, Path: body.Destination, Sources: body.Sources, User: body.Username}
-	f, err := h.core.AskFiles(c.UserContext(), a.who, a.sbx, &a.Request)
+	f, err := h.core.AskFiles(c.UserContext(), a.principal, a.sandbox, &a.Request)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (h *Handler) compose(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(written{Path: e.GetPath(), Name: path.Base(e.GetPath()), Type: "file", Metadata: e.GetMetadata()})
+	return c.JSON(uploaded{Path: e.GetPath(), Name: path.Base(e.GetPath()), Type: "file", Metadata: e.GetMetadata()})
 }
 
 func decodeJSON(raw []byte, v any) error {

@@ -28,12 +28,12 @@ import (
 
 // get answers with a file, or its head.
 func (h *Handler) get(c *fiber.Ctx) error {
-	a, err := newAsk(c, file.OpRead)
+	a, err := newFileRequest(c, file.OpRead)
 	if err != nil {
 		return err
 	}
 	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) {
-		return h.core.AskFiles(ctx, a.who, a.sbx, &a.Request)
+		return h.core.AskFiles(ctx, a.principal, a.sandbox, &a.Request)
 	})
 }
 
@@ -119,12 +119,12 @@ func (d *download) answer(r *http.Request, coding string) (*http.Response, error
 			return nil, err
 		}
 	}
-	head := &head{header: make(http.Header), status: http.StatusOK}
+	head := &headRecorder{header: make(http.Header), status: http.StatusOK}
 	d.describe(head.header)
 	if coding == codingGzip && len(r.Header) == 0 && d.entry.GetSize() != 0 {
 		return d.compressed(head.header)
 	}
-	at := place{size: d.entry.GetSize()}
+	at := sizedFile{size: d.entry.GetSize()}
 	if at.size < 0 { // its size is unknown until it is read
 		return &http.Response{StatusCode: http.StatusOK, Header: head.header, ContentLength: -1, Body: d}, nil
 	}
@@ -166,8 +166,8 @@ func (d *download) describe(h http.Header) {
 	}
 }
 
-// smallest is how much of a file of unknown size is read before the answer begins.
-const smallest = 64 << 10
+// measureBytes is how much of a file of unknown size is read before the answer begins.
+const measureBytes = 64 << 10
 
 // measure reads the beginning of a file whose reported size is 0: files in /proc report 0
 // and are not empty.
@@ -175,7 +175,7 @@ func (d *download) measure() error {
 	if err := d.f.Part(file.Range{Length: -1}); err != nil {
 		return err
 	}
-	begin := make([]byte, smallest)
+	begin := make([]byte, measureBytes)
 	n, err := io.ReadFull(d.f, begin)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
@@ -214,41 +214,41 @@ func (d *download) compressed(h http.Header) (*http.Response, error) {
 			return err
 		}))
 	}()
-	return &http.Response{StatusCode: http.StatusOK, Header: h, ContentLength: -1, Body: &piped{d, r}}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: h, ContentLength: -1, Body: &pipedDownload{d, r}}, nil
 }
 
-// piped is a download that is fed by a goroutine, which Close ends.
-type piped struct {
+// pipedDownload is a download that is fed by a goroutine, which Close ends.
+type pipedDownload struct {
 	*download
 	r *io.PipeReader
 }
 
-func (p *piped) Close() error {
+func (p *pipedDownload) Close() error {
 	p.r.Close() //nolint:errcheck // it never fails
 	return p.download.Close()
 }
 
-// head records a response's head, and the text of an error.
-type head struct {
+// headRecorder records a response's head, and the text of an error.
+type headRecorder struct {
 	header http.Header
 	status int
 	text   []byte
 }
 
-func (h *head) Header() http.Header  { return h.header }
-func (h *head) WriteHeader(code int) { h.status = code }
-func (h *head) Write(p []byte) (int, error) {
+func (h *headRecorder) Header() http.Header  { return h.header }
+func (h *headRecorder) WriteHeader(code int) { h.status = code }
+func (h *headRecorder) Write(p []byte) (int, error) {
 	h.text = append(h.text, p...)
 	return len(p), nil
 }
 
-// place is a file of a given size without content: it records the offset at which reading
+// sizedFile is a file of a given size without content: it records the offset at which reading
 // would begin.
-type place struct{ size, offset int64 }
+type sizedFile struct{ size, offset int64 }
 
-func (p *place) Read([]byte) (int, error) { return 0, io.EOF }
+func (p *sizedFile) Read([]byte) (int, error) { return 0, io.EOF }
 
-func (p *place) Seek(offset int64, whence int) (int64, error) {
+func (p *sizedFile) Seek(offset int64, whence int) (int64, error) {
 	if whence == io.SeekEnd {
 		offset += p.size
 	}

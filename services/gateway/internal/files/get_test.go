@@ -43,15 +43,15 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// faulty is a sandbox whose answer panics when it is read.
-type faulty struct{ io.Writer }
+// panicStream is a sandbox whose answer panics when it is read.
+type panicStream struct{ io.Writer }
 
-func (faulty) Read([]byte) (int, error) { panic("no word") }
-func (faulty) CloseWrite() error        { return nil }
-func (faulty) Abort(error)              {}
+func (panicStream) Read([]byte) (int, error) { panic("no word") }
+func (panicStream) CloseWrite() error        { return nil }
+func (panicStream) Abort(error)              {}
 
-func TestAPanicCutsTheDownload(t *testing.T) {
-	f, err := core.AskOver(t.Context(), faulty{io.Discard}, &file.Request{Op: file.OpRead})
+func TestPanicCutsTheDownload(t *testing.T) {
+	f, err := core.AskOver(t.Context(), panicStream{io.Discard}, &file.Request{Op: file.OpRead})
 	if err != nil {
 		t.Fatal(err)
 	}

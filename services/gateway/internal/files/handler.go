@@ -34,17 +34,17 @@ func New(c Core, streams *stream.Streams) *Handler { return &Handler{core: c, st
 // Register adds the routes. The principal must be set before (auth.From), and the server
 // must leave the body of a POST to Path unread.
 func (h *Handler) Register(r fiber.Router) {
-	r.Get(Path, told(h.get)) // and HEAD
-	r.Post(Path, told(h.post))
-	r.Post(Path+"/compose", told(h.compose))
+	r.Get(Path, withStatus(h.get)) // and HEAD
+	r.Post(Path, withStatus(h.post))
+	r.Post(Path+"/compose", withStatus(h.compose))
 }
 
 // Path is the path of the routes.
 const Path = auth.FilesPath
 
-// told answers a route's error with the usual status, except where E2B's clients expect a
+// withStatus answers a route's error with the usual status, except where E2B's clients expect a
 // different one.
-func told(do fiber.Handler) fiber.Handler {
+func withStatus(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
 		switch kind.Of(err) {
@@ -57,19 +57,19 @@ func told(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// ask is a file request with its principal and sandbox.
-type ask struct {
-	who core.Principal
-	sbx sandbox.ID
+// fileRequest is a file request with its principal and sandbox.
+type fileRequest struct {
+	principal core.Principal
+	sandbox   sandbox.ID
 	file.Request
 }
 
-func newAsk(c *fiber.Ctx, op file.Op) (ask, error) {
-	a := ask{who: auth.From(c), sbx: route.Of(c).Sandbox}
-	if a.sbx == "" {
-		a.sbx = a.who.Sandbox // found by the signature
+func newFileRequest(c *fiber.Ctx, op file.Op) (fileRequest, error) {
+	a := fileRequest{principal: auth.From(c), sandbox: route.Of(c).Sandbox}
+	if a.sandbox == "" {
+		a.sandbox = a.principal.Sandbox // found by the signature
 	}
-	if a.sbx == "" {
+	if a.sandbox == "" {
 		return a, kind.New(kind.Invalid, "files", "", "the request names no sandbox")
 	}
 	a.Op, a.Path, a.User = op, strings.Clone(c.Query("path")), strings.Clone(c.Query("username"))

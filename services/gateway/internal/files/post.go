@@ -23,8 +23,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// written is a completely uploaded file in an answer.
-type written struct {
+// uploaded is a completely uploaded file in an answer.
+type uploaded struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
 	Type     string            `json:"type"`
@@ -32,7 +32,7 @@ type written struct {
 }
 
 // size returns approximately how much memory it takes.
-func (w *written) size() int {
+func (w *uploaded) size() int {
 	n := len(w.Path) + len(w.Name)
 	for k, v := range w.Metadata {
 		n += len(k) + len(v)
@@ -56,8 +56,8 @@ func (h *Handler) post(c *fiber.Ctx) error {
 	return c.Send(raw)
 }
 
-func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
-	a, err := newAsk(c, file.OpWrite)
+func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]uploaded, error) {
+	a, err := newFileRequest(c, file.OpWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
 	if a.Mode, err = mode(c.Query("mode")); err != nil {
 		return nil, err
 	}
-	content, err := decoded(c.Get(fiber.HeaderContentEncoding), body)
+	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), body)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
 			return nil, invalid("path query parameter is required for raw body upload")
 		}
 		w, err := h.write(c.UserContext(), &a, content)
-		return []written{w}, err
+		return []uploaded{w}, err
 	case err == nil && strings.HasPrefix(media, "multipart/") && params["boundary"] != "":
 		return h.parts(c.UserContext(), a, multipart.NewReader(content, params["boundary"]))
 	}
@@ -87,13 +87,13 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]written, error) {
 
 // Limits on the answer to a form, which is held in memory until all files have arrived.
 const (
-	maxParts = 10_000
-	maxTold  = 8 << 20 // bytes of the files' names and metadata
+	maxParts     = 10_000
+	maxNameBytes = 8 << 20 // bytes of the files' names and metadata
 )
 
 // parts writes the files of a form as they arrive.
-func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]written, error) {
-	out := []written{}
+func (h *Handler) parts(ctx context.Context, a fileRequest, form *multipart.Reader) ([]uploaded, error) {
+	out := []uploaded{}
 	told := 0
 	seen := make(map[string]bool)
 	named := a.Path // the query's path applies to all files
@@ -106,10 +106,10 @@ func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]w
 			return out, nil
 		}
 		if err != nil {
-			return nil, broken(err)
+			return nil, bodyError(err)
 		}
-		if n == maxParts || told > maxTold {
-			return nil, invalid("the form has more than %d parts or %d bytes of names and metadata: the files before these were uploaded", maxParts, maxTold)
+		if n == maxParts || told > maxNameBytes {
+			return nil, invalid("the form has more than %d parts or %d bytes of names and metadata: the files before these were uploaded", maxParts, maxNameBytes)
 		}
 		if part.FormName() != "file" {
 			continue
@@ -120,14 +120,14 @@ func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]w
 			}
 		}
 		if seen[path.Clean(a.Path)] {
-			return nil, twice(a.Path, out)
+			return nil, duplicatePath(a.Path, out)
 		}
 		w, err := h.write(ctx, &a, part)
 		if err != nil {
 			return nil, err
 		}
 		if seen[w.Path] {
-			return nil, twice(w.Path, out)
+			return nil, duplicatePath(w.Path, out)
 		}
 		seen[path.Clean(a.Path)], seen[w.Path] = true, true
 		out = append(out, w)
@@ -135,7 +135,7 @@ func (h *Handler) parts(ctx context.Context, a ask, form *multipart.Reader) ([]w
 	}
 }
 
-func twice(p string, done []written) error {
+func duplicatePath(p string, done []uploaded) error {
 	text := fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request, only the first specified file was uploaded", p)
 	var others []string
 	for _, w := range done {
@@ -159,14 +159,14 @@ func fileName(part *multipart.Part) (string, error) {
 }
 
 // write streams one file into the sandbox.
-func (h *Handler) write(ctx context.Context, a *ask, content io.Reader) (written, error) {
-	f, err := h.core.AskFiles(ctx, a.who, a.sbx, &a.Request)
+func (h *Handler) write(ctx context.Context, a *fileRequest, content io.Reader) (uploaded, error) {
+	f, err := h.core.AskFiles(ctx, a.principal, a.sandbox, &a.Request)
 	if err != nil {
-		return written{}, err
+		return uploaded{}, err
 	}
 	defer f.Close()
 	e, err := fill(f, content)
-	return written{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, err
+	return uploaded{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, err
 }
 
 // fill sends the content of a file and completes it.
@@ -174,7 +174,7 @@ func fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
 	src := &source{Reader: content}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{src}, make([]byte, copyBuffer)); err != nil {
 		if src.err != nil {
-			return nil, broken(src.err)
+			return nil, bodyError(src.err)
 		}
 		return nil, err
 	}
@@ -242,15 +242,15 @@ func metadata(c *fiber.Ctx) (map[string]string, error) {
 	return meta, file.CheckMeta(meta)
 }
 
-// decoded removes the content coding of a body.
-func decoded(coding string, body io.Reader) (io.Reader, error) {
+// decodeBody removes the content coding of a body.
+func decodeBody(coding string, body io.Reader) (io.Reader, error) {
 	switch strings.ToLower(coding) {
 	case "", "identity":
 		return body, nil
 	case codingGzip:
 		z, err := gzip.NewReader(body)
 		if err != nil {
-			return nil, broken(err)
+			return nil, bodyError(err)
 		}
 		return z, nil
 	}
@@ -261,8 +261,8 @@ func invalid(format string, args ...any) error {
 	return kind.Newf(kind.Invalid, "upload", "", format, args...)
 }
 
-// broken returns the error of a body that could not be read to its end.
-func broken(err error) error {
+// bodyError returns the error of a body that could not be read to its end.
+func bodyError(err error) error {
 	var k *kind.Error
 	if errors.As(err, &k) {
 		return err

@@ -19,25 +19,25 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// writes is a core whose sandboxes accept every file.
-type writes struct{ n int }
+// fakeCore is a core whose sandboxes accept every file.
+type fakeCore struct{ n int }
 
-func (w *writes) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
+func (w *fakeCore) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
 	w.n++
 	entry, err := proto.Marshal(&pb.EntryInfo{Path: req.Path, Name: path.Base(req.Path)})
 	if err != nil {
 		return nil, err
 	}
-	return core.AskOver(ctx, &answered{Reader: bytes.NewReader(file.AppendFrame(nil, entry)), Writer: io.Discard}, req)
+	return core.AskOver(ctx, &cannedStream{Reader: bytes.NewReader(file.AppendFrame(nil, entry)), Writer: io.Discard}, req)
 }
 
-type answered struct {
+type cannedStream struct {
 	io.Reader
 	io.Writer
 }
 
-func (*answered) CloseWrite() error { return nil }
-func (*answered) Abort(error)       {}
+func (*cannedStream) CloseWrite() error { return nil }
+func (*cannedStream) Abort(error)       {}
 
 // The number of names that a form makes the gateway hold is limited.
 func TestFormsAreBounded(t *testing.T) {
@@ -49,7 +49,7 @@ func TestFormsAreBounded(t *testing.T) {
 		return b.String() + "--b--\r\n"
 	}
 	const long = 4000
-	most := maxTold / (2 * long)
+	most := maxNameBytes / (2 * long)
 	for _, tt := range []struct {
 		name, form string
 		files      int
@@ -62,8 +62,8 @@ func TestFormsAreBounded(t *testing.T) {
 		{"more of them", form(most+2, "file", strings.Repeat("x", long)), most, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := &writes{}
-			out, err := New(w, nil).parts(t.Context(), ask{Request: file.Request{Op: file.OpWrite}}, multipart.NewReader(strings.NewReader(tt.form), "b"))
+			w := &fakeCore{}
+			out, err := New(w, nil).parts(t.Context(), fileRequest{Request: file.Request{Op: file.OpWrite}}, multipart.NewReader(strings.NewReader(tt.form), "b"))
 			if w.n != tt.files || (err == nil) != tt.ok || tt.ok && len(out) != tt.files || !tt.ok && !kind.Is(err, kind.Invalid) {
 				t.Errorf("%d files written, %d reported, %v; want %d, ok %v", w.n, len(out), err, tt.files, tt.ok)
 			}

@@ -25,7 +25,7 @@ import (
 
 // VolumeCore is the part of the gateway's core that Volumes uses.
 type VolumeCore interface {
-	AskVolume(ctx context.Context, p core.Principal, id sandbox.VolumeID, req *file.Request) (*core.Files, error)
+	OpenVolumeFiles(ctx context.Context, p core.Principal, id sandbox.VolumeID, req *file.Request) (*core.Files, error)
 }
 
 // Volumes serves the files of volumes with the requests of E2B's SDKs: paths are relative to
@@ -75,8 +75,8 @@ func asNamed(do fiber.Handler) fiber.Handler {
 	}
 }
 
-// stored is E2B's VolumeEntryStat.
-type stored struct {
+// entryStat is E2B's VolumeEntryStat.
+type entryStat struct {
 	Name   string    `json:"name"`
 	Type   string    `json:"type"`
 	Path   string    `json:"path"`
@@ -90,10 +90,10 @@ type stored struct {
 	Target string    `json:"target,omitempty"`
 }
 
-func storedOf(e *pb.EntryInfo) stored {
+func entryStatOf(e *pb.EntryInfo) entryStat {
 	uid, _ := strconv.ParseUint(e.GetOwner(), 10, 32) //nolint:errcheck // hosts send numbers
 	gid, _ := strconv.ParseUint(e.GetGroup(), 10, 32) //nolint:errcheck // likewise
-	s := stored{
+	s := entryStat{
 		Name: e.GetName(), Type: "unknown", Path: e.GetPath(), Size: e.GetSize(), Mode: e.GetMode(),
 		UID: uint32(uid), GID: uint32(gid), Target: e.GetSymlinkTarget(),
 		Atime: e.GetAccessedTime().AsTime(), Mtime: e.GetModifiedTime().AsTime(), Ctime: e.GetChangedTime().AsTime(),
@@ -109,8 +109,8 @@ func storedOf(e *pb.EntryInfo) stored {
 	return s
 }
 
-// question returns the volume and the file request of a route.
-func question(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, error) {
+// parseRequest returns the volume and the file request of a route.
+func parseRequest(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, error) {
 	id, err := sandbox.ParseVolumeID(c.Params("id"))
 	if err != nil {
 		return "", nil, err
@@ -122,9 +122,9 @@ func question(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, error)
 	return id, req, req.Check()
 }
 
-// owned reads the owner, the group and the mode from the query, and the value of force and
+// parseOwner reads the owner, the group and the mode from the query, and the value of force and
 // whether it is set.
-func owned(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
+func parseOwner(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
 	ids := [2]int{file.Keep, file.Keep}
 	for i, name := range [...]string{"uid", "gid"} {
 		if s := c.Query(name); s != "" {
@@ -156,7 +156,7 @@ const maxMode = 0o777
 func (h *Volumes) entry(c *fiber.Ctx, id sandbox.VolumeID, req *file.Request) (*pb.EntryInfo, error) {
 	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
 	defer cancel()
-	f, err := h.core.AskVolume(ctx, auth.From(c), id, req)
+	f, err := h.core.OpenVolumeFiles(ctx, auth.From(c), id, req)
 	if err != nil {
 		return nil, err
 	}
@@ -165,20 +165,20 @@ func (h *Volumes) entry(c *fiber.Ctx, id sandbox.VolumeID, req *file.Request) (*
 }
 
 func (h *Volumes) stat(c *fiber.Ctx) error {
-	id, req, err := question(c, file.OpStat)
+	id, req, err := parseRequest(c, file.OpStat)
 	if err != nil {
 		return err
 	}
-	return h.tell(c, http.StatusOK, id, req)
+	return h.respondEntry(c, http.StatusOK, id, req)
 }
 
-// tell sends a request that is answered with one entry, and answers with that.
-func (h *Volumes) tell(c *fiber.Ctx, status int, id sandbox.VolumeID, req *file.Request) error {
+// respondEntry sends a request that is answered with one entry, and answers with that.
+func (h *Volumes) respondEntry(c *fiber.Ctx, status int, id sandbox.VolumeID, req *file.Request) error {
 	e, err := h.entry(c, id, req)
 	if err != nil {
 		return err
 	}
-	return c.Status(status).JSON(storedOf(e))
+	return c.Status(status).JSON(entryStatOf(e))
 }
 
 func (h *Volumes) change(c *fiber.Ctx) error {
@@ -187,7 +187,7 @@ func (h *Volumes) change(c *fiber.Ctx) error {
 		GID  *int    `json:"gid"`
 		Mode *uint32 `json:"mode"`
 	}
-	id, req, err := question(c, file.OpChange)
+	id, req, err := parseRequest(c, file.OpChange)
 	if err != nil {
 		return err
 	}
@@ -212,17 +212,17 @@ func (h *Volumes) change(c *fiber.Ctx) error {
 	if _, _, err := file.ParseOwner(req.User); err != nil {
 		return err
 	}
-	return h.tell(c, http.StatusOK, id, req)
+	return h.respondEntry(c, http.StatusOK, id, req)
 }
 
 // makeDir creates a directory; with force also its parents, and an existing one is no
 // error.
 func (h *Volumes) makeDir(c *fiber.Ctx) error {
-	id, req, err := question(c, file.OpMakeDir)
+	id, req, err := parseRequest(c, file.OpMakeDir)
 	if err != nil {
 		return err
 	}
-	if req.Force, _, err = owned(c, req); err != nil {
+	if req.Force, _, err = parseOwner(c, req); err != nil {
 		return err
 	}
 	if !req.Force {
@@ -231,11 +231,11 @@ func (h *Volumes) makeDir(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	return h.tell(c, http.StatusCreated, id, req)
+	return h.respondEntry(c, http.StatusCreated, id, req)
 }
 
 func (h *Volumes) remove(c *fiber.Ctx) error {
-	id, req, err := question(c, file.OpStat)
+	id, req, err := parseRequest(c, file.OpStat)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (h *Volumes) remove(c *fiber.Ctx) error {
 	req.Op = file.OpRemove
 	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
 	defer cancel()
-	f, err := h.core.AskVolume(ctx, auth.From(c), id, req)
+	f, err := h.core.OpenVolumeFiles(ctx, auth.From(c), id, req)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ const (
 )
 
 func (h *Volumes) list(c *fiber.Ctx) error {
-	id, req, err := question(c, file.OpList)
+	id, req, err := parseRequest(c, file.OpList)
 	if err != nil {
 		return err
 	}
@@ -275,14 +275,14 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 	}
 	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
 	defer cancel()
-	f, err := h.core.AskVolume(ctx, auth.From(c), id, req)
+	f, err := h.core.OpenVolumeFiles(ctx, auth.From(c), id, req)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	room := h.streams.Room(auth.From(c).Tenant)
 	defer room.Shrink(0)
-	out := []stored{}
+	out := []entryStat{}
 	for size := 0; ; {
 		raw, err := f.Entry()
 		if errors.Is(err, io.EOF) {
@@ -301,35 +301,35 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 		if err := proto.Unmarshal(raw, &e); err != nil {
 			return kind.Wrap(kind.Internal, "read answer", "", err)
 		}
-		out = append(out, storedOf(&e))
+		out = append(out, entryStatOf(&e))
 	}
 }
 
 func (h *Volumes) read(c *fiber.Ctx) error {
-	id, req, err := question(c, file.OpRead)
+	id, req, err := parseRequest(c, file.OpRead)
 	if err != nil {
 		return err
 	}
 	who := auth.From(c)
-	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.AskVolume(ctx, who, id, req) })
+	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.OpenVolumeFiles(ctx, who, id, req) })
 }
 
 // write stores a file. An existing one is replaced, unless force is set to false.
 func (h *Volumes) write(c *fiber.Ctx) error {
-	id, req, err := question(c, file.OpWrite)
+	id, req, err := parseRequest(c, file.OpWrite)
 	if err != nil {
 		return err
 	}
-	force, said, err := owned(c, req)
+	force, said, err := parseOwner(c, req)
 	if err != nil {
 		return err
 	}
 	req.Fresh = said && !force
-	content, err := decoded(c.Get(fiber.HeaderContentEncoding), stream.Body(c))
+	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), stream.Body(c))
 	if err != nil {
 		return err
 	}
-	f, err := h.core.AskVolume(c.UserContext(), auth.From(c), id, req)
+	f, err := h.core.OpenVolumeFiles(c.UserContext(), auth.From(c), id, req)
 	if err != nil {
 		return err
 	}
@@ -338,5 +338,5 @@ func (h *Volumes) write(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.Status(http.StatusCreated).JSON(storedOf(e))
+	return c.Status(http.StatusCreated).JSON(entryStatOf(e))
 }

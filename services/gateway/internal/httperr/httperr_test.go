@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
-func TestHandlerTellsWhatAClientMayKnow(t *testing.T) {
+func TestHandlerHidesInternalDetails(t *testing.T) {
 	tests := []struct {
 		name string
 		err  error
@@ -56,7 +56,7 @@ func TestHandlerTellsWhatAClientMayKnow(t *testing.T) {
 }
 
 // Every kind has a status; only Internal is 500.
-func TestStatusKnowsEveryKind(t *testing.T) {
+func TestEveryKindHasAStatus(t *testing.T) {
 	for k := kind.Internal; !strings.HasPrefix(k.String(), "kind "); k++ {
 		if got := httperr.Status(k); got < 400 || got > 599 || (got == 500) != (k == kind.Internal) {
 			t.Errorf("Status(%s) = %d", k, got)

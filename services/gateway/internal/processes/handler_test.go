@@ -68,7 +68,7 @@ func sse(from, to int) string {
 	return b.String()
 }
 
-func TestEventsGivesEveryEventOnce(t *testing.T) {
+func TestEventsStreamsEveryEventOnce(t *testing.T) {
 	browser := func(last string) header { return header{"Accept": "text/event-stream", "Last-Event-ID": last} }
 	tests := []struct {
 		name   string
@@ -116,7 +116,7 @@ func TestEventsGivesEveryEventOnce(t *testing.T) {
 	}
 }
 
-func TestRetentionIs410WithAPlace(t *testing.T) {
+func TestExpiredEventsAre410(t *testing.T) {
 	b := recordtest.New("i1")
 	id := script(b, true)
 	b.Forget(id, 3)
@@ -131,7 +131,7 @@ func TestRetentionIs410WithAPlace(t *testing.T) {
 }
 
 // A client that disconnects after every event and reconnects receives each once.
-func TestComingBackAfterEveryEvent(t *testing.T) {
+func TestReconnectAfterEveryEvent(t *testing.T) {
 	b := recordtest.New("i1")
 	id := script(b, true)
 	url, _ := serve(t, b)
@@ -145,7 +145,7 @@ func TestComingBackAfterEveryEvent(t *testing.T) {
 	}
 }
 
-func TestFollowGivesWhatComesAndADrainAPlace(t *testing.T) {
+func TestDrainEndsStreamWithPosition(t *testing.T) {
 	tests := []struct {
 		name         string
 		header       header

@@ -18,22 +18,22 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// house is a log with a host and any number of gateways.
-type house struct {
+// fixture is a log with a host and any number of gateways.
+type fixture struct {
 	t   *testing.T
 	srv *eventstest.Server
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	h := &house{t: t, srv: eventstest.Start(t)}
+	h := &fixture{t: t, srv: eventstest.Start(t)}
 	log := eventstest.Open(t, h.srv)
 	coretest.Run(t, log, eventstest.View(t, log))
 	return h
 }
 
 // gateway returns a gateway with its own connection, and its URL.
-func (h *house) gateway() (*core.Core, string) {
+func (h *fixture) gateway() (*core.Core, string) {
 	h.t.Helper()
 	log := eventstest.Open(h.t, h.srv)
 	c := core.New(core.Config{Log: log, View: eventstest.View(h.t, log), Secret: []byte("secret")})
@@ -41,17 +41,17 @@ func (h *house) gateway() (*core.Core, string) {
 	return c, recordtest.Serve(h.t, streams, processes.New(c, streams).Register)
 }
 
-func me() core.Principal { return core.Principal{Tenant: recordtest.Tenant} }
+func principal() core.Principal { return core.Principal{Tenant: recordtest.Tenant} }
 
-func (h *house) start(c *core.Core, cmd string, args ...string) process.ID {
+func (h *fixture) start(c *core.Core, cmd string, args ...string) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	box, err := c.CreateSandbox(ctx, me(), sandbox.Requested{Lifetime: time.Hour})
+	box, err := c.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	a, err := c.Start(ctx, me(), box.ID, process.Spec{Cmd: cmd, Args: args}, core.StartOptions{})
+	a, err := c.Start(ctx, principal(), box.ID, process.Spec{Cmd: cmd, Args: args}, core.StartOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -69,8 +69,8 @@ func (h *house) start(c *core.Core, cmd string, args ...string) process.ID {
 
 // A client that disconnects after every event and reconnects to the other gateway receives
 // each event once, in order, also while the log restarts.
-func TestLeavingAfterEveryEventForTheOtherGateway(t *testing.T) {
-	h := newHouse(t)
+func TestReconnectToAnotherGateway(t *testing.T) {
+	h := newFixture(t)
 	c, one := h.gateway()
 	_, two := h.gateway()
 	args := make([]string, 500)
@@ -113,8 +113,8 @@ func TestLeavingAfterEveryEventForTheOtherGateway(t *testing.T) {
 	}
 }
 
-func TestPlacesOnARealRecord(t *testing.T) {
-	h := newHouse(t)
+func TestPositionsOnARealRecord(t *testing.T) {
+	h := newFixture(t)
 	c, url := h.gateway()
 	id := h.start(c, "echo", "hi") // accepted, start, stdout, exited, end
 	for query, want := range map[string]int{

@@ -21,7 +21,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	sbx, err := wanted(c)
+	sbx, err := sandboxOf(c)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// wanted returns the sandbox that the request names, if any.
-func wanted(c *fiber.Ctx) (sandbox.ID, error) {
+// sandboxOf returns the sandbox that the request names, if any.
+func sandboxOf(c *fiber.Ctx) (sandbox.ID, error) {
 	t := route.Of(c)
 	if t.Named != "" && t.Sandbox == "" {
 		return "", kind.New(kind.NotFound, "list processes", "", "sandbox not found")

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-func TestAPanicIsAnInternalErrorAndALine(t *testing.T) {
+func TestPanicIsLoggedAndReturned(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 	if err := recovery.Do(log, "work", func() error { return io.EOF }); !errors.Is(err, io.EOF) || said.Len() > 0 {

@@ -43,7 +43,7 @@ type Host struct {
 	// Refuse, if set, is the kind with which every sandbox is refused.
 	Refuse kind.Kind
 
-	deaf atomic.Bool
+	ignoreStarts atomic.Bool
 
 	mu     sync.Mutex
 	pid    uint32
@@ -132,9 +132,9 @@ func (h *Host) SetRefuse(k kind.Kind) {
 	h.Refuse = k
 }
 
-// SetDeaf makes the host ignore the commands that start processes, as if it were
+// SetIgnoreStarts makes the host ignore the commands that start processes, as if it were
 // unreachable.
-func (h *Host) SetDeaf(deaf bool) { h.deaf.Store(deaf) }
+func (h *Host) SetIgnoreStarts(deaf bool) { h.ignoreStarts.Store(deaf) }
 
 // Starts returns how often a process was actually started.
 func (h *Host) Starts(id process.ID) int {
@@ -264,7 +264,7 @@ func ignore(ctx context.Context, err error) error {
 
 func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) error {
 	cmd, args := script(&spec)
-	if cmd == "unheard" || h.deaf.Load() {
+	if cmd == "unheard" || h.ignoreStarts.Load() {
 		return nil
 	}
 	st, _ := h.view.Sandbox(c.Process.Sandbox())
