@@ -56,7 +56,7 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 // not contain the start, and clients require it first. It returns 0 if the process had not
 // started by then or the beginning of its record has expired.
 func (h *Handler) startedAs(ctx context.Context, r *call, id process.ID, seq process.Seq) uint32 {
-	src, err := h.core.Read(ctx, r.who, id, 0)
+	src, err := h.core.Read(ctx, r.principal, id, 0)
 	if err != nil {
 		return 0
 	}
