@@ -19,7 +19,7 @@ import (
 // limit.
 func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	for try := 0; ; {
-		once, cancel := l.oneAppend(ctx, subject)
+		once, cancel := l.boundAppend(ctx, subject)
 		got, err := l.publish(once, subject, rev, data)
 		cancel()
 		if err == nil || kind.Is(err, kind.Invalid) {
@@ -34,7 +34,7 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 				return got, err
 			}
 		}
-		if !l.pause(ctx, &try) {
+		if !l.backoff(ctx, &try) {
 			return 0, unavailable("append", subject, err)
 		}
 	}

@@ -13,11 +13,11 @@ type bridged struct {
 	head int
 }
 
-// lost puts a gap before the message to store, if the record ends, with message b at stream
+// bridge puts a gap before the message to store, if the record ends, with message b at stream
 // sequence rev, before events that the log had acknowledged. It returns false if b is not a
 // message of this writer's host, or if b ends the record.
-func (w *Writer) lost(rev uint64, b *process.Batch) bool {
-	tip := endOf(rev, b)
+func (w *Writer) bridge(rev uint64, b *process.Batch) bool {
+	tip := tailOfBatch(rev, b)
 	if tip.Finished != nil || b.Host != w.ref.Host || b.Epoch > w.epoch || tip.Last >= w.last {
 		return false
 	}

@@ -212,7 +212,7 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 			return out, false, err
 		}
 		if len(msgs) == 0 { // the replica lags, or the line fell out of retention
-			if tries == behindTries || !l.pause(ctx, &tries) {
+			if tries == behindTries || !l.backoff(ctx, &tries) {
 				return out, false, kind.New(kind.Gone, "read log", string(b.ID), "the build's log fell out of retention")
 			}
 			continue

@@ -23,13 +23,13 @@ const (
 )
 
 // sparse reports whether few of the messages between two positions belong to the record.
-func sparse(from, to place) bool {
+func sparse(from, to position) bool {
 	return to.rev > from.rev && to.seq > from.seq && (to.rev-from.rev)/(to.seq-from.seq) > sparseFrom
 }
 
 // readSparse reads the messages of a record after one position and up to another, or the
 // first of them. whole is false if there is a hole among them.
-func (l *Log) readSparse(ctx context.Context, stream, subject string, from, to place) (out []stored, whole bool, err error) {
+func (l *Log) readSparse(ctx context.Context, stream, subject string, from, to position) (out []stored, whole bool, err error) {
 	rev := to.rev
 	if to.seq-from.seq > chainLen {
 		if rev, err = l.seek(ctx, stream, subject, from.seq+chainLen); err != nil {

@@ -81,7 +81,7 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 	}
 	msg := &nats.Msg{Subject: commandSubject(host), Data: data, Header: nats.Header{"Nats-Msg-Id": {c.ID}}}
 	for try := 0; ; {
-		once, cancel := l.oneAppend(ctx, msg.Subject)
+		once, cancel := l.boundAppend(ctx, msg.Subject)
 		_, err := l.publishMsg(once, msg)
 		cancel()
 		if err == nil {
@@ -90,7 +90,7 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 		if err := l.unwritable(ctx, msg.Subject); err != nil {
 			return err
 		}
-		if !l.pause(ctx, &try) {
+		if !l.backoff(ctx, &try) {
 			return unavailable("command", c.ID, err)
 		}
 	}
@@ -158,7 +158,7 @@ func (l *Log) deliver(msg *nats.Msg, until time.Time) {
 		if err == nil || l.nc.IsClosed() {
 			return
 		}
-		if !l.pause(ctx, &try) {
+		if !l.backoff(ctx, &try) {
 			l.log.Warn("send reply failed", "subject", msg.Subject, "err", err)
 			return
 		}

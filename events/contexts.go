@@ -26,7 +26,7 @@ func contextName(tenant, sum string) string { return tenant + "." + sum }
 func (l *Log) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
-	_, _, err := l.whole(ctx, bucketContexts, contextName(tenant, sum))
+	_, _, err := l.statComplete(ctx, bucketContexts, contextName(tenant, sum))
 	err = contextError("find files", sum, err)
 	if kind.Is(err, kind.NotFound) {
 		return false, nil
@@ -55,7 +55,7 @@ func (l *Log) PutContext(ctx context.Context, tenant, sum string, r io.Reader) e
 func (l *Log) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
-	return l.boundedStore(ctx, jetstream.ObjectStoreConfig{
+	return l.limitedStore(ctx, jetstream.ObjectStoreConfig{
 		Bucket: bucketContexts, Description: "files that builds copy", TTL: contextAge, MaxBytes: l.maxContexts,
 	})
 }
@@ -63,7 +63,7 @@ func (l *Log) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
 // Context reads what PutContext stored. It returns NotFound if nothing is stored. A read
 // that ends in io.EOF was complete.
 func (l *Log) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
-	store, _, err := l.whole(ctx, bucketContexts, contextName(tenant, sum))
+	store, _, err := l.statComplete(ctx, bucketContexts, contextName(tenant, sum))
 	if err != nil {
 		return nil, contextError("read files", sum, err)
 	}

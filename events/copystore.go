@@ -18,30 +18,30 @@ type Kept struct{ l *Log }
 // Kept returns the store of copies.
 func (l *Log) Kept() Kept { return Kept{l} }
 
-func keptName(sum template.Sum) string { return keptPrefix + string(sum) }
+func copyName(sum template.Sum) string { return copyPrefix + string(sum) }
 
 // Put stores a part. It leaves an existing part alone unless replace is set. It returns
 // Exhausted if the store is full.
 func (k Kept) Put(ctx context.Context, sum template.Sum, packed []byte, replace bool) error {
-	return k.l.putPart(ctx, keptName(sum), packed, replace)
+	return k.l.putPart(ctx, copyName(sum), packed, replace)
 }
 
 // Has reports whether a part is stored.
 func (k Kept) Has(ctx context.Context, sum template.Sum) (bool, error) {
-	return k.l.hasPart(ctx, keptName(sum), freshPart)
+	return k.l.hasPart(ctx, copyName(sum), freshPart)
 }
 
 // Part reads a part. The caller must check its sum. Errors are those of Log.Part.
 func (k Kept) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
-	return k.l.getPart(ctx, keptName(sum))
+	return k.l.getPart(ctx, copyName(sum))
 }
 
 const (
 	// freshPart is the age from which a part is refreshed when a caller relies on it.
 	freshPart = 10 * time.Minute
-	// forgotten is the age from which a part without a reference is removed: longer than
+	// orphanAge is the age from which a part without a reference is removed: longer than
 	// storing a copy may take.
-	forgotten = 6 * time.Hour
+	orphanAge = 6 * time.Hour
 )
 
 // used returns the names of all referenced parts.
@@ -63,7 +63,7 @@ func (v *View) used() map[string]bool {
 	for _, raw := range copies {
 		if m, _, err := template.Decode([]byte(raw)); err == nil { // otherwise there is no copy
 			for _, sum := range m.Parts {
-				used[keptName(sum)] = true
+				used[copyName(sum)] = true
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 	}
 	used := v.used()
 	for _, sum := range m.Parts {
-		if name := keptName(sum); !used[name] {
+		if name := copyName(sum); !used[name] {
 			used[name] = true // stored once, but perhaps listed more than once
 			if err := v.l.removePart(ctx, name); err != nil {
 				return err
@@ -95,7 +95,7 @@ func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 // SweepParts removes the parts that nothing references and that are older than any
 // transfer, and the remains of incomplete ones. It returns their number.
 func (v *View) SweepParts(ctx context.Context) (int, error) {
-	n, err := v.sweepParts(ctx, forgotten)
+	n, err := v.sweepParts(ctx, orphanAge)
 	if err != nil {
 		err = unavailable("sweep", bucketTemplates, err)
 	}
@@ -128,14 +128,14 @@ func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
 		if used[o.Name] && !o.Deleted || time.Since(o.ModTime) < age {
 			continue
 		}
-		gone, err := v.l.forgetPart(ctx, store, o.Name, age)
+		gone, err := v.l.sweepPart(ctx, store, o.Name, age)
 		if err != nil {
 			return n, err
 		}
 		n += gone
 	}
 	for subject := range chunks {
-		gone, err := v.l.forgetChunks(ctx, subject, age)
+		gone, err := v.l.sweepChunks(ctx, subject, age)
 		if err != nil {
 			return n, err
 		}
@@ -144,8 +144,8 @@ func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
 	return n, nil
 }
 
-// forgetPart removes a part unless it was refreshed since it was listed.
-func (l *Log) forgetPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) (int, error) {
+// sweepPart removes a part unless it was refreshed since it was listed.
+func (l *Log) sweepPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) (int, error) {
 	now, err := store.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
 	switch {
 	case errors.Is(err, jetstream.ErrObjectNotFound):
@@ -156,8 +156,8 @@ func (l *Log) forgetPart(ctx context.Context, store jetstream.ObjectStore, name 
 	return 1, l.purgePart(ctx, now)
 }
 
-// forgetChunks removes the bytes of a part that never got its name.
-func (l *Log) forgetChunks(ctx context.Context, subject string, age time.Duration) (int, error) {
+// sweepChunks removes the bytes of a part that never got its name.
+func (l *Log) sweepChunks(ctx context.Context, subject string, age time.Duration) (int, error) {
 	s, err := l.js.Stream(ctx, partStream)
 	if err != nil {
 		return 0, err

@@ -25,8 +25,8 @@ func outlived(prints int) []process.Event {
 	return all
 }
 
-// told checks that x is the exit of outlived. label names its source.
-func told(t *testing.T, label string, x *process.Exit) {
+// checkExit checks that x is the exit of outlived. label names its source.
+func checkExit(t *testing.T, label string, x *process.Exit) {
 	t.Helper()
 	if x == nil || x.Code == nil || *x.Code != 3 {
 		t.Errorf("%s has the exit %+v", label, x)
@@ -44,12 +44,12 @@ func TestLaterMessagesRepeatTheExit(t *testing.T) {
 		t.Error("Exited is set before the event is stored")
 	}
 	appendAll(t, w, all[2:], 1)
-	told(t, "its writer", w.Exited())
+	checkExit(t, "its writer", w.Exited())
 	next := log.Writer(ref, 2)
 	if tip, err := next.Recover(t.Context()); err != nil || tip.Last != process.Seq(len(all)) {
 		t.Fatalf("%+v, %v", tip, err)
 	}
-	told(t, "the next run", next.Exited())
+	checkExit(t, "the next run", next.Exited())
 	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestLaterMessagesRepeatTheExit(t *testing.T) {
 	if _, err := last.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	told(t, "the run after that", last.Exited())
+	checkExit(t, "the run after that", last.Exited())
 }
 
 // An abandoned append may have stored the Exited, and the next append does not have it.
@@ -80,7 +80,7 @@ func TestAnExitOfAnAbandonedAppendIsFound(t *testing.T) {
 	if err := w.Append(t.Context(), all[1:2]); err != nil {
 		t.Fatal(err)
 	}
-	told(t, "its writer", w.Exited())
+	checkExit(t, "its writer", w.Exited())
 }
 
 // putOld stores a record with one event per message, as version 1 did.
@@ -117,5 +117,5 @@ func TestTheExitInAnOldRecordIsFound(t *testing.T) {
 	if _, err := w.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	told(t, "the next run", w.Exited())
+	checkExit(t, "the next run", w.Exited())
 }

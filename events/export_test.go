@@ -40,7 +40,7 @@ func (l *Log) HasPartOlder(ctx context.Context, sum template.Sum, age time.Durat
 
 // PartTime returns the modification time of a part.
 func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error) {
-	_, info, err := l.whole(ctx, bucketTemplates, string(sum))
+	_, info, err := l.statComplete(ctx, bucketTemplates, string(sum))
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -73,7 +73,7 @@ func (l *Log) TunnelHearsAfter(ctx context.Context, name string, stored bool) er
 		return err
 	}
 	w.unsure = true // even if it was stored, as if its ack were lost
-	w.bye()
+	w.close()
 	return l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: func(*mux.Stream) {}}).receive(ctx)
 }
 

@@ -18,16 +18,16 @@ type feed struct {
 	last    uint64 // stream sequence of the last message returned
 	since   time.Time
 
-	sub     *nats.Subscription
-	live    chan *nats.Msg
-	dropped int
-	back    <-chan struct{}
-	behind  bool   // the store may have more messages
-	target  uint64 // highest live message seen beyond last: the store has at least this
-	tries   int    // consecutive reads that failed
-	misses  int    // consecutive reads from a replica that did not have target
-	idle    *time.Timer
-	silence time.Duration // until the next probe
+	sub       *nats.Subscription
+	live      chan *nats.Msg
+	dropped   int
+	reconnect <-chan struct{}
+	behind    bool   // the store may have more messages
+	target    uint64 // highest live message seen beyond last: the store has at least this
+	tries     int    // consecutive reads that failed
+	misses    int    // consecutive reads from a replica that did not have target
+	idle      *time.Timer
+	silence   time.Duration // until the next probe
 }
 
 const (
@@ -43,7 +43,7 @@ const (
 func (l *Log) follow(stream, subject string, last uint64) (*feed, error) {
 	f := &feed{l: l, stream: stream, subject: subject, last: last, behind: true}
 	f.live = make(chan *nats.Msg, liveBuffer)
-	f.back = l.onReconnect()
+	f.reconnect = l.onReconnect()
 	f.silence = probeFirst
 	f.idle = time.NewTimer(f.silence)
 	sub, err := l.nc.ChanSubscribe(livePrefix+f.source(), f.live)
@@ -97,8 +97,8 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 			if got := f.accept(msg); len(got) > 0 {
 				return got, nil
 			}
-		case <-f.back:
-			f.back = f.l.onReconnect()
+		case <-f.reconnect:
+			f.reconnect = f.l.onReconnect()
 			f.behind = true
 			// The first read may be answered by a replica that lags.
 			f.silence = probeFirst
@@ -163,11 +163,11 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 	case f.l.nc.IsClosed():
 		return nil, nats.ErrConnectionClosed
 	case err != nil:
-		f.l.pause(ctx, &f.tries)
+		f.l.backoff(ctx, &f.tries)
 		return nil, ctx.Err()
 	case f.last < f.target && f.misses < behindTries:
 		// This replica does not have yet what the leader already republished.
-		pause(ctx, f.misses)
+		backoff(ctx, f.misses)
 		f.misses++
 		return nil, ctx.Err()
 	case f.last < f.target:
@@ -183,7 +183,7 @@ func (f *feed) fromLeader(ctx context.Context) ([]stored, error) {
 	m, ok, err := f.l.leaderGet(ctx, f.stream, getRequest{Seq: f.last + 1, Next: f.subject})
 	switch {
 	case err != nil:
-		f.l.pause(ctx, &f.tries)
+		f.l.backoff(ctx, &f.tries)
 		return nil, ctx.Err()
 	case !ok:
 		f.behind, f.target, f.tries, f.misses = false, 0, 0, 0

@@ -19,10 +19,10 @@ import (
 // tenant's configuration, the delivery cursor, and the events to redeliver. Each is written
 // under compare-and-append.
 const (
-	hookPrefix  = "hook."
-	hookCursor  = ".at"
-	hookAgain   = ".again"
-	maxAttempts = 10_000 // kept per webhook
+	hookPrefix       = "hook."
+	hookCursor       = ".at"
+	hookRedeliveries = ".again"
+	maxAttempts      = 10_000 // kept per webhook
 )
 
 func hookSubject(tenant string, id webhook.ID) string { return hookPrefix + tenant + "." + string(id) }
@@ -33,14 +33,14 @@ func hookLogSubject(tenant string, id webhook.ID) string {
 
 // hookKey returns the subject of the webhook to which a subject belongs.
 func hookKey(subject string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(subject, hookCursor), hookAgain)
+	return strings.TrimSuffix(strings.TrimSuffix(subject, hookCursor), hookRedeliveries)
 }
 
 // hook is a webhook in the view.
 type hook struct {
-	doc    webhook.Webhook
-	cursor webhook.Cursor
-	again  webhook.Again
+	doc          webhook.Webhook
+	cursor       webhook.Cursor
+	redeliveries webhook.Again
 }
 
 // Hook is a webhook and the state of its deliveries.
@@ -93,7 +93,7 @@ func (l *Log) PutAgain(ctx context.Context, tenant string, id webhook.ID, a *web
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put redelivery", string(id), err)
 	}
-	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookAgain, a.Rev, data)
+	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
 }
 
 func refToPB(r webhook.Ref) *pb.WebhookRef {
@@ -120,12 +120,12 @@ func (v *View) applyHook(m stored) error {
 				Rev: m.seq, Heard: time.Now(),
 			}
 		}
-	case strings.HasSuffix(m.subject, hookAgain):
+	case strings.HasSuffix(m.subject, hookRedeliveries):
 		var b pb.WebhookAgain
 		if err = proto.Unmarshal(m.data, &b); err == nil {
-			h.again = webhook.Again{Rev: m.seq}
+			h.redeliveries = webhook.Again{Rev: m.seq}
 			for _, r := range b.Events {
-				h.again.Events = append(h.again.Events, refFromPB(r))
+				h.redeliveries.Events = append(h.redeliveries.Events, refFromPB(r))
 			}
 		}
 	default:
@@ -161,7 +161,7 @@ func (v *View) Webhook(tenant string, id webhook.ID) (Hook, bool) {
 	if !ok || h.doc.ID == "" {
 		return Hook{}, false
 	}
-	return Hook{h.doc, h.cursor, h.again}, true
+	return Hook{h.doc, h.cursor, h.redeliveries}, true
 }
 
 // RemovedWebhooks counts a tenant's webhooks that were removed lately and are still in the
@@ -182,7 +182,7 @@ func (v *View) Webhooks(keep func(*Hook) bool) []Hook {
 	v.mu.Lock()
 	var out []Hook
 	for _, h := range v.hooks {
-		got := Hook{h.doc, h.cursor, h.again}
+		got := Hook{h.doc, h.cursor, h.redeliveries}
 		if h.doc.ID != "" && !h.doc.Removed && keep(&got) {
 			out = append(out, got)
 		}
@@ -212,7 +212,7 @@ func (t *HookTotals) add(c *webhook.Cursor) {
 func (v *View) HookTotals() HookTotals {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	t := v.forgotten
+	t := v.droppedHooks
 	for _, h := range v.hooks {
 		t.add(&h.cursor)
 	}

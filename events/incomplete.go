@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// shortBatch is how many records Short checks between two pauses.
-	shortBatch = 4 * getBatch
-	shortPause = 3 // as pause counts: 8 ms
+	// incompleteBatch is how many records Short checks between two pauses.
+	incompleteBatch   = 4 * getBatch
+	incompleteBackoff = 3 // as backoff counts: 8 ms
 )
 
 // Short calls found for each process in all whose record lacks the end that its entry in
@@ -20,7 +20,7 @@ const (
 // is not short. Short reads the ends of many records at once and pauses in between, so that
 // it may run beside client requests.
 func (l *Log) Short(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
-	for some := range slices.Chunk(all, shortBatch) {
+	for some := range slices.Chunk(all, incompleteBatch) {
 		ids := make([]process.ID, len(some))
 		for i := range some {
 			ids[i] = some[i].ID
@@ -46,7 +46,7 @@ func (l *Log) Short(ctx context.Context, host string, all []process.Summary, fou
 				found(&some[i])
 			}
 		}
-		if !pause(ctx, shortPause) {
+		if !backoff(ctx, incompleteBackoff) {
 			return ctx.Err()
 		}
 	}

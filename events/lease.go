@@ -39,7 +39,7 @@ func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (ui
 				"epoch %d of the host has ended: the stored lease has epoch %d, gone %t", lease.Epoch, stored.Epoch, stored.Gone)
 		}
 		rev = now
-		if !l.pause(ctx, &try) {
+		if !l.backoff(ctx, &try) {
 			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, ctx.Err())
 		}
 	}

@@ -27,7 +27,7 @@ func markOf(p webhook.Position, t webhook.Type) mark {
 
 func (m mark) position() webhook.Position { return webhook.Position(m >> typeBits) }
 
-func (m mark) of() webhook.Type { return webhook.Types()[m&(1<<typeBits-1)] }
+func (m mark) eventType() webhook.Type { return webhook.Types()[m&(1<<typeBits-1)] }
 
 // lifecycles holds the marks of all tenants. It is guarded by the view's lock.
 type lifecycles struct {
@@ -84,7 +84,7 @@ func (v *View) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset
 		if !oldest {
 			m = all[len(all)-1-i]
 		}
-		if !keep(m.of()) {
+		if !keep(m.eventType()) {
 			continue
 		}
 		if offset > 0 {
@@ -106,7 +106,7 @@ func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(w
 		if len(out) == most {
 			break
 		}
-		if keep(m.of()) {
+		if keep(m.eventType()) {
 			out = append(out, m.position())
 		}
 	}
@@ -117,7 +117,7 @@ func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(w
 func (v *View) LifecycleLag(tenant string, after webhook.Position, keep func(webhook.Type) bool) int {
 	n := 0
 	for _, m := range v.marksAfter(tenant, after) {
-		if keep(m.of()) {
+		if keep(m.eventType()) {
 			n++
 		}
 	}

@@ -48,8 +48,8 @@ func TestOldLifecycleEventsAreNotAdded(t *testing.T) {
 func TestMark(t *testing.T) {
 	for _, typ := range webhook.Types() {
 		m := markOf(webhook.At(1<<40, 255), typ)
-		if m.position() != webhook.At(1<<40, 255) || m.of() != typ {
-			t.Errorf("%s: %v %v", typ, m.position(), m.of())
+		if m.position() != webhook.At(1<<40, 255) || m.eventType() != typ {
+			t.Errorf("%s: %v %v", typ, m.position(), m.eventType())
 		}
 	}
 }

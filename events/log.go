@@ -49,32 +49,32 @@ func (l *Log) Retention() time.Duration { return l.retention }
 
 // Log is a connection to the log. Its methods may be called concurrently.
 type Log struct {
-	nc          *nats.Conn
-	links       links
-	monitor     monitor
-	js          jetstream.JetStream
-	log         *slog.Logger
-	id          string // of this connection; a token in its reply subjects
-	shards      int
-	replicas    int // replicas of streams created later
-	maxContexts int64
-	maxStore    int64
-	bounded     atomic.Bool // the store of parts has its size limit
-	retention   time.Duration
-	tunnels     tunnelTimes
-	memory      []jetstream.StreamConfig // streams that a lone server loses on restart; nil until configured
+	nc            *nats.Conn
+	links         links
+	monitor       monitor
+	js            jetstream.JetStream
+	log           *slog.Logger
+	id            string // of this connection; a token in its reply subjects
+	shards        int
+	replicas      int // replicas of streams created later
+	maxContexts   int64
+	maxStore      int64
+	limited       atomic.Bool // the store of parts has its size limit
+	retention     time.Duration
+	tunnels       tunnelTimes
+	memoryConfigs []jetstream.StreamConfig // streams that a lone server loses on restart; nil until configured
 
 	gets    inbox // responses to direct gets
 	replies inbox // responses to commands
 
-	mu    sync.Mutex
-	tails map[string]*tail // by subject
-	back  chan struct{}    // closed and replaced after each reconnect
+	mu        sync.Mutex
+	tails     map[string]*liveTail // by subject
+	reconnect chan struct{}        // closed and replaced after each reconnect
 
 	// Ends when the connection breaks, and with it all requests in flight.
 	//nolint:containedctx // it only bounds single attempts
-	unbroken context.Context
-	broke    context.CancelFunc
+	connCtx    context.Context
+	cancelConn context.CancelFunc
 }
 
 // Open connects and creates the streams that are missing. It waits for NATS and for its
@@ -89,10 +89,10 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		replicas:    cfg.Replicas,
 		maxContexts: cfg.MaxContexts,
 		maxStore:    cfg.MaxStore,
-		tails:       make(map[string]*tail),
-		back:        make(chan struct{}),
+		tails:       make(map[string]*liveTail),
+		reconnect:   make(chan struct{}),
 	}
-	l.unbroken, l.broke = context.WithCancel(context.Background())
+	l.connCtx, l.cancelConn = context.WithCancel(context.Background())
 	if err := l.connect(cfg); err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 		return err
 	}
 	l.mu.Lock()
-	l.memory = memoryStreams(cfg)
+	l.memoryConfigs = memoryStreams(cfg)
 	l.mu.Unlock()
 	if err := l.gets.open(l.nc, "_INBOX.get."+l.id); err != nil {
 		return err
@@ -199,8 +199,8 @@ func (l *Log) Healthy(ctx context.Context) error {
 func (l *Log) disconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.broke()
-	l.unbroken, l.broke = context.WithCancel(context.Background())
+	l.cancelConn()
+	l.connCtx, l.cancelConn = context.WithCancel(context.Background())
 }
 
 // attempt bounds one attempt of a request by its own timeout, by ctx, and by the lifetime
@@ -211,7 +211,7 @@ func (l *Log) attempt(ctx context.Context) (context.Context, context.CancelFunc)
 
 func (l *Log) attemptFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	l.mu.Lock()
-	unbroken := l.unbroken
+	unbroken := l.connCtx
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, most)
 	stop := context.AfterFunc(unbroken, cancel)
@@ -225,16 +225,16 @@ func (l *Log) attemptFor(ctx context.Context, most time.Duration) (context.Conte
 func (l *Log) reconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	close(l.back)
-	l.back = make(chan struct{})
-	for _, sc := range l.memory {
-		go l.restore(l.unbroken, sc)
+	close(l.reconnect)
+	l.reconnect = make(chan struct{})
+	for _, sc := range l.memoryConfigs {
+		go l.restore(l.connCtx, sc)
 	}
 }
 
 // restore creates a memory stream again: a lone server loses it on restart.
 func (l *Log) restore(ctx context.Context, sc jetstream.StreamConfig) {
-	if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil && ctx.Err() == nil {
+	if _, err := l.ensureShrinking(ctx, sc, capacityKnown); err != nil && ctx.Err() == nil {
 		l.log.Warn("restore stream failed", "err", err)
 	}
 }
@@ -243,7 +243,7 @@ func (l *Log) restore(ctx context.Context, sc jetstream.StreamConfig) {
 func (l *Log) onReconnect() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.back
+	return l.reconnect
 }
 
 // Reconnected returns a channel that is closed at the next reconnect to the servers.
@@ -263,10 +263,10 @@ func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	l.log.Warn("nats reported an error", "subject", subject, "err", err)
 }
 
-// pause waits between two attempts during an outage, with increasing backoff but never past
+// backoff waits between two attempts during an outage, with increasing backoff but never past
 // a reconnect. It counts the attempts and reports whether ctx is still valid.
-func (l *Log) pause(ctx context.Context, try *int) bool {
-	t := time.NewTimer(pauseOf(*try))
+func (l *Log) backoff(ctx context.Context, try *int) bool {
+	t := time.NewTimer(backoffDelay(*try))
 	defer t.Stop()
 	*try++
 	select {
@@ -279,14 +279,14 @@ func (l *Log) pause(ctx context.Context, try *int) bool {
 	return true
 }
 
-func pauseOf(try int) time.Duration {
+func backoffDelay(try int) time.Duration {
 	return min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
 }
 
-// pause waits for other replicas to catch up, with increasing backoff, and reports whether
+// backoff waits for other replicas to catch up, with increasing backoff, and reports whether
 // ctx is still valid.
-func pause(ctx context.Context, try int) bool {
-	t := time.NewTimer(pauseOf(try))
+func backoff(ctx context.Context, try int) bool {
+	t := time.NewTimer(backoffDelay(try))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

@@ -115,7 +115,7 @@ func (l *Log) MonitorStreams(ctx context.Context) error {
 	defer t.Stop()
 	for {
 		if l.nc.IsConnected() {
-			l.lookAtStreams(ctx)
+			l.checkStreams(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -145,8 +145,8 @@ type leader struct {
 	answered bool
 }
 
-// lookAtStreams queries every leader and updates the health of all streams.
-func (l *Log) lookAtStreams(ctx context.Context) {
+// checkStreams queries every leader and updates the health of all streams.
+func (l *Log) checkStreams(ctx context.Context) {
 	names := l.streamNames()
 	leaders := make([]leader, len(names))
 	var wg sync.WaitGroup

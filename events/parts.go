@@ -18,9 +18,9 @@ import (
 // parts beyond it, so that other streams keep their disk space.
 const bucketTemplates = "templates"
 
-// keptPrefix begins the names of the parts of copies. Clients cannot request them by sum,
+// copyPrefix begins the names of the parts of copies. Clients cannot request them by sum,
 // as they can parts of templates.
-const keptPrefix = "kept."
+const copyPrefix = "kept."
 
 const (
 	partAttempt = time.Minute // one attempt to store or read a part
@@ -44,7 +44,7 @@ func (l *Log) PutPart(ctx context.Context, sum template.Sum, data []byte) error 
 // remove it, unless replace is set.
 func (l *Log) putPart(ctx context.Context, name string, data []byte, replace bool) error {
 	return l.withParts(ctx, "store files", name, true, func(ctx context.Context, store jetstream.ObjectStore) error {
-		err := l.countOn(ctx, store, name, freshPart)
+		err := l.refreshPart(ctx, store, name, freshPart)
 		if err == nil && !replace || err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 			return err
 		}
@@ -61,10 +61,10 @@ func metaOf(name string) jetstream.ObjectMeta {
 	return jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk}}
 }
 
-// countOn finds a part and refreshes it if it is older than age: the caller may be about to
+// refreshPart finds a part and refreshes it if it is older than age: the caller may be about to
 // reference it.
-func (l *Log) countOn(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) error {
-	_, info, err := l.whole(ctx, bucketTemplates, name)
+func (l *Log) refreshPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) error {
+	_, info, err := l.statComplete(ctx, bucketTemplates, name)
 	if err == nil && time.Since(info.ModTime) >= age {
 		if err = store.UpdateMeta(ctx, name, metaOf(name)); isFull(err) {
 			return nil // it exists, with its old age
@@ -81,7 +81,7 @@ func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
 
 func (l *Log) hasPart(ctx context.Context, name string, age time.Duration) (bool, error) {
 	err := l.withParts(ctx, "find files", name, false, func(ctx context.Context, store jetstream.ObjectStore) error {
-		return l.countOn(ctx, store, name, age)
+		return l.refreshPart(ctx, store, name, age)
 	})
 	if kind.Is(err, kind.NotFound) {
 		return false, nil
@@ -98,7 +98,7 @@ func (l *Log) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
 func (l *Log) getPart(ctx context.Context, name string) ([]byte, error) {
 	var data []byte
 	err := l.withParts(ctx, "read files", name, false, func(ctx context.Context, store jetstream.ObjectStore) (err error) {
-		if _, _, err = l.whole(ctx, bucketTemplates, name); err == nil {
+		if _, _, err = l.statComplete(ctx, bucketTemplates, name); err == nil {
 			data, err = store.GetBytes(ctx, name)
 		}
 		return err
@@ -141,7 +141,7 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 			return &kind.Error{Op: op, ID: name, Kind: kind.Exhausted, Err: err,
 				Msg: "the servers' store is full: remove templates or snapshots, or raise the size limit of the stream OBJ_templates"}
 		}
-		if !l.pause(ctx, &try) {
+		if !l.backoff(ctx, &try) {
 			return unavailable(op, name, err)
 		}
 	}
@@ -149,18 +149,18 @@ func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do fu
 
 // isFull reports whether an operation failed because a store is full.
 func isFull(err error) bool {
-	return isCode(err, errNoResources, errMaxBytes, errStorageLimit) || noRoom(err)
+	return isCode(err, errNoResources, errMaxBytes, errStorageLimit) || insufficientStorage(err)
 }
 
 func (l *Log) tryParts(ctx context.Context, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
 	store, err := l.js.ObjectStore(ctx, bucketTemplates)
-	if wanted && (errors.Is(err, jetstream.ErrBucketNotFound) || err == nil && !l.bounded.Load()) {
-		store, err = l.boundedStore(ctx, jetstream.ObjectStoreConfig{
+	if wanted && (errors.Is(err, jetstream.ErrBucketNotFound) || err == nil && !l.limited.Load()) {
+		store, err = l.limitedStore(ctx, jetstream.ObjectStoreConfig{
 			Bucket: bucketTemplates, Description: "parts of templates and snapshots, by their SHA-256", MaxBytes: l.maxStore,
 		})
-		l.bounded.Store(err == nil)
+		l.limited.Store(err == nil)
 	}
 	if err != nil {
 		return err

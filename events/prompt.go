@@ -36,8 +36,8 @@ func (l *Log) unwritable(ctx context.Context, subject string) error {
 	return nil
 }
 
-// oneAppend bounds the next append if the stream is known to be blocked.
-func (l *Log) oneAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
+// boundAppend bounds the next append if the stream is known to be blocked.
+func (l *Log) boundAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
 	if l.unwritable(ctx, subject) == nil {
 		return ctx, func() {}
 	}

@@ -13,9 +13,9 @@ import (
 // Reader yields one record's events in order, each once. It belongs to one goroutine. All
 // readers of a process share one subscription.
 type Reader struct {
-	t      *tail
-	err    error // why the reader has no tail
-	at     place // after the last event returned; rev 0: its message is unknown
+	t      *liveTail
+	err    error    // why the reader has no tail
+	at     position // after the last event returned; rev 0: its message is unknown
 	fin    bool
 	live   bool     // start at the live end
 	ahead  []stored // read from the store but not returned, after at
@@ -35,7 +35,7 @@ const firstBatch = 4
 // the first.
 func (l *Log) Read(ref Ref, after process.Seq) *Reader {
 	t, err := l.attach(ref)
-	return &Reader{t: t, err: err, at: place{seq: after}}
+	return &Reader{t: t, err: err, at: position{seq: after}}
 }
 
 // ReadLive returns a reader of the events stored from now on.
@@ -127,7 +127,7 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 		return nil, t.changed, nil
 	}
 	if r.live && t.synced {
-		r.live, r.at = false, place{seq: t.last}
+		r.live, r.at = false, position{seq: t.last}
 	}
 	switch {
 	case r.at.seq < t.base.seq:
@@ -159,7 +159,7 @@ func (r *Reader) fromRecent() []process.Event {
 	i := searchChunk(recent, r.at.seq+1)
 	c := &recent[i]
 	events := after(c.events, r.at.seq)
-	r.at = c.place
+	r.at = c.position
 	if i+1 == len(recent) {
 		return events
 	}
@@ -167,7 +167,7 @@ func (r *Reader) fromRecent() []process.Event {
 	for size := c.size; i+1 < len(recent) && size < MaxBatch; size += recent[i].size {
 		i++
 		out = append(out, recent[i].events...)
-		r.at = recent[i].place
+		r.at = recent[i].position
 	}
 	return out
 }
@@ -211,7 +211,7 @@ func clip(events []process.Event, seq process.Seq) []process.Event {
 }
 
 // fromStore reads stored events after the reader's position and up to base.
-func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, error) {
+func (r *Reader) fromStore(ctx context.Context, base position) ([]process.Event, error) {
 	t := r.t
 	if r.at.rev == 0 && r.at.seq > 0 {
 		rev, err := t.l.seek(ctx, t.stream, t.subject, r.at.seq+1)
@@ -225,7 +225,7 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 		msgs, err = r.fetch(ctx, base)
 	}
 	if err != nil && len(msgs) == 0 {
-		if kind.Is(err, kind.Unavailable) && t.l.pause(ctx, &r.tries) {
+		if kind.Is(err, kind.Unavailable) && t.l.backoff(ctx, &r.tries) {
 			return nil, nil // the store is unavailable: the reader waits instead of failing
 		}
 		return nil, err
@@ -254,7 +254,7 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 		}
 		for _, c := range chunks {
 			out = append(out, c.events...)
-			r.at = c.place
+			r.at = c.position
 			size += c.size
 		}
 	}
@@ -262,7 +262,7 @@ func (r *Reader) fromStore(ctx context.Context, base place) ([]process.Event, er
 }
 
 // fetch reads the next messages.
-func (r *Reader) fetch(ctx context.Context, base place) ([]stored, error) {
+func (r *Reader) fetch(ctx context.Context, base position) ([]stored, error) {
 	t := r.t
 	if sparse(r.at, base) {
 		if got, whole, err := t.l.readSparse(ctx, t.stream, t.subject, r.at, base); whole || err != nil {
@@ -277,7 +277,7 @@ func (r *Reader) fetch(ctx context.Context, base place) ([]stored, error) {
 // replica, then skip the hole.
 func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 	if r.misses++; r.misses <= holeTries {
-		pause(ctx, r.misses+3)
+		backoff(ctx, r.misses+3)
 		return nil, ctx.Err()
 	}
 	r.misses = 0

@@ -238,7 +238,7 @@ func (l *Log) lastOf(ctx context.Context, stream, subject string) (m stored, ok 
 func (l *Log) getThrough(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	for try := 0; ; {
 		m, ok, err = l.leaderGet(ctx, stream, req)
-		if err == nil || !l.pause(ctx, &try) {
+		if err == nil || !l.backoff(ctx, &try) {
 			return m, ok, err
 		}
 	}

@@ -129,7 +129,7 @@ func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m sto
 			return got[0], true, nil
 		case err == nil:
 			return l.getThrough(ctx, stream, req)
-		case !l.pause(ctx, &try):
+		case !l.backoff(ctx, &try):
 			return stored{}, false, err
 		}
 	}
@@ -157,10 +157,10 @@ func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (
 // chunkOf returns the events after last of the message at stream sequence rev.
 func chunkOf(b process.Batch, last process.Seq, rev uint64) chunk {
 	return chunk{
-		place:  place{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: rev},
-		first:  b.From(),
-		events: after(b.Events, last),
-		size:   b.Size + 64*b.Frames,
+		position: position{seq: b.FirstSeq + process.Seq(b.Frames) - 1, rev: rev},
+		first:    b.From(),
+		events:   after(b.Events, last),
+		size:     b.Size + 64*b.Frames,
 	}
 }
 
@@ -181,13 +181,13 @@ func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []c
 				return got
 			}
 		}
-		if !pause(ctx, try+4) {
+		if !backoff(ctx, try+4) {
 			return nil
 		}
 	}
 	to := end.From() - 1
 	gap := l.gap(ref.ID, last, to)
-	return []chunk{{place: place{seq: to, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
+	return []chunk{{position: position{seq: to, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
 }
 
 // gap returns the event for a hole after event last, up to and including event to.

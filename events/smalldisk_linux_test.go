@@ -54,8 +54,8 @@ func (b *logBuffer) String() string {
 // when there is space.
 func TestAServiceWaitsForDiskSpaceOfNATS(t *testing.T) {
 	dir := t.TempDir()
-	start := func(room int64) *natsd.Server {
-		srv, err := natsd.Start(natsd.Config{Dir: dir, MaxStore: room})
+	start := func(size int64) *natsd.Server {
+		srv, err := natsd.Start(natsd.Config{Dir: dir, MaxStore: size})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,13 +86,13 @@ func (v *View) ChangeSnapshot(ctx context.Context, id sandbox.SnapshotID, change
 			s, _ = v.Snapshot(id)
 			return s, nil
 		}
-		v.unknow(id, s.Rev)
+		v.dropRemoved(id, s.Rev)
 	}
 }
 
-// unknow drops a snapshot from the view that has not changed since rev but has left the
+// dropRemoved drops a snapshot from the view that has not changed since rev but has left the
 // log: it was deleted, and its record removed, while this view was disconnected.
-func (v *View) unknow(id sandbox.SnapshotID, rev uint64) {
+func (v *View) dropRemoved(id sandbox.SnapshotID, rev uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s, ok := v.snapshots[id]; ok && s.Rev == rev {

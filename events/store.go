@@ -10,29 +10,29 @@ import (
 // DefaultMaxStore is the default of Config.MaxStore.
 const DefaultMaxStore = 64 << 30
 
-// boundedStore returns an object store that rejects uploads beyond its MaxBytes. A new
+// limitedStore returns an object store that rejects uploads beyond its MaxBytes. A new
 // store first reserves twice as much, and less if the servers do not have it: streams
 // without a limit must fit beside it. A store without a limit, left by an earlier version,
 // gets one.
-func (l *Log) boundedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
+func (l *Log) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
 	cfg.Replicas = l.replicas
 	store, err := l.js.ObjectStore(ctx, cfg.Bucket)
 	most := int64(0)
 	if err == nil {
-		most, err = l.bound(ctx, cfg.Bucket)
+		most, err = l.storeLimit(ctx, cfg.Bucket)
 	}
 	switch {
 	case err == nil && most > 0:
 		return store, nil
 	case err == nil:
-		return fitting(cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
+		return shrinkToFit(cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
 			cfg.MaxBytes = most
 			return l.js.UpdateObjectStore(ctx, cfg)
 		})
 	case !errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, err
 	}
-	store, err = fitting(2*cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
+	store, err = shrinkToFit(2*cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
 		cfg.MaxBytes = most
 		store, err := l.js.CreateObjectStore(ctx, cfg)
 		if err == nil {
@@ -47,8 +47,8 @@ func (l *Log) boundedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig)
 	return store, err
 }
 
-// bound returns the maximum bytes of an object store; zero or negative: unlimited.
-func (l *Log) bound(ctx context.Context, bucket string) (int64, error) {
+// storeLimit returns the maximum bytes of an object store; zero or negative: unlimited.
+func (l *Log) storeLimit(ctx context.Context, bucket string) (int64, error) {
 	s, err := l.js.Stream(ctx, "OBJ_"+bucket)
 	if err != nil {
 		return 0, err
@@ -56,10 +56,10 @@ func (l *Log) bound(ctx context.Context, bucket string) (int64, error) {
 	return s.CachedInfo().Config.MaxBytes, nil
 }
 
-// whole returns an object store and the info of an object that is stored completely. A put
+// statComplete returns an object store and the info of an object that is stored completely. A put
 // that fails because the store is full may leave the object's name without all of its
 // bytes; that is reported as jetstream.ErrObjectNotFound, too.
-func (l *Log) whole(ctx context.Context, bucket, name string) (jetstream.ObjectStore, *jetstream.ObjectInfo, error) {
+func (l *Log) statComplete(ctx context.Context, bucket, name string) (jetstream.ObjectStore, *jetstream.ObjectInfo, error) {
 	store, err := l.js.ObjectStore(ctx, bucket)
 	if err != nil {
 		return nil, nil, err

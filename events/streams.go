@@ -44,14 +44,14 @@ const (
 	commandBytes = 256 << 20
 	// useBytes bounds the samples of resource use: about a million samples.
 	useBytes = 128 << 20
-	// placeBytes bounds the positions of readers: about 100,000.
-	placeBytes = 32 << 20
+	// positionBytes bounds the positions of readers: about 100,000.
+	positionBytes = 32 << 20
 	// buildBytes bounds the records of builds, mostly their logs.
 	buildBytes = 256 << 20
 	// hookBytes bounds the attempts to deliver to webhooks: about 150,000.
 	hookBytes = 64 << 20
-	// leastBytes is the size below which a server counts as full, not as small.
-	leastBytes = 8 << 20
+	// minStreamBytes is the size below which a server counts as full, not as small.
+	minStreamBytes = 8 << 20
 )
 
 // ensureStreams creates the streams that are missing and leaves the others alone. It waits
@@ -67,30 +67,30 @@ func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
 	}
 	l.shards = shards
 	fixed := fixedStreams(cfg)
-	within(fixed, rest/2) // the other half is for streams without a limit
+	scaleLimits(fixed, rest/2) // the other half is for streams without a limit
 	for _, sc := range l.missing(ctx, fixed) {
-		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
+		if _, err := l.ensureShrinking(ctx, sc, capacityKnown); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// within scales the limits of streams that reserve disk space down to room in total.
+// scaleLimits scales the limits of streams that reserve disk space down to capacity in total.
 // Without it, the first stream would leave nothing to the last.
-func within(all []jetstream.StreamConfig, room int64) {
+func scaleLimits(all []jetstream.StreamConfig, capacity int64) {
 	var sum int64
 	for i := range all {
-		sum += setAside(&all[i])
+		sum += reservedBytes(&all[i])
 	}
 	for i := range all {
-		if sc := &all[i]; sum > room && setAside(sc) > 0 {
-			sc.MaxBytes = max(leastBytes, int64(float64(sc.MaxBytes)*float64(room)/float64(sum)))
+		if sc := &all[i]; sum > capacity && reservedBytes(sc) > 0 {
+			sc.MaxBytes = max(minStreamBytes, int64(float64(sc.MaxBytes)*float64(capacity)/float64(sum)))
 		}
 	}
 }
 
-func setAside(sc *jetstream.StreamConfig) int64 {
+func reservedBytes(sc *jetstream.StreamConfig) int64 {
 	if sc.Storage != jetstream.FileStorage {
 		return 0
 	}
@@ -101,12 +101,12 @@ func setAside(sc *jetstream.StreamConfig) int64 {
 func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
 	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
 	defer cancel()
-	there := make([]bool, len(all))
+	exists := make([]bool, len(all))
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
 			s, err := l.js.Stream(ctx, all[i].Name)
-			if there[i] = err == nil; there[i] {
+			if exists[i] = err == nil; exists[i] {
 				l.update(ctx, s.CachedInfo().Config, &all[i])
 			}
 		})
@@ -114,7 +114,7 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 	wg.Wait()
 	var out []jetstream.StreamConfig
 	for i := range all {
-		if !there[i] {
+		if !exists[i] {
 			out = append(out, all[i])
 		}
 	}
@@ -143,7 +143,7 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest in
 	// The first stream reserves all capacity and then gives back the rest: everything else
 	// must fit beside it.
 	sc.MaxBytes = 2 * cfg.MaxOutput
-	info, err := l.ensureFitting(ctx, sc, 0)
+	info, err := l.ensureShrinking(ctx, sc, 0)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -154,9 +154,9 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest in
 	share := info.Config.MaxBytes
 	rest = share * int64(shards) // of a stream without restKey
 	if info.Config.Metadata[boundKey] == boundWhole {
-		rest = besideOutput(share)
+		rest = reservedForRest(share)
 		share = (share - rest) / int64(shards)
-		if err := l.giveBack(ctx, info.Config, share, rest); err != nil {
+		if err := l.shrinkToShare(ctx, info.Config, share, rest); err != nil {
 			return 0, 0, err
 		}
 	} else if n, err := strconv.ParseInt(info.Config.Metadata[restKey], 10, 64); err == nil {
@@ -165,28 +165,28 @@ func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest in
 	for i := 1; i < shards; i++ {
 		sc := outConfig(cfg, i, shards)
 		sc.MaxBytes = share
-		if _, err := l.ensureFitting(ctx, sc, roomKnown); err != nil {
+		if _, err := l.ensureShrinking(ctx, sc, capacityKnown); err != nil {
 			return 0, 0, err
 		}
 	}
 	return shards, rest, nil
 }
 
-// besideOutput returns how much of the capacity is for everything but output: half of it,
+// reservedForRest returns how much of the capacity is for everything but output: half of it,
 // mostly for templates and snapshots. On a small disk it is less, because there lost output
 // hurts first: a fifth of 1 GiB, a quarter of 3 GiB.
-func besideOutput(room int64) int64 {
+func reservedForRest(capacity int64) int64 {
 	const little = 8 << 30
-	if room >= little {
-		return room / 2
+	if capacity >= little {
+		return capacity / 2
 	}
-	least := min(room-leastBytes, 5*leastBytes) // each stream with a limit needs some
-	return max(least, min(room/2, 128<<20+room/2*(room>>20)/(little>>20)))
+	least := min(capacity-minStreamBytes, 5*minStreamBytes) // each stream with a limit needs some
+	return max(least, min(capacity/2, 128<<20+capacity/2*(capacity>>20)/(little>>20)))
 }
 
-// giveBack shrinks the first output stream to its share. Any service may do it; all compute
+// shrinkToShare shrinks the first output stream to its share. Any service may do it; all compute
 // the same share.
-func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
+func (l *Log) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
 	sc.MaxBytes = share
 	sc.Metadata = maps.Clone(sc.Metadata)
 	sc.Metadata[boundKey], sc.Metadata[restKey] = boundShare, strconv.FormatInt(rest, 10)
@@ -195,10 +195,10 @@ func (l *Log) giveBack(ctx context.Context, sc jetstream.StreamConfig, share, re
 		if err == nil {
 			return nil
 		}
-		if try == sayAfter {
+		if try == logAfter {
 			l.log.Warn("update stream failed, retrying", "stream", sc.Name, "err", err)
 		}
-		if !pause(ctx, max(try, 5)) {
+		if !backoff(ctx, max(try, 5)) {
 			return fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
 	}
@@ -211,53 +211,53 @@ func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 	return err
 }
 
-// roomKnown is when all servers of a cluster know each other's capacity, which they
+// capacityKnown is when all servers of a cluster know each other's capacity, which they
 // exchange every ten seconds.
-const roomKnown = 15 * time.Second
+const capacityKnown = 15 * time.Second
 
-// fitting calls do with most bytes, and with an eighth less each time until the servers can
+// shrinkToFit calls do with most bytes, and with an eighth less each time until the servers can
 // reserve them.
-func fitting[T any](most int64, do func(most int64) (T, error)) (T, error) {
+func shrinkToFit[T any](most int64, do func(most int64) (T, error)) (T, error) {
 	for {
 		got, err := do(most)
-		if !noRoom(err) || most <= leastBytes {
+		if !insufficientStorage(err) || most <= minStreamBytes {
 			return got, err
 		}
-		most = max(most-most/8, leastBytes)
+		most = max(most-most/8, minStreamBytes)
 	}
 }
 
-// ensureFitting is ensure for a stream whose bytes the servers reserve. If they have less,
+// ensureShrinking is ensure for a stream whose bytes the servers reserve. If they have less,
 // it makes the stream smaller; if they have too little for any, it waits until they have
 // more or ctx ends. It trusts a cluster's report of too little capacity after it has been
 // repeated for the duration of believe.
-func (l *Log) ensureFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+func (l *Log) ensureShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
-		info, err := l.tryFitting(ctx, sc, believe)
-		if !noRoom(err) {
+		info, err := l.tryShrinking(ctx, sc, believe)
+		if !insufficientStorage(err) {
 			return info, err
 		}
-		if try%sayEvery == 0 {
-			l.log.Warn("NATS has too little disk space for a stream, waiting", "stream", sc.Name, "bytes", leastBytes, "err", err)
+		if try%logEvery == 0 {
+			l.log.Warn("NATS has too little disk space for a stream, waiting", "stream", sc.Name, "bytes", minStreamBytes, "err", err)
 		}
-		if !pause(ctx, slowly) {
+		if !backoff(ctx, slowestTry) {
 			return nil, err
 		}
 	}
 }
 
 const (
-	slowly   = 9   // attempts after which pause takes its longest
-	sayEvery = 120 // such attempts: a minute
+	slowestTry = 9   // attempts after which backoff takes its longest
+	logEvery   = 120 // such attempts: a minute
 )
 
-func (l *Log) tryFitting(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+func (l *Log) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	deadline := time.Now().Add(believe)
-	return fitting(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
+	return shrinkToFit(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
 		sc.MaxBytes = most
 		for try := 0; ; try++ {
 			info, err := l.ensure(ctx, sc)
-			if !isCode(err, errNoPeers) || !noRoom(err) || time.Now().After(deadline) || !pause(ctx, try) {
+			if !isCode(err, errNoPeers) || !insufficientStorage(err) || time.Now().After(deadline) || !backoff(ctx, try) {
 				return info, err
 			}
 		}
@@ -271,8 +271,8 @@ const (
 	errNoPeers   jetstream.ErrorCode = 10005
 )
 
-// noRoom reports whether the servers cannot reserve a stream's bytes.
-func noRoom(err error) bool {
+// insufficientStorage reports whether the servers cannot reserve a stream's bytes.
+func insufficientStorage(err error) bool {
 	return isCode(err, errNoStorage) || isCode(err, errNoPeers) && strings.Contains(err.Error(), "insufficient storage")
 }
 
@@ -282,8 +282,8 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
-// sayAfter is the number of attempts after which a missing stream is logged.
-const sayAfter = 10
+// logAfter is the number of attempts after which a missing stream is logged.
+const logAfter = 10
 
 // ensure returns the stream of that name, creating it from sc if necessary.
 func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
@@ -292,13 +292,13 @@ func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream
 		if err == nil {
 			return info, nil
 		}
-		if noRoom(err) && sc.MaxBytes > 0 {
+		if insufficientStorage(err) && sc.MaxBytes > 0 {
 			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
-		if try == sayAfter {
+		if try == logAfter {
 			l.log.Warn("stream unavailable, retrying", "stream", sc.Name, "err", err)
 		}
-		if !pause(ctx, max(try, 5)) {
+		if !backoff(ctx, max(try, 5)) {
 			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
 	}
@@ -385,7 +385,7 @@ func fixedStreams(cfg Config) []jetstream.StreamConfig {
 	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
 		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
-		useStream(cfg), placesStream(cfg), hookLogStream(cfg),
+		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
 	}
 	return append(fixed, memoryStreams(cfg)...)
 }
@@ -400,13 +400,13 @@ func useStream(cfg Config) jetstream.StreamConfig {
 	return use
 }
 
-// placesStream stores the positions of the readers of watches. It is not republished.
-func placesStream(cfg Config) jetstream.StreamConfig {
-	places := fileStream(cfg, streamPlaces, "place.>")
-	places.MaxAge, places.MaxBytes, places.Discard = auditAge, placeBytes, jetstream.DiscardOld
-	places.MaxMsgsPerSubject = 1
-	places.RePublish = nil
-	return places
+// positionsStream stores the positions of the readers of watches. It is not republished.
+func positionsStream(cfg Config) jetstream.StreamConfig {
+	positions := fileStream(cfg, streamPositions, "place.>")
+	positions.MaxAge, positions.MaxBytes, positions.Discard = auditAge, positionBytes, jetstream.DiscardOld
+	positions.MaxMsgsPerSubject = 1
+	positions.RePublish = nil
+	return positions
 }
 
 // hookLogStream stores the attempts to deliver events to webhooks.

@@ -23,7 +23,7 @@ const (
 	streamSnapshots = "SNAP"
 	streamUse       = "USE"
 	streamVolumes   = "VOLUME"
-	streamPlaces    = "PLACE"
+	streamPositions = "PLACE"
 	streamBuilds    = "BUILD"
 	streamVault     = "VAULT"
 	streamHooks     = "HOOK"
@@ -63,9 +63,9 @@ func catalogueSubject(host string, id process.ID) string {
 func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
 func commandSubject(host string) string                  { return "cmd." + host }
 
-// doorSubject returns the subject that announces new tunnels to a host. Messages through a
+// tunnelSubject returns the subject that announces new tunnels to a host. Messages through a
 // tunnel have its id and ".up" (to the host) or ".down" appended.
-func doorSubject(host string) string { return tunnelPrefix + host }
+func tunnelSubject(host string) string { return tunnelPrefix + host }
 
 func hostSubject(host string) string { return "host." + host }
 

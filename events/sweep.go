@@ -24,9 +24,9 @@ func (v *View) SweepRecords(ctx context.Context) error {
 		age    time.Duration
 		sweep  func(context.Context, time.Duration) (int, error)
 	}{
-		{streamSandboxes, auditAge, v.sweepSandboxes}, {streamSnapshots, leftAge, v.sweepSnapshots},
-		{streamVolumes, leftAge, v.sweepVolumes}, {streamVault, leftAge, v.sweepSecrets},
-		{streamHooks, leftAge, v.sweepHooks},
+		{streamSandboxes, auditAge, v.sweepSandboxes}, {streamSnapshots, deletedAge, v.sweepSnapshots},
+		{streamVolumes, deletedAge, v.sweepVolumes}, {streamVault, deletedAge, v.sweepSecrets},
+		{streamHooks, deletedAge, v.sweepHooks},
 	} {
 		_, err := old.sweep(ctx, old.age)
 		errs = append(errs, unavailable("sweep", old.stream, err))
@@ -35,14 +35,14 @@ func (v *View) SweepRecords(ctx context.Context) error {
 }
 
 func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepRecords(ctx, &v.swept.sandboxes, streamSandboxes, "sbx.>", age, v.lives)
+	return v.sweepRecords(ctx, &v.swept.sandboxes, streamSandboxes, "sbx.>", age, v.active)
 }
 
 func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, error) {
 	stands := sync.OnceValue(func() map[sandbox.SnapshotID]bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		return v.stoodOn(time.Now())
+		return v.baseSnapshots(time.Now())
 	})
 	// A snapshot unknown to the view was deleted and dropped.
 	return v.sweepRecords(ctx, &v.swept.snapshots, streamSnapshots, "snap.>", age, func(subject string) bool {
@@ -81,9 +81,9 @@ func (v *View) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
 // swept is the progress of a view through the old records of a stream. It remembers what it
 // found, so that each message is read once.
 type swept struct {
-	mu   sync.Mutex
-	next uint64          // stream sequence to continue at
-	left map[string]bool // subjects found and not removed; true: only the last message is left
+	mu    sync.Mutex
+	next  uint64          // stream sequence to continue at
+	found map[string]bool // subjects found and not removed; true: only the last message is left
 }
 
 // sweepRecords removes records that have not changed for age and are not needed any more. A
@@ -102,9 +102,9 @@ func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, a
 	}
 	s, err := v.l.js.Stream(ctx, stream)
 	if err == nil {
-		err = w.look(ctx, s, all, age)
+		err = w.scan(ctx, s, all, age)
 	}
-	for subject, trimmed := range w.left {
+	for subject, trimmed := range w.found {
 		if err != nil {
 			break
 		}
@@ -114,26 +114,26 @@ func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, a
 		last, lErr := s.GetLastMsgForSubject(ctx, subject)
 		switch {
 		case errors.Is(lErr, jetstream.ErrMsgNotFound): // another reaper was faster
-			delete(w.left, subject)
+			delete(w.found, subject)
 		case lErr != nil:
 			err = lErr
 		case time.Since(last.Time) < age || last.Sequence >= end:
 		case trimmed:
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last.Sequence+1))
-			delete(w.left, subject)
+			delete(w.found, subject)
 			n++
 		default:
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1))
-			w.left[subject] = true
+			w.found[subject] = true
 		}
 	}
 	return n, err
 }
 
-// look continues reading old messages.
-func (w *swept) look(ctx context.Context, s jetstream.Stream, all string, age time.Duration) error {
-	if w.left == nil {
-		w.left = make(map[string]bool)
+// scan continues reading old messages.
+func (w *swept) scan(ctx context.Context, s jetstream.Stream, all string, age time.Duration) error {
+	if w.found == nil {
+		w.found = make(map[string]bool)
 	}
 	for {
 		m, err := s.GetMsg(ctx, max(w.next, 1), jetstream.WithGetMsgSubject(all))
@@ -144,15 +144,15 @@ func (w *swept) look(ctx context.Context, s jetstream.Stream, all string, age ti
 			return err
 		}
 		w.next = m.Sequence + 1
-		if _, met := w.left[m.Subject]; !met {
-			w.left[m.Subject] = false
+		if _, met := w.found[m.Subject]; !met {
+			w.found[m.Subject] = false
 		}
 	}
 }
 
-// lives reports whether the sandbox of a subject has not ended. A sandbox unknown to the
+// active reports whether the sandbox of a subject has not ended. A sandbox unknown to the
 // view has ended: the view dropped it, or only the end of its record is left.
-func (v *View) lives(subject string) bool {
+func (v *View) active(subject string) bool {
 	s, ok := v.Sandbox(sandbox.ID(lastToken(subject)))
 	return ok && !s.Over()
 }
@@ -160,13 +160,13 @@ func (v *View) lives(subject string) bool {
 func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 const (
-	// leftAge is the age at which the record of a deleted snapshot, volume or secret is
+	// deletedAge is the age at which the record of a deleted snapshot, volume or secret is
 	// removed: by then every running host has removed its files, and no command that
 	// creates it is read again.
-	leftAge = 2 * commandAge
-	// keptAge is how much longer a view keeps it, also after the end of a sandbox that was
+	deletedAge = 2 * commandAge
+	// viewAge is how much longer a view keeps it, also after the end of a sandbox that was
 	// based on it: by then its host has removed the files.
-	keptAge = commandAge
+	viewAge = commandAge
 )
 
 // forgetSnapshots drops snapshots that were deleted before a time and are not needed any
@@ -178,7 +178,7 @@ func (v *View) forgetSnapshots(before time.Time) {
 			continue
 		}
 		if stands == nil {
-			stands = v.stoodOn(before)
+			stands = v.baseSnapshots(before)
 		}
 		if !stands[id] {
 			delete(v.snapshots, id)
@@ -200,15 +200,15 @@ func (v *View) forgetNamed(before time.Time) {
 	}
 	for key, h := range v.hooks {
 		if h.doc.Removed && h.doc.Changed.Before(before) {
-			v.forgotten.add(&h.cursor)
+			v.droppedHooks.add(&h.cursor)
 			delete(v.hooks, key)
 		}
 	}
 }
 
-// stoodOn returns the snapshots that sandboxes are based on which run, or ended since a
+// baseSnapshots returns the snapshots that sandboxes are based on which run, or ended since a
 // time. The view is locked.
-func (v *View) stoodOn(since time.Time) map[sandbox.SnapshotID]bool {
+func (v *View) baseSnapshots(since time.Time) map[sandbox.SnapshotID]bool {
 	stands := make(map[sandbox.SnapshotID]bool)
 	for _, s := range v.sandboxes {
 		if s.Request.From != "" && (!s.Over() || s.Ended.After(since)) {

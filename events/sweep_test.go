@@ -25,7 +25,7 @@ func TestRecordsOfActiveSandboxesAreKept(t *testing.T) {
 	view := eventstest.View(t, log)
 	record := func(bodies ...sandbox.Body) sandbox.ID { return sandboxRecord(t, view, bodies...) }
 	forgotten := record(sandbox.Running{}, sandbox.Lost{})
-	lives := record(sandbox.Running{}, sandbox.NetworkUsed{Sent: 1}, sandbox.NetworkUsed{Sent: 2})
+	active := record(sandbox.Running{}, sandbox.NetworkUsed{Sent: 1}, sandbox.NetworkUsed{Sent: 2})
 	paused := record(sandbox.Running{}, sandbox.Pausing{}, sandbox.Paused{})
 	view.Forget(time.Now().Add(time.Hour))
 	over := record(sandbox.Failed{})
@@ -35,7 +35,7 @@ func TestRecordsOfActiveSandboxesAreKept(t *testing.T) {
 		sweeps(t, view, 0, want)
 	}
 	next := eventstest.View(t, log)
-	for id, want := range map[sandbox.ID]sandbox.Phase{lives: sandbox.PhaseRunning, paused: sandbox.PhasePaused} {
+	for id, want := range map[sandbox.ID]sandbox.Phase{active: sandbox.PhaseRunning, paused: sandbox.PhasePaused} {
 		if s, _ := next.Sandbox(id); s.Phase != want || s.Host != "h" {
 			t.Errorf("the sandbox in phase %s has phase %q on host %q", want, s.Phase, s.Host)
 		}
@@ -188,9 +188,9 @@ func TestRecordsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 		}
 		return s.ID
 	}
-	kept, stoodOn, gone, also := snapshot(false), snapshot(true), snapshot(true), snapshot(true)
+	kept, base, gone, also := snapshot(false), snapshot(true), snapshot(true), snapshot(true)
 	last := snapshot(true)
-	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{From: stoodOn}); err != nil {
+	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{From: base}); err != nil {
 		t.Fatal(err)
 	}
 	deletions := view.Deletions()
@@ -209,7 +209,7 @@ func TestRecordsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 		id        sandbox.SnapshotID
 		has, next bool // the old view, and a new one
 	}{
-		{"not deleted", kept, true, true}, {"base of a sandbox", stoodOn, true, true},
+		{"not deleted", kept, true, true}, {"base of a sandbox", base, true, true},
 		{"deleted", gone, false, false}, {"another deleted one", also, false, false}, {"the stream's last", last, false, true},
 	} {
 		_, has := view.Snapshot(tt.id)

@@ -19,15 +19,15 @@ func (v *View) Sync(ctx context.Context) error {
 		if v.l.nc.IsClosed() {
 			return err
 		}
-		if !v.l.pause(ctx, &try) {
+		if !v.l.backoff(ctx, &try) {
 			return unavailable("sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
 }
 
-// look is one query for the ends of all streams, shared by all callers that arrived before
+// syncBarrier is one query for the ends of all streams, shared by all callers that arrived before
 // it began.
-type look struct {
+type syncBarrier struct {
 	done chan struct{}
 	ends []uint64
 	err  error
@@ -38,11 +38,11 @@ type look struct {
 // asks every leader.
 func (v *View) ends(ctx context.Context) ([]uint64, error) {
 	v.mu.Lock()
-	k := v.next
+	k := v.nextBarrier
 	if k == nil {
-		k = &look{done: make(chan struct{}), ends: make([]uint64, len(folds))}
-		v.next = k
-		go v.look(k)
+		k = &syncBarrier{done: make(chan struct{}), ends: make([]uint64, len(folds))}
+		v.nextBarrier = k
+		go v.runBarrier(k)
 	}
 	v.mu.Unlock()
 	select {
@@ -53,12 +53,12 @@ func (v *View) ends(ctx context.Context) ([]uint64, error) {
 	}
 }
 
-// look waits for its turn and queries the ends, as long as a request may take.
-func (v *View) look(k *look) {
-	v.looking.Lock()
-	defer v.looking.Unlock()
+// runBarrier waits for its turn and queries the ends, as long as a request may take.
+func (v *View) runBarrier(k *syncBarrier) {
+	v.barrierMu.Lock()
+	defer v.barrierMu.Unlock()
 	v.mu.Lock()
-	v.next = nil
+	v.nextBarrier = nil
 	v.mu.Unlock()
 	g, ctx := errgroup.WithContext(context.Background())
 	for i, f := range folds {

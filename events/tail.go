@@ -8,10 +8,10 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// tail is the live end of one record, shared by all its readers on this connection: one
+// liveTail is the live end of one record, shared by all its readers on this connection: one
 // subscription, one decoding, and the last few messages in memory. A reader that is not
 // within those reads from the store instead.
-type tail struct {
+type liveTail struct {
 	l       *Log
 	ref     Ref
 	stream  string
@@ -22,8 +22,8 @@ type tail struct {
 	mu      sync.Mutex
 	synced  bool          // base and last are known
 	recent  []chunk       // contiguous, up to last
-	held    int           // bytes in recent
-	base    place         // position before recent[0]
+	size    int           // bytes in recent
+	base    position      // position before recent[0]
 	last    process.Seq   // last known event
 	fin     bool          // last is Finished
 	err     error         // the tail has ended: nothing follows
@@ -32,15 +32,15 @@ type tail struct {
 
 // chunk is one decoded message.
 type chunk struct {
-	place
+	position
 	first  process.Seq
 	events []process.Event
 	size   int
 }
 
-// place is the position of a reader: after event seq, which the message with stream
+// position is the position of a reader: after event seq, which the message with stream
 // sequence rev carried.
-type place struct {
+type position struct {
 	seq process.Seq
 	rev uint64
 }
@@ -50,7 +50,7 @@ type place struct {
 const recentBytes = 4 << 20
 
 // attach returns the shared tail of a record, creating it if necessary.
-func (l *Log) attach(ref Ref) (*tail, error) {
+func (l *Log) attach(ref Ref) (*liveTail, error) {
 	subject := ref.subject(l.shards)
 	l.mu.Lock()
 	if t := l.tails[subject]; t != nil {
@@ -61,7 +61,7 @@ func (l *Log) attach(ref Ref) (*tail, error) {
 	l.mu.Unlock()
 
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &tail{
+	t := &liveTail{
 		l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: subject,
 		cancel: cancel, refs: 1, changed: make(chan struct{}),
 	}
@@ -85,7 +85,7 @@ func (l *Log) attach(ref Ref) (*tail, error) {
 }
 
 // detach releases the tail. The last reader ends it.
-func (t *tail) detach() {
+func (t *liveTail) detach() {
 	t.l.mu.Lock()
 	defer t.l.mu.Unlock()
 	if t.refs--; t.refs == 0 {
@@ -97,7 +97,7 @@ func (t *tail) detach() {
 }
 
 // run feeds the tail until the record ends or its last reader detaches.
-func (t *tail) run(ctx context.Context, f *feed) {
+func (t *liveTail) run(ctx context.Context, f *feed) {
 	defer f.close()
 	if err := t.sync(ctx, f); err != nil {
 		t.end(err)
@@ -122,29 +122,29 @@ func (t *tail) run(ctx context.Context, f *feed) {
 }
 
 // sync finds the end of the record. Readers read earlier events themselves.
-func (t *tail) sync(ctx context.Context, f *feed) error {
+func (t *liveTail) sync(ctx context.Context, f *feed) error {
 	for try := 0; ; {
 		got, err := t.l.directGet(ctx, t.stream, getRequest{Last: t.subject})
 		if err == nil && len(got) == 0 {
-			t.setBase(place{}, false)
+			t.setBase(position{}, false)
 			return nil
 		}
 		if err == nil {
-			tip, err := tipOf(got[0])
+			tip, err := tailOf(got[0])
 			if err != nil {
 				return err
 			}
 			f.last = tip.rev
-			t.setBase(place{seq: tip.Last, rev: tip.rev}, tip.Finished != nil)
+			t.setBase(position{seq: tip.Last, rev: tip.rev}, tip.Finished != nil)
 			return nil
 		}
-		if !t.l.pause(ctx, &try) {
+		if !t.l.backoff(ctx, &try) {
 			return ctx.Err()
 		}
 	}
 }
 
-func (t *tail) setBase(p place, fin bool) {
+func (t *liveTail) setBase(p position, fin bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.synced, t.base, t.last, t.fin = true, p, p.seq, fin
@@ -153,7 +153,7 @@ func (t *tail) setBase(p place, fin bool) {
 
 // add appends messages to the live end, one after the other, because compressed ones grow
 // when they are decoded.
-func (t *tail) add(ctx context.Context, msgs []stored) {
+func (t *liveTail) add(ctx context.Context, msgs []stored) {
 	t.mu.Lock()
 	last := t.last
 	t.mu.Unlock()
@@ -166,12 +166,12 @@ func (t *tail) add(ctx context.Context, msgs []stored) {
 }
 
 // put appends the decoded chunks of one message.
-func (t *tail) put(chunks []chunk) {
+func (t *liveTail) put(chunks []chunk) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range chunks {
 		t.recent = append(t.recent, c)
-		t.held += c.size
+		t.size += c.size
 		t.last = c.seq
 		if n := len(c.events); n > 0 {
 			_, fin := c.events[n-1].Body.(process.Finished)
@@ -183,11 +183,11 @@ func (t *tail) put(chunks []chunk) {
 }
 
 // trim drops the oldest messages until at most limit bytes remain.
-func (t *tail) trim(limit int) {
+func (t *liveTail) trim(limit int) {
 	n := 0
-	for n < len(t.recent) && t.held > limit {
-		t.held -= t.recent[n].size
-		t.base = t.recent[n].place
+	for n < len(t.recent) && t.size > limit {
+		t.size -= t.recent[n].size
+		t.base = t.recent[n].position
 		n++
 	}
 	if n == len(t.recent) {
@@ -199,26 +199,26 @@ func (t *tail) trim(limit int) {
 }
 
 // forget releases the memory of a quiet record.
-func (t *tail) forget() {
+func (t *liveTail) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.trim(0)
 }
 
-func (t *tail) finished() bool {
+func (t *liveTail) finished() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.fin
 }
 
-func (t *tail) end(err error) {
+func (t *liveTail) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.err = err
 	t.announce()
 }
 
-func (t *tail) announce() {
+func (t *liveTail) announce() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }

@@ -23,15 +23,15 @@ type tunnel struct {
 	wake  chan struct{}
 	first time.Duration // timeout of the other end's first message
 
-	unheard atomic.Int32 // own pings stored since the last message of the other end
+	pings atomic.Int32 // own pings stored since the last message of the other end
 }
 
 const (
-	tunnelBatch    = 192 << 10        // bytes of streams in one message
-	tunnelPing     = time.Second      // between keepalives
-	tunnelUnheard  = 6                // own pings stored without a message from the other end, after which it counts as dead
-	tunnelSilence  = 15 * time.Second // of the other end, after which it counts as dead even if own pings cannot be stored
-	tunnelPatience = 10 * time.Second // timeout for storing a message
+	tunnelBatch        = 192 << 10        // bytes of streams in one message
+	tunnelPing         = time.Second      // between keepalives
+	tunnelMaxPings     = 6                // own pings stored without a message from the other end, after which it counts as dead
+	tunnelSilence      = 15 * time.Second // of the other end, after which it counts as dead even if own pings cannot be stored
+	tunnelStoreTimeout = 10 * time.Second // timeout for storing a message
 
 	tunnelWindow = 256 << 10 // bytes of one stream, sent and not read
 
@@ -54,7 +54,7 @@ type tunnelTimes struct{ hello, ping time.Duration }
 // The kinds of messages. A message is 8 bytes of number, one byte of kind, and frames.
 const (
 	tunnelFrames = 0
-	tunnelBye    = 1
+	tunnelClose  = 1
 	tunnelHead   = 9
 )
 
@@ -66,7 +66,7 @@ var (
 
 func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
-	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = tunnelWindow, tunnelEach, tunnelBudget, t.rouse
+	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = tunnelWindow, tunnelEach, tunnelBudget, t.wakeUp
 	if cfg.Accept == nil { // the end that opens all streams
 		cfg.MaxOpen = tunnelStreams
 	} else {
@@ -76,7 +76,7 @@ func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	return t
 }
 
-func (t *tunnel) rouse() {
+func (t *tunnel) wakeUp() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -95,7 +95,7 @@ func (t *tunnel) run(ctx context.Context) error {
 	}()
 	cancel(t.receive(ctx))
 	<-sent
-	w.bye()
+	w.close()
 	err := context.Cause(ctx)
 	t.mux.Break(unavailable("tunnel", "", err))
 	return err
@@ -119,7 +119,7 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 		select {
 		case <-t.wake:
 		case <-ping.C:
-			if t.unheard.Add(1) > tunnelUnheard {
+			if t.pings.Add(1) > tunnelMaxPings {
 				return errTunnelSilent
 			}
 		case <-back:
@@ -149,7 +149,7 @@ func (w *tunnelWriter) head(kind byte) {
 func (w *tunnelWriter) put(ctx context.Context) error {
 	w.head(tunnelFrames)
 	w.buf = w.t.mux.Append(w.buf, tunnelBatch)
-	try, cancel := context.WithTimeout(ctx, tunnelPatience)
+	try, cancel := context.WithTimeout(ctx, tunnelStoreTimeout)
 	defer cancel()
 	w.unsure = true
 	for n := 0; ; {
@@ -162,22 +162,22 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 			w.rev = rev
 			return nil
 		}
-		if !w.t.l.pause(try, &n) {
+		if !w.t.l.backoff(try, &n) {
 			return err
 		}
 	}
 }
 
-// bye announces the end of the tunnel, in a single attempt. If it is unknown whether the
+// close announces the end of the tunnel, in a single attempt. If it is unknown whether the
 // last message was stored, it also announces it under that message's number, which would
 // otherwise look lost.
-func (w *tunnelWriter) bye() {
+func (w *tunnelWriter) close() {
 	if w.unsure {
 		w.n--
-		w.head(tunnelBye)
+		w.head(tunnelClose)
 		w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // as below
 	}
-	w.head(tunnelBye)
+	w.head(tunnelClose)
 	w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // the other end times out
 }
 
@@ -200,7 +200,7 @@ func (t *tunnel) receive(ctx context.Context) error {
 			return errTunnelSilent
 		}
 		silence.Reset(tunnelSilence)
-		t.unheard.Store(0)
+		t.pings.Store(0)
 		for _, m := range msgs {
 			if len(m.data) < tunnelHead {
 				return mux.ErrProtocol
@@ -211,7 +211,7 @@ func (t *tunnel) receive(ctx context.Context) error {
 				continue // stored twice
 			case n != last+1:
 				return errTunnelHole
-			case m.data[8] == tunnelBye:
+			case m.data[8] == tunnelClose:
 				return errTunnelGone
 			}
 			last = n

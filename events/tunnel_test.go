@@ -187,7 +187,7 @@ func TestASlowHostDoesNotDelayTunnelsToOthers(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	door, err := js.Conn().SubscribeSync("tunnel.slow") // never answered
+	requests, err := js.Conn().SubscribeSync("tunnel.slow") // never answered
 	if err == nil {
 		err = js.Conn().Flush()
 	}
@@ -199,7 +199,7 @@ func TestASlowHostDoesNotDelayTunnelsToOthers(t *testing.T) {
 		defer close(knocked)
 		out.Reach(t.Context(), "slow")
 	}()
-	if _, err := door.NextMsg(10 * time.Second); err != nil {
+	if _, err := requests.NextMsg(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
 	noWait := func() {

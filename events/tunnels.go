@@ -23,18 +23,18 @@ type Tunnels struct {
 	wg     sync.WaitGroup
 	n      atomic.Uint64 // number of tunnels created
 
-	mu   sync.Mutex
-	ways map[string]*way // by host
+	mu    sync.Mutex
+	slots map[string]*tunnelSlot // by host
 }
 
-// way is the slot for the tunnel to one host.
-type way struct {
-	turn chan struct{} // a semaphore of one: guards link and its creation
-	link *outward      // nil: not created
+// tunnelSlot is the slot for the tunnel to one host.
+type tunnelSlot struct {
+	sem  chan struct{} // a semaphore of one: guards link and its creation
+	link *outbound     // nil: not created
 }
 
-// outward is a tunnel to one run of a host.
-type outward struct {
+// outbound is a tunnel to one run of a host.
+type outbound struct {
 	*tunnel
 	epoch  uint64
 	cancel context.CancelFunc
@@ -55,7 +55,7 @@ const (
 // Tunnels returns a manager of tunnels; Close closes them.
 func (l *Log) Tunnels() *Tunnels {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Tunnels{l: l, ctx: ctx, cancel: cancel, ways: make(map[string]*way)}
+	return &Tunnels{l: l, ctx: ctx, cancel: cancel, slots: make(map[string]*tunnelSlot)}
 }
 
 // Close closes all tunnels and their streams.
@@ -69,14 +69,14 @@ func (t *Tunnels) Close() {
 // and waits through an outage of NATS.
 func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target string) (*mux.Stream, error) {
 	for try, broken := 0, 0; ; {
-		s, again, err := t.tryOpen(ctx, host, epoch, target)
-		if err == nil || !again || ctx.Err() != nil || t.ctx.Err() != nil {
+		s, retry, err := t.tryOpen(ctx, host, epoch, target)
+		if err == nil || !retry || ctx.Err() != nil || t.ctx.Err() != nil {
 			return s, err
 		}
 		if kind.Is(err, kind.Deadline) || t.l.nc.IsConnected() {
 			broken++
 		}
-		if broken > tunnelTries || !t.l.pause(ctx, &try) {
+		if broken > tunnelTries || !t.l.backoff(ctx, &try) {
 			return nil, err
 		}
 	}
@@ -86,8 +86,8 @@ func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target st
 // outage its store, and then the host, are back a moment later.
 const tunnelTries = 8
 
-// tryOpen is one attempt of Open; again reports that another tunnel may succeed.
-func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, again bool, err error) {
+// tryOpen is one attempt of Open; retry reports that another tunnel may succeed.
+func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, retry bool, err error) {
 	o, err := t.to(ctx, host, epoch)
 	if err != nil {
 		return nil, kind.Is(err, kind.Unavailable), err
@@ -98,25 +98,25 @@ func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target
 	return s, false, nil
 }
 
-// way returns the slot of a host. Each has its own semaphore: creating a tunnel may take
+// slot returns the slot of a host. Each has its own semaphore: creating a tunnel may take
 // seconds, and tunnels to other hosts do not wait for it.
-func (t *Tunnels) way(host string) *way {
+func (t *Tunnels) slot(host string) *tunnelSlot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w := t.ways[host]
+	w := t.slots[host]
 	if w == nil {
-		w = &way{turn: make(chan struct{}, 1)}
-		t.ways[host] = w
+		w = &tunnelSlot{sem: make(chan struct{}, 1)}
+		t.slots[host] = w
 	}
 	return w
 }
 
 // to returns the tunnel to a host, creating it if necessary.
-func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, error) {
-	w := t.way(host)
+func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outbound, error) {
+	w := t.slot(host)
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case w.sem <- struct{}{}:
+		defer func() { <-w.sem }()
 	case <-ctx.Done():
 		return nil, unavailable("tunnel", host, ctx.Err())
 	}
@@ -129,14 +129,14 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 	if t.ctx.Err() != nil {
 		return nil, kind.New(kind.Unavailable, "tunnel", host, "the service is shutting down")
 	}
-	door := doorSubject(host)
+	subject := tunnelSubject(host)
 	id := t.l.id + "-" + strconv.FormatUint(t.n.Add(1), 36)
-	if _, err := t.l.publishPlain(ctx, door, []byte(id)); err != nil {
+	if _, err := t.l.publishPlain(ctx, subject, []byte(id)); err != nil {
 		return nil, err
 	}
-	in := door + "." + id
-	life, cancel := context.WithCancel(t.ctx)
-	o := &outward{
+	in := subject + "." + id
+	runCtx, cancel := context.WithCancel(t.ctx)
+	o := &outbound{
 		tunnel: t.l.newTunnel(in+tunnelDown, in+tunnelUp, mux.Config{}),
 		epoch:  epoch, cancel: cancel,
 	}
@@ -144,16 +144,16 @@ func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outward, 
 	w.link = o
 	t.wg.Go(func() {
 		defer cancel()
-		if err := o.run(life); !errors.Is(err, context.Canceled) {
+		if err := o.run(runCtx); !errors.Is(err, context.Canceled) {
 			t.l.log.Warn("tunnel failed", "host", host, "err", err)
 		}
 	})
-	t.wg.Go(func() { o.rest(life) })
+	t.wg.Go(func() { o.closeUnused(runCtx) })
 	return o, nil
 }
 
-// rest closes the tunnel when it has been unused for a while.
-func (o *outward) rest(ctx context.Context) {
+// closeUnused closes the tunnel when it has been unused for a while.
+func (o *outbound) closeUnused(ctx context.Context) {
 	tick := time.NewTicker(tunnelUnused)
 	defer tick.Stop()
 	for used := true; ; {
@@ -179,9 +179,9 @@ func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.St
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Only live requests count: a client without an answer retries.
-	door := doorSubject(host)
-	knocks := make(chan *nats.Msg, tunnelsAtOnce)
-	sub, err := l.nc.ChanSubscribe(livePrefix+door, knocks)
+	subject := tunnelSubject(host)
+	requests := make(chan *nats.Msg, tunnelsAtOnce)
+	sub, err := l.nc.ChanSubscribe(livePrefix+subject, requests)
 	if err != nil {
 		return unavailable("serve tunnels", host, err)
 	}
@@ -190,12 +190,12 @@ func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.St
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case msg := <-knocks:
+		case msg := <-requests:
 			id := string(msg.Data)
 			if !plainToken(id) {
 				continue
 			}
-			wg.Go(func() { l.serveTunnel(ctx, door+"."+id, accept) })
+			wg.Go(func() { l.serveTunnel(ctx, subject+"."+id, accept) })
 		}
 	}
 }

@@ -18,33 +18,33 @@ import (
 type View struct {
 	l *Log
 
-	mu        sync.Mutex
-	applied   map[string]uint64 // stream -> stream sequence
-	sandboxes map[sandbox.ID]sandbox.State
-	processes map[process.ID]*entry
-	alike     interner // of values in processes
-	members   map[sandbox.ID]*members
-	totals    totals
-	hosts     map[string]fleet.Host
-	keys      map[[32]byte]Key
-	revoked   map[string]uint64 // tenant -> stream sequence of the last revocation
-	templates map[templateKey]Template
-	published map[nameKey]bool
-	signing   []identity.Stored // by number
-	snapshots map[sandbox.SnapshotID]sandbox.Snapshot
-	deleted   uint64                    // number of deleted snapshots, including dropped ones
-	volumes   map[string]sandbox.Volume // by subject
-	secrets   map[string]Secret         // likewise
-	hooks     map[string]*hook          // by the subject of the webhook
-	forgotten HookTotals                // of webhooks that the view has dropped
-	lifecycle lifecycles
-	changed   chan struct{} // closed and replaced at every change
-	err       error         // why the view is no longer kept up to date
-	builds    map[build.ID]Build
-	watchers  map[chan struct{}]struct{}
-	next      *look // requested but not begun; nil: none requested
+	mu           sync.Mutex
+	applied      map[string]uint64 // stream -> stream sequence
+	sandboxes    map[sandbox.ID]sandbox.State
+	processes    map[process.ID]*entry
+	interner     interner // of values in processes
+	members      map[sandbox.ID]*members
+	totals       totals
+	hosts        map[string]fleet.Host
+	keys         map[[32]byte]Key
+	revoked      map[string]uint64 // tenant -> stream sequence of the last revocation
+	templates    map[templateKey]Template
+	published    map[nameKey]bool
+	signing      []identity.Stored // by number
+	snapshots    map[sandbox.SnapshotID]sandbox.Snapshot
+	deleted      uint64                    // number of deleted snapshots, including dropped ones
+	volumes      map[string]sandbox.Volume // by subject
+	secrets      map[string]Secret         // likewise
+	hooks        map[string]*hook          // by the subject of the webhook
+	droppedHooks HookTotals                // of webhooks that the view has dropped
+	lifecycle    lifecycles
+	changed      chan struct{} // closed and replaced at every change
+	err          error         // why the view is no longer kept up to date
+	builds       map[build.ID]Build
+	watchers     map[chan struct{}]struct{}
+	nextBarrier  *syncBarrier // requested but not begun; nil: none requested
 
-	looking sync.Mutex // held by the running look; taken before mu
+	barrierMu sync.Mutex // held by the running barrier; taken before mu
 
 	swept struct{ sandboxes, snapshots, volumes, secrets, hooks swept }
 }
@@ -66,7 +66,7 @@ type members struct {
 var folds = []struct {
 	stream string
 	apply  func(*View, stored) error
-	tell   bool
+	notify bool
 }{
 	{streamSandboxes, (*View).applySandbox, true},
 	{streamCatalogue, (*View).applySummary, false},
@@ -111,7 +111,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 		if err != nil {
 			return nil, unavailable("open view", f.stream, err)
 		}
-		go v.fold(ctx, feed, f.apply, f.tell)
+		go v.fold(ctx, feed, f.apply, f.notify)
 	}
 	if err := v.Sync(ctx); err != nil {
 		return v, err
@@ -121,7 +121,7 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 }
 
 // fold applies a stream's messages as they arrive.
-func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) error, tell bool) {
+func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) error, notify bool) {
 	defer f.close()
 	for {
 		msgs, err := f.next(ctx, nil)
@@ -135,7 +135,7 @@ func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) erro
 			}
 			v.applied[f.stream] = m.seq
 		}
-		v.announce(tell || err != nil)
+		v.announce(notify || err != nil)
 		v.mu.Unlock()
 		if err != nil {
 			return
@@ -143,11 +143,11 @@ func (v *View) fold(ctx context.Context, f *feed, apply func(*View, stored) erro
 	}
 }
 
-// announce wakes waiting callers and, with tell, the receivers of Changes.
-func (v *View) announce(tell bool) {
+// announce wakes waiting callers and, with notify, the receivers of Changes.
+func (v *View) announce(notify bool) {
 	close(v.changed)
 	v.changed = make(chan struct{})
-	if !tell {
+	if !notify {
 		return
 	}
 	for ch := range v.watchers {
@@ -245,7 +245,7 @@ func (v *View) forget(before time.Time) {
 			delete(v.builds, id)
 		}
 	}
-	left := before.Add(v.l.retention - leftAge - keptAge)
+	left := before.Add(v.l.retention - deletedAge - viewAge)
 	v.forgetSnapshots(left)
 	v.forgetNamed(left)
 	v.lifecycle.forget(before.Add(v.l.retention - LifecycleAge))
@@ -257,6 +257,6 @@ func (v *View) forget(before time.Time) {
 		}
 	}
 	for id := range of {
-		v.leave(id)
+		v.pruneMembers(id)
 	}
 }

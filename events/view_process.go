@@ -24,15 +24,15 @@ func (v *View) applySummary(m stored) error {
 	if err != nil {
 		return err
 	}
-	v.alike.summary(&s)
+	v.interner.summary(&s)
 	var was *process.Summary
 	if old := v.processes[s.ID]; old != nil {
 		was = &old.Summary
 	} else {
-		v.join(&s)
+		v.addMember(&s)
 	}
 	v.totals.replace(was, &s, m.seq)
-	v.name(&s)
+	v.setPID(&s)
 	v.processes[s.ID] = &entry{Summary: s, rev: m.seq}
 	return nil
 }
@@ -52,13 +52,13 @@ func (v *View) dropEntries(before uint64) {
 		of[id.Sandbox()] = true
 	}
 	for id := range of {
-		v.leave(id)
+		v.pruneMembers(id)
 	}
 }
 
-// join adds a process to its sandbox's, which are ordered by id and therefore by age,
+// addMember adds a process to its sandbox's, which are ordered by id and therefore by age,
 // except for those with an idempotency key.
-func (v *View) join(s *process.Summary) {
+func (v *View) addMember(s *process.Summary) {
 	sbx := s.ID.Sandbox()
 	mem := v.members[sbx]
 	if mem == nil {
@@ -68,17 +68,17 @@ func (v *View) join(s *process.Summary) {
 	mem.all = append(mem.all, s.ID)
 }
 
-// name maps a process's pid to it, unless a younger process has had that pid since: the
+// setPID maps a process's pid to it, unless a younger process has had that pid since: the
 // older one's entry may arrive later.
-func (v *View) name(s *process.Summary) {
+func (v *View) setPID(s *process.Summary) {
 	byPID := v.members[s.ID.Sandbox()].byPID
 	if had := v.processes[byPID[s.PID]]; s.PID != 0 && (had == nil || !s.Started.Before(had.Started)) {
 		byPID[s.PID] = s.ID
 	}
 }
 
-// leave removes processes that have left the catalogue from their sandbox's.
-func (v *View) leave(sbx sandbox.ID) {
+// pruneMembers removes processes that have left the catalogue from their sandbox's.
+func (v *View) pruneMembers(sbx sandbox.ID) {
 	mem := v.members[sbx]
 	gone := func(id process.ID) bool { return v.processes[id] == nil }
 	mem.all = slices.DeleteFunc(mem.all, gone)

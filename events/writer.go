@@ -64,7 +64,7 @@ func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 	if !ok {
 		return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 	}
-	return tipOf(m)
+	return tailOf(m)
 }
 
 // Tips reads the ends of many records of one host at once, from any replica, so that each
@@ -86,7 +86,7 @@ func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[proc
 			return out, err
 		}
 		for _, m := range got {
-			if t, err := tipOf(m); err == nil && !t.old {
+			if t, err := tailOf(m); err == nil && !t.old {
 				t.Lags = true
 				out[of[m.subject]] = t
 			}
@@ -103,32 +103,32 @@ func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 		m, ok, err := l.leaderGet(ctx, stream, getRequest{Last: subject})
 		switch {
 		case err == nil && ok:
-			return tipOf(m)
+			return tailOf(m)
 		case err == nil:
 			return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 		}
 		got, _ := l.directGet(ctx, stream, getRequest{Last: subject}) //nolint:errcheck // an error leaves got empty
 		if len(got) > 0 {
-			t, err := tipOf(got[0])
+			t, err := tailOf(got[0])
 			t.Lags = t.Finished == nil
 			return t, err
 		}
-		if !l.pause(ctx, &try) {
+		if !l.backoff(ctx, &try) {
 			return Tip{}, unavailable("read", string(ref.ID), err)
 		}
 	}
 }
 
-func tipOf(m stored) (Tip, error) {
+func tailOf(m stored) (Tip, error) {
 	b, err := parseBatch(m.data)
 	if err != nil {
 		return Tip{}, kind.Wrap(kind.Internal, "read", m.subject, err)
 	}
-	return endOf(m.seq, &b), nil
+	return tailOfBatch(m.seq, &b), nil
 }
 
-// endOf returns the tip of a record whose last message is b.
-func endOf(rev uint64, b *process.Batch) Tip {
+// tailOfBatch returns the tip of a record whose last message is b.
+func tailOfBatch(rev uint64, b *process.Batch) Tip {
 	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, Exited: b.Exited, rev: rev}
 	if x := exitIn(b.Events); x != nil {
 		t.Exited = x
@@ -221,7 +221,7 @@ func (w *Writer) Exited() *process.Exit { return w.exited }
 // any error except Fenced, the events with a Seq after w.Last() may be appended again.
 func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 	for len(events) > 0 {
-		if !w.joins(&events[0]) {
+		if !w.continues(&events[0]) {
 			return kind.Newf(kind.Internal, "append", w.subject, "seq %d after %d", events[0].Seq, w.last)
 		}
 		n := w.encode(events)
@@ -234,8 +234,8 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 	return nil
 }
 
-// joins reports whether e continues the record.
-func (w *Writer) joins(e *process.Event) bool {
+// continues reports whether e continues the record.
+func (w *Writer) continues(e *process.Event) bool {
 	g, ok := e.Body.(process.Gap)
 	return e.Seq == w.last+1 || ok && g.From == w.last+1 && g.To == e.Seq && e.Seq > w.last
 }
@@ -292,7 +292,7 @@ func (w *Writer) store(ctx context.Context, all Tip) error {
 		case err != nil && !kind.Is(err, kind.Unavailable):
 			return err
 		}
-		if !w.l.pause(ctx, &try) {
+		if !w.l.backoff(ctx, &try) {
 			return unavailable("append", w.subject, ctx.Err())
 		}
 	}
@@ -334,13 +334,13 @@ func (w *Writer) resolve(ctx context.Context, lost bool) (Tip, error) {
 	}
 	switch {
 	case w.sameAs(plain):
-		return endOf(m.seq, &b), nil
+		return tailOfBatch(m.seq, &b), nil
 	case m.seq == w.rev:
 		return Tip{}, nil // a replica rejected it by mistake: the record is as expected
 	case w.bridged != nil && m.seq == w.bridged.rev:
 		w.unbridge() // the server that lost messages is not the leader
 		return Tip{}, nil
-	case m.seq < w.rev && lost && w.lost(m.seq, &b):
+	case m.seq < w.rev && lost && w.bridge(m.seq, &b):
 		return Tip{}, nil
 	case m.seq < w.rev:
 		return Tip{}, errBehind

@@ -1,5 +1,5 @@
-// Package build is the vocabulary of a template's build: its events and their meaning for
-// its state. It does no I/O.
+// Package build is the vocabulary of a template's build: its events ([Body]) and their meaning
+// for its [State]. It does no I/O.
 //
 // A build's log is part of its record: lines, numbered from 0 in order.
 package build

@@ -89,9 +89,9 @@ func signer(keys []key, now time.Time) (k key, ok bool) {
 	return k, ok
 }
 
-// shown returns the keys whose signatures are valid, now or soon. keys is sorted, oldest
+// published returns the keys whose signatures are valid, now or soon. keys is sorted, oldest
 // first.
-func shown(keys []key, now time.Time) []key {
+func published(keys []key, now time.Time) []key {
 	for len(keys) > 1 && keys[1].made.Add(Ahead+Lifetime+leeway).Before(now) {
 		keys = keys[1:]
 	}

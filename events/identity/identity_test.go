@@ -137,7 +137,7 @@ func TestCachedKeysVerifyTokensDuringRotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := shown(keys, begin.Add(2*time.Hour)); len(last) != 1 || last[0].jwk.KeyID != keys[2].jwk.KeyID {
+	if last := published(keys, begin.Add(2*time.Hour)); len(last) != 1 || last[0].jwk.KeyID != keys[2].jwk.KeyID {
 		t.Errorf("%d keys are shown at the end", len(last))
 	}
 }

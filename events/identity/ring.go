@@ -73,7 +73,7 @@ func (r *Ring) JWKS(all []Stored, now time.Time) ([]byte, error) {
 		return nil, err
 	}
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
-	for _, k := range shown(keys, now) {
+	for _, k := range published(keys, now) {
 		set.Keys = append(set.Keys, k.jwk.Public())
 	}
 	raw, err := json.Marshal(set)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	roomWindow = 64 << 10
-	roomBudget = 8 << 20
-	roomEach   = 16
-	roomMost   = 16 * roomEach
+	testWindow = 64 << 10
+	testBudget = 8 << 20
+	testEach   = 16
+	testMost   = 16 * testEach
 )
 
 // peer is an end under the test's control.
@@ -31,13 +31,13 @@ type peer struct {
 func newPeer(t *testing.T) *peer {
 	p := &peer{t: t, next: 1, granted: map[uint32]int{}, streams: map[uint32]*mux.Stream{}}
 	p.Mux = mux.New(mux.Config{
-		Even: true, Window: roomWindow, MaxStreams: roomMost, MaxEach: roomEach, Budget: roomBudget,
+		Even: true, Window: testWindow, MaxStreams: testMost, MaxEach: testEach, Budget: testBudget,
 		Wake: func() {}, Accept: func(s *mux.Stream) { s.Accept(); p.streams[p.next] = s },
 	})
 	return p
 }
 
-func (p *peer) say(t byte, id uint32, payload ...byte) {
+func (p *peer) send(t byte, id uint32, payload ...byte) {
 	p.t.Helper()
 	if err := p.Handle(t, append(binary.LittleEndian.AppendUint32(nil, id), payload...)); err != nil {
 		p.t.Fatal(err)
@@ -57,7 +57,7 @@ func (p *peer) say(t byte, id uint32, payload ...byte) {
 func (p *peer) open(target string) (id uint32, window int) {
 	p.t.Helper()
 	id = p.next
-	p.say(128, id, append([]byte{0, 0, 0, 0}, target...)...)
+	p.send(128, id, append([]byte{0, 0, 0, 0}, target...)...)
 	p.next += 2
 	return id, p.granted[id]
 }
@@ -68,24 +68,24 @@ func (p *peer) fill(id uint32) {
 	for n := p.granted[id]; n > 0; n = p.granted[id] {
 		n = min(n, mux.MaxFrame/2)
 		p.granted[id] -= n
-		p.say(130, id, make([]byte, n)...)
+		p.send(130, id, make([]byte, n)...)
 	}
 }
 
-func (p *peer) reset(id uint32) { p.say(132, id, 0) }
+func (p *peer) reset(id uint32) { p.send(132, id, 0) }
 
 func TestStreamsStayWithinTheBudget(t *testing.T) {
-	for name, places := range map[string]int{"of one place": 1, "of some": roomMost / roomEach, "of a place each": roomMost} {
+	for name, dests := range map[string]int{"of one destination": 1, "of some": testMost / testEach, "of a destination each": testMost} {
 		p := newPeer(t)
-		total, least := 0, roomWindow
-		for i := range roomMost {
-			_, window := p.open(fmt.Sprintf("%d:80", i%places))
+		total, least := 0, testWindow
+		for i := range testMost {
+			_, window := p.open(fmt.Sprintf("%d:80", i%dests))
 			total, least = total+window, min(least, window)
 		}
-		if limit := roomBudget * roomWindow / (roomWindow + 64<<10); total > limit { // the rest is for data to be sent
+		if limit := testBudget * testWindow / (testWindow + 64<<10); total > limit { // the rest is for data to be sent
 			t.Errorf("%s: %d KiB may be received, want %d at most", name, total>>10, limit>>10)
 		}
-		if least < roomBudget/2/roomMost/2 {
+		if least < testBudget/2/testMost/2 {
 			t.Errorf("%s: one stream has %d bytes", name, least)
 		}
 	}
@@ -96,7 +96,7 @@ func TestStreamsStayWithinTheBudget(t *testing.T) {
 func TestASendOnlyStreamGrowsWhenBudgetIsFree(t *testing.T) {
 	p := newPeer(t)
 	var ids []uint32
-	for range 4 * roomEach {
+	for range 4 * testEach {
 		id, _ := p.open("s:80")
 		ids = append(ids, id)
 	}
@@ -115,16 +115,16 @@ func TestASendOnlyStreamGrowsWhenBudgetIsFree(t *testing.T) {
 // Data held by the streams of one destination does not count against another.
 func TestADestinationCannotUseTheBudgetOfAnother(t *testing.T) {
 	p := newPeer(t)
-	for place := range roomMost/roomEach - 1 {
-		for i := range roomEach {
-			id, window := p.open(fmt.Sprintf("greedy%d:%d", place, i))
-			if i == 0 && window != roomWindow {
-				t.Errorf("the first stream to destination %d has a window of %d", place, window)
+	for dest := range testMost/testEach - 1 {
+		for i := range testEach {
+			id, window := p.open(fmt.Sprintf("greedy%d:%d", dest, i))
+			if i == 0 && window != testWindow {
+				t.Errorf("the first stream to destination %d has a window of %d", dest, window)
 			}
 			p.fill(id)
 		}
 	}
-	if _, window := p.open("modest:80"); window != roomWindow {
+	if _, window := p.open("modest:80"); window != testWindow {
 		t.Errorf("the last destination has a window of %d, because others use its budget", window)
 	}
 }
@@ -142,21 +142,21 @@ func TestBudgetIsFreeOnceBytesAreReleased(t *testing.T) {
 			p := newPeer(t)
 			var ids []uint32
 			held := 0
-			for range 2 * roomMost {
+			for range 2 * testMost {
 				id, window := p.open("s:80")
 				p.fill(id)
 				if cut {
 					p.reset(id)
-				} else if p.say(131, id); len(ids) == roomEach {
+				} else if p.send(131, id); len(ids) == testEach {
 					break
 				}
 				ids, held = append(ids, id), held+window
 			}
-			if most := roomBudget/16 + len(ids)*roomBudget/2/roomMost; held > most {
+			if most := testBudget/16 + len(ids)*testBudget/2/testMost; held > most {
 				t.Errorf("%s, cut %v: %d streams hold %d KiB, want %d at most", name, cut, len(ids), held>>10, most>>10)
 			}
 			next, window := p.open("s:80")
-			if window > roomWindow/2 {
+			if window > testWindow/2 {
 				t.Errorf("%s, cut %v: the next has %d, although all budget is in use", name, cut, window)
 			}
 			for _, id := range ids {
@@ -164,7 +164,7 @@ func TestBudgetIsFreeOnceBytesAreReleased(t *testing.T) {
 				p.streams[id].CloseWrite()
 			}
 			p.reset(next)
-			if _, window := p.open("s:80"); window != roomWindow {
+			if _, window := p.open("s:80"); window != testWindow {
 				t.Errorf("%s, cut %v: the next has %d, although all budget is free", name, cut, window)
 			}
 		}
@@ -174,12 +174,12 @@ func TestBudgetIsFreeOnceBytesAreReleased(t *testing.T) {
 func TestAStreamGrowsWhenBudgetIsFree(t *testing.T) {
 	p := newPeer(t)
 	var others []uint32
-	for range roomEach - 1 {
+	for range testEach - 1 {
 		id, _ := p.open("s:80")
 		others = append(others, id)
 	}
 	id, was := p.open("s:80")
-	if was >= roomWindow/2 {
+	if was >= testWindow/2 {
 		t.Fatalf("the last has a window of %d", was)
 	}
 	for _, other := range others {
@@ -190,17 +190,17 @@ func TestAStreamGrowsWhenBudgetIsFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.reset(others[0]) // its Append delivers the new window
-	if now := p.granted[id]; now != roomWindow {
-		t.Errorf("its window was %d and is %d, want %d", was, now, roomWindow)
+	if now := p.granted[id]; now != testWindow {
+		t.Errorf("its window was %d and is %d, want %d", was, now, testWindow)
 	}
 }
 
 func TestStreamsMakeProgressWithASmallBudget(t *testing.T) {
-	cfg := mux.Config{Accept: echo, Window: roomWindow, MaxStreams: roomEach, MaxOpen: roomEach, MaxEach: roomEach, Budget: 32 << 10}
+	cfg := mux.Config{Accept: echo, Window: testWindow, MaxStreams: testEach, MaxOpen: testEach, MaxEach: testEach, Budget: 32 << 10}
 	a, b := pair(t, cfg)
 	want := bytes.Repeat([]byte("echo"), 50_000)
 	var wg sync.WaitGroup
-	for range 3 * roomEach {
+	for range 3 * testEach {
 		wg.Go(func() {
 			s := open(t, a, "s:80")
 			defer s.Close()

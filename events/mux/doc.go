@@ -11,9 +11,9 @@
 // # Credit
 // An end sends only what the other end has granted, so that an unread stream uses bounded
 // memory and blocks no other. The other end is not trusted: data beyond the grant, or out
-// of turn, is ErrProtocol, and the caller must close the channel.
+// of turn, is [ErrProtocol], and the caller must close the channel.
 //
-// With a Config.Budget, all streams together hold at most that many bytes. Each has a small
+// With a [Config].Budget, all streams together hold at most that many bytes. Each has a small
 // guaranteed window, so that all make progress, and a wider one while budget is free.
 // Streams to one destination never use the budget of another. Data received on an aborted
 // stream counts until it is read or discarded.

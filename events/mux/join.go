@@ -27,7 +27,7 @@ func Join(a, b Joined) error {
 	defer close(over)
 	var mu sync.Mutex
 	to, from := &half{mu: &mu, dst: a, src: b}, &half{mu: &mu, dst: b, src: a}
-	to.back, from.back = from, to
+	to.reverse, from.reverse = from, to
 	defer to.watch(over)()
 	defer from.watch(over)()
 	back := make(chan error, 1)
@@ -59,13 +59,13 @@ func Join(a, b Joined) error {
 // half is one direction of a Join.
 type half struct {
 	dst, src Joined
-	back     *half
+	reverse  *half
 
-	mu      *sync.Mutex   // of both halves; guards the fields below
-	deaf    error         // why dst stopped reading; further data for it is discarded
-	over    bool          // the direction has ended
-	passed  int           // bytes that dst accepted
-	writing chan struct{} // closed when the current write to dst returns; nil: no write
+	mu       *sync.Mutex   // of both halves; guards the fields below
+	writeErr error         // why dst stopped reading; further data for it is discarded
+	ended    bool          // the direction has ended
+	passed   int           // bytes that dst accepted
+	writing  chan struct{} // closed when the current write to dst returns; nil: no write
 }
 
 const (
@@ -81,7 +81,7 @@ func (h *half) carry() error {
 		n, err := h.src.Read(buf)
 		if n > 0 && heard {
 			lost := h.write(buf[:n])
-			if heard = lost == nil; !heard && h.lose(lost) {
+			if heard = lost == nil; !heard && h.stopWriting(lost) {
 				h.src.Close() //nolint:errcheck // data already written still arrives
 				return lost
 			}
@@ -104,7 +104,7 @@ func (h *half) write(p []byte) error {
 	h.mu.Lock()
 	h.passed += len(p)
 	if h.writing = nil; err != nil {
-		h.deaf = err
+		h.writeErr = err
 	}
 	h.mu.Unlock()
 	close(done)
@@ -141,29 +141,29 @@ func (h *half) watch(over <-chan struct{}) (stop func()) {
 func (h *half) state() (passed int, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.passed, h.over
+	return h.passed, h.ended
 }
 
-// lose records that dst stopped reading, and reports whether dst also stopped sending.
-func (h *half) lose(err error) bool {
+// stopWriting records that dst stopped reading, and reports whether dst also stopped sending.
+func (h *half) stopWriting(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deaf = err
-	return h.back.over
+	h.writeErr = err
+	return h.reverse.ended
 }
 
 // end passes on an orderly end of src.
 func (h *half) end() error {
-	unheard := h.unheard()
+	writeErr := h.endRead()
 	switch {
-	case reset(unheard):
-		return h.cut(unheard)
-	case unheard != nil: // what dst sends has no reader
+	case reset(writeErr):
+		return h.cut(writeErr)
+	case writeErr != nil: // what dst sends has no reader
 		return h.dst.Close() // data already written still arrives
 	}
 	err := h.dst.CloseWrite()
 	if err != nil {
-		h.lose(err)
+		h.stopWriting(err)
 	}
 	return err
 }
@@ -171,29 +171,29 @@ func (h *half) end() error {
 // cut passes on any other end of src.
 func (h *half) cut(err error) error {
 	h.mu.Lock()
-	h.over = true
+	h.ended = true
 	h.mu.Unlock()
 	cutBehind(h.dst, err)
 	return err
 }
 
-// unheard records that src stopped sending, and returns why it stopped reading, if it did.
+// endRead records that src stopped sending, and returns why it stopped reading, if it did.
 // The kernel reports a reset once: if a write got it, the read gets io.EOF.
-func (h *half) unheard() error {
+func (h *half) endRead() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over = true
-	if _, ok := h.src.(*Stream); ok || h.back.writing == nil {
-		return h.back.deaf
+	h.ended = true
+	if _, ok := h.src.(*Stream); ok || h.reverse.writing == nil {
+		return h.reverse.writeErr
 	}
-	done := h.back.writing
+	done := h.reverse.writing
 	h.mu.Unlock()
 	select {
 	case <-done:
 	case <-time.After(settle): // the write waits for a slow reader and has got no error
 	}
 	h.mu.Lock()
-	return h.back.deaf
+	return h.reverse.writeErr
 }
 
 // reset reports whether the error of a write means more than that the other end has closed.

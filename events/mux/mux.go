@@ -51,16 +51,16 @@ type Mux struct {
 	pending atomic.Bool
 	slots   slots // of MaxOpen
 
-	mu      sync.Mutex
-	streams map[uint32]*Stream
-	places  map[string]*place // destinations of streams, and of callers that wait for one
-	rooms   rooms
-	theirs  int    // number of streams opened by the other end
-	next    uint32 // id of the next own stream
-	seen    uint32 // highest id opened by the other end
-	control []byte
-	ready   []*Stream // streams with data that may be sent, each once
-	err     error     // why the channel has ended
+	mu           sync.Mutex
+	streams      map[uint32]*Stream
+	destinations map[string]*destination // destinations of streams, and of callers that wait for one
+	budget       budget
+	theirs       int    // number of streams opened by the other end
+	next         uint32 // id of the next own stream
+	seen         uint32 // highest id opened by the other end
+	control      []byte
+	ready        []*Stream // streams with data that may be sent, each once
+	err          error     // why the channel has ended
 }
 
 // slots is a semaphore for own open streams; nil: no limit.
@@ -73,8 +73,8 @@ func newSlots(n int) slots {
 	return make(slots, n)
 }
 
-// take waits for a slot, in the order of the callers.
-func (s slots) take(ctx context.Context) error {
+// acquire waits for a slot, in the order of the callers.
+func (s slots) acquire(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
@@ -86,14 +86,14 @@ func (s slots) take(ctx context.Context) error {
 	}
 }
 
-func (s slots) give() {
+func (s slots) release() {
 	if s != nil {
 		<-s
 	}
 }
 
-// place is a destination, which has a limit of its own.
-type place struct {
+// destination is a destination, which has a limit of its own.
+type destination struct {
 	name  string
 	slots slots // of MaxEach
 	users int   // streams to it, and callers that wait for one
@@ -108,7 +108,7 @@ func New(cfg Config) *Mux {
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = defaultMaxStreams
 	}
-	m := &Mux{cfg: cfg, slots: newSlots(cfg.MaxOpen), streams: make(map[uint32]*Stream), places: make(map[string]*place), rooms: newRooms(&cfg), next: 1}
+	m := &Mux{cfg: cfg, slots: newSlots(cfg.MaxOpen), streams: make(map[uint32]*Stream), destinations: make(map[string]*destination), budget: newBudget(&cfg), next: 1}
 	if cfg.Even {
 		m.next = 2
 	}
@@ -140,18 +140,18 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	if len(target) > maxTarget {
 		return nil, kind.New(kind.Invalid, "open stream", "", "the name of its target is too long")
 	}
-	p, err := m.take(ctx, target)
+	p, err := m.acquireSlots(ctx, target)
 	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	switch {
 	case m.err != nil:
-		m.give(p)
+		m.releaseSlots(p)
 		m.mu.Unlock()
 		return nil, m.err
 	case m.next >= lastID:
-		m.give(p)
+		m.releaseSlots(p)
 		m.mu.Unlock()
 		return nil, kind.New(kind.Exhausted, "open stream", "", "the channel has no stream ids left")
 	}
@@ -172,67 +172,67 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	return s, nil
 }
 
-// take waits for the slots of a stream, the destination's first: a caller that waits there
+// acquireSlots waits for the slots of a stream, the destination's first: a caller that waits there
 // does not block others. The other end learns of the end of a stream before the next Open,
 // so its limit is never exceeded.
-func (m *Mux) take(ctx context.Context, target string) (*place, error) {
+func (m *Mux) acquireSlots(ctx context.Context, target string) (*destination, error) {
 	m.mu.Lock()
-	p := m.enter(target)
+	p := m.addUser(target)
 	m.mu.Unlock()
-	err := p.slots.take(ctx)
+	err := p.slots.acquire(ctx)
 	if err == nil {
-		if err = m.slots.take(ctx); err != nil {
-			p.slots.give()
+		if err = m.slots.acquire(ctx); err != nil {
+			p.slots.release()
 		}
 	}
 	if err != nil {
 		m.mu.Lock()
-		m.leave(p)
+		m.removeUser(p)
 		m.mu.Unlock()
 	}
 	return p, err
 }
 
-func placeOf(target string) string {
+func destinationOf(target string) string {
 	name, _, _ := strings.Cut(target, ":")
 	return name
 }
 
-// enter adds a user to a target's destination; m.mu is held, here and below.
-func (m *Mux) enter(target string) *place {
-	name := placeOf(target)
-	p := m.places[name]
+// addUser adds a user to a target's destination; m.mu is held, here and below.
+func (m *Mux) addUser(target string) *destination {
+	name := destinationOf(target)
+	p := m.destinations[name]
 	if p == nil {
-		p = &place{name: name, slots: newSlots(m.cfg.MaxEach)}
-		m.places[name] = p
+		p = &destination{name: name, slots: newSlots(m.cfg.MaxEach)}
+		m.destinations[name] = p
 	}
 	p.users++
 	return p
 }
 
-func (m *Mux) leave(p *place) {
+func (m *Mux) removeUser(p *destination) {
 	p.users--
-	m.tidy(p)
+	m.dropUnused(p)
 }
 
-// tidy removes an unused destination.
-func (m *Mux) tidy(p *place) {
-	if p.users == 0 && p.lent == 0 && m.places[p.name] == p {
-		delete(m.places, p.name)
+// dropUnused removes an unused destination.
+func (m *Mux) dropUnused(p *destination) {
+	if p.users == 0 && p.lent == 0 && m.destinations[p.name] == p {
+		delete(m.destinations, p.name)
 	}
 }
 
-// give returns the slots that take acquired.
-func (m *Mux) give(p *place) {
-	m.slots.give()
-	p.slots.give()
-	m.leave(p)
+// releaseSlots returns the slots of acquireSlots.
+func (m *Mux) releaseSlots(p *destination) {
+	m.slots.release()
+	p.slots.release()
+	m.removeUser(p)
 }
 
 // add creates a stream to a destination that was entered for it.
-func (m *Mux) add(id uint32, target string, p *place) *Stream {
-	s := &Stream{m: m, id: id, target: target, place: p}
-	s.grant = s.widen()
+func (m *Mux) add(id uint32, target string, p *destination) *Stream {
+	s := &Stream{m: m, id: id, target: target, dest: p}
+	s.grant = s.growWindow()
 	s.changed.L = &m.mu
 	m.streams[id] = s
 	return s
@@ -346,7 +346,7 @@ func (m *Mux) opened(id uint32, b []byte) (*Stream, error) {
 		return nil, nil
 	}
 	target := string(b[4:])
-	s := m.add(id, target, m.enter(target))
+	s := m.add(id, target, m.addUser(target))
 	s.credit, s.taken = int(credit), true
 	m.theirs++
 	return s, nil
@@ -358,14 +358,14 @@ func (m *Mux) remove(s *Stream) {
 		return
 	}
 	delete(m.streams, s.id)
-	s.over = true
+	s.done = true
 	if m.ours(s.id) {
-		m.give(s.place)
+		m.releaseSlots(s.dest)
 	} else {
 		m.theirs--
-		m.leave(s.place)
+		m.removeUser(s.dest)
 	}
-	s.giveBack(s.in.len() + s.out.len())
+	s.returnLoan(s.in.len() + s.out.len())
 	if s.queued {
 		m.ready = slices.DeleteFunc(m.ready, func(r *Stream) bool { return r == s })
 		s.queued = false

@@ -19,14 +19,14 @@ type Stream struct {
 	m       *Mux
 	id      uint32
 	target  string
-	place   *place
+	dest    *destination
 	changed sync.Cond
 
 	taken    bool // the other end accepted or opened it
 	accepted bool // this end accepted or opened it
 	in       buffer
 	window   int // maximum unread bytes
-	lent     int // loan from Mux.rooms
+	lent     int // loan from Mux.budget
 	grant    int // bytes that the other end may still send
 	read     int // bytes read and not granted again
 	out      buffer
@@ -38,7 +38,7 @@ type Stream struct {
 	closed  bool  // our Close was sent
 	ended   bool  // the other end's Close was received
 	unread  bool  // no more reads
-	over    bool  // the stream has ended in both directions
+	done    bool  // the stream has ended in both directions
 	last    error // sent as a Reset instead of Close
 	err     error
 	broken  []*func() // called when err is set
@@ -100,8 +100,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 		case s.in.len() > 0:
 			n := copy(p, s.in.head(len(p)))
 			s.in.drop(n)
-			if s.over {
-				s.giveBack(s.in.len())
+			if s.done {
+				s.returnLoan(s.in.len())
 			}
 			s.m.unlock(s.regrant(n))
 			return n, nil
@@ -123,7 +123,7 @@ func (s *Stream) regrant(n int) bool {
 	if s.read += n; s.read < s.window/2 || s.ended || s.err != nil {
 		return false
 	}
-	s.read += s.widen()
+	s.read += s.growWindow()
 	s.m.control = appendWindow(s.m.control, s.id, uint32(s.read))
 	s.grant += s.read
 	s.read = 0
@@ -151,8 +151,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 			s.m.mu.Unlock()
 			return 0, nil
 		}
-		if room := s.most - s.out.len(); room > 0 {
-			k := min(room, len(p)-n)
+		if free := s.most - s.out.len(); free > 0 {
+			k := min(free, len(p)-n)
 			s.out.put(p[n : n+k])
 			n += k
 			s.m.unlock(s.enqueue())
@@ -162,7 +162,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 			s.m.mu.Lock()
 			continue
 		}
-		if !s.spread() {
+		if !s.growBuffer() {
 			s.changed.Wait()
 		}
 	}
@@ -220,7 +220,7 @@ func (s *Stream) Close() error {
 	s.changed.Broadcast()
 	send := s.finish()
 	switch {
-	case s.over || already:
+	case s.done || already:
 	case s.closed:
 		s.m.control = appendReset(s.m.control, s.id, errAborted)
 		s.m.remove(s)
@@ -239,7 +239,7 @@ func (s *Stream) CloseWithError(err error) {
 		err = errAborted
 	}
 	s.m.mu.Lock()
-	if s.over || s.closed { // too late for a reason
+	if s.done || s.closed { // too late for a reason
 		s.m.mu.Unlock()
 		s.Close() //nolint:errcheck // it never fails
 		return
@@ -249,7 +249,7 @@ func (s *Stream) CloseWithError(err error) {
 	s.stopTimers()
 	s.changed.Broadcast()
 	send := s.finish()
-	if !s.over {
+	if !s.done {
 		time.AfterFunc(linger, func() { s.Abort(err) })
 	}
 	s.m.unlock(send)
@@ -258,7 +258,7 @@ func (s *Stream) CloseWithError(err error) {
 // drop discards received data that is not read any more; Mux.mu is held.
 func (s *Stream) drop() {
 	s.in.free()
-	s.giveBack(s.out.len())
+	s.returnLoan(s.out.len())
 }
 
 // linger is how long the other end may take to grant the data written before Close.
@@ -271,12 +271,12 @@ func (s *Stream) Abort(err error) {
 		err = errAborted
 	}
 	s.m.mu.Lock()
-	send := !s.over
+	send := !s.done
 	if send {
 		s.m.control = appendReset(s.m.control, s.id, err)
 		s.fail(err)
 	}
-	s.giveBack(0) // discarded, although a reader may continue
+	s.returnLoan(0) // discarded, although a reader may continue
 	s.m.unlock(send)
 }
 
@@ -321,7 +321,7 @@ func (s *Stream) stopTimers() {
 func (s *Stream) handle(t uint8, b []byte) error {
 	switch {
 	case t == typeData:
-		return s.came(b)
+		return s.receive(b)
 	case t == typeWindow && len(b) == 4:
 		return s.granted(binary.LittleEndian.Uint32(b))
 	case t == typeClose && len(b) == 0:
@@ -333,8 +333,8 @@ func (s *Stream) handle(t uint8, b []byte) error {
 	return ErrProtocol
 }
 
-// came handles data.
-func (s *Stream) came(b []byte) error {
+// receive handles data.
+func (s *Stream) receive(b []byte) error {
 	if len(b) == 0 || len(b) > s.grant || s.ended || !s.accepted {
 		return ErrProtocol
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// laggard is how long a copy of a stream may lag behind its leader before that is reported:
+// lagTolerance is how long a copy of a stream may lag behind its leader before that is reported:
 // a starting server has to catch up first.
-const laggard = 30 * time.Second
+const lagTolerance = 30 * time.Second
 
 // problem is a reason why this server cannot store a stream.
 type problem struct {
@@ -76,7 +76,7 @@ func (l *lasting) see(now time.Time, all []problem) []problem {
 			began = now
 		}
 		since[p] = began
-		lasts := now.Sub(began) >= laggard
+		lasts := now.Sub(began) >= lagTolerance
 		if p.broken || lasts {
 			p.broken = p.broken || p.absent
 			out = append(out, p)

@@ -56,13 +56,13 @@ func TestLastingProblemsAreReported(t *testing.T) {
 	if got := l.see(now, []problem{broken, behind, absent}); len(got) != 1 || got[0].stream != "A" {
 		t.Errorf("at first: %v, want A only", got)
 	}
-	if got := l.see(now.Add(laggard), []problem{broken, behind, absent}); len(got) != 3 || got[1].broken || !got[2].broken {
-		t.Errorf("after %v: %v, want A, B, and C, which is broken", laggard, got)
+	if got := l.see(now.Add(lagTolerance), []problem{broken, behind, absent}); len(got) != 3 || got[1].broken || !got[2].broken {
+		t.Errorf("after %v: %v, want A, B, and C, which is broken", lagTolerance, got)
 	}
-	if got := l.see(now.Add(laggard), nil); len(got) != 0 {
+	if got := l.see(now.Add(lagTolerance), nil); len(got) != 0 {
 		t.Errorf("when all is well: %v", got)
 	}
-	if got := l.see(now.Add(2*laggard), []problem{behind}); len(got) != 0 {
+	if got := l.see(now.Add(2*lagTolerance), []problem{behind}); len(got) != 0 {
 		t.Errorf("when it begins again: %v", got)
 	}
 }
@@ -79,7 +79,7 @@ func TestTheRaftLogIsMovedFirst(t *testing.T) {
 	if err := os.WriteFile(system, nil, 0o600); err != nil { // not a directory: the rename fails
 		t.Fatal(err)
 	}
-	m := &mender{Server: &Server{cfg: Config{Dir: dir}}}
+	m := &repairer{Server: &Server{cfg: Config{Dir: dir}}}
 	if err := m.moveAside(copyOf{"S", "g"}); err == nil {
 		t.Error("no error")
 	}

@@ -10,8 +10,8 @@ const (
 	// packing is the maximum ratio of the bytes that the server counts to those on disk:
 	// blocks compressed by an earlier version count uncompressed.
 	packing = 4
-	// leastRoom is reserved for the next messages.
-	leastRoom = 64 << 20
+	// minHeadroom is reserved for the next messages.
+	minHeadroom = 64 << 20
 )
 
 // limit returns the number of bytes available to streams: Config.MaxStore, or three
@@ -36,5 +36,5 @@ func (s *Server) limit() int64 {
 		return 0 // the server estimates
 	}
 	free := int64(uint64(disk.Bavail) * uint64(disk.Bsize)) //nolint:unconvert // signed on other systems
-	return max((free+used)/4*3, packing*used+leastRoom)
+	return max((free+used)/4*3, packing*used+minHeadroom)
 }

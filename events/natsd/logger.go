@@ -11,16 +11,16 @@ import (
 
 // logger passes the server's log to slog, if configured; its notices are debug messages.
 type logger struct {
-	l    *slog.Logger
-	hurt chan<- struct{}
-	full chan<- struct{}
+	l            *slog.Logger
+	writeFailed  chan<- struct{}
+	limitReached chan<- struct{}
 }
 
-func (s *Server) logger() logger { return logger{s.cfg.Slog, s.hurt, s.full} }
+func (s *Server) logger() logger { return logger{s.cfg.Slog, s.writeFailed, s.limitReached} }
 
 var _ server.Logger = logger{}
 
-func (g logger) say(level slog.Level, f string, v []any) string {
+func (g logger) log(level slog.Level, f string, v []any) string {
 	words := fmt.Sprintf(f, v...)
 	if g.l != nil {
 		g.l.Log(context.Background(), level, "nats: "+words)
@@ -28,23 +28,23 @@ func (g logger) say(level slog.Level, f string, v []any) string {
 	return words
 }
 
-func (g logger) Noticef(f string, v ...any) { g.say(slog.LevelDebug, f, v) }
-func (g logger) Warnf(f string, v ...any)   { g.say(warnLevel(f), f, v) }
-func (g logger) Fatalf(f string, v ...any)  { g.say(slog.LevelError, f, v) }
+func (g logger) Noticef(f string, v ...any) { g.log(slog.LevelDebug, f, v) }
+func (g logger) Warnf(f string, v ...any)   { g.log(warnLevel(f), f, v) }
+func (g logger) Fatalf(f string, v ...any)  { g.log(slog.LevelError, f, v) }
 func (g logger) Debugf(string, ...any)      {}
 func (g logger) Tracef(string, ...any)      {}
 
 func (g logger) Errorf(f string, v ...any) {
-	words := g.say(slog.LevelError, f, v)
+	words := g.log(slog.LevelError, f, v)
 	if isWriteError(words) {
-		poke(g.hurt)
+		signal(g.writeFailed)
 	}
 	if strings.Contains(words, "limits exceeded for server") { // a clustered server reached its limit
-		poke(g.full)
+		signal(g.limitReached)
 	}
 }
 
-func poke(c chan<- struct{}) {
+func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -34,15 +34,15 @@ type Config struct {
 
 // Server is a running NATS server. Its methods may be called concurrently.
 type Server struct {
-	cfg  Config
-	ns   atomic.Pointer[server.Server]
-	hurt chan struct{} // signaled after a failed write
-	full chan struct{} // signaled after an append beyond the limit
-	stop func()        // ends mend
-	over chan struct{} // closed when mend has ended
-	fail chan error    // receives the error after which the server cannot be started again
+	cfg          Config
+	ns           atomic.Pointer[server.Server]
+	writeFailed  chan struct{} // signaled after a failed write
+	limitReached chan struct{} // signaled after an append beyond the limit
+	stop         func()        // ends repair
+	repairDone   chan struct{} // closed when repair has ended
+	fail         chan error    // receives the error after which the server cannot be started again
 
-	given       int64 // the limit of the running server; used by mend's goroutine only
+	given       int64 // the limit of the running server; used by the goroutine of repair only
 	stopTimeout time.Duration
 }
 
@@ -84,7 +84,7 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 // cluster has a leader.
 func Start(cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, hurt: make(chan struct{}, 1), full: make(chan struct{}, 1), over: make(chan struct{}),
+		cfg: cfg, writeFailed: make(chan struct{}, 1), limitReached: make(chan struct{}, 1), repairDone: make(chan struct{}),
 		fail: make(chan error, 1), stopTimeout: StopTimeout,
 	}
 	ns, err := s.start()
@@ -101,7 +101,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	go s.mend(ctx)
+	go s.repair(ctx)
 	return s, nil
 }
 

@@ -70,12 +70,12 @@ func TestALameDuckStopsInTime(t *testing.T) {
 		}
 		defer last.Close()
 	}
-	deaf, err := net.Dial("tcp", srv.URL()[len("nats://"):])
+	unread, err := net.Dial("tcp", srv.URL()[len("nats://"):])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer deaf.Close() //nolint:errcheck // no data is read from it
-	if _, err := fmt.Fprint(deaf, "CONNECT {\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n"); err != nil {
+	defer unread.Close() //nolint:errcheck // no data is read from it
+	if _, err := fmt.Fprint(unread, "CONNECT {\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	for range 64 {

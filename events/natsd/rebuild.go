@@ -30,7 +30,7 @@ type copyOf struct {
 // replaceable returns the broken streams that this server can get again from its cluster:
 // another server leads, every other copy is complete, and no other server reports a problem
 // with its copy. So two servers never rebuild a stream at once.
-func (m *mender) replaceable(ctx context.Context) []copyOf {
+func (m *repairer) replaceable(ctx context.Context) []copyOf {
 	if m.cfg.Cluster == "" {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (m *mender) replaceable(ctx context.Context) []copyOf {
 
 // healthyElsewhere asks a stream's leader whether all other copies are complete, and
 // returns the stream's raft group.
-func (m *mender) healthyElsewhere(ctx context.Context, stream string) (group string, err error) {
+func (m *repairer) healthyElsewhere(ctx context.Context, stream string) (group string, err error) {
 	nc, err := m.reports.conn(m.Server)
 	if err != nil {
 		return "", err
@@ -106,15 +106,15 @@ func othersComplete(c *server.ClusterInfo, ours string, sound func(server string
 // rebuild moves the files of damaged streams aside and restarts the server, which then gets
 // the stored messages from the others. A copy without a log cannot elect an incomplete
 // leader: raft does not count the vote of an empty log while the others have one.
-func (m *mender) rebuild(ctx context.Context, damaged []copyOf) bool {
+func (m *repairer) rebuild(ctx context.Context, damaged []copyOf) bool {
 	var names []string
 	for _, c := range damaged {
 		names = append(names, c.stream)
-		delete(m.vain, c.stream)
+		delete(m.futile, c.stream)
 	}
 	m.logger().Errorf("the files of %s are damaged: they are moved to %s, and this server gets the streams again from the others",
 		strings.Join(names, ", "), filepath.Join(m.cfg.Dir, damagedDir))
-	return m.again(ctx, func() error {
+	return m.restartWith(ctx, func() error {
 		for _, c := range damaged {
 			if err := m.moveAside(c); err != nil {
 				return err
@@ -128,7 +128,7 @@ func (m *mender) rebuild(ctx context.Context, damaged []copyOf) bool {
 // only the log was moved, because of an error or a kill, the stream is damaged as before. A
 // log without its files would be worse: with it, a server without messages could become the
 // leader.
-func (m *mender) moveAside(c copyOf) error {
+func (m *repairer) moveAside(c copyOf) error {
 	store := filepath.Join(m.cfg.Dir, "jetstream")
 	to := filepath.Join(m.cfg.Dir, damagedDir, c.stream)
 	if err := os.RemoveAll(to); err != nil {

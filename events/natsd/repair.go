@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	roomWanted = 16 << 20               // bytes that must fit on the disk before the server is restarted
-	roomLook   = 500 * time.Millisecond // interval of checks for disk space
-	mendPause  = 5 * time.Second        // before the second restart; doubled before each further one
-	mendPauses = time.Minute            // up to this
-	mendWell   = 5 * time.Minute        // without a restart, after which the pause is reset
+	minFree           = 16 << 20               // bytes that must fit on the disk before the server is restarted
+	freeCheckInterval = 500 * time.Millisecond // interval of checks for disk space
+	repairPause       = 5 * time.Second        // before the second restart; doubled before each further one
+	maxRepairPause    = time.Minute            // up to this
+	calmPeriod        = 5 * time.Minute        // without a restart, after which the pause is reset
 
-	// vainRestarts is how often the server is restarted because of the same write errors.
+	// futileRestarts is how often the server is restarted because of the same write errors.
 	// After that the files count as damaged, because another restart would read the same
 	// files.
-	vainRestarts = 2
+	futileRestarts = 2
 	// repeatLog is how often a lasting problem is logged.
 	repeatLog = time.Minute
 )
 
-// mender keeps a server writable. It belongs to one goroutine.
-type mender struct {
+// repairer keeps a server writable. It belongs to one goroutine.
+type repairer struct {
 	*Server
-	broken  []problem // found by the last check
-	hurtAt  time.Time // time of a logged write error that no check has explained; zero: none
-	vain    map[string]int
-	pause   time.Duration
-	last    time.Time // of the last restart
-	logged  time.Time
-	reports reporter
-	lasting lasting
+	broken   []problem // found by the last check
+	failedAt time.Time // time of a logged write error that no check has explained; zero: none
+	futile   map[string]int
+	pause    time.Duration
+	last     time.Time // of the last restart
+	logged   time.Time
+	reports  reporter
+	lasting  lasting
 }
 
-// mend restarts the server where that helps: after a failed write, as on a full disk, the
+// repair restarts the server where that helps: after a failed write, as on a full disk, the
 // server does not write a stream until it restarts; and a server that started on a full
 // disk keeps the limit of that time. A restart loses nothing: messages that could not be
 // stored were not acknowledged, and their senders retry.
@@ -49,37 +49,37 @@ type mender struct {
 // cluster they are moved aside once the other copies are known to be complete, and the
 // server gets a new copy from those. Otherwise the server runs on without that stream,
 // which is logged and reported on fleet.StoreSubject.
-func (s *Server) mend(ctx context.Context) {
-	defer close(s.over)
-	m := &mender{Server: s, vain: make(map[string]int)}
+func (s *Server) repair(ctx context.Context) {
+	defer close(s.repairDone)
+	m := &repairer{Server: s, futile: make(map[string]int)}
 	m.reports.server = s.cfg.name()
 	defer m.reports.close()
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.hurt:
-			if m.hurtAt.IsZero() {
-				m.hurtAt = time.Now()
+		case <-s.writeFailed:
+			if m.failedAt.IsZero() {
+				m.failedAt = time.Now()
 			}
-		case <-look.C:
-		case <-s.full:
+		case <-ticker.C:
+		case <-s.limitReached:
 			if s.limit() >= s.given+s.given/4 && !m.restart(ctx, nil) {
 				return
 			}
 			continue // otherwise it is as full as its limit allows
 		}
-		if !m.look(ctx) {
+		if !m.check(ctx) {
 			return
 		}
 	}
 }
 
-// look finds streams that cannot be stored, reports them, and repairs what it can. It
+// check finds streams that cannot be stored, reports them, and repairs what it can. It
 // returns false if the server cannot continue.
-func (m *mender) look(ctx context.Context) bool {
+func (m *repairer) check(ctx context.Context) bool {
 	now, ns := time.Now(), m.ns.Load()
 	if !ns.Running() { // it could not be started again
 		return m.restart(ctx, nil)
@@ -89,16 +89,16 @@ func (m *mender) look(ctx context.Context) bool {
 	m.reports.publish(m.Server, all)
 	m.broken = slices.DeleteFunc(all, func(p problem) bool { return !p.broken })
 	if len(m.broken) == 0 {
-		if now.Sub(m.last) > mendWell {
-			clear(m.vain)
+		if now.Sub(m.last) > calmPeriod {
+			clear(m.futile)
 		}
-		if m.hurtAt.IsZero() || blind(found) && now.Sub(m.hurtAt) < laggard {
+		if m.failedAt.IsZero() || blind(found) && now.Sub(m.failedAt) < lagTolerance {
 			return true
 		}
 		return m.restart(ctx, nil) // because of a consumer, or of the cluster's log
 	}
 	for _, p := range m.broken {
-		if noSpace(p.text) || m.vain[p.stream] < vainRestarts {
+		if noSpace(p.text) || m.futile[p.stream] < futileRestarts {
 			return m.restart(ctx, m.broken)
 		}
 	}
@@ -106,12 +106,12 @@ func (m *mender) look(ctx context.Context) bool {
 	if len(damaged) > 0 {
 		return m.rebuild(ctx, damaged)
 	}
-	m.complain(now)
+	m.logBroken(now)
 	return true
 }
 
-// complain logs the streams that cannot be stored and that the repair has given up.
-func (m *mender) complain(now time.Time) {
+// logBroken logs the streams that cannot be stored and that the repair has given up.
+func (m *repairer) logBroken(now time.Time) {
 	if now.Sub(m.logged) < repeatLog {
 		return
 	}
@@ -123,42 +123,42 @@ func (m *mender) complain(now time.Time) {
 
 // restart restarts the server once the disk has space, with increasing pauses. It returns
 // false if the server cannot continue.
-func (m *mender) restart(ctx context.Context, because []problem) bool {
-	pause := max(min(2*m.pause, mendPauses), mendPause)
-	if time.Since(m.last) > mendWell {
+func (m *repairer) restart(ctx context.Context, because []problem) bool {
+	pause := max(min(2*m.pause, maxRepairPause), repairPause)
+	if time.Since(m.last) > calmPeriod {
 		pause = 0
 	}
 	m.pause = pause
-	if !rest(ctx, pause) {
+	if !sleep(ctx, pause) {
 		return false
 	}
-	for !m.room() {
-		if !rest(ctx, roomLook) {
+	for !m.hasSpace() {
+		if !sleep(ctx, freeCheckInterval) {
 			return false
 		}
 	}
 	for _, p := range because {
 		m.logger().Errorf("restart because stream %q cannot be written: %s", p.stream, p.text)
 		if !noSpace(p.text) {
-			m.vain[p.stream]++
+			m.futile[p.stream]++
 		}
 	}
-	return m.again(ctx, func() error { return nil })
+	return m.restartWith(ctx, func() error { return nil })
 }
 
-// again stops the server, calls between, and starts the server. It returns false if the
+// restartWith stops the server, calls between, and starts the server. It returns false if the
 // server cannot continue; if it does not start, the next check tries again.
-func (m *mender) again(ctx context.Context, between func() error) bool {
-	defer func() { m.last, m.hurtAt = time.Now(), time.Time{} }()
+func (m *repairer) restartWith(ctx context.Context, between func() error) bool {
+	defer func() { m.last, m.failedAt = time.Now(), time.Time{} }()
 	m.reports.close()
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.stopTimeout)
 	defer cancel()
-	if err := m.shut(within, (*server.Server).Shutdown); err != nil {
+	if err := m.shutdown(within, (*server.Server).Shutdown); err != nil {
 		m.fail <- fmt.Errorf("nats server: restart: %w", err)
 		return false
 	}
 	select {
-	case <-m.hurt: // from the stopped server
+	case <-m.writeFailed: // from the stopped server
 	default:
 	}
 	if err := between(); err != nil {
@@ -174,8 +174,8 @@ func (m *mender) again(ctx context.Context, between func() error) bool {
 	return true
 }
 
-// room reports whether the disk has space.
-func (s *Server) room() bool {
+// hasSpace reports whether the disk has space.
+func (s *Server) hasSpace() bool {
 	f, err := os.Create(filepath.Join(s.cfg.Dir, ".room"))
 	if err != nil {
 		return false
@@ -183,7 +183,7 @@ func (s *Server) room() bool {
 	defer os.Remove(f.Name()) //nolint:errcheck // the next check overwrites what is left
 	defer f.Close()           //nolint:errcheck // Sync reported errors
 	block := make([]byte, 1<<20)
-	for range roomWanted / len(block) {
+	for range minFree / len(block) {
 		if _, err := f.Write(block); err != nil {
 			return false
 		}
@@ -191,7 +191,7 @@ func (s *Server) room() bool {
 	return f.Sync() == nil
 }
 
-func rest(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

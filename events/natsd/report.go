@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// lookInterval is how often the server's health is checked and published.
-	lookInterval = 2 * time.Second
+	// checkInterval is how often the server's health is checked and published.
+	checkInterval = 2 * time.Second
 	// reportAge is how long another server's report is valid.
-	reportAge = 5 * lookInterval
+	reportAge = 5 * checkInterval
 )
 
 // reporter publishes the server's storage problems, and receives those of the others, over
@@ -25,11 +25,11 @@ type reporter struct {
 	nc     *nats.Conn
 
 	mu     sync.Mutex
-	others map[string]heard // last report of each server
+	others map[string]receivedReport // last report of each server
 }
 
-// heard is a server's report and the time of its receipt.
-type heard struct {
+// receivedReport is a server's report and the time of its receipt.
+type receivedReport struct {
 	at time.Time
 	fleet.StoreReport
 }
@@ -60,9 +60,9 @@ func (r *reporter) receive(msg *nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.others == nil {
-		r.others = make(map[string]heard)
+		r.others = make(map[string]receivedReport)
 	}
-	r.others[report.Server] = heard{time.Now(), report}
+	r.others[report.Server] = receivedReport{time.Now(), report}
 }
 
 // sound returns an error unless another server has reported lately, without a problem with

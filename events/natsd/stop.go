@@ -34,19 +34,19 @@ func (s *Server) end(how func(*server.Server)) {
 	defer cancel()
 	s.stop()
 	select {
-	case <-s.over: // otherwise mend is in a shut of its own, which hangs
+	case <-s.repairDone: // otherwise repair is in a shutdown of its own, which hangs
 	case <-within.Done():
 	}
-	if err := s.shut(within, how); err != nil {
+	if err := s.shutdown(within, how); err != nil {
 		s.logger().Errorf("stop: %v", err)
 	}
 }
 
-// shut stops the running server and waits until it has stopped, or until ctx ends.
+// shutdown stops the running server and waits until it has stopped, or until ctx ends.
 //
 // nats-server waits without a limit for its own goroutines, such as the monitor of a stream
 // that catches up (stopMonitoring).
-func (s *Server) shut(ctx context.Context, how func(*server.Server)) error {
+func (s *Server) shutdown(ctx context.Context, how func(*server.Server)) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

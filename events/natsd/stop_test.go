@@ -16,7 +16,7 @@ func TestAHangingServerDoesNotBlockItsProcess(t *testing.T) {
 		"in a restart": func(s *Server, hang func(*server.Server)) {
 			ctx, cancel := context.WithTimeout(t.Context(), s.stopTimeout)
 			defer cancel()
-			if err := s.shut(ctx, hang); err == nil {
+			if err := s.shutdown(ctx, hang); err == nil {
 				t.Error("shut returned no error although the server hangs")
 			}
 		},

@@ -18,8 +18,8 @@ var special = prefixes(
 	"168.63.129.16/32", // Azure's metadata address, in a public range
 )
 
-// lone are ranges in which an operator can allow single addresses only.
-var lone = prefixes(
+// singleOnly are ranges in which an operator can allow single addresses only.
+var singleOnly = prefixes(
 	"169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"fd20:ce::254/128", "fd00:42::42/128", "fd00:c1::a9fe:a9fe/128", "fd00:a9fe:a9fe::1/128", // Google's, Scaleway's, Oracle's, Linode's
 )
@@ -35,7 +35,7 @@ func (o *Operator) Ranges() (allowedOnes, refusedOnes, allowed, refused []netip.
 			allowed = append(allowed, p)
 		}
 	}
-	return allowedOnes, slices.Clone(lone), allowed, slices.Clone(special)
+	return allowedOnes, slices.Clone(singleOnly), allowed, slices.Clone(special)
 }
 
 func prefixes(list ...string) []netip.Prefix {
@@ -46,7 +46,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-func within(list []netip.Prefix, a netip.Addr) bool {
+func containsAddr(list []netip.Prefix, a netip.Addr) bool {
 	for _, p := range list {
 		if p.Contains(a) {
 			return true
@@ -58,7 +58,7 @@ func within(list []netip.Prefix, a netip.Addr) bool {
 // Names reports whether the operator allows an address by a prefix.
 func (o *Operator) Names(a netip.Addr) bool {
 	a = a.Unmap()
-	single := within(lone, a)
+	single := containsAddr(singleOnly, a)
 	return slices.ContainsFunc(o.Allow, func(p netip.Prefix) bool {
 		return p.Contains(a) && (!single || p.IsSingleIP())
 	})
@@ -70,5 +70,5 @@ func (o *Operator) Allows(a netip.Addr) bool {
 	if !a.IsValid() || a.Zone() != "" {
 		return false
 	}
-	return o.Names(a) || !within(lone, a) && !within(special, a)
+	return o.Names(a) || !containsAddr(singleOnly, a) && !containsAddr(special, a)
 }

@@ -1,5 +1,5 @@
-// Package sandbox is the vocabulary of a sandbox's record: its events and their meaning for
-// its state. It does no I/O.
+// Package sandbox is the vocabulary of a sandbox's record: its events ([Body]) and their
+// meaning for its [State]. It does no I/O.
 package sandbox
 
 import (

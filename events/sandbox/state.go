@@ -59,7 +59,7 @@ type State struct {
 	Created  time.Time
 	Started  time.Time     // zero until running
 	Still    time.Time     // since when it is paused; zero if it is not
-	Rests    []Rest        // its last maxRests past pauses; not to be changed
+	Rests    []Rest        // its last maxPauses past pauses; not to be changed
 	Ended    time.Time     // zero until it has ended
 	Deadline time.Time     // zero until running, unless set before
 	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
@@ -84,14 +84,14 @@ type State struct {
 // Rest is a period for which a sandbox was paused.
 type Rest struct{ From, To time.Time }
 
-const maxRests = 256
+const maxPauses = 256
 
-// rested returns a copy of all with r appended, unless r never began.
-func rested(all []Rest, r Rest) []Rest {
+// addPause returns a copy of all with r appended, unless r never began.
+func addPause(all []Rest, r Rest) []Rest {
 	if r.From.IsZero() {
 		return all
 	}
-	return append(slices.Clip(all[max(0, len(all)-maxRests+1):]), r)
+	return append(slices.Clip(all[max(0, len(all)-maxPauses+1):]), r)
 }
 
 // Over reports whether the sandbox has ended, for whatever reason.
@@ -128,17 +128,17 @@ func Names(id ID, r *Requested) map[string]string {
 	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": string(id), "E2B_TEMPLATE_ID": cmp.Or(r.Built, r.Template)}
 }
 
-// minAwake is the minimum lifetime after a resume by traffic.
-const minAwake = 5 * time.Minute
+// minResumedLifetime is the minimum lifetime after a resume by traffic.
+const minResumedLifetime = 5 * time.Minute
 
 // Woken returns the events that resume a paused sandbox for a request. Its lifetime starts
 // again.
 func (s *State) Woken() []Body {
-	return []Body{Resuming{Cause: CauseTraffic, Lifetime: max(minAwake, s.Request.Lifetime)}}
+	return []Body{Resuming{Cause: CauseTraffic, Lifetime: max(minResumedLifetime, s.Request.Lifetime)}}
 }
 
-// runs starts the lifetime at now, when the sandbox runs or runs again.
-func (s *State) runs(now time.Time) {
+// startLifetime starts the lifetime at now, when the sandbox runs or runs again.
+func (s *State) startLifetime(now time.Time) {
 	if s.Lifetime > 0 {
 		s.Deadline = now.Add(s.Lifetime)
 	}
@@ -175,7 +175,7 @@ func (s *State) fold(e Event) {
 	case Running:
 		s.Driver, s.Isolation, s.Can, s.Started = b.Driver, b.Isolation, b.Can, e.Time
 		s.Unenforced = b.Unenforced
-		s.runs(e.Time)
+		s.startLifetime(e.Time)
 		s.Request.CPUMilli, s.Request.MemoryMiB = cmp.Or(s.Request.CPUMilli, b.CPUMilli), cmp.Or(s.Request.MemoryMiB, b.MemoryMiB)
 	case DeadlineSet:
 		s.Deadline, s.Lifetime = b.Deadline, 0
@@ -188,9 +188,9 @@ func (s *State) fold(e Event) {
 		s.Cause, s.Reboot, s.Lifetime = b.Cause, s.Reboot || b.Reboot, b.Lifetime
 		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)
 	case Resumed:
-		s.Rests = rested(s.Rests, Rest{s.Still, e.Time})
+		s.Rests = addPause(s.Rests, Rest{s.Still, e.Time})
 		s.Message, s.Cause, s.Still, s.Reboot = b.Message, "", time.Time{}, false
-		s.runs(e.Time)
+		s.startLifetime(e.Time)
 	case Snapshotted: // a fact that changes nothing
 	case NetworkSet:
 		s.Network = b.Network

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// life applies bodies in order, one second apart, and stops at the first that cannot
+// replay applies bodies in order, one second apart, and stops at the first that cannot
 // follow.
-func life(bodies ...Body) (State, error) {
+func replay(bodies ...Body) (State, error) {
 	var s State
 	var err error
 	for i, b := range bodies {
@@ -41,7 +41,7 @@ func TestPausesInARecord(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := life(append(run[:3:3], tt.then...)...)
+			s, err := replay(append(run[:3:3], tt.then...)...)
 			if s.Phase != tt.want || (err == nil) != tt.ok {
 				t.Errorf("%q, %v; want %q, ok %v", s.Phase, err, tt.want, tt.ok)
 			}
@@ -50,7 +50,7 @@ func TestPausesInARecord(t *testing.T) {
 			}
 		})
 	}
-	s, err := life(append(run, Pausing{}, Paused{}, Resuming{OnTimeout: OnTimeoutPause}, Resumed{})...)
+	s, err := replay(append(run, Pausing{}, Paused{}, Resuming{OnTimeout: OnTimeoutPause}, Resumed{})...)
 	if err != nil || s.Request.OnTimeout != OnTimeoutPause || !s.Can.Pause || s.Isolation != IsolationProcess || !s.Still.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -70,7 +70,7 @@ func TestAFailedResumeDoesNotInterruptAPause(t *testing.T) {
 		{"it was paused again", []Body{Resuming{}, Resumed{}, Pausing{}, Paused{}}, time.Unix(11, 0), []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := life(slices.Concat(tried, tt.then)...)
+			s, err := replay(slices.Concat(tried, tt.then)...)
 			if err != nil || s.Still != tt.still || !slices.Equal(s.Rests, tt.rests) {
 				t.Errorf("paused since %v, rests %v, %v; want %v, %v", s.Still, s.Rests, err, tt.still, tt.rests)
 			}
@@ -95,7 +95,7 @@ func TestReboot(t *testing.T) {
 		{"files alone, but the pause failed", []Body{Pausing{Files: true}, Resumed{Message: "no"}}, false, true},
 		{"the next pause", []Body{Pausing{Files: true}, Paused{}, Resuming{}, Resumed{}, Pausing{}, Paused{}}, false, true},
 	} {
-		s, err := life(append(run[:3:3], tt.then...)...)
+		s, err := replay(append(run[:3:3], tt.then...)...)
 		if err != nil || s.Reboot != tt.reboots || s.Wakes() != tt.wakes {
 			t.Errorf("%s: %v, reboots %v, wakes %v", tt.name, err, s.Reboot, s.Wakes())
 		}
@@ -148,14 +148,14 @@ func TestPastPausesAreLimitedAndNotShared(t *testing.T) {
 		}
 		return s
 	}
-	for n := range maxRests + 2 {
+	for n := range maxPauses + 2 {
 		s = pause(s, n)
 	}
-	if n := len(s.Rests); n != maxRests || s.Rests[0] != (Rest{at(9), at(11)}) {
+	if n := len(s.Rests); n != maxPauses || s.Rests[0] != (Rest{at(9), at(11)}) {
 		t.Errorf("%d, first %v", n, s.Rests[0])
 	}
 	one, two := pause(s, 1000), pause(s, 2000)
-	if got := one.Rests[maxRests-1]; got != (Rest{at(4001), at(4003)}) || two.Rests[maxRests-1] == got {
+	if got := one.Rests[maxPauses-1]; got != (Rest{at(4001), at(4003)}) || two.Rests[maxPauses-1] == got {
 		t.Errorf("got %v", got)
 	}
 }
@@ -164,7 +164,7 @@ func TestPastPausesAreLimitedAndNotShared(t *testing.T) {
 func TestLimitsOfTheDriver(t *testing.T) {
 	for _, asked := range []Requested{{}, {CPUMilli: 7, MemoryMiB: 8}} {
 		run := Running{Driver: "d", CPUMilli: 1000, MemoryMiB: 512}
-		s, err := life(asked, Placed{}, run)
+		s, err := replay(asked, Placed{}, run)
 		if err != nil {
 			t.Fatal(err)
 		}

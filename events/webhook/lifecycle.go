@@ -82,9 +82,9 @@ func Through(rev uint64) Position { return At(rev+1, 0) - 1 }
 // Rev returns the stream sequence of the event's message.
 func (p Position) Rev() uint64 { return uint64(p) >> indexBits }
 
-// TypeOf returns the type of lifecycle event for e in a sandbox in state s; false if there
-// is none. A sandbox has no lifecycle events before it first runs, and none at all if it
-// belongs to a build.
+// TypeOf returns the type of the lifecycle event that e means for a sandbox in state s; false
+// if it means none. A sandbox has no lifecycle events before it first runs, and none at all
+// if it belongs to a build.
 func TypeOf(s *sandbox.State, e sandbox.Body) (Type, bool) {
 	if s.Request.Build != "" {
 		return "", false

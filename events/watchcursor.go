@@ -20,11 +20,11 @@ type WatchPlace struct {
 	Rev   uint64      // stream sequence, which PutWatchPlace must expect; 0: none
 }
 
-func placeSubject(id process.ID) string { return "place." + string(id.Sandbox()) + "." + id.Token() }
+func positionSubject(id process.ID) string { return "place." + string(id.Sandbox()) + "." + id.Token() }
 
 // WatchPlace reads a watch's position from the leader; the zero value if none is stored.
 func (l *Log) WatchPlace(ctx context.Context, id process.ID) (WatchPlace, error) {
-	m, ok, err := l.lastOf(ctx, streamPlaces, placeSubject(id))
+	m, ok, err := l.lastOf(ctx, streamPositions, positionSubject(id))
 	if err != nil || !ok {
 		return WatchPlace{}, err
 	}
@@ -42,5 +42,5 @@ func (l *Log) PutWatchPlace(ctx context.Context, id process.ID, p WatchPlace) (u
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put place", string(id), err)
 	}
-	return l.put(ctx, streamPlaces, placeSubject(id), p.Rev, data)
+	return l.put(ctx, streamPositions, positionSubject(id), p.Rev, data)
 }
