@@ -70,7 +70,7 @@ func (w *wire) data(dst []byte, s process.Stream, a, b []byte, n *meta) []byte {
 	return w.tail(dst, at, n)
 }
 
-// read appends an end event; its JSON has all fields, even empty ones.
+// end appends an end event; its JSON has all fields, even empty ones.
 func (w *wire) end(dst []byte, e *ending, n *meta) []byte {
 	if w.binary {
 		body := field.AppendUint(nil, 1, protowire.EncodeZigZag(int64(e.code)))

@@ -43,7 +43,7 @@ const (
 	maxPipelined = 128 << 10 // limit of all such reads: a client that sends more is disconnected
 )
 
-// reserve starts the stream. The returned channel is closed when the stream has ended
+// take starts the stream. The returned channel is closed when the stream has ended
 // and nothing uses the connection any more.
 func (cn *conn) take(hijacked net.Conn, work func(context.Context) error) <-chan struct{} {
 	over := make(chan struct{})

@@ -171,7 +171,7 @@ func TestCopyCallsAppendIdleAsRequested(t *testing.T) {
 	})
 }
 
-// writeErr is a Writer whose client is gone after some flushes.
+// broken is a Writer whose client is gone after some flushes.
 type broken struct{ left int }
 
 func (b *broken) Flush([]byte) error {
