@@ -65,7 +65,7 @@ func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, o
 // neither (0). Our message can only be the next one after rev; others may have followed it
 // since.
 func (l *Log) resolve(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
-	m, ok, err := l.getThrough(ctx, stream, getRequest{Seq: rev + 1, Next: subject})
+	m, ok, err := l.retryLeaderGet(ctx, stream, getRequest{Seq: rev + 1, Next: subject})
 	switch {
 	case err != nil:
 		return 0, err

@@ -92,6 +92,6 @@ func TunnelMux(cfg mux.Config) *mux.Mux { return new(Log).newTunnel("", "", cfg)
 
 // Reach creates the tunnel to a host if necessary.
 func (t *Tunnels) Reach(ctx context.Context, host string) error {
-	_, err := t.to(ctx, host, 1)
+	_, err := t.tunnelTo(ctx, host, 1)
 	return err
 }

@@ -256,7 +256,7 @@ func decodeAttempt(data []byte) (webhook.Attempt, error) {
 // yield gets the stream sequence of each.
 func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
 	if !oldest {
-		return l.attemptsDown(ctx, hookLogSubject(tenant, id), after, yield)
+		return l.attemptsBackwards(ctx, hookLogSubject(tenant, id), after, yield)
 	}
 	for {
 		msgs, err := l.getFrom(ctx, streamHookLog, hookLogSubject(tenant, id), after+1, getBatch)
@@ -272,9 +272,9 @@ func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after 
 	}
 }
 
-// attemptsDown reads the log backwards: each message is stored with the stream sequence of
+// attemptsBackwards reads the log backwards: each message is stored with the stream sequence of
 // the one before it.
-func (l *Log) attemptsDown(ctx context.Context, subject string, before uint64, yield func(webhook.Attempt, uint64) bool) error {
+func (l *Log) attemptsBackwards(ctx context.Context, subject string, before uint64, yield func(webhook.Attempt, uint64) bool) error {
 	req := getRequest{Last: subject}
 	if before > 0 {
 		req = getRequest{Seq: before}

@@ -59,7 +59,7 @@ func (l *Log) Lost(ctx context.Context, s *process.Summary) (bool, error) {
 	if s.Active() || s.Last == 0 {
 		return false, nil
 	}
-	m, ok, err := l.getThrough(ctx, outStream(shardOf(s.Host, l.shards)), getRequest{Seq: 1, Next: ">"})
+	m, ok, err := l.retryLeaderGet(ctx, outStream(shardOf(s.Host, l.shards)), getRequest{Seq: 1, Next: ">"})
 	if err != nil {
 		return false, err
 	}

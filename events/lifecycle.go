@@ -231,7 +231,7 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 			return err
 		}
 		if len(msgs) == 0 { // the replica lags, or nothing is left: the leader decides
-			m, ok, err := l.getThrough(ctx, streamSandboxes, getRequest{Seq: rev + 1, Next: subject})
+			m, ok, err := l.retryLeaderGet(ctx, streamSandboxes, getRequest{Seq: rev + 1, Next: subject})
 			if err != nil || !ok {
 				return err
 			}

@@ -81,7 +81,7 @@ func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 	for {
 		got, wait, err := r.step(ctx)
 		if err != nil || len(got) > 0 {
-			return r.give(got), err
+			return r.markEnd(got), err
 		}
 		if wait == nil {
 			continue
@@ -109,8 +109,8 @@ func (r *Reader) quiet(idle time.Duration) <-chan time.Time {
 	return r.timer.C
 }
 
-// give remembers whether the record ended.
-func (r *Reader) give(events []process.Event) []process.Event {
+// markEnd remembers whether the record ended.
+func (r *Reader) markEnd(events []process.Event) []process.Event {
 	if n := len(events); n > 0 {
 		_, r.fin = events[n-1].Body.(process.Finished)
 	}

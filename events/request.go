@@ -231,11 +231,11 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 
 // lastOf reads a subject's last message from the leader. It retries through outages.
 func (l *Log) lastOf(ctx context.Context, stream, subject string) (m stored, ok bool, err error) {
-	return l.getThrough(ctx, stream, getRequest{Last: subject})
+	return l.retryLeaderGet(ctx, stream, getRequest{Last: subject})
 }
 
-// getThrough is leaderGet with retries through outages.
-func (l *Log) getThrough(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
+// retryLeaderGet is leaderGet with retries through outages.
+func (l *Log) retryLeaderGet(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	for try := 0; ; {
 		m, ok, err = l.leaderGet(ctx, stream, req)
 		if err == nil || !l.backoff(ctx, &try) {

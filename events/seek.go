@@ -128,7 +128,7 @@ func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m sto
 		case err == nil && len(got) > 0:
 			return got[0], true, nil
 		case err == nil:
-			return l.getThrough(ctx, stream, req)
+			return l.retryLeaderGet(ctx, stream, req)
 		case !l.backoff(ctx, &try):
 			return stored{}, false, err
 		}

@@ -211,8 +211,8 @@ func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 	return err
 }
 
-// capacityKnown is when all servers of a cluster know each other's capacity, which they
-// exchange every ten seconds.
+// capacityKnown is how long a cluster takes until each server has the capacity of the others,
+// which they exchange every ten seconds.
 const capacityKnown = 15 * time.Second
 
 // shrinkToFit calls do with most bytes, and with an eighth less each time until the servers can

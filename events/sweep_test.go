@@ -58,13 +58,13 @@ func sandboxRecord(t *testing.T, view *events.View, bodies ...sandbox.Body) sand
 		t.Fatal(err)
 	}
 	for _, b := range append([]sandbox.Body{sandbox.Placed{Host: "h", Epoch: 1}}, bodies...) {
-		goesOn(t, view, id, b)
+		appendTo(t, view, id, b)
 	}
 	return id
 }
 
-// goesOn appends to a sandbox's record.
-func goesOn(t *testing.T, view *events.View, id sandbox.ID, b sandbox.Body) {
+// appendTo appends to a sandbox's record.
+func appendTo(t *testing.T, view *events.View, id sandbox.ID, b sandbox.Body) {
 	t.Helper()
 	if _, err := view.ChangeSandbox(t.Context(), id, func(sandbox.State) ([]sandbox.Body, error) { return []sandbox.Body{b}, nil }); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestRecordsThatEndedLatelyAreKept(t *testing.T) {
 	view := eventstest.View(t, log)
 	id := sandboxRecord(t, view, sandbox.Running{})
 	sweeps(t, view, 0, 0)
-	goesOn(t, view, id, sandbox.Lost{})
+	appendTo(t, view, id, sandbox.Lost{})
 	sandboxRecord(t, view) // the stream's last record stays in any case
 	for range 2 {
 		sweeps(t, view, time.Hour, 0)

@@ -133,12 +133,12 @@ func (v *View) applyPublished(subject string, e *pb.TemplatePublished) error {
 }
 
 // Published returns whether all tenants may use a tenant's templates of that name, or only
-// the tenant; said is false if that was never set.
-func (v *View) Published(tenant, name string) (public, said bool) {
+// the tenant; set is false if that was never set.
+func (v *View) Published(tenant, name string) (public, set bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	public, said = v.published[nameKey{tenant, name}]
-	return public, said
+	public, set = v.published[nameKey{tenant, name}]
+	return public, set
 }
 
 func tagOf(subject, name, tag string) (templateKey, error) {

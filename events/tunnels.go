@@ -48,8 +48,8 @@ const (
 	tunnelUnused = time.Minute
 	// tunnelHello is the timeout for a host's answer to a new tunnel.
 	tunnelHello = 3 * time.Second
-	// tunnelsAtOnce is the queue length for new tunnels.
-	tunnelsAtOnce = 64
+	// tunnelBacklog is the queue length for new tunnels.
+	tunnelBacklog = 64
 )
 
 // Tunnels returns a manager of tunnels; Close closes them.
@@ -88,7 +88,7 @@ const tunnelTries = 8
 
 // tryOpen is one attempt of Open; retry reports that another tunnel may succeed.
 func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, retry bool, err error) {
-	o, err := t.to(ctx, host, epoch)
+	o, err := t.tunnelTo(ctx, host, epoch)
 	if err != nil {
 		return nil, kind.Is(err, kind.Unavailable), err
 	}
@@ -111,8 +111,8 @@ func (t *Tunnels) slot(host string) *tunnelSlot {
 	return w
 }
 
-// to returns the tunnel to a host, creating it if necessary.
-func (t *Tunnels) to(ctx context.Context, host string, epoch uint64) (*outbound, error) {
+// tunnelTo returns the tunnel to a host, creating it if necessary.
+func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*outbound, error) {
 	w := t.slot(host)
 	select {
 	case w.sem <- struct{}{}:
@@ -180,7 +180,7 @@ func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.St
 	defer cancel()
 	// Only live requests count: a client without an answer retries.
 	subject := tunnelSubject(host)
-	requests := make(chan *nats.Msg, tunnelsAtOnce)
+	requests := make(chan *nats.Msg, tunnelBacklog)
 	sub, err := l.nc.ChanSubscribe(livePrefix+subject, requests)
 	if err != nil {
 		return unavailable("serve tunnels", host, err)

@@ -173,7 +173,7 @@ func (h *half) cut(err error) error {
 	h.mu.Lock()
 	h.ended = true
 	h.mu.Unlock()
-	cutBehind(h.dst, err)
+	cutAfterWrites(h.dst, err)
 	return err
 }
 
@@ -200,8 +200,8 @@ func (h *half) endRead() error {
 // Then the end of its data may be missing.
 func reset(err error) bool { return err != nil && !errors.Is(err, syscall.EPIPE) }
 
-// cutBehind is Cut after the data already written.
-func cutBehind(c io.Closer, err error) {
+// cutAfterWrites is Cut after the data already written.
+func cutAfterWrites(c io.Closer, err error) {
 	if s, ok := c.(interface{ CloseWithError(err error) }); ok {
 		s.CloseWithError(err)
 		return

@@ -162,7 +162,7 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	m.unlock(true)
 
 	stop := context.AfterFunc(ctx, func() { s.Abort(ctx.Err()) })
-	err = s.awaitTaken()
+	err = s.awaitAccepted()
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -173,7 +173,7 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 }
 
 // acquireSlots waits for the slots of a stream, the destination's first: a caller that waits there
-// does not block others. The other end learns of the end of a stream before the next Open,
+// does not block others. The other end receives the end of a stream before the next Open,
 // so its limit is never exceeded.
 func (m *Mux) acquireSlots(ctx context.Context, target string) (*destination, error) {
 	m.mu.Lock()
@@ -315,7 +315,7 @@ func (m *Mux) Handle(t uint8, b []byte) error {
 	case m.streams[id] != nil:
 		err = m.streams[id].handle(t, b)
 	case id == 0 || m.ours(id) && id >= m.next || !m.ours(id) && id > m.seen:
-		err = ErrProtocol // the stream never existed; frames of ended streams are legal until the other end learns of the end
+		err = ErrProtocol // the stream never existed; frames of ended streams are legal until the other end receives the end
 	}
 	if len(m.control) > maxControl {
 		err = ErrProtocol // it sends requests and does not read

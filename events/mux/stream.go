@@ -71,7 +71,7 @@ func (s *Stream) Accept() {
 	s.m.unlock(send)
 }
 
-func (s *Stream) awaitTaken() error {
+func (s *Stream) awaitAccepted() error {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for !s.taken && s.err == nil {
@@ -325,7 +325,7 @@ func (s *Stream) handle(t uint8, b []byte) error {
 	case t == typeWindow && len(b) == 4:
 		return s.granted(binary.LittleEndian.Uint32(b))
 	case t == typeClose && len(b) == 0:
-		return s.closedThere()
+		return s.peerClosed()
 	case t == typeReset && len(b) > 0 && len(b) <= 1+maxText:
 		s.fail(kind.New(kind.Kind(b[0]), "stream", "", string(b[1:])))
 		return nil
@@ -357,7 +357,7 @@ func (s *Stream) granted(n uint32) error {
 	return nil
 }
 
-func (s *Stream) closedThere() error {
+func (s *Stream) peerClosed() error {
 	if s.ended || !s.accepted {
 		return ErrProtocol
 	}

@@ -110,7 +110,7 @@ type Requested struct {
 	Network       Network    // its Internet field is AllowInternet
 	Volumes       []Mount
 	VolumeHost    string // the host of all Volumes
-	Built         string // the built template as clients know it; empty: Template
+	Built         string // public name of the built template; empty: Template
 	Build         string // the build that uses the sandbox, which is therefore not listed
 	User          string // default user of processes; empty: the template's
 	Workdir       string // default directory; empty: the template's
@@ -195,7 +195,7 @@ type NetworkSet struct{ Network Network }
 
 // NetworkUsed is the number of bytes sent and received since the sandbox was created,
 // through the proxy (payload) and through its interface (whole frames, including blocked
-// ones), as far as its host knows. Two losses are possible: the last minute of proxy
+// ones), as far as its host recorded them. Two losses are possible: the last minute of proxy
 // traffic before a kill of hostd, and the last minute of interface traffic of a sandbox
 // that ended by itself.
 type NetworkUsed struct {
