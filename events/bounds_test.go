@@ -179,8 +179,8 @@ func TestAWriterContinuesAfterItsRecordFellOutOfRetention(t *testing.T) {
 		if err != nil || len(batch) == 0 || batch[0].Seq != 4 {
 			t.Errorf("new run %t: %v, %v", newRun, batch, err)
 		}
-		if tip, err := log.Tip(t.Context(), ref); err != nil || tip.Finished == nil || tip.Last != 6 {
-			t.Errorf("new run %t: tip %+v, %v", newRun, tip, err)
+		if tail, err := log.Tip(t.Context(), ref); err != nil || tail.Finished == nil || tail.Last != 6 {
+			t.Errorf("new run %t: tail %+v, %v", newRun, tail, err)
 		}
 	}
 }

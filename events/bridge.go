@@ -17,11 +17,11 @@ type bridged struct {
 // sequence rev, before events that the log had acknowledged. It returns false if b is not a
 // message of this writer's host, or if b ends the record.
 func (w *Writer) bridge(rev uint64, b *process.Batch) bool {
-	tip := tailOfBatch(rev, b)
-	if tip.Finished != nil || b.Host != w.ref.Host || b.Epoch > w.epoch || tip.Last >= w.last {
+	tail := tailOfBatch(rev, b)
+	if tail.Finished != nil || b.Host != w.ref.Host || b.Epoch > w.epoch || tail.Last >= w.last {
 		return false
 	}
-	w.l.log.Error("the log lost stored events", "process", w.ref.ID, "from", tip.Last+1, "to", w.last)
+	w.l.log.Error("the log lost stored events", "process", w.ref.ID, "from", tail.Last+1, "to", w.last)
 	if w.bridged == nil {
 		w.bridged = &bridged{w.rev, w.buf, w.head}
 	}
@@ -29,7 +29,7 @@ func (w *Writer) bridge(rev uint64, b *process.Batch) bool {
 		Sandbox: string(w.ref.ID.Sandbox()), Process: w.ref.ID.Token(),
 		Host: w.ref.Host, Epoch: w.epoch, FirstSeq: w.last, Exited: w.exited,
 	}
-	gap := process.Hole(tip.Last, w.last)
+	gap := process.Hole(tail.Last, w.last)
 	buf := process.AppendBatchHead(nil, &head)
 	w.head = len(buf)
 	buf = process.AppendBatchFrame(buf, &gap)

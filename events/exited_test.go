@@ -46,16 +46,16 @@ func TestLaterMessagesRepeatTheExit(t *testing.T) {
 	appendAll(t, w, all[2:], 1)
 	checkExit(t, "its writer", w.Exited())
 	next := log.Writer(ref, 2)
-	if tip, err := next.Recover(t.Context()); err != nil || tip.Last != process.Seq(len(all)) {
-		t.Fatalf("%+v, %v", tip, err)
+	if tail, err := next.Recover(t.Context()); err != nil || tail.Last != process.Seq(len(all)) {
+		t.Fatalf("%+v, %v", tail, err)
 	}
 	checkExit(t, "the next run", next.Exited())
-	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	tails, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	follower := log.Writer(ref, 3)
-	follower.Follow(tips[ref.ID])
+	follower.Follow(tails[ref.ID])
 	more := process.Event{Seq: process.Seq(len(all)) + 1, Time: all[0].Time, Body: process.Wrote{Stream: process.Stdout, Offset: 300, Data: []byte("x")}}
 	appendAll(t, follower, []process.Event{more}, 1)
 	last := log.Writer(ref, 4)
@@ -109,9 +109,9 @@ func TestTheExitInAnOldRecordIsFound(t *testing.T) {
 	if err := streamOf(t, srv, "OUT_00").Purge(t.Context(), jetstream.WithPurgeSequence(3)); err != nil {
 		t.Fatal(err)
 	}
-	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
-	if err != nil || len(tips) != 0 {
-		t.Errorf("%v, %v: a tip of an old version was returned", tips, err)
+	tails, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	if err != nil || len(tails) != 0 {
+		t.Errorf("%v, %v: a tail of an old version was returned", tails, err)
 	}
 	w := log.Writer(ref, 2)
 	if _, err := w.Recover(t.Context()); err != nil {

@@ -155,7 +155,7 @@ func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
 	}
 }
 
-func TestNearFindsEveryTimeInAnUnevenRecord(t *testing.T) {
+func TestSeqsAroundFindsEveryTimeInAnUnevenRecord(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref, noise := newRef(), newRef()
 	w, other := log.Writer(ref, 1), log.Writer(noise, 1)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// incompleteBatch is how many records Short checks between two pauses.
+	// incompleteBatch is how many records [Log.Short] checks between two pauses.
 	incompleteBatch   = 4 * getBatch
 	incompleteBackoff = 3 // as backoff counts: 8 ms
 )
@@ -25,19 +25,19 @@ func (l *Log) Short(ctx context.Context, host string, all []process.Summary, fou
 		for i := range some {
 			ids[i] = some[i].ID
 		}
-		tips, err := l.Tips(ctx, host, ids)
+		tails, err := l.Tips(ctx, host, ids)
 		if err != nil {
 			return err
 		}
 		for i := range some {
-			tip, ok := tips[some[i].ID]
+			tail, ok := tails[some[i].ID]
 			if !ok {
-				if tip, err = l.Tip(ctx, Ref{Host: host, ID: some[i].ID}); err != nil && !kind.Is(err, kind.NotFound) {
+				if tail, err = l.Tip(ctx, Ref{Host: host, ID: some[i].ID}); err != nil && !kind.Is(err, kind.NotFound) {
 					return err
 				}
 			}
-			short := tip.Finished == nil
-			if tip.Last == 0 {
+			short := tail.Finished == nil
+			if tail.Last == 0 {
 				if short, err = l.Lost(ctx, &some[i]); err != nil {
 					return err
 				}

@@ -202,8 +202,8 @@ func TestASecondClaimConflictsAndTheOlderWriterIsFenced(t *testing.T) {
 	if err := second.Append(t.Context(), claim); !kind.Is(err, kind.Conflict) {
 		t.Errorf("second claim: %v, want Conflict", err)
 	}
-	if tip, err := second.Recover(t.Context()); err != nil || tip.Last != 1 || tip.Epoch != 1 {
-		t.Fatalf("Recover = %+v, %v", tip, err)
+	if tail, err := second.Recover(t.Context()); err != nil || tail.Last != 1 || tail.Epoch != 1 {
+		t.Fatalf("Recover = %+v, %v", tail, err)
 	}
 	if err := second.Append(t.Context(), all[1:3]); err != nil {
 		t.Fatal(err)

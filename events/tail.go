@@ -130,12 +130,12 @@ func (t *liveTail) sync(ctx context.Context, f *feed) error {
 			return nil
 		}
 		if err == nil {
-			tip, err := tailOf(got[0])
+			tail, err := tailOf(got[0])
 			if err != nil {
 				return err
 			}
-			f.last = tip.rev
-			t.setBase(position{seq: tip.Last, rev: tip.rev}, tip.Finished != nil)
+			f.last = tail.rev
+			t.setBase(position{seq: tail.Last, rev: tail.rev}, tail.Finished != nil)
 			return nil
 		}
 		if !t.l.backoff(ctx, &try) {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-func TestTipsReturnsTheEndOfEachRecord(t *testing.T) {
+func TestLoadTailsReturnsTheEndOfEachRecord(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	var ids []process.ID
 	want := map[process.ID]process.Seq{}
@@ -27,7 +27,7 @@ func TestTipsReturnsTheEndOfEachRecord(t *testing.T) {
 	want[over.ID] = 9
 	got, err := log.Tips(t.Context(), testHost, ids)
 	if err != nil || len(got) != len(want) {
-		t.Fatalf("%d tips, %v; want %d", len(got), err, len(want))
+		t.Fatalf("%d tails, %v; want %d", len(got), err, len(want))
 	}
 	for id, last := range want {
 		if g := got[id]; g.Last != last || g.Host != testHost || g.Epoch != 3 || (g.Finished != nil) != (id == over.ID) || !g.Lags {
@@ -36,23 +36,23 @@ func TestTipsReturnsTheEndOfEachRecord(t *testing.T) {
 	}
 }
 
-func TestAWriterThatFollowsAnOldTipIsFenced(t *testing.T) {
+func TestAWriterThatAssumesAnOldTailIsFenced(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	ref, all := newRef(), script(6)
 	before := log.Writer(ref, 1)
 	appendAll(t, before, all[:2], 1)
-	tips, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	tails, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, before, all[2:4], 1)
 	w := log.Writer(ref, 2)
-	w.Follow(tips[ref.ID])
+	w.Follow(tails[ref.ID])
 	if err := w.Append(t.Context(), all[2:5]); !kind.Is(err, kind.Fenced) {
 		t.Fatalf("%v, want Fenced", err)
 	}
-	if tip, err := w.Recover(t.Context()); err != nil || tip.Last != 4 {
-		t.Fatalf("%+v, %v; want event 4", tip, err)
+	if tail, err := w.Recover(t.Context()); err != nil || tail.Last != 4 {
+		t.Fatalf("%+v, %v; want event 4", tail, err)
 	}
 	if err := w.Append(t.Context(), all[4:]); err != nil {
 		t.Fatal(err)

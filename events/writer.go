@@ -69,7 +69,7 @@ func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
 
 // Tips reads the ends of many records of one host at once, from any replica, so that each
 // record may be longer. Records without an event, with a last message that is too large, or
-// of an old version are omitted. A Tip with Lags set must not decide anything, except as an
+// of an old version are omitted. A [Tip] with [Tip.Lags] set must not decide anything, except as an
 // argument of Writer.Follow, which verifies it.
 func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tip, error) {
 	out := make(map[process.ID]Tip, len(ids))
@@ -95,7 +95,7 @@ func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[proc
 	return out, nil
 }
 
-// Glance is like Tip but falls back to any replica if there is no leader, for example when
+// Glance is like [Log.Tip] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
 func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
@@ -127,7 +127,7 @@ func tailOf(m stored) (Tip, error) {
 	return tailOfBatch(m.seq, &b), nil
 }
 
-// tailOfBatch returns the tip of a record whose last message is b.
+// tailOfBatch returns the tail of a record whose last message is b.
 func tailOfBatch(rev uint64, b *process.Batch) Tip {
 	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, Exited: b.Exited, rev: rev}
 	if x := exitIn(b.Events); x != nil {
@@ -265,21 +265,21 @@ func (w *Writer) encode(events []process.Event) int {
 // headRoom lets a full frame of output and its head share one message.
 const headRoom = 4 << 10
 
-// store publishes w.buf until it is stored. all is the record's tip after that.
+// store publishes w.buf until it is stored. all is the record's tail after that.
 func (w *Writer) store(ctx context.Context, all Tip) error {
 	msg := w.message()
 	var behind time.Time // since when the record has read as shorter than it was
 	for try := 0; ; {
-		tip := all
+		tail := all
 		rev, err := w.l.publish(ctx, w.subject, w.rev, msg)
-		tip.rev = rev
+		tail.rev = rev
 		if errors.Is(err, errExpectation) {
-			tip, err = w.resolve(ctx, !behind.IsZero() && time.Since(behind) > catchUp)
+			tail, err = w.resolve(ctx, !behind.IsZero() && time.Since(behind) > catchUp)
 			msg = w.message()
 		}
 		switch {
-		case err == nil && tip.rev != 0:
-			w.Follow(tip)
+		case err == nil && tail.rev != 0:
+			w.Follow(tail)
 			w.shrink()
 			return nil
 		case errors.Is(err, errBehind):
@@ -309,7 +309,7 @@ func (w *Writer) message() []byte {
 
 // resolve reads the record to find out why the expectation of a message did not hold. If
 // the message, or an earlier attempt with more or fewer of the same events, is already
-// stored, it returns the tip. If it is not stored and may be retried, it returns no tip.
+// stored, it returns the tail. If it is not stored and may be retried, it returns no tail.
 // Otherwise another writer has the record. A record that ends before what was stored is
 // errBehind; with lost set, the servers have had time to catch up, and a gap is put before
 // the message.

@@ -7,7 +7,7 @@ import (
 )
 
 // A program without a server does not measure its resource use each second.
-func TestHush(t *testing.T) {
+func TestStopUsageSampling(t *testing.T) {
 	Hush()
 	var cpu float64
 	var rss, vss int64
