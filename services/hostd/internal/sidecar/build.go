@@ -21,7 +21,7 @@ const reportInterval = 10 * time.Second
 type LogFunc func(msg string, args ...any)
 
 // Build finds the program or builds it, at low priority. A concurrent build of the same
-// program is waited for. log logs the progress, like the methods of a slog.Logger.
+// program is waited for. log gets the progress, like the methods of a slog.Logger.
 func (p Program) Build(ctx context.Context, log LogFunc) (string, error) {
 	if path, err := p.Find(); err == nil {
 		return path, nil

@@ -95,11 +95,11 @@ func (s *system) run(c *call, from, to *account, gid int) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	lone := os.Geteuid() != 0 && singleUser(string(uidMap))
+	single := os.Geteuid() != 0 && singleUser(string(uidMap))
 	switch {
-	case lone && to.uid != 0 && to.uid != s.uid:
+	case single && to.uid != 0 && to.uid != s.uid:
 		return 1, errors.New("the sandbox has one user only")
-	case lone:
+	case single:
 		to, gid = from, from.gid
 	case os.Geteuid() != 0:
 		return 1, errors.New("sudo must be owned by uid 0 and have the setuid bit set")
@@ -109,7 +109,7 @@ func (s *system) run(c *call, from, to *account, gid int) (int, error) {
 		return 1, err
 	}
 	env := s.environ(c, from, to, append([]string{path}, argv[1:]...))
-	if !lone {
+	if !single {
 		if err := s.switchUser(to, gid); err != nil {
 			return 1, err
 		}

@@ -118,7 +118,7 @@ func TestPolicy(t *testing.T) {
 	}
 	for text, want := range map[string]bool{"      1000       1000          1\n": true, "0 268435456 65536\n": false, "0 0 4294967295\n": false, "": false} {
 		if singleUser(text) != want {
-			t.Errorf("alone in %q: %v", text, !want)
+			t.Errorf("singleUser(%q) = %v", text, !want)
 		}
 	}
 }
