@@ -105,7 +105,7 @@ func TestMain(m *testing.M) {
 func TestDialerKilled(t *testing.T) {
 	s := newStream(t)
 	for i := range 20 {
-		p := s.hostd(t)
+		p := s.dialerEnd(t)
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = []string{victim + "=1"}
 		cmd.Stdin, cmd.Stdout = p.In, p.Out
@@ -168,7 +168,7 @@ func benchmark(b *testing.B, toShim bool) {
 func BenchmarkPipe(b *testing.B) {
 	s := newStream(b)
 	s.l.Close()
-	from, to := s.hostd(b), openPair(b, s.toShim, s.toHostd)
+	from, to := s.dialerEnd(b), openPair(b, s.toShim, s.toHostd)
 	chunk := noise(1, 64<<10)
 	b.SetBytes(int64(len(chunk)))
 	go func() {

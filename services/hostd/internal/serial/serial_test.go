@@ -54,14 +54,14 @@ func openPair(t testing.TB, in, out string) Pair {
 	return p
 }
 
-// hostd opens the dialer's end.
-func (s *stream) hostd(t testing.TB) Pair { return openPair(t, s.toHostd, s.toShim) }
+// dialerEnd opens the dialer's end.
+func (s *stream) dialerEnd(t testing.TB) Pair { return openPair(t, s.toHostd, s.toShim) }
 
 func (s *stream) dial(t testing.TB) *Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := Dial(ctx, s.hostd(t))
+	c, err := Dial(ctx, s.dialerEnd(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestCloseEndsTheOtherSide(t *testing.T) {
 
 func TestDialEndsThePreviousConnection(t *testing.T) {
 	s := newStream(t)
-	first := s.hostd(t)
+	first := s.dialerEnd(t)
 	if _, err := Dial(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
@@ -178,15 +178,15 @@ func TestDialEndsThePreviousConnection(t *testing.T) {
 	}
 }
 
-// cut is a stream that fails after some bytes.
-type cut struct {
+// truncatedStream is a stream that fails after some bytes.
+type truncatedStream struct {
 	Pair
 	left int
 }
 
 var errCut = errors.New("cut off")
 
-func (c *cut) Write(b []byte) (int, error) {
+func (c *truncatedStream) Write(b []byte) (int, error) {
 	n := min(c.left, len(b))
 	c.left -= n
 	if m, err := c.Pair.Write(b[:n]); err != nil {
@@ -212,7 +212,7 @@ func TestTruncatedDialer(t *testing.T) {
 		points = append(points, preface+i*i*i/2)
 	}
 	for _, at := range points {
-		rw := &cut{Pair: s.hostd(t), left: at}
+		rw := &truncatedStream{Pair: s.dialerEnd(t), left: at}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if at < preface {
 			cancel() // the listener would not answer
@@ -279,7 +279,7 @@ func TestFullStreamDelaysNoOtherConnection(t *testing.T) {
 func TestBegin(t *testing.T) {
 	s := newStream(t)
 	s.l.Close()
-	c := Begin(s.hostd(t))
+	c := Begin(s.dialerEnd(t))
 	defer c.Close()
 	if _, err := c.Write([]byte("early")); err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func TestBegin(t *testing.T) {
 // stream.
 func TestNudge(t *testing.T) {
 	s := newStream(t)
-	c := Begin(s.hostd(t))
+	c := Begin(s.dialerEnd(t))
 	defer c.Close()
 	var want []byte
 	for i := range 5 {
@@ -335,7 +335,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	s.l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := Dial(ctx, s.hostd(t)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Dial(ctx, s.dialerEnd(t)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -433,7 +433,7 @@ func TestAside(t *testing.T) {
 		old := s.dial(t)
 		listener := s.accept(t)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		c, err := DialAside(ctx, s.hostd(t))
+		c, err := DialAside(ctx, s.dialerEnd(t))
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -477,7 +477,7 @@ func TestDialAsideWithoutProgram(t *testing.T) {
 	s := newStream(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := DialAside(ctx, s.hostd(t)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := DialAside(ctx, s.dialerEnd(t)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 	s.dialAgain(t, 1)

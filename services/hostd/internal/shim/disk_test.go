@@ -50,8 +50,8 @@ func stat(t *testing.T, f *os.File) (size int64, mtime time.Time) {
 	return fi.Size(), fi.ModTime()
 }
 
-// peak returns the peak resident memory of a process in bytes.
-func peak(t *testing.T, pid int) int {
+// peakMemory returns the peak resident memory of a process in bytes.
+func peakMemory(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestSpillsToDiskWhileHostdIsAway(t *testing.T) {
 	token := h.start(numbered(lines, done))
 	p := h.procs[token]
 	h.await("some output", func() bool { return len(p.out[process.Stdout]) > 1<<20 })
-	h.leave()
+	h.disconnect()
 	awaitFile(t, done)
 	if size, _ := stat(t, h.file); size < 50<<20 {
 		t.Errorf("the file has %d bytes", size)
@@ -131,7 +131,7 @@ func TestSpillsToDiskWhileHostdIsAway(t *testing.T) {
 	if size, _ := stat(t, h.file); size != 0 {
 		t.Errorf("the file still has %d bytes", size)
 	}
-	if n := peak(t, pid); n > 64<<20 {
+	if n := peakMemory(t, pid); n > 64<<20 {
 		t.Errorf("the shim used %d MiB", n>>20)
 	}
 }
@@ -140,7 +140,7 @@ func TestSpillsToDiskWhileHostdIsAway(t *testing.T) {
 // NATS is down.
 func TestSpillsToDiskWhileHostdStoresNothing(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{SpoolProcess: 1 << 20, Disk: 1 << 30})
-	h.hold = true
+	h.holdAcks = true
 	const lines = 500_000
 	done := filepath.Join(t.TempDir(), "done")
 	token := h.start(numbered(lines, done))
@@ -171,7 +171,7 @@ func TestFullDiskBlocksAndLosesNothing(t *testing.T) {
 	token := h.start(numbered(lines, done))
 	p := h.procs[token]
 	h.await("its start", func() bool { return p.started != 0 })
-	h.leave()
+	h.disconnect()
 	end := time.Now().Add(patience)
 	for size, last := int64(0), int64(-1); (size < share/2 || size != last) && time.Now().Before(end); { // until it stops growing
 		last = size
@@ -194,7 +194,7 @@ func TestForgottenProcessFreesItsDiskSpace(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
 	token := h.start(numbered(100_000, done))
 	h.await("its start", func() bool { return h.procs[token].started != 0 })
-	h.leave()
+	h.disconnect()
 	awaitFile(t, done)
 	h.mu.Lock()
 	delete(h.procs, token)
@@ -265,7 +265,7 @@ func TestQuotaOfAllProcesses(t *testing.T) {
 // amount and how the process ended.
 func TestConcludedRecordHasExitAndDroppedBytes(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{SpoolProcess: 2 << 20, Disk: 1 << 30})
-	h.hold = true
+	h.holdAcks = true
 	const lines, size = 200_000, 200_000 * 99
 	token := h.start(numbered(lines, filepath.Join(t.TempDir(), "done")))
 	quiet := h.start(sh("echo quiet; exit 4"))

@@ -92,30 +92,30 @@ func (r *rec) last() uint64 { return uint64(len(r.events)) + 1 }
 // host is a hostd that keeps everything in memory. It checks every event: seq and offsets
 // must be dense whatever happens to connections.
 type host struct {
-	t      testing.TB
-	socket string
-	dial   func() (net.Conn, error) // instead of the socket
-	env    map[string]string
-	limits wire.Limits
-	hold   bool     // do not ack
-	file   *os.File // passed to the shim
+	t        testing.TB
+	socket   string
+	dial     func() (net.Conn, error) // instead of the socket
+	env      map[string]string
+	limits   wire.Limits
+	holdAcks bool     // do not ack
+	file     *os.File // passed to the shim
 
 	sandbox string // empty: "sbx"
 	moved   map[string]*wire.Moved
 	onEach  func(*host)
 
-	mu      sync.Mutex
-	changed chan struct{}
-	epoch   uint64
-	rev     uint64
-	conn    net.Conn
-	procs   map[string]*rec
-	replies map[uint64]wire.Reply
-	taken   map[uint64]bool
-	ended   bool
-	hello   chan wire.Hello
-	met     *wire.Hello // a Hello that read still has to report
-	err     error
+	mu           sync.Mutex
+	changed      chan struct{}
+	epoch        uint64
+	rev          uint64
+	conn         net.Conn
+	procs        map[string]*rec
+	replies      map[uint64]wire.Reply
+	taken        map[uint64]bool
+	ended        bool
+	hello        chan wire.Hello
+	pendingHello *wire.Hello // a Hello that read still has to report
+	err          error
 }
 
 func newHost(t testing.TB, socket string) *host {
@@ -190,9 +190,9 @@ func (h *host) read(conn net.Conn) {
 		if len(out) > 0 { // before the test sees the event and sends more
 			conn.Write(out) //nolint:errcheck // a cut connection is part of the tests
 		}
-		if h.met != nil {
-			h.hello <- *h.met
-			h.met = nil
+		if h.pendingHello != nil {
+			h.hello <- *h.pendingHello
+			h.pendingHello = nil
 		}
 		close(h.changed)
 		h.changed = make(chan struct{})
@@ -223,7 +223,7 @@ func (h *host) take(ty wire.Type, payload []byte) ([]byte, error) {
 				out = wire.AppendForget(out, p.Token)
 			}
 		}
-		h.met = &m
+		h.pendingHello = &m
 		return out, err
 	case wire.TypeOutput:
 		o, err := wire.ParseOutput(payload)
@@ -281,15 +281,15 @@ func (h *host) event(token string, seq uint64, ev process.Event) ([]byte, error)
 		p.end = &b.Exit
 	}
 	p.events = append(p.events, ev)
-	if h.hold {
+	if h.holdAcks {
 		return nil, nil
 	}
 	p.acked = seq
 	return wire.AppendMark(nil, wire.TypeAck, wire.Mark{Token: token, Seq: seq}), nil
 }
 
-// leave closes the connection; nothing more is read from it.
-func (h *host) leave() {
+// disconnect closes the connection; nothing more is read from it.
+func (h *host) disconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.conn.Close() //nolint:errcheck // cut
@@ -299,7 +299,7 @@ func (h *host) leave() {
 // ackAll acknowledges all events so far, and from now on each one.
 func (h *host) ackAll() {
 	h.mu.Lock()
-	h.hold = false
+	h.holdAcks = false
 	var out []byte
 	for token, p := range h.procs {
 		out = wire.AppendMark(out, wire.TypeAck, wire.Mark{Token: token, Seq: p.last()})

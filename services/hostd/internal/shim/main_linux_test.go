@@ -19,10 +19,10 @@ import (
 // runTests makes the test binary also the programs that drivertest starts.
 func runTests(m *testing.M) { drivertest.Main(m) }
 
-// takePID is a shell script that gives the pid $N to a new process group running $GROUP.
+// reusePID is a shell script that gives the pid $N to a new process group running $GROUP.
 // The kernel assigns the pid after the last one, which can be set. A thread of the shim may
 // take it first, so the script tries until it succeeds.
-const takePID = `set -m; for try in $(seq 200); do
+const reusePID = `set -m; for try in $(seq 200); do
 	echo $((N-1)) > /proc/sys/kernel/ns_last_pid || exit 3
 	sh -c "$GROUP" & [ $! = $N ] && break; kill -9 $!; wait $!
 done 2>/dev/null; [ $! = $N ] || exit 4; `
@@ -62,7 +62,7 @@ func TestSignalNeverHitsAReusedPID(t *testing.T) {
 			gone := h.start(process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "setsid sh -c 'echo > " + f + ".apart; exec sleep 1000' & " +
 				"until [ -e " + f + ".apart ]; do sleep 0.01; done; exit 5"}})
 			h.await("the exit", func() bool { return h.procs[gone].exit != nil })
-			other := h.start(process.Spec{Cmd: "bash", Stdin: true, Args: []string{"-c", takePID +
+			other := h.start(process.Spec{Cmd: "bash", Stdin: true, Args: []string{"-c", reusePID +
 				"until [ -e $F ]; do sleep 0.01; done; " + tt.settled + "; echo taken; read go; kill -TERM $(cat $F)"},
 				Env: map[string]string{"N": fmt.Sprint(h.procs[gone].started), "GROUP": tt.group, "F": f}})
 			p := h.procs[other]

@@ -8,13 +8,13 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// elsewhere returns a hostd that attaches to h's shim as another sandbox's, as if the shim
+// attachAsOther returns a hostd that attaches to h's shim as another sandbox's, as if the shim
 // had been restored there from memory.
-func (h *host) elsewhere(hold bool, tokens ...string) *host {
+func (h *host) attachAsOther(hold bool, tokens ...string) *host {
 	h.t.Helper()
-	h.leave()
+	h.disconnect()
 	o := newHost(h.t, h.socket)
-	o.sandbox, o.hold = "other", hold
+	o.sandbox, o.holdAcks = "other", hold
 	for _, token := range tokens {
 		o.procs[token] = &rec{out: make(map[process.Stream][]byte)}
 	}
@@ -22,8 +22,8 @@ func (h *host) elsewhere(hold bool, tokens ...string) *host {
 	return o
 }
 
-// awaitOut waits until the output of a process equals want.
-func (h *host) awaitOut(token, want string) *rec {
+// awaitExactOutput waits until the output of a process equals want.
+func (h *host) awaitExactOutput(token, want string) *rec {
 	h.t.Helper()
 	p := h.procs[token]
 	h.await(fmt.Sprintf("%q", want), func() bool { return string(p.out[process.Stdout]) == want })
@@ -51,14 +51,14 @@ func TestMovesToAnotherSandbox(t *testing.T) {
 	for _, line := range []string{"1", "2"} {
 		h.stdin(token, line+"\n", false)
 	}
-	h.awaitOut(token, "got 1\ngot 2\n")
+	h.awaitExactOutput(token, "got 1\ngot 2\n")
 	h.mu.Lock()
-	h.hold = true
+	h.holdAcks = true
 	h.mu.Unlock()
 	h.stdin(token, "3\n", false)
-	before := h.awaitOut(token, "got 1\ngot 2\ngot 3\n")
+	before := h.awaitExactOutput(token, "got 1\ngot 2\ngot 3\n")
 
-	o := h.elsewhere(false, token)
+	o := h.attachAsOther(false, token)
 	moved := o.moved[token]
 	if moved == nil {
 		t.Fatal("no Moved for the process")
@@ -92,25 +92,25 @@ func TestMovesToAnotherSandbox(t *testing.T) {
 // to the next sandbox. Neither a finished process nor a watch moves.
 func TestMovesAgain(t *testing.T) {
 	h := connected(t)
-	h.hold = true
+	h.holdAcks = true
 	over := h.start(sh("echo over"))
 	h.awaitEnd(over)
 	runs := h.start(sh("echo runs; exec sleep 1000"))
-	h.awaitOut(runs, "runs\n")
+	h.awaitExactOutput(runs, "runs\n")
 	left := h.start(sh("sleep 1000 & echo left"))
 	h.await("its exit", func() bool { return h.procs[left].exit != nil })
 
-	o := h.elsewhere(true, runs, left)
+	o := h.attachAsOther(true, runs, left)
 	if len(o.moved) != 2 || o.moved[over] != nil {
 		t.Fatalf("moved: %v", o.moved)
 	}
-	o.awaitOut(runs, "runs\n")
+	o.awaitExactOutput(runs, "runs\n")
 	o.await("the exit of a process whose pipe is open", func() bool { return o.procs[left].exit != nil })
-	again := o.elsewhere(false, runs, left) // nothing was stored
+	again := o.attachAsOther(false, runs, left) // nothing was stored
 	if len(again.moved) != 2 || again.moved[runs].After != o.moved[runs].After {
 		t.Errorf("moved: %v, then %v", o.moved, again.moved)
 	}
-	again.awaitOut(runs, "runs\n")
+	again.awaitExactOutput(runs, "runs\n")
 	again.signal(runs, 9)
 	if p := again.awaitEnd(runs); describe(p.end) != "killed by 9" {
 		t.Errorf("end %s", describe(p.end))

@@ -230,7 +230,7 @@ func TestQuota(t *testing.T) {
 func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 	socket, cmd := startShim(t)
 	h := newHost(t, socket)
-	h.hold = true
+	h.holdAcks = true
 	h.connect()
 	const size = 64 << 20
 	token := h.start(sh(fmt.Sprintf("head -c %d /dev/zero", size)))
@@ -246,7 +246,7 @@ func TestFullSpoolBlocksAndLosesNothing(t *testing.T) {
 		t.Errorf("the shim uses %d KiB", kb)
 	}
 	h.mu.Lock()
-	h.hold = false
+	h.holdAcks = false
 	h.mu.Unlock()
 	h.connect()
 	h.mu.Lock()

@@ -146,10 +146,10 @@ func (p *proc) discard() {
 	p.finished, p.abandoned = true, true
 	p.closeInput()
 	s.bytes -= p.spool.bytes
-	landed := p.spool.flight
+	acked := p.spool.flight
 	p.spool.clear(s.free, s.freeExtent)
 	if c := s.session; c != nil {
-		c.freeWindow(landed)
+		c.freeWindow(acked)
 	}
 	s.readable.Broadcast()
 	s.forget(p)

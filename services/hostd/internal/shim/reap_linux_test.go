@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// forking returns a shim that only forks; the test waits for its children.
-func forking(t *testing.T) *Shim {
+// forkerOnly returns a shim that only forks; the test waits for its children.
+func forkerOnly(t *testing.T) *Shim {
 	t.Helper()
 	s := New(Config{})
 	over := make(chan struct{})
@@ -24,8 +24,8 @@ func forking(t *testing.T) *Shim {
 	return s
 }
 
-// spawned starts a process that ends only by a signal.
-func spawned(t *testing.T, s *Shim) *proc {
+// startStopped starts a process that ends only by a signal.
+func startStopped(t *testing.T, s *Shim) *proc {
 	p := &proc{s: s, abandoned: true}
 	s.mu.Lock()
 	s.spawning++
@@ -44,12 +44,12 @@ func spawned(t *testing.T, s *Shim) *proc {
 // TestExitBeforeTheForkIsNotTheChilds: a process that ends just before a fork is not
 // mistaken for the new child, whatever pid that gets.
 func TestExitBeforeTheForkIsNotTheChilds(t *testing.T) {
-	s := forking(t)
+	s := forkerOnly(t)
 	const next = 1000
-	first := spawned(t, s).pid
+	first := startStopped(t, s).pid
 	syscall.ForkLock.RLock() // blocks forks
 	done := make(chan *proc)
-	go func() { done <- spawned(t, s) }()
+	go func() { done <- startStopped(t, s) }()
 	for syscall.ForkLock.TryRLock() {
 		syscall.ForkLock.RUnlock()
 		runtime.Gosched()

@@ -62,7 +62,7 @@ func flood(t *testing.T, h *host) {
 func TestNextEpochContinuesWhereTheRecordEnds(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
-	h.hold = true
+	h.holdAcks = true
 	h.connect()
 	token := h.start(sh("for i in 1 2 3 4 5; do echo $i; sleep 0.01; done; sleep 60"))
 	h.awaitOutput(token, "5\n")

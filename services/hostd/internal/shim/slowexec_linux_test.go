@@ -231,7 +231,7 @@ func TestDelayedStartMoves(t *testing.T) {
 	h.settle()
 	watch := h.start(process.Spec{Cmd: file.WatchCmd, Args: []string{"/", "0s"}})
 	h.settle()
-	o := h.elsewhere(false, slow...)
+	o := h.attachAsOther(false, slow...)
 	if o.moved[watch] != nil {
 		t.Error("the watch moved")
 	}

@@ -220,11 +220,11 @@ func (q *spool) sent() uint64 { return q.first() + uint64(q.next-q.head) - 1 }
 
 // drop removes the events up to seq, which were sent, passes the output memory of each to
 // free, and returns how many bytes were in flight.
-func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
+func (q *spool) drop(seq uint64, free func([]byte)) (acked int) {
 	for q.head < len(q.entries) && q.entries[q.head].seq <= seq {
 		e := &q.entries[q.head]
 		if q.head < q.next {
-			landed += e.flight()
+			acked += e.flight()
 		}
 		q.bytes -= e.cost()
 		e.release(free)
@@ -232,9 +232,9 @@ func (q *spool) drop(seq uint64, free func([]byte)) (landed int) {
 		q.count--
 	}
 	q.next = max(q.next, q.head)
-	q.flight -= landed
+	q.flight -= acked
 	q.compact()
-	return landed
+	return acked
 }
 
 // dropUnsent removes all events that were never sent, in memory and on disk.
