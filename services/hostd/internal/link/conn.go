@@ -25,7 +25,7 @@ var errBroken = kind.New(kind.Unavailable, "stream", "", "the connection to the 
 const (
 	maxEvent  = 64 << 10 // bytes of an event that is not output
 	maxError  = 4 << 10  // bytes of the text in a reply
-	maxMoved  = 64 << 20 // bytes before a hello
+	maxMoved  = 64 << 20 // bytes of Moved frames before a hello
 	maxQueue  = 80 << 20 // unsent bytes at which the shim is given up: more than all commands of a sandbox
 	movedCost = 256      // cost of one Moved besides its bytes
 
@@ -200,7 +200,7 @@ func (c *Conn) Version() uint32 { return c.version }
 // Open opens a stream to target (package wire). Errors are those of mux.Mux.Open.
 func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
 	if c.version < 2 {
-		return nil, kind.New(kind.Unimplemented, "open stream", target, "the sandbox is of an older version, which has no streams")
+		return nil, kind.New(kind.Unimplemented, "open stream", target, "the sandbox's shim is too old to support streams")
 	}
 	return c.streams.Open(ctx, target)
 }

@@ -78,7 +78,7 @@ func (t *Track) Take(e *process.Event) error {
 		return fmt.Errorf("%w: seq %d after %d", ErrHostile, e.Seq, t.Last)
 	}
 	if t.Flight >= wire.WindowProcess {
-		return fmt.Errorf("%w: more than its window", ErrHostile)
+		return fmt.Errorf("%w: output beyond its window", ErrHostile)
 	}
 	if err := t.checkBody(e.Body); err != nil {
 		return err

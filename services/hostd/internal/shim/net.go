@@ -57,7 +57,7 @@ func toPort(s *mux.Stream) {
 func dialPort(target string) (*net.TCPConn, error) {
 	port, err := strconv.ParseUint(target, 10, 16)
 	if err != nil || port == 0 {
-		return nil, kind.Newf(kind.Invalid, "dial", "", "no port %q", target)
+		return nil, kind.Newf(kind.Invalid, "dial", "", "invalid port %q", target)
 	}
 	var first error
 	for _, ip := range [...]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback} {

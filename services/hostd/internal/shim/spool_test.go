@@ -91,7 +91,7 @@ func (r *spoolRun) check() error {
 		}
 	}
 	if q.flight != flight || q.bytes != bytes || q.unsentBytes != loose || q.first() != r.acked+1 || q.sent() != r.got || len(q.extents) != len(r.file) {
-		return fmt.Errorf("flight %d want %d, bytes %d want %d, loose %d want %d, first %d want %d, sent %d want %d, extents %d want %d",
+		return fmt.Errorf("flight %d want %d, bytes %d want %d, unsent %d want %d, first %d want %d, sent %d want %d, extents %d want %d",
 			q.flight, flight, q.bytes, bytes, q.unsentBytes, loose, q.first(), r.acked+1, q.sent(), r.got, len(q.extents), len(r.file))
 	}
 	return nil
