@@ -21,7 +21,7 @@ func (h *host) audit(ctx context.Context) error {
 		again := h.log.Reconnected()
 		if err := h.auditOnce(ctx); err != nil && ctx.Err() == nil {
 			h.slog.Warn("check ends of records failed", "err", err)
-			if !rest(ctx, auditRetry) {
+			if !sleep(ctx, auditRetry) {
 				return nil
 			}
 			continue
@@ -46,7 +46,7 @@ func (h *host) auditOnce(ctx context.Context) error {
 	audit := func() error {
 		err := h.log.Short(ctx, h.cfg.Name, some, func(s *process.Summary) {
 			id := s.ID
-			h.spawn("process "+string(id), func() error { return h.complete(h.life, id) })
+			h.spawn("process "+string(id), func() error { return h.complete(h.runCtx, id) })
 		})
 		some = nil
 		return err
@@ -76,11 +76,11 @@ const justBefore = 5 * time.Minute
 
 // completeAll completes the records of the processes that ended shortly before the previous
 // run did, before the sandbox's own record gets its end. It retries until ctx ends.
-func (b *box) completeAll(ctx context.Context) error {
-	if !b.found {
+func (sb *hostSandbox) completeAll(ctx context.Context) error {
+	if !sb.adopted {
 		return nil
 	}
-	all := b.h.endedHere(b.id)
+	all := sb.h.endedHere(sb.id)
 	var newest time.Time
 	for i := range all {
 		if all[i].Ended.After(newest) {
@@ -88,21 +88,21 @@ func (b *box) completeAll(ctx context.Context) error {
 		}
 	}
 	all = slices.DeleteFunc(all, func(s process.Summary) bool {
-		return s.Epoch >= b.h.epoch || newest.Sub(s.Ended) > justBefore
+		return s.Epoch >= sb.h.epoch || newest.Sub(s.Ended) > justBefore
 	})
 	for {
-		var short []process.ID
-		err := b.h.log.Short(ctx, b.h.cfg.Name, all, func(s *process.Summary) { short = append(short, s.ID) })
-		for _, id := range short {
+		var missing []process.ID
+		err := sb.h.log.Short(ctx, sb.h.cfg.Name, all, func(s *process.Summary) { missing = append(missing, s.ID) })
+		for _, id := range missing {
 			if err == nil {
-				err = b.h.complete(ctx, id)
+				err = sb.h.complete(ctx, id)
 			}
 		}
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		b.h.slog.Warn("check ends of records failed", "sandbox", b.id, "err", err)
-		rest(ctx, auditRetry)
+		sb.h.slog.Warn("check ends of records failed", "sandbox", sb.id, "err", err)
+		sleep(ctx, auditRetry)
 	}
 }
 
@@ -110,21 +110,21 @@ func (b *box) completeAll(ctx context.Context) error {
 // process that the sandbox's shim still has, or that another goroutine ends, is left to
 // that one.
 func (h *host) complete(ctx context.Context, id process.ID) error {
-	b := h.box(id.Sandbox())
-	if b != nil {
+	sb := h.sandbox(id.Sandbox())
+	if sb != nil {
 		select {
-		case <-b.ready:
-		case <-b.gone:
+		case <-sb.ready:
+		case <-sb.gone:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	p := h.newProc(b, id)
-	if !b.enlist(p) {
+	p := h.newProc(sb, id)
+	if !sb.enlist(p) {
 		return nil
 	}
 	p.lose(process.Exit{Cause: process.CauseShimLost})
-	if err := p.mourn(ctx); !kind.Is(err, kind.Fenced) {
+	if err := p.endOrphan(ctx); !kind.Is(err, kind.Fenced) {
 		return err
 	}
 	return nil
@@ -132,15 +132,15 @@ func (h *host) complete(ctx context.Context, id process.ID) error {
 
 // enlist adds p to its sandbox's processes unless it is one of them already. Without a
 // sandbox it reports true.
-func (b *box) enlist(p *proc) bool {
-	if b == nil {
+func (sb *hostSandbox) enlist(p *proc) bool {
+	if sb == nil {
 		return true
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.procs[p.id.Token()] != nil {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.procs[p.id.Token()] != nil {
 		return false
 	}
-	b.procs[p.id.Token()] = p
+	sb.procs[p.id.Token()] = p
 	return true
 }

@@ -17,21 +17,21 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// pensive is a driver whose Attach and Probe run a hook first.
-type pensive struct {
+// hookedDriver is a driver whose Attach and Probe run a hook first.
+type hookedDriver struct {
 	driver.Driver
 	attach func(context.Context)
 	probe  func(context.Context) error
 }
 
-func (d pensive) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+func (d hookedDriver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	if d.attach != nil {
 		d.attach(ctx)
 	}
 	return d.Driver.Attach(ctx, s)
 }
 
-func (d pensive) Probe(ctx context.Context) (driver.Caps, error) {
+func (d hookedDriver) Probe(ctx context.Context) (driver.Caps, error) {
 	if d.probe != nil {
 		if err := d.probe(ctx); err != nil {
 			return driver.Caps{}, err
@@ -40,8 +40,8 @@ func (d pensive) Probe(ctx context.Context) (driver.Caps, error) {
 	return d.Driver.Probe(ctx)
 }
 
-// nextThinks ends the current run, and uses the driver in the next ones.
-func (r *rig) nextThinks(d pensive) {
+// nextDriver ends the current run, and uses the driver in the next ones.
+func (r *rig) nextDriver(d hookedDriver) {
 	r.t.Helper()
 	r.kill()
 	d.Driver = direct.New(direct.Config{})
@@ -50,7 +50,7 @@ func (r *rig) nextThinks(d pensive) {
 
 // However long the adoption of the previous run's sandboxes takes, the lease is kept, and shows
 // that the host accepts no sandboxes yet.
-func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
+func TestLeaseIsRenewedDuringStartup(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.cfg.LeaseTTL = time.Second
 	r.begin()
@@ -61,7 +61,7 @@ func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 		defer close(thought)
 		changed, stop := r.view.Changes()
 		defer stop()
-		deadline := time.After(patience)
+		deadline := time.After(testTimeout)
 		for revs := map[uint64]bool{}; len(revs) < 3; {
 			if h, ok := r.view.Host(hostName); ok && h.Epoch > epoch {
 				if revs[h.Rev] = true; !h.Starting || !h.Draining {
@@ -76,7 +76,7 @@ func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 			}
 		}
 	})
-	r.nextThinks(pensive{attach: func(context.Context) { renewed() }})
+	r.nextDriver(hookedDriver{attach: func(context.Context) { renewed() }})
 	r.begin()
 	r.awaitLease(epoch)
 	select {
@@ -93,14 +93,14 @@ func TestTheLeaseIsKeptWhileALifeBegins(t *testing.T) {
 }
 
 // A run that is declared gone while it starts is fenced like a later one.
-func TestALifeIsFencedWhileItBegins(t *testing.T) {
+func TestHostIsFencedDuringStartup(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.cfg.LeaseTTL = time.Second
 	r.begin()
 	r.awaitLease(0)
 	r.sandbox()
 	gone := sync.OnceFunc(r.declareGone)
-	r.nextThinks(pensive{
+	r.nextDriver(hookedDriver{
 		attach: func(ctx context.Context) { gone(); <-ctx.Done() },
 		probe:  func(ctx context.Context) error { return ctx.Err() },
 	})
@@ -113,21 +113,21 @@ func TestALifeIsFencedWhileItBegins(t *testing.T) {
 }
 
 // Output of adopted sandboxes does not wait for drivers to be probed.
-func TestSandboxesAreAttendedToBeforeDriversAreTried(t *testing.T) {
+func TestSandboxesAreAdoptedBeforeDriversAreProbed(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
 	epoch := r.awaitLease(0)
 	id := r.start(r.sandbox(), sh("while echo again; do sleep 0.05; done"))
 	r.awaitOutput(id, "again")
 	r.kill()
-	tip, err := r.log.Tip(r.ctx(), events.Ref{Host: hostName, ID: id})
+	tail, err := r.log.Tip(r.ctx(), events.Ref{Host: hostName, ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.nextThinks(pensive{probe: func(ctx context.Context) error {
-		rd := r.log.Read(events.Ref{Host: hostName, ID: id}, tip.Last)
+	r.nextDriver(hookedDriver{probe: func(ctx context.Context) error {
+		rd := r.log.Read(events.Ref{Host: hostName, ID: id}, tail.Last)
 		defer rd.Close()
-		got, err := rd.Next(ctx, patience)
+		got, err := rd.Next(ctx, testTimeout)
 		if err == nil && len(got) == 0 {
 			t.Error("no output while the driver is probed")
 		}
@@ -138,7 +138,7 @@ func TestSandboxesAreAttendedToBeforeDriversAreTried(t *testing.T) {
 }
 
 // The end of a start is published at once.
-func TestALifeTellsThatItHasBegun(t *testing.T) {
+func TestEndOfStartupIsPublishedAtOnce(t *testing.T) {
 	r := newRigOn(t, "direct")
 	was := r.cfg.LeaseTTL
 	r.cfg.LeaseTTL = time.Hour // the lease is not renewed by its timer
@@ -148,9 +148,9 @@ func TestALifeTellsThatItHasBegun(t *testing.T) {
 }
 
 // The next run removes what an interrupted one did not.
-func TestARemovalIsFinishedByTheNextLife(t *testing.T) {
+func TestNextRunFinishesARemoval(t *testing.T) {
 	r := newRigOn(t, "direct")
-	if err := os.MkdirAll(filepath.Join(r.cfg.DataDir, snapshotDir, string(sandbox.NewSnapshotID())+removed, "files"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(r.cfg.DataDir, snapshotDir, string(sandbox.NewSnapshotID())+removedSuffix, "files"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r.begin()
@@ -160,14 +160,14 @@ func TestARemovalIsFinishedByTheNextLife(t *testing.T) {
 
 // Counting processes waits for one sandbox's lock without holding the host's, which the holder
 // may wait for.
-func TestCountingHoldsNobodyUp(t *testing.T) {
-	h := &host{boxes: map[sandbox.ID]*box{}}
-	b := newBox(h, &sandbox.State{ID: "b"})
-	h.boxes[b.id] = b
-	b.mu.Lock()
+func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
+	h := &host{sandboxes: map[sandbox.ID]*hostSandbox{}}
+	sb := newSandbox(h, &sandbox.State{ID: "b"})
+	h.sandboxes[sb.id] = sb
+	sb.mu.Lock()
 	var counting sync.WaitGroup
 	counting.Go(func() { h.counts() })
-	for !within(t.Name(), "(*hostSandbox).count(") { // it waits for b.mu
+	for !within(t.Name(), "(*hostSandbox).count(") { // it waits for sb.mu
 		runtime.Gosched()
 	}
 	if !h.mu.TryLock() {
@@ -175,7 +175,7 @@ func TestCountingHoldsNobodyUp(t *testing.T) {
 	} else {
 		h.mu.Unlock()
 	}
-	b.mu.Unlock()
+	sb.mu.Unlock()
 	counting.Wait()
 }
 

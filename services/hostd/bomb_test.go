@@ -16,7 +16,7 @@ import (
 
 // A fork bomb that uses up a sandbox's process limit, and the CPUs, stops neither its shim nor
 // the output of the sandbox's other processes.
-func TestForkBombEndsNobody(t *testing.T) {
+func TestForkBombLeavesOtherProcessesRunning(t *testing.T) {
 	driver := cmp.Or(os.Getenv("MILLRACE_TEST_DRIVER"), "namespace")
 	users := []string{""}
 	if driver == "namespace" && os.Geteuid() == 0 {

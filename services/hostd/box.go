@@ -23,70 +23,70 @@ import (
 )
 
 // hostSandbox is a sandbox on this host, from its placement until its teardown is complete.
-type box struct {
-	h      *host
-	id     sandbox.ID
-	driver driver.Driver
-	inst   driver.Instance
-	tree   *templates.Tree // nil: the host's own files
-	from   *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
-	req    sandbox.Requested
-	tenant string
-	by     string          // the driver to create it with; empty: the host's default
-	made   sandbox.Running // how it was created, whatever the host offers now; zero until then
-	where  sync.RWMutex    // guards instID and inst, which a reboot replaces
-	place  sandbox.ID      // the name of its instance on the host; mostly its own ID
-	phase  sandbox.Phase   // when the sandbox was loaded
-	found  bool            // created by a previous run
-	flow   *fair.Flow      // its share of the store bandwidth
-	tips   *tips           // nil: created by this run
+type hostSandbox struct {
+	h            *host
+	id           sandbox.ID
+	driver       driver.Driver
+	inst         driver.Instance
+	tree         *templates.Tree // nil: the host's own files
+	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
+	req          sandbox.Requested
+	tenant       string
+	by           string          // the driver to create it with; empty: the host's default
+	created      sandbox.Running // how it was created, whatever the host offers now; zero until then
+	instMu       sync.RWMutex    // guards instID and inst, which a reboot replaces
+	instID       sandbox.ID      // the name of its instance on the host; mostly its own ID
+	phase        sandbox.Phase   // when the sandbox was loaded
+	adopted      bool            // created by a previous run
+	flow         *fair.Flow      // its share of the store bandwidth
+	tails        *tails          // nil: created by this run
 
 	ready   chan struct{} // closed when the shim's processes are known, or the shim is gone
 	stop    chan struct{} // closed when the sandbox must end
 	drained chan struct{} // closed when, after End, every record has ended
 	gone    chan struct{} // closed when the sandbox has ended
-	turn    chan struct{} // has a value when the record may request a pause, a resume or the end
+	poke    chan struct{} // has a value when the record may request a pause, a resume or the end
 
-	burner  burner        // of share's goroutine
-	asks    atomic.Uint64 // number of commands, input and connections from clients
-	waiting atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
-	looks   chan struct{} // has a value for each process lookup in progress
-	evicted atomic.Bool   // ended because the disk is full
+	cpu         cpuMonitor    // of share's goroutine
+	requests    atomic.Uint64 // number of commands, input and connections from clients
+	queuedBytes atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
+	lookups     chan struct{} // has a value for each process lookup in progress
+	evicted     atomic.Bool   // ended because the disk is full
 
-	still bool // of serve's goroutine: the instance is paused, as far as hostd knows
-	cut   bool // of serve's goroutine: the shim was disconnected before it had sent everything
+	paused    bool // of serve's goroutine: the instance is paused, as far as hostd knows
+	truncated bool // of serve's goroutine: the shim was disconnected before it had sent everything
 
-	handing sync.WaitGroup // until the journal has the owner of the instance, or journalErr is set
-	handed  error
-	moving  sync.WaitGroup   // processes whose record is being created here
-	keeping sync.Mutex       // held while a snapshot is made
-	order   sync.Mutex       // held while a command is forwarded; taken before mu
-	passing bool             // the shim's processes are known
-	early   []events.Command // commands that wait until forwarding
+	journaling sync.WaitGroup // until the journal has the owner of the instance, or journalErr is set
+	journalErr error
+	restoring  sync.WaitGroup   // processes whose record is being created here
+	snapshotMu sync.Mutex       // held while a snapshot is made
+	orderMu    sync.Mutex       // held while a command is forwarded; taken before mu
+	forwarding bool             // the shim's processes are known
+	queue      []events.Command // commands that wait until forwarding
 
-	mu          sync.Mutex
-	conn        *link.Conn // nil: not connected
-	greeted     bool       // the shim has listed its processes
-	procs       map[string]*proc
-	forgotten   map[string]struct{} // processes whose remaining events are discarded
-	pending     map[uint64]*pending // unanswered commands, by rev
-	looked      time.Time           // time of the last search for orphaned processes
-	strangers   int                 // number of procs that only the shim has reported
-	stopping    bool                // stop is closed
-	ended       bool                // the shim reported that everything has ended
-	closed      bool                // no process can be started and no command sent any more
-	told        sandbox.Phase       // the latest phase in the record
-	toldSeq     uint64              // its seq
-	reboot      bool                // its processes end when it resumes
-	goes        bool                // it has resumed since the last pause
-	lags        bool                // the instance was paused; see sendTime
-	way         *egress.Way         // nil: no network access
-	net         sandbox.Network     // the settings in force
-	reachable   bool                // net allows any destination
-	transformed bool                // net transforms requests
-	used        sandbox.NetworkUsed // network usage before this run, and through interfaces
+	mu           sync.Mutex
+	conn         *link.Conn // nil: not connected
+	procsListed  bool       // the shim has listed its processes
+	procs        map[string]*proc
+	forgotten    map[string]struct{} // processes whose remaining events are discarded
+	pending      map[uint64]*pending // unanswered commands, by rev
+	lastSweep    time.Time           // time of the last search for orphaned processes
+	unknownProcs int                 // number of procs that only the shim has reported
+	stopping     bool                // stop is closed
+	ended        bool                // the shim reported that everything has ended
+	closed       bool                // no process can be started and no command sent any more
+	desired      sandbox.Phase       // the latest phase in the record
+	desiredSeq   uint64              // its seq
+	reboot       bool                // its processes end when it resumes
+	resumed      bool                // it has resumed since the last pause
+	clockBehind  bool                // the instance was paused; see sendTime
+	route        *egress.Way         // nil: no network access
+	net          sandbox.Network     // the settings in force
+	reachable    bool                // net allows any destination
+	transformed  bool                // net transforms requests
+	used         sandbox.NetworkUsed // network usage before this run, and through interfaces
 
-	useTold time.Time // time of meter's last report; of meter's goroutine
+	usedReported time.Time // time of meter's last report; of meter's goroutine
 }
 
 const (
@@ -101,16 +101,16 @@ var (
 	errNoMemory = errors.New("out of memory: the whole sandbox was killed")
 )
 
-func newBox(h *host, s *sandbox.State) *box {
-	b := &box{
-		h: h, flow: h.gate.Flow(), id: s.ID, place: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
-		made: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can}, used: s.Used,
-		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
-		looks: make(chan struct{}, lookAtOnce),
-		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
+func newSandbox(h *host, s *sandbox.State) *hostSandbox {
+	sb := &hostSandbox{
+		h: h, flow: h.gate.Flow(), id: s.ID, instID: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
+		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can}, used: s.Used,
+		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), poke: make(chan struct{}, 1),
+		lookups: make(chan struct{}, maxLookups),
+		procs:   make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
-	b.tell(s)
-	return b
+	sb.setDesired(s)
+	return sb
 }
 
 func (h *host) root() string { return filepath.Join(h.cfg.DataDir, sandboxDir) }
@@ -118,103 +118,103 @@ func (h *host) root() string { return filepath.Join(h.cfg.DataDir, sandboxDir) }
 func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), string(id)) }
 
 // setDesired applies the latest state in the sandbox's record.
-func (b *box) tell(s *sandbox.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s.Seq < b.toldSeq {
+func (sb *hostSandbox) setDesired(s *sandbox.State) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if s.Seq < sb.desiredSeq {
 		return // a newer state was applied first
 	}
-	b.reboot = s.Reboot
-	if b.toldSeq = s.Seq; b.told != s.Phase {
-		if b.told = s.Phase; s.Phase == sandbox.PhasePausing {
-			b.goes = false
+	sb.reboot = s.Reboot
+	if sb.desiredSeq = s.Seq; sb.desired != s.Phase {
+		if sb.desired = s.Phase; s.Phase == sandbox.PhasePausing {
+			sb.resumed = false
 		}
-		b.again()
+		sb.pokeServe()
 	}
-	b.network(s)
-	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !b.stopping {
-		b.stopping = true
-		close(b.stop)
+	sb.applyNetwork(s)
+	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !sb.stopping {
+		sb.stopping = true
+		close(sb.stop)
 	}
 }
 
 // run creates or adopts the sandbox, serves it, and tears it down.
-func (b *box) run(ctx context.Context) error {
-	defer b.handing.Wait()
-	err := b.make(ctx)
+func (sb *hostSandbox) run(ctx context.Context) error {
+	defer sb.journaling.Wait()
+	err := sb.ensureCreated(ctx)
 	if err == nil {
-		err = b.serve(ctx)
+		err = sb.serve(ctx)
 	}
 	if ctx.Err() != nil {
-		b.detach()
+		sb.detach()
 		return ctx.Err()
 	}
-	return b.bury(ctx, err)
+	return sb.tearDown(ctx, err)
 }
 
 // ensureCreated creates the sandbox unless it exists, and records that it runs.
-func (b *box) make(ctx context.Context) error {
+func (sb *hostSandbox) ensureCreated(ctx context.Context) error {
 	switch {
-	case b.phase == sandbox.PhasePlaced && b.instance() == nil:
-		return b.create(ctx)
-	case b.instance() == nil:
+	case sb.phase == sandbox.PhasePlaced && sb.instance() == nil:
+		return sb.create(ctx)
+	case sb.instance() == nil:
 		return errShimGone
-	case b.phase == sandbox.PhasePlaced: // the previous run created it and did not record that
-		return b.choose(ctx)
+	case sb.phase == sandbox.PhasePlaced: // the previous run created it and did not record that
+		return sb.choose(ctx)
 	}
 	return nil
 }
 
-func (b *box) create(ctx context.Context) error {
-	h := b.h
+func (sb *hostSandbox) create(ctx context.Context) error {
+	h := sb.h
 	if err := h.fault("placed"); err != nil {
 		return err
 	}
-	if err := b.choose(ctx); err != nil {
+	if err := sb.choose(ctx); err != nil {
 		return err
 	}
-	err := b.furnish(ctx)
+	err := sb.ensureTemplate(ctx)
 	if err == nil {
-		err = b.fits()
+		err = sb.checkLoader()
 	}
 	if err != nil {
 		return err
 	}
-	spec := b.spec()
-	if spec.From, err = b.begins(ctx); err != nil {
+	spec := sb.spec()
+	if spec.From, err = sb.ensureSnapshot(ctx); err != nil {
 		return err
 	}
-	if spec.Volumes, err = h.mounts(&b.req); err != nil {
+	if spec.Volumes, err = h.mounts(&sb.req); err != nil {
 		return err
 	}
-	o, offered := h.offer(b.driver.Name())
+	o, offered := h.offer(sb.driver.Name())
 	if offered {
-		if ready, ok := h.warm(&o, spec); ok {
-			return b.moveIn(ready)
+		if warm, ok := h.acquire(&o, spec); ok {
+			return sb.useWarm(warm)
 		}
 	}
-	if err := prepare(ctx, b.driver, &spec); err != nil {
+	if err := prepare(ctx, sb.driver, &spec); err != nil {
 		return err
 	}
-	h.spare.begin()
-	defer h.spare.end()
+	h.warm.beginCreate()
+	defer h.warm.endCreate()
 	if offered {
 		h.keepWarm(&o, spec)
 	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := h.journal.setSandbox(b.id, made{driver: b.driver.Name(), trees: treesOf(b.tree, b.from)}); err != nil {
+	if err := h.journal.setSandbox(sb.id, created{driver: sb.driver.Name(), trees: treesOf(sb.tree, sb.snapshotTree)}); err != nil {
 		return err
 	}
 	if err := h.fault("journaled"); err != nil {
 		return err
 	}
-	inst, err := h.build(ctx, b.driver, spec)
+	inst, err := h.build(ctx, sb.driver, spec)
 	if err != nil {
 		return err
 	}
-	b.settle(b.id, inst)
+	sb.setInstance(sb.id, inst)
 	return h.fault("created")
 }
 
@@ -246,92 +246,92 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 
 // useWarm gives the sandbox an instance from the warm pool. The journal has that before the
 // record says that the sandbox runs; a crash in between leaves an instance without an owner.
-func (b *box) moveIn(ready warmPlace) error {
-	b.settle(ready.id, ready.inst)
-	m := made{b.driver.Name(), ready.id, treesOf(b.tree, b.from)}
-	b.handing.Go(func() { b.handed = b.h.journal.hand(b.id, m) })
-	return b.h.fault("created")
+func (sb *hostSandbox) useWarm(warm warmInstance) error {
+	sb.setInstance(warm.id, warm.inst)
+	m := created{sb.driver.Name(), warm.id, treesOf(sb.tree, sb.snapshotTree)}
+	sb.journaling.Go(func() { sb.journalErr = sb.h.journal.assign(sb.id, m) })
+	return sb.h.fault("created")
 }
 
 // running records that processes can be started.
-func (b *box) running(ctx context.Context) error {
-	if b.phase != sandbox.PhasePlaced {
+func (sb *hostSandbox) running(ctx context.Context) error {
+	if sb.phase != sandbox.PhasePlaced {
 		return nil
 	}
-	if b.handing.Wait(); b.handed != nil {
-		return b.handed
+	if sb.journaling.Wait(); sb.journalErr != nil {
+		return sb.journalErr
 	}
-	s, err := b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	s, err := sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePlaced {
 			return nil, nil
 		}
-		return []sandbox.Body{b.made}, nil
+		return []sandbox.Body{sb.created}, nil
 	})
 	if err != nil {
 		return err
 	}
-	b.phase = sandbox.PhaseRunning
-	b.tell(&s)
-	return b.h.fault("running")
+	sb.phase = sandbox.PhaseRunning
+	sb.setDesired(&s)
+	return sb.h.fault("running")
 }
 
 // tearDown removes the sandbox, ends all process records first, and then ends its own. why is
 // what ended it; nil: it ended as requested.
-func (b *box) bury(ctx context.Context, why error) error {
-	h := b.h
+func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
+	h := sb.h
 	if err := h.fault("drained"); err != nil {
 		return err
 	}
-	b.shut()
-	b.passEarly()             // they are refused
-	b.linkUsed(h.linksUsed()) // its interface is removed with it
+	sb.shut()
+	sb.forwardQueued()                 // they are refused
+	sb.addLinkTraffic(h.linkTraffic()) // its interface is removed with it
 	switch {
-	case b.evicted.Load():
+	case sb.evicted.Load():
 		why = errNoDisk
-	case errors.Is(why, errShimGone) && b.starved(ctx):
+	case errors.Is(why, errShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
-	said := driver.Said(h.dirOf(b.placeName()))
-	if err := b.destroy(ctx); err != nil {
+	said := driver.Said(h.dirOf(sb.instanceID()))
+	if err := sb.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.dirOf(b.placeName())); err != nil {
+	if err := os.RemoveAll(h.dirOf(sb.instanceID())); err != nil {
 		return err
 	}
-	b.tree.Release()
-	b.from.Release()
+	sb.tree.Release()
+	sb.snapshotTree.Release()
 	if err := h.fault("destroyed"); err != nil {
 		return err
 	}
-	if err := b.endAll(ctx, why); err != nil {
+	if err := sb.endAll(ctx, why); err != nil {
 		return err
 	}
 	lost := false
-	_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
-		words := lastWords(&s, why)
+	_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		words := finalEvents(&s, why)
 		lost = len(words) > 0 && s.Phase != sandbox.PhaseStopping
-		return append(b.use(&s), words...), nil
+		return append(sb.traffic(&s), words...), nil
 	})
 	if err != nil {
 		return err
 	}
 	if lost {
-		h.slog.Warn("sandbox ended unexpectedly", "sandbox", b.id, "why", failure(why), "err", why, "shim", said)
+		h.slog.Warn("sandbox ended unexpectedly", "sandbox", sb.id, "why", failureMessage(why), "err", why, "shim", said)
 	}
-	if err := h.fault("buried"); err != nil {
+	if err := h.fault("tornDown"); err != nil {
 		return err
 	}
-	b.handing.Wait()
-	return h.journal.forgetSandbox(b.id)
+	sb.journaling.Wait()
+	return h.journal.forgetSandbox(sb.id)
 }
 
 // finalEvents returns the events that end a sandbox's record.
-func lastWords(s *sandbox.State, why error) []sandbox.Body {
+func finalEvents(s *sandbox.State, why error) []sandbox.Body {
 	switch s.Phase {
 	case sandbox.PhasePlaced:
-		return []sandbox.Body{sandbox.Failed{Message: failure(why)}}
+		return []sandbox.Body{sandbox.Failed{Message: failureMessage(why)}}
 	case sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused, sandbox.PhaseResuming:
-		return []sandbox.Body{sandbox.Lost{Reason: failure(why)}}
+		return []sandbox.Body{sandbox.Lost{Reason: failureMessage(why)}}
 	case sandbox.PhaseStopping:
 		return []sandbox.Body{sandbox.Destroyed{Cause: s.Cause}}
 	}
@@ -339,7 +339,7 @@ func lastWords(s *sandbox.State, why error) []sandbox.Body {
 }
 
 // failureMessage returns the reason of a sandbox's failure as clients may read it.
-func failure(err error) string {
+func failureMessage(err error) string {
 	switch {
 	case err == nil:
 		return "the sandbox ended by itself"
@@ -353,25 +353,25 @@ func failure(err error) string {
 
 // maxUnattachedTries bounds the attempts to remove an instance that could not be attached to: its
 // state may be unreadable for ever.
-const unknownTries = 10
+const maxUnattachedTries = 10
 
 // destroy lets the driver remove everything, including what a failed create could not remove
 // itself, such as on a host under load.
-func (b *box) destroy(ctx context.Context) error {
-	if b.driver == nil {
+func (sb *hostSandbox) destroy(ctx context.Context) error {
+	if sb.driver == nil {
 		return nil
 	}
 	wait := 100 * time.Millisecond
 	for try := 1; ; try++ {
-		err := b.h.remove(ctx, b.driver, b.placeName(), b.instance())
+		err := sb.h.remove(ctx, sb.driver, sb.instanceID(), sb.instance())
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		b.h.slog.Error("destroy sandbox failed, will retry", "sandbox", b.id, "err", err)
-		if b.instance() == nil && try == unknownTries {
+		sb.h.slog.Error("destroy sandbox failed, will retry", "sandbox", sb.id, "err", err)
+		if sb.instance() == nil && try == maxUnattachedTries {
 			return nil
 		}
-		if !rest(ctx, wait) {
+		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
 		wait = min(2*wait, 5*time.Second)
@@ -379,41 +379,41 @@ func (b *box) destroy(ctx context.Context) error {
 }
 
 // outOfMemory reports whether the instance ended because its memory was exhausted.
-func (b *box) starved(ctx context.Context) bool {
-	if b.instance() == nil {
+func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
+	if sb.instance() == nil {
 		return false
 	}
-	o, ok := b.h.offer(b.driver.Name())
+	o, ok := sb.h.offer(sb.driver.Name())
 	if !ok || !o.caps.WholeOOM {
 		return false
 	}
-	s, err := b.instance().Stats(ctx)
+	s, err := sb.instance().Stats(ctx)
 	return err == nil && s.OOMKills > 0
 }
 
 // endAll ends the record of every remaining process and waits until all are stored. why is what
 // ended the sandbox.
-func (b *box) endAll(ctx context.Context, why error) error {
-	if err := b.completeAll(ctx); err != nil {
+func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
+	if err := sb.completeAll(ctx); err != nil {
 		return err
 	}
 	lost := process.Exit{Cause: process.CauseShimLost}
 	if errors.Is(why, errNoMemory) || errors.Is(why, errNoDisk) {
 		lost.Message = why.Error()
 	}
-	b.mu.Lock()
-	if b.stopping {
+	sb.mu.Lock()
+	if sb.stopping {
 		lost = process.Exit{Cause: process.CauseSandboxGone}
-		if b.cut {
+		if sb.truncated {
 			lost.Message = "the sandbox was removed before its shim had sent all output"
 		}
 	}
-	procs := make([]*proc, 0, len(b.procs))
-	for _, p := range b.procs {
+	procs := make([]*proc, 0, len(sb.procs))
+	for _, p := range sb.procs {
 		procs = append(procs, p)
 	}
-	b.mu.Unlock()
-	procs = append(procs, b.orphans()...)
+	sb.mu.Unlock()
+	procs = append(procs, sb.orphans()...)
 	for _, p := range procs {
 		p.lose(lost)
 	}
@@ -428,24 +428,24 @@ func (b *box) endAll(ctx context.Context, why error) error {
 }
 
 // detach disconnects from a sandbox that continues without this run.
-func (b *box) detach() {
-	b.mu.Lock()
-	conn := b.conn
-	b.conn = nil
-	b.mu.Unlock()
+func (sb *hostSandbox) detach() {
+	sb.mu.Lock()
+	conn := sb.conn
+	sb.conn = nil
+	sb.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
-	b.markReady()
+	sb.markReady()
 }
 
 // untilStop returns a context that also ends when the sandbox must end. The caller cancels it in
 // any case.
-func (b *box) wanted(ctx context.Context) (context.Context, context.CancelFunc) {
+func (sb *hostSandbox) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
-		case <-b.stop:
+		case <-sb.stop:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -454,53 +454,53 @@ func (b *box) wanted(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // ending reports whether the sandbox must end.
-func (b *box) ending() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.stopping
+func (sb *hostSandbox) ending() bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.stopping
 }
 
-func (b *box) markReady() {
+func (sb *hostSandbox) markReady() {
 	select {
-	case <-b.ready:
+	case <-sb.ready:
 	default:
-		close(b.ready)
+		close(sb.ready)
 	}
 }
 
 // count returns the number of processes whose record has not ended.
-func (b *box) count() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.procs)
+func (sb *hostSandbox) count() int {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return len(sb.procs)
 }
 
 // remove drops a process whose record has ended.
-func (b *box) remove(p *proc) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.procs[p.id.Token()] == p {
-		delete(b.procs, p.id.Token())
-		if p.stranger {
-			b.strangers--
+func (sb *hostSandbox) remove(p *proc) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.procs[p.id.Token()] == p {
+		delete(sb.procs, p.id.Token())
+		if p.unknown {
+			sb.unknownProcs--
 		}
 	}
-	b.ifDrained()
+	sb.ifDrained()
 }
 
-func (b *box) ifDrained() {
-	if !b.ended || len(b.procs) > 0 {
+func (sb *hostSandbox) ifDrained() {
+	if !sb.ended || len(sb.procs) > 0 {
 		return
 	}
 	select {
-	case <-b.drained:
+	case <-sb.drained:
 	default:
-		close(b.drained)
+		close(sb.drained)
 	}
 }
 
 // sleep waits for d and reports whether ctx is not done.
-func rest(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -511,6 +511,6 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (b *box) hostile(format string, args ...any) error {
+func (sb *hostSandbox) hostile(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", link.ErrHostile, fmt.Sprintf(format, args...))
 }

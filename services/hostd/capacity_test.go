@@ -2,7 +2,7 @@ package hostd
 
 import "testing"
 
-func TestCapacityOfAMachine(t *testing.T) {
+func TestCapacity(t *testing.T) {
 	const gib = 1 << 30
 	tests := []struct {
 		name      string

@@ -11,42 +11,42 @@ import (
 // choose determines the driver that creates the sandbox, or has created it, and what the record
 // will say of it. The scheduler has named it by this host's lease; the requirements are checked
 // again, so that no sandbox ever gets less, whatever was out of date.
-func (b *box) choose(ctx context.Context) error {
-	name := cmp.Or(b.by, b.req.Driver)
-	if b.driver != nil {
-		name = b.driver.Name()
+func (sb *hostSandbox) choose(ctx context.Context) error {
+	name := cmp.Or(sb.by, sb.req.Driver)
+	if sb.driver != nil {
+		name = sb.driver.Name()
 	}
-	ctx, unwanted := b.wanted(ctx)
+	ctx, unwanted := sb.untilStop(ctx)
 	defer unwanted()
-	d, ok := b.h.awaitOffer(ctx, name)
+	d, ok := sb.h.awaitOffer(ctx, name)
 	if !ok {
-		return kind.Newf(kind.Invalid, "create", string(b.id), "the host has no driver %q", name)
+		return kind.Newf(kind.Invalid, "create", string(sb.id), "the host has no driver %q", name)
 	}
-	if has := sandbox.Isolation(d.caps.Isolation); !has.AtLeast(b.req.Isolation) {
-		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s gives isolation %q, not %q", d.Name(), has, b.req.Isolation)
+	if has := sandbox.Isolation(d.caps.Isolation); !has.AtLeast(sb.req.Isolation) {
+		return kind.Newf(kind.Invalid, "create", string(sb.id), "driver %s gives isolation %q, not %q", d.Name(), has, sb.req.Isolation)
 	}
-	if len(b.req.Volumes) > 0 && !d.caps.Volumes {
-		return kind.Newf(kind.Invalid, "create", string(b.id), "driver %s does not support volumes here", d.Name())
+	if len(sb.req.Volumes) > 0 && !d.caps.Volumes {
+		return kind.Newf(kind.Invalid, "create", string(sb.id), "driver %s does not support volumes here", d.Name())
 	}
 	enforced := d.caps.Enforced()
-	if missing := sandbox.Missing(b.req.Demanded, enforced); len(missing) > 0 {
-		return kind.Newf(kind.Unimplemented, "create", string(b.id), "driver %s cannot enforce these limits here: %s", d.Name(), limitNames(missing))
+	if missing := sandbox.Missing(sb.req.Demanded, enforced); len(missing) > 0 {
+		return kind.Newf(kind.Unimplemented, "create", string(sb.id), "driver %s cannot enforce these limits here: %s", d.Name(), limitNames(missing))
 	}
-	if b.driver == nil {
-		b.driver = d.Driver
+	if sb.driver == nil {
+		sb.driver = d.Driver
 	}
-	b.made = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
+	sb.created = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
 		Pause: d.caps.Pause, Files: d.caps.Files,
-		Memory: d.caps.Memory && len(b.req.Volumes) == 0, // restored processes would find other volumes
-	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB, Unenforced: sandbox.Missing(b.req.Limits(), enforced)}
+		Memory: d.caps.Memory && len(sb.req.Volumes) == 0, // restored processes would find other volumes
+	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB, Unenforced: sandbox.Missing(sb.req.Limits(), enforced)}
 	return nil
 }
 
 // offer returns the driver that created the sandbox with its capabilities; they are empty if it
 // is not offered any more, or yet.
-func (b *box) offer(ctx context.Context) offer {
-	if o, ok := b.h.awaitOffer(ctx, b.driver.Name()); ok {
+func (sb *hostSandbox) offer(ctx context.Context) offer {
+	if o, ok := sb.h.awaitOffer(ctx, sb.driver.Name()); ok {
 		return o
 	}
-	return offer{Driver: b.driver}
+	return offer{Driver: sb.driver}
 }

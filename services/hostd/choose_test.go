@@ -14,7 +14,7 @@ import (
 
 // A host creates no sandbox with less isolation than requested, whatever placed it there.
 func TestIsolationIsNeverLowered(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	s, _ := r.view.Sandbox(r.sandbox())
 	for _, level := range sandbox.Isolations() {
 		id := r.request(sandbox.Requested{Isolation: level})
@@ -84,7 +84,7 @@ func (r *rig) awaitDriver(name string) fleet.Host {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
 	defer stop()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		h, ok := r.view.Host(r.cfg.Name)
 		if ok && !h.Gone && slices.Contains(h.Drivers, name) {
@@ -100,8 +100,8 @@ func (r *rig) awaitDriver(name string) fleet.Host {
 
 // A limit that the driver cannot enforce fails the create if it is demanded, and is on record if
 // it is a default.
-func TestLimitsAreNotLostInSilence(t *testing.T) {
-	r := lively(t)
+func TestUnenforcedLimitsAreReported(t *testing.T) {
+	r := newRunningRig(t)
 	s, _ := r.view.Sandbox(r.sandbox())
 	lease, _ := r.view.Host(r.cfg.Name)
 	i := slices.Index(lease.Drivers, s.Driver)

@@ -37,42 +37,42 @@ func (h *host) dispatch(c events.Command) {
 
 // deliver passes a command to its sandbox, or refuses it, without waiting.
 func (h *host) deliver(c events.Command) {
-	b := h.box(c.Process.Sandbox())
+	sb := h.sandbox(c.Process.Sandbox())
 	if start, ok := c.Body.(events.Start); ok {
-		h.begin(b, c, start.Spec)
+		h.begin(sb, c, start.Spec)
 		return
 	}
 	if err := c.Expired(time.Now()); err != nil {
 		h.refuse(c, err)
 		return
 	}
-	if b == nil {
+	if sb == nil {
 		h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
 		return
 	}
 	if snap, ok := c.Body.(events.TakeSnapshot); ok {
-		h.spawn("snapshot "+string(b.id), func() error { return b.snapshot(h.life, c, snap) })
+		h.spawn("snapshot "+string(sb.id), func() error { return sb.snapshot(h.runCtx, c, snap) })
 		return
 	}
 	in, _ := c.Body.(events.Stdin)
-	if err := b.admit(&c, len(in.Data)); err != nil {
+	if err := sb.admit(&c, len(in.Data)); err != nil {
 		h.refuse(c, err)
 		return
 	}
-	b.order.Lock()
-	defer b.order.Unlock()
-	if !b.passing {
-		b.early = append(b.early, c)
+	sb.orderMu.Lock()
+	defer sb.orderMu.Unlock()
+	if !sb.forwarding {
+		sb.queue = append(sb.queue, c)
 		return
 	}
-	b.pass(c)
+	sb.forward(c)
 }
 
 const (
-	// maxWaiting is how many bytes of commands may wait for a shim to accept them, as much as
+	// maxQueuedBytes is how many bytes of commands may wait for a shim to accept them, as much as
 	// five hundred clients send at a time. A shim that accepts none would else fill the host's
 	// memory.
-	maxWaiting = 64 << 20
+	maxQueuedBytes = 64 << 20
 	// commandCost is the size of a command besides its data.
 	commandCost = 1 << 10
 	// maxPending is how many commands may wait for the shim's reply, as input does for a process
@@ -84,63 +84,63 @@ const (
 
 // admit accounts for a command with data bytes of payload until the shim has accepted it, or
 // returns why it is refused.
-func (b *box) admit(c *events.Command, data int) error {
-	if err := b.usable(); err != nil {
+func (sb *hostSandbox) admit(c *events.Command, data int) error {
+	if err := sb.usable(); err != nil {
 		return err
 	}
-	size, waiting, pending := int64(commandCost+data), int64(maxWaiting), maxPending
+	size, waiting, pending := int64(commandCost+data), int64(maxQueuedBytes), maxPending
 	if _, input := c.Body.(events.Stdin); input {
 		waiting, pending = waiting-waiting/inputPart, pending-pending/inputPart
 	}
-	if b.owed(pending) >= pending || b.waiting.Load()+size > waiting {
+	if sb.countPending(pending) >= pending || sb.queuedBytes.Load()+size > waiting {
 		return kind.New(kind.Exhausted, "command", c.ID, "too many commands wait for the sandbox")
 	}
-	b.h.cursor.charge(c.Rev, &b.waiting, size)
+	sb.h.cursor.charge(c.Rev, &sb.queuedBytes, size)
 	return nil
 }
 
 // countPending returns how many commands wait for a reply. At the limit it drops, once per
 // second, those whose senders have given up and that need not be sent again.
-func (b *box) owed(most int) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (sb *hostSandbox) countPending(most int) int {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
 	now := time.Now()
-	if len(b.pending) < most || now.Sub(b.looked) < time.Second {
-		return len(b.pending)
+	if len(sb.pending) < most || now.Sub(sb.lastSweep) < time.Second {
+		return len(sb.pending)
 	}
-	b.looked = now
-	for rev, p := range b.pending {
+	sb.lastSweep = now
+	for rev, p := range sb.pending {
 		if p.taken && p.cmd.Expired(now) != nil {
-			delete(b.pending, rev)
+			delete(sb.pending, rev)
 		}
 	}
-	return len(b.pending)
+	return len(sb.pending)
 }
 
 // forward passes a command to its process; hostSandbox.order is held.
-func (b *box) pass(c events.Command) {
-	b.mu.Lock()
-	p := b.procs[c.Process.Token()]
-	b.mu.Unlock()
+func (sb *hostSandbox) forward(c events.Command) {
+	sb.mu.Lock()
+	p := sb.procs[c.Process.Token()]
+	sb.mu.Unlock()
 	if p == nil {
-		b.h.refuse(c, noProcess(c.Process))
+		sb.h.refuse(c, noProcess(c.Process))
 		return
 	}
 	if _, ok := c.Body.(events.Stdin); ok {
-		b.asks.Add(1)
+		sb.requests.Add(1)
 	}
 	p.command(c)
 }
 
 // forwardQueued forwards the commands that arrived before the shim's processes were known, in
 // their order.
-func (b *box) passEarly() {
-	b.order.Lock()
-	defer b.order.Unlock()
-	for _, c := range b.early {
-		b.pass(c)
+func (sb *hostSandbox) forwardQueued() {
+	sb.orderMu.Lock()
+	defer sb.orderMu.Unlock()
+	for _, c := range sb.queue {
+		sb.forward(c)
 	}
-	b.early, b.passing = nil, true
+	sb.queue, sb.forwarding = nil, true
 }
 
 func noProcess(id process.ID) error {
@@ -148,26 +148,26 @@ func noProcess(id process.ID) error {
 }
 
 // begin starts a process. Another command that starts the same process is ignored.
-func (h *host) begin(b *box, c events.Command, spec process.Spec) {
-	p := h.newProc(b, c.Process)
+func (h *host) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
+	p := h.newProc(sb, c.Process)
 	p.start, p.spec, p.hash, p.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
-	if b != nil {
+	if sb != nil {
 		token := c.Process.Token()
-		b.mu.Lock()
-		if b.closed {
+		sb.mu.Lock()
+		if sb.closed {
 			p.b = nil
-		} else if known := b.procs[token]; known != nil {
-			b.mu.Unlock()
-			known.owe(c.Rev)
+		} else if known := sb.procs[token]; known != nil {
+			sb.mu.Unlock()
+			known.holdCursor(c.Rev)
 			return
 		} else {
-			b.procs[token] = p
-			b.asks.Add(1)
+			sb.procs[token] = p
+			sb.requests.Add(1)
 		}
-		b.mu.Unlock()
+		sb.mu.Unlock()
 	}
-	h.spawn("process "+string(p.id), func() error { return p.begin(h.life) })
+	h.spawn("process "+string(p.id), func() error { return p.begin(h.runCtx) })
 }
 
 // frameOf returns a command's frame for the shim.

@@ -81,7 +81,7 @@ type Config struct {
 	Fault func(point string) error
 
 	instance   string          // id of the run, in its lease; default: random
-	made       *makes          // nil: makeDriver creates a new one each time
+	opened     *driverSet      // nil: makeDriver creates a new one each time
 	drivers    []driver.Driver // instead of Drivers, in tests
 	meterEvery time.Duration   // other than defaultMeterEvery, in tests
 }
@@ -90,8 +90,8 @@ type Config struct {
 // process with some output reach them.
 var Points = [...]string{
 	"placed", "journaled", "created", "running",
-	"claimed", "spawned", "summarized", "stored", "acked", "replied", "noted",
-	"stopping", "drained", "destroyed", "buried",
+	"claimed", "spawned", "summarized", "stored", "acked", "replied", "cursorStored",
+	"stopping", "drained", "destroyed", "tornDown",
 }
 
 const (
@@ -136,7 +136,7 @@ func setDefaults(cfg *Config) error {
 	if cfg.instance == "" {
 		cfg.instance = rand.Text()
 	}
-	cfg.made = &makes{all: make(map[string]driver.Driver)}
+	cfg.opened = &driverSet{all: make(map[string]driver.Driver)}
 	return nil
 }
 

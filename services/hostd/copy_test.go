@@ -37,12 +37,12 @@ func pair(t *testing.T, change func(*Config)) (one, two *rig) {
 }
 
 // copyTimeout allows for a copy with memory, which has the shim: 36 MB with the race detector.
-const copyPatience = 3 * time.Minute
+const copyTimeout = 3 * time.Minute
 
 // awaitCopy waits until done returns true for a snapshot's copy.
 func (r *rig) awaitCopy(id sandbox.SnapshotID, done func(*sandbox.Copy) bool) sandbox.Snapshot {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), copyPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), copyTimeout)
 	defer cancel()
 	s, err := r.view.AwaitSnapshot(ctx, id, func(s *sandbox.Snapshot) bool { return s.ID == id && done(&s.Copy) })
 	if err != nil {
@@ -74,7 +74,7 @@ func TestASnapshotOutlivesItsHost(t *testing.T) {
 	snap := one.keptText("then")
 	snap = one.awaitCopy(snap.ID, copied)
 	one.kill()
-	s := two.begunFrom(&snap)
+	s := two.createFrom(&snap)
 	if got := two.file(s.ID, "file"); got != "then\n" {
 		t.Fatalf("on another host the file has %q; %s %s", got, s.Phase, s.Cause)
 	}
@@ -86,21 +86,21 @@ func TestASnapshotOutlivesItsHost(t *testing.T) {
 	three := newHost(t, one, "node3", one.cfg.Drivers[0])
 	three.begin()
 	three.awaitLease(0)
-	s = three.begunFrom(&again)
+	s = three.createFrom(&again)
 	if got := three.file(s.ID, "file"); got != "then\n" {
 		t.Errorf("on a host that joined later the file has %q; %s %s", got, s.Phase, s.Cause)
 	}
 }
 
 // A host does not evict a copy that a sandbox is based on, also after a restart.
-func TestACopyIsHeldOverLives(t *testing.T) {
+func TestCopyInUseSurvivesARestart(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.TemplateCache = 1 })
 	snap := one.keptText("then")
 	snap = one.awaitCopy(snap.ID, copied)
-	s := two.begunFrom(&snap)
+	s := two.createFrom(&snap)
 	two.write(s.ID, "now")
 	two.kill()
-	if on := two.noted()[s.ID].trees; len(on) != 1 || on[0] != copyID(&snap.Copy) {
+	if on := two.stored()[s.ID].trees; len(on) != 1 || on[0] != copyID(&snap.Copy) {
 		t.Errorf("trees in the journal: %v", on)
 	}
 	two.begin()
@@ -122,7 +122,7 @@ func TestACopyIsHeldOverLives(t *testing.T) {
 }
 
 // stored returns what the journal has of the sandboxes of a host that does not run.
-func (r *rig) noted() map[sandbox.ID]made {
+func (r *rig) stored() map[sandbox.ID]created {
 	r.t.Helper()
 	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
 	if err != nil {
@@ -152,13 +152,13 @@ func (r *rig) awaitTrue(done func() bool) {
 }
 
 // A snapshot that is not copied in advance is copied when another host needs it.
-func TestACopyOnDemand(t *testing.T) {
+func TestCopyOnDemand(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
 	snap := one.keptText("then")
 	if now, _ := one.view.Snapshot(snap.ID); now.Copy != (sandbox.Copy{}) {
 		t.Errorf("copied in advance: %+v", now.Copy)
 	}
-	s := two.begunFrom(&snap)
+	s := two.createFrom(&snap)
 	if got := two.file(s.ID, "file"); got != "then\n" {
 		t.Errorf("file has %q; %s %s", got, s.Phase, s.Cause)
 	}
@@ -166,18 +166,18 @@ func TestACopyOnDemand(t *testing.T) {
 
 // Without a copy, a snapshot is unavailable when its host is gone, and a sandbox created from it
 // fails with that reason.
-func TestNoCopyAndNoHost(t *testing.T) {
+func TestSnapshotWithoutCopyOrHostFails(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
 	snap := one.keptText("then")
 	one.kill()
 	two.awaitTrue(func() bool { h, _ := two.view.Host("node1"); return !h.Alive(time.Now()) })
-	if s := two.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
+	if s := two.createFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
 		t.Errorf("%s: %q", s.Phase, s.Cause)
 	}
 }
 
 // A host that cannot use a snapshot refuses it without trying.
-func TestASnapshotThatDoesNotFit(t *testing.T) {
+func TestUnusableSnapshotIsRefused(t *testing.T) {
 	one, two := pair(t, nil)
 	snap := one.keptText("then")
 	snap = one.awaitCopy(snap.ID, copied)
@@ -188,14 +188,14 @@ func TestASnapshotThatDoesNotFit(t *testing.T) {
 	if err := one.view.Sync(one.ctx()); err != nil {
 		t.Fatal(err)
 	}
-	if s := two.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "another machine's") {
+	if s := two.createFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "another machine's") {
 		t.Errorf("%s: %q", s.Phase, s.Cause)
 	}
 }
 
 // A copy that is damaged in the store is detected on arrival and replaced by a host that has the
 // files; without one it is refused, and nothing of it stays.
-func TestADamagedCopy(t *testing.T) {
+func TestDamagedCopyIsReplaced(t *testing.T) {
 	one, two := pair(t, nil)
 	snap := one.keptText("then")
 	snap = one.awaitCopy(snap.ID, copied)
@@ -210,7 +210,7 @@ func TestADamagedCopy(t *testing.T) {
 		}
 	}
 	damage()
-	s := two.begunFrom(&snap)
+	s := two.createFrom(&snap)
 	if got := two.file(s.ID, "file"); got != "then\n" {
 		t.Fatalf("after the repair, the file has %q; %s %s", got, s.Phase, s.Cause)
 	}
@@ -222,7 +222,7 @@ func TestADamagedCopy(t *testing.T) {
 	three := newHost(t, one, "node3", one.cfg.Drivers[0])
 	three.begin()
 	three.awaitLease(0)
-	if s := three.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
+	if s := three.createFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "host node1 only") {
 		t.Errorf("without a host to repair it: %s: %q", s.Phase, s.Cause)
 	}
 	if left, _ := filepath.Glob(filepath.Join(three.cfg.DataDir, templatesDir, "*-*")); len(left) > 0 {
@@ -231,13 +231,13 @@ func TestADamagedCopy(t *testing.T) {
 }
 
 // A host that is interrupted during a copy continues it in its next run.
-func TestCutOffInMidTransfer(t *testing.T) {
+func TestInterruptedCopyContinues(t *testing.T) {
 	one := newRig(t)
 	one.cfg.Name, one.cfg.CopyAhead = "node1", 0
 	var cuts atomic.Int32
 	one.cfg.Fault = func(point string) error {
 		if point == "copying" && cuts.Add(1) == 1 {
-			return errCut
+			return errInterrupted
 		}
 		return nil
 	}
@@ -249,7 +249,7 @@ func TestCutOffInMidTransfer(t *testing.T) {
 	one.send(process.NewID(sbx), events.TakeSnapshot{ID: id})
 	snap := one.awaitCopy(id, func(*sandbox.Copy) bool { return true })
 	<-l.done
-	if !errors.Is(l.err, errCut) {
+	if !errors.Is(l.err, errInterrupted) {
 		t.Fatalf("the host ended by %v", l.err)
 	}
 	if now, _ := one.view.Snapshot(snap.ID); now.Copy != (sandbox.Copy{}) {
@@ -262,7 +262,7 @@ func TestCutOffInMidTransfer(t *testing.T) {
 
 // A full store fails the sandbox that needs the copy, and affects no other; with free space the
 // copy works.
-func TestTheStoreIsFull(t *testing.T) {
+func TestFullStoreFailsOnlyTheCopy(t *testing.T) {
 	one, two := pair(t, func(cfg *Config) { cfg.CopyAhead = -1 })
 	small, err := events.Open(t.Context(), events.Config{InProcess: one.srv, MaxStore: 16 << 20})
 	if err != nil {
@@ -283,10 +283,10 @@ func TestTheStoreIsFull(t *testing.T) {
 		t.Fatal(describe(rec.end()))
 	}
 	snap := one.snapshot(sbx)
-	if s := two.begunFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "store is full") {
+	if s := two.createFrom(&snap); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "store is full") {
 		t.Errorf("with a full store: %s: %q", s.Phase, s.Cause)
 	}
-	if s := one.begunFrom(&snap); one.file(s.ID, "file") != "then\n" {
+	if s := one.createFrom(&snap); one.file(s.ID, "file") != "then\n" {
 		t.Errorf("on its own host: %s: %q", s.Phase, s.Cause)
 	}
 	for _, sum := range sums {
@@ -294,15 +294,15 @@ func TestTheStoreIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := two.begunFrom(&snap); two.file(s.ID, "file") != "then\n" {
+	if s := two.createFrom(&snap); two.file(s.ID, "file") != "then\n" {
 		t.Errorf("with free space: %s: %q", s.Phase, s.Cause)
 	}
 }
 
 // Processes continue on another host, after theirs is gone, if the snapshot fits there: together
 // with the origin's output, every number is there once.
-func TestProcessesGoOnOnAnotherHost(t *testing.T) {
-	one := remembering(t)
+func TestProcessesContinueOnAnotherHost(t *testing.T) {
+	one := withMemory(t)
 	one.cfg.Name, one.cfg.CopyAhead = "node1", 0
 	two := newHost(t, one, "node2", one.cfg.Drivers[0])
 	for _, r := range []*rig{one, two} {
@@ -312,14 +312,14 @@ func TestProcessesGoOnOnAnotherHost(t *testing.T) {
 	first := one.sandbox()
 	id := one.start(first, counts())
 	one.awaitOutput(id, "\n5\n")
-	snap := one.remember(first)
+	snap := one.memorySnapshot(first)
 	one.stopSandbox(first)
 	one.awaitPhase(first, sandbox.PhaseDestroyed)
 	origin := one.whole(id)
 	snap = one.awaitCopy(snap.ID, copied)
 	one.kill()
 
-	moved := two.begunFrom(&snap)
+	moved := two.createFrom(&snap)
 	p := process.IDOf(id.Token(), moved.ID)
 	two.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
 	if _, err := two.call(p, events.Signal{Signal: 15}); err != nil {

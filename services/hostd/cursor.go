@@ -12,17 +12,17 @@ import (
 type cursor struct {
 	mu   sync.Mutex
 	last uint64
-	open map[uint64]debt
+	open map[uint64]charge
 }
 
 // charge is the memory that an open command is charged with, and the account.
-type debt struct {
+type charge struct {
 	of    *atomic.Int64 // nil: none
 	bytes int64
 }
 
 func newCursor(rev uint64) *cursor {
-	return &cursor{last: rev, open: make(map[uint64]debt)}
+	return &cursor{last: rev, open: make(map[uint64]charge)}
 }
 
 // begin adds an open command.
@@ -30,7 +30,7 @@ func (c *cursor) begin(rev uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = max(c.last, rev)
-	c.open[rev] = debt{}
+	c.open[rev] = charge{}
 }
 
 // charge charges an open command to an account until it ends.
@@ -38,7 +38,7 @@ func (c *cursor) charge(rev uint64, of *atomic.Int64, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was, open := c.open[rev]; open && was.of == nil {
-		c.open[rev] = debt{of, bytes}
+		c.open[rev] = charge{of, bytes}
 		of.Add(bytes)
 	}
 }
@@ -54,43 +54,43 @@ func (c *cursor) end(rev uint64) {
 }
 
 // position returns where the next run continues to read.
-func (c *cursor) place() uint64 {
+func (c *cursor) position() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := c.last
+	pos := c.last
 	for rev := range c.open {
-		place = min(place, rev-1)
+		pos = min(pos, rev-1)
 	}
-	return place
+	return pos
 }
 
 // storeCursorEvery bounds how many commands a new run reads again in vain.
-const noteEvery = time.Second
+const storeCursorEvery = time.Second
 
 // storeCursor writes the cursor's position to the journal from time to time.
-func (h *host) note(ctx context.Context) error {
-	t := time.NewTicker(noteEvery)
+func (h *host) storeCursor(ctx context.Context) error {
+	t := time.NewTicker(storeCursorEvery)
 	defer t.Stop()
-	noted := h.cursor.place()
+	stored := h.cursor.position()
 	for {
 		select {
 		case <-ctx.Done():
-			if h.life.Err() != nil {
+			if h.runCtx.Err() != nil {
 				return nil
 			}
-			return h.journal.setCursor(h.cursor.place())
+			return h.journal.setCursor(h.cursor.position())
 		case <-t.C:
 		}
-		place := h.cursor.place()
-		if place == noted {
+		pos := h.cursor.position()
+		if pos == stored {
 			continue
 		}
-		if err := h.journal.setCursor(place); err != nil { // a full disk must not end the run, which frees space on it
+		if err := h.journal.setCursor(pos); err != nil { // a full disk must not end the run, which frees space on it
 			h.slog.Warn("store command cursor failed", "err", err)
 			continue
 		}
-		noted = place
-		if err := h.fault("noted"); err != nil {
+		stored = pos
+		if err := h.fault("cursorStored"); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func TestDamagedOutput(t *testing.T) {
 	const noise = "head -c 1000000 /dev/urandom; "
 	for _, d := range eventstest.Damages() {
 		t.Run("ended/"+d.Name, func(t *testing.T) {
-			r := lively(t)
+			r := newRunningRig(t)
 			id := r.start(r.sandbox(), sh(noise+"exit 6"))
 			whole := process.Seq(len(r.whole(id).events))
 			r.damage(d)
@@ -75,7 +75,7 @@ func TestDamagedOutput(t *testing.T) {
 			}
 		})
 		t.Run("running/"+d.Name, func(t *testing.T) {
-			r := lively(t)
+			r := newRunningRig(t)
 			id := r.start(r.sandbox(), process.Spec{Cmd: "sh", Args: []string{"-c", noise + "echo ready; read x; echo more; exit 6"}, Stdin: true})
 			before := process.Seq(len(r.awaitOutput(id, "ready").events))
 			r.damage(d)

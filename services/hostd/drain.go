@@ -12,7 +12,7 @@ func (h *host) drain(c events.Command, drain bool) error {
 		return err
 	}
 	h.draining.Store(drain)
-	h.outdated()
+	h.renewLease()
 	h.cursor.end(c.Rev)
 	h.answer(c, events.Reply{})
 	return nil

@@ -29,29 +29,29 @@ var driverNames = [...]string{"gvisor", "namespace", "microvm", "firecracker", "
 
 // driverSet has the drivers of a run: one per name, since a driver keeps the host's resources of
 // all its sandboxes, created or adopted.
-type makes struct {
+type driverSet struct {
 	mu  sync.Mutex
 	all map[string]driver.Driver
 }
 
 // makeDriver returns the driver with a name: the run's, if cfg belongs to a run.
 func makeDriver(name string, cfg *Config) (driver.Driver, error) {
-	if cfg.made == nil {
+	if cfg.opened == nil {
 		return newDriver(name, cfg)
 	}
-	cfg.made.mu.Lock()
-	defer cfg.made.mu.Unlock()
-	d, err := cfg.made.all[name], error(nil)
+	cfg.opened.mu.Lock()
+	defer cfg.opened.mu.Unlock()
+	d, err := cfg.opened.all[name], error(nil)
 	if d == nil {
 		if d, err = newDriver(name, cfg); err == nil {
-			cfg.made.all[name] = d
+			cfg.opened.all[name] = d
 		}
 	}
 	return d, err
 }
 
 // close stops the background work of drivers that are no longer used.
-func (m *makes) close() error {
+func (m *driverSet) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []error

@@ -8,7 +8,7 @@ import (
 
 // An epoch fences what was written before it, so it is never used twice, even if a damaged disk
 // of the servers loses the lease.
-func TestEpochsGrowThoughTheLogLosesTheLease(t *testing.T) {
+func TestEpochsGrowIfTheLeaseIsLost(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
 	first := r.awaitLease(0)

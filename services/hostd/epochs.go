@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// freePoll is how often the lease of another host is read while its end is awaited.
-const freePoll = 500 * time.Millisecond
+// leasePoll is how often the lease of another host is read while its end is awaited.
+const leasePoll = 500 * time.Millisecond
 
 // Serve runs a host until ctx ends. A run that was fenced is followed by the next
 // one, with a new epoch: a machine does not stay without its host because it was
@@ -34,7 +34,7 @@ func Serve(ctx context.Context, cfg Config) error {
 // host's or says that the host is gone, otherwise when its owner has not renewed it
 // for its TTL. It returns nil when ctx ends.
 func awaitLease(ctx context.Context, cfg *Config, why error) error {
-	t := time.NewTicker(freePoll)
+	t := time.NewTicker(leasePoll)
 	defer t.Stop()
 	var rev uint64
 	var renewed time.Time

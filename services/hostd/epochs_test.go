@@ -15,14 +15,14 @@ import (
 // error.
 func (r *rig) serve() (end func() error) {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &life{stop: stop, done: make(chan struct{})}
+	l := &hostRun{stop: stop, done: make(chan struct{})}
 	cfg := r.cfg
 	go func() {
 		defer close(l.done)
 		l.err = Serve(ctx, cfg)
 	}()
 	r.mu.Lock()
-	r.life = l
+	r.run = l
 	r.mu.Unlock()
 	return func() error {
 		r.kill()
@@ -31,7 +31,7 @@ func (r *rig) serve() (end func() error) {
 }
 
 // A host that was fenced restarts with a new epoch and keeps its running processes.
-func TestAFencedHostRestarts(t *testing.T) {
+func TestFencedHostRestarts(t *testing.T) {
 	r := newRigOn(t, "direct")
 	end := r.serve()
 	epoch := r.awaitLease(0)
@@ -52,7 +52,7 @@ func TestAFencedHostRestarts(t *testing.T) {
 }
 
 // A host whose name another host uses waits until that host's lease ends.
-func TestAFencedHostWaitsForTheOtherOfItsName(t *testing.T) {
+func TestFencedHostWaitsForTheOtherHostsLease(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.cfg.LeaseTTL = time.Second
 	end := r.serve()
@@ -102,7 +102,7 @@ func (r *rig) takeOver(epoch uint64) (rev uint64) {
 }
 
 // A host that does not receive the acks of its renewals keeps its lease.
-func TestAHostKeepsItsLeaseThoughAcksAreLost(t *testing.T) {
+func TestHostKeepsItsLeaseIfAcksAreLost(t *testing.T) {
 	srv := eventstest.StartListening(t)
 	proxy := eventstest.StartProxy(t, srv.Addr())
 	log, behind := eventstest.Open(t, srv), proxy.Open(t)
@@ -117,7 +117,7 @@ func TestAHostKeepsItsLeaseThoughAcksAreLost(t *testing.T) {
 			lost++ // otherwise the ack of the previous renewal was lost
 		}
 		proxy.Unmute()
-		if !r.renewed(r.leaseRev(), patience) {
+		if !r.renewed(r.leaseRev(), testTimeout) {
 			t.Fatal("the lease is not renewed any more")
 		}
 	}

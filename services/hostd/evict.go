@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	spareDisk = 1 << 30 // bytes of the host's disk that are kept free, or
-	spareFile = 1 << 16 // inodes that are kept free, or
-	sparePart = 20      // this fraction of a small disk, if that is less
-	spareHog  = 4       // a sandbox with less than this fraction of the reserve is never evicted
-	spareNear = 2       // times the reserve: below it, the growth of volumes is measured
-	spareLast = 1. / 16 // fraction of the reserve at which sandboxes are evicted whose volumes grew
-	spareLook = 100 * time.Millisecond
-	sparePace = 10              // minimum pause after a check, as a multiple of its duration
-	spareTell = 5 * time.Second // between warnings when no sandbox can be evicted
-	// spareAgain is the time after which a sandbox that could not be ended may be chosen again.
-	spareAgain = 5 * time.Second
+	reserveBytes    = 1 << 30 // bytes of the host's disk that are kept free, or
+	reserveFiles    = 1 << 16 // inodes that are kept free, or
+	reserveFraction = 20      // this fraction of a small disk, if that is less
+	evictFraction   = 4       // a sandbox with less than this fraction of the reserve is never evicted
+	nearFactor      = 2       // times the reserve: below it, the growth of volumes is measured
+	minReserve      = 1. / 16 // fraction of the reserve at which sandboxes are evicted whose volumes grew
+	evictEvery      = 100 * time.Millisecond
+	evictPause      = 10              // minimum pause after a check, as a multiple of its duration
+	warnEvery       = 5 * time.Second // between warnings when no sandbox can be evicted
+	// evictRetry is the time after which a sandbox that could not be ended may be chosen again.
+	evictRetry = 5 * time.Second
 
-	oustTimeout = 5 * time.Second // within which the processes of a sandbox are killed
+	evictTimeout = 5 * time.Second // within which the processes of a sandbox are killed
 )
 
 var errNoDisk = errors.New("evicted: the host ran out of disk and this sandbox used the most")
@@ -42,23 +42,23 @@ type disk struct {
 	freeFiles, files uint64 // inodes; 0 where the file system has no fixed number
 }
 
-// spare returns how many bytes of the disk are kept free.
-func (d disk) spare() uint64 { return min(d.total/sparePart, spareDisk) }
+// reserve returns how many bytes of the disk are kept free.
+func (d disk) reserve() uint64 { return min(d.total/reserveFraction, reserveBytes) }
 
 // shortage is a resource that a disk is short of.
-type scarcity struct {
-	what        string
-	free, spare uint64
-	of          func(*driver.Stats) uint64 // usage of a sandbox
+type shortage struct {
+	what          string
+	free, reserve uint64
+	usage         func(*driver.Stats) uint64 // usage of a sandbox
 }
 
 // shortages returns the resources of which less than part of the reserve is free.
-func (d disk) short(part float64) (all []scarcity) {
-	for _, s := range [...]scarcity{
-		{"bytes", d.free, d.spare(), func(s *driver.Stats) uint64 { return s.DiskBytes }},
-		{"files", d.freeFiles, min(d.files/sparePart, spareFile), func(s *driver.Stats) uint64 { return s.DiskFiles }},
+func (d disk) shortages(part float64) (all []shortage) {
+	for _, s := range [...]shortage{
+		{"bytes", d.free, d.reserve(), func(s *driver.Stats) uint64 { return s.DiskBytes }},
+		{"files", d.freeFiles, min(d.files/reserveFraction, reserveFiles), func(s *driver.Stats) uint64 { return s.DiskFiles }},
 	} {
-		if float64(s.free) < part*float64(s.spare) {
+		if float64(s.free) < part*float64(s.reserve) {
 			all = append(all, s)
 		}
 	}
@@ -73,48 +73,48 @@ func (d disk) short(part float64) (all []scarcity) {
 // nothing. So that no other sandbox is evicted for it, the reserve is reduced after it until
 // there is more space again.
 func (h *host) evict(ctx context.Context) error {
-	k := keeper{h: h, volumes: growth{h: h}}
-	for wait := spareLook; rest(ctx, wait); {
+	k := evictor{h: h, volumes: growth{h: h}}
+	for wait := evictEvery; sleep(ctx, wait); {
 		begun := time.Now()
-		k.look(ctx, room(h.cfg.DataDir))
-		wait = max(spareLook, sparePace*time.Since(begun))
+		k.check(ctx, diskFree(h.cfg.DataDir))
+		wait = max(evictEvery, evictPause*time.Since(begun))
 	}
 	return nil
 }
 
 // evictor is the state of evict between two checks.
-type keeper struct {
-	h       *host
-	volumes growth
-	part    float64 // fraction of the reserve that is kept free
-	told    time.Time
+type evictor struct {
+	h        *host
+	volumes  growth
+	reserved float64 // fraction of the reserve that is kept free
+	warned   time.Time
 }
 
-func (k *keeper) look(ctx context.Context, d disk) {
-	near, short := len(d.short(spareNear)) > 0, len(d.short(1)) > 0
-	k.h.near.Store(near)
-	k.h.short.Store(short)
+func (k *evictor) check(ctx context.Context, d disk) {
+	near, short := len(d.shortages(nearFactor)) > 0, len(d.shortages(1)) > 0
+	k.h.diskNear.Store(near)
+	k.h.diskShort.Store(short)
 	if !short {
-		k.part = 1
+		k.reserved = 1
 	}
 	if !near {
-		k.volumes.of = nil
+		k.volumes.last = nil
 		return
 	}
-	boxes := k.h.measured()
-	grew := k.volumes.look(ctx, boxes)
-	scarce := d.short(k.part)
+	sandboxes := k.h.measured()
+	grew := k.volumes.check(ctx, sandboxes)
+	scarce := d.shortages(k.reserved)
 	if len(scarce) == 0 || k.h.templates.Shed() {
 		return
 	}
-	hog := k.h.evictOne(ctx, boxes, grew, scarce)
+	top := k.h.evictOne(ctx, sandboxes, grew, scarce)
 	switch {
-	case hog == nil && time.Since(k.told) > spareTell:
-		k.h.tellFull(scarce)
-		k.told = time.Now()
-	case hog != nil && hog.volume != "":
-		for k.part > spareLast && len(d.short(k.part)) > 0 {
-			k.part /= 2
+	case top == nil && time.Since(k.warned) > warnEvery:
+		k.h.warnFull(scarce)
+		k.warned = time.Now()
+	case top != nil && top.volume != "":
+		for k.reserved > minReserve && len(d.shortages(k.reserved)) > 0 {
+			k.reserved /= 2
 		}
 	}
 }
@@ -122,56 +122,56 @@ func (k *keeper) look(ctx context.Context, d disk) {
 // evictBeforeLease is evict before a run has its lease: on a full disk no lease can be stored,
 // and without one no sandbox be ended. Limits are not known yet. Templates in use are, unless an
 // older version of the host created one of the sandboxes.
-func (h *host) makeRoom(ctx context.Context) error {
-	if len(room(h.cfg.DataDir).short(1)) == 0 {
+func (h *host) evictBeforeLease(ctx context.Context) error {
+	if len(diskFree(h.cfg.DataDir).shortages(1)) == 0 {
 		return nil
 	}
-	noted, err := h.journal.sandboxes()
+	stored, err := h.journal.sandboxes()
 	if err != nil {
 		return err
 	}
-	var boxes []*box
-	for id, was := range noted {
+	var sandboxes []*hostSandbox
+	for id, was := range stored {
 		d, err := h.driverFor(was.driver)
 		if err != nil {
 			continue // a driver of another system
 		}
-		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.place, id), &sandbox.Requested{})); err == nil {
-			boxes = append(boxes, &box{h: h, id: id, inst: inst})
+		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.instance, id), &sandbox.Requested{})); err == nil {
+			sandboxes = append(sandboxes, &hostSandbox{h: h, id: id, inst: inst})
 		}
 	}
-	h.ousted = make(map[sandbox.ID]bool)
+	h.evictedEarly = make(map[sandbox.ID]bool)
 	defer h.wg.Wait() // an instance that is attached to is not removed at the same time
-	held, known := h.holdNoted(noted)
+	held, known := h.holdNoted(stored)
 	defer func() {
 		for _, t := range held {
 			t.Release()
 		}
 	}()
 	for {
-		short := room(h.cfg.DataDir).short(1)
-		if len(short) > 0 && known && h.templates.Shed() {
+		shortages := diskFree(h.cfg.DataDir).shortages(1)
+		if len(shortages) > 0 && known && h.templates.Shed() {
 			continue
 		}
-		hog := h.evictOne(ctx, boxes, nil, short)
-		if hog == nil {
-			h.tellFull(short)
+		top := h.evictOne(ctx, sandboxes, nil, shortages)
+		if top == nil {
+			h.warnFull(shortages)
 			return nil
 		}
-		for _, b := range hog.boxes {
-			h.ousted[b.id] = true
+		for _, sb := range top.sandboxes {
+			h.evictedEarly[sb.id] = true
 		}
-		boxes = slices.DeleteFunc(boxes, func(b *box) bool { return h.ousted[b.id] })
+		sandboxes = slices.DeleteFunc(sandboxes, func(sb *hostSandbox) bool { return h.evictedEarly[sb.id] })
 	}
 }
 
 // holdNoted takes references to the templates that sandboxes are based on, and reports whether
 // those are known for all of them.
-func (h *host) holdNoted(noted map[sandbox.ID]made) (held []*templates.Tree, known bool) {
-	places := make(map[string]bool)
+func (h *host) holdNoted(stored map[sandbox.ID]created) (held []*templates.Tree, known bool) {
+	instances := make(map[string]bool)
 	known = true
-	for id, was := range noted {
-		places[string(cmp.Or(was.place, id))] = true
+	for id, was := range stored {
+		instances[string(cmp.Or(was.instance, id))] = true
 		known = known && was.trees != nil
 		for _, id := range was.trees {
 			if t, ok := h.templates.Hold(id); ok {
@@ -184,32 +184,32 @@ func (h *host) holdNoted(noted map[sandbox.ID]made) (held []*templates.Tree, kno
 		return held, false
 	}
 	for _, e := range there {
-		known = known && places[e.Name()] // a damaged journal may have had more
+		known = known && instances[e.Name()] // a damaged journal may have had more
 	}
 	return held, known
 }
 
 // evictOne ends the sandbox that uses the most of a resource the disk is short of, or the users
 // of the volume that grew the most. It returns nil if no sandbox qualifies.
-func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short []scarcity) *holding {
-	if len(short) == 0 {
+func (h *host) evictOne(ctx context.Context, sandboxes []*hostSandbox, grew []diskUse, shortages []shortage) *diskUse {
+	if len(shortages) == 0 {
 		return nil
 	}
-	all := append(holdings(ctx, boxes), grew...)
-	for _, s := range short {
-		hog := hogOf(all, max(s.free, s.spare/spareHog), s.of)
-		if hog == nil {
+	all := append(diskUses(ctx, sandboxes), grew...)
+	for _, s := range shortages {
+		top := topConsumer(all, max(s.free, s.reserve/evictFraction), s.usage)
+		if top == nil {
 			continue
 		}
-		log := h.slog.With("of", s.what, "free", s.free, "has", s.of(&hog.has))
-		if hog.volume != "" {
-			log = h.slog.With("of", s.what, "free", s.free, "volume", hog.volume, "grew", s.of(&hog.has)/growthCounts)
+		log := h.slog.With("of", s.what, "free", s.free, "has", s.usage(&top.usage))
+		if top.volume != "" {
+			log = h.slog.With("of", s.what, "free", s.free, "volume", top.volume, "grew", s.usage(&top.usage)/growthWeight)
 		}
-		for _, b := range hog.boxes {
-			log.Warn("disk nearly full, evicting sandbox", "sandbox", b.id)
+		for _, sb := range top.sandboxes {
+			log.Warn("disk nearly full, evicting sandbox", "sandbox", sb.id)
 		}
-		h.oust(ctx, hog.boxes)
-		return hog
+		h.destroyEvicted(ctx, top.sandboxes)
+		return top
 	}
 	return nil
 }
@@ -217,24 +217,24 @@ func (h *host) evictOne(ctx context.Context, boxes []*box, grew []holding, short
 // destroyEvicted ends sandboxes for the disk. It does not wait longer than evictTimeout, so that
 // a slow one does not delay the next eviction. A sandbox that cannot be ended may be chosen again
 // a little later.
-func (h *host) oust(ctx context.Context, boxes []*box) {
-	ended := make(chan struct{}, len(boxes))
-	for _, b := range boxes {
-		b.evicted.Store(true)
+func (h *host) destroyEvicted(ctx context.Context, sandboxes []*hostSandbox) {
+	ended := make(chan struct{}, len(sandboxes))
+	for _, sb := range sandboxes {
+		sb.evicted.Store(true)
 		h.wg.Go(func() {
-			err := b.instance().Destroy(ctx)
+			err := sb.instance().Destroy(ctx)
 			ended <- struct{}{}
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			h.slog.Error("destroy evicted sandbox failed", "sandbox", b.id, "err", err)
-			if rest(ctx, spareAgain) {
-				b.evicted.Store(false)
+			h.slog.Error("destroy evicted sandbox failed", "sandbox", sb.id, "err", err)
+			if sleep(ctx, evictRetry) {
+				sb.evicted.Store(false)
 			}
 		})
 	}
-	late := time.After(oustTimeout)
-	for range boxes {
+	late := time.After(evictTimeout)
+	for range sandboxes {
 		select {
 		case <-ended:
 		case <-late:
@@ -244,46 +244,46 @@ func (h *host) oust(ctx context.Context, boxes []*box) {
 }
 
 // warnFull warns of a full disk without a sandbox to evict.
-func (h *host) tellFull(short []scarcity) {
-	for _, s := range short {
+func (h *host) warnFull(shortages []shortage) {
+	for _, s := range shortages {
 		h.slog.Warn("disk nearly full and no sandbox to evict", "of", s.what, "free", s.free)
 	}
 }
 
 // checkDisk refuses operations that would fill a disk that is short of space.
-func (h *host) roomFor(what, id string) error {
-	if h.short.Load() {
+func (h *host) checkDisk(what, id string) error {
+	if h.diskShort.Load() {
 		return kind.New(kind.Unavailable, what, id, "the disk of the sandbox's host is full")
 	}
 	return nil
 }
 
 // diskUse is how much of the disk a sandbox uses, or by how much a volume grew.
-type holding struct {
-	boxes   []*box           // to be evicted for it
-	volume  sandbox.VolumeID // empty: a sandbox
-	has     driver.Stats
-	limited bool // to what it requested
+type diskUse struct {
+	sandboxes []*hostSandbox   // to be evicted for it
+	volume    sandbox.VolumeID // empty: a sandbox
+	usage     driver.Stats
+	limited   bool // to what it requested
 }
 
 // diskUses measures the sandboxes and leaves out those that cannot be measured.
-func holdings(ctx context.Context, boxes []*box) []holding {
+func diskUses(ctx context.Context, sandboxes []*hostSandbox) []diskUse {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	var all []holding
+	var all []diskUse
 	var g errgroup.Group
-	g.SetLimit(measureAtOnce)
-	for _, b := range boxes {
-		if b.instance() == nil || b.evicted.Load() {
+	g.SetLimit(maxMeasures)
+	for _, sb := range sandboxes {
+		if sb.instance() == nil || sb.evicted.Load() {
 			continue
 		}
 		g.Go(func() error {
-			s, err := b.instance().Stats(ctx)
+			s, err := sb.instance().Stats(ctx)
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				all = append(all, holding{boxes: []*box{b}, has: s, limited: b.req.DiskMiB > 0})
+				all = append(all, diskUse{sandboxes: []*hostSandbox{sb}, usage: s, limited: sb.req.DiskMiB > 0})
 			}
 			return nil
 		})
@@ -293,21 +293,21 @@ func holdings(ctx context.Context, boxes []*box) []holding {
 }
 
 // topConsumer returns the entry with the most, at least least; nil without one.
-func hogOf(all []holding, least uint64, of func(*driver.Stats) uint64) *holding {
-	all = slices.DeleteFunc(slices.Clone(all), func(h holding) bool { return of(&h.has) < least })
+func topConsumer(all []diskUse, least uint64, of func(*driver.Stats) uint64) *diskUse {
+	all = slices.DeleteFunc(slices.Clone(all), func(h diskUse) bool { return of(&h.usage) < least })
 	if len(all) == 0 {
 		return nil
 	}
-	hog := slices.MaxFunc(all, func(a, b holding) int {
+	top := slices.MaxFunc(all, func(a, b diskUse) int {
 		if a.limited != b.limited {
 			return cmp.Compare(unlimited(a), unlimited(b))
 		}
-		return cmp.Compare(of(&a.has), of(&b.has))
+		return cmp.Compare(of(&a.usage), of(&b.usage))
 	})
-	return &hog
+	return &top
 }
 
-func unlimited(h holding) int {
+func unlimited(h diskUse) int {
 	if h.limited {
 		return 0
 	}

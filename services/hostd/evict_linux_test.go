@@ -23,7 +23,7 @@ import (
 )
 
 // A sandbox that fills the host's disk is evicted, which its record says; its neighbor continues.
-func TestWhoFillsTheDiskIsEnded(t *testing.T) {
+func TestSandboxThatFillsTheDiskIsEvicted(t *testing.T) {
 	for name, tt := range map[string]struct{ disk, fill string }{
 		"bytes": {"size=256m", "head -c 300000000 /dev/zero > fill"},
 		// The file has no name.
@@ -39,24 +39,24 @@ func testFull(t *testing.T, disk, fill string) {
 	r.onSmallDisk(disk)
 	r.begin()
 	r.awaitLease(0)
-	beside, hog := r.sandbox(), r.sandbox()
-	filler := r.start(hog, sh(fill+"; sleep 600"))
+	beside, consumer := r.sandbox(), r.sandbox()
+	filler := r.start(consumer, sh(fill+"; sleep 600"))
 	if exit := r.whole(filler).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != errNoDisk.Error() {
 		t.Errorf("the process that filled the disk ended as %s", describe(exit)) // the shim may have reported the kill
 	}
-	if s := r.awaitPhase(hog, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
 		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	if exit := r.whole(r.start(beside, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
 		t.Errorf("a writing process of its neighbor ended as %s", describe(exit))
 	}
-	if d := room(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
+	if d := diskFree(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
 		t.Errorf("disk after the eviction: %+v", d)
 	}
 }
 
 // Unused templates are removed before any sandbox is evicted.
-func TestUnusedTemplatesGoBeforeSandboxes(t *testing.T) {
+func TestUnusedTemplatesAreRemovedBeforeEviction(t *testing.T) {
 	r := newRig(t)
 	r.onSmallDisk("size=256m")
 	tree := r.keepTree(120 << 20)
@@ -129,14 +129,14 @@ func (r *rig) onSmallDisk(options string) {
 
 // A run that starts on a full disk frees space before its first request: servers on the same disk
 // need that first. The record has the reason why the sandbox ended.
-func TestALifeBeginsOnAFullDisk(t *testing.T) {
+func TestHostStartsOnAFullDisk(t *testing.T) {
 	r := newRig(t)
 	r.onSmallDisk("size=256m")
 	r.begin()
 	r.awaitLease(0)
-	beside, hog := r.sandbox(), r.sandbox()
+	beside, consumer := r.sandbox(), r.sandbox()
 	held := r.start(beside, counts())
-	home := strings.TrimSpace(string(r.whole(r.start(hog, sh("pwd"))).out[process.Stdout]))
+	home := strings.TrimSpace(string(r.whole(r.start(consumer, sh("pwd"))).out[process.Stdout]))
 	r.kill()
 	fill, err := os.Create(filepath.Join(home, "fill")) // as the sandbox might while no host runs
 	if err != nil {
@@ -151,14 +151,14 @@ func TestALifeBeginsOnAFullDisk(t *testing.T) {
 	}
 	r.srv.Stop()
 	r.begin()
-	until(t, "disks with room", 1, func() int {
-		if d := room(r.cfg.DataDir); d.free < d.total/2 {
+	until(t, "disks with free space", 1, func() int {
+		if d := diskFree(r.cfg.DataDir); d.free < d.total/2 {
 			return 0
 		}
 		return 1
 	})
 	r.srv.Resume()
-	if s := r.awaitPhase(hog, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
 		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	r.awaitOutput(held, "\n20\n")
@@ -168,18 +168,18 @@ func TestALifeBeginsOnAFullDisk(t *testing.T) {
 
 // Unused templates are removed before the lease, too, but none that a sandbox is based on, or
 // might be.
-func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
+func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 	const size = 120 << 20
 	_, tree := treeOf(t, size)
 	for name, tt := range map[string]struct {
-		noted map[sandbox.ID]made
-		dirs  []string // of instances
-		want  bool     // it is kept
+		stored map[sandbox.ID]created
+		dirs   []string // of instances
+		want   bool     // it is kept
 	}{
-		"unused":                           {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{}}}, []string{"a"}, false},
-		"another one in use":               {map[sandbox.ID]made{"a": {driver: "direct", place: "b", trees: treeIDs{"another"}}}, []string{"b"}, false},
-		"in use":                           {map[sandbox.ID]made{"a": {driver: "direct", trees: treeIDs{tree}}}, []string{"a"}, true},
-		"use unknown":                      {map[sandbox.ID]made{"a": {driver: "direct"}}, []string{"a"}, true},
+		"unused":                           {map[sandbox.ID]created{"a": {driver: "direct", trees: treeIDs{}}}, []string{"a"}, false},
+		"another one in use":               {map[sandbox.ID]created{"a": {driver: "direct", instance: "b", trees: treeIDs{"another"}}}, []string{"b"}, false},
+		"in use":                           {map[sandbox.ID]created{"a": {driver: "direct", trees: treeIDs{tree}}}, []string{"a"}, true},
+		"use unknown":                      {map[sandbox.ID]created{"a": {driver: "direct"}}, []string{"a"}, true},
 		"instance without a journal entry": {nil, []string{"a"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer j.close() //nolint:errcheck // the end of the test
-			for id, m := range tt.noted {
+			for id, m := range tt.stored {
 				err = errors.Join(err, j.setSandbox(id, m))
 			}
 			cache, cerr := openTemplates(&r.cfg)
@@ -203,7 +203,7 @@ func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
 			if err = errors.Join(err, cerr); err != nil {
 				t.Fatal(err)
 			}
-			if err := h.makeRoom(t.Context()); err != nil {
+			if err := h.evictBeforeLease(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(root); (err == nil) != tt.want {
@@ -214,7 +214,7 @@ func TestUnusedTemplatesGoBeforeALifeBegins(t *testing.T) {
 }
 
 // All resources that the disk is short of are reported.
-func TestADiskMayBeShortOfBoth(t *testing.T) {
+func TestShortages(t *testing.T) {
 	for _, tt := range []struct {
 		disk disk
 		want []string
@@ -226,7 +226,7 @@ func TestADiskMayBeShortOfBoth(t *testing.T) {
 		{disk{free: 1 << 29, total: 1 << 30}, nil},
 	} {
 		var got []string
-		for _, s := range tt.disk.short(1) {
+		for _, s := range tt.disk.shortages(1) {
 			got = append(got, s.what)
 		}
 		if !slices.Equal(got, tt.want) {
@@ -235,23 +235,23 @@ func TestADiskMayBeShortOfBoth(t *testing.T) {
 	}
 }
 
-func TestHogOf(t *testing.T) {
-	a, b, c := &box{id: "a"}, &box{id: "b"}, &box{id: "c"}
-	has := func(b *box, bytes uint64, limited bool) holding {
-		return holding{boxes: []*box{b}, has: driver.Stats{DiskBytes: bytes}, limited: limited}
+func TestTopConsumer(t *testing.T) {
+	a, sb, c := &hostSandbox{id: "a"}, &hostSandbox{id: "b"}, &hostSandbox{id: "c"}
+	has := func(sb *hostSandbox, bytes uint64, limited bool) diskUse {
+		return diskUse{sandboxes: []*hostSandbox{sb}, usage: driver.Stats{DiskBytes: bytes}, limited: limited}
 	}
 	for _, tt := range []struct {
-		all  []holding
-		want *box
+		all  []diskUse
+		want *hostSandbox
 	}{
 		{nil, nil},
-		{[]holding{has(a, 99, false), has(b, 98, false)}, nil},
-		{[]holding{has(a, 100, false), has(b, 101, false), has(c, 99, false)}, b},
-		{[]holding{has(a, 100, false), has(b, 1000, true)}, a},
-		{[]holding{has(a, 99, false), has(b, 1000, true), has(c, 2000, true)}, c},
+		{[]diskUse{has(a, 99, false), has(sb, 98, false)}, nil},
+		{[]diskUse{has(a, 100, false), has(sb, 101, false), has(c, 99, false)}, sb},
+		{[]diskUse{has(a, 100, false), has(sb, 1000, true)}, a},
+		{[]diskUse{has(a, 99, false), has(sb, 1000, true), has(c, 2000, true)}, c},
 	} {
-		got := hogOf(tt.all, 100, func(s *driver.Stats) uint64 { return s.DiskBytes })
-		if (got == nil) != (tt.want == nil) || got != nil && got.boxes[0] != tt.want {
+		got := topConsumer(tt.all, 100, func(s *driver.Stats) uint64 { return s.DiskBytes })
+		if (got == nil) != (tt.want == nil) || got != nil && got.sandboxes[0] != tt.want {
 			t.Errorf("%v: %v", tt.all, got)
 		}
 	}
@@ -278,28 +278,28 @@ func (s stubborn) Destroy(ctx context.Context) error {
 }
 
 // An eviction does not wait for another one that takes long.
-func TestWhoDoesNotEndHoldsNobodyUp(t *testing.T) {
+func TestSlowEvictionDoesNotDelayTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		h := &host{}
-		var boxes []*box
+		var sandboxes []*hostSandbox
 		for _, s := range []stubborn{{has: 90, stays: true}, {has: 80}, {has: 70, stays: true}} {
-			b := bare(h)
+			sb := bare(h)
 			s.asked = make(chan struct{})
-			b.inst = s
-			boxes = append(boxes, b)
+			sb.inst = s
+			sandboxes = append(sandboxes, sb)
 		}
-		short := []scarcity{{free: 10, spare: 20, of: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
-		volume := holding{boxes: boxes[:2], volume: "v", has: driver.Stats{DiskBytes: 100}}
-		for _, grew := range [][]holding{{volume}, nil} {
-			if h.evictOne(ctx, boxes, grew, short) == nil {
+		shortages := []shortage{{free: 10, reserve: 20, usage: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
+		volume := diskUse{sandboxes: sandboxes[:2], volume: "v", usage: driver.Stats{DiskBytes: 100}}
+		for _, grew := range [][]diskUse{{volume}, nil} {
+			if h.evictOne(ctx, sandboxes, grew, shortages) == nil {
 				t.Error("no sandbox is to be evicted")
 			}
 		}
-		for i, b := range boxes {
+		for i, sb := range sandboxes {
 			select {
-			case <-b.inst.(stubborn).asked:
+			case <-sb.inst.(stubborn).asked:
 			default:
 				t.Errorf("sandbox %d is not destroyed", i)
 			}
@@ -328,21 +328,21 @@ func (u unwilling) Destroy(context.Context) error {
 }
 
 // A sandbox that could not be destroyed is evicted again, after a pause.
-func TestWhoCouldNotBeEndedIsFoundAgain(t *testing.T) {
+func TestFailedEvictionIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{}
-		b := bare(h)
+		sb := bare(h)
 		var asked int
-		b.inst = unwilling{asked: &asked}
-		short := []scarcity{{free: 10, spare: 20, of: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
+		sb.inst = unwilling{asked: &asked}
+		shortages := []shortage{{free: 10, reserve: 20, usage: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
 		for want := 1; want <= 3; want++ {
 			for range 3 {
-				h.evictOne(t.Context(), []*box{b}, nil, short)
+				h.evictOne(t.Context(), []*hostSandbox{sb}, nil, shortages)
 			}
 			if asked != want {
 				t.Errorf("asked %d times, want %d", asked, want)
 			}
-			rest(t.Context(), spareAgain+time.Millisecond)
+			sleep(t.Context(), evictRetry+time.Millisecond)
 		}
 		h.wg.Wait()
 	})
@@ -350,7 +350,7 @@ func TestWhoCouldNotBeEndedIsFoundAgain(t *testing.T) {
 
 // The sandboxes that use the volume that fills the disk are evicted; not those that used much of
 // the disk before, although evicting them would free space and this does not.
-func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
+func TestUsersOfAVolumeThatFillsTheDiskAreEvicted(t *testing.T) {
 	r := newRig(t)
 	r.onSmallDisk("size=256m")
 	r.begin()
@@ -359,7 +359,7 @@ func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
 	sees := func(v sandbox.VolumeID) sandbox.ID {
 		return r.awaitPhase(r.request(sandbox.Requested{Template: "base", Volumes: []sandbox.Mount{{Volume: v, Path: r.seen(v)}}}), sandbox.PhaseRunning).ID
 	}
-	hog, with, beside, quiet := sees(full), sees(full), sees(other), r.sandbox()
+	consumer, with, beside, quiet := sees(full), sees(full), sees(other), r.sandbox()
 	for _, run := range []process.ID{
 		r.start(quiet, sh("head -c 40000000 /dev/zero > mine")),
 		r.start(beside, sh("head -c 40000000 /dev/zero > "+r.seen(other)+"/mine")),
@@ -368,9 +368,9 @@ func TestWhoFillsTheDiskByAVolumeIsEnded(t *testing.T) {
 			t.Fatalf("a writing process ended as %s", describe(exit))
 		}
 	}
-	left := room(r.cfg.DataDir)
-	r.start(hog, sh(fmt.Sprintf("cd %s; head -c %d /dev/zero > most; while head -c 100000 /dev/zero; do sleep 0.01; done > rest", r.seen(full), left.free-left.total/8)))
-	for _, id := range []sandbox.ID{hog, with} {
+	left := diskFree(r.cfg.DataDir)
+	r.start(consumer, sh(fmt.Sprintf("cd %s; head -c %d /dev/zero > most; while head -c 100000 /dev/zero; do sleep 0.01; done > rest", r.seen(full), left.free-left.total/8)))
+	for _, id := range []sandbox.ID{consumer, with} {
 		if s := r.awaitPhase(id, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
 			t.Errorf("record of %s: %+v", id, s)
 		}

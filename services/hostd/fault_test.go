@@ -18,31 +18,31 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-var errCut = errors.New("interrupted")
+var errInterrupted = errors.New("interrupted")
 
-// cutAt interrupts the host when it reaches a point for the n-th time.
-func cutAt(point string, n int) func(string) error {
+// interruptAt interrupts the host when it reaches a point for the n-th time.
+func interruptAt(point string, n int) func(string) error {
 	var mu sync.Mutex
 	return func(at string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if at == point {
 			if n--; n <= 0 {
-				return errCut
+				return errInterrupted
 			}
 		}
 		return nil
 	}
 }
 
-// interrupted starts a host with fault, and starts it again after it was interrupted.
-func (r *rig) lives(fault func(string) error) (cut func() bool) {
+// beginInterrupted starts a host with fault, and starts it again after it was interrupted.
+func (r *rig) beginInterrupted(fault func(string) error) (interrupted func() bool) {
 	r.cfg.Fault = fault
 	first := r.begin()
 	r.cfg.Fault = nil
 	go func() {
 		<-first.done
-		if errors.Is(first.err, errCut) {
+		if errors.Is(first.err, errInterrupted) {
 			r.begin()
 		}
 	}()
@@ -60,31 +60,31 @@ func (r *rig) lives(fault func(string) error) (cut func() bool) {
 
 // Wherever a host is interrupted, with its next run every process was started once, every byte
 // recorded once, and every record ended once.
-func TestCutOffAnywhere(t *testing.T) {
+func TestProcessesRunOnceWhereverTheHostIsInterrupted(t *testing.T) {
 	for _, point := range Points {
 		for _, n := range []int{1, 2, 4} {
 			t.Run(fmt.Sprint(point, " ", n), func(t *testing.T) {
 				t.Parallel()
-				cutOff(newRig(t), t, point, n)
+				testInterrupted(newRig(t), t, point, n)
 			})
 		}
 	}
 }
 
-func TestCutOffWithNamespaces(t *testing.T) {
+func TestInterruptedWithNamespaces(t *testing.T) {
 	for _, d := range Probe(t.Context()) {
 		if d.Name == "namespace" && d.Err != nil {
 			t.Skip(d.Err)
 		}
 	}
 	for _, point := range []string{"created", "claimed", "spawned", "stored", "drained"} {
-		t.Run(point, func(t *testing.T) { cutOff(newRigOn(t, "namespace"), t, point, 1) })
+		t.Run(point, func(t *testing.T) { testInterrupted(newRigOn(t, "namespace"), t, point, 1) })
 	}
 }
 
 // A host that is killed while its drivers probe leaves instances that are not in the journal. The
 // next run removes them.
-func TestCutOffInATrial(t *testing.T) {
+func TestRemainsOfAnInterruptedProbeAreRemoved(t *testing.T) {
 	for _, name := range []string{"direct", "namespace"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRigOn(t, "direct")
@@ -103,15 +103,15 @@ func TestCutOffInATrial(t *testing.T) {
 			if err := os.Mkdir(spec.Dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			place, err := d.Create(t.Context(), spec)
+			inst, err := d.Create(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.begin()
 			r.awaitLease(0)
 			select {
-			case <-place.Done():
-			case <-time.After(patience):
+			case <-inst.Done():
+			case <-time.After(testTimeout):
 				t.Error("the instance of the probe still runs")
 			}
 			if left, err := os.ReadDir(r.cfg.scratch()); err == nil && len(left) > 0 {
@@ -121,25 +121,25 @@ func TestCutOffInATrial(t *testing.T) {
 	}
 }
 
-func cutOff(r *rig, t *testing.T, point string, n int) {
-	cut := r.lives(cutAt(point, n))
+func testInterrupted(r *rig, t *testing.T, point string, n int) {
+	interrupted := r.beginInterrupted(interruptAt(point, n))
 	r.awaitLease(0)
 	sbx := r.request(sandbox.Requested{Template: "base"})
 	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Live() {
 		t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 	}
 	script := "cd; echo x >> forks; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; read a; echo got $a; exit 5"
-	talk := r.start(sbx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}, Stdin: true})
+	dialog := r.start(sbx, process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}, Stdin: true})
 	sleeper := r.start(sbx, sh("echo ready; sleep 60"))
 	missing := r.start(sbx, process.Spec{Cmd: "true", Cwd: "/nope"})
-	r.awaitOutput(talk, "line 199")
+	r.awaitOutput(dialog, "line 199")
 	r.awaitOutput(sleeper, "ready")
-	r.send(talk, events.Stdin{Data: []byte("input\n")})
+	r.send(dialog, events.Stdin{Data: []byte("input\n")})
 	var want strings.Builder
 	for i := range 200 {
 		fmt.Fprintf(&want, "line %d\n", i)
 	}
-	rec := r.whole(talk)
+	rec := r.whole(dialog)
 	if got := string(rec.out[process.Stdout]); got != want.String()+"got input\n" || describe(rec.end()) != "exited 5" {
 		t.Errorf("%d bytes ...%q, %s", len(got), got[max(0, len(got)-40):], describe(rec.end()))
 	}
@@ -156,19 +156,19 @@ func cutOff(r *rig, t *testing.T, point string, n int) {
 	if rec := r.whole(sleeper); !strings.HasPrefix(describe(rec.end()), "sandbox_gone") || string(rec.out[process.Stdout]) != "ready\n" {
 		t.Errorf("sleeper: %s %q", describe(rec.end()), rec.out)
 	}
-	for _, id := range []process.ID{talk, sleeper, missing} {
+	for _, id := range []process.ID{dialog, sleeper, missing} {
 		if sum := r.summary(id); sum.Active() {
 			t.Errorf("active in the catalogue: %+v", sum)
 		}
 	}
-	if n == 1 && point != "noted" && !cut() { // "noted" depends on a timer
+	if n == 1 && point != "cursorStored" && !interrupted() { // "cursorStored" depends on a timer
 		t.Errorf("%s was never reached", point)
 	}
 }
 
 // A shim dies: the records of its processes end as shim_lost, without an exit code.
 func TestShimLost(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, sh("echo ready; sleep 60"))
 	r.awaitOutput(id, "ready")
@@ -183,8 +183,8 @@ func TestShimLost(t *testing.T) {
 }
 
 // A shim dies while hostd does not run.
-func TestShimLostBetweenLives(t *testing.T) {
-	r := lively(t)
+func TestShimLostBetweenRuns(t *testing.T) {
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, sh("echo ready; sleep 60"))
 	r.awaitOutput(id, "ready")
@@ -203,29 +203,29 @@ func TestShimLostBetweenLives(t *testing.T) {
 
 // A reaper ended the record first: the process is killed, and nothing is appended.
 func TestFencedProcess(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx := r.sandbox()
-	talk := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; sleep 60"}, Stdin: true})
-	r.awaitOutput(talk, "ready")
-	w := r.log.Writer(events.Ref{Host: hostName, ID: talk}, 1)
-	tip, err := w.Recover(r.ctx())
+	dialog := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; sleep 60"}, Stdin: true})
+	r.awaitOutput(dialog, "ready")
+	w := r.log.Writer(events.Ref{Host: hostName, ID: dialog}, 1)
+	tail, err := w.Recover(r.ctx())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = r.log.Writer(events.Ref{Host: hostName, ID: talk}, tip.Epoch+1)
+	w = r.log.Writer(events.Ref{Host: hostName, ID: dialog}, tail.Epoch+1)
 	if _, err := w.Recover(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	end := process.Exit{Cause: process.CauseHostLost}
 	err = w.Append(r.ctx(), []process.Event{
-		{Seq: tip.Last + 1, Body: process.Lost{Reason: "silent"}},
-		{Seq: tip.Last + 2, Body: process.Finished{Exit: end}},
+		{Seq: tail.Last + 1, Body: process.Lost{Reason: "silent"}},
+		{Seq: tail.Last + 2, Body: process.Finished{Exit: end}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.send(talk, events.Stdin{Data: []byte("\n")})
-	if rec := r.whole(talk); describe(rec.end()) != "host_lost" {
+	r.send(dialog, events.Stdin{Data: []byte("\n")})
+	if rec := r.whole(dialog); describe(rec.end()) != "host_lost" {
 		t.Errorf("%s", describe(rec.end()))
 	}
 }
@@ -234,7 +234,7 @@ func TestFencedProcess(t *testing.T) {
 func TestSilentForLongerThanTheRetention(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
-			r := lively(t)
+			r := newRunningRig(t)
 			sbx := r.sandbox()
 			id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; exit 3"}, Stdin: true})
 			last := process.Seq(len(r.awaitOutput(id, "ready").events))
@@ -306,7 +306,7 @@ func TestFencedHost(t *testing.T) {
 
 // NATS restarts under a process that writes all the time.
 func TestNATSRestarts(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, sh("i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; exit 6"))
 	for _, line := range []string{"line 20\n", "line 120\n", "line 220\n"} {

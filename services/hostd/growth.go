@@ -11,58 +11,58 @@ import (
 // growth measures by how much volumes grow while the disk runs short. A volume's files stay when
 // a sandbox ends, so its growth counts, not its size. It is not for concurrent use.
 type growth struct {
-	h  *host
-	of map[sandbox.VolumeID]*grown
+	h    *host
+	last map[sandbox.VolumeID]*volumeGrowth
 }
 
-type grown struct {
-	disk     usage.Disk
-	at, from driver.Stats // the current usage, and the first one
-	seen     bool
+type volumeGrowth struct {
+	disk       usage.Disk
+	now, first driver.Stats // the current usage, and the first one
+	measured   bool
 }
 
 // check measures the volumes that sandboxes use, and drops the others.
-func (g *growth) look(ctx context.Context, boxes []*box) []holding {
+func (g *growth) check(ctx context.Context, sandboxes []*hostSandbox) []diskUse {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	before := g.of
-	g.of = make(map[sandbox.VolumeID]*grown)
-	users := make(map[sandbox.VolumeID][]*box)
-	for _, b := range boxes {
-		for _, m := range b.req.Volumes {
-			if !b.standing() && !b.evicted.Load() {
-				users[m.Volume] = append(users[m.Volume], b)
+	before := g.last
+	g.last = make(map[sandbox.VolumeID]*volumeGrowth)
+	users := make(map[sandbox.VolumeID][]*hostSandbox)
+	for _, sb := range sandboxes {
+		for _, m := range sb.req.Volumes {
+			if !sb.suspended() && !sb.evicted.Load() {
+				users[m.Volume] = append(users[m.Volume], sb)
 			}
 		}
 	}
-	var all []holding
-	for id, who := range users {
+	var all []diskUse
+	for id, consumers := range users {
 		v := before[id]
 		if v == nil {
-			v = &grown{}
+			v = &volumeGrowth{}
 		}
-		if err := v.look(ctx, g.h.volumePath(id)); err != nil {
+		if err := v.check(ctx, g.h.volumePath(id)); err != nil {
 			continue
 		}
-		g.of[id] = v
-		all = append(all, holding{boxes: who, volume: id, has: v.by()})
+		g.last[id] = v
+		all = append(all, diskUse{sandboxes: consumers, volume: id, usage: v.growth()})
 	}
 	return all
 }
 
-func (v *grown) look(ctx context.Context, path string) (err error) {
-	v.at.DiskBytes, v.at.DiskFiles, err = v.disk.Of(ctx, path, 0)
-	if err == nil && !v.seen {
-		v.seen, v.from = true, v.at
+func (v *volumeGrowth) check(ctx context.Context, path string) (err error) {
+	v.now.DiskBytes, v.now.DiskFiles, err = v.disk.Of(ctx, path, 0)
+	if err == nil && !v.measured {
+		v.measured, v.first = true, v.now
 	}
 	return err
 }
 
-// growthCounts is the weight of a volume's growth against a sandbox's usage: a volume that fills
+// growthWeight is the weight of a volume's growth against a sandbox's usage: a volume that fills
 // a disk is found before sandboxes are evicted that used much of it before.
-const growthCounts = 8
+const growthWeight = 8
 
-func (v *grown) by() driver.Stats {
-	grew := func(at, from uint64) uint64 { return growthCounts * (at - min(at, from)) }
-	return driver.Stats{DiskBytes: grew(v.at.DiskBytes, v.from.DiskBytes), DiskFiles: grew(v.at.DiskFiles, v.from.DiskFiles)}
+func (v *volumeGrowth) growth() driver.Stats {
+	grew := func(at, from uint64) uint64 { return growthWeight * (at - min(at, from)) }
+	return driver.Stats{DiskBytes: grew(v.now.DiskBytes, v.first.DiskBytes), DiskFiles: grew(v.now.DiskFiles, v.first.DiskFiles)}
 }

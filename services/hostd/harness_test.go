@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 30 * time.Second
-	tenant   = "t"
-	hostName = "h"
+	testTimeout = 30 * time.Second
+	tenant      = "t"
+	hostName    = "h"
 )
 
 // rig is a log, a host that uses it, and a client of both.
@@ -44,12 +44,12 @@ type rig struct {
 	view *events.View
 	cfg  Config
 
-	mu   sync.Mutex
-	life *life
+	mu  sync.Mutex
+	run *hostRun
 }
 
-// run is one run of a host.
-type life struct {
+// hostRun is one run of a host.
+type hostRun struct {
 	stop context.CancelFunc
 	done chan struct{}
 	err  error
@@ -122,16 +122,16 @@ func (w testWriter) Write(b []byte) (int, error) {
 }
 
 // begin starts a run of the host.
-func (r *rig) begin() *life {
+func (r *rig) begin() *hostRun {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &life{stop: stop, done: make(chan struct{})}
+	l := &hostRun{stop: stop, done: make(chan struct{})}
 	cfg := r.cfg
 	go func() {
 		defer close(l.done)
 		l.err = Run(ctx, cfg)
 	}()
 	r.mu.Lock()
-	r.life = l
+	r.run = l
 	r.mu.Unlock()
 	return l
 }
@@ -153,8 +153,8 @@ func (r *rig) beginHere() (epoch uint64) {
 // kill ends the current run cleanly, if there is one, and waits.
 func (r *rig) kill() {
 	r.mu.Lock()
-	l := r.life
-	r.life = nil
+	l := r.run
+	r.run = nil
 	r.mu.Unlock()
 	if l == nil {
 		return
@@ -163,17 +163,17 @@ func (r *rig) kill() {
 	r.awaitEnd(l)
 }
 
-func (r *rig) awaitEnd(l *life) {
+func (r *rig) awaitEnd(l *hostRun) {
 	r.t.Helper()
 	select {
 	case <-l.done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		r.t.Fatal("the host did not end")
 	}
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	r.t.Cleanup(cancel)
 	return ctx
 }
@@ -183,7 +183,7 @@ func (r *rig) awaitLease(after uint64) uint64 {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
 	defer stop()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		if h, ok := r.view.Host(r.cfg.Name); ok && h.Epoch > after && !h.Draining && !h.Gone {
 			return h.Epoch

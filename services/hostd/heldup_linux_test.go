@@ -11,7 +11,7 @@ import (
 
 // A process whose start no run has seen, and whose shim is gone, gets an end: its command is read
 // again until its record has more than the claim.
-func TestAStartThatIsHeldUpOverTwoLives(t *testing.T) {
+func TestUnseenStartGetsAnEndAfterTwoRuns(t *testing.T) {
 	r := newRig(t)
 	r.begin()
 	sbx := r.sandbox()

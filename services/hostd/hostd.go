@@ -28,53 +28,53 @@ import (
 
 // host is one run of a host.
 type host struct {
-	cfg       Config
-	log       *events.Log
-	slog      *slog.Logger
-	view      *events.View
-	shim      atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
-	unproven  bool                     // the drivers' capabilities come from the journal and are unverified
-	journal   *journal
-	cursor    *cursor
-	epoch     uint64
-	pool      link.Pool
-	gate      fair.Gate
-	templates *templates.Cache
-	spare     *pool
-	builds    chan struct{}  // has a value for each instance that is being created
-	lists     chan struct{}  // has a value for each volume listing of many files
-	renew     chan struct{}  // has a value when the lease is out of date
-	wg        sync.WaitGroup // sandboxes, processes and other background work
+	cfg        Config
+	log        *events.Log
+	slog       *slog.Logger
+	view       *events.View
+	shim       atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
+	unverified bool                     // the drivers' capabilities come from the journal and are unverified
+	journal    *journal
+	cursor     *cursor
+	epoch      uint64
+	pool       link.Pool
+	gate       fair.Gate
+	templates  *templates.Cache
+	warm       *pool
+	builds     chan struct{}  // has a value for each instance that is being created
+	listings   chan struct{}  // has a value for each volume listing of many files
+	leaseStale chan struct{}  // has a value when the lease is out of date
+	wg         sync.WaitGroup // sandboxes, processes and other background work
 
-	life context.Context         // of all background work; set once, by Run
-	die  context.CancelCauseFunc // ends runCtx at once
+	runCtx context.Context         // of all background work; set once, by Run
+	abort  context.CancelCauseFunc // ends runCtx at once
 
 	draining  atomic.Bool // it accepts no new sandbox
 	recovered atomic.Bool // the remains of the previous run are processed; it accepts no sandbox before
 	ended     atomic.Bool // a sandbox based on a snapshot has ended
 
-	opened  chan struct{} // closed when the drivers are open
-	settled chan struct{} // closed when no further driver will be added
-	proven  []offer       // the verified drivers, for the next run; of startup, then of prove's goroutine
+	driversOpened  chan struct{} // closed when the drivers are open
+	driversSettled chan struct{} // closed when no further driver will be added
+	verified       []offer       // the verified drivers, for the next run; of startup, then of prove's goroutine
 
-	mu      sync.Mutex
-	boxes   map[sandbox.ID]*box
-	drivers []offer                         // the first is the default
-	claimed uint64                          // bytes of disk reserved for snapshots that are being made
-	parked  map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
-	stdin   int                             // bytes of input in parked
+	mu            sync.Mutex
+	sandboxes     map[sandbox.ID]*hostSandbox
+	drivers       []offer                         // the first is the default
+	reservedBytes uint64                          // bytes of disk reserved for snapshots that are being made
+	parked        map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
+	parkedBytes   int                             // bytes of input in parked
 
-	egress    *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
-	authority *egress.Authority
-	sealer    *sandbox.Sealer
-	ring      *identity.Ring
-	origin    sync.Mutex          // held while a snapshot's directory is resolved or handed out
-	system    string              // identifies the host's own files
-	cpu       string              // the CPU's features
-	near      atomic.Bool         // the disk is close to short
-	short     atomic.Bool         // the disk is short of space
-	ousted    map[sandbox.ID]bool // evicted before there was a lease
-	veth      *veth.Net           // nil: no sandbox has a network interface of its own
+	egress       *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
+	authority    *egress.Authority
+	sealer       *sandbox.Sealer
+	ring         *identity.Ring
+	origin       sync.Mutex          // held while a snapshot's directory is resolved or handed out
+	system       string              // identifies the host's own files
+	cpu          string              // the CPU's features
+	diskNear     atomic.Bool         // the disk is close to short
+	diskShort    atomic.Bool         // the disk is short of space
+	evictedEarly map[sandbox.ID]bool // evicted before there was a lease
+	veth         *veth.Net           // nil: no sandbox has a network interface of its own
 }
 
 // LeaveTimeout bounds a clean exit: the last writes, and the end of the sandboxes with
@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	defer cfg.made.close() //nolint:errcheck // the next run creates again what was interrupted
+	defer cfg.opened.close() //nolint:errcheck // the next run creates again what was interrupted
 	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
@@ -103,8 +103,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		boxes: make(map[sandbox.ID]*box), renew: make(chan struct{}, 1), opened: make(chan struct{}), settled: make(chan struct{}), spare: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
-		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), lists: make(chan struct{}, listsAtOnce),
+		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), driversOpened: make(chan struct{}), driversSettled: make(chan struct{}), warm: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
+		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), listings: make(chan struct{}, maxListings),
 	}
 	if err := h.findShim(); err != nil {
 		return err
@@ -131,26 +131,26 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h.draining.Store(drain)
 	// A run ends with an error of its own, or after a clean exit.
-	life, die := context.WithCancelCause(context.WithoutCancel(ctx))
-	h.life, h.die = life, die
+	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	h.runCtx, h.abort = runCtx, abort
 	defer h.wg.Wait()
-	defer die(nil)
-	return h.live(ctx)
+	defer abort(nil)
+	return h.serve(ctx)
 }
 
 // serve runs the host until clean is done, and then exits cleanly.
-func (h *host) live(clean context.Context) error {
-	life := h.life
-	work, stop := context.WithCancel(life)
+func (h *host) serve(clean context.Context) error {
+	runCtx := h.runCtx
+	work, stop := context.WithCancel(runCtx)
 	defer stop()
 	defer context.AfterFunc(clean, stop)() // also when the stop comes while NATS is unavailable
-	if err := h.makeRoom(work); err != nil {
+	if err := h.evictBeforeLease(work); err != nil {
 		return err
 	}
 	opened := h.openView() // neither waits for the other
 	lease, err := h.takeLease(work)
 	if err != nil {
-		h.die(err) // the view is not needed then
+		h.abort(err) // the view is not needed then
 		return errors.Join(err, <-opened)
 	}
 	h.epoch = lease.Epoch
@@ -164,7 +164,7 @@ func (h *host) live(clean context.Context) error {
 	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
 	g.Go(func() error { return h.watch(work) })
-	g.Go(func() error { return h.note(work) })
+	g.Go(func() error { return h.storeCursor(work) })
 	g.Go(func() error { return h.measure(work) })
 	g.Go(func() error { return h.share(work) })
 	g.Go(func() error { return h.evict(work) })
@@ -174,19 +174,19 @@ func (h *host) live(clean context.Context) error {
 	g.Go(func() error { return h.volumes(work) })
 	g.Go(func() error { return h.store(work) })
 	g.Go(func() error { h.fill(work); return nil })
-	g.Go(func() error { return h.settle(work) })
+	g.Go(func() error { return h.settleDrivers(work) })
 	g.Go(func() error { return h.audit(work) })
 	g.Go(func() error { return h.buildShim(work) })
 	g.Go(func() error { // a failure outside of g ends the goroutines in g, too
 		select {
-		case <-life.Done():
-			return context.Cause(life)
+		case <-runCtx.Done():
+			return context.Cause(runCtx)
 		case <-work.Done():
 			return nil
 		}
 	})
 	if err := g.Wait(); err != nil {
-		h.die(err)
+		h.abort(err)
 		return err
 	}
 	return h.leave(lease)
@@ -198,7 +198,7 @@ func (h *host) openView() <-chan error {
 	go func() {
 		var err error
 		if h.view = h.cfg.View; h.view == nil {
-			h.view, err = h.log.OpenView(h.life)
+			h.view, err = h.log.OpenView(h.runCtx)
 		}
 		opened <- err
 	}()
@@ -226,16 +226,16 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		rev = 0 // the journal belongs to another log, with other commands
 	}
 	h.cursor = newCursor(rev)
-	noted, err := h.journal.sandboxes()
+	stored, err := h.journal.sandboxes()
 	if err != nil {
 		return err
 	}
 	if h.drivers == nil {
-		h.remember()
+		h.restoreOffers()
 	}
 	h.parked = make(map[sandbox.ID][]events.Command)
 	g.Go(func() error { return h.follow(ctx, rev) })
-	if err := h.recover(ctx, noted); err != nil {
+	if err := h.recover(ctx, stored); err != nil {
 		return err
 	}
 	if h.offers() == nil { // output of adopted sandboxes does not wait for them
@@ -244,30 +244,30 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		}
 	}
 	h.sweepSnapshots(false)
-	if err := h.clear(ctx, noted); err != nil {
+	if err := h.clear(ctx, stored); err != nil {
 		return err
 	}
 	h.sweepVeth()
 	h.recovered.Store(true)
-	h.outdated()
+	h.renewLease()
 	return nil
 }
 
 // leave exits cleanly.
 func (h *host) leave(lease *lease) error {
-	if cause := context.Cause(h.life); cause != nil {
+	if cause := context.Cause(h.runCtx); cause != nil {
 		return cause
 	}
 	var err error
 	if ask := h.cfg.DestroyOnExit; ask != nil && ask() {
-		ctx, cancel := context.WithTimeout(h.life, destroyTimeout)
+		ctx, cancel := context.WithTimeout(h.runCtx, destroyTimeout)
 		err = h.destroyAll(ctx)
 		cancel()
 	}
-	ctx, cancel := context.WithTimeout(h.life, LeaveTimeout-destroyTimeout)
+	ctx, cancel := context.WithTimeout(h.runCtx, LeaveTimeout-destroyTimeout)
 	defer cancel()
 	if h.egress != nil { // usage that only this run has counted
-		h.tellUse(ctx, (*box).use)
+		h.reportTraffic(ctx, (*hostSandbox).traffic)
 	}
 	lease.leave(ctx)
 	return err
@@ -280,7 +280,7 @@ func (h *host) fault(point string) error {
 	}
 	err := h.cfg.Fault(point)
 	if err != nil {
-		h.die(err)
+		h.abort(err)
 	}
 	return err
 }
@@ -297,25 +297,25 @@ func (h *host) spawn(what string, f func() error) {
 
 // counts returns the current number of sandboxes and processes.
 func (h *host) counts() (sandboxes, processes uint32) {
-	for _, b := range h.all() {
+	for _, sb := range h.all() {
 		sandboxes++
-		processes += uint32(b.count())
+		processes += uint32(sb.count())
 	}
 	return sandboxes, processes
 }
 
 // all returns the current sandboxes. Callers use them without holding mu: the holder of a
 // sandbox's lock may wait for mu.
-func (h *host) all() []*box {
+func (h *host) all() []*hostSandbox {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Collect(maps.Values(h.boxes))
+	return slices.Collect(maps.Values(h.sandboxes))
 }
 
-func (h *host) box(id sandbox.ID) *box {
+func (h *host) sandbox(id sandbox.ID) *hostSandbox {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.boxes[id]
+	return h.sandboxes[id]
 }
 
 // offer is a driver that this host offers, and its capabilities here.

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-func lively(t *testing.T) *rig {
+func newRunningRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
 	r.begin()
@@ -24,7 +24,7 @@ func lively(t *testing.T) *rig {
 }
 
 func TestProcesses(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	tests := []struct {
 		name           string
@@ -64,7 +64,7 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestCommandsReachTheProcess(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, process.Spec{Cmd: "cat", Stdin: true})
 	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
@@ -93,8 +93,8 @@ func TestCommandsReachTheProcess(t *testing.T) {
 }
 
 // Two start commands for the same process start one process.
-func TestStartTwice(t *testing.T) {
-	r := lively(t)
+func TestStartIsExecutedOnce(t *testing.T) {
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	spec := sh("cd; echo x >> forks")
 	id := process.KeyedID(sbx, "key")
@@ -109,16 +109,16 @@ func TestStartTwice(t *testing.T) {
 	}
 }
 
-func TestStartWhereNothingRuns(t *testing.T) {
-	r := lively(t)
+func TestStartWithoutASandbox(t *testing.T) {
+	r := newRunningRig(t)
 	rec := r.whole(r.start(sandbox.NewID(), process.Spec{Cmd: "true"}))
 	if rec.types() != "accepted error end " || describe(rec.end()) != "not_started" {
 		t.Errorf("%s %s", rec.types(), describe(rec.end()))
 	}
 }
 
-func TestStartThatComesTooLate(t *testing.T) {
-	r := lively(t)
+func TestExpiredStart(t *testing.T) {
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	c := command(process.NewID(sbx), events.Start{Spec: process.Spec{Cmd: "true"}})
 	c.Deadline = time.Now().Add(-time.Second)
@@ -132,7 +132,7 @@ func TestStartThatComesTooLate(t *testing.T) {
 }
 
 func TestSandboxEnds(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, sh("echo ready; sleep 60"))
 	r.awaitOutput(id, "ready")
@@ -152,8 +152,8 @@ func TestSandboxEnds(t *testing.T) {
 	}
 }
 
-func TestSandboxThatCannotBeMade(t *testing.T) {
-	r := lively(t)
+func TestSandboxThatCannotBeCreated(t *testing.T) {
+	r := newRunningRig(t)
 	id := r.request(sandbox.Requested{Driver: "no-such-driver"})
 	if s := r.awaitPhase(id, sandbox.PhaseFailed); s.Phase != sandbox.PhaseFailed || !strings.Contains(s.Cause, "no-such-driver") {
 		t.Errorf("%q: %s", s.Phase, s.Cause)
@@ -182,21 +182,21 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-func TestNoOtherHostdInTheDirectory(t *testing.T) {
-	r := lively(t)
+func TestDataDirectoryIsLocked(t *testing.T) {
+	r := newRunningRig(t)
 	if err := Run(r.ctx(), r.cfg); !isKind(err, kind.Conflict) {
 		t.Errorf("got %v", err)
 	}
 }
 
 // A journal may belong to another log, whose commands have nothing to do with its cursor.
-func TestAJournalOfAnotherLog(t *testing.T) {
+func TestJournalOfAnotherLog(t *testing.T) {
 	r := newRig(t)
 	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(j.setCursor(1_000_000), j.setSandbox("gone", made{driver: "direct"}), j.close()); err != nil {
+	if err := errors.Join(j.setCursor(1_000_000), j.setSandbox("gone", created{driver: "direct"}), j.close()); err != nil {
 		t.Fatal(err)
 	}
 	r.begin()
@@ -206,8 +206,8 @@ func TestAJournalOfAnotherLog(t *testing.T) {
 	}
 }
 
-func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
-	r := lively(t)
+func TestHostLeavesItsSandboxesRunning(t *testing.T) {
+	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while read x; do echo $x; done; exit 4"}, Stdin: true})
 	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
@@ -231,10 +231,10 @@ func TestAnEndedHostLeavesItsSandboxes(t *testing.T) {
 
 // A host without its journal finds its sandboxes by their directories, and those that have ended
 // meanwhile are lost.
-func TestAHostWithoutItsJournal(t *testing.T) {
-	r := lively(t)
-	lives, died := r.sandbox(), r.sandbox()
-	id := r.start(lives, process.Spec{Cmd: "sh", Args: []string{"-c", "while read x; do echo $x; done; exit 4"}, Stdin: true})
+func TestHostWithoutItsJournalAdoptsItsSandboxes(t *testing.T) {
+	r := newRunningRig(t)
+	running, gone := r.sandbox(), r.sandbox()
+	id := r.start(running, process.Spec{Cmd: "sh", Args: []string{"-c", "while read x; do echo $x; done; exit 4"}, Stdin: true})
 	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
 	if reply, err := r.call(id, events.Stdin{Data: []byte("once\n")}); err != nil || reply.Offset != 5 {
 		t.Fatalf("stdin: %+v, %v", reply, err)
@@ -244,7 +244,7 @@ func TestAHostWithoutItsJournal(t *testing.T) {
 	if err := os.Remove(filepath.Join(r.cfg.DataDir, journalFile)); err != nil {
 		t.Fatal(err)
 	}
-	r.destroyBehind(died)
+	r.destroyBehind(gone)
 	h, _ := r.view.Host(hostName)
 	r.begin()
 	r.awaitLease(h.Epoch)
@@ -254,16 +254,16 @@ func TestAHostWithoutItsJournal(t *testing.T) {
 	if rec := r.whole(id); string(rec.out[process.Stdout]) != "once\nagain\n" || describe(rec.end()) != "exited 4" {
 		t.Errorf("%q %s", rec.out, describe(rec.end()))
 	}
-	r.awaitPhase(died, sandbox.PhaseLost)
-	r.stopSandbox(lives)
-	r.awaitPhase(lives, sandbox.PhaseDestroyed)
+	r.awaitPhase(gone, sandbox.PhaseLost)
+	r.stopSandbox(running)
+	r.awaitPhase(running, sandbox.PhaseDestroyed)
 	if left, err := os.ReadDir(filepath.Join(r.cfg.DataDir, sandboxDir)); err != nil || len(left) != 0 {
 		t.Errorf("directories left: %v %v", left, err)
 	}
 }
 
 // The remains of creates that a power failure interrupted are removed.
-func TestAHostRemovesWhatWasCutOff(t *testing.T) {
+func TestRemainsOfInterruptedCreatesAreRemoved(t *testing.T) {
 	r := newRig(t)
 	for id, files := range map[string][]string{"i1": nil, "i2": {"state.json"}, "i3": {"state.json", "disk", "shim.sock"}} {
 		dir := filepath.Join(r.cfg.DataDir, sandboxDir, id)
@@ -300,7 +300,7 @@ func (r *rig) destroyBehind(id sandbox.ID) {
 	}
 }
 
-func TestAnEndThatDestroys(t *testing.T) {
+func TestDestroyOnExit(t *testing.T) {
 	r := newRig(t)
 	r.cfg.DestroyOnExit = yes
 	r.begin()

@@ -30,13 +30,13 @@ import (
 type journal struct {
 	db *bbolt.DB
 
-	turn sync.Mutex // held while changes are synced; taken before mu
-	mu   sync.Mutex
-	wait []*note
+	syncMu sync.Mutex // held while changes are synced; taken before mu
+	mu     sync.Mutex
+	queue  []*journalChange
 }
 
-// change is a queued change of the journal.
-type note struct {
+// journalChange is a queued change of the journal.
+type journalChange struct {
 	change func(sandboxes, trees *bbolt.Bucket) error
 	done   bool // guarded by turn, as is err
 	err    error
@@ -176,10 +176,10 @@ func (j *journal) setDraining(drain bool) error {
 }
 
 // created is how a sandbox was created.
-type made struct {
-	driver string
-	place  sandbox.ID // the name of its instance; empty: the sandbox's own ID
-	trees  treeIDs    // the trees of the cache that it is based on; nil: unknown
+type created struct {
+	driver   string
+	instance sandbox.ID // the name of its instance; empty: the sandbox's own ID
+	trees    treeIDs    // the trees of the cache that it is based on; nil: unknown
 }
 
 // treeIDs are names of trees in the cache.
@@ -221,36 +221,36 @@ func treesIn(b []byte) treeIDs {
 }
 
 // instanceMark separates driver and instance; no driver's name contains it.
-const placeMark = "/"
+const instanceMark = "/"
 
-func (m made) bytes() []byte {
-	if m.place == "" {
+func (m created) bytes() []byte {
+	if m.instance == "" {
 		return []byte(m.driver)
 	}
-	return []byte(m.driver + placeMark + string(m.place))
+	return []byte(m.driver + instanceMark + string(m.instance))
 }
 
-func madeOf(b []byte) made {
-	name, place, _ := strings.Cut(string(b), placeMark)
-	return made{driver: name, place: sandbox.ID(place)}
+func createdOf(b []byte) created {
+	name, instance, _ := strings.Cut(string(b), instanceMark)
+	return created{driver: name, instance: sandbox.ID(instance)}
 }
 
 // write makes a change of the sandboxes durable. Changes that arrive during one sync share the
 // next: every create waits for one.
 func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error {
-	n := &note{change: change}
+	n := &journalChange{change: change}
 	j.mu.Lock()
-	j.wait = append(j.wait, n)
+	j.queue = append(j.queue, n)
 	j.mu.Unlock()
 
-	j.turn.Lock()
-	defer j.turn.Unlock()
+	j.syncMu.Lock()
+	defer j.syncMu.Unlock()
 	if n.done { // by another caller's sync
 		return n.err
 	}
 	j.mu.Lock()
-	all := j.wait
-	j.wait = nil
+	all := j.queue
+	j.queue = nil
 	j.mu.Unlock()
 	err := j.db.Update(func(tx *bbolt.Tx) error {
 		sandboxes, trees := tx.Bucket([]byte(bucketSandboxes)), tx.Bucket([]byte(bucketTrees))
@@ -268,17 +268,17 @@ func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error
 }
 
 // setSandbox stores how a sandbox is created, before the driver is called.
-func (j *journal) setSandbox(id sandbox.ID, m made) error {
+func (j *journal) setSandbox(id sandbox.ID, m created) error {
 	return j.write(func(b, trees *bbolt.Bucket) error {
 		return errors.Join(b.Put([]byte(id), m.bytes()), m.trees.put(trees, id))
 	})
 }
 
 // assign stores that an instance without an owner is a sandbox's from now on.
-func (j *journal) hand(id sandbox.ID, m made) error {
+func (j *journal) assign(id sandbox.ID, m created) error {
 	return j.write(func(b, trees *bbolt.Bucket) error {
-		return errors.Join(b.Delete([]byte(m.place)), b.Put([]byte(id), m.bytes()),
-			trees.Delete([]byte(m.place)), m.trees.put(trees, id))
+		return errors.Join(b.Delete([]byte(m.instance)), b.Put([]byte(id), m.bytes()),
+			trees.Delete([]byte(m.instance)), m.trees.put(trees, id))
 	})
 }
 
@@ -287,12 +287,12 @@ func (j *journal) forgetSandbox(id sandbox.ID) error {
 }
 
 // sandboxes returns all sandboxes that are stored, with how they were created.
-func (j *journal) sandboxes() (map[sandbox.ID]made, error) {
-	out := make(map[sandbox.ID]made)
+func (j *journal) sandboxes() (map[sandbox.ID]created, error) {
+	out := make(map[sandbox.ID]created)
 	err := j.db.View(func(tx *bbolt.Tx) error {
 		trees := tx.Bucket([]byte(bucketTrees))
 		return tx.Bucket([]byte(bucketSandboxes)).ForEach(func(k, v []byte) error {
-			m := madeOf(v)
+			m := createdOf(v)
 			m.trees = treesIn(trees.Get(k))
 			out[sandbox.ID(k)] = m
 			return nil

@@ -30,13 +30,13 @@ func (h *host) offerLate(ctx context.Context) error {
 		return nil
 	}
 	first := len(names) == 0 || names[0] == Auto
-	o, err := h.late(ctx)
+	o, err := h.openLate(ctx)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // ctx ended
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	defer h.outdated()
+	defer h.renewLease()
 	if err != nil { // the host continues without it, even if it was restored from the journal
 		h.slog.Warn("driver unavailable, using the other drivers", "driver", lateName, "err", err)
 		h.drivers = without(h.drivers, lateName)
@@ -44,7 +44,7 @@ func (h *host) offerLate(ctx context.Context) error {
 	}
 	h.slog.Info("driver available", "driver", lateName, "isolation", o.caps.Isolation, "default", first)
 	h.drivers = with(h.drivers, o, first)
-	return h.noteOffers(with(h.proven, o, first))
+	return h.storeOffers(with(h.verified, o, first))
 }
 
 // with returns all with o added or replaced, at the start or the end.
@@ -60,8 +60,8 @@ func without(all []offer, name string) []offer {
 	return slices.DeleteFunc(slices.Clone(all), func(o offer) bool { return o.Name() == name })
 }
 
-// late builds what the late driver needs, and probes the driver.
-func (h *host) late(ctx context.Context) (offer, error) {
+// openLate builds what the late driver needs, and probes the driver.
+func (h *host) openLate(ctx context.Context) (offer, error) {
 	if _, err := sidecar.Runsc().Build(ctx, h.slog.Warn); err != nil {
 		return offer{}, err
 	}
@@ -102,10 +102,10 @@ func (h *host) offers() []offer {
 	return slices.Clone(h.drivers)
 }
 
-// outdated has the lease renewed at once.
-func (h *host) outdated() {
+// renewLease has the lease renewed at once.
+func (h *host) renewLease() {
 	select {
-	case h.renew <- struct{}{}:
+	case h.leaseStale <- struct{}{}:
 	default: // a renewal is pending
 	}
 }

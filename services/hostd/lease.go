@@ -60,7 +60,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-		case <-l.h.renew:
+		case <-l.h.leaseStale:
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (l *lease) observe() {
 	l.System, l.CPU = l.h.system, l.h.cpu
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
-	l.DiskTotal = room(l.h.cfg.DataDir).total
+	l.DiskTotal = diskFree(l.h.cfg.DataDir).total
 	l.Templates = l.h.templatesHere()
 	drains := l.h.draining.Load()
 	l.Starting = !drains && !began

@@ -12,28 +12,28 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// clumsy is a driver whose creates fail and leave an instance, as on a host so busy that killed
+// failingCreates is a driver whose creates fail and leave an instance, as on a host so busy that killed
 // processes do not end in time. The first attempts to remove it fail, too.
-type clumsy struct {
+type failingCreates struct {
 	driver.Driver
-	all  bool // also creates for sandboxes, not only for the pool
-	left chan driver.Instance
-	deaf *atomic.Int32 // attempts that will fail
+	all     bool // also creates for sandboxes, not only for the pool
+	left    chan driver.Instance
+	failing *atomic.Int32 // attempts that will fail
 }
 
-func newClumsy(all bool) clumsy {
-	d := clumsy{direct.New(direct.Config{}), all, make(chan driver.Instance, 16), new(atomic.Int32)}
-	d.deaf.Store(2)
+func newFailingCreates(all bool) failingCreates {
+	d := failingCreates{direct.New(direct.Config{}), all, make(chan driver.Instance, 16), new(atomic.Int32)}
+	d.failing.Store(2)
 	return d
 }
 
-func (d clumsy) Probe(ctx context.Context) (driver.Caps, error) {
+func (d failingCreates) Probe(ctx context.Context) (driver.Caps, error) {
 	caps, err := d.Driver.Probe(ctx)
 	caps.Slow = true
 	return caps, err
 }
 
-func (d clumsy) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+func (d failingCreates) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	in, err := d.Driver.Create(ctx, s)
 	if err != nil || !d.all && !slices.Contains(s.ShimArgs, "-rehearse") {
 		return in, err
@@ -42,16 +42,16 @@ func (d clumsy) Create(ctx context.Context, s driver.Spec) (driver.Instance, err
 	return nil, kind.New(kind.Unavailable, "create sandbox", string(s.ID), "timeout")
 }
 
-func (d clumsy) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	if d.deaf.Add(-1) >= 0 {
+func (d failingCreates) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+	if d.failing.Add(-1) >= 0 {
 		return nil, kind.New(kind.Internal, "attach", string(s.ID), "its processes do not end")
 	}
 	return d.Driver.Attach(ctx, s)
 }
 
 // The remains of a failed create are removed before the sandbox's record has the failure.
-func TestAFailedCreateLeavesNothing(t *testing.T) {
-	r, d := newRig(t), newClumsy(true)
+func TestFailedCreateLeavesNothing(t *testing.T) {
+	r, d := newRig(t), newFailingCreates(true)
 	r.cfg.drivers = []driver.Driver{d}
 	r.begin()
 	r.awaitLease(0)
@@ -68,8 +68,8 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 
 // The remains of a failed create for the pool are removed, too: on the next call, if they cannot
 // be at once.
-func TestAPlaceThatCouldNotBeMadeLeavesNothing(t *testing.T) {
-	r, d := newRig(t), newClumsy(false)
+func TestFailedWarmCreateLeavesNothing(t *testing.T) {
+	r, d := newRig(t), newFailingCreates(false)
 	r.cfg.Warm, r.cfg.drivers = 1, []driver.Driver{d}
 	r.begin()
 	r.awaitLease(0)

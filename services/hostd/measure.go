@@ -13,7 +13,7 @@ import (
 const (
 	defaultSampleEvery = 5 * time.Second
 	measureTimeout     = time.Second // per sandbox
-	measureAtOnce      = 8
+	maxMeasures        = 8
 )
 
 // measure records the usage of each sandbox from time to time. A sample that fails is left out:
@@ -28,21 +28,21 @@ func (h *host) measure(ctx context.Context) error {
 		case <-t.C:
 		}
 		var g errgroup.Group
-		g.SetLimit(measureAtOnce)
-		for _, b := range h.measured() {
-			g.Go(func() error { b.measure(ctx); return nil })
+		g.SetLimit(maxMeasures)
+		for _, sb := range h.measured() {
+			g.Go(func() error { sb.measure(ctx); return nil })
 		}
 		g.Wait() //nolint:errcheck // none fails
 	}
 }
 
 // measured returns the sandboxes that run.
-func (h *host) measured() []*box {
-	var out []*box
-	for _, b := range h.all() {
+func (h *host) measured() []*hostSandbox {
+	var out []*hostSandbox
+	for _, sb := range h.all() {
 		select {
-		case <-b.ready:
-			out = append(out, b)
+		case <-sb.ready:
+			out = append(out, sb)
 		default: // it is being created, or has been paused since before this run
 		}
 	}
@@ -50,19 +50,19 @@ func (h *host) measured() []*box {
 }
 
 // measure records a sample of the sandbox. A paused one uses nothing new.
-func (b *box) measure(ctx context.Context) {
-	if b.instance() == nil || b.standing() {
+func (sb *hostSandbox) measure(ctx context.Context) {
+	if sb.instance() == nil || sb.suspended() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	s, err := b.instance().Stats(ctx)
+	s, err := sb.instance().Stats(ctx)
 	if err == nil {
-		err = b.h.log.PutSample(ctx, b.h.cfg.Name, b.id, events.Sample{
+		err = sb.h.log.PutSample(ctx, sb.h.cfg.Name, sb.id, events.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
 		})
 	}
 	if err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) && !kind.Is(err, kind.Unimplemented) {
-		b.h.slog.Warn("measure sandbox failed", "sandbox", b.id, "err", err)
+		sb.h.slog.Warn("measure sandbox failed", "sandbox", sb.id, "err", err)
 	}
 }

@@ -17,28 +17,28 @@ import (
 
 // adopt creates the record of a process that was restored with the memory; hostSandbox.mu is
 // held.
-func (b *box) adopt(p *proc, m *wire.Moved) error {
+func (sb *hostSandbox) adopt(p *proc, m *wire.Moved) error {
 	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is released
 	if err == nil {
 		err = spec.Validate()
 	}
-	if err != nil || b.req.From == "" {
-		return b.hostile("%q was not restored from a snapshot", m.Token)
+	if err != nil || sb.req.From == "" {
+		return sb.hostile("%q was not restored from a snapshot", m.Token)
 	}
 	p.spec, p.hash = spec, spec.Hash()
 	first := process.Accepted{
-		Spec: spec.Public(), SpecHash: p.hash, Tenant: b.tenant,
-		From: process.IDOf(m.Token, b.req.FromSandbox), After: m.After,
+		Spec: spec.Public(), SpecHash: p.hash, Tenant: sb.tenant,
+		From: process.IDOf(m.Token, sb.req.FromSandbox), After: m.After,
 	}
-	b.moving.Add(1)
-	b.h.spawn("process "+string(p.id), func() error { return p.move(b.h.life, first) })
+	sb.restoring.Add(1)
+	sb.h.spawn("process "+string(p.id), func() error { return p.move(sb.h.runCtx, first) })
 	return nil
 }
 
 // move claims the record of a process that already runs, and publishes until it ends.
 func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
-	moved := sync.OnceFunc(p.b.moving.Done)
+	moved := sync.OnceFunc(p.b.restoring.Done)
 	defer moved()
 	p.sum = process.Summary{
 		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec,
@@ -50,7 +50,7 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 		err = p.recover(ctx)
 	case err == nil:
 		if err = p.h.fault("moved"); err == nil {
-			p.goOn(p.w.Last())
+			p.continueFrom(p.w.Last())
 			p.setSent()
 		}
 	}

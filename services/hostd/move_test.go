@@ -15,7 +15,7 @@ import (
 )
 
 // withMemory returns a rig whose driver keeps memory: gVisor's, if its program has been built.
-func remembering(t *testing.T) *rig {
+func withMemory(t *testing.T) *rig {
 	t.Helper()
 	driver := os.Getenv("MILLRACE_TEST_DRIVER")
 	if driver == "" {
@@ -27,8 +27,8 @@ func remembering(t *testing.T) *rig {
 	return newRigOn(t, driver)
 }
 
-// remember takes a snapshot with memory.
-func (r *rig) remember(sbx sandbox.ID) sandbox.Snapshot {
+// memorySnapshot takes a snapshot with memory.
+func (r *rig) memorySnapshot(sbx sandbox.ID) sandbox.Snapshot {
 	r.t.Helper()
 	if s, _ := r.view.Sandbox(sbx); !s.Can.Memory {
 		r.t.Skipf("driver %s keeps no memory", s.Driver)
@@ -95,35 +95,35 @@ func (rec *record) from(t *testing.T) process.Accepted {
 // Processes continue in every sandbox created from a snapshot with memory, each with a record of
 // its own, which continues the old one without a gap; the old one continues, too. That holds
 // wherever the host is interrupted meanwhile.
-func TestProcessesGoOnInForks(t *testing.T) {
+func TestProcessesContinueInForks(t *testing.T) {
 	for _, point := range []string{"", "moved", "snapshotted"} {
 		t.Run(point, func(t *testing.T) {
-			r := remembering(t)
+			r := withMemory(t)
 			if point == "" {
 				r.begin()
 			} else {
-				cut := r.lives(cutAt(point, 1))
+				interrupted := r.beginInterrupted(interruptAt(point, 1))
 				defer func() {
-					if !cut() {
+					if !interrupted() {
 						t.Error("the host was never interrupted")
 					}
 				}()
 			}
 			r.awaitLease(0)
-			goOnInForks(t, r)
+			testForks(t, r)
 		})
 	}
 }
 
-func goOnInForks(t *testing.T, r *rig) {
+func testForks(t *testing.T, r *rig) {
 	t.Helper()
 	first := r.sandbox()
 	id := r.start(first, counts())
 	over := r.start(first, sh("echo over"))
 	r.whole(over)
 	r.awaitOutput(id, "\n5\n")
-	snap := r.remember(first)
-	forks := []sandbox.ID{r.begunFrom(&snap).ID, r.begunFrom(&snap).ID}
+	snap := r.memorySnapshot(first)
+	forks := []sandbox.ID{r.createFrom(&snap).ID, r.createFrom(&snap).ID}
 	for _, sbx := range forks {
 		if err := r.view.Sync(r.ctx()); err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func goOnInForks(t *testing.T, r *rig) {
 			t.Fatalf("processes of a fork: %+v", all)
 		}
 	}
-	second := r.begunFrom(new(r.remember(forks[1]))).ID // a fork of a fork
+	second := r.createFrom(new(r.memorySnapshot(forks[1]))).ID // a fork of a fork
 	for _, sbx := range slices.Concat([]sandbox.ID{first, second}, forks) {
 		p := process.IDOf(id.Token(), sbx)
 		was := r.summary(p).PID
@@ -178,13 +178,13 @@ func goOnInForks(t *testing.T, r *rig) {
 // A process that was paused for the snapshot continues in the fork, and in its own sandbox stays
 // paused.
 func TestForkOfAPausedSandboxRuns(t *testing.T) {
-	r := remembering(t)
+	r := withMemory(t)
 	r.begin()
 	r.awaitLease(0)
 	sbx, id := r.counting()
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
-	snap := r.remember(sbx)
-	fork := process.IDOf(id.Token(), r.begunFrom(&snap).ID)
+	snap := r.memorySnapshot(sbx)
+	fork := process.IDOf(id.Token(), r.createFrom(&snap).ID)
 	rec := r.whole(fork)
 	a := rec.from(t)
 	if !r.quiet(id) {
@@ -202,7 +202,7 @@ func TestForkOfAPausedSandboxRuns(t *testing.T) {
 // Random numbers differ between instances created from the same memory, and a terminal keeps its
 // size.
 func TestForksDiffer(t *testing.T) {
-	r := remembering(t)
+	r := withMemory(t)
 	r.begin()
 	r.awaitLease(0)
 	sbx := r.sandbox()
@@ -210,9 +210,9 @@ func TestForksDiffer(t *testing.T) {
 	spec.PTY = &process.Size{Cols: 99, Rows: 33}
 	id := r.start(sbx, spec)
 	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
-	snap := r.remember(sbx)
+	snap := r.memorySnapshot(sbx)
 	seen := map[string]bool{}
-	for _, s := range []sandbox.ID{sbx, r.begunFrom(&snap).ID, r.begunFrom(&snap).ID} {
+	for _, s := range []sandbox.ID{sbx, r.createFrom(&snap).ID, r.createFrom(&snap).ID} {
 		p := process.IDOf(id.Token(), s)
 		if _, err := r.call(p, events.Stdin{Data: []byte("\n")}); err != nil {
 			t.Fatal(err)
@@ -227,8 +227,8 @@ func TestForksDiffer(t *testing.T) {
 
 // Input sent to a sandbox during a snapshot of its memory arrives even if nothing is sent after
 // it.
-func TestInputBesideASnapshotOfMemory(t *testing.T) {
-	r := remembering(t)
+func TestInputDuringASnapshotOfMemory(t *testing.T) {
+	r := withMemory(t)
 	r.begin()
 	r.awaitLease(0)
 	sbx := r.sandbox()

@@ -63,114 +63,114 @@ func (h *host) openSealer(ctx context.Context) error {
 	return err
 }
 
-// applyNetwork applies the network settings in the sandbox's record; b.mu is held.
-func (b *box) network(s *sandbox.State) {
-	if b.h.egress == nil || b.way != nil && reflect.DeepEqual(b.net, s.Network) {
+// applyNetwork applies the network settings in the sandbox's record; sb.mu is held.
+func (sb *hostSandbox) applyNetwork(s *sandbox.State) {
+	if sb.h.egress == nil || sb.route != nil && reflect.DeepEqual(sb.net, s.Network) {
 		return
 	}
-	b.net = s.Network
-	policy := egress.NewPolicy(&b.net, b.h.sealer.Open)
-	b.reachable, b.transformed = policy.Any(), policy.Transforms()
+	sb.net = s.Network
+	policy := egress.NewPolicy(&sb.net, sb.h.sealer.Open)
+	sb.reachable, sb.transformed = policy.Any(), policy.Transforms()
 	switch {
-	case b.conn != nil:
-		b.sendNetwork(b.conn) // before the policy is in force: the CA that it uses must be trusted then
-	case !b.wide():
-		b.unplug()
+	case sb.conn != nil:
+		sb.sendNetwork(sb.conn) // before the policy is in force: the CA that it uses must be trusted then
+	case !sb.wide():
+		sb.unplug()
 	}
-	if b.way == nil {
-		b.way = b.h.egress.Way(policy, sandbox.Markers{Secret: b.secret, Token: b.token})
+	if sb.route == nil {
+		sb.route = sb.h.egress.Way(policy, sandbox.Markers{Secret: sb.secret, Token: sb.token})
 	} else {
-		b.way.SetPolicy(policy)
+		sb.route.SetPolicy(policy)
 	}
 }
 
 // secret returns the current value of a secret of the sandbox's tenant.
-func (b *box) secret(name string) (string, error) {
-	for _, s := range b.h.view.TenantSecrets(b.tenant) {
+func (sb *hostSandbox) secret(name string) (string, error) {
+	for _, s := range sb.h.view.TenantSecrets(sb.tenant) {
 		if s.Name == strings.ToLower(name) {
-			return b.h.sealer.Open(s.Sealed)
+			return sb.h.sealer.Open(s.Sealed)
 		}
 	}
-	return "", kind.Newf(kind.Precondition, "transform", string(b.id), "secret %q does not exist", name)
+	return "", kind.Newf(kind.Precondition, "transform", string(sb.id), "secret %q does not exist", name)
 }
 
 // token returns a new token of that name, which identifies the sandbox.
-func (b *box) token(name string) (string, error) {
-	t, ok := b.req.Identity.Token(name)
+func (sb *hostSandbox) token(name string) (string, error) {
+	t, ok := sb.req.Identity.Token(name)
 	if !ok {
-		return "", kind.Newf(kind.Precondition, "transform", string(b.id), "the sandbox has no token %q", name)
+		return "", kind.Newf(kind.Precondition, "transform", string(sb.id), "the sandbox has no token %q", name)
 	}
 	about := identity.Subject{
-		Issuer: b.req.Identity.Issuer, Team: b.tenant, Template: cmp.Or(b.req.Built, b.req.Template), Sandbox: string(b.id),
+		Issuer: sb.req.Identity.Issuer, Team: sb.tenant, Template: cmp.Or(sb.req.Built, sb.req.Template), Sandbox: string(sb.id),
 	}
-	return b.h.ring.Token(b.h.view.SigningKeys(), &about, t.Audience, time.Now())
+	return sb.h.ring.Token(sb.h.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
-// sendNetwork sends the proxy's port and the name server to the shim; b.mu is held. Without
+// sendNetwork sends the proxy's port and the name server to the shim; sb.mu is held. Without
 // isolation there is no proxy: the sandbox's loopback is the host's.
-func (b *box) sendNetwork(conn *link.Conn) {
+func (sb *hostSandbox) sendNetwork(conn *link.Conn) {
 	if !conn.Streams() {
 		return // a shim of an older version
 	}
 	var n wire.Network
-	if b.reachable && b.isolated() {
+	if sb.reachable && sb.isolated() {
 		n.Proxy = proxyPort
-		if b.transformed {
-			n.CA = b.h.authority.PEM()
+		if sb.transformed {
+			n.CA = sb.h.authority.PEM()
 		}
 	}
-	n.DNS = b.plug()
+	n.DNS = sb.plug()
 	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
 }
 
 // isolated reports whether the sandbox has a loopback of its own.
-func (b *box) isolated() bool {
-	return b.made.Isolation != "" && b.made.Isolation != sandbox.IsolationNone
+func (sb *hostSandbox) isolated() bool {
+	return sb.created.Isolation != "" && sb.created.Isolation != sandbox.IsolationNone
 }
 
 // serveEgress serves a stream from the shim: a connection to the proxy.
-func (b *box) goOut(s *mux.Stream) {
-	b.mu.Lock()
-	way := b.way
-	b.mu.Unlock()
-	if way == nil || s.Target() != wire.TargetProxy {
-		s.Abort(kind.New(kind.Denied, "egress", string(b.id), "the sandbox has no network"))
+func (sb *hostSandbox) serveEgress(s *mux.Stream) {
+	sb.mu.Lock()
+	route := sb.route
+	sb.mu.Unlock()
+	if route == nil || s.Target() != wire.TargetProxy {
+		s.Abort(kind.New(kind.Denied, "egress", string(sb.id), "the sandbox has no network"))
 		return
 	}
-	b.h.wg.Go(func() { way.Serve(s) })
+	sb.h.wg.Go(func() { route.Serve(s) })
 }
 
-// newlyUsed returns the total traffic, and whether it differs from the record.
-func (b *box) newlyUsed(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.way == nil || s.Over() || s.Begins() {
+// newTraffic returns the total traffic, and whether it differs from the record.
+func (sb *hostSandbox) newTraffic(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.route == nil || s.Over() || s.Begins() {
 		return total, false
 	}
-	total = b.used
-	sent, received := b.way.Used()
+	total = sb.used
+	sent, received := sb.route.Used()
 	total.Sent += sent
 	total.Received += received
 	return total, total != s.Used
 }
 
-// use returns the traffic as an event, if it is new.
-func (b *box) use(s *sandbox.State) []sandbox.Body {
-	if total, isNew := b.newlyUsed(s); isNew {
+// traffic returns the traffic as an event, if it is new.
+func (sb *hostSandbox) traffic(s *sandbox.State) []sandbox.Body {
+	if total, isNew := sb.newTraffic(s); isNew {
 		return []sandbox.Body{total}
 	}
 	return nil
 }
 
-// useDue is use, if the change is worth an event.
-func (b *box) useDue(s *sandbox.State, now time.Time) []sandbox.Body {
-	total, isNew := b.newlyUsed(s)
+// trafficDue is use, if the change is worth an event.
+func (sb *hostSandbox) trafficDue(s *sandbox.State, now time.Time) []sandbox.Body {
+	total, isNew := sb.newTraffic(s)
 	known := s.Used.Sent + s.Used.Received
 	much := total.Sent+total.Received >= known+known/meterPart
-	if !isNew || !much && now.Sub(b.useTold) < meterMost*b.h.cfg.meterEvery {
+	if !isNew || !much && now.Sub(sb.usedReported) < meterMost*sb.h.cfg.meterEvery {
 		return nil
 	}
-	b.useTold = now
+	sb.usedReported = now
 	return []sandbox.Body{total}
 }
 
@@ -187,19 +187,19 @@ func (h *host) meter(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			now := time.Now()
-			h.tellUse(ctx, func(b *box, s *sandbox.State) []sandbox.Body { return b.useDue(s, now) })
+			h.reportTraffic(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.trafficDue(s, now) })
 		}
 	}
 }
 
-// reportUse records the traffic of each sandbox as use returns it.
-func (h *host) tellUse(ctx context.Context, use func(*box, *sandbox.State) []sandbox.Body) {
-	links := h.linksUsed()
-	for _, b := range h.all() {
-		b.linkUsed(links)
-		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(b, &s), nil })
+// reportTraffic records the traffic of each sandbox as use returns it.
+func (h *host) reportTraffic(ctx context.Context, use func(*hostSandbox, *sandbox.State) []sandbox.Body) {
+	links := h.linkTraffic()
+	for _, sb := range h.all() {
+		sb.addLinkTraffic(links)
+		_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(sb, &s), nil })
 		if err != nil && ctx.Err() == nil {
-			h.slog.Warn("record traffic failed", "sandbox", b.id, "err", err)
+			h.slog.Warn("record traffic failed", "sandbox", sb.id, "err", err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Traffic is reported until the record has it: a report may be superseded. What was counted in
 // previous runs is kept.
-func TestUseIsToldUntilTheRecordHasIt(t *testing.T) {
+func TestTrafficIsReportedUntilTheRecordHasIt(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
 	h := &host{egress: server}
@@ -20,51 +20,51 @@ func TestUseIsToldUntilTheRecordHasIt(t *testing.T) {
 		ID: "b", Phase: sandbox.PhaseRunning,
 		Used: sandbox.NetworkUsed{Sent: 7, Received: 1, Link: sandbox.LinkUsed{Index: 3, Sent: 7, Received: 1}},
 	}
-	b := newBox(h, &s)
-	if said := b.use(&s); len(said) != 0 {
+	sb := newSandbox(h, &s)
+	if said := sb.traffic(&s); len(said) != 0 {
 		t.Errorf("reported without a change: %+v", said)
 	}
-	b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 3, Sent: 9, Received: 1}})
+	sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 3, Sent: 9, Received: 1}})
 	want := sandbox.NetworkUsed{Sent: 9, Received: 1, Link: sandbox.LinkUsed{Index: 3, Sent: 9, Received: 1}}
 	for try := range 2 {
-		if said := b.use(&s); len(said) != 1 || said[0] != want {
+		if said := sb.traffic(&s); len(said) != 1 || said[0] != want {
 			t.Errorf("report %d: %+v, want %+v", try, said, want)
 		}
 	}
-	if s.Used = want; len(b.use(&s)) != 0 {
+	if s.Used = want; len(sb.traffic(&s)) != 0 {
 		t.Error("reported what the record has")
 	}
 }
 
 // The traffic of an interface whose policy was narrowed while no host ran is counted to its end.
-func TestUseIsCountedBeforeThePolicyIsInForce(t *testing.T) {
+func TestTrafficIsCountedBeforeThePolicyIsInForce(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
 	s := sandbox.State{ID: "b", Phase: sandbox.PhaseRunning}
-	b := newBox(&host{}, &s)
-	b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 5}}) // as unplug does
-	b.h.egress = server
-	b.tell(&s)
-	if said := b.use(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
+	sb := newSandbox(&host{}, &s)
+	sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 5}}) // as unplug does
+	sb.h.egress = server
+	sb.setDesired(&s)
+	if said := sb.traffic(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
 		t.Errorf("reported %+v", said)
 	}
 }
 
 // The record of a sandbox that sends all the time grows slowly: by one event per hundredth of the
 // total, or one per hour. Its end has the total.
-func TestUseIsTold(t *testing.T) {
+func TestTrafficAddsFewEvents(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
 	s := sandbox.State{ID: "b", Phase: sandbox.PhaseRunning}
-	b := newBox(&host{egress: server, cfg: Config{meterEvery: time.Minute}}, &s)
+	sb := newSandbox(&host{egress: server, cfg: Config{meterEvery: time.Minute}}, &s)
 	now, lines := time.Now(), 0
 	for minute := range uint64(30 * 24 * 60) {
-		b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 1_000_000 * (minute + 1)}})
-		for _, body := range b.useDue(&s, now.Add(time.Duration(minute)*time.Minute)) {
+		sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 1_000_000 * (minute + 1)}})
+		for _, body := range sb.trafficDue(&s, now.Add(time.Duration(minute)*time.Minute)) {
 			s.Used = body.(sandbox.NetworkUsed)
 			lines++
 		}
-		got := b.use(&s)
+		got := sb.traffic(&s)
 		if known := s.Used.Sent; len(got) != 0 && got[0].(sandbox.NetworkUsed).Sent > known+known/meterPart {
 			t.Fatalf("minute %d: the record has %d bytes of %d", minute, known, got[0].(sandbox.NetworkUsed).Sent)
 		}
@@ -75,13 +75,13 @@ func TestUseIsTold(t *testing.T) {
 }
 
 // Traffic that only one run has counted is on record when that run has ended.
-func TestALifeThatEndsTellsWhatWentOut(t *testing.T) {
+func TestTrafficIsReportedOnExit(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
 	log := eventstest.Open(t, eventstest.Start(t))
 	h := &host{
 		cfg: Config{Name: hostName, LeaseTTL: time.Minute}, log: log, view: eventstest.View(t, log), slog: slog.New(slog.DiscardHandler),
-		life: t.Context(), egress: server, boxes: make(map[sandbox.ID]*box),
+		runCtx: t.Context(), egress: server, sandboxes: make(map[sandbox.ID]*hostSandbox),
 	}
 	trees, err := openTemplates(&Config{DataDir: t.TempDir()})
 	if err != nil {
@@ -95,9 +95,9 @@ func TestALifeThatEndsTellsWhatWentOut(t *testing.T) {
 	r := &rig{t: t, log: log, view: h.view, cfg: h.cfg}
 	id := r.request(sandbox.Requested{})
 	s := r.ask(id, sandbox.PhaseRunning, sandbox.Running{})
-	b := newBox(h, &s)
-	h.boxes[id] = b
-	b.linkUsed(map[sandbox.ID]sandbox.LinkUsed{id: {Index: 1, Sent: 5}})
+	sb := newSandbox(h, &s)
+	h.sandboxes[id] = sb
+	sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{id: {Index: 1, Sent: 5}})
 	lease, err := h.takeLease(t.Context())
 	if err == nil {
 		err = h.leave(lease)

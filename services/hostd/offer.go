@@ -16,21 +16,21 @@ func (h *host) openDrivers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.have(all)
-	return h.noteOffers(all)
+	h.setOffers(all)
+	return h.storeOffers(all)
 }
 
 // setOffers offers the drivers that a run starts with.
-func (h *host) have(all []offer) {
+func (h *host) setOffers(all []offer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.drivers = all
-	close(h.opened)
+	close(h.driversOpened)
 }
 
 // storeOffers stores what the drivers can do, for the next run.
-func (h *host) noteOffers(all []offer) error {
-	h.proven = all
+func (h *host) storeOffers(all []offer) error {
+	h.verified = all
 	return h.journal.setOffered(h.offered(all))
 }
 
@@ -46,7 +46,7 @@ func (h *host) offered(all []offer) *offered {
 // restoreOffers offers the drivers that the journal has from a previous run under the same
 // conditions, when that left sandboxes; they are verified after those are adopted. Probing takes
 // from some 10 ms to seconds per driver.
-func (h *host) remember() {
+func (h *host) restoreOffers() {
 	if h.cfg.drivers != nil {
 		return
 	}
@@ -64,13 +64,13 @@ func (h *host) remember() {
 		}
 		all = append(all, offer{d, o.Caps})
 	}
-	h.unproven = true
-	h.have(all)
+	h.unverified = true
+	h.setOffers(all)
 }
 
-// settle probes the drivers that were not probed yet.
-func (h *host) settle(ctx context.Context) error {
-	defer close(h.settled)
+// settleDrivers probes the drivers that were not probed yet.
+func (h *host) settleDrivers(ctx context.Context) error {
+	defer close(h.driversSettled)
 	if err := h.prove(ctx); err != nil {
 		return err
 	}
@@ -83,11 +83,11 @@ const proveAfter = 2 * time.Second
 // prove probes drivers whose capabilities came from the journal. A host whose drivers all fail
 // ends, as it would have ended at its start; other changes count from the next run on.
 func (h *host) prove(ctx context.Context) error {
-	if !h.unproven || !rest(ctx, proveAfter) {
+	if !h.unverified || !sleep(ctx, proveAfter) {
 		return nil
 	}
 	apart := h.cfg
-	apart.made = nil // the run's drivers are in use
+	apart.opened = nil // the run's drivers are in use
 	all, err := openDrivers(ctx, &apart)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // ctx ended
@@ -95,13 +95,13 @@ func (h *host) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.noteOffers(all)
+	return h.storeOffers(all)
 }
 
 // awaitOffer returns a driver by name; the empty name is the default. It waits for drivers that
 // are not open yet: sandboxes are adopted before their drivers are.
 func (h *host) awaitOffer(ctx context.Context, name string) (offer, bool) {
-	for _, known := range []chan struct{}{h.opened, h.settled} {
+	for _, known := range []chan struct{}{h.driversOpened, h.driversSettled} {
 		select {
 		case <-known:
 		case <-ctx.Done():

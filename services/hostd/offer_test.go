@@ -25,7 +25,7 @@ func (other) Name() string { return "other" }
 func newOther() []driver.Driver { return []driver.Driver{other{direct.New(direct.Config{})}} }
 
 // A sandbox whose driver is not offered any more continues, and can have a snapshot.
-func TestASandboxOutlivesTheOfferOfItsDriver(t *testing.T) {
+func TestSandboxOutlivesTheOfferOfItsDriver(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
 	epoch := r.awaitLease(0)
@@ -45,13 +45,13 @@ func TestASandboxOutlivesTheOfferOfItsDriver(t *testing.T) {
 
 // A sandbox that the previous run created but did not record is recorded as it was created, and
 // fails if its driver is not offered any more.
-func TestAPlaceOfWhichNoRecordTells(t *testing.T) {
+func TestUnrecordedSandboxIsRecordedAsCreated(t *testing.T) {
 	for name, c := range map[string]struct {
 		drivers []driver.Driver
 		want    sandbox.Phase
 	}{"offered": {nil, sandbox.PhaseRunning}, "not offered any more": {newOther(), sandbox.PhaseFailed}} {
 		r := newRigOn(t, "direct")
-		r.cfg.Fault = cutAt("created", 1)
+		r.cfg.Fault = interruptAt("created", 1)
 		first := r.begin()
 		epoch := r.awaitLease(0)
 		sbx := r.request(sandbox.Requested{Template: "base"})
@@ -70,10 +70,10 @@ func TestAPlaceOfWhichNoRecordTells(t *testing.T) {
 }
 
 // Whether a sandbox has a loopback of its own is known before its driver is open.
-func TestIsolationIsThatOfTheRecord(t *testing.T) {
+func TestIsolationComesFromTheRecord(t *testing.T) {
 	for level, want := range map[sandbox.Isolation]bool{"": false, sandbox.IsolationNone: false, sandbox.IsolationKernel: true} {
-		b := newBox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
-		if b.isolated() != want {
+		sb := newSandbox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
+		if sb.isolated() != want {
 			t.Errorf("isolation %q: isolated is %v", level, !want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestIsolationIsThatOfTheRecord(t *testing.T) {
 
 // All sandboxes of a run share one driver per name, adopted or created: it tracks which of the
 // host's uids they use.
-func TestALifeHasOneDriverOfAName(t *testing.T) {
+func TestRunHasOneDriverPerName(t *testing.T) {
 	h := &host{cfg: Config{Drivers: []string{"direct"}, Name: hostName, DataDir: t.TempDir(), Log: new(events.Log)}}
 	if err := setDefaults(&h.cfg); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestALifeHasOneDriverOfAName(t *testing.T) {
 }
 
 // The capabilities that the late driver's probe finds are offered, and stored for the next run.
-func TestTheLateDriverIsTried(t *testing.T) {
+func TestLateDriverIsProbed(t *testing.T) {
 	if _, err := sidecar.Runsc().Find(); err != nil {
 		t.Skip(err)
 	}
@@ -114,10 +114,10 @@ func TestTheLateDriverIsTried(t *testing.T) {
 		{nil, []string{lateName, "plain"}, []string{lateName, "plain"}},
 		{kind.New(kind.Unavailable, "probe", "", "not today"), []string{"plain"}, []string{"plain"}},
 	} {
-		h := &host{journal: j, slog: slog.New(slog.DiscardHandler), proven: []offer{plain}}
-		remembered := offer{Driver: pensive{Driver: named{name: lateName}, probe: func(context.Context) error { return c.probe }}}
+		h := &host{journal: j, slog: slog.New(slog.DiscardHandler), verified: []offer{plain}}
+		remembered := offer{Driver: hookedDriver{Driver: named{name: lateName}, probe: func(context.Context) error { return c.probe }}}
 		h.drivers = []offer{remembered, plain}
-		if err := errors.Join(h.noteOffers(h.proven), h.offerLate(t.Context())); err != nil {
+		if err := errors.Join(h.storeOffers(h.verified), h.offerLate(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		next, err := j.offered()
@@ -132,24 +132,24 @@ func TestTheLateDriverIsTried(t *testing.T) {
 }
 
 // A driver may be dropped while a sandbox is created from a snapshot.
-func TestNoSnapshotFitsADriverThatIsDropped(t *testing.T) {
+func TestSnapshotDoesNotFitADroppedDriver(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: tenant, Host: "elsewhere", Driver: lateName, Fits: "build 1"}
 	if err := log.PutSnapshot(t.Context(), &snap); err != nil {
 		t.Fatal(err)
 	}
-	h := &host{log: log, view: eventstest.View(t, log), opened: make(chan struct{}), settled: make(chan struct{})}
-	close(h.opened)
-	close(h.settled)
-	b := bare(h)
-	b.driver, b.req.From = named{name: lateName}, snap.ID
-	if dir, err := b.begins(t.Context()); !kind.Is(err, kind.Precondition) {
+	h := &host{log: log, view: eventstest.View(t, log), driversOpened: make(chan struct{}), driversSettled: make(chan struct{})}
+	close(h.driversOpened)
+	close(h.driversSettled)
+	sb := bare(h)
+	sb.driver, sb.req.From = named{name: lateName}, snap.ID
+	if dir, err := sb.ensureSnapshot(t.Context()); !kind.Is(err, kind.Precondition) {
 		t.Errorf("snapshot at %q, %v", dir, err)
 	}
 }
 
 // awaitOffer waits for a driver as long as it may be added, and no longer.
-func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
+func TestAwaitOffer(t *testing.T) {
 	plain, late := offer{Driver: direct.New(direct.Config{})}, offer{Driver: named{name: lateName}}
 	const opened, settled = 1, 2 // steps after which the answer is known
 	for _, c := range []struct {
@@ -165,7 +165,7 @@ func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
 		{"the late one, from the journal", lateName, []offer{late, plain}, opened, lateName},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := &host{opened: make(chan struct{}), settled: make(chan struct{})}
+			h := &host{driversOpened: make(chan struct{}), driversSettled: make(chan struct{})}
 			got, answered := "", false
 			go func() {
 				if o, ok := h.awaitOffer(t.Context(), c.asked); ok {
@@ -175,8 +175,8 @@ func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
 			}()
 			steps := []func(){
 				func() {},
-				func() { h.have(c.first) },
-				func() { h.drivers = with(c.first, late, false); close(h.settled) },
+				func() { h.setOffers(c.first) },
+				func() { h.drivers = with(c.first, late, false); close(h.driversSettled) },
 			}
 			for step, do := range steps {
 				do()
@@ -193,7 +193,7 @@ func TestADriverIsWaitedForWhileItMayCome(t *testing.T) {
 }
 
 // A driver that is offered again replaces its old offer, at the requested position.
-func TestADriverIsOfferedOnce(t *testing.T) {
+func TestDriverIsOfferedOnce(t *testing.T) {
 	plain, late := offer{Driver: named{name: "plain"}}, offer{Driver: named{name: lateName}}
 	for _, c := range []struct {
 		before []offer
@@ -212,8 +212,8 @@ func TestADriverIsOfferedOnce(t *testing.T) {
 }
 
 // awaitOffer ends with its context.
-func TestADriverIsNotWaitedForInVain(t *testing.T) {
-	h := &host{opened: make(chan struct{}), settled: make(chan struct{})}
+func TestAwaitOfferEndsWithItsContext(t *testing.T) {
+	h := &host{driversOpened: make(chan struct{}), driversSettled: make(chan struct{})}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if o, ok := h.awaitOffer(over, lateName); ok {

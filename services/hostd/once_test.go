@@ -16,7 +16,7 @@ import (
 
 // If a process ran before its host and its shim were killed, but nothing was stored after its
 // claim, its start is lost and not refused: the next retry with its key must not run it again.
-func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
+func TestStartThatMayHaveRunIsNotRefused(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
 	r.awaitLease(0)
@@ -27,9 +27,9 @@ func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
 		if at != "spawned" {
 			return nil
 		}
-		for rest(r.ctx(), 10*time.Millisecond) {
+		for sleep(r.ctx(), 10*time.Millisecond) {
 			if _, err := os.Stat(ran); err == nil {
-				return errCut
+				return errInterrupted
 			}
 		}
 		return errors.New("it does not run")
@@ -40,7 +40,7 @@ func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
 	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
 		t.Fatal(err)
 	}
-	if r.awaitEnd(cut); !errors.Is(cut.err, errCut) {
+	if r.awaitEnd(cut); !errors.Is(cut.err, errInterrupted) {
 		t.Fatalf("the host ended with %v", cut.err)
 	}
 	r.killShim(sbx)
@@ -56,7 +56,7 @@ func TestAStartThatMayHaveRunIsNotRefused(t *testing.T) {
 
 // A host that lost its journal reads its commands again. A process whose record is gone is not
 // started a second time.
-func TestAHostWithoutItsJournalStartsNothingTwice(t *testing.T) {
+func TestHostWithoutItsJournalStartsNothingTwice(t *testing.T) {
 	r := newRigOn(t, "direct")
 	r.begin()
 	epoch := r.awaitLease(0)

@@ -43,27 +43,27 @@ func (h *host) ownSnapshot(s *sandbox.Snapshot) (dir string, ok bool) {
 // directory; empty without a snapshot. Errors: NotFound for a deleted snapshot, Precondition for one
 // that this host cannot use, Unavailable if no host stores a copy of it, and those of
 // templates.Cache.Get.
-func (b *box) begins(ctx context.Context) (string, error) {
-	if b.req.From == "" {
+func (sb *hostSandbox) ensureSnapshot(ctx context.Context) (string, error) {
+	if sb.req.From == "" {
 		return "", nil
 	}
-	h := b.h
+	h := sb.h
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
-	ctx, unwanted := b.wanted(ctx)
+	ctx, unwanted := sb.untilStop(ctx)
 	defer unwanted()
 	for mended := false; ; {
-		s, ok := h.view.Snapshot(b.req.From)
+		s, ok := h.view.Snapshot(sb.req.From)
 		if !ok || s.Deleted {
-			return "", kind.New(kind.NotFound, "create", string(b.req.From), "the snapshot does not exist any more")
+			return "", kind.New(kind.NotFound, "create", string(sb.req.From), "the snapshot does not exist any more")
 		}
-		o := b.offer(ctx)
+		o := sb.offer(ctx)
 		have := h.fit(&s, &o)
 		fits := s.Fits != "" && s.Fits == have
-		h.origin.Lock() // serializes with giveAway, which sees the sandbox
+		h.origin.Lock() // serializes with giveToCache, which sees the sandbox
 		dir, ok := h.ownSnapshot(&s)
 		h.origin.Unlock()
-		if !fits && !(ok && s.Driver == b.driver.Name()) {
+		if !fits && !(ok && s.Driver == sb.driver.Name()) {
 			return "", kind.Newf(kind.Precondition, "create", string(s.ID), "the snapshot was made on host %s by driver %s for %q, this host has %q", s.Host, s.Driver, s.Fits, have)
 		}
 		if ok {
@@ -77,7 +77,7 @@ func (b *box) begins(ctx context.Context) (string, error) {
 		}
 		tree, err := h.templates.Get(ctx, []byte(s.Copy.Manifest))
 		if err == nil {
-			b.from = tree
+			sb.snapshotTree = tree
 			return tree.Root, nil
 		}
 		// A damaged or lost copy is replaced once, by a host that has the files.
@@ -121,7 +121,7 @@ func (h *host) askForCopy(ctx context.Context, s *sandbox.Snapshot) error {
 		switch {
 		case !ok || now.Deleted || now.Rev >= asked.Rev && !now.Copy.Wanted:
 			return now.Copy.Err("create", string(s.ID))
-		case !h.somebodyHas(&now):
+		case !h.availableElsewhere(&now):
 			return kind.Newf(kind.Unavailable, "create", string(s.ID), "the snapshot is on host %s only, which does not answer", s.Host)
 		}
 		select {
@@ -133,7 +133,7 @@ func (h *host) askForCopy(ctx context.Context, s *sandbox.Snapshot) error {
 }
 
 // availableElsewhere reports whether another host that is alive has a snapshot's files.
-func (h *host) somebodyHas(s *sandbox.Snapshot) bool {
+func (h *host) availableElsewhere(s *sandbox.Snapshot) bool {
 	id := copyID(&s.Copy)
 	for _, other := range h.view.Hosts() {
 		if !other.Alive(time.Now()) {
@@ -147,19 +147,19 @@ func (h *host) somebodyHas(s *sandbox.Snapshot) bool {
 }
 
 // holdSnapshot takes a reference to the copy that a sandbox of a previous run is based on.
-func (b *box) holdSnapshot() {
-	s, ok := b.h.view.Snapshot(b.req.From)
+func (sb *hostSandbox) holdSnapshot() {
+	s, ok := sb.h.view.Snapshot(sb.req.From)
 	if !ok {
 		return
 	}
-	if _, own := b.h.ownSnapshot(&s); own {
+	if _, own := sb.h.ownSnapshot(&s); own {
 		return
 	}
-	b.from, _ = b.h.heldCopy(&s)
+	sb.snapshotTree, _ = sb.h.holdCopy(&s)
 }
 
 // holdCopy takes a reference to the copy of a snapshot in the cache, if there is one.
-func (h *host) heldCopy(s *sandbox.Snapshot) (*templates.Tree, bool) {
+func (h *host) holdCopy(s *sandbox.Snapshot) (*templates.Tree, bool) {
 	return h.templates.Hold(copyID(&s.Copy))
 }
 

@@ -13,7 +13,7 @@ import (
 // whether it did so. Commands for the sandboxes that are adopted need not wait for the
 // others: to attach to a sandbox may take long.
 //
-// Input beyond maxWaiting is refused.
+// Input beyond maxQueuedBytes is refused.
 func (h *host) park(c events.Command) bool {
 	if !h.adopting() {
 		return false
@@ -22,14 +22,14 @@ func (h *host) park(c events.Command) bool {
 	s, known := h.view.Sandbox(id) // not under mu: the view calls [host.unopened]
 	h.mu.Lock()
 	queue, waits := h.parked[id]
-	if !waits && (h.parked == nil || h.boxes[id] != nil || !known || !h.mine(&s)) {
+	if !waits && (h.parked == nil || h.sandboxes[id] != nil || !known || !h.mine(&s)) {
 		h.mu.Unlock()
 		return false
 	}
 	in, _ := c.Body.(events.Stdin)
-	full := len(in.Data) > 0 && h.stdin+len(in.Data) > maxWaiting
+	full := len(in.Data) > 0 && h.parkedBytes+len(in.Data) > maxQueuedBytes
 	if !full {
-		h.stdin += len(in.Data)
+		h.parkedBytes += len(in.Data)
 		h.parked[id] = append(queue, c)
 	}
 	h.mu.Unlock()
@@ -60,7 +60,7 @@ func (h *host) unpark(id sandbox.ID) {
 		h.parked[id] = nil // the key stays: what arrives now waits
 		for _, c := range queue {
 			if in, ok := c.Body.(events.Stdin); ok {
-				h.stdin -= len(in.Data)
+				h.parkedBytes -= len(in.Data)
 			}
 		}
 		h.mu.Unlock()

@@ -62,7 +62,7 @@ func TestAdoptedSandboxesRunCommandsBeforeTheOthersAreAdopted(t *testing.T) {
 
 // A restart reads the records of ended processes in batches: the first command does not wait for
 // thousands of requests to the store.
-func TestARestartDoesNotReadEachFinishedProcess(t *testing.T) {
+func TestRestartReadsFinishedProcessesInBatches(t *testing.T) {
 	const finished = 120
 	r := newRigOn(t, "direct")
 	r.begin()

@@ -57,7 +57,7 @@ func (r *rig) wantAll(id process.ID) {
 
 // quiet reports whether a process's record does not grow.
 func (r *rig) quiet(id process.ID) bool {
-	tip := func() process.Seq {
+	last := func() process.Seq {
 		t, err := r.log.Tip(r.ctx(), events.Ref{Host: hostName, ID: id})
 		if err != nil {
 			r.t.Fatal(err)
@@ -65,13 +65,13 @@ func (r *rig) quiet(id process.ID) bool {
 		return t.Last
 	}
 	<-time.After(200 * time.Millisecond) // time for what is in flight
-	was := tip()
+	was := last()
 	<-time.After(300 * time.Millisecond)
-	return tip() == was
+	return last() == was
 }
 
 func TestPause(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx, id := r.counting()
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
 	if !r.quiet(id) {
@@ -95,8 +95,8 @@ func TestPause(t *testing.T) {
 
 // A command from a client that has not seen the pause resumes a sandbox with AutoResume, and is
 // executed.
-func TestCommandWakes(t *testing.T) {
-	r := lively(t)
+func TestCommandResumesASandbox(t *testing.T) {
+	r := newRunningRig(t)
 	sbx := r.request(sandbox.Requested{AutoResume: true})
 	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Can.Pause {
 		t.Skipf("driver %s cannot pause", s.Driver)
@@ -121,8 +121,8 @@ func TestCommandWakes(t *testing.T) {
 }
 
 // The timeout of a process does not count the time in which its sandbox is paused.
-func TestPauseStopsTime(t *testing.T) {
-	r := lively(t)
+func TestTimeoutDoesNotCountAPause(t *testing.T) {
+	r := newRunningRig(t)
 	sbx, _ := r.counting()
 	spec := sh("i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 0.01; done")
 	spec.Timeout = 5 * time.Second
@@ -142,10 +142,10 @@ func TestPauseStopsTime(t *testing.T) {
 
 // A kernel of the sandbox's own does not see the time of a pause pass: its clock is set on
 // resume, by whichever run of the host.
-func TestAPauseLeavesTheClockRight(t *testing.T) {
+func TestClockIsRightAfterAPause(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
-			r := lively(t)
+			r := newRunningRig(t)
 			sbx, _ := r.counting()
 			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
 			if killed {
@@ -171,8 +171,8 @@ func TestAPauseLeavesTheClockRight(t *testing.T) {
 
 // A paused sandbox stays paused across runs of its host, and the output that it had when it was
 // paused is stored when it is resumed.
-func TestPauseOutlivesHost(t *testing.T) {
-	r := lively(t)
+func TestPauseSurvivesARestart(t *testing.T) {
+	r := newRunningRig(t)
 	sbx, id := r.counting()
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
 	r.kill()
@@ -200,7 +200,7 @@ func TestReboot(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := lively(t)
+			r := newRunningRig(t)
 			sbx, id := r.counting()
 			hidden := r.start(sbx, sh(fmt.Sprintf("echo kept > file; setsid sh -c 'sleep 75.%[1]d; sleep 75.%[1]d' & echo ready; wait", i)))
 			r.awaitOutput(hidden, "ready")
@@ -234,28 +234,28 @@ func TestReboot(t *testing.T) {
 
 // Wherever the host is interrupted while it pauses or resumes a sandbox, its next run does what
 // the record requests, once.
-func TestCutOffInAPause(t *testing.T) {
+func TestInterruptedPause(t *testing.T) {
 	for _, point := range []string{"pausing", "paused", "resuming", "resumed"} {
 		t.Run(point+", rebooted", func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			cut := r.lives(cutAt(point, 1))
+			interrupted := r.beginInterrupted(interruptAt(point, 1))
 			sbx, id := r.counting()
 			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Files: true})
 			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
-			if rec := r.whole(id); describe(rec.end()) != "signaled by 9" || !cut() {
-				t.Errorf("%s, interrupted %v", describe(rec.end()), cut())
+			if rec := r.whole(id); describe(rec.end()) != "signaled by 9" || !interrupted() {
+				t.Errorf("%s, interrupted %v", describe(rec.end()), interrupted())
 			}
 		})
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			cut := r.lives(cutAt(point, 1))
+			interrupted := r.beginInterrupted(interruptAt(point, 1))
 			sbx, id := r.counting()
 			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
 			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 			r.wantAll(id)
-			if !cut() {
+			if !interrupted() {
 				t.Error("the host was never interrupted")
 			}
 		})
@@ -264,12 +264,12 @@ func TestCutOffInAPause(t *testing.T) {
 
 // Wherever the host is interrupted while it replaces the instance of a rebooted sandbox, its next
 // run has one instance with the files, and no other is left.
-func TestCutOffInAReboot(t *testing.T) {
+func TestInterruptedReboot(t *testing.T) {
 	for _, point := range []string{"rebuilt", "renewed"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, cmp.Or(os.Getenv("MILLRACE_TEST_DRIVER"), "namespace"))
-			cut := r.lives(cutAt(point, 1))
+			interrupted := r.beginInterrupted(interruptAt(point, 1))
 			sbx, id := r.counting()
 			if s, _ := r.view.Sandbox(sbx); !s.Can.Files {
 				t.Skipf("driver %s keeps no files", s.Driver)
@@ -278,8 +278,8 @@ func TestCutOffInAReboot(t *testing.T) {
 			r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Files: true})
 			r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
 			rec := r.whole(r.start(sbx, sh("cat file; ls /dev/shm")))
-			if got := string(rec.out[process.Stdout]); got != "kept\n" || !cut() {
-				t.Errorf("output %q, interrupted %v", got, cut())
+			if got := string(rec.out[process.Stdout]); got != "kept\n" || !interrupted() {
+				t.Errorf("output %q, interrupted %v", got, interrupted())
 			}
 			if end := describe(r.whole(id).end()); end != "signaled by 9" {
 				t.Errorf("process from before the reboot: %s", end)
@@ -290,7 +290,7 @@ func TestCutOffInAReboot(t *testing.T) {
 }
 
 func TestPausedSandboxEnds(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx, id := r.counting()
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{Cause: sandbox.CauseUser})
 	r.stopSandbox(sbx)
@@ -300,30 +300,30 @@ func TestPausedSandboxEnds(t *testing.T) {
 	}
 }
 
-// stiff is a driver that cannot pause.
-type stiff struct{ driver.Driver }
+// noPause is a driver that cannot pause.
+type noPause struct{ driver.Driver }
 
-type stiffInstance struct{ driver.Instance }
+type noPauseInstance struct{ driver.Instance }
 
-func (d stiff) Probe(ctx context.Context) (driver.Caps, error) {
+func (d noPause) Probe(ctx context.Context) (driver.Caps, error) {
 	caps, err := d.Driver.Probe(ctx)
 	caps.Pause = false
 	return caps, err
 }
 
-func (d stiff) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
+func (d noPause) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	inst, err := d.Driver.Create(ctx, s)
-	return stiffInstance{inst}, err
+	return noPauseInstance{inst}, err
 }
 
-func (stiffInstance) Pause(context.Context) error {
+func (noPauseInstance) Pause(context.Context) error {
 	return kind.New(kind.Unimplemented, "pause", "", "not supported")
 }
 
 // The record has the failure of a pause; at a deadline the sandbox ends instead.
-func TestPauseThatCannotBe(t *testing.T) {
+func TestPauseThatFails(t *testing.T) {
 	r := newRig(t)
-	r.cfg.drivers = []driver.Driver{stiff{direct.New(direct.Config{})}}
+	r.cfg.drivers = []driver.Driver{noPause{direct.New(direct.Config{})}}
 	r.begin()
 	r.awaitLease(0)
 	for cause, want := range map[string]sandbox.Phase{sandbox.CauseUser: sandbox.PhaseRunning, sandbox.CauseTimeout: sandbox.PhaseDestroyed} {
@@ -344,7 +344,7 @@ func TestPauseThatCannotBe(t *testing.T) {
 }
 
 // The usage of a sandbox is recorded from time to time, and not while it is paused.
-func TestMeasures(t *testing.T) {
+func TestSamplesAreRecorded(t *testing.T) {
 	r := newRig(t)
 	r.cfg.SampleEvery = 50 * time.Millisecond
 	r.begin()

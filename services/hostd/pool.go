@@ -22,9 +22,9 @@ import (
 // instance takes twice as long as the next.
 
 const (
-	warmKinds = 4 // specs of which instances are kept
-	warmFor   = 10 * time.Minute
-	warmPause = 50 * time.Millisecond // time without a create before an instance is created
+	maxWarmSpecs = 4 // specs of which instances are kept
+	warmFor      = 10 * time.Minute
+	warmPause    = 50 * time.Millisecond // time without a create before an instance is created
 )
 
 // pool is the warm pool. host.fill fills it.
@@ -32,34 +32,34 @@ type pool struct {
 	size int           // per spec; 0: no pool
 	poke chan struct{} // has a value when there may be work for fill
 
-	mu    sync.Mutex
-	kinds map[string]*warmKind
-	left  []warmPlace // to be removed
-	busy  int         // instances being created for sandboxes
+	mu       sync.Mutex
+	specs    map[string]*warmSpec
+	obsolete []warmInstance // to be removed
+	creating int            // instances being created for sandboxes
 }
 
 // warmSpec is a spec and the warm instances of it.
-type warmKind struct {
+type warmSpec struct {
 	driver driver.Driver
 	spec   driver.Spec     // without ID and Dir
 	tree   *templates.Tree // that they are based on; nil: the host's own files
 	used   time.Time
-	ready  []warmPlace
+	ready  []warmInstance
 }
 
 // warmInstance is an instance without a sandbox. It keeps its own name when a sandbox gets it.
-type warmPlace struct {
+type warmInstance struct {
 	id     sandbox.ID
 	driver driver.Driver
 	inst   driver.Instance // nil: the create failed, and its remains are to be removed
 }
 
 func newPool(size int) *pool {
-	return &pool{size: size, poke: make(chan struct{}, 1), kinds: make(map[string]*warmKind)}
+	return &pool{size: size, poke: make(chan struct{}, 1), specs: make(map[string]*warmSpec)}
 }
 
 // wake has fill check for work.
-func (p *pool) look() {
+func (p *pool) wake() {
 	select {
 	case p.poke <- struct{}{}:
 	default:
@@ -67,21 +67,21 @@ func (p *pool) look() {
 }
 
 // beginCreate and endCreate enclose the creation of an instance for a sandbox.
-func (p *pool) begin() { p.count(1) }
-func (p *pool) end()   { p.count(-1) }
+func (p *pool) beginCreate() { p.count(1) }
+func (p *pool) endCreate()   { p.count(-1) }
 
 func (p *pool) count(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.busy += n; p.busy == 0 {
-		p.look()
+	if p.creating += n; p.creating == 0 {
+		p.wake()
 	}
 }
 
 // warmKey returns the key of a spec in the pool and the part that its instances share; false if
 // none are kept.
-func (h *host) kindOf(o *offer, s driver.Spec) (string, driver.Spec, bool) {
-	if h.spare.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // such an instance is its sandbox's own
+func (h *host) warmKey(o *offer, s driver.Spec) (string, driver.Spec, bool) {
+	if h.warm.size == 0 || !o.caps.Slow || s.From != "" || len(s.Volumes) > 0 { // such an instance is its sandbox's own
 		return "", s, false
 	}
 	s.ID, s.Dir = "", ""
@@ -90,64 +90,64 @@ func (h *host) kindOf(o *offer, s driver.Spec) (string, driver.Spec, bool) {
 }
 
 // acquire takes a warm instance for the spec, if there is one, and has another one created.
-func (h *host) warm(o *offer, s driver.Spec) (warmPlace, bool) {
-	p := h.spare
-	key, _, ok := h.kindOf(o, s)
+func (h *host) acquire(o *offer, s driver.Spec) (warmInstance, bool) {
+	p := h.warm
+	key, _, ok := h.warmKey(o, s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := p.kinds[key]
+	k := p.specs[key]
 	if !ok || k == nil {
-		return warmPlace{}, false
+		return warmInstance{}, false
 	}
 	k.used = time.Now()
 	for len(k.ready) > 0 {
-		place := k.ready[0]
+		warm := k.ready[0]
 		k.ready = k.ready[1:]
 		select {
-		case <-place.inst.Done():
-			p.left = append(p.left, place)
-			p.look()
+		case <-warm.inst.Done():
+			p.obsolete = append(p.obsolete, warm)
+			p.wake()
 		default:
-			p.look()
-			return place, true
+			p.wake()
+			return warm, true
 		}
 	}
-	return warmPlace{}, false
+	return warmInstance{}, false
 }
 
 // keepWarm adds the spec of a sandbox that is being created to the pool. Its driver is prepared.
 func (h *host) keepWarm(o *offer, s driver.Spec) {
-	p := h.spare
-	key, s, ok := h.kindOf(o, s)
+	p := h.warm
+	key, s, ok := h.warmKey(o, s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !ok || p.kinds[key] != nil || len(p.kinds) >= warmKinds {
+	if !ok || p.specs[key] != nil || len(p.specs) >= maxWarmSpecs {
 		return
 	}
-	k := &warmKind{driver: o.Driver, spec: s, used: time.Now()}
+	k := &warmSpec{driver: o.Driver, spec: s, used: time.Now()}
 	if id, err := template.ParseID(s.Template); err == nil {
 		k.tree, _ = h.templates.Hold(id)
 	}
-	p.kinds[key] = k
+	p.specs[key] = k
 }
 
 // next returns the work of fill: instances to remove, and a spec that lacks an instance. wait is
 // how long until there may be work, if there is nothing.
-func (p *pool) next(now time.Time) (old []warmPlace, lacks *warmKind, wait time.Duration) {
+func (p *pool) next(now time.Time) (old []warmInstance, lacks *warmSpec, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, p.left = p.left, nil
+	old, p.obsolete = p.obsolete, nil
 	wait = warmFor
-	for key, k := range p.kinds {
+	for key, k := range p.specs {
 		idle := now.Sub(k.used)
 		if idle >= warmFor {
 			old = append(old, k.ready...)
 			k.tree.Release()
-			delete(p.kinds, key)
+			delete(p.specs, key)
 			continue
 		}
 		wait = min(wait, warmFor-idle)
-		if len(k.ready) < p.size && p.busy == 0 {
+		if len(k.ready) < p.size && p.creating == 0 {
 			lacks = k
 		}
 	}
@@ -155,15 +155,15 @@ func (p *pool) next(now time.Time) (old []warmPlace, lacks *warmKind, wait time.
 }
 
 // add adds a new instance to the pool.
-func (p *pool) add(k *warmKind, place warmPlace) {
+func (p *pool) add(k *warmSpec, warm warmInstance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k.ready = append(k.ready, place)
+	k.ready = append(k.ready, warm)
 }
 
 // expire removes a spec of which no instance can be created, unless a sandbox has requested one
 // since.
-func (p *pool) drop(k *warmKind, used time.Time) {
+func (p *pool) expire(k *warmSpec, used time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.used.Equal(used) {
@@ -172,7 +172,7 @@ func (p *pool) drop(k *warmKind, used time.Time) {
 }
 
 // usedAt returns when an instance of the spec was last requested.
-func (p *pool) usedAt(k *warmKind) time.Time {
+func (p *pool) usedAt(k *warmSpec) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return k.used
@@ -181,22 +181,22 @@ func (p *pool) usedAt(k *warmKind) time.Time {
 // fill keeps the pool filled until ctx ends, and then drains it. Instances of a run that was
 // killed are removed by the next run.
 func (h *host) fill(ctx context.Context) {
-	defer h.empty()
-	if h.spare.size == 0 {
+	defer h.drainWarm()
+	if h.warm.size == 0 {
 		return
 	}
 	for {
-		old, k, wait := h.spare.next(time.Now())
+		old, k, wait := h.warm.next(time.Now())
 		h.discard(old)
-		if k != nil && !rest(ctx, warmPause) {
+		if k != nil && !sleep(ctx, warmPause) {
 			return
 		}
-		if k != nil && h.spare.idle() {
-			h.stock(ctx, k)
+		if k != nil && h.warm.idle() {
+			h.createWarm(ctx, k)
 			continue
 		}
 		select {
-		case <-h.spare.poke:
+		case <-h.warm.poke:
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
@@ -207,20 +207,20 @@ func (h *host) fill(ctx context.Context) {
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.busy == 0
+	return p.creating == 0
 }
 
 // createWarm creates an instance. The journal has it before, like a sandbox's. If that fails, as
 // on a full disk, the spec expires.
-func (h *host) stock(ctx context.Context, k *warmKind) {
-	spec, used := k.spec, h.spare.usedAt(k)
+func (h *host) createWarm(ctx context.Context, k *warmSpec) {
+	spec, used := k.spec, h.warm.usedAt(k)
 	spec.ID = sandbox.NewID()
 	spec.Dir = h.dirOf(spec.ID)
 	spec.ShimArgs = append(slices.Clone(spec.ShimArgs), "-rehearse")
 	var inst driver.Instance
 	err := os.MkdirAll(spec.Dir, 0o700)
 	if err == nil {
-		err = h.journal.setSandbox(spec.ID, made{driver: k.driver.Name(), trees: treesOf(k.tree)})
+		err = h.journal.setSandbox(spec.ID, created{driver: k.driver.Name(), trees: treesOf(k.tree)})
 	}
 	if err == nil {
 		err = prepare(ctx, k.driver, &spec)
@@ -229,22 +229,22 @@ func (h *host) stock(ctx context.Context, k *warmKind) {
 		inst, err = h.build(ctx, k.driver, spec)
 	}
 	if err == nil {
-		h.spare.add(k, warmPlace{spec.ID, k.driver, inst})
+		h.warm.add(k, warmInstance{spec.ID, k.driver, inst})
 		return
 	}
-	h.spare.drop(k, used)
+	h.warm.expire(k, used)
 	if !kind.Is(err, kind.Canceled) {
 		h.slog.Warn("create warm instance failed", "driver", k.driver.Name(), "err", err)
 	}
-	h.discard([]warmPlace{{spec.ID, k.driver, nil}})
+	h.discard([]warmInstance{{spec.ID, k.driver, nil}})
 }
 
-// drain removes the warm instances on a clean exit.
-func (h *host) empty() {
-	p := h.spare
+// drainWarm removes the warm instances on a clean exit.
+func (h *host) drainWarm() {
+	p := h.warm
 	p.mu.Lock()
-	old := p.left
-	for _, k := range p.kinds {
+	old := p.obsolete
+	for _, k := range p.specs {
 		old = append(old, k.ready...)
 		k.ready = nil
 	}
@@ -254,25 +254,25 @@ func (h *host) empty() {
 
 // discard removes instances. One that cannot be removed is retried on the next call, and by the
 // next run.
-func (h *host) discard(old []warmPlace) {
-	for _, place := range old {
-		if h.life.Err() != nil {
+func (h *host) discard(old []warmInstance) {
+	for _, warm := range old {
+		if h.runCtx.Err() != nil {
 			return
 		}
-		err := h.remove(h.life, place.driver, place.id, place.inst)
+		err := h.remove(h.runCtx, warm.driver, warm.id, warm.inst)
 		if err == nil {
-			err = h.journal.forgetSandbox(place.id)
+			err = h.journal.forgetSandbox(warm.id)
 		}
 		if err != nil {
-			h.slog.Error("remove instance failed", "instance", place.id, "err", err)
-			h.spare.leave(place)
+			h.slog.Error("remove instance failed", "instance", warm.id, "err", err)
+			h.warm.discardLater(warm)
 		}
 	}
 }
 
 // discardLater queues an instance for removal.
-func (p *pool) leave(place warmPlace) {
+func (p *pool) discardLater(warm warmInstance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left = append(p.left, place)
+	p.obsolete = append(p.obsolete, warm)
 }

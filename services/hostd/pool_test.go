@@ -43,17 +43,17 @@ func warmRig(t *testing.T) (r *rig, made, rehearse *atomic.Int32) {
 	return r, made, rehearse
 }
 
-// until waits until look returns want.
-func until(t *testing.T, what string, want int, look func() int) {
+// until waits until got returns want.
+func until(t *testing.T, what string, want int, got func() int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
-	for look() != want {
+	late := time.After(testTimeout)
+	for got() != want {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("%s: %d, want %d", what, look(), want)
+			t.Fatalf("%s: %d, want %d", what, got(), want)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func counted(made *atomic.Int32) func() int { return func() int { return int(mad
 
 // A create takes a warm instance, others are created, and after the last run no unused one is
 // left. The next run adopts a sandbox in such an instance.
-func TestPlacesAreReady(t *testing.T) {
+func TestWarmPool(t *testing.T) {
 	r, made, rehearse := warmRig(t)
 	r.begin()
 	r.awaitLease(0)
@@ -108,10 +108,10 @@ func TestPlacesAreReady(t *testing.T) {
 }
 
 // An interrupted host leaves no instance without an owner, and loses none that a sandbox got.
-func TestCutOffWithPlacesReady(t *testing.T) {
+func TestInterruptedWithAWarmPool(t *testing.T) {
 	for n, point := range map[int]string{2: "created", 3: "running"} {
 		r, made, _ := warmRig(t)
-		cut := r.lives(cutAt(point, n))
+		interrupted := r.beginInterrupted(interruptAt(point, n))
 		r.awaitLease(0)
 		r.sandbox()
 		until(t, "made", 3, counted(made))
@@ -119,7 +119,7 @@ func TestCutOffWithPlacesReady(t *testing.T) {
 		for range n - 1 {
 			last = r.sandbox()
 		}
-		if !cut() {
+		if !interrupted() {
 			t.Errorf("%s: the host was never interrupted", point)
 		}
 		r.awaitLease(1)

@@ -56,22 +56,22 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	case n == proxyPort && h.egress != nil: // the proxy is for the sandbox, not for ingress
 		return nil, kind.New(kind.Precondition, "open port", name, "the port is not open")
 	}
-	b := h.box(id)
-	if b == nil {
+	sb := h.sandbox(id)
+	if sb == nil {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
-	conn := b.link()
+	conn := sb.link()
 	if conn != nil && !conn.Streams() {
 		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was created by a version without ports")
 	}
 	if conn == nil {
 		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")
 	}
-	ctx, cancel := context.WithTimeout(h.life, portTimeout)
+	ctx, cancel := context.WithTimeout(h.runCtx, portTimeout)
 	defer cancel()
 	stream, err := conn.Open(ctx, port)
 	if err == nil {
-		b.asks.Add(1)
+		sb.requests.Add(1)
 	}
 	return stream, err
 }

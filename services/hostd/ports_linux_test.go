@@ -10,7 +10,7 @@ import (
 )
 
 // The port of the egress proxy is not reachable through a sandbox's ports.
-func TestTheWayOutIsNoPortToVisit(t *testing.T) {
+func TestProxyPortIsNotReachableFromOutside(t *testing.T) {
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress = true
 	epoch := r.beginHere()
@@ -22,10 +22,10 @@ func TestTheWayOutIsNoPortToVisit(t *testing.T) {
 	if got := describe(rec.end()); got != "exited 0" {
 		t.Fatalf("proxy from inside the sandbox: %s: %s", got, rec.out[process.Stderr])
 	}
-	ways := r.log.Tunnels()
-	defer ways.Close()
+	tunnels := r.log.Tunnels()
+	defer tunnels.Close()
 	for _, port := range []string{"3128", "03128"} {
-		s, err := ways.Open(r.ctx(), hostName, epoch, string(id)+":"+port)
+		s, err := tunnels.Open(r.ctx(), hostName, epoch, string(id)+":"+port)
 		if err == nil {
 			io.WriteString(s, "CONNECT / HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n")
 			said, _ := io.ReadAll(io.LimitReader(s, 32))

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// logged receives a value when a failed prefetch is logged.
-type told chan struct{}
+// failedPrefetch receives a value when a failed prefetch is logged.
+type failedPrefetch chan struct{}
 
-func (c told) Write(b []byte) (int, error) {
+func (c failedPrefetch) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte("prefetch template failed")) {
 		select {
 		case c <- struct{}{}:
@@ -27,7 +27,7 @@ func (c told) Write(b []byte) (int, error) {
 
 // A template that is pushed again stores the parts that the store had lost: hosts that could not
 // fetch it do.
-func TestATemplateThatIsMadeAgainIsFetched(t *testing.T) {
+func TestTemplatePushedAgainIsFetched(t *testing.T) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	if err := w.WriteHeader(&tar.Header{Name: "etc/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil || w.Close() != nil {
@@ -40,7 +40,7 @@ func TestATemplateThatIsMadeAgainIsFetched(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t)
-	failed := make(told, 1)
+	failed := make(failedPrefetch, 1)
 	r.cfg.Slog = slog.New(slog.NewTextHandler(failed, nil))
 	ref := template.Ref{Name: "made", Tag: "latest"}
 	if err := r.log.TagTemplate(t.Context(), "t", ref, raw); err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// thorough is a driver whose first late preparations wait for its gate.
-type thorough struct {
+// slowPreparation is a driver whose first late preparations wait for its gate.
+type slowPreparation struct {
 	driver.Driver
 	late *atomic.Int32
 	gate chan struct{}
 }
 
-var _ driver.Preparing = thorough{}
+var _ driver.Preparing = slowPreparation{}
 
-func (d thorough) Prepare(ctx context.Context, s *driver.Spec) error {
+func (d slowPreparation) Prepare(ctx context.Context, s *driver.Spec) error {
 	if d.late.Add(-1) < 0 {
 		return nil
 	}
@@ -35,8 +35,8 @@ func (d thorough) Prepare(ctx context.Context, s *driver.Spec) error {
 }
 
 // Sandboxes that wait for their template's preparation do not hold up others.
-func TestWhoWaitsForATemplateTakesNobodysPlace(t *testing.T) {
-	r, d := newRig(t), thorough{direct.New(direct.Config{}), new(atomic.Int32), make(chan struct{})}
+func TestPreparationDoesNotBlockOtherCreates(t *testing.T) {
+	r, d := newRig(t), slowPreparation{direct.New(direct.Config{}), new(atomic.Int32), make(chan struct{})}
 	r.cfg.drivers = []driver.Driver{d}
 	r.begin()
 	r.awaitLease(0)
@@ -60,7 +60,7 @@ func (unprepared) Prepare(context.Context, *driver.Spec) error {
 	return kind.New(kind.Deadline, "create sandbox", "x", "the template's image is not finished")
 }
 
-func TestWhatCannotBePreparedIsToldOf(t *testing.T) {
+func TestFailedPreparationIsReported(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{unprepared{direct.New(direct.Config{})}}
 	r.begin()
@@ -80,7 +80,7 @@ type prepared struct {
 func (d prepared) Prepare(ctx context.Context, s *driver.Spec) error { return d.prepare(ctx, s) }
 
 // Warm instances are created while a sandbox waits for its template's preparation.
-func TestPlacesAreMadeBesideWhoWaitsForATemplate(t *testing.T) {
+func TestWarmPoolIsFilledDuringAPreparation(t *testing.T) {
 	r, made, _ := warmRig(t)
 	const large = 256
 	waits, gate := make(chan struct{}, 1), make(chan struct{})

@@ -12,93 +12,93 @@ import (
 // its record ends is read when there is something to append: most of a thousand processes are
 // silent at any moment, and the others need not wait until all records have been read. It returns
 // false if the record must be read first.
-func (p *proc) presume() bool {
+func (p *proc) assumeTail() bool {
 	sum, rev, ok := p.h.view.Process(p.id)
 	if !ok || !sum.Active() || sum.Started.IsZero() || sum.Host != p.ref.Host {
 		return false
 	}
-	p.sum, p.rev, p.spec, p.presumed = sum, rev, sum.Spec, true
+	p.sum, p.rev, p.spec, p.assumed = sum, rev, sum.Spec, true
 	p.mu.Lock()
 	last := p.known.First - 1 // the shim had the ack
 	p.mu.Unlock()
-	p.goOn(last)
-	p.note()
+	p.continueFrom(last)
+	p.releaseCursor()
 	p.setSent()
 	return true
 }
 
 // verifyTail reads where a record ends whose tail was assumed, before anything is appended.
-func (p *proc) ground(ctx context.Context) error {
-	if !p.presumed {
+func (p *proc) verifyTail(ctx context.Context) error {
+	if !p.assumed {
 		return nil
 	}
-	tip, err := p.w.Recover(ctx)
+	tail, err := p.w.Recover(ctx)
 	switch {
 	case kind.Is(err, kind.NotFound):
 		err = p.unrecorded(ctx)
 	case err != nil:
-	case tip.Finished != nil:
-		err = p.endEntry(ctx, tip.Finished.Exit)
+	case tail.Finished != nil:
+		err = p.endEntry(ctx, tail.Finished.Exit)
 	default:
-		err = p.mend(ctx, tip.Last)
+		err = p.repair(ctx, tail.Last)
 	}
-	p.presumed, p.follows = err != nil, false
+	p.assumed, p.usesTail = err != nil, false
 	return err
 }
 
 // tails are the ends of the records of a sandbox's processes when this run began, read in one
 // request: a thousand processes with output at the same moment need not read them one by one.
-type tips struct {
-	read chan struct{} // closed when of is set
-	of   map[process.ID]events.Tip
+type tails struct {
+	read      chan struct{} // closed when of is set
+	byProcess map[process.ID]events.Tip
 }
 
 // loadTails reads the tails of the processes of a previous run.
-func (b *box) learn() {
+func (sb *hostSandbox) loadTails() {
 	var ids []process.ID
-	for _, s := range b.h.view.Processes(b.id, (*process.Summary).Active) {
+	for _, s := range sb.h.view.Processes(sb.id, (*process.Summary).Active) {
 		ids = append(ids, s.ID)
 	}
-	t := &tips{read: make(chan struct{})}
-	b.tips = t
-	b.h.wg.Go(func() {
+	t := &tails{read: make(chan struct{})}
+	sb.tails = t
+	sb.h.wg.Go(func() {
 		defer close(t.read)
 		var err error
-		if t.of, err = b.h.log.Tips(b.h.life, b.h.cfg.Name, ids); err != nil {
-			b.h.slog.Info("read tails of records failed, reading them one by one", "sandbox", b.id, "err", err)
+		if t.byProcess, err = sb.h.log.Tips(sb.h.runCtx, sb.h.cfg.Name, ids); err != nil {
+			sb.h.slog.Info("read tails of records failed, reading them one by one", "sandbox", sb.id, "err", err)
 		}
 	})
 }
 
 // useTail is verifyTail for events from the shim. If the tail that was read is out of date, the
 // append fails and repeats with the current one.
-func (p *proc) follow(ctx context.Context) error {
-	if !p.presumed || p.follows {
+func (p *proc) useTail(ctx context.Context) error {
+	if !p.assumed || p.usesTail {
 		return nil
 	}
-	if p.b.tips == nil {
-		return p.ground(ctx)
+	if p.b.tails == nil {
+		return p.verifyTail(ctx)
 	}
 	select {
-	case <-p.b.tips.read:
+	case <-p.b.tails.read:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	t, ok := p.b.tips.of[p.id]
+	t, ok := p.b.tails.byProcess[p.id]
 	p.mu.Lock()
 	known := p.known
 	p.mu.Unlock()
 	if !ok || t.Finished != nil || t.Host != p.ref.Host || t.Epoch >= p.h.epoch || known == nil || known.First > t.Last+1 {
-		return p.ground(ctx)
+		return p.verifyTail(ctx)
 	}
 	p.w.Follow(t)
-	p.follows = true
+	p.usesTail = true
 	return nil
 }
 
 // unstored returns the part of evs that is not stored yet: a previous run may have stored what it
 // did not ack.
-func (p *proc) fresh(evs []process.Event) []process.Event {
+func (p *proc) unstored(evs []process.Event) []process.Event {
 	for len(evs) > 0 && evs[0].Seq <= p.w.Last() {
 		evs = evs[1:]
 	}

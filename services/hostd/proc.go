@@ -15,13 +15,13 @@ import (
 // endOrphan is the record's only writer.
 type proc struct {
 	h    *host
-	b    *box // nil: its sandbox does not run here
+	b    *hostSandbox // nil: its sandbox does not run here
 	id   process.ID
 	ref  events.Ref
 	done chan struct{} // closed when the record has ended, or belongs to another writer
 	wake chan struct{} // has a value when there is something to do
 
-	stranger bool // the catalogue did not have it when the shim listed it
+	unknown bool // the catalogue did not have it when the shim listed it
 
 	// Of its goroutine.
 	w        *events.Writer
@@ -34,24 +34,24 @@ type proc struct {
 	rev      uint64 // of the catalogue's entry
 	final    bool   // the catalogue's entry has the end
 	// The record's end was not read yet; see assumeTail.
-	presumed bool
-	follows  bool // w continues from a tail that may be out of date; see useTail
+	assumed  bool
+	usesTail bool // w continues from a tail that may be out of date; see useTail
 	ending   bool // hostd itself ends the record; see end
 
-	mu      sync.Mutex
-	known   *wire.Process // as the shim listed it; nil: the shim does not have it
-	taken   bool          // the shim has accepted its start
-	track   *link.Track   // nil: events from the shim are not expected yet
-	queue   []item
-	held    int              // link.Weight of events received and not stored
-	lost    process.Exit     // with a Cause: nothing more will come from the shim, and the record ends with this
-	stored  process.Seq      // the last event on record
-	sent    bool             // the start was sent: commands may follow
-	early   []events.Command // commands that wait for that
-	over    bool             // later commands are refused
-	noted   bool             // its starts need not be read again; written by its goroutine
-	starts  []uint64         // commands that start it, until then
-	answers []answer
+	mu        sync.Mutex
+	known     *wire.Process // as the shim listed it; nil: the shim does not have it
+	taken     bool          // the shim has accepted its start
+	track     *link.Track   // nil: events from the shim are not expected yet
+	queue     []item
+	heldBytes int              // link.Weight of events received and not stored
+	lost      process.Exit     // with a Cause: nothing more will come from the shim, and the record ends with this
+	stored    process.Seq      // the last event on record
+	sent      bool             // the start was sent: commands may follow
+	waiting   []events.Command // commands that wait for that
+	closed    bool             // later commands are refused
+	released  bool             // its starts need not be read again; written by its goroutine
+	starts    []uint64         // commands that start it, until then
+	answers   []answer
 }
 
 // item is an event to be stored, and the buffer that it refers to.
@@ -67,10 +67,10 @@ type answer struct {
 	reply events.Reply
 }
 
-func (h *host) newProc(b *box, id process.ID) *proc {
+func (h *host) newProc(sb *hostSandbox, id process.ID) *proc {
 	ref := events.Ref{Host: h.cfg.Name, ID: id}
 	return &proc{
-		h: h, b: b, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
+		h: h, b: sb, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -91,7 +91,7 @@ const maxHeld = 2*wire.WindowConn + wire.MaxFrame
 func (p *proc) take(m *link.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over || p.lost.Cause != "" {
+	if p.closed || p.lost.Cause != "" {
 		p.h.pool.Put(m.Mem)
 		return nil
 	}
@@ -102,7 +102,7 @@ func (p *proc) take(m *link.Message) error {
 		return err
 	}
 	weight := link.Weight(&m.Event)
-	p.held += weight
+	p.heldBytes += weight
 	if held := p.b.flow.Hold(weight); held > maxHeld {
 		return p.b.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
 	}
@@ -135,7 +135,7 @@ func (p *proc) setTaken() {
 }
 
 // reattach handles the shim's entry of p on a new connection; hostSandbox.mu is held.
-func (p *proc) meet(conn *link.Conn, hp wire.Process) error {
+func (p *proc) reattach(conn *link.Conn, hp wire.Process) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = &hp
@@ -145,7 +145,7 @@ func (p *proc) meet(conn *link.Conn, hp wire.Process) error {
 	if last := p.track.Last; hp.First > last+1 || hp.Last < last {
 		return p.b.hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
 	}
-	conn.Send(p.place)
+	conn.Send(p.appendPosition)
 	return nil
 }
 
@@ -153,12 +153,12 @@ func (p *proc) meet(conn *link.Conn, hp wire.Process) error {
 func (p *proc) command(c events.Command) {
 	p.mu.Lock()
 	switch {
-	case p.over:
+	case p.closed:
 		p.mu.Unlock()
 		p.h.refuse(c, noProcess(p.id))
 		return
 	case !p.sent:
-		p.early = append(p.early, c)
+		p.waiting = append(p.waiting, c)
 		p.mu.Unlock()
 		return
 	}
@@ -171,13 +171,13 @@ func (p *proc) command(c events.Command) {
 func (p *proc) setSent() {
 	for {
 		p.mu.Lock()
-		if len(p.early) == 0 {
+		if len(p.waiting) == 0 {
 			p.sent = true
 			p.mu.Unlock()
 			return
 		}
-		c := p.early[0]
-		p.early = p.early[1:]
+		c := p.waiting[0]
+		p.waiting = p.waiting[1:]
 		p.mu.Unlock()
 		p.b.command(c, p, frameOf(&c))
 	}
@@ -186,7 +186,7 @@ func (p *proc) setSent() {
 // replyAfter answers a command when the given event is stored.
 func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 	p.mu.Lock()
-	if p.stored < after && !p.over {
+	if p.stored < after && !p.closed {
 		for len(p.answers) > 0 && p.answers[0].cmd.Expired(time.Now()) != nil {
 			p.answers = p.answers[1:] // its sender has given up
 		}
@@ -200,10 +200,10 @@ func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 
 // holdCursor keeps the cursor before another command that starts p, as long as p's record has
 // only its claim: without a shim, only that command read again can end it.
-func (p *proc) owe(rev uint64) {
+func (p *proc) holdCursor(rev uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.noted {
+	if p.released {
 		p.h.cursor.end(rev)
 		return
 	}
@@ -211,13 +211,13 @@ func (p *proc) owe(rev uint64) {
 }
 
 // releaseCursor lets the cursor pass p's starts: the record has more than its claim.
-func (p *proc) note() {
-	if p.noted {
+func (p *proc) releaseCursor() {
+	if p.released {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.noted = true
+	p.released = true
 	for _, rev := range p.starts {
 		p.h.cursor.end(rev)
 	}
@@ -226,15 +226,15 @@ func (p *proc) note() {
 
 // close ends the work on p and answers everything that waits for it.
 func (p *proc) close() {
-	p.note()
+	p.releaseCursor()
 	p.mu.Lock()
-	p.over = true
+	p.closed = true
 	if p.b != nil {
-		p.b.flow.Hold(-p.held)
-		p.held = 0
+		p.b.flow.Hold(-p.heldBytes)
+		p.heldBytes = 0
 	}
-	queue, early, answers := p.queue, p.early, p.answers
-	p.queue, p.early, p.answers = nil, nil, nil
+	queue, early, answers := p.queue, p.waiting, p.answers
+	p.queue, p.waiting, p.answers = nil, nil, nil
 	p.mu.Unlock()
 	for _, it := range queue {
 		p.h.pool.Put(it.mem)

@@ -14,9 +14,9 @@ import (
 )
 
 // bare returns a sandbox of a host with nothing else.
-func bare(h *host) *box {
+func bare(h *host) *hostSandbox {
 	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, newCursor(0)
-	return newBox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
+	return newSandbox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
 }
 
 // leftBehind returns a process of which the previous run recorded the given events, and which the
@@ -26,10 +26,10 @@ func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...proc
 	srv := eventstest.Start(t)
 	r := &rig{t: t, srv: srv, log: eventstest.Open(t, srv), cfg: Config{Name: hostName}}
 	r.view = eventstest.View(t, r.log)
-	b := bare(&host{log: r.log, view: r.view, life: t.Context()})
-	p := b.h.newProc(b, process.NewID(b.id))
+	sb := bare(&host{log: r.log, view: r.view, runCtx: t.Context()})
+	p := sb.h.newProc(sb, process.NewID(sb.id))
 	known.Token = p.id.Token()
-	p.known, b.procs[known.Token] = &known, p
+	p.known, sb.procs[known.Token] = &known, p
 	w := r.log.Writer(p.ref, 1)
 	for _, body := range recorded { // one message each
 		e := process.Event{Seq: w.Last() + 1, Time: time.Now(), Body: body}
@@ -53,7 +53,7 @@ func accepted() process.Accepted { return process.Accepted{Spec: sh("x"), Tenant
 
 // The seqs of a process come from its shim. A gap larger than any log can have lost is not
 // filled: the process is given up, and its record ends.
-func TestHoleThatCannotBe(t *testing.T) {
+func TestImpossibleGapEndsTheRecord(t *testing.T) {
 	for name, entered := range map[string]bool{"record was read": false, "tail was assumed": true} {
 		t.Run(name, func(t *testing.T) {
 			r, p := leftBehind(t, entered, wire.Process{First: 1 << 42, Last: 1 << 42}, accepted(), process.Started{PID: 7})
@@ -70,7 +70,7 @@ func TestHoleThatCannotBe(t *testing.T) {
 
 // If a previous run recorded the exit of a process, and after it only output of its children, the
 // exit stands.
-func TestExitOfAnEarlierLifeStands(t *testing.T) {
+func TestExitOfAPreviousRunStands(t *testing.T) {
 	code := int32(0)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
 	recorded := []process.Body{accepted(), process.Started{PID: 7}, process.Exited{Exit: exit}}
@@ -80,7 +80,7 @@ func TestExitOfAnEarlierLifeStands(t *testing.T) {
 	for name, more := range map[string]bool{"more output": true, "no more output": false} {
 		t.Run(name, func(t *testing.T) {
 			r, p := leftBehind(t, true, wire.Process{First: 104, Last: 104}, recorded...)
-			if !p.presume() {
+			if !p.assumeTail() {
 				t.Fatal("the tail was not assumed")
 			}
 			want := len(recorded) + 1
@@ -104,7 +104,7 @@ func TestExitOfAnEarlierLifeStands(t *testing.T) {
 
 // An exit that a previous run had in flight may be stored while this run ends the record: the
 // observed exit stands.
-func TestAnExitThatIsStoredLateStands(t *testing.T) {
+func TestExitThatIsStoredLateStands(t *testing.T) {
 	code := int32(3)
 	r, p := leftBehind(t, true, wire.Process{}, accepted(), process.Started{PID: 7})
 	if err := p.readSummary(r.ctx()); err != nil {

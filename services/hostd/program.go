@@ -7,7 +7,7 @@ import (
 )
 
 // MCPGateway returns the path of the static program mcp-gateway for templates: the one beside
-// this program, or one built from source, with progress reported through tell.
-func MCPGateway(ctx context.Context, tell func(msg string, args ...any)) (string, error) {
-	return sidecar.MCPGateway().Build(ctx, tell)
+// this program, or one built from source, with progress reported through report.
+func MCPGateway(ctx context.Context, report func(msg string, args ...any)) (string, error) {
+	return sidecar.MCPGateway().Build(ctx, report)
 }

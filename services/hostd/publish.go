@@ -24,7 +24,7 @@ const (
 // batched into the next. It returns when the record has ended.
 func (p *proc) publish(ctx context.Context) error {
 	for {
-		size, lost := p.inLine()
+		size, lost := p.queued()
 		switch {
 		case size > 0:
 			finished, err := p.storeNext(ctx, size)
@@ -45,7 +45,7 @@ func (p *proc) publish(ctx context.Context) error {
 
 // queued returns the size of the next message in bytes, and the end of the process if nothing
 // more will come.
-func (p *proc) inLine() (size int, lost process.Exit) {
+func (p *proc) queued() (size int, lost process.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, size = p.message()
@@ -105,20 +105,20 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		evs[i] = batch[i].event
 	}
 	last := evs[len(evs)-1]
-	if err := p.follow(ctx); err != nil {
+	if err := p.useTail(ctx); err != nil {
 		return false, err
 	}
-	if fresh := p.fresh(evs); len(fresh) > 0 {
+	if fresh := p.unstored(evs); len(fresh) > 0 {
 		if err := p.store(ctx, fresh); err != nil {
 			return false, err
 		}
-		p.presumed = false // the record was as assumed, or the writer has its tail now
+		p.assumed = false // the record was as assumed, or the writer has its tail now
 	}
 	p.settled(last.Seq)
 	for _, it := range batch {
 		p.h.pool.Put(it.mem)
 	}
-	p.landed(evs, cost)
+	p.release(evs, cost)
 	p.b.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {
 		return false, err
@@ -128,7 +128,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 }
 
 // release takes stored events off the accounting.
-func (p *proc) landed(evs []process.Event, cost int) {
+func (p *proc) release(evs []process.Event, cost int) {
 	weight := 0
 	for i := range evs {
 		weight += link.Weight(&evs[i])
@@ -136,7 +136,7 @@ func (p *proc) landed(evs []process.Event, cost int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.track.Flight -= cost
-	p.held -= weight
+	p.heldBytes -= weight
 	p.b.flow.Hold(-weight)
 }
 
@@ -157,7 +157,7 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	if err := p.h.fault("stored"); err != nil {
 		return err
 	}
-	p.note()
+	p.releaseCursor()
 	p.settled(evs[len(evs)-1].Seq)
 	return nil
 }
@@ -200,21 +200,21 @@ func (p *proc) append(ctx context.Context, evs []process.Event) error {
 		if !kind.Is(err, kind.Fenced) {
 			return err
 		}
-		tip, tipErr := p.w.Recover(ctx)
+		tail, tipErr := p.w.Recover(ctx)
 		if tipErr != nil {
 			return err
 		}
-		if tip.Epoch > p.h.epoch {
-			p.h.die(err)
+		if tail.Epoch > p.h.epoch {
+			p.h.abort(err)
 			return err
 		}
-		if tip.Host != p.ref.Host || tip.Epoch == p.h.epoch || tip.Finished != nil {
+		if tail.Host != p.ref.Host || tail.Epoch == p.h.epoch || tail.Finished != nil {
 			return err
 		}
 		if p.ending {
 			return errLate
 		}
-		for len(evs) > 0 && evs[0].Seq <= tip.Last {
+		for len(evs) > 0 && evs[0].Seq <= tail.Last {
 			evs = evs[1:]
 		}
 		if len(evs) == 0 {
@@ -283,7 +283,7 @@ func (p *proc) putSummary(ctx context.Context) error {
 
 // endLost ends the record of a process from which nothing more will come.
 func (p *proc) endLost(ctx context.Context, as process.Exit) error {
-	if err := p.ground(ctx); err != nil {
+	if err := p.verifyTail(ctx); err != nil {
 		return err
 	}
 	return p.end(ctx, as)
@@ -294,7 +294,7 @@ func (p *proc) endLost(ctx context.Context, as process.Exit) error {
 func (p *proc) end(ctx context.Context, as process.Exit) error {
 	p.ending = true
 	for {
-		if err := p.store(ctx, p.lastWords(as)); !errors.Is(err, errLate) {
+		if err := p.store(ctx, p.finalEvents(as)); !errors.Is(err, errLate) {
 			return err
 		}
 	}
@@ -303,7 +303,7 @@ func (p *proc) end(ctx context.Context, as process.Exit) error {
 // finalEvents returns the events that end the record. The end that the catalogue has, or else the
 // record, stands. Where the catalogue has one, events between the last one stored and that end
 // were lost, which becomes a gap.
-func (p *proc) lastWords(as process.Exit) []process.Event {
+func (p *proc) finalEvents(as process.Exit) []process.Event {
 	last, now := p.w.Last(), time.Now()
 	if p.sum.Exit != nil {
 		return process.Ending(last, &p.sum)

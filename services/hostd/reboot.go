@@ -19,42 +19,42 @@ import (
 const renewFrom = "from"
 
 // instance returns the driver's instance of the sandbox; nil without one.
-func (b *box) instance() driver.Instance {
-	b.where.RLock()
-	defer b.where.RUnlock()
-	return b.inst
+func (sb *hostSandbox) instance() driver.Instance {
+	sb.instMu.RLock()
+	defer sb.instMu.RUnlock()
+	return sb.inst
 }
 
 // instanceID returns the name of the instance and its directory.
-func (b *box) placeName() sandbox.ID {
-	b.where.RLock()
-	defer b.where.RUnlock()
-	return b.place
+func (sb *hostSandbox) instanceID() sandbox.ID {
+	sb.instMu.RLock()
+	defer sb.instMu.RUnlock()
+	return sb.instID
 }
 
-func (b *box) settle(place sandbox.ID, inst driver.Instance) {
-	b.where.Lock()
-	defer b.where.Unlock()
-	b.place, b.inst = place, inst
+func (sb *hostSandbox) setInstance(instID sandbox.ID, inst driver.Instance) {
+	sb.instMu.Lock()
+	defer sb.instMu.Unlock()
+	sb.instID, sb.inst = instID, inst
 }
 
 // renew replaces the instance of a sandbox whose processes have ended. The instance stays if the
 // driver cannot keep files, or its chain of layers has the maximum length.
-func (b *box) renew(ctx context.Context) error {
-	if !b.made.Can.Files {
+func (sb *hostSandbox) renew(ctx context.Context) error {
+	if !sb.created.Can.Files {
 		return nil
 	}
-	b.keeping.Lock()
-	defer b.keeping.Unlock()
-	h, old, was, place := b.h, b.instance(), b.placeName(), sandbox.NewID()
-	if err := h.journal.setSandbox(place, made{driver: b.driver.Name()}); err != nil {
+	sb.snapshotMu.Lock()
+	defer sb.snapshotMu.Unlock()
+	h, old, was, instID := sb.h, sb.instance(), sb.instanceID(), sandbox.NewID()
+	if err := h.journal.setSandbox(instID, created{driver: sb.driver.Name()}); err != nil {
 		return err
 	}
-	inst, err := b.rebuild(ctx, old, place)
+	inst, err := sb.rebuild(ctx, old, instID)
 	if err != nil {
-		b.forsake(ctx, place, inst)
+		sb.discardInstance(ctx, instID, inst)
 		if kind.Is(err, kind.Exhausted) {
-			h.slog.Warn("a rebooted sandbox keeps its instance", "sandbox", b.id, "err", err)
+			h.slog.Warn("a rebooted sandbox keeps its instance", "sandbox", sb.id, "err", err)
 			return nil
 		}
 		return err
@@ -62,34 +62,34 @@ func (b *box) renew(ctx context.Context) error {
 	if err := h.fault("rebuilt"); err != nil {
 		return err
 	}
-	b.handing.Wait()
-	if err := h.journal.hand(b.id, made{b.driver.Name(), place, treesOf(b.tree, b.from)}); err != nil {
-		b.forsake(ctx, place, inst)
+	sb.journaling.Wait()
+	if err := h.journal.assign(sb.id, created{sb.driver.Name(), instID, treesOf(sb.tree, sb.snapshotTree)}); err != nil {
+		sb.discardInstance(ctx, instID, inst)
 		return err
 	}
 	if err := h.fault("renewed"); err != nil {
 		return err
 	}
-	b.settle(place, inst)
-	b.mu.Lock()
-	conn := b.conn
-	b.unplug()
-	b.mu.Unlock()
+	sb.setInstance(instID, inst)
+	sb.mu.Lock()
+	conn := sb.conn
+	sb.unplug()
+	sb.mu.Unlock()
 	if conn != nil {
-		b.disconnect(conn)
+		sb.disconnect(conn)
 	}
-	if err := h.remove(context.WithoutCancel(ctx), b.driver, was, old); err != nil { // otherwise the next run removes it
-		h.slog.Error("remove replaced instance failed", "sandbox", b.id, "instance", was, "err", err)
+	if err := h.remove(context.WithoutCancel(ctx), sb.driver, was, old); err != nil { // otherwise the next run removes it
+		h.slog.Error("remove replaced instance failed", "sandbox", sb.id, "instance", was, "err", err)
 	}
 	return nil
 }
 
 // rebuild creates an instance from the files of another.
-func (b *box) rebuild(ctx context.Context, old driver.Instance, place sandbox.ID) (driver.Instance, error) {
+func (sb *hostSandbox) rebuild(ctx context.Context, old driver.Instance, instID sandbox.ID) (driver.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	spec := b.spec()
-	spec.ID, spec.Dir, spec.Hostname = place, b.h.dirOf(place), string(b.id)
+	spec := sb.spec()
+	spec.ID, spec.Dir, spec.Hostname = instID, sb.h.dirOf(instID), string(sb.id)
 	spec.From = filepath.Join(spec.Dir, renewFrom)
 	if err := os.MkdirAll(spec.From, 0o700); err != nil {
 		return nil, err
@@ -98,19 +98,19 @@ func (b *box) rebuild(ctx context.Context, old driver.Instance, place sandbox.ID
 		return nil, err
 	}
 	var err error
-	if spec.Volumes, err = b.h.mounts(&b.req); err != nil {
+	if spec.Volumes, err = sb.h.mounts(&sb.req); err != nil {
 		return nil, err
 	}
-	return b.h.build(ctx, b.driver, spec)
+	return sb.h.build(ctx, sb.driver, spec)
 }
 
 // discardInstance removes an instance that is not used after all.
-func (b *box) forsake(ctx context.Context, place sandbox.ID, inst driver.Instance) {
-	err := b.h.remove(context.WithoutCancel(ctx), b.driver, place, inst)
+func (sb *hostSandbox) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
+	err := sb.h.remove(context.WithoutCancel(ctx), sb.driver, instID, inst)
 	if err == nil {
-		err = b.h.journal.forgetSandbox(place)
+		err = sb.h.journal.forgetSandbox(instID)
 	}
 	if err != nil { // the next run removes it
-		b.h.slog.Error("remove unused instance failed", "sandbox", b.id, "instance", place, "err", err)
+		sb.h.slog.Error("remove unused instance failed", "sandbox", sb.id, "instance", instID, "err", err)
 	}
 }

@@ -18,32 +18,32 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// attachAtOnce is how many instances are attached to concurrently.
-const attachAtOnce = 16
+// maxAttaches is how many instances are attached to concurrently.
+const maxAttaches = 16
 
 // recover adopts the sandboxes of the previous run: it opens each sandbox of this host and
 // removes it from stored, so that the rest is without an owner.
-func (h *host) recover(ctx context.Context, noted map[sandbox.ID]made) error {
+func (h *host) recover(ctx context.Context, stored map[sandbox.ID]created) error {
 	if err := os.MkdirAll(h.root(), 0o700); err != nil {
 		return fmt.Errorf("sandboxes' directory: %w", err)
 	}
 	makers := sync.OnceValue(func() map[sandbox.ID]string { return h.makers(ctx) })
 	g, attaching := errgroup.WithContext(ctx) // done after Wait, while later work needs ctx
-	g.SetLimit(attachAtOnce)
+	g.SetLimit(maxAttaches)
 	for _, s := range h.view.Sandboxes(h.mine) {
-		was, known := noted[s.ID]
-		delete(noted, s.ID)
+		was, known := stored[s.ID]
+		delete(stored, s.ID)
 		if !known { // it was never created, or the journal was lost
 			was.driver = makers()[s.ID]
 		}
 		g.Go(func() error {
-			b := newBox(h, &s)
+			sb := newSandbox(h, &s)
 			// The previous run may have died while it had the instance paused.
-			b.found, b.still = true, true
-			b.evicted.Store(h.ousted[s.ID])
-			b.learn()
-			h.find(attaching, b, was)
-			h.open(b)
+			sb.adopted, sb.paused = true, true
+			sb.evicted.Store(h.evictedEarly[s.ID])
+			sb.loadTails()
+			h.find(attaching, sb, was)
+			h.open(sb)
 			return nil
 		})
 	}
@@ -70,26 +70,26 @@ func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
 }
 
 // find attaches a sandbox to its instance, if there is one; a missing one is not an error.
-func (h *host) find(ctx context.Context, b *box, was made) {
+func (h *host) find(ctx context.Context, sb *hostSandbox, was created) {
 	if was.driver == "" {
 		return // it was never created
 	}
-	if was.place != "" {
-		b.place = was.place
+	if was.instance != "" {
+		sb.instID = was.instance
 	}
-	if !template.IsHost(b.req.Template) && !b.hold() {
-		h.slog.Warn("template of a sandbox is missing", "sandbox", b.id, "template", b.req.Template)
+	if !template.IsHost(sb.req.Template) && !sb.hold() {
+		h.slog.Warn("template of a sandbox is missing", "sandbox", sb.id, "template", sb.req.Template)
 	}
-	b.holdSnapshot()
+	sb.holdSnapshot()
 	d, err := h.driverFor(was.driver)
 	if err == nil {
-		b.driver = d
-		b.inst, err = d.Attach(ctx, h.spec(b.place, &b.req))
+		sb.driver = d
+		sb.inst, err = d.Attach(ctx, h.spec(sb.instID, &sb.req))
 	}
 	if err != nil {
-		b.inst = nil
+		sb.inst = nil
 		if !kind.Is(err, kind.NotFound) {
-			h.slog.Error("attach to sandbox failed", "sandbox", b.id, "err", err)
+			h.slog.Error("attach to sandbox failed", "sandbox", sb.id, "err", err)
 		}
 	}
 }
@@ -111,29 +111,29 @@ func (h *host) driverFor(name string) (driver.Driver, error) {
 
 // clear destroys the remains of sandboxes that have ended or are not in the log, and removes
 // directories without an instance.
-func (h *host) clear(ctx context.Context, noted map[sandbox.ID]made) error {
-	used := h.places()
+func (h *host) clear(ctx context.Context, stored map[sandbox.ID]created) error {
+	used := h.instancesInUse()
 	for _, d := range h.offers() {
 		ids, err := d.List(ctx, h.root())
 		if err != nil {
 			h.slog.Error("list sandboxes failed", "driver", d.Name(), "err", err)
 		}
 		for _, id := range ids {
-			if _, known := noted[id]; !known && !used[id] {
-				noted[id] = made{driver: d.Name()}
+			if _, known := stored[id]; !known && !used[id] {
+				stored[id] = created{driver: d.Name()}
 			}
 		}
 	}
-	for id, was := range noted {
-		place := cmp.Or(was.place, id)
-		if used[place] {
+	for id, was := range stored {
+		instID := cmp.Or(was.instance, id)
+		if used[instID] {
 			continue
 		}
-		if err := h.removeBy(ctx, was.driver, place); err != nil {
+		if err := h.removeBy(ctx, was.driver, instID); err != nil {
 			h.slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
 			continue
 		}
-		if h.box(id) != nil {
+		if h.sandbox(id) != nil {
 			continue // the removed instance is the one that it had before a reboot
 		}
 		if err := h.journal.forgetSandbox(id); err != nil {
@@ -181,12 +181,12 @@ func (h *host) clearTrials(ctx context.Context) {
 }
 
 // instancesInUse returns the names of the sandboxes' instances.
-func (h *host) places() map[sandbox.ID]bool {
+func (h *host) instancesInUse() map[sandbox.ID]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	used := make(map[sandbox.ID]bool, len(h.boxes))
-	for _, b := range h.boxes {
-		used[b.placeName()] = true
+	used := make(map[sandbox.ID]bool, len(h.sandboxes))
+	for _, sb := range h.sandboxes {
+		used[sb.instanceID()] = true
 	}
 	return used
 }
@@ -218,43 +218,43 @@ func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst 
 // orphans returns the processes of an earlier run that the shim does not have and that have no
 // end in the catalogue. Each call returns those that no earlier call returned. Records of
 // processes that ended are left to [host.audit]: there may be a million.
-func (b *box) orphans() []*proc {
-	if !b.found {
+func (sb *hostSandbox) orphans() []*proc {
+	if !sb.adopted {
 		return nil // this run started every process of the sandbox
 	}
-	all := b.h.view.Processes(b.id, func(s *process.Summary) bool {
+	all := sb.h.view.Processes(sb.id, func(s *process.Summary) bool {
 		// A process that was claimed and may not run is left to its start command, which is read
 		// again.
-		return s.Epoch < b.h.epoch && s.Active() && !s.Started.IsZero()
+		return s.Epoch < sb.h.epoch && s.Active() && !s.Started.IsZero()
 	})
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
 	var out []*proc
 	for i := range all {
 		s := &all[i]
-		_, forgotten := b.forgotten[s.ID.Token()]
-		if forgotten || b.procs[s.ID.Token()] != nil {
+		_, forgotten := sb.forgotten[s.ID.Token()]
+		if forgotten || sb.procs[s.ID.Token()] != nil {
 			continue
 		}
-		p := b.h.newProc(b, s.ID)
-		b.procs[s.ID.Token()] = p
-		b.forgotten[s.ID.Token()] = struct{}{}
-		b.h.spawn("process "+string(s.ID), func() error { return p.mourn(b.h.life) })
+		p := sb.h.newProc(sb, s.ID)
+		sb.procs[s.ID.Token()] = p
+		sb.forgotten[s.ID.Token()] = struct{}{}
+		sb.h.spawn("process "+string(s.ID), func() error { return p.endOrphan(sb.h.runCtx) })
 		out = append(out, p)
 	}
 	return out
 }
 
 // endOrphan ends the record of a process that is gone, unless the record has ended.
-func (p *proc) mourn(ctx context.Context) error {
+func (p *proc) endOrphan(ctx context.Context) error {
 	defer p.close()
-	tip, err := p.w.Recover(ctx)
+	tail, err := p.w.Recover(ctx)
 	none := kind.Is(err, kind.NotFound)
 	if err != nil && !none {
 		return err
 	}
-	if tip.Finished != nil {
-		if err := p.endEntry(ctx, tip.Finished.Exit); !errors.Is(err, errFinished) {
+	if tail.Finished != nil {
+		if err := p.endEntry(ctx, tail.Finished.Exit); !errors.Is(err, errFinished) {
 			return err
 		}
 		return nil

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	dialTimeout = 30 * time.Second // after which a running shim that does not answer is given up
-	dialLook    = 5 * time.Second  // between checks of why it does not answer
-	dialPause   = 20 * time.Millisecond
-	briefly     = time.Second // a connection shorter than this is redialed after a backoff,
-	maxPause    = time.Second // of at most this
+	dialTimeout   = 30 * time.Second // after which a running shim that does not answer is given up
+	dialCheck     = 5 * time.Second  // between checks of why it does not answer
+	dialRetry     = 20 * time.Millisecond
+	minConnection = time.Second // a connection shorter than this is redialed after a backoff,
+	maxDialRetry  = time.Second // of at most this
 
 	// maxUnknown is the maximum number of processes that a shim may have and the catalogue does
 	// not: those restored with its memory, and those that just started.
-	maxStrangers = 1 << 14
-	lookAtOnce   = 16 // concurrent lookups of processes per sandbox
+	maxUnknown = 1 << 14
+	maxLookups = 16 // concurrent lookups of processes per sandbox
 )
 
 // pending is a command that the shim has not answered.
@@ -39,29 +39,29 @@ type pending struct {
 
 // serve exchanges commands and events with the shim until the sandbox has ended as requested,
 // which is nil, or until the shim is gone or violates the protocol.
-func (b *box) serve(ctx context.Context) error {
+func (sb *hostSandbox) serve(ctx context.Context) error {
 	var late <-chan time.Time
-	var left remains
-	stop := (<-chan struct{})(b.stop)
-	for pause := dialPause; ; {
-		if err := b.stand(ctx); err != nil {
+	var left drainProgress
+	stop := (<-chan struct{})(sb.stop)
+	for pause := dialRetry; ; {
+		if err := sb.awaitResumed(ctx); err != nil {
 			return err
 		}
-		conn, err := b.connect(ctx)
+		conn, err := sb.connect(ctx)
 		if err != nil {
 			return err
 		}
 		since := time.Now()
-		b.moving.Wait() // readers of Running find the sandbox's processes
-		if err := b.running(ctx); err != nil {
+		sb.restoring.Wait() // readers of Running find the sandbox's processes
+		if err := sb.running(ctx); err != nil {
 			return err
 		}
-		b.passEarly()
-		for _, p := range b.orphans() {
+		sb.forwardQueued()
+		for _, p := range sb.orphans() {
 			p.lose(process.Exit{Cause: process.CauseShimLost})
 		}
 		reading := make(chan error, 1)
-		b.h.wg.Go(func() { reading <- b.read(conn) })
+		sb.h.wg.Go(func() { reading <- sb.read(conn) })
 		for conn != nil {
 			select {
 			case <-ctx.Done():
@@ -69,42 +69,42 @@ func (b *box) serve(ctx context.Context) error {
 				<-reading //nolint:errcheck // it ends with the connection
 				return ctx.Err()
 			case err := <-reading:
-				b.disconnect(conn)
+				sb.disconnect(conn)
 				conn = nil
 				if errors.Is(err, link.ErrHostile) {
-					b.h.slog.Warn("shim violated the protocol", "sandbox", b.id, "err", err)
+					sb.h.slog.Warn("shim violated the protocol", "sandbox", sb.id, "err", err)
 					return err
 				}
-				if time.Since(since) >= briefly {
-					pause = dialPause
+				if time.Since(since) >= minConnection {
+					pause = dialRetry
 					continue
 				}
-				rest(ctx, pause)
-				pause = min(2*pause, maxPause)
-			case <-b.turn:
-				if err := b.obey(ctx); err != nil {
+				sleep(ctx, pause)
+				pause = min(2*pause, maxDialRetry)
+			case <-sb.poke:
+				if err := sb.reconcile(ctx); err != nil {
 					conn.Close()
 					<-reading //nolint:errcheck // it ends with the connection
 					return err
 				}
 			case <-stop:
-				if err := b.h.fault("stopping"); err != nil {
+				if err := sb.h.fault("stopping"); err != nil {
 					return err
 				}
-				b.thaw(ctx) // the shim must be able to send its remaining output
+				sb.resumeInstance(ctx) // the shim must be able to send its remaining output
 				stop, late = nil, time.After(stopTimeout)
-				left.stored = b.stored()
+				left.stored = sb.stored()
 				conn.Send(wire.AppendEnd)
 			case <-late:
-				if left.goesOn(b, conn) {
+				if left.extend(sb, conn) {
 					late = time.After(stopTimeout)
 					continue
 				}
-				b.cut = true
-				b.disconnect(conn)
+				sb.truncated = true
+				sb.disconnect(conn)
 				return nil
-			case <-b.drained:
-				b.disconnect(conn)
+			case <-sb.drained:
+				sb.disconnect(conn)
 				<-reading //nolint:errcheck // it ends because we did
 				return nil
 			}
@@ -115,43 +115,43 @@ func (b *box) serve(ctx context.Context) error {
 const (
 	// maxExtensions is how often a sandbox that ends may take stopTimeout more: as long as
 	// storing a full spool takes, and bounded, since a shim could send output for ever.
-	maxRemains = 40
+	maxExtensions = 40
 	// concludeExtensions is how often after Conclude, for what is in flight and the size of the
 	// gap.
-	lastRemains = 4
+	concludeExtensions = 4
 
 	concludeVersion = 7 // the protocol version that added Conclude
 )
 
 // drainProgress follows the remaining output of a sandbox that was asked to end.
-type remains struct {
-	stored process.Seq // see hostSandbox.stored
-	turns  int
+type drainProgress struct {
+	stored     process.Seq // see hostSandbox.stored
+	extensions int
 }
 
 // extend reports whether more output was stored since the last call, or would be if the log
 // accepted it. After maxExtensions it asks the shim to conclude.
-func (r *remains) goesOn(b *box, conn *link.Conn) bool {
+func (r *drainProgress) extend(sb *hostSandbox, conn *link.Conn) bool {
 	was := r.stored
-	if r.stored = b.stored(); r.stored == was {
-		return b.flow.Hold(0) > 0
+	if r.stored = sb.stored(); r.stored == was {
+		return sb.flow.Hold(0) > 0
 	}
-	r.turns++
-	if r.turns <= maxRemains {
+	r.extensions++
+	if r.extensions <= maxExtensions {
 		return true
 	}
 	if conn.Version() < concludeVersion {
 		return false
 	}
 	conn.Send(wire.AppendConclude) // sent on each call: the connection may be a new one
-	return r.turns <= maxRemains+lastRemains
+	return r.extensions <= maxExtensions+concludeExtensions
 }
 
 // stored returns a sum that changes whenever an event is stored.
-func (b *box) stored() (sum process.Seq) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.procs {
+func (sb *hostSandbox) stored() (sum process.Seq) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	for _, p := range sb.procs {
 		p.mu.Lock()
 		sum += p.stored
 		p.mu.Unlock()
@@ -160,31 +160,31 @@ func (b *box) stored() (sum process.Seq) {
 }
 
 // connect dials the shim until it answers or is given up.
-func (b *box) connect(ctx context.Context) (*link.Conn, error) {
+func (sb *hostSandbox) connect(ctx context.Context) (*link.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var late sync.WaitGroup
 	late.Go(func() {
-		b.patience(ctx)
+		sb.awaitDialTimeout(ctx)
 		cancel()
 	})
 	defer late.Wait()
 	defer cancel()
 	a := wire.Attach{
-		Version: wire.Version, Epoch: b.h.epoch, Sandbox: string(b.id), Env: b.env(), Limits: b.h.cfg.limits(),
+		Version: wire.Version, Epoch: sb.h.epoch, Sandbox: string(sb.id), Env: sb.env(), Limits: sb.h.cfg.limits(),
 		Now: time.Now().UnixNano(), Seed: seed(),
 	}
-	spool, err := b.openSpool()
+	spool, err := sb.openSpool()
 	if err != nil { // the spool is for outages: without it the shim uses the one it was given first, or memory
-		b.h.slog.Warn("open spool failed", "sandbox", b.id, "err", err)
+		sb.h.slog.Warn("open spool failed", "sandbox", sb.id, "err", err)
 	}
 	defer spool.Close() //nolint:errcheck // the shim has its own descriptor; closing nil is harmless
 	for {
-		raw, err := b.instance().Dial(ctx)
+		raw, err := sb.instance().Dial(ctx)
 		if err == nil {
 			var conn *link.Conn
 			var hello wire.Hello
-			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &b.h.pool, b.goOut); err == nil {
-				return conn, b.greet(conn, &hello)
+			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &sb.h.pool, sb.serveEgress); err == nil {
+				return conn, sb.attach(conn, &hello)
 			}
 			if hungUp(err) {
 				a.Version = older(a.Version)
@@ -194,11 +194,11 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 			return nil, err
 		}
 		select {
-		case <-b.instance().Done():
+		case <-sb.instance().Done():
 			return nil, errShimGone
 		default:
 		}
-		if !rest(ctx, dialPause) {
+		if !sleep(ctx, dialRetry) {
 			return nil, errShimGone
 		}
 	}
@@ -207,10 +207,10 @@ func (b *box) connect(ctx context.Context) (*link.Conn, error) {
 // awaitDialTimeout returns when a shim has not answered for dialTimeout, or with ctx. The time in
 // which the instance is paused to save its memory, perhaps by a previous run, does not count,
 // unless the sandbox must end.
-func (b *box) patience(ctx context.Context) {
-	keeps, ok := b.instance().(driver.Keeping)
-	for left := dialTimeout; left > 0 && rest(ctx, dialLook); left -= dialLook {
-		if ok && keeps.Keeping(ctx) && !b.ending() {
+func (sb *hostSandbox) awaitDialTimeout(ctx context.Context) {
+	keeps, ok := sb.instance().(driver.Keeping)
+	for left := dialTimeout; left > 0 && sleep(ctx, dialCheck); left -= dialCheck {
+		if ok && keeps.Keeping(ctx) && !sb.ending() {
 			left = dialTimeout
 		}
 	}
@@ -218,107 +218,107 @@ func (b *box) patience(ctx context.Context) {
 
 // attach synchronizes both sides after a connect: each process continues from the last event that
 // hostd has, and commands in flight are sent again.
-func (b *box) greet(conn *link.Conn, hello *wire.Hello) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.sendNetwork(conn) // before anything is started
-	b.tellTime(conn)
+func (sb *hostSandbox) attach(conn *link.Conn, hello *wire.Hello) error {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.sendNetwork(conn) // before anything is started
+	sb.sendTime(conn)
 	there := make(map[string]bool, len(hello.Processes))
-	strangers := b.strangers
+	strangers := sb.unknownProcs
 	for _, hp := range hello.Processes {
 		there[hp.Token] = true
-		if err := b.meet(conn, hp); err != nil {
+		if err := sb.attachProc(conn, hp); err != nil {
 			conn.Close()
 			return err
 		}
 	}
-	if b.strangers > strangers {
-		b.h.slog.Info("shim has processes unknown to the catalogue", "sandbox", b.id, "count", b.strangers-strangers)
+	if sb.unknownProcs > strangers {
+		sb.h.slog.Info("shim has processes unknown to the catalogue", "sandbox", sb.id, "count", sb.unknownProcs-strangers)
 	}
-	for token, p := range b.procs {
+	for token, p := range sb.procs {
 		if !there[token] && p.wasTaken() {
 			p.lose(process.Exit{Cause: process.CauseShimLost})
 		}
 	}
-	revs := make([]uint64, 0, len(b.pending))
-	for rev, c := range b.pending {
+	revs := make([]uint64, 0, len(sb.pending))
+	for rev, c := range sb.pending {
 		if !c.taken {
 			revs = append(revs, rev)
 		}
 	}
 	slices.Sort(revs)
 	for _, rev := range revs {
-		frame := b.pending[rev].frame
+		frame := sb.pending[rev].frame
 		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
 	}
-	if b.stopping {
+	if sb.stopping {
 		conn.Send(wire.AppendEnd)
 	}
-	b.conn, b.greeted = conn, true
-	b.markReady()
+	sb.conn, sb.procsListed = conn, true
+	sb.markReady()
 	return nil
 }
 
 // listed reports whether the shim has listed its processes in this run. Before that, a process
 // that an earlier run claimed may have been spawned: to refuse its start would let a retry with
 // the same key run it twice.
-func (b *box) met() bool {
-	if b == nil {
+func (sb *hostSandbox) listed() bool {
+	if sb == nil {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.greeted
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.procsListed
 }
 
 // attachProc continues with one process that the shim has.
-func (b *box) meet(conn *link.Conn, hp wire.Process) error {
-	id, err := process.ParseID(hp.Token + "-" + string(b.id))
+func (sb *hostSandbox) attachProc(conn *link.Conn, hp wire.Process) error {
+	id, err := process.ParseID(hp.Token + "-" + string(sb.id))
 	if err != nil {
-		return b.hostile("token %q", hp.Token)
+		return sb.hostile("token %q", hp.Token)
 	}
-	if _, ok := b.forgotten[hp.Token]; ok {
+	if _, ok := sb.forgotten[hp.Token]; ok {
 		conn.Send(func(dst []byte) []byte { return wire.AppendForget(dst, hp.Token) })
 		return nil
 	}
 	moved := hp.Moved
 	hp.Moved = nil // it is large
-	p := b.procs[hp.Token]
+	p := sb.procs[hp.Token]
 	if p != nil {
-		return p.meet(conn, hp)
+		return p.reattach(conn, hp)
 	}
-	p = b.h.newProc(b, id)
+	p = sb.h.newProc(sb, id)
 	p.known = &hp
-	if _, _, inView := b.h.view.Process(id); !inView {
-		if b.strangers == maxStrangers {
-			return b.hostile("more than %d processes are unknown to the catalogue", maxStrangers)
+	if _, _, inView := sb.h.view.Process(id); !inView {
+		if sb.unknownProcs == maxUnknown {
+			return sb.hostile("more than %d processes are unknown to the catalogue", maxUnknown)
 		}
-		p.stranger = true
-		b.strangers++
+		p.unknown = true
+		sb.unknownProcs++
 	}
-	b.procs[hp.Token] = p
-	if moved != nil && b.phase == sandbox.PhasePlaced { // every process has a record before the sandbox is Running
-		return b.adopt(p, moved)
+	sb.procs[hp.Token] = p
+	if moved != nil && sb.phase == sandbox.PhasePlaced { // every process has a record before the sandbox is Running
+		return sb.adopt(p, moved)
 	}
-	b.h.spawn("process "+string(id), func() error { return p.resume(b.h.life) })
+	sb.h.spawn("process "+string(id), func() error { return p.resume(sb.h.runCtx) })
 	return nil
 }
 
 // disconnect ends a connection; later frames wait for the next one.
-func (b *box) disconnect(conn *link.Conn) {
-	b.mu.Lock()
-	if b.conn == conn {
-		b.conn = nil
+func (sb *hostSandbox) disconnect(conn *link.Conn) {
+	sb.mu.Lock()
+	if sb.conn == conn {
+		sb.conn = nil
 	}
-	b.mu.Unlock()
+	sb.mu.Unlock()
 	conn.Close()
 }
 
 // ack sends the shim the last stored seq of a process, up to which it may drop events, and
 // flushes if that frees much of the process's window, for which a busy process waits. The next
 // connection starts with the full state again.
-func (b *box) ack(m wire.Mark, freed int) {
-	conn := b.link()
+func (sb *hostSandbox) ack(m wire.Mark, freed int) {
+	conn := sb.link()
 	if conn == nil {
 		return
 	}
@@ -334,24 +334,24 @@ func (b *box) ack(m wire.Mark, freed int) {
 const promptAck = wire.WindowProcess / 32
 
 // send sends a frame if there is a connection.
-func (b *box) send(f func([]byte) []byte) {
-	if conn := b.link(); conn != nil {
+func (sb *hostSandbox) send(f func([]byte) []byte) {
+	if conn := sb.link(); conn != nil {
 		conn.Send(f)
 	}
 }
 
 // link returns the current connection; nil without one.
-func (b *box) link() *link.Conn {
-	if b == nil {
+func (sb *hostSandbox) link() *link.Conn {
+	if sb == nil {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.conn
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.conn
 }
 
 // read handles messages from the shim until the connection ends.
-func (b *box) read(conn *link.Conn) error {
+func (sb *hostSandbox) read(conn *link.Conn) error {
 	for {
 		m, err := conn.Next()
 		if err != nil {
@@ -359,16 +359,16 @@ func (b *box) read(conn *link.Conn) error {
 		}
 		switch m.Type {
 		case wire.TypeEvent:
-			err = b.event(&m)
+			err = sb.event(&m)
 		case wire.TypeReply:
-			b.reply(&m.Reply)
+			sb.reply(&m.Reply)
 		case wire.TypeTaken:
-			b.taken(m.Rev)
+			sb.accepted(m.Rev)
 		case wire.TypeEnded:
-			b.mu.Lock()
-			b.ended = b.stopping
-			b.ifDrained()
-			b.mu.Unlock()
+			sb.mu.Lock()
+			sb.ended = sb.stopping
+			sb.ifDrained()
+			sb.mu.Unlock()
 		}
 		if err != nil {
 			return err
@@ -376,71 +376,71 @@ func (b *box) read(conn *link.Conn) error {
 	}
 }
 
-func (b *box) event(m *link.Message) error {
-	b.mu.Lock()
-	p := b.procs[m.Token]
-	_, forgotten := b.forgotten[m.Token]
-	b.mu.Unlock()
+func (sb *hostSandbox) event(m *link.Message) error {
+	sb.mu.Lock()
+	p := sb.procs[m.Token]
+	_, forgotten := sb.forgotten[m.Token]
+	sb.mu.Unlock()
 	if forgotten {
-		b.h.pool.Put(m.Mem)
+		sb.h.pool.Put(m.Mem)
 		return nil
 	}
 	if p == nil {
-		return b.hostile("event of the unknown process %q", m.Token)
+		return sb.hostile("event of the unknown process %q", m.Token)
 	}
 	return p.take(m)
 }
 
 // command sends a command to the shim, on each new connection again until it is accepted.
-func (b *box) command(c events.Command, p *proc, frame []byte) {
+func (sb *hostSandbox) command(c events.Command, p *proc, frame []byte) {
 	if in, ok := c.Body.(events.Stdin); ok {
 		c.Body = events.Stdin{EOF: in.EOF} // the frame has the data
 	}
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		b.h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
+	sb.mu.Lock()
+	if sb.closed {
+		sb.mu.Unlock()
+		sb.h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
 		return
 	}
-	b.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
-	conn := b.conn
-	b.mu.Unlock()
+	sb.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
+	conn := sb.conn
+	sb.mu.Unlock()
 	if conn != nil {
 		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
 	}
 }
 
 // accepted handles the shim's Taken: the command need not be sent again.
-func (b *box) taken(rev uint64) {
-	b.mu.Lock()
-	c := b.pending[rev]
+func (sb *hostSandbox) accepted(rev uint64) {
+	sb.mu.Lock()
+	c := sb.pending[rev]
 	if c == nil {
-		b.mu.Unlock()
+		sb.mu.Unlock()
 		return
 	}
 	c.taken, c.frame = true, nil
 	_, start := c.cmd.Body.(events.Start)
 	if start {
-		delete(b.pending, rev)
+		delete(sb.pending, rev)
 	}
-	b.mu.Unlock()
+	sb.mu.Unlock()
 	if start {
 		c.proc.setTaken() // the cursor waits until its first event is stored
 		return
 	}
-	b.h.cursor.end(rev)
+	sb.h.cursor.end(rev)
 }
 
 // reply handles the shim's reply to a command.
-func (b *box) reply(r *wire.Reply) {
-	b.mu.Lock()
-	c := b.pending[r.Rev]
-	delete(b.pending, r.Rev)
-	b.mu.Unlock()
+func (sb *hostSandbox) reply(r *wire.Reply) {
+	sb.mu.Lock()
+	c := sb.pending[r.Rev]
+	delete(sb.pending, r.Rev)
+	sb.mu.Unlock()
 	if c == nil {
 		return
 	}
-	b.h.cursor.end(r.Rev)
+	sb.h.cursor.end(r.Rev)
 	answer := events.Reply{Offset: r.Offset}
 	if r.Error != "" {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
@@ -449,25 +449,25 @@ func (b *box) reply(r *wire.Reply) {
 		c.proc.replyAfter(r.After, c.cmd, answer)
 		return
 	}
-	b.h.answer(c.cmd, answer)
+	sb.h.answer(c.cmd, answer)
 }
 
 // shut refuses all commands, pending and later ones.
-func (b *box) shut() {
-	b.mu.Lock()
-	b.closed = true
-	pending := b.pending
-	b.pending = nil
-	conn := b.conn
-	b.conn = nil
-	b.mu.Unlock()
+func (sb *hostSandbox) shut() {
+	sb.mu.Lock()
+	sb.closed = true
+	pending := sb.pending
+	sb.pending = nil
+	conn := sb.conn
+	sb.conn = nil
+	sb.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
-	b.markReady()
+	sb.markReady()
 	for _, c := range pending {
 		if _, start := c.cmd.Body.(events.Start); !start {
-			b.h.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
+			sb.h.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
 		}
 	}
 }

@@ -24,14 +24,14 @@ import (
 )
 
 // fakeInstance is an instance whose shim runs a function on each connection, after its Hello.
-type place struct {
+type fakeInstance struct {
 	driver.Instance
 	version   uint32 // protocol version; 0: the newest
 	processes []wire.Process
 	shim      func(net.Conn)
 }
 
-func (p place) Dial(context.Context) (net.Conn, error) {
+func (p fakeInstance) Dial(context.Context) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	go func() {
 		defer theirs.Close()
@@ -51,14 +51,14 @@ func (p place) Dial(context.Context) (net.Conn, error) {
 	return ours, nil
 }
 
-func (place) Done() <-chan struct{} { return nil }
+func (fakeInstance) Done() <-chan struct{} { return nil }
 
 // A shim works without a spool file.
 func TestConnectWithoutASpool(t *testing.T) {
-	b := bare(&host{})
-	b.h.cfg.DataDir = "/dev/null"
-	b.inst = place{shim: quiet}
-	conn, err := b.connect(t.Context())
+	sb := bare(&host{})
+	sb.h.cfg.DataDir = "/dev/null"
+	sb.inst = fakeInstance{shim: quiet}
+	conn, err := sb.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,19 +66,19 @@ func TestConnectWithoutASpool(t *testing.T) {
 }
 
 // instantSnapshot is an instance whose snapshot with memory takes no time.
-type kept struct{ place }
+type instantSnapshot struct{ fakeInstance }
 
-func (kept) Snapshot(context.Context, string, bool) error { return nil }
+func (instantSnapshot) Snapshot(context.Context, string, bool) error { return nil }
 
 // An instance is paused during a snapshot with memory: a shim that supports it receives the time
 // afterwards, on the current connection and on the next.
-func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
-	for version, told := range map[uint32]int{wire.Version: 1, timeVersion - 1: 0} {
+func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
+	for version, sent := range map[uint32]int{wire.Version: 1, timeVersion - 1: 0} {
 		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
-			b := bare(&host{})
-			b.h.cfg.DataDir, b.h.cfg.Spool = t.TempDir(), -1
+			sb := bare(&host{})
+			sb.h.cfg.DataDir, sb.h.cfg.Spool = t.TempDir(), -1
 			times := make(chan int)
-			b.inst = kept{place{version: version, shim: func(c net.Conn) {
+			sb.inst = instantSnapshot{fakeInstance{version: version, shim: func(c net.Conn) {
 				r, n := wire.NewReader(c), 0
 				for {
 					ty, _, err := r.Next()
@@ -91,13 +91,13 @@ func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
 					}
 				}
 			}}}
-			for i, want := range []int{0, told, 2 * told} {
-				conn, err := b.connect(t.Context())
+			for i, want := range []int{0, sent, 2 * sent} {
+				conn, err := sb.connect(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				if i > 0 {
-					if err := b.fill(t.Context(), b.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
+					if err := sb.writeSnapshot(t.Context(), sb.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -112,22 +112,22 @@ func TestTheTimeIsToldAfterASnapshotOfTheMemory(t *testing.T) {
 }
 
 // A shim that closes each connection at once is not dialed in a busy loop.
-func TestShimThatHangsUp(t *testing.T) {
+func TestShimThatClosesEachConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const a = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), a)
 		defer cancel()
-		b := bare(&host{})
-		b.h.cfg.Spool = -1
+		sb := bare(&host{})
+		sb.h.cfg.Spool = -1
 		var dials atomic.Int64
-		b.inst = place{shim: func(net.Conn) {
+		sb.inst = fakeInstance{shim: func(net.Conn) {
 			if dials.Add(1) > 1000 {
 				cancel()
 			}
 		}}
-		b.serve(ctx) //nolint:errcheck // it ends with ctx
-		b.h.wg.Wait()
-		if got, most := dials.Load(), int64(a/maxPause)+10; got > most {
+		sb.serve(ctx) //nolint:errcheck // it ends with ctx
+		sb.h.wg.Wait()
+		if got, most := dials.Load(), int64(a/maxDialRetry)+10; got > most {
 			t.Errorf("%d connections in %v, want at most %d", got, a, most)
 		}
 	})
@@ -135,15 +135,15 @@ func TestShimThatHangsUp(t *testing.T) {
 
 // keeping is an instance that is paused for a snapshot of its memory.
 type keeping struct {
-	place
+	fakeInstance
 	until time.Time
 }
 
 func (k keeping) Dial(ctx context.Context) (net.Conn, error) {
-	if !rest(ctx, time.Until(k.until)) {
+	if !sleep(ctx, time.Until(k.until)) {
 		return nil, ctx.Err()
 	}
-	return k.place.Dial(ctx)
+	return k.fakeInstance.Dial(ctx)
 }
 
 func (k keeping) Keeping(context.Context) bool { return time.Until(k.until) > 0 }
@@ -151,7 +151,7 @@ func (k keeping) Keeping(context.Context) bool { return time.Until(k.until) > 0 
 // A run of the host that ends during a snapshot with memory leaves an instance that does not
 // answer until it is done. The next run waits for it, unless the sandbox must end; for other
 // instances it does not.
-func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
+func TestDialTimeoutDoesNotCountASnapshot(t *testing.T) {
 	tests := []struct {
 		name  string
 		phase sandbox.Phase
@@ -166,12 +166,12 @@ func TestWhoseMemoryIsKeptIsWaitedFor(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := bare(&host{})
-				b.h.cfg.Spool = -1
-				b.inst = tt.inst(keeping{place{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
-				b.tell(&sandbox.State{ID: b.id, Phase: tt.phase})
+				sb := bare(&host{})
+				sb.h.cfg.Spool = -1
+				sb.inst = tt.inst(keeping{fakeInstance{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
+				sb.setDesired(&sandbox.State{ID: sb.id, Phase: tt.phase})
 				begun := time.Now()
-				conn, err := b.connect(t.Context())
+				conn, err := sb.connect(t.Context())
 				if took := time.Since(begun); !errors.Is(err, tt.err) || took > tt.took {
 					t.Errorf("%v after %v, want %v within %v", err, took, tt.err, tt.took)
 				}
@@ -197,31 +197,31 @@ func invented(n int) []wire.Process {
 
 // withLog returns a sandbox of a host that has a log and a catalogue, for the duration of the
 // test.
-func known(t *testing.T) *box {
+func withLog(t *testing.T) *hostSandbox {
 	t.Helper()
 	log := eventstest.Open(t, eventstest.Start(t))
-	life, end := context.WithCancel(t.Context())
-	b := bare(&host{log: log, view: eventstest.View(t, log), life: life})
-	b.h.cfg.Spool = -1
+	runCtx, end := context.WithCancel(t.Context())
+	sb := bare(&host{log: log, view: eventstest.View(t, log), runCtx: runCtx})
+	sb.h.cfg.Spool = -1
 	t.Cleanup(func() {
 		end()
-		b.h.wg.Wait()
+		sb.h.wg.Wait()
 	})
-	return b
+	return sb
 }
 
 // awaitNone waits until no invented process is left.
-func awaitNone(t *testing.T, b *box) {
+func awaitNone(t *testing.T, sb *hostSandbox) {
 	t.Helper()
-	b.mu.Lock()
-	all := slices.Collect(maps.Values(b.procs))
-	b.mu.Unlock()
+	sb.mu.Lock()
+	all := slices.Collect(maps.Values(sb.procs))
+	sb.mu.Unlock()
 	late := time.After(10 * time.Second)
 	for _, p := range all {
 		select {
 		case <-p.done:
 		case <-late:
-			t.Fatalf("%d processes left, %d unknown ones counted", b.count(), b.strangers)
+			t.Fatalf("%d processes left, %d unknown ones counted", sb.count(), sb.unknownProcs)
 		}
 	}
 }
@@ -229,86 +229,86 @@ func awaitNone(t *testing.T, b *box) {
 // A shim may list processes that were never started. Up to the limit they are looked up, and none
 // of them stays; beyond it the shim violates the protocol.
 func TestShimThatInventsProcesses(t *testing.T) {
-	b := known(t)
-	b.inst = place{shim: quiet, processes: invented(100)}
-	conn, err := b.connect(t.Context())
+	sb := withLog(t)
+	sb.inst = fakeInstance{shim: quiet, processes: invented(100)}
+	conn, err := sb.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	awaitNone(t, b)
-	b.inst = place{shim: quiet, processes: invented(maxStrangers + 1)}
-	if _, err := b.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
+	awaitNone(t, sb)
+	sb.inst = fakeInstance{shim: quiet, processes: invented(maxUnknown + 1)}
+	if _, err := sb.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
 		t.Error(err)
 	}
-	if b.count() > maxStrangers {
-		t.Errorf("%d processes", b.count())
+	if sb.count() > maxUnknown {
+		t.Errorf("%d processes", sb.count())
 	}
 }
 
 // Only the first Hello of a sandbox may have processes restored with the memory.
-func TestShimThatMovesProcessesLater(t *testing.T) {
-	b := known(t)
-	b.req.From, b.req.FromSandbox = "snapshot", sandbox.NewID()
+func TestShimThatRestoresProcessesLater(t *testing.T) {
+	sb := withLog(t)
+	sb.req.From, sb.req.FromSandbox = "snapshot", sandbox.NewID()
 	late := invented(1)
 	spec := sh("true")
 	late[0].Moved = &wire.Moved{Token: late[0].Token, After: 2, Spec: process.AppendSpec(nil, &spec)}
-	b.inst = place{shim: quiet, processes: late}
-	conn, err := b.connect(t.Context())
+	sb.inst = fakeInstance{shim: quiet, processes: late}
+	conn, err := sb.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	awaitNone(t, b)
-	id, err := process.ParseID(late[0].Token + "-" + string(b.id))
+	awaitNone(t, sb)
+	id, err := process.ParseID(late[0].Token + "-" + string(sb.id))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tip, err := b.h.log.Writer(events.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
-		t.Errorf("it has a record: %+v, %v", tip, err)
+	if tail, err := sb.h.log.Writer(events.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
+		t.Errorf("it has a record: %+v, %v", tail, err)
 	}
 }
 
 // commanded returns a sandbox whose host dispatches commands to its one process.
-func commanded() (*box, *proc) {
-	b := bare(&host{})
-	b.h.boxes = map[sandbox.ID]*box{b.id: b}
-	b.passing = true
-	p := silent(b)
+func commanded() (*hostSandbox, *proc) {
+	sb := bare(&host{})
+	sb.h.sandboxes = map[sandbox.ID]*hostSandbox{sb.id: sb}
+	sb.forwarding = true
+	p := silent(sb)
 	p.sent = true
-	b.procs[p.id.Token()] = p
-	return b, p
+	sb.procs[p.id.Token()] = p
+	return sb, p
 }
 
 // Commands for a sandbox whose shim accepts none are refused beyond a limit, also while its
 // processes are not known yet.
-func TestShimThatTakesNoInput(t *testing.T) {
+func TestShimThatAcceptsNoInput(t *testing.T) {
 	for name, passing := range map[string]bool{"connected": true, "not connected yet": false} {
 		t.Run(name, func(t *testing.T) {
-			b, p := commanded()
-			b.passing = passing
+			sb, p := commanded()
+			sb.forwarding = passing
 			var rev uint64
 			send := func() {
 				rev++
-				b.h.cursor.begin(rev)
+				sb.h.cursor.begin(rev)
 				in := events.Stdin{Data: make([]byte, 128<<10)}
-				b.h.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
+				sb.h.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
 			}
-			for range 2 * maxWaiting / (128 << 10) {
+			for range 2 * maxQueuedBytes / (128 << 10) {
 				send()
 			}
-			waiting := len(b.pending) + len(b.early)
-			if held := b.waiting.Load(); held > maxWaiting || waiting*(128<<10) > maxWaiting/inputPart*(inputPart-1) || waiting < maxWaiting/2/(128<<10) {
+			waiting := len(sb.pending) + len(sb.queue)
+			if held := sb.queuedBytes.Load(); held > maxQueuedBytes || waiting*(128<<10) > maxQueuedBytes/inputPart*(inputPart-1) || waiting < maxQueuedBytes/2/(128<<10) {
 				t.Fatalf("%d commands wait, %d bytes are counted", waiting, held)
 			}
-			b.passEarly()
-			b.taken(1)
-			if send(); b.pending[rev] == nil {
+			sb.forwardQueued()
+			sb.accepted(1)
+			if send(); sb.pending[rev] == nil {
 				t.Error("refused although one was accepted")
 			}
-			b.shut()
-			if held := b.waiting.Load(); held != 0 || len(b.h.cursor.open) != 0 {
-				t.Errorf("%d bytes are still counted, %d commands open", held, len(b.h.cursor.open))
+			sb.shut()
+			if held := sb.queuedBytes.Load(); held != 0 || len(sb.h.cursor.open) != 0 {
+				t.Errorf("%d bytes are still counted, %d commands open", held, len(sb.h.cursor.open))
 			}
 		})
 	}
@@ -318,30 +318,30 @@ func TestShimThatTakesNoInput(t *testing.T) {
 func TestShimThatAnswersNothing(t *testing.T) { synctest.Test(t, shimThatAnswersNothing) }
 
 func shimThatAnswersNothing(t *testing.T) {
-	b, p := commanded()
+	sb, p := commanded()
 	now := time.Now()
 	rev := uint64(0)
 	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
 		rev++
-		b.h.cursor.begin(rev)
-		b.h.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
-		_, passed = b.pending[rev]
-		b.taken(rev)
+		sb.h.cursor.begin(rev)
+		sb.h.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
+		_, passed = sb.pending[rev]
+		sb.accepted(rev)
 		return passed
 	}
 	soon := now.Add(5 * time.Second)
 	for range 2 * maxPending {
 		send(soon, events.Stdin{Data: []byte("x")})
 	}
-	if most := maxPending - maxPending/inputPart; len(b.pending) != most || b.waiting.Load() != 0 {
-		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(b.pending), b.waiting.Load())
+	if most := maxPending - maxPending/inputPart; len(sb.pending) != most || sb.queuedBytes.Load() != 0 {
+		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(sb.pending), sb.queuedBytes.Load())
 	}
 	if !send(soon, events.Signal{Signal: 9}) {
 		t.Error("a process that does not read cannot be killed")
 	}
-	rest(t.Context(), 6*time.Second)
-	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(b.pending) > 2 {
-		t.Errorf("%d commands are kept after their senders gave up", len(b.pending))
+	sleep(t.Context(), 6*time.Second)
+	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.pending) > 2 {
+		t.Errorf("%d commands are kept after their senders gave up", len(sb.pending))
 	}
 	// A shim may also report events that are never stored.
 	now = time.Now()
@@ -354,21 +354,21 @@ func shimThatAnswersNothing(t *testing.T) {
 }
 
 // silent returns a process without a record.
-func silent(b *box) *proc {
-	return &proc{h: b.h, b: b, id: process.NewID(b.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+func silent(sb *hostSandbox) *proc {
+	return &proc{h: sb.h, b: sb, id: process.NewID(sb.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // Each process of a shim keeps to its window, and all of them together do not: what waits for the
 // store is bounded per sandbox, and no longer counted when its processes are gone.
 func TestWindowOfASandbox(t *testing.T) {
-	b := bare(&host{})
+	sb := bare(&host{})
 	var procs []*proc
 	var err error
 	for taken := 0; err == nil; {
 		if taken > 2*maxHeld {
 			t.Fatalf("%d bytes were taken", taken)
 		}
-		p := silent(b)
+		p := silent(sb)
 		p.track = &link.Track{}
 		p.track.Resume(2)
 		procs = append(procs, p)
@@ -382,50 +382,50 @@ func TestWindowOfASandbox(t *testing.T) {
 	for _, p := range procs {
 		p.close()
 	}
-	if held := b.flow.Hold(0); held != 0 {
+	if held := sb.flow.Hold(0); held != 0 {
 		t.Errorf("%d bytes are still counted", held)
 	}
 }
 
 // A sandbox that was asked to end gets the time that storing its output takes, also while the log
 // is unavailable, and no more.
-func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
+func TestEndWaitsForOutputToBeStored(t *testing.T) {
 	tests := []struct {
 		name        string
-		begin       func(ctx context.Context, b *box, p *proc)
+		begin       func(ctx context.Context, sb *hostSandbox, p *proc)
 		least, most time.Duration
 	}{
-		{"a silent shim", func(context.Context, *box, *proc) {}, 0, stopTimeout},
-		{"a log that is unavailable for a minute", func(_ context.Context, b *box, _ *proc) {
-			b.flow.Hold(1)
-			time.AfterFunc(time.Minute, func() { b.flow.Hold(-1) })
+		{"a silent shim", func(context.Context, *hostSandbox, *proc) {}, 0, stopTimeout},
+		{"a log that is unavailable for a minute", func(_ context.Context, sb *hostSandbox, _ *proc) {
+			sb.flow.Hold(1)
+			time.AfterFunc(time.Minute, func() { sb.flow.Hold(-1) })
 		}, time.Minute, time.Minute + stopTimeout},
-		{"endless output", func(ctx context.Context, b *box, p *proc) {
-			b.h.wg.Go(func() {
-				for rest(ctx, time.Second) {
+		{"endless output", func(ctx context.Context, sb *hostSandbox, p *proc) {
+			sb.h.wg.Go(func() {
+				for sleep(ctx, time.Second) {
 					p.settled(p.stored + 1)
 				}
 			})
-		}, maxRemains * stopTimeout, (maxRemains + lastRemains + 1) * stopTimeout},
+		}, maxExtensions * stopTimeout, (maxExtensions + concludeExtensions + 1) * stopTimeout},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := bare(&host{})
-				b.h.cfg.Spool = -1
-				b.inst = place{shim: quiet}
-				p := silent(b)
-				b.procs[p.id.Token()] = p
-				b.tell(&sandbox.State{ID: b.id, Phase: sandbox.PhaseStopping})
+				sb := bare(&host{})
+				sb.h.cfg.Spool = -1
+				sb.inst = fakeInstance{shim: quiet}
+				p := silent(sb)
+				sb.procs[p.id.Token()] = p
+				sb.setDesired(&sandbox.State{ID: sb.id, Phase: sandbox.PhaseStopping})
 				ctx, cancel := context.WithCancel(t.Context())
-				tt.begin(ctx, b, p)
+				tt.begin(ctx, sb, p)
 				begun := time.Now()
-				err := b.serve(ctx)
+				err := sb.serve(ctx)
 				if took := time.Since(begun); err != nil || took < tt.least || took > tt.most {
 					t.Errorf("ended after %v with %v, want %v to %v", took, err, tt.least, tt.most)
 				}
 				cancel()
-				b.h.wg.Wait()
+				sb.h.wg.Wait()
 			})
 		})
 	}
@@ -433,15 +433,15 @@ func TestEndWaitsForWhatIsToBeStored(t *testing.T) {
 
 // A sandbox whose output takes too long to store is asked to conclude. Only if its shim does not
 // support that is the rest of its output dropped.
-func TestAnEndThatTakesTooLongIsCutShort(t *testing.T) {
-	for version, told := range map[uint32]bool{wire.Version: true, concludeVersion - 1: false} {
+func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
+	for version, sent := range map[uint32]bool{wire.Version: true, concludeVersion - 1: false} {
 		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := bare(&host{})
-				b.h.cfg.Spool = -1
-				p := silent(b)
-				b.procs[p.id.Token()] = p
-				b.inst = place{version: version, shim: func(c net.Conn) {
+				sb := bare(&host{})
+				sb.h.cfg.Spool = -1
+				p := silent(sb)
+				sb.procs[p.id.Token()] = p
+				sb.inst = fakeInstance{version: version, shim: func(c net.Conn) {
 					r := wire.NewReader(c)
 					for {
 						switch ty, _, err := r.Next(); {
@@ -453,20 +453,20 @@ func TestAnEndThatTakesTooLongIsCutShort(t *testing.T) {
 						}
 					}
 				}}
-				b.tell(&sandbox.State{ID: b.id, Phase: sandbox.PhaseStopping})
+				sb.setDesired(&sandbox.State{ID: sb.id, Phase: sandbox.PhaseStopping})
 				ctx, cancel := context.WithCancel(t.Context())
-				b.h.wg.Go(func() {
-					for rest(ctx, time.Second) {
+				sb.h.wg.Go(func() {
+					for sleep(ctx, time.Second) {
 						p.settled(p.stored + 1)
 					}
 				})
 				begun := time.Now()
-				err := b.serve(ctx)
-				if took := time.Since(begun); err != nil || b.cut == told || took > (maxRemains+1)*stopTimeout {
-					t.Errorf("ended after %v with %v, cut: %v", took, err, b.cut)
+				err := sb.serve(ctx)
+				if took := time.Since(begun); err != nil || sb.truncated == sent || took > (maxExtensions+1)*stopTimeout {
+					t.Errorf("ended after %v with %v, cut: %v", took, err, sb.truncated)
 				}
 				cancel()
-				b.h.wg.Wait()
+				sb.h.wg.Wait()
 			})
 		})
 	}

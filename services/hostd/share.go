@@ -22,26 +22,26 @@ const (
 func (h *host) share(ctx context.Context) error {
 	ticks := ticks{wanted: tick.Wanted()}
 	defer ticks.stop()
-	var turn turn
+	var balancer cpuBalancer
 	for {
-		boxes, now := h.measured(), time.Now()
+		sandboxes, now := h.measured(), time.Now()
 		times, _ := cpustat.Read() //nolint:errcheck // without it no CPU counts as idle
-		yields := turn.take(boxes, use{at: now, idle: times.Idle})
-		if err := ticks.follow(ctx, now, yields); err != nil {
+		deprioritized := balancer.apply(sandboxes, cpuSample{at: now, idle: times.Idle})
+		if err := ticks.follow(ctx, now, deprioritized); err != nil {
 			h.slog.Warn("start scheduler ticker failed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(shareEvery + time.Duration(len(boxes))*shareEach):
+		case <-time.After(shareEvery + time.Duration(len(sandboxes))*shareEach):
 		}
 	}
 }
 
 // cpuBalancer is the state of share between two samples.
-type turn struct {
-	last  use // of the machine
-	short int // consecutive samples with saturated CPUs
+type cpuBalancer struct {
+	last      cpuSample // of the machine
+	saturated int       // consecutive samples with saturated CPUs
 }
 
 // apply samples the sandboxes, deprioritizes and restores them, and reports whether any is
@@ -50,46 +50,46 @@ type turn struct {
 // shows then. A sandbox that uses less than a CPU while no other one has demand is left alone:
 // other programs than sandboxes saturate the CPUs for a moment, and it would be equal to a busy
 // loop that starts then.
-func (t *turn) take(boxes []*box, now use) (yields bool) {
-	_, rested := now.since(t.last)
+func (t *cpuBalancer) apply(sandboxes []*hostSandbox, now cpuSample) (deprioritized bool) {
+	_, idle := now.since(t.last)
 	t.last = now
-	var most *box
+	var most *hostSandbox
 	var all float64 // CPUs used by all sandboxes
-	for _, b := range boxes {
-		b.look(now)
-		yields = yields || b.yielding()
-		all += max(b.burner.used, 0)
-		if !b.burner.serving() && (most == nil || b.burner.used > most.burner.used) {
-			most = b
+	for _, sb := range sandboxes {
+		sb.sampleCPU(now)
+		deprioritized = deprioritized || sb.deprioritized()
+		all += max(sb.cpu.used, 0)
+		if !sb.cpu.serving() && (most == nil || sb.cpu.used > most.cpu.used) {
+			most = sb
 		}
 	}
-	if t.short++; yields || rested >= nothing {
-		t.short = 0
+	if t.saturated++; deprioritized || idle >= saturatedIdle {
+		t.saturated = 0
 	}
-	yields = false
-	for _, b := range boxes {
-		must := b == most && t.short >= shortLooks && b.burner.leavesNothing(all)
-		b.share(now.at, rested >= nothing, must)
-		yields = yields || b.yielding()
+	deprioritized = false
+	for _, sb := range sandboxes {
+		must := sb == most && t.saturated >= saturatedSamples && sb.cpu.saturates(all)
+		sb.applyCPU(now.at, idle >= saturatedIdle, must)
+		deprioritized = deprioritized || sb.deprioritized()
 	}
-	return yields
+	return deprioritized
 }
 
 // ticks controls the program that makes the scheduler run more often on each CPU.
 type ticks struct {
 	wanted bool
-	of     *tick.Ticker
+	ticker *tick.Ticker
 	until  time.Time
 }
 
 // follow starts the ticker when a sandbox is deprioritized, and stops it a while after none is
 // any more. A start that fails is not repeated.
-func (t *ticks) follow(ctx context.Context, now time.Time, yields bool) (err error) {
+func (t *ticks) follow(ctx context.Context, now time.Time, deprioritized bool) (err error) {
 	switch {
 	case !t.wanted:
-	case yields:
-		if t.until = now.Add(tickOn); t.of == nil {
-			t.of, err = tick.Start(ctx, "/proc/self/exe")
+	case deprioritized:
+		if t.until = now.Add(tickOn); t.ticker == nil {
+			t.ticker, err = tick.Start(ctx, "/proc/self/exe")
 			t.wanted = err == nil
 		}
 	case now.After(t.until):
@@ -99,8 +99,8 @@ func (t *ticks) follow(ctx context.Context, now time.Time, yields bool) (err err
 }
 
 func (t *ticks) stop() {
-	if t.of != nil {
-		t.of.Stop()
-		t.of = nil
+	if t.ticker != nil {
+		t.ticker.Stop()
+		t.ticker = nil
 	}
 }

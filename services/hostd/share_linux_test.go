@@ -6,7 +6,7 @@ import (
 )
 
 // The ticker runs while a sandbox is deprioritized, and a while after.
-func TestTicksFollowWhoYields(t *testing.T) {
+func TestTickerFollowsDeprioritizedSandboxes(t *testing.T) {
 	ticks, now := ticks{wanted: true}, time.Unix(1000, 0)
 	defer ticks.stop()
 	for i, tt := range []struct {
@@ -22,14 +22,14 @@ func TestTicksFollowWhoYields(t *testing.T) {
 		{0, true, true},
 	} {
 		now = now.Add(tt.after)
-		if err := ticks.follow(t.Context(), now, tt.yields); err != nil || (ticks.of != nil) != tt.want {
-			t.Fatalf("%d: %v, runs %v, want %v", i, err, ticks.of != nil, tt.want)
+		if err := ticks.follow(t.Context(), now, tt.yields); err != nil || (ticks.ticker != nil) != tt.want {
+			t.Fatalf("%d: %v, runs %v, want %v", i, err, ticks.ticker != nil, tt.want)
 		}
 	}
 	unwanted := ticks
 	unwanted.stop()
 	unwanted.wanted = false
-	if err := unwanted.follow(t.Context(), now, true); err != nil || unwanted.of != nil {
+	if err := unwanted.follow(t.Context(), now, true); err != nil || unwanted.ticker != nil {
 		t.Error("the ticker runs where it is not needed")
 	}
 }

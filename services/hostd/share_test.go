@@ -27,48 +27,48 @@ func (c *computes) Yield(yes bool) error {
 
 // computing is a host with some instances that compute.
 type computing struct {
-	places []*computes
-	boxes  []*box
-	now    use
-	turn   turn
+	instances []*computes
+	sandboxes []*hostSandbox
+	now       cpuSample
+	balancer  cpuBalancer
 }
 
 func newComputing(n int) *computing {
-	c := &computing{now: use{at: time.Unix(1000, 0)}}
+	c := &computing{now: cpuSample{at: time.Unix(1000, 0)}}
 	for range n {
 		p := &computes{used: time.Hour}
-		c.places, c.boxes = append(c.places, p), append(c.boxes, &box{inst: p})
+		c.instances, c.sandboxes = append(c.instances, p), append(c.sandboxes, &hostSandbox{inst: p})
 	}
-	c.turn.take(c.boxes, c.now)
+	c.balancer.apply(c.sandboxes, c.now)
 	return c
 }
 
 // sample is the next sample, after a while in which the given percentages of a CPU were used and
 // idle. It returns the calls of Yield per instance.
-func (c *computing) look(after time.Duration, rested int, used ...int) (told [][]bool) {
+func (c *computing) sample(after time.Duration, rested int, used ...int) (calls [][]bool) {
 	c.now.at, c.now.idle = c.now.at.Add(after), c.now.idle+after*time.Duration(rested)/100
-	for i, p := range c.places {
+	for i, p := range c.instances {
 		p.used += after * time.Duration(used[i]) / 100
 	}
-	c.turn.take(c.boxes, c.now)
-	for _, p := range c.places {
-		told, p.yields = append(told, p.yields), nil
+	c.balancer.apply(c.sandboxes, c.now)
+	for _, p := range c.instances {
+		calls, p.yields = append(calls, p.yields), nil
 	}
-	return told
+	return calls
 }
 
 // A sandbox that computes is deprioritized until it uses less while CPUs are idle, or uses no
 // more than its requests explain.
-func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
+func TestBusySandboxIsDeprioritized(t *testing.T) {
 	c := newComputing(1)
-	if told := c.places[0].yields; len(told) > 0 {
-		t.Errorf("Yield called with %v before the first span", told)
+	if calls := c.instances[0].yields; len(calls) > 0 {
+		t.Errorf("Yield called with %v before the first span", calls)
 	}
 	const many = 100 // of 20 ms each if it uses a whole CPU, and 50 ms if it uses two and a half
 	for i, tt := range []struct {
 		percent int // of a CPU
 		asks    uint64
-		told    []bool
+		calls   []bool
 	}{
 		{10, 0, []bool{false}}, // a previous run may have set another value
 		{69, 0, nil},
@@ -85,20 +85,20 @@ func TestWhoComputesLetsOthersGoFirst(t *testing.T) {
 		{0, 0, nil},
 		{0, many, nil},
 	} {
-		c.boxes[0].asks.Add(tt.asks)
-		if told := c.look(span, 100, tt.percent); !slices.Equal(told[0], tt.told) {
-			t.Errorf("%d: at %d %% with %d requests: Yield called with %v, want %v", i, tt.percent, tt.asks, told[0], tt.told)
+		c.sandboxes[0].requests.Add(tt.asks)
+		if calls := c.sample(monitorSpan, 100, tt.percent); !slices.Equal(calls[0], tt.calls) {
+			t.Errorf("%d: at %d %% with %d requests: Yield called with %v, want %v", i, tt.percent, tt.asks, calls[0], tt.calls)
 		}
 	}
 }
 
 // On saturated CPUs one sandbox at a time is deprioritized, the one that uses the most; not one
 // that uses less than a CPU and has its demand met.
-func TestWhoLeavesNothingYields(t *testing.T) {
+func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
 	c := newComputing(3)
 	yields := func() (all []bool) {
-		for _, b := range c.boxes {
-			all = append(all, b.burner.yields)
+		for _, sb := range c.sandboxes {
+			all = append(all, sb.cpu.deprioritized)
 		}
 		return all
 	}
@@ -118,7 +118,7 @@ func TestWhoLeavesNothingYields(t *testing.T) {
 		{0, [3]int{69, 190, 10}, []bool{false, false, false}},
 		{0, [3]int{90, 80, 10}, []bool{true, false, false}}, // in which another one may be deprioritized
 	} {
-		c.look(shareEvery, tt.rested, tt.used[:]...)
+		c.sample(shareEvery, tt.rested, tt.used[:]...)
 		if got := yields(); !slices.Equal(got, tt.want) {
 			t.Errorf("%d: with %v: deprioritized %v, want %v", i, tt.used, got, tt.want)
 		}
@@ -127,12 +127,12 @@ func TestWhoLeavesNothingYields(t *testing.T) {
 
 // A sandbox that serves requests is not deprioritized on saturated CPUs: its neighbor is, even if
 // it uses less.
-func TestWhoServesDoesNotYield(t *testing.T) {
+func TestServingSandboxIsNotDeprioritized(t *testing.T) {
 	c := newComputing(2)
 	for i, want := range []bool{false, false, true, true} {
-		c.boxes[0].asks.Add(4) // of some 28 ms each
-		c.look(shareEvery, max(0, 50-50*i), 110, 80)
-		if serves, other := c.boxes[0].burner.yields, c.boxes[1].burner.yields; serves || other != want {
+		c.sandboxes[0].requests.Add(4) // of some 28 ms each
+		c.sample(shareEvery, max(0, 50-50*i), 110, 80)
+		if serves, other := c.sandboxes[0].cpu.deprioritized, c.sandboxes[1].cpu.deprioritized; serves || other != want {
 			t.Errorf("%d: deprioritized %v, %v; want false, %v", i, serves, other, want)
 		}
 	}
@@ -140,39 +140,39 @@ func TestWhoServesDoesNotYield(t *testing.T) {
 
 // A deprioritized sandbox gets less than its demand, so that a few requests would explain it: they
 // must explain the usage for which it was deprioritized.
-func TestWhoIsAskedForLittleGoesOnYielding(t *testing.T) {
+func TestFewRequestsDoNotRestoreASandbox(t *testing.T) {
 	c := newComputing(1)
-	c.look(span, 100, 100)
+	c.sample(monitorSpan, 100, 100)
 	for _, tt := range []struct {
 		asks uint64
 		want bool
 	}{{4, true}, {39, true}, {40, false}} {
-		c.boxes[0].asks.Add(tt.asks)
-		if told := c.look(span, 0, 10); !slices.Equal(told[0], []bool{tt.want}) {
-			t.Errorf("%d requests: Yield called with %v, want %v", tt.asks, told[0], tt.want)
+		c.sandboxes[0].requests.Add(tt.asks)
+		if calls := c.sample(monitorSpan, 0, 10); !slices.Equal(calls[0], []bool{tt.want}) {
+			t.Errorf("%d requests: Yield called with %v, want %v", tt.asks, calls[0], tt.want)
 		}
 	}
 }
 
 // The end of a span does not change which sandbox is deprioritized.
-func TestWhoSpinsYieldsAlsoAtTheEndOfASpan(t *testing.T) {
+func TestEndOfASpanDoesNotChangeTheChoice(t *testing.T) {
 	c := newComputing(2)
-	c.look(time.Second, 50, 110, 80)
-	c.boxes[1].burner.begin(c.boxes[1].burner.last)
+	c.sample(time.Second, 50, 110, 80)
+	c.sandboxes[1].cpu.beginSpan(c.sandboxes[1].cpu.last)
 	for i := range 10 {
-		c.look(shareEvery, max(0, 50-50*max(0, i-7)), 110, 80)
-		if c.boxes[1].burner.yields {
+		c.sample(shareEvery, max(0, 50-50*max(0, i-7)), 110, 80)
+		if c.sandboxes[1].cpu.deprioritized {
 			t.Fatalf("%d: the one that uses less is deprioritized", i)
 		}
 	}
-	if !c.boxes[0].burner.yields {
+	if !c.sandboxes[0].cpu.deprioritized {
 		t.Error("the one that uses the most is not deprioritized")
 	}
 }
 
 // If the CPUs are saturated for a moment and no other sandbox has demand, one that uses less than
 // a CPU is not deprioritized: it would be equal to a busy loop that starts then.
-func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
+func TestMomentOfSaturationDoesNotDeprioritize(t *testing.T) {
 	c := newComputing(2)
 	for i, tt := range []struct {
 		used [2]int
@@ -183,8 +183,8 @@ func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
 		{[2]int{85, 5}, false},
 		{[2]int{85, 15}, true},
 	} {
-		c.look(shareEvery, 10, tt.used[:]...)
-		if got := c.boxes[0].burner.yields; got != tt.want {
+		c.sample(shareEvery, 10, tt.used[:]...)
+		if got := c.sandboxes[0].cpu.deprioritized; got != tt.want {
 			t.Errorf("%d: with %v: deprioritized is %v, want %v", i, tt.used, got, tt.want)
 		}
 	}
@@ -192,25 +192,25 @@ func TestWhoLeavesNothingToNobodyDoesNotYield(t *testing.T) {
 
 // A deprioritized sandbox is set again at once after a pause, and its usage from before does not
 // count.
-func TestWhoYieldedDoesAfterAPause(t *testing.T) {
+func TestDeprioritizedSandboxStaysSoAfterAPause(t *testing.T) {
 	c := newComputing(1)
-	c.look(span, 100, 100)
-	c.boxes[0].told = sandbox.PhasePaused
-	if told := c.look(span, 200, 0); len(told[0]) > 0 {
-		t.Errorf("Yield called with %v during the pause", told)
+	c.sample(monitorSpan, 100, 100)
+	c.sandboxes[0].desired = sandbox.PhasePaused
+	if calls := c.sample(monitorSpan, 200, 0); len(calls[0]) > 0 {
+		t.Errorf("Yield called with %v during the pause", calls)
 	}
-	c.boxes[0].told = sandbox.PhaseRunning
-	if told := c.look(shareEvery, 200, 0); !slices.Equal(told[0], []bool{true}) {
-		t.Errorf("Yield called with %v after the pause", told)
+	c.sandboxes[0].desired = sandbox.PhaseRunning
+	if calls := c.sample(shareEvery, 200, 0); !slices.Equal(calls[0], []bool{true}) {
+		t.Errorf("Yield called with %v after the pause", calls)
 	}
 }
 
-func TestWhoCannotYieldIsNotAskedAgain(t *testing.T) {
+func TestFailedDeprioritizationIsNotRetried(t *testing.T) {
 	c := newComputing(1)
-	c.places[0].err = kind.New(kind.Unimplemented, "yield", "", "no")
+	c.instances[0].err = kind.New(kind.Unimplemented, "yield", "", "no")
 	asked := 0
 	for range 5 {
-		asked += len(c.look(span, 100, 100)[0])
+		asked += len(c.sample(monitorSpan, 100, 100)[0])
 	}
 	if asked != 1 {
 		t.Errorf("Yield called %d times, want 1", asked)

@@ -19,8 +19,8 @@ import (
 
 const (
 	snapshotDir     = "snapshots"
-	partial         = ".partial" // suffix while the snapshot is made
-	removed         = ".removed" // suffix while it is removed
+	partialSuffix   = ".partial" // suffix while the snapshot is made
+	removedSuffix   = ".removed" // suffix while it is removed
 	snapshotTimeout = 2 * time.Minute
 )
 
@@ -30,63 +30,63 @@ func (h *host) snapshotDir(id sandbox.SnapshotID) string {
 
 // snapshot handles a command to take a snapshot of the sandbox. The log has the snapshot only
 // when it is complete; the remains of an interrupted one are removed by the next run.
-func (b *box) snapshot(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
+func (sb *hostSandbox) snapshot(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	err := b.keep(ctx, t)
-	if ctx.Err() != nil && b.h.life.Err() != nil {
+	err := sb.capture(ctx, t)
+	if ctx.Err() != nil && sb.h.runCtx.Err() != nil {
 		return ctx.Err() // the next run retries while the client waits
 	}
 	if err != nil {
-		b.h.slog.Warn("take snapshot failed", "sandbox", b.id, "err", err)
-		b.h.refuse(c, err)
+		sb.h.slog.Warn("take snapshot failed", "sandbox", sb.id, "err", err)
+		sb.h.refuse(c, err)
 		return nil
 	}
-	b.h.cursor.end(c.Rev)
-	b.h.answer(c, events.Reply{})
+	sb.h.cursor.end(c.Rev)
+	sb.h.answer(c, events.Reply{})
 	return nil
 }
 
-func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
-	b.keeping.Lock()
-	defer b.keeping.Unlock()
-	if s, ok := b.h.view.Snapshot(t.ID); ok && s.Sandbox == b.id {
+func (sb *hostSandbox) capture(ctx context.Context, t events.TakeSnapshot) error {
+	sb.snapshotMu.Lock()
+	defer sb.snapshotMu.Unlock()
+	if s, ok := sb.h.view.Snapshot(t.ID); ok && s.Sandbox == sb.id {
 		return nil // a previous run completed it
 	}
-	if !b.found { // an adopted sandbox is past its creation
+	if !sb.adopted { // an adopted sandbox is past its creation
 		select {
-		case <-b.ready: // then it is created, or has failed
+		case <-sb.ready: // then it is created, or has failed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	if b.instance() == nil || b.ending() {
-		return kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox does not run here")
+	if sb.instance() == nil || sb.ending() {
+		return kind.New(kind.NotFound, "snapshot", string(sb.id), "the sandbox does not run here")
 	}
-	if err := b.h.roomFor("snapshot", string(b.id)); err != nil {
+	if err := sb.h.checkDisk("snapshot", string(sb.id)); err != nil {
 		return err
 	}
 	if t.Memory {
-		made, err := b.claimRoom(ctx)
+		made, err := sb.reserveDisk(ctx)
 		if err != nil {
 			return err
 		}
 		defer made()
-	} else if err := b.awaitLink(ctx); err != nil {
+	} else if err := sb.awaitLink(ctx); err != nil {
 		return err
 	}
-	dir := b.h.snapshotDir(t.ID)
-	if err := b.fill(ctx, dir, &t); err != nil {
+	dir := sb.h.snapshotDir(t.ID)
+	if err := sb.writeSnapshot(ctx, dir, &t); err != nil {
 		return err
 	}
-	err := b.h.log.PutSnapshot(ctx, b.picture(ctx, &t))
+	err := sb.h.log.PutSnapshot(ctx, sb.describe(ctx, &t))
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}
 	if err != nil {
 		return errors.Join(err, remove.Tree(dir))
 	}
-	_, err = b.h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err = sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Over() || !s.Live() && !s.Standing() {
 			return nil, nil
 		}
@@ -96,33 +96,33 @@ func (b *box) keep(ctx context.Context, t events.TakeSnapshot) error {
 }
 
 // describe returns the log's entry of a snapshot that was taken.
-func (b *box) picture(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
+func (sb *hostSandbox) describe(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
 	snap := &sandbox.Snapshot{
-		ID: t.ID, Tenant: b.tenant, Sandbox: b.id, Host: b.h.cfg.Name, Driver: b.driver.Name(), Template: b.req.Template,
+		ID: t.ID, Tenant: sb.tenant, Sandbox: sb.id, Host: sb.h.cfg.Name, Driver: sb.driver.Name(), Template: sb.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
-		Isolation: b.req.Isolation, CPUMilli: b.req.CPUMilli, MemoryMiB: b.req.MemoryMiB, DiskMiB: b.req.DiskMiB, PIDs: b.req.PIDs,
+		Isolation: sb.req.Isolation, CPUMilli: sb.req.CPUMilli, MemoryMiB: sb.req.MemoryMiB, DiskMiB: sb.req.DiskMiB, PIDs: sb.req.PIDs,
 	}
-	o := b.offer(ctx)
-	if built, ok := b.instance().(driver.Built); ok && t.Memory {
+	o := sb.offer(ctx)
+	if built, ok := sb.instance().(driver.Built); ok && t.Memory {
 		o.caps.Fits = built.Fits()
 	}
-	snap.Fits = b.h.fit(snap, &o)
+	snap.Fits = sb.h.fit(snap, &o)
 	if !t.Internal {
-		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = b.req.Env, b.req.User, b.req.Workdir, b.req.Start, b.req.Ready
+		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = sb.req.Env, sb.req.User, sb.req.Workdir, sb.req.Start, sb.req.Ready
 	}
 	return snap
 }
 
 // awaitLink waits until a running sandbox's shim is connected: the previous snapshot may have cut
 // the connection, which must be restored between the two.
-func (b *box) awaitLink(ctx context.Context) error {
-	for b.link() == nil && !b.standing() && !b.ending() {
+func (sb *hostSandbox) awaitLink(ctx context.Context) error {
+	for sb.link() == nil && !sb.suspended() && !sb.ending() {
 		select {
-		case <-b.instance().Done():
+		case <-sb.instance().Done():
 			return nil // the driver returns the error
 		default:
 		}
-		if !rest(ctx, dialPause) {
+		if !sleep(ctx, dialRetry) {
 			return ctx.Err()
 		}
 	}
@@ -132,10 +132,10 @@ func (b *box) awaitLink(ctx context.Context) error {
 // reserveDisk refuses a snapshot with memory for which the disk has no space: another sandbox
 // would be evicted for it. Unused templates are removed first. Until the snapshot is made its
 // size counts as used for concurrent ones.
-func (b *box) claimRoom(ctx context.Context) (made func(), err error) {
+func (sb *hostSandbox) reserveDisk(ctx context.Context) (made func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	has, err := b.instance().Stats(ctx)
+	has, err := sb.instance().Stats(ctx)
 	if err != nil { // then the snapshot is tried
 		has = driver.Stats{}
 	}
@@ -143,51 +143,51 @@ func (b *box) claimRoom(ctx context.Context) (made func(), err error) {
 		has.MemoryBytes = min(has.MemoryBytes, all-free)
 	}
 	need := has.MemoryBytes + has.DiskBytes
-	for !b.h.claim(need) {
-		if !b.h.templates.Shed() {
-			return nil, kind.New(kind.Unavailable, "snapshot", string(b.id), "the disk of the sandbox's host has no space for its memory")
+	for !sb.h.reserve(need) {
+		if !sb.h.templates.Shed() {
+			return nil, kind.New(kind.Unavailable, "snapshot", string(sb.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}
 	return func() {
-		b.h.mu.Lock()
-		defer b.h.mu.Unlock()
-		b.h.claimed -= need
+		sb.h.mu.Lock()
+		defer sb.h.mu.Unlock()
+		sb.h.reservedBytes -= need
 	}, nil
 }
 
 // reserve reports whether the disk has that much space besides the reserve and concurrent
 // snapshots, and adds it to those.
-func (h *host) claim(bytes uint64) bool {
-	d := room(h.cfg.DataDir)
+func (h *host) reserve(bytes uint64) bool {
+	d := diskFree(h.cfg.DataDir)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if d.total > 0 && h.claimed+bytes+d.spare() > d.free {
+	if d.total > 0 && h.reservedBytes+bytes+d.reserve() > d.free {
 		return false
 	}
-	h.claimed += bytes
+	h.reservedBytes += bytes
 	return true
 }
 
-// fill makes the snapshot's directory, complete or not at all. It is synced before the log has
+// writeSnapshot makes the snapshot's directory, complete or not at all. It is synced before the log has
 // it, since the log's servers do not lose power with this host; except for a fork's, which is of
 // no use without its sandboxes.
-func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) error {
-	making := dir + partial
+func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.TakeSnapshot) error {
+	making := dir + partialSuffix
 	if err := remove.Tree(making); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(making, 0o700); err != nil {
 		return err
 	}
-	err := b.instance().Snapshot(ctx, making, t.Memory)
-	if t.Memory && !b.standing() {
-		b.catchUp()
+	err := sb.instance().Snapshot(ctx, making, t.Memory)
+	if t.Memory && !sb.suspended() {
+		sb.syncClock()
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		err = &kind.Error{Op: "snapshot", ID: string(b.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
+		err = &kind.Error{Op: "snapshot", ID: string(sb.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
 	}
-	if err == nil && t.Memory && b.ending() { // its shim may have received the end, and a copy of it would execute that
-		err = kind.New(kind.NotFound, "snapshot", string(b.id), "the sandbox ended during the snapshot")
+	if err == nil && t.Memory && sb.ending() { // its shim may have received the end, and a copy of it would execute that
+		err = kind.New(kind.NotFound, "snapshot", string(sb.id), "the sandbox ended during the snapshot")
 	}
 	if err == nil {
 		if err = remove.Tree(dir); err == nil { // of an earlier attempt
@@ -200,7 +200,7 @@ func (b *box) fill(ctx context.Context, dir string, t *events.TakeSnapshot) erro
 	if err != nil {
 		return errors.Join(err, remove.Tree(making), remove.Tree(dir))
 	}
-	return b.h.fault("snapshotted")
+	return sb.h.fault("snapshotted")
 }
 
 // sweepSnapshots removes the snapshots that were deleted or never reached the log, except those
@@ -228,7 +228,7 @@ func (h *host) sweepSnapshots(deleted bool) {
 // removeSnapshot renames a snapshot's directory and removes it in the background: it may have
 // many files.
 func (h *host) removeSnapshot(id sandbox.SnapshotID) error {
-	going := h.snapshotDir(id) + removed
+	going := h.snapshotDir(id) + removedSuffix
 	if err := os.Rename(h.snapshotDir(id), going); err != nil {
 		return err
 	}
@@ -257,8 +257,8 @@ func (h *host) origins() map[sandbox.SnapshotID]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	used := make(map[sandbox.SnapshotID]struct{})
-	for _, b := range h.boxes {
-		used[b.req.From] = struct{}{}
+	for _, sb := range h.sandboxes {
+		used[sb.req.From] = struct{}{}
 	}
 	return used
 }

@@ -74,7 +74,7 @@ func (r *rig) write(sbx sandbox.ID, text string) {
 	}
 }
 
-func (r *rig) begunFrom(s *sandbox.Snapshot) sandbox.State {
+func (r *rig) createFrom(s *sandbox.Snapshot) sandbox.State {
 	r.t.Helper()
 	id := r.request(sandbox.Requested{Template: s.Template, Driver: s.Driver, From: s.ID, FromSandbox: s.Sandbox, FromHost: s.Host})
 	return r.awaitPhase(id, sandbox.PhaseRunning)
@@ -83,7 +83,7 @@ func (r *rig) begunFrom(s *sandbox.Snapshot) sandbox.State {
 // A sandbox created from a snapshot has the files of that moment; it outlives the snapshot's
 // sandbox, and the deletion of the snapshot.
 func TestSnapshot(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	first := r.sandbox()
 	if s, _ := r.view.Sandbox(first); !s.Can.Files {
 		t.Skipf("driver %s keeps no files here", s.Driver)
@@ -96,7 +96,7 @@ func TestSnapshot(t *testing.T) {
 	r.write(first, "now")
 	r.stopSandbox(first)
 	r.awaitPhase(first, sandbox.PhaseDestroyed)
-	s := r.begunFrom(&snap)
+	s := r.createFrom(&snap)
 	if !s.Live() || s.Request.From != snap.ID || s.Request.FromSandbox != first {
 		t.Fatalf("sandbox from a snapshot: %+v", s)
 	}
@@ -105,7 +105,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	r.write(s.ID, "later")
 	r.forget(snap)
-	other := r.begunFrom(&snap)
+	other := r.createFrom(&snap)
 	if other.Phase != sandbox.PhaseFailed {
 		t.Errorf("sandbox from a deleted snapshot: %s", other.Phase)
 	}
@@ -119,7 +119,7 @@ func TestSnapshot(t *testing.T) {
 
 // A paused sandbox can have a snapshot, too, and is paused afterwards.
 func TestSnapshotOfAPausedSandbox(t *testing.T) {
-	r := lively(t)
+	r := newRunningRig(t)
 	sbx, id := r.counting()
 	r.write(sbx, "still")
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
@@ -127,7 +127,7 @@ func TestSnapshotOfAPausedSandbox(t *testing.T) {
 	if !r.quiet(id) {
 		t.Error("a snapshot resumed a paused sandbox")
 	}
-	if got := r.file(r.begunFrom(&snap).ID, "file"); got != "still\n" {
+	if got := r.file(r.createFrom(&snap).ID, "file"); got != "still\n" {
 		t.Errorf("file has %q", got)
 	}
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
@@ -135,9 +135,9 @@ func TestSnapshotOfAPausedSandbox(t *testing.T) {
 }
 
 // An interrupted snapshot has no entry in the log and leaves no directory.
-func TestSnapshotCutOff(t *testing.T) {
+func TestInterruptedSnapshot(t *testing.T) {
 	r := newRig(t)
-	cut := r.lives(cutAt("snapshotted", 1))
+	interrupted := r.beginInterrupted(interruptAt("snapshotted", 1))
 	r.awaitLease(0)
 	sbx := r.sandbox()
 	if s, _ := r.view.Sandbox(sbx); !s.Can.Files {
@@ -148,7 +148,7 @@ func TestSnapshotCutOff(t *testing.T) {
 	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
 		t.Fatal(err)
 	}
-	if !cut() {
+	if !interrupted() {
 		t.Fatal("the host was never interrupted")
 	}
 	r.awaitLease(1)
@@ -169,8 +169,8 @@ func TestSnapshotCutOff(t *testing.T) {
 
 // A host that drains is drained in its next run, too.
 func TestDrain(t *testing.T) {
-	r := lively(t)
-	tell := func(drain bool) {
+	r := newRunningRig(t)
+	setDrain := func(drain bool) {
 		t.Helper()
 		c := events.Command{ID: string(process.NewID(sandbox.NewID())), Body: events.Drain{Drain: drain}}
 		if _, err := r.log.Call(r.ctx(), hostName, c); err != nil {
@@ -194,7 +194,7 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	sbx := r.sandbox()
-	tell(true)
+	setDrain(true)
 	await(1, true)
 	if rec := r.whole(r.start(sbx, sh("echo still here"))); string(rec.out[process.Stdout]) != "still here\n" {
 		t.Errorf("a sandbox of a draining host: %s", rec.types())
@@ -208,7 +208,7 @@ func TestDrain(t *testing.T) {
 	}
 	r.begin()
 	await(2, true)
-	tell(false)
+	setDrain(false)
 	await(2, false)
 }
 
@@ -239,10 +239,10 @@ func TestMemoryFitsTheBuildThatRuns(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{upgraded{direct.New(direct.Config{})}}
 	r.begin()
-	box := r.sandbox()
+	sbx := r.sandbox()
 	for memory, want := range map[bool]string{true: "build 1, CPU ", false: "files on "} {
 		id := sandbox.NewSnapshotID()
-		if _, err := r.call(process.NewID(box), events.TakeSnapshot{ID: id, Memory: memory}); err != nil {
+		if _, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: id, Memory: memory}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.view.Sync(r.ctx()); err != nil {
@@ -262,27 +262,27 @@ type large struct {
 
 func (d large) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	in, err := d.upgraded.Create(ctx, s)
-	return largePlace{in, d.has}, err
+	return largeInstance{in, d.has}, err
 }
 
-type largePlace struct {
+type largeInstance struct {
 	driver.Instance
 	has uint64
 }
 
-func (p largePlace) Stats(context.Context) (driver.Stats, error) {
+func (p largeInstance) Stats(context.Context) (driver.Stats, error) {
 	return driver.Stats{DiskBytes: p.has}, nil
 }
 
 // A snapshot with memory for which the disk has no space is refused before other sandboxes are
 // evicted for it.
-func TestNoRoomForMemory(t *testing.T) {
+func TestSnapshotOfMemoryIsRefusedWithoutDiskSpace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{large{upgraded{direct.New(direct.Config{})}, 1 << 50}}
 	r.begin()
-	box := r.sandbox()
+	sbx := r.sandbox()
 	take := func(memory bool) error {
-		_, err := r.call(process.NewID(box), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: memory})
+		_, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: memory})
 		return err
 	}
 	if err := take(true); !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "no space") {
@@ -294,28 +294,28 @@ func TestNoRoomForMemory(t *testing.T) {
 }
 
 // Space reserved for one snapshot is not available to another.
-func TestRoomIsClaimedOnce(t *testing.T) {
+func TestDiskSpaceIsReservedOnce(t *testing.T) {
 	h := &host{}
 	h.cfg.DataDir = t.TempDir()
 	var err error
 	if h.templates, err = openTemplates(&h.cfg); err != nil {
 		t.Fatal(err)
 	}
-	d := room(h.cfg.DataDir)
-	if d.free < 10*d.spare() {
+	d := diskFree(h.cfg.DataDir)
+	if d.free < 10*d.reserve() {
 		t.Skip("free disk space is unknown or too small")
 	}
-	b := bare(h)
-	b.inst = largePlace{has: d.free / 3 * 2}
-	made, err := b.claimRoom(t.Context())
+	sb := bare(h)
+	sb.inst = largeInstance{has: d.free / 3 * 2}
+	made, err := sb.reserveDisk(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.claimRoom(t.Context()); !kind.Is(err, kind.Unavailable) {
+	if _, err := sb.reserveDisk(t.Context()); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("second reservation: %v", err)
 	}
 	made()
-	if made, err = b.claimRoom(t.Context()); err != nil {
+	if made, err = sb.reserveDisk(t.Context()); err != nil {
 		t.Errorf("after the first was made: %v", err)
 	} else {
 		made()
@@ -331,9 +331,9 @@ func (full) Snapshot(context.Context, string, bool) error {
 
 // The error of a snapshot says that the disk is full.
 func TestSnapshotOnAFullDisk(t *testing.T) {
-	b := bare(&host{})
-	b.inst = full{}
-	err := b.fill(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
+	sb := bare(&host{})
+	sb.inst = full{}
+	err := sb.writeSnapshot(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
 	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "is full") {
 		t.Errorf("%v, %q", err, kind.Message(err))
 	}
@@ -347,15 +347,15 @@ type ending struct {
 
 func (d ending) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	in, err := d.upgraded.Create(ctx, s)
-	return endingPlace{in, func() { d.end(s.ID) }}, err
+	return endingInstance{in, func() { d.end(s.ID) }}, err
 }
 
-type endingPlace struct {
+type endingInstance struct {
 	driver.Instance
 	end func()
 }
 
-func (p endingPlace) Snapshot(context.Context, string, bool) error {
+func (p endingInstance) Snapshot(context.Context, string, bool) error {
 	p.end()
 	<-p.Done()
 	return nil
@@ -363,7 +363,7 @@ func (p endingPlace) Snapshot(context.Context, string, bool) error {
 
 // A snapshot with memory fails if its sandbox must end: the memory may have that request, and a
 // sandbox created from it would end, too.
-func TestNoSnapshotOfWhoIsToEnd(t *testing.T) {
+func TestNoSnapshotOfASandboxThatMustEnd(t *testing.T) {
 	r := newRig(t)
 	r.cfg.drivers = []driver.Driver{ending{upgraded{direct.New(direct.Config{})}, r.stopSandbox}}
 	r.begin()

@@ -23,12 +23,12 @@ func (cfg *Config) limits() wire.Limits {
 // openSpool opens a file without a name, in which a shim keeps output that is not stored yet: the
 // file is gone with the shim, and only holders of its descriptor can reach it. nil: shims keep
 // all in memory.
-func (b *box) openSpool() (*os.File, error) {
-	if b.h.cfg.Spool < 0 {
+func (sb *hostSandbox) openSpool() (*os.File, error) {
+	if sb.h.cfg.Spool < 0 {
 		return nil, nil
 	}
-	dir := b.h.dirOf(b.placeName())
-	if f, err := nameless(dir); err == nil {
+	dir := sb.h.dirOf(sb.instanceID())
+	if f, err := openUnnamed(dir); err == nil {
 		return f, nil
 	}
 	f, err := os.CreateTemp(dir, "spool-") // not every file system has files without names

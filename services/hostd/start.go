@@ -21,8 +21,8 @@ func (p *proc) begin(ctx context.Context) error {
 	first := process.Accepted{
 		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
 	}
-	if p.ran() {
-		return p.ended(ctx, p.again(ctx))
+	if p.hasRun() {
+		return p.ended(ctx, p.retryStart(ctx))
 	}
 	if why := p.refusal(); why != nil {
 		return p.ended(ctx, p.refuse(ctx, first, why))
@@ -30,7 +30,7 @@ func (p *proc) begin(ctx context.Context) error {
 	err := p.claim(ctx, first)
 	switch {
 	case kind.Is(err, kind.Conflict):
-		err = p.again(ctx)
+		err = p.retryStart(ctx)
 	case err == nil:
 		if err = p.h.fault("claimed"); err == nil {
 			err = p.spawn(ctx)
@@ -42,7 +42,7 @@ func (p *proc) begin(ctx context.Context) error {
 // hasRun reports whether the catalogue has more of the process than its claim. A run that lost
 // its journal reads old commands again: the record of the process may have been dropped by then,
 // and an empty record would let the process run a second time.
-func (p *proc) ran() bool {
+func (p *proc) hasRun() bool {
 	s, _, ok := p.h.view.Process(p.id)
 	return ok && (!s.Started.IsZero() || !s.Active())
 }
@@ -74,7 +74,7 @@ func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) er
 	err = p.w.Append(ctx, evs)
 	pass.Leave()
 	if kind.Is(err, kind.Conflict) {
-		return p.again(ctx)
+		return p.retryStart(ctx)
 	}
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 func (p *proc) resume(ctx context.Context) error {
 	defer p.close()
 	var err error
-	if !p.presume() {
+	if !p.assumeTail() {
 		err = p.lookUp(ctx)
 	}
 	if err == nil {
@@ -136,8 +136,8 @@ func (p *proc) resume(ctx context.Context) error {
 // there are.
 func (p *proc) lookUp(ctx context.Context) error {
 	select {
-	case p.b.looks <- struct{}{}:
-		defer func() { <-p.b.looks }()
+	case p.b.lookups <- struct{}{}:
+		defer func() { <-p.b.lookups }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -155,7 +155,7 @@ func (p *proc) ended(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case kind.Is(err, kind.Fenced):
-		if !p.stranger { // unknown processes are logged together
+		if !p.unknown { // unknown processes are logged together
 			p.h.slog.Warn("record was ended by another writer", "process", p.id, "err", err)
 		}
 		err = nil
@@ -176,13 +176,13 @@ var errFinished = errors.New("the record has its end")
 // forget has the shim kill a process and drop its events. Only events of an attached process may
 // be in flight; remembering other tokens, too, would let a shim that invents processes fill the
 // host's memory.
-func (b *box) forget(token string, heard bool) {
+func (sb *hostSandbox) forget(token string, heard bool) {
 	if heard {
-		b.mu.Lock()
-		b.forgotten[token] = struct{}{}
-		b.mu.Unlock()
+		sb.mu.Lock()
+		sb.forgotten[token] = struct{}{}
+		sb.mu.Unlock()
 	}
-	b.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
+	sb.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
 }
 
 // spawn sends the shim the start of a process that was claimed.
@@ -213,7 +213,7 @@ func (p *proc) fail(ctx context.Context, why error) error {
 // retryStart handles a start whose record was claimed before, by this command or another one for
 // the same process: in a previous run of the host, which may or may not have spawned it, or by a
 // gateway that ended it.
-func (p *proc) again(ctx context.Context) error {
+func (p *proc) retryStart(ctx context.Context) error {
 	if p.b != nil {
 		select {
 		case <-p.b.ready:
@@ -230,17 +230,17 @@ func (p *proc) again(ctx context.Context) error {
 		}
 		return p.publish(ctx)
 	}
-	tip, err := p.w.Recover(ctx)
+	tail, err := p.w.Recover(ctx)
 	switch {
 	case kind.Is(err, kind.NotFound): // it ran, and its record was dropped
 		return errFinished
 	case err != nil:
 		return err
-	case tip.Finished != nil:
-		return p.endEntry(ctx, tip.Finished.Exit)
-	case tip.Host != p.ref.Host || tip.Epoch >= p.h.epoch:
+	case tail.Finished != nil:
+		return p.endEntry(ctx, tail.Finished.Exit)
+	case tail.Host != p.ref.Host || tail.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "another host started it")
-	case tip.Last > 1 || !p.b.met(): // it ran, or may have, and its shim is gone
+	case tail.Last > 1 || !p.b.listed(): // it ran, or may have, and its shim is gone
 		if err := p.readSummary(ctx); err != nil {
 			return err
 		}
@@ -267,24 +267,24 @@ func (p *proc) endEntry(ctx context.Context, exit process.Exit) error {
 
 // recover continues with a process that the shim has, from where its record ends.
 func (p *proc) recover(ctx context.Context) error {
-	tip, err := p.w.Recover(ctx)
+	tail, err := p.w.Recover(ctx)
 	switch {
 	case kind.Is(err, kind.NotFound):
 		err = p.unrecorded(ctx)
 	case err != nil:
-	case tip.Finished != nil:
-		return p.endEntry(ctx, tip.Finished.Exit)
+	case tail.Finished != nil:
+		return p.endEntry(ctx, tail.Finished.Exit)
 	default:
 		if err = p.readSummary(ctx); err == nil {
-			err = p.mend(ctx, tip.Last)
+			err = p.repair(ctx, tail.Last)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	last := p.w.Last()
-	if p.goOn(last); last > 1 {
-		p.note()
+	if p.continueFrom(last); last > 1 {
+		p.releaseCursor()
 	}
 	p.setSent()
 	return nil
@@ -330,7 +330,7 @@ func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) 
 }
 
 // continueFrom accepts events from the shim from now on, after the given seq.
-func (p *proc) goOn(last process.Seq) {
+func (p *proc) continueFrom(last process.Seq) {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	p.mu.Lock()
@@ -339,13 +339,13 @@ func (p *proc) goOn(last process.Seq) {
 	p.track.Resume(last)
 	p.stored = last
 	if conn := p.b.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
-		conn.Send(p.place)
+		conn.Send(p.appendPosition)
 	}
 }
 
 // appendPosition appends the seq after which the shim must continue, and the ack of what is
 // stored.
-func (p *proc) place(dst []byte) []byte {
+func (p *proc) appendPosition(dst []byte) []byte {
 	token := p.id.Token()
 	dst = wire.AppendMark(dst, wire.TypeResume, wire.Mark{Token: token, Seq: p.track.Last})
 	if p.stored >= p.known.First {
@@ -357,7 +357,7 @@ func (p *proc) place(dst []byte) []byte {
 // repair appends a gap where the log lost the end of a record after acking it, as a single server
 // does on power loss: the missing events are stored nowhere. The size of the gap comes from the
 // shim, which may be wrong: a gap beyond maxGap ends the record, and the process.
-func (p *proc) mend(ctx context.Context, last process.Seq) error {
+func (p *proc) repair(ctx context.Context, last process.Seq) error {
 	p.mu.Lock()
 	known := p.known
 	p.mu.Unlock()
@@ -365,7 +365,7 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 		return nil
 	}
 	p.h.slog.Error("the log lost events that it had stored", "process", p.id, "from", last+1, "to", known.First-1)
-	if known.First-last > maxHole {
+	if known.First-last > maxGap {
 		return errors.Join(p.end(ctx, process.Exit{Cause: process.CauseShimLost}), errFinished)
 	}
 	var evs []process.Event
@@ -380,7 +380,7 @@ func (p *proc) mend(ctx context.Context, last process.Seq) error {
 }
 
 // maxGap is more events than any process writes, and keeps seqs far from overflow.
-const maxHole = 1 << 40
+const maxGap = 1 << 40
 
 // readSummary reads the catalogue's entry of a process, or else builds one from the record's
 // first event.

@@ -22,9 +22,9 @@ import (
 func TestCursor(t *testing.T) {
 	c := newCursor(10)
 	steps := []struct {
-		name  string
-		do    func()
-		place uint64
+		name     string
+		do       func()
+		position uint64
 	}{
 		{"nothing yet", func() {}, 10},
 		{"one begun", func() { c.begin(12) }, 11},
@@ -36,14 +36,14 @@ func TestCursor(t *testing.T) {
 	}
 	for _, s := range steps {
 		s.do()
-		if got := c.place(); got != s.place {
-			t.Errorf("%s: at %d, want %d", s.name, got, s.place)
+		if got := c.position(); got != s.position {
+			t.Errorf("%s: at %d, want %d", s.name, got, s.position)
 		}
 	}
 }
 
 // Changes that arrive during a sync of the journal share the next one.
-func TestNotesAreSyncedTogether(t *testing.T) {
+func TestJournalChangesShareASync(t *testing.T) {
 	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -51,18 +51,18 @@ func TestNotesAreSyncedTogether(t *testing.T) {
 	defer j.close()
 	before := j.synced(t)
 	const count = 50
-	j.turn.Lock() // as during a sync
-	var notes errgroup.Group
+	j.syncMu.Lock() // as during a sync
+	var writes errgroup.Group
 	for i := range count {
-		notes.Go(func() error { return j.setSandbox(sandbox.ID(strconv.Itoa(i)), made{driver: "direct"}) })
+		writes.Go(func() error { return j.setSandbox(sandbox.ID(strconv.Itoa(i)), created{driver: "direct"}) })
 	}
 	until(t, "waiting", count, func() int {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		return len(j.wait)
+		return len(j.queue)
 	})
-	j.turn.Unlock()
-	if err := notes.Wait(); err != nil {
+	j.syncMu.Unlock()
+	if err := writes.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if n := j.synced(t) - before; n != 1 {
@@ -82,7 +82,7 @@ func (j *journal) synced(t *testing.T) (n int) {
 	return n
 }
 
-func TestJournalKeeps(t *testing.T) {
+func TestJournalSurvivesReopening(t *testing.T) {
 	dir := t.TempDir()
 	j, err := openJournal(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -95,17 +95,17 @@ func TestJournalKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, driver := range map[sandbox.ID]string{"a": "direct", "b": "namespace", "c": "direct"} {
-		if err := j.setSandbox(id, made{driver: driver}); err != nil {
+		if err := j.setSandbox(id, created{driver: driver}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	of := map[sandbox.ID]treeIDs{"a": {"one", "two"}, "place": {}, "moved": {"one"}}
+	of := map[sandbox.ID]treeIDs{"a": {"one", "two"}, "inst": {}, "moved": {"one"}}
 	for id, trees := range of {
-		if err := j.setSandbox(id, made{driver: "direct", trees: trees}); err != nil {
+		if err := j.setSandbox(id, created{driver: "direct", trees: trees}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(j.hand("moved", made{"direct", "place", of["moved"]}), j.forgetSandbox("c")); err != nil {
+	if err := errors.Join(j.assign("moved", created{"direct", "inst", of["moved"]}), j.forgetSandbox("c")); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.close(); err != nil {
@@ -120,13 +120,13 @@ func TestJournalKeeps(t *testing.T) {
 	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 3 || all["a"].driver != "direct" || all["b"].driver != "namespace" {
 		t.Errorf("%d, %v, %v, %v", rev, err, all, err2)
 	}
-	if all["b"].trees != nil || !slices.Equal(all["a"].trees, of["a"]) || all["moved"].place != "place" || !slices.Equal(all["moved"].trees, of["moved"]) {
+	if all["b"].trees != nil || !slices.Equal(all["a"].trees, of["a"]) || all["moved"].instance != "inst" || !slices.Equal(all["moved"].trees, of["moved"]) {
 		t.Errorf("trees: %v", all)
 	}
 }
 
 // A damaged journal is renamed, whatever the damage, and the host starts.
-func TestADamagedJournalBeginsAnew(t *testing.T) {
+func TestDamagedJournalIsReplaced(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	for i := range noise {
 		noise[i] = byte(i * 7 >> 3)
@@ -182,13 +182,13 @@ func TestADamagedJournalBeginsAnew(t *testing.T) {
 }
 
 // Clients receive the reason of a failed create, but no internals.
-func TestFailuresAreTold(t *testing.T) {
+func TestFailureMessages(t *testing.T) {
 	for want, err := range map[string]error{
 		"the sandbox ended by itself":            nil,
 		"the disk of the sandbox's host is full": kind.Wrap(kind.Unavailable, "create sandbox", "s", &os.PathError{Op: "mkdir", Path: "/secret", Err: syscall.ENOSPC}),
 		"internal":                               errors.New("a secret"),
 	} {
-		if got := failure(err); got != want {
+		if got := failureMessage(err); got != want {
 			t.Errorf("failureMessage(%v) = %q, want %q", err, got, want)
 		}
 	}

@@ -40,7 +40,7 @@ func (h *host) store(ctx context.Context) error {
 				break
 			}
 		}
-		h.giveAway()
+		h.giveToCache()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -79,7 +79,7 @@ func (h *host) files(s *sandbox.Snapshot) (dir string, release func(), ok bool) 
 	if dir, ok := h.ownSnapshot(s); ok {
 		return dir, func() {}, true
 	}
-	tree, ok := h.heldCopy(s)
+	tree, ok := h.holdCopy(s)
 	if !ok {
 		return "", func() {}, false
 	}
@@ -159,9 +159,9 @@ func (h *host) check(ctx context.Context, s *sandbox.Snapshot) error {
 	return nil
 }
 
-// giveAway moves the snapshots that have a copy to the cache as soon as no sandbox is based on
+// giveToCache moves the snapshots that have a copy to the cache as soon as no sandbox is based on
 // them. The cache drops them when it needs the space.
-func (h *host) giveAway() {
+func (h *host) giveToCache() {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.DataDir, snapshotDir))
 	if err != nil {
 		return // no snapshots

@@ -8,7 +8,7 @@ import (
 )
 
 // diskFree returns nothing: it is implemented for Linux only.
-func room(string) disk { return disk{} }
+func diskFree(string) disk { return disk{} }
 
-// nameless fails: it is implemented for Linux only.
-func nameless(string) (*os.File, error) { return nil, errors.ErrUnsupported }
+// openUnnamed fails: it is implemented for Linux only.
+func openUnnamed(string) (*os.File, error) { return nil, errors.ErrUnsupported }

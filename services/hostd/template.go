@@ -35,13 +35,13 @@ func openTemplates(cfg *Config) (*templates.Cache, error) {
 }
 
 // spec returns the driver's spec for creating the sandbox.
-func (b *box) spec() driver.Spec {
-	s := b.h.spec(b.id, &b.req)
-	s.Sudo = template.IsHost(b.req.Template)
-	user, workdir := b.req.User, b.req.Workdir
-	if b.tree != nil {
-		m := &b.tree.Manifest
-		s.Root, s.Sudo = b.tree.Root, m.Sudo
+func (sb *hostSandbox) spec() driver.Spec {
+	s := sb.h.spec(sb.id, &sb.req)
+	s.Sudo = template.IsHost(sb.req.Template)
+	user, workdir := sb.req.User, sb.req.Workdir
+	if sb.tree != nil {
+		m := &sb.tree.Manifest
+		s.Root, s.Sudo = sb.tree.Root, m.Sudo
 		user, workdir = cmp.Or(user, m.User, template.DefaultUser), cmp.Or(workdir, m.Workdir)
 	}
 	if user != "" {
@@ -69,43 +69,43 @@ func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 
 // env returns the environment of every process of the sandbox: the template's, the sandbox's own,
 // and its identity.
-func (b *box) env() map[string]string {
+func (sb *hostSandbox) env() map[string]string {
 	env := make(map[string]string)
-	if b.tree != nil {
-		maps.Copy(env, b.tree.Manifest.Env)
+	if sb.tree != nil {
+		maps.Copy(env, sb.tree.Manifest.Env)
 	}
-	maps.Copy(env, b.req.Env)
-	maps.Copy(env, sandbox.Names(b.id, &b.req))
+	maps.Copy(env, sb.req.Env)
+	maps.Copy(env, sandbox.Names(sb.id, &sb.req))
 	return env
 }
 
 // ensureTemplate has the sandbox's template on this host, fetched if it is missing. It ends early
 // when the sandbox must end.
-func (b *box) furnish(ctx context.Context) error {
-	if template.IsHost(b.req.Template) || b.hold() {
+func (sb *hostSandbox) ensureTemplate(ctx context.Context) error {
+	if template.IsHost(sb.req.Template) || sb.hold() {
 		return nil
 	}
-	id, err := template.ParseID(b.req.Template)
+	id, err := template.ParseID(sb.req.Template)
 	if err != nil {
-		return noTemplate(b.req.Template)
+		return noTemplate(sb.req.Template)
 	}
-	t, ok := b.h.view.TemplateByID(id)
+	t, ok := sb.h.view.TemplateByID(id)
 	if !ok {
-		return noTemplate(b.req.Template)
+		return noTemplate(sb.req.Template)
 	}
-	ctx, cancel := b.wanted(ctx)
+	ctx, cancel := sb.untilStop(ctx)
 	defer cancel()
-	b.tree, err = b.h.getTemplate(ctx, &t)
+	sb.tree, err = sb.h.getTemplate(ctx, &t)
 	return err
 }
 
 // checkLoader fails if the shim cannot run in the sandbox's template: a dynamically linked one
 // needs the template to have its loader.
-func (b *box) fits() error {
-	if b.tree == nil {
+func (sb *hostSandbox) checkLoader() error {
+	if sb.tree == nil {
 		return nil
 	}
-	shim, err := elf.Open((*b.h.shim.Load())[0])
+	shim, err := elf.Open((*sb.h.shim.Load())[0])
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (b *box) fits() error {
 		return err
 	}
 	loader := strings.Trim(string(name), "/\x00")
-	root, err := os.OpenRoot(b.tree.Root)
+	root, err := os.OpenRoot(sb.tree.Root)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (b *box) fits() error {
 	if _, err := root.Stat(loader); err == nil {
 		return nil
 	}
-	return kind.Newf(kind.Precondition, "create", string(b.id), "the template has no /%s, which the host's shim is linked with: "+
+	return kind.Newf(kind.Precondition, "create", string(sb.id), "the template has no /%s, which the host's shim is linked with: "+
 		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, sidecar.Shim().Name)
 }
 
@@ -137,14 +137,14 @@ func noTemplate(name string) error {
 
 // hold takes a reference to the sandbox's template if it is here. The template of a sandbox from
 // a previous run always is.
-func (b *box) hold() bool {
-	id, err := template.ParseID(b.req.Template)
+func (sb *hostSandbox) hold() bool {
+	id, err := template.ParseID(sb.req.Template)
 	if err != nil {
 		return false
 	}
-	tree, ok := b.h.templates.Hold(id)
+	tree, ok := sb.h.templates.Hold(id)
 	if ok {
-		b.tree = tree
+		sb.tree = tree
 	}
 	return ok
 }
@@ -181,7 +181,7 @@ func (h *host) prefetch(ctx context.Context) error {
 			tree.Release()
 		}
 		h.prefetchBuilt(ctx, tried)
-		if !rest(ctx, prefetchPause) {
+		if !sleep(ctx, prefetchPause) {
 			return nil
 		}
 		select {
@@ -195,7 +195,7 @@ func (h *host) prefetch(ctx context.Context) error {
 // lacks reports whether a template should be prefetched: it is missing, and fits on the disk
 // without an eviction.
 func (h *host) lacks(id template.ID, m *template.Manifest) bool {
-	return h.templates.Lacks(id, m, spareNear*int64(room(h.cfg.DataDir).spare()))
+	return h.templates.Lacks(id, m, nearFactor*int64(diskFree(h.cfg.DataDir).reserve()))
 }
 
 // prefetchBuilt is prefetch of the templates that builds made.

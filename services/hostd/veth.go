@@ -30,11 +30,11 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 		return h.noVeth()
 	}
 	h.veth = v
-	life, end := context.WithCancel(ctx)
+	runCtx, end := context.WithCancel(ctx)
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		v.Keep(life)
+		v.Keep(runCtx)
 	}()
 	return func() {
 		end()
@@ -60,43 +60,43 @@ func (h *host) sweepVeth() {
 	if h.veth == nil {
 		return
 	}
-	if err := h.veth.Sweep(func(id sandbox.ID) bool { return h.box(id) != nil }); err != nil {
+	if err := h.veth.Sweep(func(id sandbox.ID) bool { return h.sandbox(id) != nil }); err != nil {
 		h.slog.Warn("remove unused sandbox interfaces failed", "err", err)
 	}
 }
 
 // wide reports whether the record allows all public destinations without restriction: an
-// interface cannot give less. b.mu is held.
-func (b *box) wide() bool {
-	n := &b.net
-	return b.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
+// interface cannot give less. sb.mu is held.
+func (sb *hostSandbox) wide() bool {
+	n := &sb.net
+	return sb.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
 }
 
 // plug attaches or detaches the sandbox's network interface as its record says, and returns the
-// address of its name server; empty: it has none. b.mu is held, and the shim was connected to
+// address of its name server; empty: it has none. sb.mu is held, and the shim was connected to
 // before.
-func (b *box) plug() (dns string) {
-	if b.h.veth == nil {
+func (sb *hostSandbox) plug() (dns string) {
+	if sb.h.veth == nil {
 		return ""
 	}
-	place, ok := b.instance().(driver.Netted)
-	if !ok || !b.wide() || !b.isolated() {
-		b.unplug()
+	inst, ok := sb.instance().(driver.Netted)
+	if !ok || !sb.wide() || !sb.isolated() {
+		sb.unplug()
 		return ""
 	}
-	ns, err := place.NetNS()
+	ns, err := inst.NetNS()
 	if err == nil {
 		defer ns.Close() //nolint:errcheck // it was only read
-		err = b.h.veth.Attach(b.id, ns)
+		err = sb.h.veth.Attach(sb.id, ns)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		return ""
 	}
 	if err != nil {
-		b.h.slog.Warn("attach sandbox interface failed", "sandbox", b.id, "err", err)
+		sb.h.slog.Warn("attach sandbox interface failed", "sandbox", sb.id, "err", err)
 		return ""
 	}
-	return b.h.cfg.nameServer()
+	return sb.h.cfg.nameServer()
 }
 
 // nameServer returns the name server of a sandbox with an interface: the operator's, if it is
@@ -110,20 +110,20 @@ func (cfg *Config) nameServer() string {
 	return at.Addr().String()
 }
 
-// unplug detaches the sandbox's network interface; b.mu is held.
-func (b *box) unplug() {
-	if b.h.veth == nil {
+// unplug detaches the sandbox's network interface; sb.mu is held.
+func (sb *hostSandbox) unplug() {
+	if sb.h.veth == nil {
 		return
 	}
-	used, err := b.h.veth.Detach(b.id)
+	used, err := sb.h.veth.Detach(sb.id)
 	if err != nil {
-		b.h.slog.Error("detach sandbox interface failed", "sandbox", b.id, "err", err)
+		sb.h.slog.Error("detach sandbox interface failed", "sandbox", sb.id, "err", err)
 	}
-	b.used = b.used.Counted(used)
+	sb.used = sb.used.Counted(used)
 }
 
-// linksUsed returns the traffic of all sandboxes' interfaces.
-func (h *host) linksUsed() map[sandbox.ID]sandbox.LinkUsed {
+// linkTraffic returns the traffic of all sandboxes' interfaces.
+func (h *host) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
 	if h.veth == nil {
 		return nil
 	}
@@ -134,9 +134,9 @@ func (h *host) linksUsed() map[sandbox.ID]sandbox.LinkUsed {
 	return used
 }
 
-// linkUsed adds the traffic of the sandbox's interface, if it has one.
-func (b *box) linkUsed(all map[sandbox.ID]sandbox.LinkUsed) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.used = b.used.Counted(all[b.id])
+// addLinkTraffic adds the traffic of the sandbox's interface, if it has one.
+func (sb *hostSandbox) addLinkTraffic(all map[sandbox.ID]sandbox.LinkUsed) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.used = sb.used.Counted(all[sb.id])
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-const inHouse = "MILLRACE_TEST_HOUSE"
+const inNetns = "MILLRACE_TEST_HOUSE"
 
-// inHouseOfItsOwn runs a test again in a network namespace without connections: a host with
+// inOwnNetns runs a test again in a network namespace without connections: a host with
 // network interfaces changes its machine's network.
-func inHouseOfItsOwn(t *testing.T) (ours bool) {
+func inOwnNetns(t *testing.T) (ours bool) {
 	t.Helper()
-	if os.Getenv(inHouse) != "" {
+	if os.Getenv(inNetns) != "" {
 		return true
 	}
 	_, err := exec.LookPath("nft")
@@ -26,7 +26,7 @@ func inHouseOfItsOwn(t *testing.T) (ours bool) {
 		t.Skip("requires root and nft")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
-	cmd.Env = append(os.Environ(), inHouse+"=1")
+	cmd.Env = append(os.Environ(), inNetns+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -38,13 +38,13 @@ func inHouseOfItsOwn(t *testing.T) (ours bool) {
 }
 
 func TestSandboxesGetInterfaces(t *testing.T) {
-	if !inHouseOfItsOwn(t) {
+	if !inOwnNetns(t) {
 		return
 	}
 	r := newRigOn(t, "namespace")
 	r.cfg.Egress, r.cfg.Network = true, NetworkVeth
 	r.beginHere()
-	look := func(id sandbox.ID) string {
+	inspect := func(id sandbox.ID) string {
 		t.Helper()
 		rec := r.whole(r.start(id, sh(`grep -c eth0 /proc/net/dev; cat /etc/resolv.conf; echo "proxy $http_proxy"`)))
 		return string(rec.out[process.Stdout])
@@ -52,30 +52,30 @@ func TestSandboxesGetInterfaces(t *testing.T) {
 	open := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	r.awaitPhase(open, sandbox.PhaseRunning)
 	const plugged = "1\nnameserver 8.8.8.8\nproxy http://127.0.0.1:3128\n"
-	if got := look(open); got != plugged {
+	if got := inspect(open); got != plugged {
 		t.Errorf("sandbox with internet access: %q", got)
 	}
 	listed := r.request(sandbox.Requested{Template: "host", AllowInternet: true, Network: sandbox.Network{Deny: []string{"1.1.1.1"}}})
 	r.awaitPhase(listed, sandbox.PhaseRunning)
-	if got := look(listed); !strings.HasPrefix(got, "0\n") || !strings.HasSuffix(got, "proxy http://127.0.0.1:3128\n") {
+	if got := inspect(listed); !strings.HasPrefix(got, "0\n") || !strings.HasSuffix(got, "proxy http://127.0.0.1:3128\n") {
 		t.Errorf("sandbox with a deny list: %q", got)
 	}
 	none := r.request(sandbox.Requested{Template: "host"})
 	r.awaitPhase(none, sandbox.PhaseRunning)
-	if got := look(none); !strings.HasPrefix(got, "0\n") {
+	if got := inspect(none); !strings.HasPrefix(got, "0\n") {
 		t.Errorf("sandbox without network: %q", got)
 	}
 
 	// The next run keeps the interface.
 	r.kill()
 	r.begin()
-	if got := look(open); got != plugged {
+	if got := inspect(open); got != plugged {
 		t.Errorf("in the next run: %q", got)
 	}
 	r.setNetwork(open, sandbox.Network{Internet: true, Allow: []string{"a.test"}})
-	r.awaitLook(func() bool { return strings.HasPrefix(look(open), "0\n") }, "the interface was not removed for a list")
+	r.awaitChange(func() bool { return strings.HasPrefix(inspect(open), "0\n") }, "the interface was not removed for a list")
 	r.setNetwork(open, sandbox.Network{Internet: true})
-	r.awaitLook(func() bool { return look(open) == plugged }, "the interface was not restored")
+	r.awaitChange(func() bool { return inspect(open) == plugged }, "the interface was not restored")
 
 	for _, id := range []sandbox.ID{open, listed, none} {
 		r.stopSandbox(id)
@@ -93,7 +93,7 @@ func TestSandboxesGetInterfaces(t *testing.T) {
 // Traffic through an interface is counted across runs of the host and replacements of the
 // interface, each byte once, and the record ends with all of it.
 func TestInterfacesAreMetered(t *testing.T) {
-	if !inHouseOfItsOwn(t) {
+	if !inOwnNetns(t) {
 		return
 	}
 	r := newRigOn(t, "namespace")
@@ -125,9 +125,9 @@ func TestInterfacesAreMetered(t *testing.T) {
 	r.begin()
 	send() // not reported before the sandbox ends
 	r.setNetwork(id, sandbox.Network{Internet: true, Allow: []string{"a.test"}})
-	r.awaitLook(func() bool { return len(interfaces(t)) == 0 }, "the interface was not removed for a list")
+	r.awaitChange(func() bool { return len(interfaces(t)) == 0 }, "the interface was not removed for a list")
 	r.setNetwork(id, sandbox.Network{Internet: true})
-	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface was not restored")
+	r.awaitChange(func() bool { return len(interfaces(t)) == 1 }, "the interface was not restored")
 	send()
 	r.stopSandbox(id)
 	r.awaitPhase(id, sandbox.PhaseDestroyed)
@@ -143,9 +143,9 @@ func (r *rig) setNetwork(id sandbox.ID, n sandbox.Network) {
 	}
 }
 
-// awaitLook waits until done returns true; it checks after every change of the log, of which a
+// awaitChange waits until done returns true; it checks after every change of the log, of which a
 // lease is one each second.
-func (r *rig) awaitLook(done func() bool, what string) {
+func (r *rig) awaitChange(done func() bool, what string) {
 	r.t.Helper()
 	changed, stop := r.view.Changes()
 	defer stop()
@@ -176,8 +176,8 @@ func interfaces(t *testing.T) (names []string) {
 
 // A run without interfaces removes those of a previous run, which would not be counted or
 // filtered.
-func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
-	if !inHouseOfItsOwn(t) {
+func TestRunWithoutInterfacesRemovesThem(t *testing.T) {
+	if !inOwnNetns(t) {
 		return
 	}
 	r := newRigOn(t, "namespace")
@@ -185,7 +185,7 @@ func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
 	epoch := r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
 	r.awaitPhase(id, sandbox.PhaseRunning)
-	r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the sandbox got no interface")
+	r.awaitChange(func() bool { return len(interfaces(t)) == 1 }, "the sandbox got no interface")
 	for name, without := range map[string]func(*Config){
 		"the proxy only": func(cfg *Config) { cfg.Network = "" },
 		"no network":     func(cfg *Config) { cfg.Egress = false },
@@ -202,6 +202,6 @@ func TestALifeWithoutInterfacesTakesThemAway(t *testing.T) {
 		r.cfg = with
 		r.begin()
 		epoch = r.awaitLease(epoch)
-		r.awaitLook(func() bool { return len(interfaces(t)) == 1 }, "the interface was not restored")
+		r.awaitChange(func() bool { return len(interfaces(t)) == 1 }, "the interface was not restored")
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestASandboxIsToldOfANameServerThatItReaches(t *testing.T) {
+func TestNameServerIsReachable(t *testing.T) {
 	for _, tt := range []struct{ name, dns, allow, want string }{
 		{"none", "", "", publicDNS},
 		{"public", "9.9.9.9:53", "", "9.9.9.9"},

@@ -25,7 +25,7 @@ const (
 	volumeUser  = 1000            // the owner, where owners are kept
 	volumeRetry = 5 * time.Second // after an error
 
-	listsAtOnce = 4 // concurrent listings of many files, each up to 70 MB
+	maxListings = 4 // concurrent listings of many files, each up to 70 MB
 	listTimeout = 10 * time.Second
 )
 
@@ -43,7 +43,7 @@ func (h *host) volumes(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		for _, v := range h.view.Volumes(h.undone) {
-			if err := h.settleVolume(ctx, v); err != nil && ctx.Err() == nil {
+			if err := h.reconcileVolume(ctx, v); err != nil && ctx.Err() == nil {
 				h.slog.Error("reconcile volume failed", "volume", v.ID, "deleted", v.Deleted, "err", err)
 				again = time.After(volumeRetry)
 			}
@@ -65,8 +65,8 @@ func (h *host) undone(v *sandbox.Volume) bool {
 func (h *host) usesVolume(id sandbox.VolumeID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, b := range h.boxes {
-		for _, m := range b.req.Volumes {
+	for _, sb := range h.sandboxes {
+		for _, m := range sb.req.Volumes {
 			if m.Volume == id {
 				return true
 			}
@@ -77,7 +77,7 @@ func (h *host) usesVolume(id sandbox.VolumeID) bool {
 
 // reconcileVolume creates or removes a volume's files, then records that. If it is interrupted in
 // between, it is repeated.
-func (h *host) settleVolume(ctx context.Context, v sandbox.Volume) error {
+func (h *host) reconcileVolume(ctx context.Context, v sandbox.Volume) error {
 	dir := h.volumePath(v.ID)
 	if v.Deleted {
 		if err := remove.Tree(filepath.Dir(dir)); err != nil {
@@ -146,7 +146,7 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	var srv *files.Server
 	if err == nil {
-		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, Room: h.roomForVolumes, Turn: h.turnToList})
+		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, Room: h.volumeSpace, Turn: h.acquireListing})
 	}
 	if err != nil {
 		s.Abort(err)
@@ -158,20 +158,20 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 
 // volumeSpace refuses writes that would grow a volume on a disk that is close to short of space,
 // where sandboxes whose volumes grow are evicted.
-func (h *host) roomForVolumes() error {
-	if h.near.Load() {
+func (h *host) volumeSpace() error {
+	if h.diskNear.Load() {
 		return kind.New(kind.Exhausted, "write to a volume", "", "not enough disk space available")
 	}
 	return nil
 }
 
 // acquireListing bounds the concurrent listings of volumes, which take much memory.
-func (h *host) turnToList() (end func(), err error) {
-	ctx, cancel := context.WithTimeout(h.life, listTimeout)
+func (h *host) acquireListing() (end func(), err error) {
+	ctx, cancel := context.WithTimeout(h.runCtx, listTimeout)
 	defer cancel()
 	select {
-	case h.lists <- struct{}{}:
-		return func() { <-h.lists }, nil
+	case h.listings <- struct{}{}:
+		return func() { <-h.listings }, nil
 	case <-ctx.Done():
 		return nil, kind.New(kind.Unavailable, "list a volume", "", "the volume's host serves too many listings, try again")
 	}

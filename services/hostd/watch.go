@@ -19,10 +19,10 @@ func (h *host) watch(ctx context.Context) error {
 		owed = max(0, owed-time.Since(begun))
 		begun = time.Now()
 		for _, s := range h.view.Sandboxes(h.unopened) {
-			h.open(newBox(h, &s))
+			h.open(newSandbox(h, &s))
 		}
 		h.unparkAll()
-		h.tell()
+		h.updateAll()
 		if n := h.view.Deletions(); n != swept || h.ended.Swap(false) {
 			swept = n
 			h.sweepSnapshots(true)
@@ -31,7 +31,7 @@ func (h *host) watch(ctx context.Context) error {
 		// small part of the time. An occasional check is free: the second one mostly finds the
 		// sandbox that the first saw before it was placed.
 		owed += watchShare * time.Since(begun)
-		if owed > watchCredit && !rest(ctx, owed-watchCredit) {
+		if owed > watchCredit && !sleep(ctx, owed-watchCredit) {
 			return nil
 		}
 		select {
@@ -51,53 +51,53 @@ const (
 func (h *host) mine(s *sandbox.State) bool { return s.Host == h.cfg.Name && !s.Over() }
 
 // unopened reports whether a sandbox is this host's and not open yet.
-func (h *host) unopened(s *sandbox.State) bool { return h.mine(s) && h.box(s.ID) == nil }
+func (h *host) unopened(s *sandbox.State) bool { return h.mine(s) && h.sandbox(s.ID) == nil }
 
 // updateAll passes the newest states to the open sandboxes, including those that other services
 // have ended.
-func (h *host) tell() {
-	for _, b := range h.all() {
-		if s, ok := h.view.Sandbox(b.id); ok {
-			b.tell(&s)
+func (h *host) updateAll() {
+	for _, sb := range h.all() {
+		if s, ok := h.view.Sandbox(sb.id); ok {
+			sb.setDesired(&s)
 		}
 	}
 }
 
 // open starts a sandbox, unless it is open, and delivers the commands that are parked for it.
-func (h *host) open(b *box) {
-	h.add(b)
-	h.unpark(b.id)
+func (h *host) open(sb *hostSandbox) {
+	h.add(sb)
+	h.unpark(sb.id)
 }
 
-func (h *host) add(b *box) {
+func (h *host) add(sb *hostSandbox) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.boxes[b.id] != nil {
+	if h.sandboxes[sb.id] != nil {
 		return
 	}
-	h.boxes[b.id] = b
-	h.spawn("sandbox "+string(b.id), func() error {
-		defer h.close(b)
-		return b.run(h.life)
+	h.sandboxes[sb.id] = sb
+	h.spawn("sandbox "+string(sb.id), func() error {
+		defer h.close(sb)
+		return sb.run(h.runCtx)
 	})
 }
 
 // close removes a sandbox that has ended, and then closes gone.
-func (h *host) close(b *box) {
-	defer close(b.gone)
+func (h *host) close(sb *hostSandbox) {
+	defer close(sb.gone)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.boxes, b.id)
-	if b.req.From != "" {
+	delete(h.sandboxes, sb.id)
+	if sb.req.From != "" {
 		h.ended.Store(true)
 	}
 }
 
 // destroyAll ends every sandbox, for a clean exit.
 func (h *host) destroyAll(ctx context.Context) error {
-	boxes := h.all()
-	for _, b := range boxes {
-		_, err := h.view.ChangeSandbox(ctx, b.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	sandboxes := h.all()
+	for _, sb := range sandboxes {
+		_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if s.Over() || s.Phase == sandbox.PhaseStopping {
 				return nil, nil
 			}
@@ -106,13 +106,13 @@ func (h *host) destroyAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s, ok := h.view.Sandbox(b.id); ok {
-			b.tell(&s)
+		if s, ok := h.view.Sandbox(sb.id); ok {
+			sb.setDesired(&s)
 		}
 	}
-	for _, b := range boxes {
+	for _, sb := range sandboxes {
 		select {
-		case <-b.gone:
+		case <-sb.gone:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
