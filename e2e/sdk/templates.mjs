@@ -206,12 +206,14 @@ const cases = {
     const image = `${registry}/busybox:test`
     const { log } = await build(template().fromImage(image).setEnvs({ UNIQUE: unique }).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), name)
     assert.match(log, /\[stdout\]: made by hand/)
+    assert.match(log, /\[base\] \[stdout\]: Packages not installed \(the (build has no network|image has no known package manager)\): curl git jq sudo/)
     const again = await build(template().fromImage(image).setEnvs({ UNIQUE: unique }).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), `${name}2`)
     assert.doesNotMatch(again.log, /Pulling/)
-    assert.equal(again.log.match(/CACHED/g)?.length, 2)
+    assert.equal(again.log.match(/CACHED/g)?.length, 3) // the packages' layer and two steps
     await use(name, async (sbx) => {
       assert.equal(await sbx.files.read('/site/sub/run.sh'), '#!/bin/sh\necho ran\n')
       assert.equal(await sbx.files.read('/app/marker'), 'made by hand\n')
+      assert.equal(await sh(sbx, 'id -un; /usr/bin/sudo -n id -un'), 'user\nroot') // the host's own sudo
     })
   },
 }

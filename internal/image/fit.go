@@ -20,7 +20,7 @@ type Facts struct {
 	User    string // name or number, added to /etc/passwd if missing; default template.DefaultUser
 	Group   string // number of the group for an added numeric User; default root's
 	Start   []string
-	Sudo    bool // let the user become root; requires sudo in the tree
+	Sudo    bool // let set-uid programs work and the user become root; the host adds sudo to a tree without one
 }
 
 const (
@@ -153,10 +153,6 @@ func (f *Facts) lacking(passwd string) (string, error) {
 
 // addSudo lets the default user become root without a password.
 func (t *tree) addSudo() error {
-	sudo, err := t.find("usr/bin/sudo")
-	if err != nil || sudo == nil || sudo.mode&0o4000 == 0 {
-		return invalid("it has no /usr/bin/sudo")
-	}
 	return t.write(sudoers, template.DefaultUser+" ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440)
 }
 

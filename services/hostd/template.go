@@ -5,6 +5,7 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,7 +32,23 @@ const (
 func openTemplates(cfg *Config) (*templates.Cache, error) {
 	return templates.Open(templates.Config{
 		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Kept: cfg.Log.Kept(), Max: cfg.TemplateCache, Log: cfg.Slog,
+		Sudo: func(ctx context.Context) (string, error) { return sudoProgram(ctx, cfg.Slog) },
 	})
+}
+
+// sudoProgram returns the path of the small shim, which is also sudo and static, or of this
+// program where the small one cannot be built.
+func sudoProgram(ctx context.Context, log *slog.Logger) (string, error) {
+	if path, err := sidecar.Shim().FindSame(); err == nil {
+		return path, nil
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if path, err := sidecar.Shim().BuildSame(ctx, log.Info); err == nil {
+		return path, nil
+	}
+	return os.Executable()
 }
 
 // spec returns the driver's spec for creating the sandbox.

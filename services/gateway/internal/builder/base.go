@@ -164,14 +164,15 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	if err != nil {
 		return origin{}, err
 	}
-	of := "image " + digest
+	img.Sudo = true
+	of := imageSum + digest
 	if t, ok := r.cfg.Core.HiddenTemplate(r.principal, of); ok {
 		whole, err := r.hasAllParts(ctx, t.Manifest.Parts)
 		if err != nil {
 			return origin{}, err
 		}
 		if whole {
-			return r.fromManifest(ctx, &t, of)
+			return r.fromImported(ctx, &t, of)
 		}
 	}
 	if err := r.say(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
@@ -199,7 +200,14 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	if !ok {
 		return origin{}, kind.New(kind.Internal, "build", name, "the imported image is not in the view")
 	}
-	return r.fromManifest(ctx, &t, of)
+	return r.fromImported(ctx, &t, of)
+}
+
+// fromImported returns a template that was imported from a registry's image as the base.
+func (r *run) fromImported(ctx context.Context, t *events.Template, of string) (origin, error) {
+	o, err := r.fromManifest(ctx, t, of)
+	o.sum = imageSum + o.sum
+	return o, err
 }
 
 // hasAllParts reports whether all parts of a template are stored. Missing parts of an image can

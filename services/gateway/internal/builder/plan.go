@@ -33,6 +33,14 @@ type layer struct {
 	force bool        // do not reuse a layer with the same inputs
 }
 
+// name returns what E2B calls the layer's step.
+func (l *layer) name() string {
+	if l.step == packagesStep {
+		return stepBase
+	}
+	return strconv.Itoa(l.step)
+}
+
 // directory is a directory and its owner if it is created. Without a path it only requires that
 // the user exists.
 type directory struct {
@@ -47,16 +55,21 @@ const (
 	maxEnv       = 256 << 10 // bytes of all names and values, and of a WORKDIR
 )
 
-// plan returns the layers of a build on the base with the given sum, and the settings of
-// processes after them. It returns Invalid, with the step, for too many or too large
+// plan returns the layers of a build on the base from, and the settings of processes after
+// them. It returns Invalid, with the step, for too many or too large
 // variables.
-func plan(begin settings, sum string, spec *build.Spec) ([]layer, settings, error) {
+func plan(from *origin, spec *build.Spec) ([]layer, settings, error) {
 	var out []layer
+	begin, sum := from.settings, from.sum
 	var dirs []directory
 	now, force := begin, spec.Force
 	now.env = maps.Clone(begin.env)
 	if now.env == nil {
 		now.env = map[string]string{}
+	}
+	if from.isImage() {
+		first := packagesLayer(begin, sum)
+		out, sum = append(out, first), first.sum
 	}
 	for i := range spec.Steps {
 		s := &spec.Steps[i]

@@ -203,7 +203,7 @@ func (r *run) build(ctx context.Context) error {
 	if err != nil {
 		return atStep(stepBase, err)
 	}
-	layers, after, err := plan(from.settings, from.sum, &r.spec)
+	layers, after, err := plan(&from, &r.spec)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (r *run) steps(ctx context.Context, base origin, layers []layer, after sett
 		from, done, err := r.newestLayer(ctx, base, layers)
 		for ; err == nil && done < len(layers); done++ {
 			from, err = r.layer(ctx, from, &layers[done])
-			err = atStep(strconv.Itoa(layers[done].step), err)
+			err = atStep(layers[done].name(), err)
 		}
 		if err == nil {
 			from.settings = after
@@ -278,6 +278,9 @@ const maxTitle = 2048
 
 // title returns the log line at the start of a step.
 func (r *run) title(l *layer) string {
+	if l.step == packagesStep {
+		return "[base] Installing sudo, curl, ca-certificates, git and jq if they are missing"
+	}
 	title := "WORKDIR"
 	if n := len(l.dirs); l.do == nil && l.dirs[n-1].path == "" {
 		title = "USER"
@@ -288,13 +291,21 @@ func (r *run) title(l *layer) string {
 			title += " " + l.do.Args[1]
 		}
 	}
-	return fmt.Sprintf("[builder %d/%d] %s", l.step, len(r.spec.Steps), title[:min(len(title), maxTitle)])
+	return r.prefix(l) + " " + title[:min(len(title), maxTitle)]
+}
+
+// prefix returns the start of each log line about a layer.
+func (r *run) prefix(l *layer) string {
+	if l.step == packagesStep {
+		return "[base]"
+	}
+	return fmt.Sprintf("[builder %d/%d]", l.step, len(r.spec.Steps))
 }
 
 // layer builds a layer on another, unless an equal one exists. It records the layer that it
 // chooses and then claims it, so that PruneLayers leaves it alone from then on.
 func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
-	for begun := int(r.mark().Step) >= l.step; ; begun = false {
+	for begun := l.step != packagesStep && int(r.mark().Step) >= l.step; ; begun = false {
 		own, _ := r.layerID(l.step)
 		snap, ok := r.cfg.Core.LayerOf(own)
 		title := r.title(l)
@@ -390,7 +401,10 @@ func (r *run) make(ctx context.Context, from origin, l *layer) (snap sandbox.Sna
 	}
 	if l.do != nil {
 		do := r.command
-		if l.do.Type == build.Copy {
+		switch {
+		case l.step == packagesStep:
+			do = r.packages
+		case l.do.Type == build.Copy:
 			do = r.copy
 		}
 		if err := do(ctx, sbx, l); err != nil {

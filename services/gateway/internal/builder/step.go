@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path"
 	"strconv"
@@ -146,8 +145,13 @@ func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error 
 	return nil // it exists
 }
 
-// command runs the command of a step, or follows it if it is already running.
+// command is execute for a step of the template: its error names the command.
 func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
+	return ofCommand(l.do.Args[0], r.execute(ctx, sbx, l))
+}
+
+// execute runs the command of a layer, or follows it if it is already running.
+func (r *run) execute(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	spec := core.Shell(l.do.Args[0])
 	spec.User, spec.Cwd = l.user, l.workdir
 	if len(l.do.Args) > 1 && l.do.Args[1] != "" {
@@ -155,10 +159,10 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	a, err := r.cfg.Core.Start(ctx, r.principal, sbx, spec, core.StartOptions{IdempotencyKey: "millrace.build"})
 	if err != nil {
-		return ofCommand(l.do.Args[0], err)
+		return err
 	}
 	reader := a.Reader
-	o := &output{prefix: fmt.Sprintf("[builder %d/%d]", l.step, len(r.spec.Steps)), mark: r.mark()}
+	o := &output{prefix: r.prefix(l), mark: r.mark()}
 	if int(o.mark.Step) != l.step { // the previous owner was further on, but its layer is gone
 		o.mark = build.Mark{Step: uint32(l.step), Layers: o.mark.Layers}
 	}
@@ -169,7 +173,7 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 		}
 	}
 	defer reader.Close()
-	return ofCommand(l.do.Args[0], r.follow(ctx, a.ID, reader, o))
+	return r.follow(ctx, a.ID, reader, o)
 }
 
 // ofCommand adds the command to err in E2B's format, which clients search for.

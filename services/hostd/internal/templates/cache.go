@@ -35,6 +35,10 @@ type Config struct {
 	Kept   Source // of the parts of copies of hosts' files; nil: there are none
 	Max    int64  // bytes of trees that are kept though nobody uses them; 0: 32 GiB
 	Log    *slog.Logger
+
+	// Sudo returns the path of a static program that is sudo if it is called so; for trees
+	// whose manifest says Sudo and that have none. nil: they get none.
+	Sudo func(context.Context) (string, error)
 }
 
 const (

@@ -166,6 +166,15 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 	if _, err := io.Copy(io.Discard, r); err != nil { // the end of the archive is summed, too
 		return err
 	}
+	if m.Sudo && !m.Exact && c.cfg.Sudo != nil {
+		program, err := c.cfg.Sudo(ctx)
+		if err == nil {
+			err = addSudo(filepath.Join(dir, treeName), program)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, manifestName), manifest, 0o600); err != nil {
 		return err
 	}
