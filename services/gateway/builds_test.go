@@ -123,10 +123,10 @@ func TestBuildLogReadsFromAnyOffset(t *testing.T) {
 	if len(list) != 1 || list[0]["templateID"] != r.Template || list[0]["buildID"] != r.Build || fmt.Sprint(list[0]["names"]) != "[app]" {
 		t.Errorf("list: %v", list)
 	}
-	var boxes []map[string]any
-	f.do("GET", "/v2/sandboxes", "").want(t, "sandboxes", 200, "").decode(t, &boxes)
-	if len(boxes) != 1 {
-		t.Errorf("the build's own sandboxes are listed: %v", boxes)
+	var sandboxes []map[string]any
+	f.do("GET", "/v2/sandboxes", "").want(t, "sandboxes", 200, "").decode(t, &sandboxes)
+	if len(sandboxes) != 1 {
+		t.Errorf("the build's own sandboxes are listed: %v", sandboxes)
 	}
 	var shown struct {
 		Builds []struct {
@@ -161,12 +161,12 @@ func TestBuildSurvivesItsGateway(t *testing.T) {
 	f := newFixture(t)
 	r := f.request("app")
 	f.do("POST", "/v2"+r.at(), `{"fromTemplate":"base","steps":[{"type":"RUN","args":["sleep"]}]}`).want(t, "start", 202, "")
-	var box sandbox.ID
+	var sbx sandbox.ID
 	running := func() bool {
 		for _, s := range f.view.Sandboxes(func(s *sandbox.State) bool { return s.Request.Build == r.Build }) {
-			box = s.ID
+			sbx = s.ID
 		}
-		ps := f.view.Processes(box, allProcesses)
+		ps := f.view.Processes(sbx, allProcesses)
 		return len(ps) == 1 && ps[0].PID != 0
 	}
 	for end := time.Now().Add(30 * time.Second); !running(); {
@@ -179,9 +179,9 @@ func TestBuildSurvivesItsGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.serve(gateway.Config{Listen: "127.0.0.1:0"})
-	p := f.view.Processes(box, allProcesses)[0]
+	p := f.view.Processes(sbx, allProcesses)[0]
 	f.do("POST", "/process.Process/SendSignal", fmt.Sprintf(`{"process":{"pid":%d},"signal":"SIGNAL_SIGKILL"}`, p.PID),
-		"E2b-Sandbox-Id", string(box), "Content-Type", "application/json").want(t, "kill", 200, "")
+		"E2b-Sandbox-Id", string(sbx), "Content-Type", "application/json").want(t, "kill", 200, "")
 	s := f.awaitBuild(&r)
 	if s.Status != "error" || s.Reason == nil || s.Reason.Step != "1" || !strings.Contains(s.Reason.Message, "signal") {
 		t.Errorf("%+v %+v", s, s.Reason)

@@ -174,9 +174,9 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	if n := c.Request().Header.ContentLength(); n > 0 {
 		buf.Grow(min(n, maxPrealloc) + bytes.MinRead) // ReadFrom needs space to find the end
 	}
-	room := s.streams.Room(auth.From(c).Tenant)
-	defer room.Shrink(0)
-	n, err := buf.ReadFrom(room.Reader(io.LimitReader(body, int64(s.cfg.MaxBody)+1)))
+	budget := s.streams.Room(auth.From(c).Tenant)
+	defer budget.Shrink(0)
+	n, err := buf.ReadFrom(budget.Reader(io.LimitReader(body, int64(s.cfg.MaxBody)+1)))
 	switch {
 	case errors.Is(err, stream.ErrNoRoom):
 		return err

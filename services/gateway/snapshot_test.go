@@ -58,13 +58,13 @@ func TestSnapshotsOnTheWire(t *testing.T) {
 	}
 
 	own := strings.TrimSuffix(plain.ID, ":default")
-	for template, told := range map[string]string{plain.ID: own, own: own, "mine:v1": "mine:v1"} {
+	for template, want := range map[string]string{plain.ID: own, own: own, "mine:v1": "mine:v1"} {
 		made := f.create(`{"templateID":"` + template + `"}`)
 		a := f.do("GET", "/sandboxes/"+made.ID, "").want(t, "detail", 200, "")
-		if !strings.Contains(a.body, `"memoryMB":77`) || !strings.Contains(a.body, `"templateID":"`+told+`"`) || strings.Contains(a.body, `"alias":"s`) {
+		if !strings.Contains(a.body, `"memoryMB":77`) || !strings.Contains(a.body, `"templateID":"`+want+`"`) || strings.Contains(a.body, `"alias":"s`) {
 			t.Errorf("from %s: %s", template, a.body)
 		}
-		f.create(`{"templateID":"` + told + `"}`)
+		f.create(`{"templateID":"` + want + `"}`)
 	}
 	for at, want := range map[string]string{strings.Replace(plain.ID, ":", "%3A", 1): "default", own: "default", "mine%3Av1": "v1", "mine": "v1", "default%2Fmine": "v1"} {
 		var tags []struct {
@@ -179,13 +179,13 @@ func TestDrainOnTheWire(t *testing.T) {
 	if got := state(); got != "draining" {
 		t.Errorf("after drain: %s", got)
 	}
-	box := f.create(`{"templateID":"base"}`)
-	f.do("POST", "/sandboxes/"+box.ID+"/snapshots", `{"name":"mine:v1"}`).want(t, "snapshot", 201, "")
+	sbx := f.create(`{"templateID":"base"}`)
+	f.do("POST", "/sandboxes/"+sbx.ID+"/snapshots", `{"name":"mine:v1"}`).want(t, "snapshot", 201, "")
 	held := func() string { return f.do("GET", "/v1/hosts/h1/held", "").want(t, "held", 200, "").body }
-	if got := held(); !strings.Contains(got, `"kind":"sandbox","id":"`+box.ID) || !strings.Contains(got, `"name":"mine:v1"`) || !strings.Contains(got, `"safe":false`) {
+	if got := held(); !strings.Contains(got, `"kind":"sandbox","id":"`+sbx.ID) || !strings.Contains(got, `"name":"mine:v1"`) || !strings.Contains(got, `"safe":false`) {
 		t.Errorf("held: %s", got)
 	}
-	f.do("DELETE", "/sandboxes/"+box.ID, "").want(t, "kill", 204, "")
+	f.do("DELETE", "/sandboxes/"+sbx.ID, "").want(t, "kill", 204, "")
 	f.do("DELETE", "/templates/mine:v1", "").want(t, "delete the snapshot", 204, "")
 	if got := held(); !strings.Contains(got, `"held":[]`) || !strings.Contains(got, `"safe":true`) {
 		t.Errorf("held after everything was deleted: %s", got)

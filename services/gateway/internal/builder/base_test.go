@@ -39,43 +39,43 @@ func TestSettingsAreInTheSum(t *testing.T) {
 }
 
 // newRuns returns a function that starts another run of a build, with its core and principal.
-func newRuns(t *testing.T) (c *core.Core, who core.Principal, next func(build.State) *run) {
+func newRuns(t *testing.T) (c *core.Core, principal core.Principal, next func(build.State) *run) {
 	t.Helper()
 	return newRunsOn(t, eventstest.Open(t, eventstest.Start(t)))
 }
 
-func newRunsOn(t *testing.T, log *events.Log) (c *core.Core, who core.Principal, next func(build.State) *run) {
+func newRunsOn(t *testing.T, log *events.Log) (c *core.Core, principal core.Principal, next func(build.State) *run) {
 	t.Helper()
 	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
-	who = core.Principal{Tenant: "t"}
-	return c, who, func(s build.State) *run {
+	principal = core.Principal{Tenant: "t"}
+	return c, principal, func(s build.State) *run {
 		state, err := c.AppendBuild(t.Context(), &s, build.Held{By: "a run"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &run{Builder: New(Config{Core: c}), principal: who, state: state, spec: *state.Spec}
+		return &run{Builder: New(Config{Core: c}), principal: principal, state: state, spec: *state.Spec}
 	}
 }
 
 // startBuild starts a build that no gateway runs yet, and returns its state in the view.
-func startBuild(t *testing.T, c *core.Core, who core.Principal, spec build.Spec) build.State {
+func startBuild(t *testing.T, c *core.Core, principal core.Principal, spec build.Spec) build.State {
 	t.Helper()
-	s, err := c.RequestBuild(t.Context(), who, build.Requested{Name: "made", Tags: []string{"default"}})
+	s, err := c.RequestBuild(t.Context(), principal, build.Requested{Name: "made", Tags: []string{"default"}})
 	if err == nil {
 		err = c.Sync(t.Context())
 	}
 	if err == nil {
-		err = c.StartBuild(t.Context(), who, s.Request.Template, s.ID, spec)
+		err = c.StartBuild(t.Context(), principal, s.Request.Template, s.ID, spec)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reload(t, c, who, &s)
+	return reload(t, c, principal, &s)
 }
 
-func reload(t *testing.T, c *core.Core, who core.Principal, s *build.State) build.State {
+func reload(t *testing.T, c *core.Core, principal core.Principal, s *build.State) build.State {
 	t.Helper()
-	b, err := c.Build(t.Context(), who, s.Request.Template, s.ID)
+	b, err := c.Build(t.Context(), principal, s.Request.Template, s.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func reload(t *testing.T, c *core.Core, who core.Principal, s *build.State) buil
 }
 
 // tag tags a manifest whose variable has the given value.
-func tag(t *testing.T, c *core.Core, who core.Principal, name, value string) template.ID {
+func tag(t *testing.T, c *core.Core, principal core.Principal, name, value string) template.ID {
 	t.Helper()
 	part := []byte("part")
 	if err := c.PutTemplatePart(t.Context(), template.SumOf(part), part); err != nil {
@@ -94,7 +94,7 @@ func tag(t *testing.T, c *core.Core, who core.Principal, name, value string) tem
 	}
 	raw, id, err := m.Encode()
 	if err == nil {
-		_, err = c.TagTemplate(t.Context(), who, name, raw)
+		_, err = c.TagTemplate(t.Context(), principal, name, raw)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -103,31 +103,31 @@ func tag(t *testing.T, c *core.Core, who core.Principal, name, value string) tem
 }
 
 func TestTakeoverKeepsTheBase(t *testing.T) {
-	c, who, next := newRuns(t)
+	c, principal, next := newRuns(t)
 	built := func(value string) string {
-		b := &template.Built{ID: template.BuiltID(who.Tenant, "built"), Build: value, Base: template.Base, Env: map[string]string{"OF": value}, Workdir: "/" + value}
-		if err := c.TagBuilt(t.Context(), who, "built", []string{"1"}, b); err != nil {
+		b := &template.Built{ID: template.BuiltID(principal.Tenant, "built"), Build: value, Base: template.Base, Env: map[string]string{"OF": value}, Workdir: "/" + value}
+		if err := c.TagBuilt(t.Context(), principal, "built", []string{"1"}, b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Base
 	}
 	for name, put := range map[string]func(value string) (files string){
-		"imported:1": func(value string) string { return string(tag(t, c, who, "imported:1", value)) },
+		"imported:1": func(value string) string { return string(tag(t, c, principal, "imported:1", value)) },
 		"built:1":    built,
 	} {
 		first := put("first")
-		s := startBuild(t, c, who, build.Spec{Template: name})
+		s := startBuild(t, c, principal, build.Spec{Template: name})
 		was, err := next(s).base(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		moved := put("moved")
-		got, err := next(reload(t, c, who, &s)).base(t.Context())
+		got, err := next(reload(t, c, principal, &s)).base(t.Context())
 		if err != nil || got.template != first || got.env["OF"] != "first" || got.workdir != "/first" || got.sum != was.sum {
 			t.Errorf("%s: continues with the files of %s, the variables %v and %q, %v; want the original ones, of %s",
 				name, got.template, got.env, got.workdir, err, first)
 		}
-		later, err := next(startBuild(t, c, who, build.Spec{Template: name})).base(t.Context())
+		later, err := next(startBuild(t, c, principal, build.Spec{Template: name})).base(t.Context())
 		if err != nil || later.template != moved || later.env["OF"] != "moved" {
 			t.Errorf("%s: a new build uses %s with %v, %v", name, later.template, later.env, err)
 		}

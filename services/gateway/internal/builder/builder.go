@@ -29,7 +29,7 @@ type Config struct {
 
 	AtOnce int // maximum number of concurrent builds; default 4
 
-	stall time.Duration // default stalled
+	stall time.Duration // default stallTimeout
 }
 
 const (
@@ -96,7 +96,7 @@ func (b *Builder) Run(ctx context.Context) error {
 	}
 }
 
-// consume decides whether to start a build that this Builder does not run yet.
+// take decides whether to start a build that this Builder does not run yet.
 func (b *Builder) take(p *events.Build) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 // transport connects to registries at public addresses, and to those that the operator
 // lists: a build's image is untrusted input, and its registry may redirect anywhere. A read
-// that receives nothing for stalled fails.
+// that receives nothing for stallTimeout fails.
 func (cfg *Config) transport() http.RoundTripper {
 	anywhere := &net.Dialer{Timeout: dialTimeout}
 	public := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {

@@ -51,7 +51,7 @@ func TestLostImagePartsAreImportedAgain(t *testing.T) {
 	at := serveImage(t)
 	var first string
 	for n := range 2 {
-		s := startBuild(t, f.Core, f.who, build.Spec{Image: at})
+		s := startBuild(t, f.Core, f.principal, build.Spec{Image: at})
 		r := f.next(s)
 		r.cfg.Registries = []string{"127.0.0.1"}
 		o, err := r.resolve(t.Context())

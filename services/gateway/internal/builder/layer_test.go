@@ -20,7 +20,7 @@ const unusedLayers = 65
 func (f *fixture) storeLayer(sum string) sandbox.Snapshot {
 	f.t.Helper()
 	s := sandbox.Snapshot{
-		ID: sandbox.NewSnapshotID(), Tenant: f.who.Tenant, Host: f.host.Name, Template: template.Base, Internal: true, Layer: sum, Taken: time.Now(),
+		ID: sandbox.NewSnapshotID(), Tenant: f.principal.Tenant, Host: f.host.Name, Template: template.Base, Internal: true, Layer: sum, Taken: time.Now(),
 	}
 	if err := f.log.PutSnapshot(f.t.Context(), &s); err != nil {
 		f.t.Fatal(err)
@@ -43,7 +43,7 @@ func (f *fixture) fill() {
 func (f *fixture) prune() {
 	f.t.Helper()
 	f.fill()
-	if err := f.PruneLayers(f.t.Context(), f.who); err != nil {
+	if err := f.PruneLayers(f.t.Context(), f.principal); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -122,7 +122,7 @@ func TestReuseDuringPrune(t *testing.T) {
 		var pruned, made error
 		var on origin
 		var wg sync.WaitGroup
-		wg.Go(func() { pruned = other.PruneLayers(t.Context(), f.who) })
+		wg.Go(func() { pruned = other.PruneLayers(t.Context(), f.principal) })
 		wg.Go(func() { on, made = r.layer(t.Context(), f.from, &l) })
 		wg.Wait()
 		if pruned != nil || made != nil || !f.has(on.snap.ID) {
@@ -174,16 +174,16 @@ func TestDroppedBaseIsResolvedAgain(t *testing.T) {
 	f := newFixture(t, "", "")
 	f.host.Start()
 	gone, now := f.storeLayer("old").ID, f.storeLayer("new").ID
-	b := &template.Built{ID: template.BuiltID(f.who.Tenant, "below"), Build: string(build.NewID()), Base: template.Base, Snapshot: string(now)}
-	if err := f.TagBuilt(t.Context(), f.who, "below", []string{"default"}, b); err != nil {
+	b := &template.Built{ID: template.BuiltID(f.principal.Tenant, "below"), Build: string(build.NewID()), Base: template.Base, Snapshot: string(now)}
+	if err := f.TagBuilt(t.Context(), f.principal, "below", []string{"default"}, b); err != nil {
 		t.Fatal(err)
 	}
 	f.drop(gone)
-	s := startBuild(t, f.Core, f.who, build.Spec{Template: "below"})
+	s := startBuild(t, f.Core, f.principal, build.Spec{Template: "below"})
 	if err := f.next(s).append(t.Context(), build.Based{Template: template.Base, Snapshot: string(gone)}); err != nil {
 		t.Fatal(err)
 	}
-	r := f.next(reload(t, f.Core, f.who, &s))
+	r := f.next(reload(t, f.Core, f.principal, &s))
 	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.current().Base.Snapshot != string(now) {
 		t.Errorf("base %q, %v; want %s", on.snap.ID, err, now)
 	}
@@ -200,7 +200,7 @@ func TestMarkKeepsLayers(t *testing.T) {
 	if err := f.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := f.Builds(f.who, func(b *events.Build) bool { return b.ID == f.state.ID })
+	b := f.Builds(f.principal, func(b *events.Build) bool { return b.ID == f.state.ID })
 	if len(b) != 1 || fmt.Sprint(b[0].Mark.Layers) != fmt.Sprint(want) {
 		t.Errorf("got %+v", b)
 	}

@@ -57,9 +57,9 @@ type output struct {
 const tailLines = 12
 
 func (o *output) wrote(e *process.Event, w *process.Wrote) {
-	half, level, name := &o.mark.HalfOut, build.Info, "stdout"
+	partial, level, name := &o.mark.HalfOut, build.Info, "stdout"
 	if w.Stream == process.Stderr {
-		half, level, name = &o.mark.HalfErr, build.Error, "stderr"
+		partial, level, name = &o.mark.HalfErr, build.Error, "stderr"
 	}
 	for data := w.Data; len(data) > 0; {
 		n := bytes.IndexByte(data, '\n')
@@ -67,13 +67,13 @@ func (o *output) wrote(e *process.Event, w *process.Wrote) {
 		if !whole {
 			n, skip = len(data), 0
 		}
-		if room := maxLine - len(*half); n > room {
-			n, whole, skip = room, true, 0
+		if space := maxLine - len(*partial); n > space {
+			n, whole, skip = space, true, 0
 		}
-		*half, data = append((*half)[:len(*half):len(*half)], data[:n]...), data[n+skip:]
+		*partial, data = append((*partial)[:len(*partial):len(*partial)], data[:n]...), data[n+skip:]
 		if whole {
-			o.add(e.Time, level, name, *half)
-			*half = nil
+			o.add(e.Time, level, name, *partial)
+			*partial = nil
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (f *fixture) layerOn(sum, host string) sandbox.SnapshotID {
 // buildLog returns the build's log.
 func (f *fixture) buildLog() string {
 	f.t.Helper()
-	b, err := f.Build(f.t.Context(), f.who, f.state.Request.Template, f.state.ID)
+	b, err := f.Build(f.t.Context(), f.principal, f.state.Request.Template, f.state.ID)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type run struct {
 	failedHosts map[string]bool // hosts that failed to create a sandbox on a layer that only they have
 
 	mu         sync.Mutex
-	state      build.State // guarded; see now
+	state      build.State // guarded by mu; see current
 	lastAppend time.Time   // time of the last append to the record
 }
 

@@ -15,8 +15,8 @@ import (
 // refers to by then.
 func TestLayerKeepsItsTemplate(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	c, who, next := newRunsOn(t, log)
-	r := next(startBuild(t, c, who, build.Spec{Template: template.Base}))
+	c, principal, next := newRunsOn(t, log)
+	r := next(startBuild(t, c, principal, build.Spec{Template: template.Base}))
 	first, moved := string(template.SumOf([]byte("first"))), string(template.SumOf([]byte("moved")))
 	own := sandbox.Snapshot{ID: sandbox.KeyedSnapshotID(r.key("layer", 1)), Tenant: "t", Template: first}
 	err := log.PutSnapshot(t.Context(), &own)

@@ -58,7 +58,7 @@ func (r *run) sandbox(ctx context.Context, from origin, f settings, n int) (sand
 	}
 }
 
-// failedSandbox is the error of a sandbox that could not be created on a layer.
+// sandboxError is the error of a sandbox that could not be created on a layer.
 type sandboxError struct {
 	err error
 	on  sandbox.Snapshot

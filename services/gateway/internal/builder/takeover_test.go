@@ -19,14 +19,14 @@ import (
 // fixture is the fixture for runs of a build that has reached its start command.
 type fixture struct {
 	*core.Core
-	t     *testing.T
-	log   *events.Log
-	who   core.Principal
-	view  *events.View
-	host  *coretest.Host // not started
-	from  origin
-	state build.State
-	next  func(build.State) *run
+	t         *testing.T
+	log       *events.Log
+	principal core.Principal
+	view      *events.View
+	host      *coretest.Host // not started
+	from      origin
+	state     build.State
+	next      func(build.State) *run
 }
 
 func newFixture(t *testing.T, start, ready string) *fixture {
@@ -34,8 +34,8 @@ func newFixture(t *testing.T, start, ready string) *fixture {
 	log := eventstest.Open(t, eventstest.Start(t))
 	f := &fixture{t: t, log: log, view: eventstest.View(t, log)}
 	f.host = coretest.New(t, log, f.view)
-	f.Core, f.who, f.next = newRunsOn(t, log)
-	f.state = startBuild(t, f.Core, f.who, build.Spec{Template: template.Base, Start: start, Ready: ready})
+	f.Core, f.principal, f.next = newRunsOn(t, log)
+	f.state = startBuild(t, f.Core, f.principal, build.Spec{Template: template.Base, Start: start, Ready: ready})
 	f.from = origin{template: template.Base, settings: settings{start: start, ready: ready}}
 	return f
 }
@@ -43,7 +43,7 @@ func newFixture(t *testing.T, start, ready string) *fixture {
 // newRun starts another run of the build.
 func (f *fixture) newRun() *run {
 	f.t.Helper()
-	return f.next(reload(f.t, f.Core, f.who, &f.state))
+	return f.next(reload(f.t, f.Core, f.principal, &f.state))
 }
 
 // sandboxID returns the id of the sandbox in which the start command runs.
@@ -57,13 +57,13 @@ func (f *fixture) starts(r *run) int {
 func TestTakeoverRunsTheStartCommand(t *testing.T) {
 	f := newFixture(t, "sleep", "")
 	first := f.newRun()
-	box := f.sandboxID(first)
+	sbx := f.sandboxID(first)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- first.finalize(ctx, f.from) }()
-	_, err := f.view.AwaitSandbox(t.Context(), box, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRequested })
+	_, err := f.view.AwaitSandbox(t.Context(), sbx, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRequested })
 	if err == nil {
-		_, err = f.Lookup(t.Context(), f.who, box) // the core's view has it, too
+		_, err = f.Lookup(t.Context(), f.principal, sbx) // the core's view has it, too
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -123,16 +123,16 @@ func TestEndedSandboxDoesNotCountAsRun(t *testing.T) {
 			r := f.newRun()
 			if ran {
 				f.host.Start()
-				if _, err := f.EnsureSandbox(t.Context(), f.who, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
+				if _, err := f.EnsureSandbox(t.Context(), f.principal, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
 					t.Fatal(err)
 				}
-			} else if _, err := f.view.CreateSandbox(t.Context(), f.who.Tenant, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
+			} else if _, err := f.view.CreateSandbox(t.Context(), f.principal.Tenant, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Sync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			f.EndSandboxes(t.Context(), f.who, func(*sandbox.State) bool { return true })
+			f.EndSandboxes(t.Context(), f.principal, func(*sandbox.State) bool { return true })
 			if _, err := f.view.AwaitSandbox(t.Context(), f.sandboxID(r), (*sandbox.State).Over); err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
 	f := newFixture(t, "sleep", "")
 	f.host.Start()
 	r := f.newRun()
-	if err := f.DeleteTemplate(t.Context(), f.who, f.state.Request.Name); err != nil {
+	if err := f.DeleteTemplate(t.Context(), f.principal, f.state.Request.Name); err != nil {
 		t.Fatal(err)
 	}
 	id, err := r.sandbox(t.Context(), f.from, f.from.settings, 1)
@@ -157,7 +157,7 @@ func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.end(t.Context(), errFenced, nil)
-	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || st.Live() {
+	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || st.Live() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }
@@ -173,7 +173,7 @@ func TestTakenOverBuildKeepsItsSandbox(t *testing.T) {
 	}
 	f.newRun()
 	r.end(t.Context(), nil, nil)
-	if st, err := f.Lookup(t.Context(), f.who, id); err != nil || !st.Live() {
+	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || !st.Live() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }

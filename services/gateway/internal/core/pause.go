@@ -78,7 +78,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	return noSandbox(id)
 }
 
-// endUnclaimed waits for d, or until ctx ends.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -123,7 +123,7 @@ func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.St
 	return c.Lookup(ctx, p, id)
 }
 
-// start reports whether the sandbox is about to run for the first time or is paused.
+// willRun reports whether the sandbox is about to run for the first time or is paused.
 func willRun(st *sandbox.State) bool {
 	return st.Begins() || st.Standing()
 }

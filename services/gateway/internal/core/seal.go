@@ -23,26 +23,26 @@ func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)
 	}
-	box, err := c.aead()
+	gcm, err := c.aead()
 	if err != nil {
 		return nil, err
 	}
-	nonce := make([]byte, box.NonceSize())
+	nonce := make([]byte, gcm.NonceSize())
 	rand.Read(nonce) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
-	return box.Seal(nonce, nonce, plain, nil), nil
+	return gcm.Seal(nonce, nonce, plain, nil), nil
 }
 
 // OpenCredentials decrypts the result of SealCredentials.
 func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
-	box, err := c.aead()
+	gcm, err := c.aead()
 	if err != nil {
 		return Credentials{}, err
 	}
-	n := box.NonceSize()
+	n := gcm.NonceSize()
 	if len(sealed) < n {
 		return Credentials{}, kind.New(kind.Internal, "open credentials", "", "the sealed credentials are too short")
 	}
-	plain, err := box.Open(nil, sealed[:n], sealed[n:], nil)
+	plain, err := gcm.Open(nil, sealed[:n], sealed[n:], nil)
 	var words [3]string // two if sealed by an earlier version
 	if err == nil {
 		err = json.Unmarshal(plain, &words)
@@ -56,6 +56,6 @@ func (c *Core) aead() (cipher.AEAD, error) {
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)
 	}
-	box, err := cipher.NewGCM(block)
-	return box, kind.Wrap(kind.Internal, "seal", "", err)
+	gcm, err := cipher.NewGCM(block)
+	return gcm, kind.Wrap(kind.Internal, "seal", "", err)
 }

@@ -74,7 +74,7 @@ func TestUndrainableReasons(t *testing.T) {
 func TestUndrainableSandbox(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	says := func() string {
+	reason := func() string {
 		_, held, err := h.Undrainable(t.Context(), h.host.Name)
 		if err != nil || len(held) != 1 || held[0].ID != string(st.ID) {
 			t.Fatal(held, err)
@@ -82,15 +82,15 @@ func TestUndrainableSandbox(t *testing.T) {
 		return held[0].Reason
 	}
 	const only, none, snapshot = "on its host only", "no other host could", "create another from a snapshot"
-	if got := says(); !strings.Contains(got, only) || strings.Contains(got, snapshot) {
+	if got := reason(); !strings.Contains(got, only) || strings.Contains(got, snapshot) {
 		t.Errorf("driver whose snapshots are usable on their host only: %s", got)
 	}
 	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, Fits: []string{"fake 1"}, System: "debian"})
-	if got := says(); !strings.Contains(got, none) || strings.Contains(got, snapshot) {
+	if got := reason(); !strings.Contains(got, none) || strings.Contains(got, snapshot) {
 		t.Errorf("no other host can use a snapshot: %s", got)
 	}
 	h.lease(fleet.Lease{Host: "a", Drivers: []string{"fake"}, Fits: []string{"fake 1"}, System: "debian"})
-	if got := says(); !strings.Contains(got, snapshot) {
+	if got := reason(); !strings.Contains(got, snapshot) {
 		t.Errorf("another host can use a snapshot: %s", got)
 	}
 }

@@ -94,7 +94,7 @@ const (
 // parts writes the files of a form as they arrive.
 func (h *Handler) parts(ctx context.Context, a fileRequest, form *multipart.Reader) ([]uploaded, error) {
 	out := []uploaded{}
-	told := 0
+	nameBytes := 0
 	seen := make(map[string]bool)
 	named := a.Path // the query's path applies to all files
 	for n := 0; ; n++ {
@@ -108,7 +108,7 @@ func (h *Handler) parts(ctx context.Context, a fileRequest, form *multipart.Read
 		if err != nil {
 			return nil, bodyError(err)
 		}
-		if n == maxParts || told > maxNameBytes {
+		if n == maxParts || nameBytes > maxNameBytes {
 			return nil, invalid("the form has more than %d parts or %d bytes of names and metadata: the files before these were uploaded", maxParts, maxNameBytes)
 		}
 		if part.FormName() != "file" {
@@ -131,7 +131,7 @@ func (h *Handler) parts(ctx context.Context, a fileRequest, form *multipart.Read
 		}
 		seen[path.Clean(a.Path)], seen[w.Path] = true, true
 		out = append(out, w)
-		told += w.size()
+		nameBytes += w.size()
 	}
 }
 

@@ -280,8 +280,8 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 		return err
 	}
 	defer f.Close()
-	room := h.streams.Room(auth.From(c).Tenant)
-	defer room.Shrink(0)
+	budget := h.streams.Room(auth.From(c).Tenant)
+	defer budget.Shrink(0)
 	out := []entryStat{}
 	for size := 0; ; {
 		raw, err := f.Entry()
@@ -294,7 +294,7 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 		if size += len(raw); size > maxListing {
 			return kind.Newf(kind.Invalid, "list", "", "more than %d entries in the directory: request less depth", len(out))
 		}
-		if !room.Grow(2 * size) { // parsed entries are larger
+		if !budget.Grow(2 * size) { // parsed entries are larger
 			return stream.ErrNoRoom
 		}
 		var e pb.EntryInfo
@@ -310,8 +310,8 @@ func (h *Volumes) read(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	who := auth.From(c)
-	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.OpenVolumeFiles(ctx, who, id, req) })
+	principal := auth.From(c)
+	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.OpenVolumeFiles(ctx, principal, id, req) })
 }
 
 // write stores a file. An existing one is replaced, unless force is set to false.

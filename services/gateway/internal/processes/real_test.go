@@ -47,11 +47,11 @@ func (h *fixture) start(c *core.Core, cmd string, args ...string) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	box, err := c.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
+	sbx, err := c.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	a, err := c.Start(ctx, principal(), box.ID, process.Spec{Cmd: cmd, Args: args}, core.StartOptions{})
+	a, err := c.Start(ctx, principal(), sbx.ID, process.Spec{Cmd: cmd, Args: args}, core.StartOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

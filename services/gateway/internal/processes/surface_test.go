@@ -13,12 +13,12 @@ import (
 )
 
 func TestSurface(t *testing.T) {
-	after := func(t *testing.T, place string) process.Seq {
+	after := func(t *testing.T, position string) process.Seq {
 		t.Helper()
-		if place == "" {
+		if position == "" {
 			return 0
 		}
-		seq, err := strconv.ParseUint(place, 10, 64)
+		seq, err := strconv.ParseUint(position, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,8 +27,8 @@ func TestSurface(t *testing.T) {
 	t.Run("NDJSON", func(t *testing.T) {
 		surfacetest.Run(t, surfacetest.Surface{
 			Exits: true, Decode: func(t *testing.T, raw []byte) []surfacetest.Unit { return decode(t, string(raw)) },
-			Encoder: func(t *testing.T, _ *surfacetest.Record, place string) (stream.Encoder, process.Seq) {
-				seq := after(t, place)
+			Encoder: func(t *testing.T, _ *surfacetest.Record, position string) (stream.Encoder, process.Seq) {
+				seq := after(t, position)
 				return &lines{id: surfacetest.ID, after: seq, pulse: textenc.NewPulse(DefaultKeepalive)}, seq
 			},
 		})
@@ -36,8 +36,8 @@ func TestSurface(t *testing.T) {
 	t.Run("SSE", func(t *testing.T) {
 		surfacetest.Run(t, surfacetest.Surface{
 			Exits: true, Decode: func(t *testing.T, raw []byte) []surfacetest.Unit { return decode(t, unwrap(t, string(raw))) },
-			Encoder: func(t *testing.T, _ *surfacetest.Record, place string) (stream.Encoder, process.Seq) {
-				seq := after(t, place)
+			Encoder: func(t *testing.T, _ *surfacetest.Record, position string) (stream.Encoder, process.Seq) {
+				seq := after(t, position)
 				return &browser{id: surfacetest.ID, after: seq, pulse: textenc.NewPulse(DefaultKeepalive)}, seq
 			},
 		})

@@ -348,7 +348,7 @@ func (p *proc) lines(ctx context.Context, count string) error {
 
 func (h *Host) stdin(ctx context.Context, p *proc, id string, in events.Stdin) error {
 	if key := process.InputKey(id); key != "" {
-		if before, ok := p.keys[key]; ok && !bytes.Equal(before, in.Data) {
+		if previous, ok := p.keys[key]; ok && !bytes.Equal(previous, in.Data) {
 			return errStdin
 		} else if ok {
 			return nil
