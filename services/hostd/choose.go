@@ -12,7 +12,7 @@ import (
 // will say of it. The scheduler has named it by this host's lease; the requirements are checked
 // again, so that no sandbox ever gets less, whatever was out of date.
 func (sb *hostSandbox) choose(ctx context.Context) error {
-	name := cmp.Or(sb.by, sb.req.Driver)
+	name := cmp.Or(sb.driverName, sb.req.Driver)
 	if sb.driver != nil {
 		name = sb.driver.Name()
 	}

@@ -78,7 +78,7 @@ const (
 	// maxPending is how many commands may wait for the shim's reply, as input does for a process
 	// that does not read, until their senders give up.
 	maxPending = 1 << 16
-	// This part of both is not available to input: signals must get through.
+	// inputPart is the fraction of both that is not available to input: signals must get through.
 	inputPart = 8
 )
 
@@ -156,7 +156,7 @@ func (h *host) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
 		token := c.Process.Token()
 		sb.mu.Lock()
 		if sb.closed {
-			p.b = nil
+			p.sb = nil
 		} else if known := sb.procs[token]; known != nil {
 			sb.mu.Unlock()
 			known.holdCursor(c.Rev)

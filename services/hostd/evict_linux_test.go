@@ -39,7 +39,7 @@ func testFull(t *testing.T, disk, fill string) {
 	r.onSmallDisk(disk)
 	r.begin()
 	r.awaitLease(0)
-	beside, consumer := r.sandbox(), r.sandbox()
+	neighbor, consumer := r.sandbox(), r.sandbox()
 	filler := r.start(consumer, sh(fill+"; sleep 600"))
 	if exit := r.whole(filler).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != errNoDisk.Error() {
 		t.Errorf("the process that filled the disk ended as %s", describe(exit)) // the shim may have reported the kill
@@ -47,7 +47,7 @@ func testFull(t *testing.T, disk, fill string) {
 	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
 		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
-	if exit := r.whole(r.start(beside, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
+	if exit := r.whole(r.start(neighbor, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
 		t.Errorf("a writing process of its neighbor ended as %s", describe(exit))
 	}
 	if d := diskFree(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
@@ -134,8 +134,8 @@ func TestHostStartsOnAFullDisk(t *testing.T) {
 	r.onSmallDisk("size=256m")
 	r.begin()
 	r.awaitLease(0)
-	beside, consumer := r.sandbox(), r.sandbox()
-	held := r.start(beside, counts())
+	neighbor, consumer := r.sandbox(), r.sandbox()
+	held := r.start(neighbor, counts())
 	home := strings.TrimSpace(string(r.whole(r.start(consumer, sh("pwd"))).out[process.Stdout]))
 	r.kill()
 	fill, err := os.Create(filepath.Join(home, "fill")) // as the sandbox might while no host runs
@@ -162,8 +162,8 @@ func TestHostStartsOnAFullDisk(t *testing.T) {
 		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	r.awaitOutput(held, "\n20\n")
-	r.stopSandbox(beside)
-	wantCount(t, "beside it", r.whole(held).upTo(1<<60))
+	r.stopSandbox(neighbor)
+	wantCount(t, "neighbor", r.whole(held).upTo(1<<60))
 }
 
 // Unused templates are removed before the lease, too, but none that a sandbox is based on, or
@@ -257,19 +257,19 @@ func TestTopConsumer(t *testing.T) {
 	}
 }
 
-// stubborn is an instance whose Destroy may never return.
-type stubborn struct {
+// slowDestroy is an instance whose Destroy may never return.
+type slowDestroy struct {
 	driver.Instance
 	has   uint64
 	stays bool
 	asked chan struct{} // closed when Destroy is called
 }
 
-func (s stubborn) Stats(context.Context) (driver.Stats, error) {
+func (s slowDestroy) Stats(context.Context) (driver.Stats, error) {
 	return driver.Stats{DiskBytes: s.has}, nil
 }
 
-func (s stubborn) Destroy(ctx context.Context) error {
+func (s slowDestroy) Destroy(ctx context.Context) error {
 	close(s.asked)
 	if s.stays {
 		<-ctx.Done()
@@ -284,7 +284,7 @@ func TestSlowEvictionDoesNotDelayTheNext(t *testing.T) {
 		defer cancel()
 		h := &host{}
 		var sandboxes []*hostSandbox
-		for _, s := range []stubborn{{has: 90, stays: true}, {has: 80}, {has: 70, stays: true}} {
+		for _, s := range []slowDestroy{{has: 90, stays: true}, {has: 80}, {has: 70, stays: true}} {
 			sb := bare(h)
 			s.asked = make(chan struct{})
 			sb.inst = s
@@ -299,7 +299,7 @@ func TestSlowEvictionDoesNotDelayTheNext(t *testing.T) {
 		}
 		for i, sb := range sandboxes {
 			select {
-			case <-sb.inst.(stubborn).asked:
+			case <-sb.inst.(slowDestroy).asked:
 			default:
 				t.Errorf("sandbox %d is not destroyed", i)
 			}
@@ -312,17 +312,17 @@ func TestSlowEvictionDoesNotDelayTheNext(t *testing.T) {
 	})
 }
 
-// unwilling is an instance that cannot be destroyed.
-type unwilling struct {
+// failingDestroy is an instance that cannot be destroyed.
+type failingDestroy struct {
 	driver.Instance
 	asked *int
 }
 
-func (unwilling) Stats(context.Context) (driver.Stats, error) {
+func (failingDestroy) Stats(context.Context) (driver.Stats, error) {
 	return driver.Stats{DiskBytes: 100}, nil
 }
 
-func (u unwilling) Destroy(context.Context) error {
+func (u failingDestroy) Destroy(context.Context) error {
 	*u.asked++
 	return errors.New("it still runs")
 }
@@ -333,7 +333,7 @@ func TestFailedEvictionIsRetried(t *testing.T) {
 		h := &host{}
 		sb := bare(h)
 		var asked int
-		sb.inst = unwilling{asked: &asked}
+		sb.inst = failingDestroy{asked: &asked}
 		shortages := []shortage{{free: 10, reserve: 20, usage: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
 		for want := 1; want <= 3; want++ {
 			for range 3 {
@@ -359,10 +359,10 @@ func TestUsersOfAVolumeThatFillsTheDiskAreEvicted(t *testing.T) {
 	sees := func(v sandbox.VolumeID) sandbox.ID {
 		return r.awaitPhase(r.request(sandbox.Requested{Template: "base", Volumes: []sandbox.Mount{{Volume: v, Path: r.seen(v)}}}), sandbox.PhaseRunning).ID
 	}
-	consumer, with, beside, quiet := sees(full), sees(full), sees(other), r.sandbox()
+	consumer, with, neighbor, quiet := sees(full), sees(full), sees(other), r.sandbox()
 	for _, run := range []process.ID{
 		r.start(quiet, sh("head -c 40000000 /dev/zero > mine")),
-		r.start(beside, sh("head -c 40000000 /dev/zero > "+r.seen(other)+"/mine")),
+		r.start(neighbor, sh("head -c 40000000 /dev/zero > "+r.seen(other)+"/mine")),
 	} {
 		if exit := r.whole(run).end(); describe(exit) != "exited 0" {
 			t.Fatalf("a writing process ended as %s", describe(exit))
@@ -375,7 +375,7 @@ func TestUsersOfAVolumeThatFillsTheDiskAreEvicted(t *testing.T) {
 			t.Errorf("record of %s: %+v", id, s)
 		}
 	}
-	for _, id := range []sandbox.ID{beside, quiet} {
+	for _, id := range []sandbox.ID{neighbor, quiet} {
 		if exit := r.whole(r.start(id, sh("sleep 0.5; head -c 100000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
 			t.Errorf("a writing process of its neighbor ended as %s", describe(exit))
 		}

@@ -68,7 +68,7 @@ type host struct {
 	authority    *egress.Authority
 	sealer       *sandbox.Sealer
 	ring         *identity.Ring
-	origin       sync.Mutex          // held while a snapshot's directory is resolved or handed out
+	originMu     sync.Mutex          // held while a snapshot's directory is resolved or handed out
 	system       string              // identifies the host's own files
 	cpu          string              // the CPU's features
 	diskNear     atomic.Bool         // the disk is close to short

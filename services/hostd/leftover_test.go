@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
 
-// failingCreates is a driver whose creates fail and leave an instance, as on a host so busy that killed
-// processes do not end in time. The first attempts to remove it fail, too.
+// failingCreates is a driver whose creates fail and leave an instance, as on a host so busy that
+// killed processes do not end in time. The first attempts to remove it fail, too.
 type failingCreates struct {
 	driver.Driver
 	all     bool // also creates for sandboxes, not only for the pool

@@ -38,7 +38,7 @@ func (sb *hostSandbox) adopt(p *proc, m *wire.Moved) error {
 // move claims the record of a process that already runs, and publishes until it ends.
 func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
-	moved := sync.OnceFunc(p.b.restoring.Done)
+	moved := sync.OnceFunc(p.sb.restoring.Done)
 	defer moved()
 	p.sum = process.Summary{
 		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec,

@@ -60,9 +60,9 @@ func (sb *hostSandbox) ensureSnapshot(ctx context.Context) (string, error) {
 		o := sb.offer(ctx)
 		have := h.fit(&s, &o)
 		fits := s.Fits != "" && s.Fits == have
-		h.origin.Lock() // serializes with giveToCache, which sees the sandbox
+		h.originMu.Lock() // serializes with giveToCache, which sees the sandbox
 		dir, ok := h.ownSnapshot(&s)
-		h.origin.Unlock()
+		h.originMu.Unlock()
 		if !fits && !(ok && s.Driver == sb.driver.Name()) {
 			return "", kind.Newf(kind.Precondition, "create", string(s.ID), "the snapshot was made on host %s by driver %s for %q, this host has %q", s.Host, s.Driver, s.Fits, have)
 		}

@@ -15,7 +15,7 @@ import (
 // endOrphan is the record's only writer.
 type proc struct {
 	h    *host
-	b    *hostSandbox // nil: its sandbox does not run here
+	sb   *hostSandbox // nil: its sandbox does not run here
 	id   process.ID
 	ref  events.Ref
 	done chan struct{} // closed when the record has ended, or belongs to another writer
@@ -70,7 +70,7 @@ type answer struct {
 func (h *host) newProc(sb *hostSandbox, id process.ID) *proc {
 	ref := events.Ref{Host: h.cfg.Name, ID: id}
 	return &proc{
-		h: h, b: sb, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
+		h: h, sb: sb, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -96,15 +96,15 @@ func (p *proc) take(m *link.Message) error {
 		return nil
 	}
 	if p.track == nil {
-		return p.b.hostile("unexpected event of %q", m.Token)
+		return p.sb.hostile("unexpected event of %q", m.Token)
 	}
 	if err := p.track.Take(&m.Event); err != nil {
 		return err
 	}
 	weight := link.Weight(&m.Event)
 	p.heldBytes += weight
-	if held := p.b.flow.Hold(weight); held > maxHeld {
-		return p.b.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
+	if held := p.sb.flow.Hold(weight); held > maxHeld {
+		return p.sb.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
 	}
 	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
 	p.poke()
@@ -143,7 +143,7 @@ func (p *proc) reattach(conn *link.Conn, hp wire.Process) error {
 		return nil // its goroutine reads where the record ends
 	}
 	if last := p.track.Last; hp.First > last+1 || hp.Last < last {
-		return p.b.hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
+		return p.sb.hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
 	}
 	conn.Send(p.appendPosition)
 	return nil
@@ -163,7 +163,7 @@ func (p *proc) command(c events.Command) {
 		return
 	}
 	p.mu.Unlock()
-	p.b.command(c, p, frameOf(&c))
+	p.sb.command(c, p, frameOf(&c))
 }
 
 // setSent lets commands through, first the queued ones. The start, or the Resume that replaces
@@ -179,7 +179,7 @@ func (p *proc) setSent() {
 		c := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		p.mu.Unlock()
-		p.b.command(c, p, frameOf(&c))
+		p.sb.command(c, p, frameOf(&c))
 	}
 }
 
@@ -229,8 +229,8 @@ func (p *proc) close() {
 	p.releaseCursor()
 	p.mu.Lock()
 	p.closed = true
-	if p.b != nil {
-		p.b.flow.Hold(-p.heldBytes)
+	if p.sb != nil {
+		p.sb.flow.Hold(-p.heldBytes)
 		p.heldBytes = 0
 	}
 	queue, early, answers := p.queue, p.waiting, p.answers
@@ -247,7 +247,7 @@ func (p *proc) close() {
 		p.h.answer(a.cmd, a.reply)
 	}
 	close(p.done)
-	if p.b != nil {
-		p.b.remove(p)
+	if p.sb != nil {
+		p.sb.remove(p)
 	}
 }

@@ -137,7 +137,7 @@ func TestInventedProcessIsNotRemembered(t *testing.T) {
 	if err := p.resume(r.ctx()); err != nil {
 		t.Error(err)
 	}
-	if len(p.b.procs) != 0 || len(p.b.forgotten) != 0 {
-		t.Errorf("%d processes and %d forgotten ones are remembered", len(p.b.procs), len(p.b.forgotten))
+	if len(p.sb.procs) != 0 || len(p.sb.forgotten) != 0 {
+		t.Errorf("%d processes and %d forgotten ones are remembered", len(p.sb.procs), len(p.sb.forgotten))
 	}
 }

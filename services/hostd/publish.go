@@ -91,10 +91,10 @@ func (p *proc) storeNext(ctx context.Context, size int) (finished bool, err erro
 
 // enter waits for the turn of p's sandbox.
 func (p *proc) enter(ctx context.Context, size int) (*fair.Pass, error) {
-	if p.b == nil {
+	if p.sb == nil {
 		return nil, nil
 	}
-	return p.b.flow.Enter(ctx, size)
+	return p.sb.flow.Enter(ctx, size)
 }
 
 // storeItems stores a batch of events from the shim, acks it, and answers the commands that
@@ -119,7 +119,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		p.h.pool.Put(it.mem)
 	}
 	p.release(evs, cost)
-	p.b.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
+	p.sb.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {
 		return false, err
 	}
@@ -137,7 +137,7 @@ func (p *proc) release(evs []process.Event, cost int) {
 	defer p.mu.Unlock()
 	p.track.Flight -= cost
 	p.heldBytes -= weight
-	p.b.flow.Hold(-weight)
+	p.sb.flow.Hold(-weight)
 }
 
 // store records events, in the catalogue first, and answers the commands that waited for them. An

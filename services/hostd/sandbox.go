@@ -32,7 +32,7 @@ type hostSandbox struct {
 	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
 	req          sandbox.Requested
 	tenant       string
-	by           string          // the driver to create it with; empty: the host's default
+	driverName   string          // the driver to create it with; empty: the host's default
 	created      sandbox.Running // how it was created, whatever the host offers now; zero until then
 	instMu       sync.RWMutex    // guards instID and inst, which a reboot replaces
 	instID       sandbox.ID      // the name of its instance on the host; mostly its own ID
@@ -48,7 +48,7 @@ type hostSandbox struct {
 	poke    chan struct{} // has a value when the record may request a pause, a resume or the end
 
 	cpu         cpuMonitor    // of share's goroutine
-	requests    atomic.Uint64 // number of commands, input and connections from clients
+	requests    atomic.Uint64 // number of starts, inputs and connections from clients
 	queuedBytes atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
 	lookups     chan struct{} // has a value for each process lookup in progress
 	evicted     atomic.Bool   // ended because the disk is full
@@ -70,7 +70,7 @@ type hostSandbox struct {
 	procs        map[string]*proc
 	forgotten    map[string]struct{} // processes whose remaining events are discarded
 	pending      map[uint64]*pending // unanswered commands, by rev
-	lastSweep    time.Time           // time of the last search for orphaned processes
+	lastSweep    time.Time           // time of the last removal of expired commands from pending
 	unknownProcs int                 // number of procs that only the shim has reported
 	stopping     bool                // stop is closed
 	ended        bool                // the shim reported that everything has ended
@@ -103,7 +103,7 @@ var (
 
 func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 	sb := &hostSandbox{
-		h: h, flow: h.gate.Flow(), id: s.ID, instID: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, by: s.Driver,
+		h: h, flow: h.gate.Flow(), id: s.ID, instID: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
 		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can}, used: s.Used,
 		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), poke: make(chan struct{}, 1),
 		lookups: make(chan struct{}, maxLookups),

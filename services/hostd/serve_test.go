@@ -355,7 +355,7 @@ func shimThatAnswersNothing(t *testing.T) {
 
 // silent returns a process without a record.
 func silent(sb *hostSandbox) *proc {
-	return &proc{h: sb.h, b: sb, id: process.NewID(sb.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &proc{h: sb.h, sb: sb, id: process.NewID(sb.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // Each process of a shim keeps to its window, and all of them together do not: what waits for the

@@ -10,33 +10,33 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// computes is an instance that uses CPU time.
-type computes struct {
+// busyInstance is an instance that uses CPU time.
+type busyInstance struct {
 	driver.Instance
 	used   time.Duration
 	err    error // result of Yield
 	yields []bool
 }
 
-func (c *computes) Burned() (time.Duration, error) { return c.used, nil }
+func (c *busyInstance) Burned() (time.Duration, error) { return c.used, nil }
 
-func (c *computes) Yield(yes bool) error {
+func (c *busyInstance) Yield(yes bool) error {
 	c.yields = append(c.yields, yes)
 	return c.err
 }
 
-// computing is a host with some instances that compute.
-type computing struct {
-	instances []*computes
+// busyHost is a host with some instances that compute.
+type busyHost struct {
+	instances []*busyInstance
 	sandboxes []*hostSandbox
 	now       cpuSample
 	balancer  cpuBalancer
 }
 
-func newComputing(n int) *computing {
-	c := &computing{now: cpuSample{at: time.Unix(1000, 0)}}
+func newBusyHost(n int) *busyHost {
+	c := &busyHost{now: cpuSample{at: time.Unix(1000, 0)}}
 	for range n {
-		p := &computes{used: time.Hour}
+		p := &busyInstance{used: time.Hour}
 		c.instances, c.sandboxes = append(c.instances, p), append(c.sandboxes, &hostSandbox{inst: p})
 	}
 	c.balancer.apply(c.sandboxes, c.now)
@@ -45,7 +45,7 @@ func newComputing(n int) *computing {
 
 // sample is the next sample, after a while in which the given percentages of a CPU were used and
 // idle. It returns the calls of Yield per instance.
-func (c *computing) sample(after time.Duration, rested int, used ...int) (calls [][]bool) {
+func (c *busyHost) sample(after time.Duration, rested int, used ...int) (calls [][]bool) {
 	c.now.at, c.now.idle = c.now.at.Add(after), c.now.idle+after*time.Duration(rested)/100
 	for i, p := range c.instances {
 		p.used += after * time.Duration(used[i]) / 100
@@ -60,7 +60,7 @@ func (c *computing) sample(after time.Duration, rested int, used ...int) (calls 
 // A sandbox that computes is deprioritized until it uses less while CPUs are idle, or uses no
 // more than its requests explain.
 func TestBusySandboxIsDeprioritized(t *testing.T) {
-	c := newComputing(1)
+	c := newBusyHost(1)
 	if calls := c.instances[0].yields; len(calls) > 0 {
 		t.Errorf("Yield called with %v before the first span", calls)
 	}
@@ -95,7 +95,7 @@ func TestBusySandboxIsDeprioritized(t *testing.T) {
 // On saturated CPUs one sandbox at a time is deprioritized, the one that uses the most; not one
 // that uses less than a CPU and has its demand met.
 func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
-	c := newComputing(3)
+	c := newBusyHost(3)
 	yields := func() (all []bool) {
 		for _, sb := range c.sandboxes {
 			all = append(all, sb.cpu.deprioritized)
@@ -128,7 +128,7 @@ func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
 // A sandbox that serves requests is not deprioritized on saturated CPUs: its neighbor is, even if
 // it uses less.
 func TestServingSandboxIsNotDeprioritized(t *testing.T) {
-	c := newComputing(2)
+	c := newBusyHost(2)
 	for i, want := range []bool{false, false, true, true} {
 		c.sandboxes[0].requests.Add(4) // of some 28 ms each
 		c.sample(shareEvery, max(0, 50-50*i), 110, 80)
@@ -141,7 +141,7 @@ func TestServingSandboxIsNotDeprioritized(t *testing.T) {
 // A deprioritized sandbox gets less than its demand, so that a few requests would explain it: they
 // must explain the usage for which it was deprioritized.
 func TestFewRequestsDoNotRestoreASandbox(t *testing.T) {
-	c := newComputing(1)
+	c := newBusyHost(1)
 	c.sample(monitorSpan, 100, 100)
 	for _, tt := range []struct {
 		asks uint64
@@ -156,7 +156,7 @@ func TestFewRequestsDoNotRestoreASandbox(t *testing.T) {
 
 // The end of a span does not change which sandbox is deprioritized.
 func TestEndOfASpanDoesNotChangeTheChoice(t *testing.T) {
-	c := newComputing(2)
+	c := newBusyHost(2)
 	c.sample(time.Second, 50, 110, 80)
 	c.sandboxes[1].cpu.beginSpan(c.sandboxes[1].cpu.last)
 	for i := range 10 {
@@ -173,7 +173,7 @@ func TestEndOfASpanDoesNotChangeTheChoice(t *testing.T) {
 // If the CPUs are saturated for a moment and no other sandbox has demand, one that uses less than
 // a CPU is not deprioritized: it would be equal to a busy loop that starts then.
 func TestMomentOfSaturationDoesNotDeprioritize(t *testing.T) {
-	c := newComputing(2)
+	c := newBusyHost(2)
 	for i, tt := range []struct {
 		used [2]int
 		want bool
@@ -193,7 +193,7 @@ func TestMomentOfSaturationDoesNotDeprioritize(t *testing.T) {
 // A deprioritized sandbox is set again at once after a pause, and its usage from before does not
 // count.
 func TestDeprioritizedSandboxStaysSoAfterAPause(t *testing.T) {
-	c := newComputing(1)
+	c := newBusyHost(1)
 	c.sample(monitorSpan, 100, 100)
 	c.sandboxes[0].desired = sandbox.PhasePaused
 	if calls := c.sample(monitorSpan, 200, 0); len(calls[0]) > 0 {
@@ -206,7 +206,7 @@ func TestDeprioritizedSandboxStaysSoAfterAPause(t *testing.T) {
 }
 
 func TestFailedDeprioritizationIsNotRetried(t *testing.T) {
-	c := newComputing(1)
+	c := newBusyHost(1)
 	c.instances[0].err = kind.New(kind.Unimplemented, "yield", "", "no")
 	asked := 0
 	for range 5 {

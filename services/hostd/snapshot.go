@@ -168,8 +168,8 @@ func (h *host) reserve(bytes uint64) bool {
 	return true
 }
 
-// writeSnapshot makes the snapshot's directory, complete or not at all. It is synced before the log has
-// it, since the log's servers do not lose power with this host; except for a fork's, which is of
+// writeSnapshot makes the snapshot's directory, complete or not at all. It is synced before the
+// log has it, since the log's servers do not lose power with this host; except for a fork's, which is of
 // no use without its sandboxes.
 func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.TakeSnapshot) error {
 	making := dir + partialSuffix

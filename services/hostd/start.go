@@ -52,13 +52,13 @@ func (p *proc) refusal() error {
 	if err := p.start.Expired(time.Now()); err != nil {
 		return err
 	}
-	if p.b == nil {
+	if p.sb == nil {
 		return kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here")
 	}
 	if p.admitted {
-		return p.b.usable()
+		return p.sb.usable()
 	}
-	err := p.b.admit(p.start, len(p.frame))
+	err := p.sb.admit(p.start, len(p.frame))
 	p.admitted = err == nil
 	return err
 }
@@ -136,8 +136,8 @@ func (p *proc) resume(ctx context.Context) error {
 // there are.
 func (p *proc) lookUp(ctx context.Context) error {
 	select {
-	case p.b.lookups <- struct{}{}:
-		defer func() { <-p.b.lookups }()
+	case p.sb.lookups <- struct{}{}:
+		defer func() { <-p.sb.lookups }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -161,11 +161,11 @@ func (p *proc) ended(ctx context.Context, err error) error {
 		err = nil
 	}
 	// Nothing more of it can be recorded: if it runs, it must not.
-	if p.b != nil {
+	if p.sb != nil {
 		p.mu.Lock()
 		heard := p.track != nil
 		p.mu.Unlock()
-		p.b.forget(p.id.Token(), heard)
+		p.sb.forget(p.id.Token(), heard)
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (p *proc) spawn(ctx context.Context) error {
 	p.mu.Lock()
 	p.track = link.NewTrack(p.spec.PTY != nil)
 	p.mu.Unlock()
-	p.b.command(*p.start, p, p.frame)
+	p.sb.command(*p.start, p, p.frame)
 	p.frame = nil
 	p.setSent()
 	if err := p.h.fault("spawned"); err != nil {
@@ -214,9 +214,9 @@ func (p *proc) fail(ctx context.Context, why error) error {
 // the same process: in a previous run of the host, which may or may not have spawned it, or by a
 // gateway that ended it.
 func (p *proc) retryStart(ctx context.Context) error {
-	if p.b != nil {
+	if p.sb != nil {
 		select {
-		case <-p.b.ready:
+		case <-p.sb.ready:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -240,7 +240,7 @@ func (p *proc) retryStart(ctx context.Context) error {
 		return p.endEntry(ctx, tail.Finished.Exit)
 	case tail.Host != p.ref.Host || tail.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "another host started it")
-	case tail.Last > 1 || !p.b.listed(): // it ran, or may have, and its shim is gone
+	case tail.Last > 1 || !p.sb.listed(): // it ran, or may have, and its shim is gone
 		if err := p.readSummary(ctx); err != nil {
 			return err
 		}
@@ -331,14 +331,14 @@ func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) 
 
 // continueFrom accepts events from the shim from now on, after the given seq.
 func (p *proc) continueFrom(last process.Seq) {
-	p.b.mu.Lock()
-	defer p.b.mu.Unlock()
+	p.sb.mu.Lock()
+	defer p.sb.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.track = &link.Track{PTY: p.spec.PTY != nil}
 	p.track.Resume(last)
 	p.stored = last
-	if conn := p.b.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
+	if conn := p.sb.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.appendPosition)
 	}
 }

@@ -178,8 +178,8 @@ func (h *host) giveToCache() {
 }
 
 func (h *host) give(s *sandbox.Snapshot) error {
-	h.origin.Lock()
-	defer h.origin.Unlock()
+	h.originMu.Lock()
+	defer h.originMu.Unlock()
 	if _, stands := h.origins()[s.ID]; stands {
 		return nil
 	}

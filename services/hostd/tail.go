@@ -76,15 +76,15 @@ func (p *proc) useTail(ctx context.Context) error {
 	if !p.assumed || p.usesTail {
 		return nil
 	}
-	if p.b.tails == nil {
+	if p.sb.tails == nil {
 		return p.verifyTail(ctx)
 	}
 	select {
-	case <-p.b.tails.read:
+	case <-p.sb.tails.read:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	t, ok := p.b.tails.byProcess[p.id]
+	t, ok := p.sb.tails.byProcess[p.id]
 	p.mu.Lock()
 	known := p.known
 	p.mu.Unlock()

@@ -16,7 +16,7 @@ const inNetns = "MILLRACE_TEST_HOUSE"
 
 // inOwnNetns runs a test again in a network namespace without connections: a host with
 // network interfaces changes its machine's network.
-func inOwnNetns(t *testing.T) (ours bool) {
+func inOwnNetns(t *testing.T) (inside bool) {
 	t.Helper()
 	if os.Getenv(inNetns) != "" {
 		return true
