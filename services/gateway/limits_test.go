@@ -19,7 +19,7 @@ func TestLimitsOnTheWire(t *testing.T) {
 		`"metadata":{"millrace.isolation":"fortress"}`} {
 		f.do("POST", "/sandboxes", `{"templateID":"base",`+bad+`}`).wantError(t, bad, 400)
 	}
-	if a := f.do("POST", "/sandboxes", `{"templateID":"base","pids":16.5}`); !strings.Contains(a.body, `"pids: cannot be a JSON number 16.5"`) {
+	if a := f.do("POST", "/sandboxes", `{"templateID":"base","pids":16.5}`); !strings.Contains(a.body, `"pids: must not be a JSON number 16.5"`) {
 		t.Errorf("a fraction: %s", a.body)
 	}
 }

@@ -57,7 +57,7 @@ func decodeJSON(raw []byte, v any) error {
 	case !utf8.Valid(raw):
 		return invalid("the body is not UTF-8")
 	case errors.As(err, &wrong):
-		return invalid("%s: cannot be a JSON %s", wrong.Field, wrong.Value)
+		return invalid("%s: must not be a JSON %s", wrong.Field, wrong.Value)
 	case err != nil:
 		return invalid("the body is not JSON: %s", err)
 	}
