@@ -40,7 +40,7 @@ func habits() []habit {
 var persons = regexp.MustCompile(`(?i)\b(?:administrators?|attackers?|authors?|contributors?|customers?|developers?|engineers?|humans?|maintainers?|newcomers?|operators?|owners?|people|persons?|reviewers?|strangers?|those|users?),?\s+(?:and\s+|or\s+)?$`)
 
 // question matches the text before a "who" that begins a direct or an indirect question.
-var question = regexp.MustCompile(`(?i)\b(?:ask|asks|asked|decide|decides|decided|identify|identifies)\s+$`)
+var question = regexp.MustCompile(`(?i)\b(?:ask|asks|asked|decide|decides|decided|identify|identifies|prove|proves)\s+$`)
 
 func hasHead(text string, start, end int) bool {
 	before := text[:start]
@@ -55,11 +55,13 @@ func hasHead(text string, start, end int) bool {
 	return stop >= 0 && text[end+stop] == '?'
 }
 
-var userName = regexp.MustCompile(`(?i)\b(?:user|uid|group|owner|as)\s+(?:named\s+)?$`)
+// userName matches the text before the name of Unix's least privileged user, in a sentence
+// or in a command line.
+var userName = regexp.MustCompile(`(?i)(?:\b(?:user|uid|group|owner|as|nobody)|\s-[a-z]+|/\S+)\s+(?:named\s+)?$`)
 
 // isUser reports whether the word is the name of Unix's least privileged user.
 func isUser(text string, start, end int) bool {
-	return text[start:end] == "nobody" && (userName.MatchString(text[:start]) || strings.HasPrefix(text[end:], ":"))
+	return text[start:end] == "nobody" && (userName.MatchString(text[:start]) || strings.HasPrefix(text[end:], ":") || strings.HasPrefix(text[end:], "-"))
 }
 
 // isThere reports whether the word before the verb is "there", as in "there are none".
