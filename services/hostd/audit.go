@@ -34,8 +34,8 @@ func (h *host) audit(ctx context.Context) error {
 	}
 }
 
-// auditBatch is how many processes, and those of one sandbox more, are audited at a time.
-// A copy of the whole catalogue would take much memory.
+// auditBatch is the number of processes per audit, exceeded by at most those of one sandbox. A
+// copy of the whole catalogue would take much memory.
 const auditBatch = 4096
 
 func (h *host) auditOnce(ctx context.Context) error {

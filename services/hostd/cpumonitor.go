@@ -143,8 +143,8 @@ func (u *cpuMonitor) serving() bool {
 	return u.spanUsed >= 0 && u.spanUsed <= u.spanExplained || used > 0 && used <= u.last.explained(u.spanStart)
 }
 
-// saturates reports whether it may be what saturates the CPUs. all is how many CPUs all sandboxes
-// used.
+// saturates reports whether the sandbox alone may saturate the CPUs. all is the number of CPUs
+// that all sandboxes used.
 func (u *cpuMonitor) saturates(all float64) bool {
 	return u.used >= fullCPU || u.used >= busyCPU && all-u.used >= starvedCPU
 }

@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	defer cfg.opened.close() //nolint:errcheck // the next run creates again what was interrupted
+	defer cfg.opened.close() //nolint:errcheck // the next run repeats interrupted work
 	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err

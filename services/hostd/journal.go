@@ -301,7 +301,8 @@ func (j *journal) sandboxes() (map[sandbox.ID]created, error) {
 	return out, err
 }
 
-// offered is what the drivers of a run could do, and under which conditions that was found.
+// offered has the capabilities of a run's drivers, and the conditions under which they were
+// probed.
 type offered struct {
 	Boot, Version string
 	UID           int

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// Pending returns the driver that a host with these names offers only after its start, once
-// what it needs has been built and it has been tried; empty without such a driver. The
-// error says why it cannot be built on this machine.
+// Pending returns the driver that a host with these driver names offers only after its start,
+// once its dependencies are built and it was probed; empty without such a driver. The error
+// reports why it cannot be built on this machine.
 func Pending(names []string) (driver string, err error) {
 	if !offersLate(names) {
 		return "", nil
@@ -22,8 +22,9 @@ func offersLate(names []string) bool {
 	return len(names) == 0 || slices.Contains(names, Auto) && !slices.Contains(names, lateName)
 }
 
-// offerLate offers the driver of Auto that startup does not wait for, once what it needs is built
-// and it was probed. From then on it is the default, unless another one was named before Auto.
+// offerLate offers the driver of Auto that startup does not wait for, once its dependencies are
+// built and it was probed. From then on it is the default, unless another one was named before
+// Auto.
 func (h *host) offerLate(ctx context.Context) error {
 	names := h.cfg.Drivers
 	if h.cfg.drivers != nil || !offersLate(names) {
@@ -60,7 +61,7 @@ func without(all []offer, name string) []offer {
 	return slices.DeleteFunc(slices.Clone(all), func(o offer) bool { return o.Name() == name })
 }
 
-// openLate builds what the late driver needs, and probes the driver.
+// openLate builds the dependencies of the late driver and probes it.
 func (h *host) openLate(ctx context.Context) (offer, error) {
 	if _, err := sidecar.Runsc().Build(ctx, h.slog.Warn); err != nil {
 		return offer{}, err
@@ -77,7 +78,7 @@ func (h *host) openLate(ctx context.Context) (offer, error) {
 // dynamically linked.
 const machineName = "microvm"
 
-// buildNamed builds what the explicitly named drivers need, before the host starts: their
+// buildNamed builds the dependencies of explicitly named drivers before the host starts: their
 // operator waits for them, and reads the progress.
 func (h *host) buildNamed(ctx context.Context) error {
 	if h.cfg.drivers != nil {

@@ -34,7 +34,7 @@ func (h *host) storeOffers(all []offer) error {
 	return h.journal.setOffered(h.offered(all))
 }
 
-// offered returns what is stored about the drivers.
+// offered returns the drivers' capabilities as the journal has them.
 func (h *host) offered(all []offer) *offered {
 	o := &offered{Boot: bootID(), Version: h.cfg.Version, UID: os.Geteuid(), Asked: h.cfg.Drivers}
 	for _, d := range all {

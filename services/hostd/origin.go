@@ -16,8 +16,8 @@ import (
 // copyWait bounds the wait of a sandbox for a copy that another host makes.
 const copyWait = 5 * time.Minute
 
-// fit returns what this host has for a driver that is to use a snapshot; a host with the same
-// value can use what this driver made.
+// fit returns the compatibility key of a driver here for a snapshot. A host can use the snapshot
+// if this key equals that of the driver that made it.
 func (h *host) fit(s *sandbox.Snapshot, o *offer) string {
 	l := fleet.Lease{Drivers: []string{o.Name()}, Fits: []string{o.caps.Fits}, FileFits: []string{o.caps.FileFits}, System: h.system, CPU: h.cpu}
 	return l.Fit(o.Name(), fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory})
@@ -39,10 +39,10 @@ func (h *host) ownSnapshot(s *sandbox.Snapshot) (dir string, ok bool) {
 	return dir, err == nil
 }
 
-// ensureSnapshot has the snapshot that the sandbox is based on on this host and returns its
-// directory; empty without a snapshot. Errors: NotFound for a deleted snapshot, Precondition for one
-// that this host cannot use, Unavailable if no host stores a copy of it, and those of
-// templates.Cache.Get.
+// ensureSnapshot makes the snapshot that the sandbox is based on available on this host and
+// returns its directory; empty without a snapshot. Errors: NotFound for a deleted snapshot,
+// Precondition for one that this host cannot use, Unavailable if no host stores a copy of it, and
+// those of templates.Cache.Get.
 func (sb *hostSandbox) ensureSnapshot(ctx context.Context) (string, error) {
 	if sb.req.From == "" {
 		return "", nil

@@ -57,7 +57,7 @@ func (h *host) unpark(id sandbox.ID) {
 			h.mu.Unlock()
 			return
 		}
-		h.parked[id] = nil // the key stays: what arrives now waits
+		h.parked[id] = nil // the key stays: commands that arrive now are parked
 		for _, c := range queue {
 			if in, ok := c.Body.(events.Stdin); ok {
 				h.parkedBytes -= len(in.Data)
@@ -70,7 +70,7 @@ func (h *host) unpark(id sandbox.ID) {
 	}
 }
 
-// unparkAll delivers what is parked, for whichever sandbox, and ends the parking.
+// unparkAll delivers all parked commands and ends the parking.
 func (h *host) unparkAll() {
 	for {
 		h.mu.Lock()

@@ -275,8 +275,8 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 	return sb.h.fault("running")
 }
 
-// tearDown removes the sandbox, ends all process records first, and then ends its own. why is
-// what ended it; nil: it ended as requested.
+// tearDown removes the sandbox, ends all process records first, and then its own. why is the
+// cause of the end; nil: it ended as requested.
 func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	h := sb.h
 	if err := h.fault("drained"); err != nil {
@@ -391,8 +391,8 @@ func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
 	return err == nil && s.OOMKills > 0
 }
 
-// endAll ends the record of every remaining process and waits until all are stored. why is what
-// ended the sandbox.
+// endAll ends the record of every remaining process and waits until all are stored. why is the
+// cause of the sandbox's end.
 func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 	if err := sb.completeAll(ctx); err != nil {
 		return err

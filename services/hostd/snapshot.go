@@ -204,8 +204,8 @@ func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.
 }
 
 // sweepSnapshots removes the snapshots that were deleted or never reached the log, except those
-// that a sandbox is based on. It must not run concurrently with snapshot unless deleted is set,
-// which leaves out the latter kind.
+// that a sandbox is based on. With deleted set it removes only the deleted ones; otherwise it
+// must not run concurrently with snapshot.
 func (h *host) sweepSnapshots(deleted bool) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.DataDir, snapshotDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

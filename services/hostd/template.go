@@ -96,8 +96,8 @@ func (sb *hostSandbox) env() map[string]string {
 	return env
 }
 
-// ensureTemplate has the sandbox's template on this host, fetched if it is missing. It ends early
-// when the sandbox must end.
+// ensureTemplate makes the sandbox's template available on this host and fetches it if it is
+// missing. It ends early when the sandbox must end.
 func (sb *hostSandbox) ensureTemplate(ctx context.Context) error {
 	if template.IsHost(sb.req.Template) || sb.hold() {
 		return nil
