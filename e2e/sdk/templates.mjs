@@ -137,7 +137,7 @@ const cases = {
     assert.equal(await Template.exists(name), false)
     await assert.rejects(Template.build(template().fromTemplate('no-such'), name), (err) => err instanceof BuildError && /not found/.test(err.message))
     await assert.rejects(Template.build(template().fromBaseImage().runCmd('true', { user: 'nobody-knows' }), name), /invalid username/)
-    await assert.rejects(Template.build(template().fromImage(`${registry}/no-such:1`), name), (err) => err instanceof BuildError && /cannot be pulled/.test(err.message))
+    await assert.rejects(Template.build(template().fromImage(`${registry}/no-such:1`), name), (err) => err instanceof BuildError && /pull image .*no-such/.test(err.message))
     await assert.rejects(Template.build(template().fromImage('169.254.169.254/x:1'), name), /not public/)
     await assert.rejects(Template.build(template().fromBaseImage(), 'Not A Name'), /template name/)
     // Each step that can fail is the one that is said to have, also where others follow.
@@ -206,7 +206,9 @@ const cases = {
     const image = `${registry}/busybox:test`
     const { log } = await build(template().fromImage(image).setEnvs({ UNIQUE: unique }).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), name)
     assert.match(log, /\[stdout\]: made by hand/)
-    assert.match(log, /\[base\] \[stdout\]: Packages not installed \(the (build has no network|image has no known package manager)\): curl git jq sudo/)
+    if (!log.includes('CACHED [base]')) { // another release of the SDK may have built it before
+      assert.match(log, /\[base\] \[stdout\]: Packages not installed \(the (build has no network|image has no known package manager)\): curl git jq sudo/)
+    }
     const again = await build(template().fromImage(image).setEnvs({ UNIQUE: unique }).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), `${name}2`)
     assert.doesNotMatch(again.log, /Pulling/)
     assert.equal(again.log.match(/CACHED/g)?.length, 3) // the packages' layer and two steps
