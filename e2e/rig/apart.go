@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// apart is a network of its own for each NATS server, so that a test can have packets vanish.
-// All other programs are in the test's network and reach the servers over a bridge.
+// apart gives each NATS server a network namespace of its own, so that a test can drop
+// packets. All other programs run in the test's network and reach the servers over a bridge.
 type apart struct {
 	bridge string
 	nodes  []node
 }
 
-// node is one NATS server's network.
+// node is the network of one NATS server.
 type node struct{ name, netns, ip string }
 
-// apartToken is what the servers of a network that is not loopback must be shown.
+// apartToken is the token that NATS servers off loopback require.
 const apartToken = "only-for-e2e-tests-of-a-network"
 
-// nowhere is a hardware address that no interface has: packets to it vanish.
+// nowhere is a hardware address without an interface: packets to it are lost.
 const nowhere = "02:de:ad:00:00:01"
 
-// CanApart is an error that says why this machine cannot give servers networks of their own.
+// CanApart returns why this machine cannot give servers networks of their own, or nil.
 func CanApart() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")
@@ -39,7 +39,7 @@ func CanApart() error {
 	return nil
 }
 
-// newApart makes n networks.
+// newApart creates n networks.
 func newApart(n int) (*apart, error) {
 	id := fmt.Sprintf("mre%05x", rand.IntN(1<<20)) //nolint:gosec // no secret
 	subnet := rand.IntN(1 << 16)                   //nolint:gosec // no secret
@@ -82,8 +82,8 @@ func (a *apart) close() error {
 	return errors.Join(append(errs, ipTool("link del "+a.bridge))...)
 }
 
-// Isolate has all packets between a NATS server and the other NATS servers vanish, and with
-// clients also those between it and everything else. Nobody gets a reset. Join undoes it.
+// Isolate drops all packets between a NATS server and the other NATS servers, and with
+// clients also those between it and all other programs. No peer gets a reset. Join undoes it.
 func (s *Split) Isolate(name string, clients bool) error {
 	return s.each(name, clients, func(from, dev, to string) string {
 		return from + "neigh replace " + to + " lladdr " + nowhere + " dev " + dev + " nud permanent"
@@ -114,7 +114,7 @@ func (s *Split) each(name string, clients bool, do func(from, dev, to string) st
 	return ipTool(cmds...)
 }
 
-// ServerOf is the NATS server that a program is connected to; empty: none.
+// ServerOf returns the NATS server that a program is connected to; empty without one.
 func (s *Split) ServerOf(program string) (string, error) {
 	out, err := exec.Command("ss", "-Htnp", "state", "established").Output()
 	if err != nil {

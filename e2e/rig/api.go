@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// API is a client of one gateway. Its methods may be called concurrently.
+// API is a client of one gateway. It is safe for concurrent use.
 type API struct {
 	URL  string
 	Key  string
-	made *made // what Create made; may be nil
+	made *made // sandboxes of Create; may be nil
 }
 
-// made remembers sandboxes, so that what is left of them can be looked for.
+// made records sandboxes, to find what remains of them.
 type made struct {
 	mu  sync.Mutex
 	ids []string
@@ -42,21 +42,21 @@ func (m *made) all() []string {
 	return slices.Clone(m.ids)
 }
 
-// Answer is what came back of a request that is no stream.
+// Answer is the response to a request that is not a stream.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// String is the answer as a failed test shows it.
+// String returns the response for a failed test.
 func (a Answer) String() string { return fmt.Sprintf("%d %s", a.Status, a.Body) }
 
-// callTimeout bounds a request that is no stream.
+// callTimeout bounds a request that is not a stream.
 const callTimeout = 40 * time.Second
 
-// Call sends a request; body is bytes, a string, nil, or anything else as JSON.
-// Headers come in pairs and win over those that are sent anyway.
+// Call sends a request; body is bytes, a string, nil, or another value as JSON. Headers are
+// names and values in turn, and override the default ones.
 func (a *API) Call(method, path string, body any, headers ...string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -79,7 +79,7 @@ func (a *API) Do(t testing.TB, method, path string, body any, headers ...string)
 	return ans
 }
 
-// Want is Do that fails the test unless the status is as wanted.
+// Want is Do, and fails the test unless the response has the status.
 func (a *API) Want(t testing.TB, status int, method, path string, body any, headers ...string) Answer {
 	t.Helper()
 	ans := a.Do(t, method, path, body, headers...)
@@ -121,7 +121,7 @@ func (a *API) open(ctx context.Context, method, path string, body any, headers .
 	return http.DefaultClient.Do(req)
 }
 
-// Decode reads an answer's JSON.
+// Decode decodes a JSON response.
 func (a Answer) Decode(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal(a.Body, into); err != nil {
@@ -129,7 +129,7 @@ func (a Answer) Decode(t testing.TB, into any) {
 	}
 }
 
-// Sandbox is a sandbox as its creator is told.
+// Sandbox is a sandbox in the response to create.
 type Sandbox struct {
 	ID         string `json:"sandboxID"`
 	TemplateID string `json:"templateID"`
@@ -137,8 +137,8 @@ type Sandbox struct {
 	Version    string `json:"envdVersion"`
 }
 
-// Create makes a sandbox that lives five minutes unless fields, in pairs, say
-// otherwise, and ends it with the test.
+// Create creates a sandbox with a timeout of five minutes, unless fields (names and values
+// in turn) have another one, and removes it at the end of the test.
 func (a *API) Create(t testing.TB, fields ...any) Sandbox {
 	t.Helper()
 	body := map[string]any{"templateID": "base", "timeout": 300}
@@ -157,13 +157,13 @@ func (a *API) Create(t testing.TB, fields ...any) Sandbox {
 	return s
 }
 
-// Kill ends a sandbox, which must be there.
+// Kill removes an existing sandbox.
 func (a *API) Kill(t testing.TB, id string) {
 	t.Helper()
 	a.Want(t, http.StatusNoContent, http.MethodDelete, "/sandboxes/"+id, nil)
 }
 
-// KillAll ends all sandboxes, and reports whether somebody answered.
+// KillAll removes all sandboxes, and reports whether the gateway responded.
 func (a *API) KillAll() bool {
 	ans, err := a.Call(http.MethodGet, "/sandboxes", nil)
 	if err != nil || ans.Status != http.StatusOK {
@@ -181,7 +181,7 @@ func (a *API) KillAll() bool {
 	return true
 }
 
-// AliveHosts counts the hosts that would take a sandbox.
+// AliveHosts returns the number of hosts that accept sandboxes.
 func (a *API) AliveHosts() int {
 	ans, err := a.Call(http.MethodGet, "/v1/hosts", nil)
 	var b struct {
@@ -202,7 +202,7 @@ func (a *API) AliveHosts() int {
 	return n
 }
 
-// Metrics are the samples of GET /metrics by their names, labels included.
+// Metrics returns the samples of GET /metrics by name and labels.
 func (a *API) Metrics(t testing.TB) map[string]float64 {
 	t.Helper()
 	out, err := ParseMetrics(a.Want(t, http.StatusOK, http.MethodGet, "/metrics", nil).Body)
@@ -212,7 +212,7 @@ func (a *API) Metrics(t testing.TB) map[string]float64 {
 	return out
 }
 
-// ParseMetrics reads Prometheus's text format, strictly.
+// ParseMetrics parses Prometheus's text format strictly.
 func ParseMetrics(raw []byte) (map[string]float64, error) {
 	out := map[string]float64{}
 	types := map[string]string{}

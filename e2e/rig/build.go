@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The environment of a test run.
+// Environment variables of a test run.
 const (
 	// EnvBinary names a binary to test instead of one built from this tree.
 	EnvBinary = "MILLRACE_E2E_BINARY"
@@ -27,7 +27,7 @@ const (
 
 const buildTimeout = 15 * time.Minute
 
-// Binary is the program under test, built once a test run.
+// Binary returns the path of the program under test, which is built once per test run.
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := built()
@@ -39,8 +39,8 @@ func Binary(t testing.TB) string {
 
 var built = sync.OnceValues(build)
 
-// build compiles the root of the repository. The cache makes the second run of
-// an unchanged tree cheap, so that the binary's place need not be kept.
+// build compiles the root of the repository. The build cache makes a second run of an
+// unchanged tree cheap, so the binary is not kept.
 func build() (string, error) {
 	if p := os.Getenv(EnvBinary); p != "" {
 		return filepath.Abs(p)
@@ -48,8 +48,8 @@ func build() (string, error) {
 	return compile(Root(), buildDir())
 }
 
-// compile builds the program and its shim of the tree root into dir, and gives the
-// program. flags are more of `go build`.
+// compile builds the program and its shim from the tree root into dir, with additional
+// flags of `go build`, and returns the program's path.
 func compile(root, dir string, flags ...string) (string, error) {
 	path := filepath.Join(dir, "millrace")
 	err := gobuild(root, ".", path, os.Getenv("CGO_ENABLED"), flags...)
@@ -66,7 +66,7 @@ func gobuild(dir, pkg, to, cgo string, flags ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	// Without what only debuggers read: half of the time of a link.
+	// Debug information takes half of the time of a link.
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-ldflags=-s -w"}, flags, []string{"-o", to, pkg})...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off")
 	if msg, err := cmd.CombinedOutput(); err != nil {
@@ -75,8 +75,8 @@ func gobuild(dir, pkg, to, cgo string, flags ...string) error {
 	return nil
 }
 
-// Changed is the program of this tree with one piece of one file in place of
-// another, and its shim beside it. It is there as long as the test.
+// Changed returns a program built from this tree with one text of one file replaced, with
+// its shim beside it. It exists until the end of the test.
 func Changed(t testing.TB, file, from, to string) string {
 	t.Helper()
 	path := filepath.Join(Root(), file)
@@ -100,9 +100,9 @@ func Changed(t testing.TB, file, from, to string) string {
 	return bin
 }
 
-// AtCommit is the program of an earlier commit, and beside it its shim and what the
-// driver of this run needs. It is there as long as the test, which is skipped where git
-// does not know the commit.
+// AtCommit returns a program built from an earlier commit, with its shim and the files of
+// this run's driver beside it. It exists until the end of the test, which is skipped if
+// the commit does not exist.
 func AtCommit(t testing.TB, commit string) string {
 	t.Helper()
 	git := exec.CommandContext(t.Context(), "git", "-C", Root(), "archive", "--format=tar", commit)
@@ -117,7 +117,7 @@ func AtCommit(t testing.TB, commit string) string {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	bin, err := compile(dir, filepath.Join(dir, "bin"))
-	if err == nil && os.Getenv(EnvDriver) == "gvisor" { // as hostd builds it, so that only the last step is new
+	if err == nil && os.Getenv(EnvDriver) == "gvisor" { // as hostd builds it: only the last step is not cached
 		err = gobuild(filepath.Join(dir, "runsc"), ".", filepath.Join(dir, "bin", "millrace-runsc"), "0",
 			"-trimpath", "-buildvcs=false")
 	}
@@ -127,18 +127,18 @@ func AtCommit(t testing.TB, commit string) string {
 	return bin
 }
 
-// buildDir is this run's own: two runs at a time must not write one file.
+// buildDir returns the directory of this run: concurrent runs must not write one file.
 func buildDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("millrace-e2e-bin-%d-%d", os.Getuid(), os.Getpid()))
 }
 
-// Root is the repository's root.
+// Root returns the repository's root.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
-// Forget removes what a run left on the disk; TestMain calls it last.
+// Forget removes the files of a run; TestMain calls it last.
 func Forget() error {
 	if os.Getenv(EnvBinary) != "" {
 		return nil
@@ -146,8 +146,8 @@ func Forget() error {
 	return os.RemoveAll(buildDir())
 }
 
-// Driver is how sandboxes are isolated in this run: as the environment says,
-// else namespace where it works, else direct.
+// Driver returns the driver of this run: that of the environment, else namespace if it
+// works, else direct.
 func Driver(t testing.TB) string {
 	t.Helper()
 	d, err := driver()

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// DNS is the address of a name server on the loopback that knows IPv4 addresses of
-// these names, and says of all others that they do not exist.
+// DNS starts a name server on loopback with IPv4 addresses of the given names, and returns
+// its address. All other names do not exist.
 func DNS(t testing.TB, names map[string]string) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // nobody asks any more
+	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // nothing is lost
 	go func() {
 		var b [512]byte
 		for {
@@ -25,14 +25,14 @@ func DNS(t testing.TB, names map[string]string) string {
 				return
 			}
 			if answer := resolve(b[:n], names); answer != nil {
-				conn.WriteTo(answer, from) //nolint:errcheck // it asks again
+				conn.WriteTo(answer, from) //nolint:errcheck // the client retries
 			}
 		}
 	}()
 	return conn.LocalAddr().String()
 }
 
-// resolve answers a question (RFC 1035); nil: it cannot be understood.
+// resolve returns the response to a query (RFC 1035); nil if it is malformed.
 func resolve(query []byte, names map[string]string) []byte {
 	const head, typeA, class, noSuchName, ttl = 12, 1, 1, 3, 1
 	at, labels := head, []string(nil)

@@ -1,12 +1,12 @@
 // Package rig runs the real binary for end-to-end tests, as one process or as
 // the split topology, and lets tests kill, stop and restart any part of it.
 //
-// # What is left
-// Whatever a rig started is ended when its test ends, by pid, sandboxes and
-// shims included; a process or a mount that is still there afterwards is the
-// test's failure, not the next test's problem.
+// # Cleanup
+// At the end of a test, rig ends everything that it started, by pid, including sandboxes
+// and shims. A process or a mount that remains fails the test, so that it does not affect
+// the next one.
 //
 // # Words
-// A Program is one process of the binary. A Nest is the programs that share a
-// directory and a fate. Up and Split are nests.
+// A Program is one process of the binary. A Nest is a group of programs that share a
+// directory and end together. Up and Split are nests.
 package rig

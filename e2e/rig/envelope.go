@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// The flags of an envelope.
+// Flags of an envelope.
 const (
 	FlagCompressed = 0x01
 	FlagEnd        = 0x02
 )
 
-// Envelope is one message of a Connect stream as it is on the wire.
+// Envelope is one message of a Connect stream on the wire.
 type Envelope struct {
 	Flags   byte
 	Payload []byte
 	At      time.Time
 }
 
-// Seal gives an envelope's bytes.
+// Seal returns the bytes of an envelope.
 func Seal(flags byte, payload []byte) []byte {
 	out := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload)))
 	return append(out, payload...)
@@ -47,12 +47,12 @@ type Raw struct {
 // Request is a Connect request, written to a socket byte by byte.
 type Request struct {
 	Path    string
-	Headers []string // in pairs; they win
-	Body    []byte   // as it is on the wire
-	Chunked bool     // instead of Content-Length
+	Headers []string // names and values in turn; override the default ones
+	Body    []byte   // bytes on the wire
+	Chunked bool     // use chunks instead of Content-Length
 }
 
-// Message gives the request of a JSON stream: one envelope.
+// Message returns the request of a JSON stream, with one envelope.
 func Message(path string, msg any, headers ...string) Request {
 	raw, err := json.Marshal(msg)
 	if err != nil {
@@ -63,7 +63,7 @@ func Message(path string, msg any, headers ...string) Request {
 	}, headers...)}
 }
 
-// Dial sends a request on a socket of its own and reads the head of its answer.
+// Dial sends a request on a new socket and reads the head of the response.
 func (a *API) Dial(t testing.TB, req Request) *Raw {
 	t.Helper()
 	r, err := a.dial(req)
@@ -83,7 +83,7 @@ func (a *API) dial(req Request) (*Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(streamTimeout)) //nolint:errcheck // then it has none
+	conn.SetDeadline(time.Now().Add(streamTimeout)) //nolint:errcheck // then there is no deadline
 	if _, err := conn.Write(a.head(u.Host, &req)); err != nil {
 		conn.Close() //nolint:errcheck // it failed
 		return nil, err
@@ -96,7 +96,7 @@ func (a *API) dial(req Request) (*Raw, error) {
 	return &Raw{Status: resp.StatusCode, Header: resp.Header, conn: conn, resp: resp, body: bufio.NewReaderSize(resp.Body, 64<<10)}, nil
 }
 
-// head is the request's bytes, head and body.
+// head returns the request's bytes, head and body.
 func (a *API) head(host string, req *Request) []byte {
 	h := map[string]string{"Host": host, "X-Api-Key": a.Key}
 	order := []string{"Host", "X-Api-Key"}
@@ -125,21 +125,21 @@ func (a *API) head(host string, req *Request) []byte {
 	return []byte(b.String())
 }
 
-// Close leaves the stream.
+// Close closes the stream's socket.
 func (r *Raw) Close() { r.conn.Close() } //nolint:errcheck // not read
 
-// Conn is the socket.
+// Conn returns the socket.
 func (r *Raw) Conn() net.Conn { return r.conn }
 
-// Deadline bounds reads from now on; 0 is the bound of every stream.
+// Deadline bounds later reads; 0 is the default bound of streams.
 func (r *Raw) Deadline(d time.Duration) {
 	if d == 0 {
 		d = streamTimeout
 	}
-	r.conn.SetReadDeadline(time.Now().Add(d)) //nolint:errcheck // then it has none
+	r.conn.SetReadDeadline(time.Now().Add(d)) //nolint:errcheck // then there is no deadline
 }
 
-// Rest reads what is not read yet, up to the end of the answer.
+// Rest reads the rest of the response.
 func (r *Raw) Rest(t testing.TB) []byte {
 	t.Helper()
 	b, err := io.ReadAll(r.body)
@@ -149,7 +149,7 @@ func (r *Raw) Rest(t testing.TB) []byte {
 	return b
 }
 
-// Next reads one envelope. io.EOF is the end of the answer.
+// Next reads one envelope. It returns io.EOF at the end of the response.
 func (r *Raw) Next() (Envelope, error) {
 	var h [5]byte
 	if _, err := io.ReadFull(r.body, h[:]); err != nil {
@@ -180,7 +180,7 @@ type EndEvent struct {
 	Error    string `json:"error"`
 }
 
-// Output is the bytes of a data event and the stream they are of.
+// Output returns the bytes of a data event and the name of their stream.
 func (e *Event) Output() (stream string, data []byte) {
 	switch d := e.Data; {
 	case d == nil:
@@ -206,23 +206,23 @@ type EventMessage struct {
 type Run struct {
 	Messages []EventMessage
 	PID      uint32
-	Process  string // the id, from the start event
+	Process  string // id from the start event
 	Out      map[string][]byte
 	End      *EndEvent
-	Error    *ConnectError // of the last envelope
-	Words    Envelope      // the last
+	Error    *ConnectError // error in the last envelope
+	Words    Envelope      // last envelope
 }
 
-// ConnectError is why a stream or a call failed.
+// ConnectError is the error of a stream or a call.
 type ConnectError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// Stdout is the run's output.
+// Stdout returns the run's standard output.
 func (r *Run) Stdout() string { return string(r.Out["stdout"]) }
 
-// Decode decodes an envelope that is no end.
+// Decode decodes an envelope other than the last.
 func Decode(e Envelope) (EventMessage, error) {
 	m := EventMessage{Envelope: e}
 	var outer struct {
@@ -235,7 +235,7 @@ func Decode(e Envelope) (EventMessage, error) {
 	for k := range outer.Event {
 		m.Keys = append(m.Keys, k)
 	}
-	seq, _ := outer.Seq.Int64() //nolint:errcheck // then it has none
+	seq, _ := outer.Seq.Int64() //nolint:errcheck // then it is 0
 	m.Seq = uint64(seq)
 	var inner struct {
 		Event Event `json:"event"`
@@ -245,9 +245,9 @@ func Decode(e Envelope) (EventMessage, error) {
 	return m, err
 }
 
-// All reads a stream to its end and checks what every stream must be: a start
-// first, one kind of event a message, nothing after end but the last envelope,
-// which comes exactly once.
+// All reads a stream to its end and checks the rules of every stream: start comes first,
+// each message is one kind of event, and end is followed only by the last envelope, which
+// comes exactly once.
 func (r *Raw) All(t testing.TB) *Run {
 	t.Helper()
 	run := &Run{Out: map[string][]byte{}}
@@ -325,7 +325,7 @@ func dataKeys(payload []byte) int {
 	return len(v.Event.Data)
 }
 
-// ProcessOf finds the process's id in a start event, wherever it is.
+// ProcessOf finds the process's id anywhere in a start event.
 func ProcessOf(payload []byte) string {
 	var v struct {
 		Process string `json:"process"`
@@ -347,8 +347,7 @@ func ProcessOf(payload []byte) string {
 	return ""
 }
 
-// StartStream starts `bash -l -c cmd` in a sandbox as the SDKs do, on a socket
-// of its own.
+// StartStream starts `bash -l -c cmd` in a sandbox as the SDKs do, on a new socket.
 func (a *API) StartStream(t testing.TB, sandbox, cmd string, headers ...string) *Raw {
 	t.Helper()
 	return a.StartSpec(t, sandbox, map[string]any{
@@ -356,7 +355,7 @@ func (a *API) StartStream(t testing.TB, sandbox, cmd string, headers ...string) 
 	}, headers...)
 }
 
-// StartSpec starts what a StartRequest says.
+// StartSpec sends a StartRequest on a new socket.
 func (a *API) StartSpec(t testing.TB, sandbox string, req any, headers ...string) *Raw {
 	t.Helper()
 	return a.Dial(t, Message("/process.Process/Start", req, append([]string{"E2b-Sandbox-Id", sandbox}, headers...)...))
@@ -375,7 +374,7 @@ func (a *API) RPC(t testing.TB, sandbox, method string, msg any, headers ...stri
 	return a.Do(t, http.MethodPost, method, msg, append([]string{"E2b-Sandbox-Id", sandbox, "Connect-Protocol-Version", "1"}, headers...)...)
 }
 
-// Started reads up to the start event and gives it.
+// Started reads up to the start event and returns it.
 func (r *Raw) Started(t testing.TB) EventMessage {
 	t.Helper()
 	for {

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// TryDial is Dial for what may fail, as gateways do that are killed. The caller
-// closes what it gives.
+// TryDial is Dial for a gateway that may be down. The caller closes the stream.
 func (a *API) TryDial(req Request) (*Raw, error) { return a.dial(req) }
 
-// Revive begins another life of a program that is dead.
+// Revive restarts a program that has ended.
 func (s *Split) Revive(name string) error {
 	p := s.Program(name)
 	if err := p.Restart(); err != nil {
@@ -26,8 +25,7 @@ func (s *Split) Revive(name string) error {
 	return nil
 }
 
-// Crash kills a program and begins its next life at once, and tells how long
-// the call took.
+// Crash kills a program and restarts it at once, and returns how long that took.
 func (s *Split) Crash(name string) (time.Duration, error) {
 	began := time.Now()
 	s.Program(name).Kill9()
@@ -35,7 +33,7 @@ func (s *Split) Crash(name string) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// Names are all programs, in the order in which they were begun.
+// Names returns the names of all programs in the order of their start.
 func (s *Split) Names() []string {
 	var out []string
 	for _, p := range s.programs {
@@ -44,8 +42,8 @@ func (s *Split) Names() []string {
 	return out
 }
 
-// ReviveAll begins another life of whatever is dead, NATS first, and returns
-// when the topology works again.
+// ReviveAll restarts all programs that have ended, NATS first, and returns when the
+// topology works again.
 func (s *Split) ReviveAll() error {
 	var errs []error
 	for _, p := range s.programs {
@@ -60,9 +58,8 @@ func (s *Split) ReviveAll() error {
 	return errors.Join(errs...)
 }
 
-// Try is Call that goes from gateway to gateway, as a client does whose call
-// failed, until one answers with a status that is no "try again"; give up after
-// the time-out.
+// Try is Call with retries: it tries one gateway after another until one responds with a
+// status that is not retryable, or the timeout ends.
 func Try(apis []*API, timeout time.Duration, method, path string, body any, headers ...string) (Answer, error) {
 	var ans Answer
 	var err error
@@ -78,14 +75,14 @@ func Try(apis []*API, timeout time.Duration, method, path string, body any, head
 	return ans, err
 }
 
-// Again reports whether a status says that the same request may work later. 502
-// does not: here it says that the sandbox is over.
+// Again reports whether a status is retryable. 502 is not: it means that the sandbox has
+// ended.
 func Again(status int) bool {
 	return status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 
-// Settled waits until so many hosts take sandboxes: a host lives before it has
-// looked after what its life before left, and only then takes new ones.
+// Settled waits until the given number of hosts accept sandboxes: after a restart a host is
+// alive before it has recovered its sandboxes, and accepts new ones only after that.
 func (s *Split) Settled(hosts int) error {
 	n := 0
 	ok := Poll(topologyTimeout, func() bool {
@@ -98,13 +95,13 @@ func (s *Split) Settled(hosts int) error {
 		return n >= hosts
 	})
 	if !ok {
-		return fmt.Errorf("%d of %d hosts take sandboxes after %v", n, hosts, topologyTimeout)
+		return fmt.Errorf("%d of %d hosts accept sandboxes after %v", n, hosts, topologyTimeout)
 	}
 	return nil
 }
 
-// HostStates are the states of all hosts, as the first gateway that answers
-// tells them: alive, starting, draining, silent or gone.
+// HostStates returns the states of all hosts from the first gateway that responds: alive,
+// starting, draining, silent or gone.
 func (s *Split) HostStates() map[string]string {
 	for _, a := range s.APIs {
 		var b struct {

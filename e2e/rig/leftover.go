@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// leftover is a process, a mount or a cgroup that outlived its nest.
+// leftover is a process, a mount or a cgroup that remains after its nest.
 type leftover struct {
 	pid    int
 	what   string
@@ -19,7 +19,7 @@ type leftover struct {
 	cgroup string
 }
 
-// String names it for people.
+// String describes the leftover in test failures.
 func (l leftover) String() string {
 	if l.pid > 0 {
 		return fmt.Sprintf("process %d (%s)", l.pid, l.what)
@@ -30,13 +30,13 @@ func (l leftover) String() string {
 	return "mount " + l.mount
 }
 
-// cgroups finds those of sandboxes.
+// cgroups returns the cgroups of sandboxes.
 func cgroups(ids []string) []leftover {
 	var out []leftover
 	filepath.WalkDir( //nolint:errcheck // no step fails
 		"/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
-				return nil //nolint:nilerr // it went away meanwhile
+				return nil //nolint:nilerr // it was removed meanwhile
 			}
 			if id, ok := strings.CutPrefix(d.Name(), "millrace-"); ok && slices.Contains(ids, id) {
 				out = append(out, leftover{cgroup: path})
@@ -46,8 +46,8 @@ func cgroups(ids []string) []leftover {
 	return out
 }
 
-// leftovers finds all that has to do with a directory: processes that work in
-// it, have a file of it open or see it mounted, and mounts below it.
+// leftovers returns the processes that work in a directory, have a file of it open or have
+// it mounted, and the mounts below it.
 func leftovers(dir string) []leftover {
 	var out []leftover
 	for _, m := range mounts("/proc/self/mountinfo") {
@@ -66,15 +66,15 @@ func leftovers(dir string) []leftover {
 		}
 		p := filepath.Join("/proc", e.Name())
 		if touches(p, dir) {
-			what, _ := os.ReadFile(filepath.Join(p, "cmdline")) //nolint:errcheck // only told to people
+			what, _ := os.ReadFile(filepath.Join(p, "cmdline")) //nolint:errcheck // only for messages
 			out = append(out, leftover{pid: pid, what: strings.TrimSpace(string(bytes.ReplaceAll(what, []byte{0}, []byte{' '})))})
 		}
 	}
 	return out
 }
 
-// KillAll ends every process that has to do with a directory: what is in the sandboxes
-// of a host whose data it is, and what holds them. It gives how many there were.
+// KillAll kills every process that uses a directory, such as those of sandboxes whose host
+// has its data there, and returns their number.
 func KillAll(dir string) (n int) {
 	for _, l := range leftovers(dir) {
 		if l.pid > 0 {
@@ -85,8 +85,7 @@ func KillAll(dir string) (n int) {
 	return n
 }
 
-// touches reports whether a process has to do with a directory. A process that
-// ends meanwhile has not.
+// touches reports whether a process uses a directory; false if it ends meanwhile.
 func touches(proc, dir string) bool {
 	if cwd, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && within(dir, cwd) {
 		return true
@@ -99,15 +98,14 @@ func touches(proc, dir string) bool {
 			}
 		}
 	}
-	// A sandbox has a mount namespace of its own, of whose mounts the sources
-	// lie in the directory.
+	// A sandbox has a mount namespace of its own, with sources in the directory.
 	raw, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
 	return err == nil && bytes.Contains(raw, []byte(dir+"/"))
 }
 
 func within(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// mounts are the places where something is mounted.
+// mounts returns the mount points.
 func mounts(mountinfo string) []string {
 	raw, err := os.ReadFile(mountinfo)
 	if err != nil {

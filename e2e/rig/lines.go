@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// Line is one JSON object of a stream of text: of /commands, or of a record.
-// What an object does not have is nil or zero.
+// Line is one JSON object of /commands or of a record. Missing fields are nil or zero.
 type Line struct {
 	Raw  string    `json:"-"`
-	At   time.Time `json:"-"` // when it arrived
-	SSE  SSE       `json:"-"` // how it came, where it came as an event
+	At   time.Time `json:"-"` // time of arrival
+	SSE  SSE       `json:"-"` // fields of the server-sent event, if it was one
 	Type string    `json:"type"`
 	Seq  uint64    `json:"seq"`
 
@@ -33,16 +32,16 @@ type Line struct {
 	Signal   *int   `json:"signal"`
 	Cause    string `json:"cause"`
 
-	From      string  `json:"from"` // of an accepted: the process that it continues
+	From      string  `json:"from"` // in accepted: the process that it continues
 	After     *uint64 `json:"after"`
 	ErrorCode string  `json:"error_code"`
 	Message   string  `json:"message"`
 }
 
-// SSE is what a server-sent event says besides its data.
+// SSE holds the fields of a server-sent event other than its data.
 type SSE struct{ ID, Event string }
 
-// Bytes are the output that a line carries.
+// Bytes returns the output in a line.
 func (l *Line) Bytes() []byte {
 	switch {
 	case l.Data != nil:
@@ -57,10 +56,10 @@ func (l *Line) Bytes() []byte {
 	return nil
 }
 
-// IsOutput reports whether a line carries output.
+// IsOutput reports whether a line has output.
 func (l *Line) IsOutput() bool { return l.Type == "stdout" || l.Type == "stderr" || l.Type == "pty" }
 
-// Lines is a stream of text that is open.
+// Lines is an open stream of lines.
 type Lines struct {
 	Header http.Header
 	body   io.ReadCloser
@@ -72,8 +71,8 @@ type Lines struct {
 // streamTimeout bounds every stream of a test.
 const streamTimeout = 3 * time.Minute
 
-// Stream opens a stream, NDJSON or SSE as the server answers, and fails the test
-// unless it begins well. It is closed with the test at the latest.
+// Stream opens a stream, NDJSON or SSE depending on the response, and fails the test if it
+// is rejected. It is closed at the end of the test at the latest.
 func (a *API) Stream(t testing.TB, method, path string, body any, headers ...string) *Lines {
 	t.Helper()
 	s, ans, err := a.OpenStream(method, path, body, headers...)
@@ -87,7 +86,7 @@ func (a *API) Stream(t testing.TB, method, path string, body any, headers ...str
 	return s
 }
 
-// OpenStream is Stream for what may be refused: then the stream is nil.
+// OpenStream is Stream for requests that may be rejected: then the stream is nil.
 func (a *API) OpenStream(method, path string, body any, headers ...string) (*Lines, Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), streamTimeout)
 	resp, err := a.open(ctx, method, path, body, headers...)
@@ -108,7 +107,7 @@ func (a *API) OpenStream(method, path string, body any, headers ...string) (*Lin
 	}, Answer{}, nil
 }
 
-// Commands runs a command in a sandbox; fields are more of the body, in pairs.
+// Commands runs a command in a sandbox; fields are additional names and values of the body.
 func (a *API) Commands(t testing.TB, sandbox, cmd string, fields ...any) *Lines {
 	t.Helper()
 	body := map[string]any{"cmd": cmd}
@@ -118,19 +117,19 @@ func (a *API) Commands(t testing.TB, sandbox, cmd string, fields ...any) *Lines 
 	return a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", sandbox)
 }
 
-// Events opens a process's record; query is what follows the question mark.
+// Events opens a process's record with a query string.
 func (a *API) Events(t testing.TB, process, query string, headers ...string) *Lines {
 	t.Helper()
 	return a.Stream(t, http.MethodGet, "/v1/processes/"+process+"/events?"+query, nil, headers...)
 }
 
-// Close leaves the stream.
+// Close closes the stream.
 func (s *Lines) Close() {
 	s.cancel()
 	s.body.Close() //nolint:errcheck // not read
 }
 
-// Next gives the next line, or io.EOF after the last.
+// Next returns the next line, or io.EOF after the last.
 func (s *Lines) Next() (*Line, error) {
 	l := new(Line)
 	var err error
@@ -153,8 +152,8 @@ func (s *Lines) Next() (*Line, error) {
 	return l, nil
 }
 
-// event reads one server-sent event that has data; a comment is a line of the
-// type "comment".
+// event reads one server-sent event with data. A comment becomes a line of the type
+// "comment".
 func (s *Lines) event(l *Line) error {
 	for {
 		text, err := s.r.ReadString('\n')
@@ -179,7 +178,7 @@ func (s *Lines) event(l *Line) error {
 	}
 }
 
-// Must is Next for tests: there is a next line.
+// Must is Next, and fails the test without a next line.
 func (s *Lines) Must(t testing.TB) *Line {
 	t.Helper()
 	l, err := s.Next()
@@ -189,7 +188,7 @@ func (s *Lines) Must(t testing.TB) *Line {
 	return l
 }
 
-// Until gives all lines up to the first that is wanted, which is the last.
+// Until returns all lines up to and including the first that want accepts.
 func (s *Lines) Until(t testing.TB, want func(*Line) bool) []*Line {
 	t.Helper()
 	var out []*Line
@@ -204,7 +203,7 @@ func (s *Lines) Until(t testing.TB, want func(*Line) bool) []*Line {
 	}
 }
 
-// All gives all lines to the end of the stream.
+// All returns all lines up to the end of the stream.
 func (s *Lines) All(t testing.TB) []*Line {
 	t.Helper()
 	var out []*Line
@@ -227,7 +226,7 @@ func lastRaw(ls []*Line) string {
 	return ls[len(ls)-1].Raw
 }
 
-// Output joins the output of one stream.
+// Output returns the joined output of one stream.
 func Output(ls []*Line, stream string) string {
 	var b strings.Builder
 	for _, l := range ls {
@@ -238,11 +237,11 @@ func Output(ls []*Line, stream string) string {
 	return b.String()
 }
 
-// End is the line of the type "end", which must be the last.
+// End returns the line of the type "end", which must be the last one.
 func End(t testing.TB, ls []*Line) *Line {
 	t.Helper()
 	if len(ls) == 0 || ls[len(ls)-1].Type != "end" {
-		t.Fatalf("the last of %d lines is no end: %s", len(ls), lastRaw(ls))
+		t.Fatalf("the last of %d lines is not an end: %s", len(ls), lastRaw(ls))
 	}
 	for _, l := range ls[:len(ls)-1] {
 		if l.Type == "end" {

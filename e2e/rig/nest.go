@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Nest is the programs that share a directory and a fate.
+// Nest is a group of programs that share a directory and end together.
 type Nest struct {
 	Dir      string
 	programs []*Program
 	made     made
-	given    []string // addresses that freeAddr gave
-	last     func()   // what is done while all still runs, before the end
-	token    string   // of the NATS servers, for all programs; empty: none
+	given    []string // addresses from freeAddr
+	last     func()   // called at the end, while all programs run
+	token    string   // token of the NATS servers; empty: no token
 	closers  []func() error
 }
 
-// newNest makes a nest in a directory of its own.
+// newNest creates a nest in a new directory.
 func newNest() (*Nest, error) {
 	dir, err := os.MkdirTemp("", "millrace-e2e-")
 	if err != nil {
@@ -47,7 +47,7 @@ func (n *Nest) add(name string, env []string, args ...string) error {
 // addOf starts a program of the binary bin.
 func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, error) {
 	base := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.Dir, "GOTRACEBACK=all", "TMPDIR=" + os.TempDir()}
-	// What drivers need was built there; to build it again takes minutes.
+	// The drivers' programs are cached there; building them takes minutes.
 	if cache, err := os.UserCacheDir(); err == nil {
 		base = append(base, "XDG_CACHE_HOME="+cache)
 	}
@@ -62,7 +62,7 @@ func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, 
 	return p, nil
 }
 
-// Program gives a program by its name; a name that is not is a bug of the test.
+// Program returns a program by name and panics if it does not exist.
 func (n *Nest) Program(name string) *Program {
 	i := slices.IndexFunc(n.programs, func(p *Program) bool { return p.Name == name })
 	if i < 0 {
@@ -71,8 +71,8 @@ func (n *Nest) Program(name string) *Program {
 	return n.programs[i]
 }
 
-// Close ends everything, last begun first, and reports what did not end well
-// and what was left behind; that is then ended, too.
+// Close stops all programs in reverse order, and reports failed stops and leftovers, which
+// it then kills.
 func (n *Nest) Close() error {
 	if n.last != nil {
 		n.last()
@@ -80,7 +80,7 @@ func (n *Nest) Close() error {
 	var errs []error
 	for _, p := range slices.Backward(n.programs) {
 		if !p.Running() {
-			continue // the test ended it, and knows how
+			continue // the test ended it
 		}
 		if err := p.Term(); err != nil {
 			errs = append(errs, err)
@@ -100,7 +100,7 @@ func (n *Nest) Close() error {
 
 const sweepTimeout = 5 * time.Second
 
-// sweep waits until nothing of the nest is left, and ends what stays.
+// sweep waits until nothing of the nest remains, and kills what does not end.
 func (n *Nest) sweep() error {
 	var left []leftover
 	gone := Poll(sweepTimeout, func() bool {
@@ -117,13 +117,13 @@ func (n *Nest) sweep() error {
 		case l.pid > 0:
 			syscall.Kill(l.pid, syscall.SIGKILL) //nolint:errcheck // it ended meanwhile
 		case l.mount != "":
-			syscall.Unmount(l.mount, syscall.MNT_DETACH) //nolint:errcheck // told below
+			syscall.Unmount(l.mount, syscall.MNT_DETACH) //nolint:errcheck // reported below
 		}
 	}
 	return fmt.Errorf("left behind: %s", strings.Join(names, "; "))
 }
 
-// Dump is the logs of all programs.
+// Dump returns the logs of all programs.
 func (n *Nest) Dump() string {
 	var b strings.Builder
 	for _, p := range n.programs {
@@ -132,7 +132,7 @@ func (n *Nest) Dump() string {
 	return b.String()
 }
 
-// keep ties the nest to a test.
+// keep closes the nest at the end of a test.
 func (n *Nest) keep(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -149,7 +149,7 @@ func (n *Nest) keep(t testing.TB) {
 	})
 }
 
-// Poll asks until the answer is yes, and reports whether it was in time.
+// Poll calls yes until it returns true, and reports whether it did within the timeout.
 func Poll(timeout time.Duration, yes func() bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -165,8 +165,8 @@ func Poll(timeout time.Duration, yes func() bool) bool {
 	return true
 }
 
-// freeAddr is a FreeAddr that no program of the nest was given before: one that
-// does not listen yet is not seen otherwise.
+// freeAddr returns a FreeAddr that the nest has not used before, because a program that
+// does not listen yet is not detected otherwise.
 func (n *Nest) freeAddr() (string, error) {
 	for {
 		addr, err := FreeAddr()
@@ -177,9 +177,8 @@ func (n *Nest) freeAddr() (string, error) {
 	}
 }
 
-// FreeAddr is a loopback address that nobody listens on. It is none of those that
-// the kernel gives to who names none, so that neither another's connection nor
-// another call is likely to get it before it is used.
+// FreeAddr returns a loopback address without a listener. Its port is outside of the
+// ephemeral range, so that another connection is unlikely to get it before it is used.
 func FreeAddr() (string, error) {
 	const low, high, tries = 10_000, 32_000, 100
 	var last error

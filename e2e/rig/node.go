@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// SDK is the folder of the foreign clients for node.
+// SDK returns the folder of the foreign clients for node.
 func SDK() string { return filepath.Join(Root(), "e2e", "sdk") }
 
-// NodeResult is a case of a script.
+// NodeResult is the result of one case of a script.
 type NodeResult struct {
 	Name  string `json:"name"`
 	OK    bool   `json:"ok"`
 	Error string `json:"error"`
 }
 
-// installed makes node's packages be there, as the lockfile says.
+// installed installs node's packages from the lockfile if needed.
 var installed = sync.OnceValue(func() error {
 	dir := SDK()
 	if _, err := exec.LookPath("node"); err != nil {
 		return skipError{"there is no node"}
 	}
-	have, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")) // npm's last word
+	have, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")) // npm writes it last
 	want, wanted := os.Stat(filepath.Join(dir, "package-lock.json"))
 	if err == nil && wanted == nil && !have.ModTime().Before(want.ModTime()) {
 		return nil
@@ -54,8 +54,8 @@ func (e skipError) Error() string { return e.why }
 // NodeTimeout bounds a script.
 const NodeTimeout = 5 * time.Minute
 
-// Node runs a script of SDK and gives what it says, a result a line. Without
-// node the test is skipped.
+// Node runs a script of SDK and returns the results that it prints, one per line. It skips
+// the test without node.
 func Node(t testing.TB, env []string, script string, args ...string) []NodeResult {
 	t.Helper()
 	var skip skipError
@@ -85,7 +85,7 @@ func Node(t testing.TB, env []string, script string, args ...string) []NodeResul
 		res = append(res, r)
 	}
 	if len(res) == 0 {
-		t.Errorf("node %s said nothing\n%s", script, stderr.Bytes())
+		t.Errorf("node %s printed nothing\n%s", script, stderr.Bytes())
 	}
 	return res
 }

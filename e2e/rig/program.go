@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Program is one process of the binary, which may have several lives. Its
-// methods belong to the test's goroutine.
+// Program is a process of the binary that can be restarted. Its methods are for the test's
+// goroutine only.
 type Program struct {
 	Name string
 	bin  string
@@ -22,21 +22,21 @@ type Program struct {
 	log  string // path
 
 	cmd  *exec.Cmd
-	done chan struct{} // closed when this life is over
-	err  error         // of Wait; after done
+	done chan struct{} // closed when the current run has ended
+	err  error         // result of Wait; valid after done
 }
 
-// start begins a life.
+// start starts the program.
 func (p *Program) start() error {
 	f, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // the child has its own
+	defer f.Close() //nolint:errcheck // the child has its own copy
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = f, f
-	// A test run that panics must not leave servers behind.
+	// A test run that panics must not leave servers running.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := onStarter(cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
@@ -49,8 +49,8 @@ func (p *Program) start() error {
 	return nil
 }
 
-// onStarter runs f on the one thread that lives as long as the test run: the
-// death of a child's parent is that of the thread that made it.
+// onStarter runs f on a thread that exists until the end of the test run: for Pdeathsig the
+// parent of a child is the thread that started it.
 func onStarter(f func() error) error {
 	res := make(chan error, 1)
 	starter() <- func() { res <- f() }
@@ -68,13 +68,13 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return ch
 })
 
-// PID is that of the current life.
+// PID returns the process id of the current run.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the current life is over.
+// Done returns a channel that is closed when the current run has ended.
 func (p *Program) Done() <-chan struct{} { return p.done }
 
-// Running reports whether the current life goes on.
+// Running reports whether the program is running.
 func (p *Program) Running() bool {
 	select {
 	case <-p.done:
@@ -84,16 +84,16 @@ func (p *Program) Running() bool {
 	}
 }
 
-// Kill9 ends the program as a crash would, and returns when it is gone.
+// Kill9 ends the program as a crash would, and waits until it has ended.
 func (p *Program) Kill9() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// Stop freezes the program; Cont lets it go on.
+// Stop stops the program by SIGSTOP; Cont continues it.
 func (p *Program) Stop() { p.signal(syscall.SIGSTOP) }
 
-// Cont lets a frozen program go on.
+// Cont continues a stopped program.
 func (p *Program) Cont() { p.signal(syscall.SIGCONT) }
 
 func (p *Program) signal(s syscall.Signal) {
@@ -102,14 +102,14 @@ func (p *Program) signal(s syscall.Signal) {
 	}
 }
 
-// termTimeout is how long a program may take to drain.
+// termTimeout is the time for a program to drain.
 const (
 	termTimeout = 20 * time.Second
 	dumpTimeout = 5 * time.Second
 )
 
-// Term asks the program to end and returns how it did: nil for exit code 0. One
-// that does not end in time is killed, which is an error that tells what it waited for.
+// Term sends SIGTERM and returns nil if the program exits with 0. A program that does not
+// end in time is killed, and the error has its stacks.
 func (p *Program) Term() error {
 	if !p.Running() {
 		return p.err
@@ -125,7 +125,7 @@ func (p *Program) Term() error {
 		}
 		return nil
 	case <-t.C:
-		p.signal(syscall.SIGQUIT) // it says what its goroutines wait for
+		p.signal(syscall.SIGQUIT) // it prints its goroutines
 		t.Reset(dumpTimeout)
 		select {
 		case <-p.done:
@@ -136,8 +136,8 @@ func (p *Program) Term() error {
 	}
 }
 
-// Restart begins another life, with the same arguments and files; the one
-// before must be over.
+// Restart starts the program again with the same arguments and files, after its previous
+// run has ended.
 func (p *Program) Restart() error {
 	if p.Running() {
 		return errors.New(p.Name + " still runs")
@@ -145,7 +145,7 @@ func (p *Program) Restart() error {
 	return p.start()
 }
 
-// Log is what the program said in all of its lives, the last 64 KiB of it.
+// Log returns the last 64 KiB of the program's output over all its runs.
 func (p *Program) Log() string {
 	raw, err := os.ReadFile(p.log)
 	if err != nil {

@@ -11,37 +11,37 @@ import (
 	"time"
 )
 
-// Topology says how many of each there are. Zero means one.
+// Topology is the number of programs per role and their options. Zero means one.
 type Topology struct {
 	NATS        int  // 1 or 3
-	Apart       bool // each NATS server has a network of its own: see Split.Isolate
+	Apart       bool // give each NATS server its own network: see Split.Isolate
 	Gateways    int
 	Schedulers  int
 	Reapers     int
 	Hosts       int
-	Driver      string   // default: Driver
-	GatewayArgs []string // more arguments of each gateway
-	HostArgs    []string // more arguments of each hostd
-	Env         []string // more of the environment of gateways and reapers
+	Driver      string   // default Driver
+	GatewayArgs []string // additional arguments of each gateway
+	HostArgs    []string // additional arguments of each hostd
+	Env         []string // additional environment of gateways and reapers
 	Durability  string   // default "process": tests kill processes, not machines
 }
 
-// Split is the topology of a data centre, as processes: nats-1..., gateway-1...,
-// scheduler-1..., reaper-1..., host-1...
+// Split is a split topology of separate processes: nats-1..., gateway-1..., scheduler-1...,
+// reaper-1..., host-1...
 type Split struct {
 	*Nest
-	APIs []*API // one a gateway
-	URL  string // of all NATS servers
+	APIs []*API // one per gateway
+	URL  string // URLs of all NATS servers
 
-	servers int    // of NATS
+	servers int    // number of NATS servers
 	apart   *apart // nil: all servers are on loopback
 }
 
-// SplitKey is the first API key of every Split.
+// SplitKey is the API key of every Split.
 const SplitKey = "e2b_5b117000000000000000000000000000000000e2"
 
-// NewSplit starts a split topology for as long as the test lasts, and returns
-// when every gateway serves and every host is alive.
+// NewSplit starts a split topology until the end of the test, and returns when every
+// gateway is ready and every host is alive.
 func NewSplit(t testing.TB, top Topology) *Split {
 	t.Helper()
 	if top.Driver == "" {
@@ -112,7 +112,7 @@ func (s *Split) begin(top *Topology) error {
 	return s.await(top)
 }
 
-// nats starts the servers, which know each other.
+// nats starts the NATS servers as a cluster.
 func (s *Split) nats(top *Topology) error {
 	var clients, routes []string
 	for i := range top.NATS {
@@ -138,10 +138,10 @@ func (s *Split) nats(top *Topology) error {
 	return nil
 }
 
-// Servers is how many NATS servers there are.
+// Servers returns the number of NATS servers.
 func (s *Split) Servers() int { return s.servers }
 
-// natsAddrs are the addresses of a server for clients and for the other servers.
+// natsAddrs returns the addresses of a server for clients and for the other servers.
 func (s *Split) natsAddrs(i int) (client, route string, err error) {
 	if s.apart != nil {
 		return s.apart.nodes[i].ip + ":4222", s.apart.nodes[i].ip + ":6222", nil
@@ -184,7 +184,7 @@ func (s *Split) await(top *Topology) error {
 	return nil
 }
 
-// killSandboxes asks whoever answers.
+// killSandboxes removes all sandboxes by the first gateway that responds.
 func (s *Split) killSandboxes() {
 	for _, p := range s.programs {
 		p.Cont()
@@ -196,7 +196,7 @@ func (s *Split) killSandboxes() {
 	}
 }
 
-// HostOf is the host that a sandbox was placed on.
+// HostOf returns the host of a sandbox.
 func (s *Split) HostOf(t testing.TB, a *API, sandbox string) string {
 	t.Helper()
 	run := a.StartStream(t, sandbox, "true").All(t)

@@ -13,27 +13,27 @@ import (
 	"time"
 )
 
-// Options say how to run it. The zero value is what most tests want.
+// Options holds the options of Up. The zero value suits most tests.
 type Options struct {
-	Driver string   // default: Driver
-	Args   []string // more arguments of `up`
-	Env    []string // more of its environment
-	Binary string   // default: the one under test
+	Driver string   // default Driver
+	Args   []string // additional arguments of `up`
+	Env    []string // additional environment
+	Binary string   // default the binary under test
 }
 
-// Up is everything in one process.
+// Up is a `millrace up`: all services in one process.
 type Up struct {
 	*Nest
 	*Program
 	*API
-	Data string // its data directory
+	Data string // data directory
 }
 
 var errEnded = errors.New("exit status 0")
 
 const readyTimeout = 30 * time.Second
 
-// NewUp runs `millrace up` for as long as the test lasts.
+// NewUp runs `millrace up` until the end of the test.
 func NewUp(t testing.TB, opt Options) *Up {
 	t.Helper()
 	if opt.Driver == "" {
@@ -47,7 +47,7 @@ func NewUp(t testing.TB, opt Options) *Up {
 	return u
 }
 
-// StartUp runs `millrace up`; whoever calls it closes it.
+// StartUp runs `millrace up`; the caller closes it.
 func StartUp(opt Options) (*Up, error) {
 	if opt.Driver == "" {
 		var err error
@@ -77,15 +77,15 @@ func StartUp(opt Options) (*Up, error) {
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, nest.Dump())
 		u.Program.Kill9IfAny()
-		nest.Close() //nolint:errcheck // the first error says more
+		nest.Close() //nolint:errcheck // the first error is returned
 		return nil, err
 	}
 	nest.last = func() { u.API.KillAll() }
 	return u, nil
 }
 
-// await waits until it serves and its host lives, which the address file says,
-// and finds its key.
+// await waits until up has written its address file, which means that it is ready and its
+// host is alive, and reads its key.
 func (u *Up) await() error {
 	if err := u.API.AwaitReady(readyTimeout, u.Program); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (u *Up) await() error {
 		return err == nil || !u.Running()
 	})
 	if !told || !u.Running() {
-		return fmt.Errorf("no host lives after %v", readyTimeout)
+		return fmt.Errorf("no host is alive after %v", readyTimeout)
 	}
 	raw, err := os.ReadFile(filepath.Join(u.Data, "key"))
 	if err != nil {
@@ -105,8 +105,7 @@ func (u *Up) await() error {
 	return nil
 }
 
-// Restart begins another life on the same data and address, and returns when it
-// serves.
+// Restart starts up again with the same data and address, and returns when it is ready.
 func (u *Up) Restart() error {
 	if err := os.Remove(u.address()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -117,14 +116,14 @@ func (u *Up) Restart() error {
 	return u.await()
 }
 
-// Become kills it and begins another life, of another binary.
+// Become kills up and restarts it from another binary.
 func (u *Up) Become(binary string) error {
 	u.Kill9()
 	u.bin = binary
 	return u.Restart()
 }
 
-// Use kills it and begins another life, with other drivers.
+// Use kills up and restarts it with other drivers.
 func (u *Up) Use(drivers string) error {
 	u.Kill9()
 	u.args = slices.Clone(u.args)
@@ -132,17 +131,17 @@ func (u *Up) Use(drivers string) error {
 	return u.Restart()
 }
 
-// address is the file that tells the client's verbs where it serves.
+// address returns the file with up's URL for client commands.
 func (u *Up) address() string { return filepath.Join(u.Data, "address") }
 
-// Kill9IfAny is Kill9 for a program that may never have begun.
+// Kill9IfAny is Kill9 for a program that may not have started.
 func (p *Program) Kill9IfAny() {
 	if p != nil && p.cmd != nil {
 		p.Kill9()
 	}
 }
 
-// AwaitReady waits for /readyz, as long as the program lives.
+// AwaitReady waits for /readyz while the program runs.
 func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 	last := "no answer"
 	c := http.Client{Timeout: 2 * time.Second}
@@ -168,15 +167,14 @@ func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 	return nil
 }
 
-// SkipUnless skips a test where `up` does not begin with these options, because
-// their driver does not work here, or what it needs would have to be built first,
-// which ./test.sh does.
+// SkipUnless skips a test if `up` does not start with these options, because the driver
+// does not work on this machine or its programs are not built, which ./test.sh does.
 func SkipUnless(t testing.TB, opt Options) {
 	t.Helper()
 	u, err := StartUp(opt)
 	for _, why := range []string{"does not work here", "is built from source"} {
 		if err != nil && strings.Contains(err.Error(), why) {
-			t.Skipf("driver %s: what it needs %s", opt.Driver, why)
+			t.Skipf("driver %s: its program %s", opt.Driver, why)
 		}
 	}
 	if err == nil {
