@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// NATS dies while services begin, at any moment of it: each waits for NATS, none
-// ends, and what ran goes on.
+// NATS is killed at random moments while services start: each waits for NATS, none exits,
+// and running processes continue.
 func TestFaultNATSKilledWhileServicesStart(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	box := s.APIs[0].Create(t)

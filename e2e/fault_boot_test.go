@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// states are the state files of a host's sandboxes.
+// states returns the state files of a host's sandboxes.
 func states(t *testing.T, s *rig.Split, host string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.Dir, host, "sandboxes", "*", "state.json"))
@@ -19,9 +19,8 @@ func states(t *testing.T, s *rig.Split, host string) []string {
 	return found
 }
 
-// reboot makes a host's machine look as after a reboot: its daemon and all that
-// ran in its sandboxes are gone, what is on the disk is there, and of an earlier
-// boot.
+// reboot simulates a reboot of a host: its daemon and all processes in its sandboxes are
+// killed, and the state on the disk is from an earlier boot.
 func reboot(t *testing.T, s *rig.Split, host string) {
 	t.Helper()
 	s.Program(host).Kill9()
@@ -36,7 +35,7 @@ func reboot(t *testing.T, s *rig.Split, host string) {
 		if state["boot"] == nil {
 			t.Fatalf("%s: %s", file, raw)
 		}
-		// From here on the pid may be anybody's: nothing may be done to it.
+		// From now on the pid may belong to another process, which must not be touched.
 		state["pid"], state["boot"] = os.Getpid(), "an earlier one"
 		raw, err = json.Marshal(state)
 		must(t, err)
@@ -44,8 +43,8 @@ func reboot(t *testing.T, s *rig.Split, host string) {
 	}
 }
 
-// The machine of a host reboots: everything that ran is lost, which each record
-// says without a code, nothing is left, and the host serves again by itself.
+// After a reboot of a host all its processes are lost: each record says so without an exit
+// code, nothing remains on the host, and it accepts sandboxes again by itself.
 func TestFaultMachineReboots(t *testing.T) {
 	for _, driver := range []string{"namespace", "gvisor"} {
 		t.Run(driver, func(t *testing.T) {
@@ -76,7 +75,7 @@ func machineReboots(t *testing.T, s *rig.Split) {
 	must(t, s.Revive("host-1"))
 	for _, id := range ids {
 		lines := a.Events(t, id, "follow=1").All(t)
-		// A machine that takes longer than its lease is lost as a host.
+		// If the reboot takes longer than the lease, the host is lost.
 		if end := rig.End(t, lines); end.ExitCode != nil || end.Cause != "shim_lost" && end.Cause != "host_lost" {
 			t.Errorf("%s", end.Raw)
 		}
@@ -98,7 +97,7 @@ func machineReboots(t *testing.T, s *rig.Split) {
 	}
 }
 
-// traces are the mounts and cgroups of this machine that a sandbox's id is in.
+// traces returns the mounts and cgroups of this machine with a sandbox's id.
 func traces(t *testing.T, box string) (all []string) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

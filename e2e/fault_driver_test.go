@@ -8,10 +8,9 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestFaultHostKilledOfEveryDriver kills the daemon of a host again and again while
-// processes print in a sandbox of each driver, some at terminals: each line is in its
-// record once, and each process ends as it did. They are few where a machine is
-// translated.
+// TestFaultHostKilledOfEveryDriver kills the daemon of a host repeatedly while processes
+// print in a sandbox of each driver, some on terminals: each line is recorded once, with
+// the right end. An emulated machine runs only few processes.
 func TestFaultHostKilledOfEveryDriver(t *testing.T) {
 	for _, d := range []struct {
 		name      string
@@ -41,7 +40,7 @@ func killedUnderPrinters(t *testing.T, s *rig.Split, n int) {
 	}
 	const kills = 5
 	for i := range kills {
-		for _, id := range ids { // all go on after each life began
+		for _, id := range ids { // all continue after each restart
 			live := a.Events(t, id, "follow=1")
 			want := fmt.Sprintf("line %d", 10*(i+1))
 			var said strings.Builder
@@ -58,7 +57,7 @@ func killedUnderPrinters(t *testing.T, s *rig.Split, n int) {
 		must(t, s.Settled(1))
 	}
 	if lines := a.Commands(t, box.ID, "touch /tmp/stop").All(t); len(lines) == 0 {
-		t.Fatal("the processes were not told to stop")
+		t.Fatal("stop the processes: timeout")
 	}
 	for i, id := range ids {
 		lines := a.Events(t, id, "follow=1").All(t)

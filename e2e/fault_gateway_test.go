@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A gateway is killed while it streams; its clients go on at the other one, on
-// every surface: TORTURE 29, 49.
+// A gateway is killed while it streams: its clients resume on the other one, on every
+// surface. Covers T-29 and T-49.
 func TestFaultGatewayKilled(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -29,12 +29,12 @@ func TestFaultGatewayKilled(t *testing.T) {
 	tell(t, s.APIs, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
 	for _, l := range c.ledgers {
-		t.Logf("%s: %d lines, came back %d times", l.name, l.lines.Load(), l.comes.Load())
+		t.Logf("%s: %d lines, reconnected %d times", l.name, l.lines.Load(), l.comes.Load())
 	}
 	t.Logf("a gateway killed: silence %s", percentiles(stalls))
 }
 
-// All gateways are killed at the same moment: TORTURE 50.
+// All gateways are killed at the same moment. Covers T-50.
 func TestFaultAllGatewaysKilled(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -57,8 +57,7 @@ func TestFaultAllGatewaysKilled(t *testing.T) {
 	t.Logf("all gateways killed: silence %s", percentiles(stalls))
 }
 
-// A client leaves after every single event and goes on at the other gateway:
-// TORTURE 27.
+// A client disconnects after every event and resumes on the other gateway. Covers T-27.
 func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
@@ -88,15 +87,15 @@ func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 	took := time.Since(began)
 	c.finish(t, counterCode)
 	for _, l := range c.ledgers {
-		t.Logf("%s: %d lines, came back %d times in %v", l.name, l.lines.Load(), l.comes.Load(), took)
+		t.Logf("%s: %d lines, reconnected %d times in %v", l.name, l.lines.Load(), l.comes.Load(), took)
 		if n := l.cuts.Load(); n > 0 {
 			t.Errorf("%s: cut off %d times", l.name, n)
 		}
 	}
 }
 
-// A gateway is told to end with a thousand streams open: each is told to come
-// back, does so at the other gateway and misses nothing: TORTURE 126.
+// A gateway drains with a thousand open streams: each client is told to reconnect, resumes
+// on the other gateway and misses nothing. Covers T-126.
 func TestFaultGatewayDrained(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -121,17 +120,17 @@ func TestFaultGatewayDrained(t *testing.T) {
 	for _, l := range c.ledgers {
 		cuts, comes = cuts+l.cuts.Load(), comes+l.comes.Load()
 	}
-	t.Logf("SIGTERM with %d streams: exit code 0 after %v, %d came back", streams, took, comes)
+	t.Logf("SIGTERM with %d streams: exit code 0 after %v, %d reconnected", streams, took, comes)
 	if cuts > 0 || comes < streams {
-		t.Errorf("%d were cut off without a word, %d came back", cuts, comes)
+		t.Errorf("%d streams were cut off without a reconnect event, %d reconnected", cuts, comes)
 	}
 	if took > 10*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("the drain took %v", took)
 	}
 }
 
-// A gateway is killed under a thousand readers, who all come back at the same
-// moment: TORTURE 40.
+// A gateway is killed under a thousand readers, which all reconnect at the same moment.
+// Covers T-40.
 func TestFaultReconnectStorm(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -150,7 +149,7 @@ func TestFaultReconnectStorm(t *testing.T) {
 	c.finish(t, counterCode)
 }
 
-// All of it is one process, and that is killed: TORTURE 49, 52 and 57 at once.
+// `up`, which is all services in one process, is killed. Covers T-49, T-52 and T-57.
 func TestFaultUpKilled(t *testing.T) {
 	u := rig.NewUp(t, rig.Options{})
 	apis := []*rig.API{u.API}

@@ -11,20 +11,20 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// noticed is how long a process that nothing disturbs may stand still on a
-// machine that is busy with this very test.
+// noticed is how long an undisturbed process may pause on a machine that is busy with this
+// test.
 const noticed = 1500 * time.Millisecond
 
-// unnoticed fails if a process stood still, as one does whose pipe is full.
+// unnoticed fails if a process paused, as it does when its pipe is full.
 func unnoticed(t *testing.T, c *crowd) {
 	t.Helper()
 	if d := c.paused(); d > noticed {
-		t.Errorf("a process stood still for %v", d)
+		t.Errorf("a process paused for %v", d)
 	}
 }
 
-// A host's daemon is killed while a process writes, and begins its next life
-// now or later: TORTURE 52.
+// A host's daemon is killed while a process writes, and restarts at once or later. Covers
+// T-52.
 func TestFaultHostKilled(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -51,17 +51,17 @@ func TestFaultHostKilled(t *testing.T) {
 	tell(t, s.APIs, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
 	unnoticed(t, c)
-	t.Logf("hostd killed and begun again at once: silence %s; up to 1 s later: %s; the process itself paused at most %v",
+	t.Logf("hostd killed and restarted at once: silence %s; up to 1 s later: %s; the process itself paused at most %v",
 		percentiles(atOnce), percentiles(later), c.paused())
 	for _, l := range c.ledgers {
 		if n := l.comes.Load(); n > 0 {
-			t.Errorf("%s: had to come back %d times", l.name, n)
+			t.Errorf("%s: had to reconnect %d times", l.name, n)
 		}
 	}
 }
 
-// Fifty processes, some with terminals, some that write fast, in five sandboxes:
-// none loses a byte over the lives of its host: TORTURE 19, 52.
+// Fifty processes in five sandboxes, some on terminals and some writing fast, lose no byte
+// across restarts of their host. Covers T-19 and T-52.
 func TestFaultHostKilledManyProcesses(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	a := s.APIs[0]
@@ -115,8 +115,8 @@ func echoSpec(terminal bool) map[string]any {
 	return map[string]any{"process": map[string]any{"cmd": "/usr/bin/perl", "args": []string{"-e", script}}, "stdin": true}
 }
 
-// Input is sent while the daemon dies again and again: each byte reaches the
-// process once, although no call is repeated by the client: TORTURE 47.
+// Input is sent while the daemon is killed repeatedly: each byte reaches the process once,
+// although the client repeats no call. Covers T-47.
 func TestFaultHostKilledUnderInput(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	box := s.APIs[0].Create(t)
@@ -128,7 +128,7 @@ func TestFaultHostKilledUnderInput(t *testing.T) {
 func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 	a := s.APIs[0]
 	id, pid := launch(t, a, box, echoSpec(stream == "pty"))
-	if stream == "pty" { // until it says so, the terminal echoes
+	if stream == "pty" { // until its first output, the terminal echoes
 		live := a.Events(t, id, "follow=1")
 		live.Until(t, func(l *rig.Line) bool { return l.Type == "pty" })
 		live.Close()
@@ -180,8 +180,8 @@ func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 	t.Logf("%s: %d lines sent", stream, n)
 }
 
-// Input is tried again with its key while gateways, the host and NATS die: the
-// process is given each byte once, in order: TORTURE 47.
+// Input is retried with its key while gateways, the host and NATS are killed: the process
+// receives each byte once, in order. Covers T-47.
 func TestFaultInputRetried(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)

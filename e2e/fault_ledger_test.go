@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// counter is a process that says who it is in every line it writes: a number,
-// one more each time, and when it wrote it by its machine's clock. It ends with
-// code 7 and the word "end" in its last line, after a number of lines, or when
-// something comes in on stdin.
+// counter is a process that writes lines with a number, one more each time, and the time
+// by its machine's clock. After a number of lines, or on input, it ends with code 7 and the
+// word "end" in its last line.
 type counter struct {
-	lines int           // 0: until something comes in
+	lines int           // 0: until input arrives
 	every time.Duration // between two lines
-	pad   int           // more bytes a line
-	shell bool          // it needs no more than a busybox, and has neither lines nor pad
+	pad   int           // additional bytes per line
+	shell bool          // requires only a busybox, and has neither lines nor pad
 }
 
-// counterCode is how a counter exits by itself: no code that could be a default.
+// counterCode is the exit code of a counter; it cannot be a default.
 const counterCode = 7
 
 const counterScript = `$|=1; my($n,$d,$pad)=@ARGV; open(my $u,"<","/proc/uptime"); my $x=$pad?" ".("x"x$pad):"";` +
@@ -33,12 +32,12 @@ const counterScript = `$|=1; my($n,$d,$pad)=@ARGV; open(my $u,"<","/proc/uptime"
 const counterShell = `now() { read u _ </proc/uptime; echo $1 ${u%.*}${u#*.}0 $2; }; i=1; now 1; ` +
 	`until read -t $1 _; do i=$((i+1)); now $i; done; now $((i+1)) end; exit 7`
 
-// args are those of perl.
+// args returns the arguments of perl.
 func (c counter) args() []string {
 	return []string{"-e", counterScript, strconv.Itoa(c.lines), fmt.Sprint(c.every.Seconds()), strconv.Itoa(c.pad)}
 }
 
-// spec is a StartRequest.
+// spec returns a StartRequest.
 func (c counter) spec() map[string]any {
 	if c.shell {
 		return map[string]any{"process": map[string]any{"cmd": "/bin/sh", "args": []string{"-c", counterShell, "sh", fmt.Sprint(c.every.Seconds())}}, "stdin": true}
@@ -46,7 +45,7 @@ func (c counter) spec() map[string]any {
 	return map[string]any{"process": map[string]any{"cmd": "/usr/bin/perl", "args": c.args()}, "stdin": c.lines == 0}
 }
 
-// terminal is a StartRequest with a terminal that echoes nothing.
+// terminal returns a StartRequest with a terminal without echo.
 func (c counter) terminal() map[string]any {
 	if c.shell {
 		args := []string{"-c", "stty -echo -onlcr; " + counterShell, "sh", fmt.Sprint(c.every.Seconds())}
@@ -56,37 +55,37 @@ func (c counter) terminal() map[string]any {
 	return map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": args}, "pty": pty(80, 24)}
 }
 
-// command is the body of POST /commands.
+// command returns the body of POST /commands.
 func (c counter) command() map[string]any {
 	return map[string]any{"cmd": "/usr/bin/perl", "args": c.args(), "stdin": c.lines == 0, "timeout_ms": 0}
 }
 
-// ledger is what one client was given of one counter, held against what it must
-// be: every line once, in order, then the end.
+// ledger checks what one client receives of one counter: every line once, in order, then
+// the end.
 type ledger struct {
 	name    string
 	process string
 	lines   atomic.Uint64 // the number of the last whole line
-	comes   atomic.Uint64 // how often the client came back
-	cuts    atomic.Uint64 // how often it was cut off without a word
+	comes   atomic.Uint64 // number of reconnects
+	cuts    atomic.Uint64 // number of streams cut off without a reconnect event
 
 	mu      sync.Mutex
 	half    []byte
-	whole   bool // the counter's last line was there
+	whole   bool // received the counter's last line
 	pid     uint32
 	end     *ending
 	wrong   error
-	at      time.Time     // when the last output came
+	at      time.Time     // time of the last output
 	stall   time.Duration // the longest time between two outputs, since reset
-	clock   int64         // of the process, in its last line
+	clock   int64         // time of the last line by the process's clock
 	paused  int64         // the longest time between two lines, by the process's clock
-	settled chan struct{} // closed when there is nothing more to come
+	settled chan struct{} // closed when nothing more can arrive
 	done    bool
 }
 
-// ending is how a process ended, as a surface says it.
+// ending is a process's end as a surface reports it.
 type ending struct {
-	code  *int // nil: nobody saw it
+	code  *int // nil: unknown
 	cause string
 }
 
@@ -94,7 +93,7 @@ func newLedger(name, process string) *ledger {
 	return &ledger{name: name, process: process, settled: make(chan struct{})}
 }
 
-// wrongError is what a client must never be given.
+// wrongError reports data that a client must never receive.
 type wrongError struct{ text string }
 
 func (e *wrongError) Error() string { return e.text }
@@ -106,7 +105,7 @@ func isWrong(err error) bool {
 	return errors.As(err, &w)
 }
 
-// output takes the next bytes.
+// output checks the next bytes of output.
 func (l *ledger) output(b []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +133,7 @@ func (l *ledger) output(b []byte) error {
 	return nil
 }
 
-// line takes one line.
+// line checks one line.
 func (l *ledger) line(b []byte) error {
 	words := bytes.Fields(b)
 	if len(words) < 2 {
@@ -157,7 +156,7 @@ func (l *ledger) line(b []byte) error {
 	return nil
 }
 
-// started takes the pid, which never changes.
+// started checks the pid, which never changes.
 func (l *ledger) started(pid uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +167,7 @@ func (l *ledger) started(pid uint32) error {
 	return nil
 }
 
-// ended takes the end, which comes once and is never a zero that nobody saw.
+// ended checks the end, which comes once, and never with 0 for an unknown exit status.
 func (l *ledger) ended(code *int, cause string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +184,7 @@ func (l *ledger) ended(code *int, cause string) error {
 	return nil
 }
 
-// settle says that nothing more comes.
+// settle ends the ledger with the reader's error.
 func (l *ledger) settle(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +194,7 @@ func (l *ledger) settle(err error) {
 	}
 }
 
-// stalled gives the longest silence since the last call.
+// stalled returns the longest silence since the last call.
 func (l *ledger) stalled() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,14 +206,14 @@ func (l *ledger) stalled() time.Duration {
 	return d
 }
 
-// pause is the longest time that the process itself stood still.
+// pause returns the longest pause of the process itself.
 func (l *ledger) pause() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Duration(l.paused) * time.Millisecond
 }
 
-// check tells what is wrong with a ledger that settled.
+// check returns the error of a settled ledger, or nil.
 func (l *ledger) check(code int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +230,7 @@ func (l *ledger) check(code int) error {
 	return nil
 }
 
-// String is the end as a failed test shows it.
+// String returns the end for a failed test.
 func (e *ending) String() string {
 	if e == nil {
 		return "none"

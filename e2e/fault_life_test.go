@@ -20,7 +20,7 @@ type change struct {
 	Cause string    `json:"cause"`
 }
 
-// history is a sandbox's record.
+// history returns a sandbox's record.
 func history(t *testing.T, a *rig.API, sandbox string) []change {
 	t.Helper()
 	ans := a.Want(t, http.StatusOK, http.MethodGet, "/v1/events?follow=0&kind=sandbox&sandbox="+sandbox, nil)
@@ -51,12 +51,11 @@ func endedOnce(t *testing.T, sandbox string, all []change) {
 	}
 }
 
-// late is how much later than its deadline a sandbox may end.
+// late is the maximum delay of a sandbox's end after its deadline.
 const late = 10 * time.Second
 
-// Reapers die all the time while sandboxes reach their deadlines with somebody
-// attached: each ends once, in time, with everything that was written before:
-// TORTURE 55, 56, 70.
+// Reapers are killed all the time while sandboxes with attached readers reach their
+// deadlines: each ends once, in time, with all earlier output. Covers T-55, T-56 and T-70.
 func TestFaultReaperKilled(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2, Reapers: 2})
 	c := newCrowd(t)
@@ -95,7 +94,7 @@ func TestFaultReaperKilled(t *testing.T) {
 			}
 			after := e.Time.Sub(all[0].Time) - time.Duration(2+i%4)*time.Second
 			latest = max(latest, after)
-			// The request is a moment older than its event.
+			// The request is slightly older than its event.
 			if e.Cause != "timeout" || after < -50*time.Millisecond || after > late {
 				t.Errorf("%s: stopped %v after its deadline: %s", box, after, e.Cause)
 			}
@@ -106,11 +105,11 @@ func TestFaultReaperKilled(t *testing.T) {
 			t.Errorf("%s: end %s, %v", l.name, l.end, l.wrong)
 		}
 	}
-	t.Logf("reapers killed %d times, each of which began in some %v: a deadline was kept %v late at most", kills, begins, latest)
+	t.Logf("reapers killed %d times, started in about %v each: deadlines kept within %v", kills, begins, latest)
 }
 
-// beginsIn kills a program and tells how long its next life took to say that it serves:
-// a service that is always killed sooner does nothing at all.
+// beginsIn kills and restarts a program and returns how long it takes to start: a service
+// that is always killed sooner does nothing.
 func beginsIn(t *testing.T, s *rig.Split, name, says string) time.Duration {
 	t.Helper()
 	lives := func() int { return strings.Count(s.Program(name).Log(), says) }
@@ -119,13 +118,13 @@ func beginsIn(t *testing.T, s *rig.Split, name, says string) time.Duration {
 		t.Fatal(err)
 	}
 	if !rig.Poll(late, func() bool { return lives() > before }) {
-		t.Fatalf("%s: not a word of %q", name, says)
+		t.Fatalf("%s: log without %q", name, says)
 	}
 	return time.Since(began)
 }
 
-// A deadline is moved in the moment in which it passes: the sandbox lives or it
-// does not, and the answer says which: TORTURE 71.
+// A deadline is moved at the moment when it passes: the response says correctly whether the
+// sandbox still runs. Covers T-71.
 func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2, Reapers: 2})
@@ -149,7 +148,7 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 			case (ans.Status == http.StatusNotFound || ans.Status == http.StatusConflict) && !lives:
 				ended++
 			default:
-				t.Errorf("%v, and the sandbox lives: %v", ans, lives)
+				t.Errorf("%v, and the sandbox runs: %v", ans, lives)
 			}
 		})
 	}
@@ -157,8 +156,8 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 	t.Logf("%d were moved in time, %d were not", moved, ended)
 }
 
-// A sandbox is deleted, twice, while commands are started in it: each command
-// ends or is refused in words, and nothing is left: TORTURE 73.
+// A sandbox is deleted twice while commands start in it: each command ends or is rejected
+// with a reason, and nothing remains. Covers T-73.
 func TestFaultDeleteRacesExec(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
@@ -199,7 +198,7 @@ func TestFaultDeleteRacesExec(t *testing.T) {
 	if counts := countsOf(t, s.APIs[1]); counts.active != 0 {
 		t.Errorf("counts: %+v", counts)
 	}
-	t.Logf("%d commands ran, %d were refused", ran, refused)
+	t.Logf("%d commands ran, %d were rejected", ran, refused)
 }
 
 // execOrRefused runs a command; it reports whether the command has a record.
@@ -225,13 +224,13 @@ func execOrRefused(t *testing.T, a *rig.API, sandbox string) bool {
 		last = l
 	}
 	if last == nil || last.Type != "end" || last.ExitCode != nil && *last.ExitCode >= 0 {
-		t.Errorf("the last line of a command whose sandbox went: %+v", last)
+		t.Errorf("the last line of a command whose sandbox was deleted: %+v", last)
 	}
 	return true
 }
 
-// A hundred sandboxes are asked for where ten have room: ten are made, also
-// after everything that counts them has died: TORTURE 74, 75, 81.
+// Of a hundred creates with a capacity of ten, ten succeed, also after all programs that
+// count them were killed. Covers T-74, T-75 and T-81.
 func TestFaultCapacity(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}, GatewayArgs: []string{"--queue-timeout", "1s"}})
@@ -251,10 +250,10 @@ func TestFaultCapacity(t *testing.T) {
 			}
 		}
 		if made != 10 || full != 90 {
-			t.Errorf("round %d: %d made, %d refused", round, made, full)
+			t.Errorf("round %d: %d created, %d rejected", round, made, full)
 		}
 		t.Logf("100 creates in %v", took)
-		if round == 0 { // whoever counts dies while they run
+		if round == 0 { // kill all programs while they run
 			crashAll(t, s)
 		}
 		if c := create(t, s.APIs[1], 300); c.status != http.StatusServiceUnavailable {
@@ -262,13 +261,13 @@ func TestFaultCapacity(t *testing.T) {
 		}
 		destroy(t, s.APIs, all)
 		nothingWaits(t, s.APIs[0], 0)
-		if round == 1 { // and while none does
+		if round == 1 { // and while none runs
 			crashAll(t, s)
 		}
 	}
 }
 
-// crashAll kills every program at once and begins all anew.
+// crashAll kills every program at once and restarts all.
 func crashAll(t *testing.T, s *rig.Split) {
 	t.Helper()
 	hosts := 0
@@ -282,7 +281,7 @@ func crashAll(t *testing.T, s *rig.Split) {
 	must(t, s.Settled(hosts))
 }
 
-// The counts are those of the record: nothing that dies changes them: C-042.
+// The counts are computed from the record, so kills do not change them. Covers C-042.
 func TestFaultCountsSurvive(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
@@ -341,8 +340,8 @@ func TestFaultCountsSurvive(t *testing.T) {
 	}
 }
 
-// Five hundred kills at any moment around the exit: each command counts as one
-// thing: C-026.
+// Five hundred kills at random moments around the exit: each command is counted once.
+// Covers C-026.
 func TestFaultKillRacesExit(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	a := s.APIs[0]
@@ -378,8 +377,8 @@ func TestFaultKillRacesExit(t *testing.T) {
 	t.Logf("%+v", got)
 }
 
-// outcomeOf is what a record says its process counts as; a signal that was
-// answered with OK is in it.
+// outcomeOf returns how a record's process is counted, and checks that the record has a
+// signal whose call succeeded.
 func outcomeOf(t *testing.T, a *rig.API, id string, signaled int) string {
 	t.Helper()
 	killed := false
@@ -390,7 +389,7 @@ func outcomeOf(t *testing.T, a *rig.API, id string, signaled int) string {
 	end := rig.End(t, lines)
 	switch {
 	case signaled == http.StatusOK && !killed || signaled != http.StatusOK && signaled != http.StatusNotFound:
-		t.Errorf("the signal was answered with %d:\n%s", signaled, raws(lines))
+		t.Errorf("the signal's response was %d:\n%s", signaled, raws(lines))
 	case killed:
 		return "killed"
 	case end.ExitCode != nil && *end.ExitCode == 0:

@@ -13,15 +13,14 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// leaseTime is more than a host's lease lasts and the reaper takes to act on it.
+// leaseTime exceeds the duration of a host's lease and the reaper's reaction.
 const leaseTime = 25 * time.Second
 
-// lostStage is two hosts, one of which has a process that is being read on
-// every surface.
+// lostStage has two hosts, one of which runs a process with readers on every surface.
 type lostStage struct {
 	*rig.Split
 	box, id string
-	marker  string // in the arguments of the process, or of what is its kernel
+	marker  string // in the arguments of the process or of its guest kernel
 	crowd   *crowd
 	began   time.Time
 }
@@ -41,7 +40,7 @@ func newLostStage(t *testing.T) *lostStage {
 	process["args"] = append(process["args"].([]string), s.marker)
 	s.id, _ = launch(t, s.APIs[0], s.box, spec)
 	if kernelOfItsOwn(t) {
-		s.marker = s.box // the process is none of the machine's
+		s.marker = s.box // the process is not visible on the machine
 	}
 	s.crowd = newCrowd(t)
 	for _, by := range []string{"events", "sse"} {
@@ -54,8 +53,7 @@ func newLostStage(t *testing.T) *lostStage {
 	return s
 }
 
-// lives reports whether the process, or the kernel that it has for itself, still runs
-// on this machine.
+// lives reports whether the process or its guest kernel runs on this machine.
 func (s *lostStage) lives() bool {
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -69,7 +67,8 @@ func (s *lostStage) lives() bool {
 	return false
 }
 
-// lost waits for the end that nobody saw, on every surface, and gives the record.
+// lost waits for the end with an unknown exit status on every surface, and returns the
+// record.
 func (s *lostStage) lost(t *testing.T) string {
 	t.Helper()
 	for _, l := range s.crowd.ledgers {
@@ -84,13 +83,13 @@ func (s *lostStage) lost(t *testing.T) string {
 		}
 		l.mu.Unlock()
 	}
-	t.Logf("a silent host's process was lost %v after its last beat at most", time.Since(s.began).Round(time.Millisecond))
+	t.Logf("a silent host's process was lost at most %v after its last heartbeat", time.Since(s.began).Round(time.Millisecond))
 	s.connectIsTold(t)
 	s.over(t)
 	return s.record(t)
 }
 
-// connectIsTold: Connect has no end without a code, so that it is an error.
+// connectIsTold checks Connect, where an end without an exit code is an error.
 func (s *lostStage) connectIsTold(t *testing.T) {
 	t.Helper()
 	run := s.APIs[1].Dial(t, rig.Message("/process.Process/Connect", map[string]any{}, "E2b-Sandbox-Id", s.box, "X-Process-Id", s.id)).All(t)
@@ -99,14 +98,14 @@ func (s *lostStage) connectIsTold(t *testing.T) {
 	}
 }
 
-// over: the sandbox is gone for whoever asks.
+// over checks that the sandbox does not exist any more.
 func (s *lostStage) over(t *testing.T) {
 	t.Helper()
 	gone := rig.Poll(10*time.Second, func() bool {
 		return s.APIs[0].Do(t, http.MethodGet, "/sandboxes/"+s.box, nil).Status == http.StatusNotFound
 	})
 	if !gone {
-		t.Error("the sandbox of a host that is gone is still there")
+		t.Error("the sandbox of a lost host exists")
 	}
 	ans := s.APIs[1].Do(t, http.MethodPost, "/commands", map[string]any{"cmd": "true"}, "E2b-Sandbox-Id", s.box)
 	if ans.Status < 400 || ans.Status == http.StatusInternalServerError {
@@ -123,12 +122,12 @@ func (s *lostStage) record(t *testing.T) string {
 	return raws(lines)
 }
 
-// cameBack: the host that was lost is fenced. What it had is ended and its
-// record stays as it was; new sandboxes run on it.
+// cameBack checks that the lost host is fenced after its restart: its processes are ended,
+// their record is unchanged, and new sandboxes run on it.
 func (s *lostStage) cameBack(t *testing.T, record string) {
 	t.Helper()
 	if !rig.Poll(30*time.Second, func() bool { return !s.lives() }) {
-		t.Error("the process of a host that was lost still runs")
+		t.Error("the process of a lost host runs")
 	}
 	if !rig.Poll(30*time.Second, func() bool { return s.HostStates()["host-1"] == "alive" }) {
 		t.Errorf("the hosts are %v", s.HostStates())
@@ -146,10 +145,10 @@ func (s *lostStage) cameBack(t *testing.T, record string) {
 			return
 		}
 	}
-	t.Error("no new sandbox was placed on the host that came back")
+	t.Error("no new sandbox was placed on the restarted host")
 }
 
-// A host dies and does not come back in time: TORTURE 53, 82. Later it does.
+// A host is killed and does not restart in time, but later. Covers T-53 and T-82.
 func TestFaultHostLost(t *testing.T) {
 	t.Parallel()
 	s := newLostStage(t)
@@ -159,15 +158,15 @@ func TestFaultHostLost(t *testing.T) {
 	if !s.lives() {
 		t.Error("the process died with its host's daemon")
 	}
-	// Nobody waits for the dead one: the other takes all that comes.
+	// The other host gets all new sandboxes.
 	if box := s.APIs[1].Create(t); s.HostOf(t, s.APIs[0], box.ID) != "host-2" {
-		t.Error("a sandbox was placed on a host that is gone")
+		t.Error("a sandbox was placed on a lost host")
 	}
 	must(t, s.Revive("host-1"))
 	s.cameBack(t, record)
 }
 
-// fastRefusal: as soon as the lease is over, a call says "try again" at once.
+// fastRefusal checks that after the end of the lease a call fails at once as retryable.
 func (s *lostStage) fastRefusal(t *testing.T) {
 	t.Helper()
 	if !rig.Poll(leaseTime, func() bool { st := s.HostStates()["host-1"]; return st == "silent" || st == "gone" }) {
@@ -180,8 +179,7 @@ func (s *lostStage) fastRefusal(t *testing.T) {
 	}
 }
 
-// A host stands still for longer than its lease and goes on as if nothing had
-// happened: it is fenced: TORTURE 54.
+// A host that pauses for longer than its lease and then continues is fenced. Covers T-54.
 func TestFaultHostPaused(t *testing.T) {
 	t.Parallel()
 	s := newLostStage(t)
@@ -191,7 +189,7 @@ func TestFaultHostPaused(t *testing.T) {
 	p.Cont()
 	s.cameBack(t, record)
 	if !p.Running() {
-		t.Error("the daemon did not live through it")
+		t.Error("the daemon exited")
 	}
 	if log := p.Log(); strings.Contains(log, "panic") {
 		t.Error(log)

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// sameLives fails unless the programs are still in the lives they were in.
+// sameLives returns a function that fails if a program exited or restarted since.
 func sameLives(t *testing.T, s *rig.Split) func() {
 	t.Helper()
 	before := map[string]int{}
@@ -22,14 +22,14 @@ func sameLives(t *testing.T, s *rig.Split) func() {
 		for _, name := range s.Names() {
 			p := s.Program(name)
 			if name[:4] != "nats" && (!p.Running() || p.PID() != before[name]) {
-				t.Errorf("%s did not live through it", name)
+				t.Errorf("%s exited", name)
 			}
 		}
 	}
 }
 
-// The only NATS server is killed under running streams; whoever lives on it
-// waits and goes on: TORTURE 57.
+// The only NATS server is killed under running streams: all programs wait for it and
+// continue. Covers T-57.
 func TestFaultNATSKilled(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -61,8 +61,8 @@ func TestFaultNATSKilled(t *testing.T) {
 		percentiles(stalls), percentiles(calls), c.paused())
 }
 
-// stat asks the sandbox's shim for something, whatever has just died, and tells
-// how long the answer took.
+// stat sends a request to the sandbox's shim after a kill, and returns how long the
+// response took.
 func stat(t *testing.T, a *rig.API, sandbox string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -73,8 +73,7 @@ func stat(t *testing.T, a *rig.API, sandbox string) time.Duration {
 	return time.Since(began)
 }
 
-// Each of three NATS servers is killed under load in turn and comes back later:
-// TORTURE 58.
+// Each of three NATS servers is killed under load in turn and restarts later. Covers T-58.
 func TestFaultNATSNodeKilled(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
@@ -96,7 +95,7 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 		down := c.stalled()
 		must(t, s.Revive(name))
 		c.progress(t, 400)
-		t.Logf("%s killed: silence %v, begun again: %v", name, down.Round(time.Millisecond), c.stalled().Round(time.Millisecond))
+		t.Logf("%s killed: silence %v, restarted: %v", name, down.Round(time.Millisecond), c.stalled().Round(time.Millisecond))
 	}
 	same()
 	for _, pid := range pids {
@@ -106,8 +105,8 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 	t.Logf("the processes themselves paused at most %v", c.paused())
 }
 
-// Two of three NATS servers are away: what is stored is read, what would have to
-// be stored is refused in time, processes go on; and nothing is lost: TORTURE 59.
+// With two of three NATS servers down, stored records can be read, writes are rejected in
+// time, and processes continue; nothing is lost. Covers T-59.
 func TestFaultNATSMinority(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
@@ -136,7 +135,7 @@ func TestFaultNATSMinority(t *testing.T) {
 	late.finish(t, counterCode)
 	t.Logf("a record was read without a majority after %v", time.Since(began))
 	<-refused
-	t.Logf("a start was refused after %v", time.Since(began))
+	t.Logf("a start was rejected after %v", time.Since(began))
 	must(t, s.Revive("nats-2"))
 	must(t, s.Revive("nats-3"))
 	c.progress(t, 200)

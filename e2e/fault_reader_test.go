@@ -13,19 +13,19 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// reader is a client of one surface that knows its place in a record.
+// reader is a client of one surface that keeps its position in a record.
 type reader interface {
-	// read reads on from its place at a gateway, into l. It returns nil when the
-	// record has ended, and otherwise why it must come back, or wrongError.
+	// read reads from its position at a gateway into l. It returns nil at the end of the
+	// record, and otherwise a wrongError or the reason to reconnect.
 	read(ctx context.Context, a *rig.API, l *ledger) error
 }
 
-// errComeBack is the gateway's own word that the client should come back.
+// errComeBack reports that the gateway told the client to reconnect.
 var errComeBack = errors.New("come back")
 
 const comeBackPause = 2 * time.Millisecond
 
-// follow reads a record to its end, from gateway to gateway.
+// follow reads a record to its end, on one gateway after another.
 func follow(ctx context.Context, l *ledger, r reader, apis []*rig.API, first int) {
 	for turn := first; ; turn++ {
 		err := r.read(ctx, apis[turn%len(apis)], l)
@@ -44,12 +44,12 @@ func follow(ctx context.Context, l *ledger, r reader, apis []*rig.API, first int
 	}
 }
 
-// refused tells what an answer that is no stream means.
+// refused returns the error for a response that is not a stream.
 func refused(ans rig.Answer) error {
 	if rig.Again(ans.Status) {
-		return fmt.Errorf("answer %v", ans)
+		return fmt.Errorf("response %v", ans)
 	}
-	return wrong("answer %v", ans)
+	return wrong("response %v", ans)
 }
 
 // eventsReader reads /v1/processes/{id}/events, as NDJSON or as SSE.
@@ -58,8 +58,8 @@ type eventsReader struct {
 	sse     bool
 	after   uint64
 	offsets map[string]uint64
-	leaves  int  // how often it still leaves after a single event
-	lost    bool // whether a lost host is no surprise
+	leaves  int  // remaining disconnects after a single event
+	lost    bool // a lost host is expected
 }
 
 func (r *eventsReader) read(ctx context.Context, a *rig.API, l *ledger) error {
@@ -99,7 +99,7 @@ func (r *eventsReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 	}
 }
 
-// take takes one line; ended reports whether it was the record's last.
+// take checks one line; ended reports whether it is the record's last.
 func (r *eventsReader) take(line *rig.Line, l *ledger) (ended bool, err error) {
 	switch line.Type {
 	case "keepalive", "comment":
@@ -138,10 +138,10 @@ func (r *eventsReader) take(line *rig.Line, l *ledger) (ended bool, err error) {
 	return false, nil
 }
 
-// commandsReader reads /commands/{id}/stream, and goes on where that sends it.
+// commandsReader reads /commands/{id}/stream, and follows its redirect to the record.
 type commandsReader struct {
 	id   string
-	have int // lines
+	have int // lines received
 	next *eventsReader
 }
 
@@ -183,7 +183,7 @@ func (r *commandsReader) read(ctx context.Context, a *rig.API, l *ledger) error 
 	}
 }
 
-// locate learns the offsets of output at a place that another surface gave.
+// locate reads the output offsets at a position from another surface.
 func (r *eventsReader) locate(a *rig.API) error {
 	r.offsets = map[string]uint64{}
 	ans, err := a.Call(http.MethodGet, fmt.Sprintf("/v1/processes/%s/events?follow=0", r.id), nil)
@@ -205,8 +205,8 @@ func (r *eventsReader) locate(a *rig.API) error {
 // connectReader reads process.Process/Connect.
 type connectReader struct {
 	sandbox, id string
-	place       string // of X-Replay-From
-	leaves      int    // how often it still leaves after a single message
+	place       string // value for X-Replay-From
+	leaves      int    // remaining disconnects after a single message
 }
 
 func (r *connectReader) read(ctx context.Context, a *rig.API, l *ledger) error {
@@ -239,7 +239,7 @@ func (r *connectReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 	return errComeBack
 }
 
-// last reads the last envelope.
+// last checks the last envelope.
 func (r *connectReader) last(payload []byte, l *ledger) error {
 	var words struct {
 		Error    *rig.ConnectError   `json:"error"`
@@ -290,13 +290,13 @@ func (r *connectReader) take(e rig.Envelope, l *ledger) error {
 	return nil
 }
 
-// durableReader reads /v1/streams/{id} by long-polls; with bytes it reads the
-// bytes of stdout.
+// durableReader reads /v1/streams/{id} by long polling; with bytes it reads the bytes of
+// stdout.
 type durableReader struct {
 	id     string
 	bytes  bool
 	offset string
-	events eventsReader // what was taken of the record
+	events eventsReader // position in the record
 }
 
 func (r *durableReader) read(ctx context.Context, a *rig.API, l *ledger) error {
@@ -353,7 +353,7 @@ func (r *durableReader) take(ans rig.Answer, l *ledger) error {
 	return nil
 }
 
-// closed is the end; that of bytes does not say how.
+// closed handles the end of the stream; with bytes it has no exit code.
 func (r *durableReader) closed(l *ledger) error {
 	if r.bytes {
 		code := counterCode

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// created is how a create ended.
+// created is the result of a create.
 type created struct {
 	status int
 	id     string
@@ -20,7 +20,7 @@ type created struct {
 	took   time.Duration
 }
 
-// create asks for a sandbox; whatever it ends with must be an answer.
+// create creates a sandbox; it fails the test without a response.
 func create(t *testing.T, a *rig.API, timeout int) created {
 	t.Helper()
 	began := time.Now()
@@ -42,7 +42,7 @@ func create(t *testing.T, a *rig.API, timeout int) created {
 	return created{ans.Status, b.ID, b.Code, time.Since(began)}
 }
 
-// creates asks for many at once.
+// creates creates n sandboxes at once.
 func creates(t *testing.T, apis []*rig.API, n, timeout int) []created {
 	t.Helper()
 	out := make([]created, n)
@@ -54,7 +54,7 @@ func creates(t *testing.T, apis []*rig.API, n, timeout int) []created {
 	return out
 }
 
-// destroy ends sandboxes, however often it must be asked for.
+// destroy removes sandboxes, with retries.
 func destroy(t *testing.T, apis []*rig.API, all []created) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -71,7 +71,7 @@ func destroy(t *testing.T, apis []*rig.API, all []created) {
 	wg.Wait()
 }
 
-// nothingWaits fails if a sandbox is in the middle of its life.
+// nothingWaits fails if a sandbox is in an intermediate state.
 func nothingWaits(t *testing.T, a *rig.API, running int) {
 	t.Helper()
 	phase := func(m map[string]float64, p string) int {
@@ -87,9 +87,8 @@ func nothingWaits(t *testing.T, a *rig.API, running int) {
 	}
 }
 
-// Schedulers die while sandboxes are asked for: every create ends with a sandbox
-// that runs or with a word why not, and no host takes more than it may: TORTURE
-// 51, 56.
+// Schedulers are killed during creates: every create ends with a running sandbox or a
+// reason, and no host exceeds its capacity. Covers T-51 and T-56.
 func TestFaultSchedulerKilled(t *testing.T) {
 	t.Parallel()
 	const capacity = 5
@@ -125,13 +124,13 @@ func TestFaultSchedulerKilled(t *testing.T) {
 			}
 		}
 		if got > capacity {
-			t.Errorf("round %d: %d sandboxes run, the host has room for %d", round, got, capacity)
+			t.Errorf("round %d: %d sandboxes run, the capacity is %d", round, got, capacity)
 		}
 		destroy(t, s.APIs, all)
 	}
 	nothingWaits(t, s.APIs[0], 0)
-	t.Logf("%d sandboxes made, %d refused, the slowest answer after %v", made, refused, slowest)
+	t.Logf("%d sandboxes created, %d rejected, the slowest response after %v", made, refused, slowest)
 	if made < 40*capacity/2 {
-		t.Errorf("only %d sandboxes were made", made)
+		t.Errorf("only %d sandboxes were created", made)
 	}
 }

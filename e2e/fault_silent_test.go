@@ -8,17 +8,17 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// silentFor is how long a server's packets vanish: far more than a lease lasts.
+// silentFor is how long a server's packets are dropped: far longer than a lease.
 const silentFor = 25 * time.Second
 
-// One of three NATS servers falls silent: its packets vanish, and nobody gets a reset. A
-// second time it hears its clients and not the other servers. No host loses its lease or a
-// sandbox, no command a byte, and whoever was connected to that server goes on within seconds.
+// All packets of one of three NATS servers are dropped, without a reset; then only those
+// between it and the other servers. No host loses its lease or a sandbox, no command loses a
+// byte, and clients of that server continue within seconds.
 func TestFaultNATSServerSilent(t *testing.T) {
 	if err := rig.CanApart(); err != nil {
 		t.Skip(err)
 	}
-	t.Parallel() // it waits for the most part
+	t.Parallel() // it mostly waits
 	for _, tt := range []struct {
 		name    string
 		clients bool

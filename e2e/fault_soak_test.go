@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// EnvSoak is for how many seconds the random killer works.
+// EnvSoak is the duration of the random killer in seconds.
 const EnvSoak = "MILLRACE_SOAK"
 
 func soakTime(t *testing.T, usual time.Duration) time.Duration {
@@ -29,16 +29,16 @@ func soakTime(t *testing.T, usual time.Duration) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// Anything is killed at any moment, one a second or so, under clients that never
-// stop: each sees each byte once, in order, and the true end: TORTURE 69.
+// Random programs are killed at random moments, about one per second, under clients that
+// never stop: each sees each byte once, in order, and the true end. Covers T-69.
 func TestFaultRandomKiller(t *testing.T) {
 	t.Parallel()
 	randomKiller(t, 1, 30*time.Second)
 }
 
-// The same with three NATS servers, which are killed like all else: none of them damages its
-// files, and all streams can be written in the end. It works alone, since elections take
-// seconds on an idle machine already.
+// The same with three NATS servers, which are killed too: none of them damages its files,
+// and all streams are writable in the end. It does not run in parallel, because elections
+// take seconds even on an idle machine.
 func TestFaultRandomKillerOfThreeServers(t *testing.T) {
 	s := randomKiller(t, 3, 75*time.Second)
 	for _, name := range s.Names() {
@@ -57,7 +57,7 @@ func TestFaultRandomKillerOfThreeServers(t *testing.T) {
 	}
 }
 
-// writable are the samples that say whether streams can be written.
+// writable returns the samples that report whether streams are writable.
 func writable(metrics string) (samples string) {
 	for line := range strings.Lines(metrics) {
 		if strings.HasPrefix(line, "millrace_stream_writable{") {
@@ -67,7 +67,7 @@ func writable(metrics string) (samples string) {
 	return samples
 }
 
-// randomKiller kills programs under load for as long as MILLRACE_SOAK says.
+// randomKiller kills programs under load for the duration of MILLRACE_SOAK.
 func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	t.Helper()
 	within := soakTime(t, usual)
@@ -106,7 +106,7 @@ func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 		stall = max(stall, l.stall)
 		l.mu.Unlock()
 	}
-	t.Logf("%v killed: %d processes, %d readers, %d lines, came back %d times, the longest silence %v; processes paused at most %v",
+	t.Logf("%v killed: %d processes, %d readers, %d lines, reconnected %d times, the longest silence %v; processes paused at most %v",
 		kills, ran.Load(), len(all.ledgers), lines, comes, stall.Round(time.Millisecond), all.paused())
 	got := countsOf(t, s.APIs[0])
 	if got.err != float64(ran.Load()) || got.started != got.err {
@@ -119,12 +119,12 @@ func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	return s
 }
 
-// killer kills one thing after the other until the time is over, and tells what.
+// killer kills one program after another until the time is over, and returns the counts.
 func killer(t *testing.T, s *rig.Split, until time.Time) map[string]int {
 	t.Helper()
 	names := s.Names()
 	kills := map[string]int{}
-	var elected time.Time // when the servers have elected leaders again, if they are three
+	var elected time.Time // time by which three servers have elected leaders again
 	for time.Now().Before(until) {
 		name := names[rand.IntN(len(names))] //nolint:gosec // no secret
 		if s.Servers() > 1 && role(name) == "nats" {
@@ -135,12 +135,12 @@ func killer(t *testing.T, s *rig.Split, until time.Time) map[string]int {
 		}
 		p := s.Program(name)
 		switch rand.IntN(5) { //nolint:gosec // no secret
-		case 0: // it stands still for a moment
+		case 0: // pause it briefly
 			p.Stop()
 			<-time.After(time.Duration(rand.IntN(700)) * time.Millisecond) //nolint:gosec // no secret
 			p.Cont()
 			kills["stopped "+role(name)]++
-		case 1: // it is killed as soon as it is back
+		case 1: // kill it again after its restart
 			p.Kill9()
 			must(t, p.Restart())
 			<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond) //nolint:gosec // no secret
@@ -156,8 +156,8 @@ func killer(t *testing.T, s *rig.Split, until time.Time) map[string]int {
 	return kills
 }
 
-// electionTime is what three servers get after one of them was killed: without a majority for
-// the whole test there would be nothing to see.
+// electionTime is the pause after a kill of one of three servers: without it there would be
+// no majority for most of the test.
 const electionTime = 10 * time.Second
 
 func role(name string) string { return strings.TrimRight(name, "-0123456789") }
@@ -173,8 +173,8 @@ type soaker struct {
 
 const soakTimeout = 60 * time.Second
 
-// round makes a sandbox, runs a process in it under some readers, and ends it.
-// It reports whether the client may go on.
+// round creates a sandbox, runs a process in it with some readers, and removes it. It
+// reports whether the client can continue.
 func (c *soaker) round(round int) bool {
 	box := c.create()
 	if box == "" {
@@ -197,7 +197,7 @@ func (c *soaker) round(round int) bool {
 		select {
 		case <-l.settled:
 		case <-time.After(soakTimeout):
-			c.t.Errorf("client %d: %s of %s: no end, it is at line %d of %d", c.n, l.name, id, l.lines.Load(), n.lines)
+			c.t.Errorf("client %d: %s of %s: no end, at line %d of %d", c.n, l.name, id, l.lines.Load(), n.lines)
 			return false
 		}
 		if err := l.check(counterCode); err != nil || l.lines.Load() != uint64(n.lines) {
@@ -213,7 +213,7 @@ func (c *soaker) round(round int) bool {
 	return ok
 }
 
-// create asks for a sandbox until there is one.
+// create creates a sandbox, with retries.
 func (c *soaker) create() string {
 	var b struct {
 		ID string `json:"sandboxID"`
@@ -227,7 +227,7 @@ func (c *soaker) create() string {
 	return b.ID
 }
 
-// start starts a process, with the same key until it is known to run.
+// start starts a process, with retries under the same key until it runs.
 func (c *soaker) start(box, key string, n counter) (id string) {
 	turn := 0
 	var last string

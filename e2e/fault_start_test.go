@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A start is tried again with its key while gateways and the host die under it:
-// it forks once, and every try reads the same: TORTURE 45, 46.
+// A start is retried with its key while gateways and the host are killed: it forks once,
+// and every attempt reads the same. Covers T-45 and T-46.
 func TestFaultStartRetried(t *testing.T) {
 	s := newStage(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
@@ -31,7 +31,7 @@ func TestFaultStartRetried(t *testing.T) {
 		body := map[string]any{"cmd": fmt.Sprintf("echo %d >> /tmp/forks; echo out %d; exit 7", i, i)}
 		headers := []string{"E2b-Sandbox-Id", box.ID, "Idempotency-Key", key}
 		first := make(chan struct{})
-		go func() { // what becomes of this one is what the retry is for
+		go func() { // the retry replaces this attempt
 			defer close(first)
 			if r, _, err := s.APIs[0].OpenStream(http.MethodPost, "/commands", body, headers...); err == nil && r != nil {
 				defer r.Close()
@@ -77,8 +77,8 @@ func TestFaultStartRetried(t *testing.T) {
 	t.Logf("the slowest retry had its end %v after the kill", slowest)
 }
 
-// retried posts a command, second gateway first, until its stream ends with its
-// end; each try must be a beginning of the same.
+// retried posts a command, on the second gateway first, until its stream has the end. Each
+// attempt must be a prefix of the same stream.
 func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []string) []*rig.Line {
 	t.Helper()
 	var got []*rig.Line
@@ -101,7 +101,7 @@ func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []strin
 		r.Close()
 		for i := range min(len(lines), len(got)) {
 			if lines[i].Raw != got[i].Raw && lines[i].Type != "reconnect" && got[i].Type != "reconnect" {
-				t.Errorf("one try: %s, another: %s", got[i].Raw, lines[i].Raw)
+				t.Errorf("one attempt: %s, another: %s", got[i].Raw, lines[i].Raw)
 			}
 		}
 		if got = lines; errors.Is(err, io.EOF) && len(lines) > 0 && lines[len(lines)-1].Type == "end" {
@@ -112,8 +112,8 @@ func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []strin
 	return nil
 }
 
-// Processes end while gateways, the host and NATS die around their last words:
-// every surface gives the end once, after all output: TORTURE 41.
+// Gateways, the host and NATS are killed around the end of processes: every surface has the
+// end once, after all output. Covers T-41.
 func TestFaultExitSeenOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
@@ -124,7 +124,7 @@ func TestFaultExitSeenOnce(t *testing.T) {
 		id, _ := launch(t, s.APIs[i%2], box.ID, counter{lines: lines, every: time.Millisecond}.spec())
 		c := newCrowd(t)
 		c.watch(s.APIs, box.ID, id, 0, surfaces...)
-		// Around the last line, as far as that can be foreseen.
+		// Kill at about the time of the last line.
 		if rig.Poll(progressTimeout, func() bool { return c.ledgers[0].lines.Load() > uint64(lines-60) }) && victims[i%5] != "" {
 			<-time.After(time.Duration(rand.IntN(100)) * time.Millisecond) //nolint:gosec // no secret
 			_, err := s.Crash(victims[i%5])
@@ -134,16 +134,15 @@ func TestFaultExitSeenOnce(t *testing.T) {
 		if n := c.ledgers[0].lines.Load(); n != uint64(lines) {
 			t.Errorf("%d lines, want %d", n, lines)
 		}
-		// And to whoever comes once all is over.
+		// A later reader sees the same.
 		late := newCrowd(t)
 		late.watch(s.APIs, box.ID, id, i, surfaces...)
 		late.finish(t, counterCode)
 	}
 }
 
-// A reader that stops reading is nobody else's problem: the one beside it and
-// the process do as without it, and it has every byte once it reads on: TORTURE
-// 31, 33.
+// A reader that stops reading affects neither other readers nor the process, and gets every
+// byte when it continues. Covers T-31 and T-33.
 func TestFaultReaderStops(t *testing.T) {
 	s := newStage(t, rig.Topology{})
 	a := s.APIs[0]
@@ -161,7 +160,7 @@ func TestFaultReaderStops(t *testing.T) {
 	}
 }
 
-// fullSpeed lets a counter run to its end under one reader.
+// fullSpeed runs a counter to its end with one reader and returns the duration.
 func fullSpeed(t *testing.T, a *rig.API, sandbox string, n counter, first func(id string)) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -176,7 +175,7 @@ func fullSpeed(t *testing.T, a *rig.API, sandbox string, n counter, first func(i
 	return time.Since(began)
 }
 
-// stuckReader is a client with a small window that has asked and does not read.
+// stuckReader is a client with a small window that sent a request and does not read.
 type stuckReader struct {
 	conn net.Conn
 	id   string
@@ -186,15 +185,15 @@ func stopReading(t *testing.T, a *rig.API, id string) *stuckReader {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(a.URL, "http://"), 5*time.Second)
 	must(t, err)
-	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // not read any more
+	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // nothing is lost
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		must(t, tcp.SetReadBuffer(64<<10))
 	}
-	fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.0\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", id, a.Key) //nolint:errcheck // reading tells
+	fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.0\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", id, a.Key) //nolint:errcheck // reading reports it
 	return &stuckReader{conn, id}
 }
 
-// rest reads all, after so long a time.
+// rest reads everything after the pause.
 func (r *stuckReader) rest(lines int) error {
 	l := newLedger("stuck", r.id)
 	if err := r.take(&eventsReader{id: r.id}, l); err != nil {
@@ -209,7 +208,7 @@ func (r *stuckReader) rest(lines int) error {
 
 // take reads whole lines up to the record's end, or until it is cut off.
 func (r *stuckReader) take(events *eventsReader, l *ledger) error {
-	r.conn.SetReadDeadline(time.Now().Add(finishTimeout)) //nolint:errcheck // then it has none
+	r.conn.SetReadDeadline(time.Now().Add(finishTimeout)) //nolint:errcheck // then there is no deadline
 	raw, cut := io.ReadAll(r.conn)
 	_, body, _ := bytes.Cut(raw, []byte("\r\n\r\n"))
 	for text := range bytes.Lines(body) {
@@ -227,8 +226,8 @@ func (r *stuckReader) take(events *eventsReader, l *ledger) error {
 	return errors.Join(cut, io.ErrUnexpectedEOF)
 }
 
-// A reader that reads nothing for longer than a gateway waits for it is dropped,
-// and goes on from its place: TORTURE 32.
+// A reader that reads nothing for longer than the gateway's timeout is dropped, and resumes
+// from its position. Covers T-32.
 func TestFaultReaderStuck(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(EnvSoak) == "" {
@@ -240,7 +239,7 @@ func TestFaultReaderStuck(t *testing.T) {
 	fat := counter{lines: 50_000, pad: 300}
 	id, _ := launch(t, a, box.ID, fat.spec())
 	stuck := stopReading(t, a, id)
-	const dropped = 150 * time.Second // the gateway waits 30 s for each part that is taken, and kernels take some
+	const dropped = 150 * time.Second // the gateway waits 30 s per write, and kernels buffer some
 	open := func() bool { return a.Metrics(t)["millrace_streams_open"] > 0 }
 	if !rig.Poll(5*time.Second, open) || !rig.Poll(dropped, func() bool { return !open() }) {
 		t.Fatal("a reader that reads nothing is never dropped")

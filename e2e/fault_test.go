@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// surfaces are the ways to read a record that a crowd reads by.
+// surfaces lists the surfaces that a crowd reads.
 var surfaces = []string{"events", "sse", "commands", "connect", "durable", "bytes"}
 
-// newReader is a client of a surface.
+// newReader returns a client of a surface.
 func newReader(surface, sandbox, id string) reader {
 	switch surface {
 	case "events":
@@ -34,14 +34,14 @@ func newReader(surface, sandbox, id string) reader {
 	panic("no surface " + surface)
 }
 
-// crowd is clients that read counters, each by itself and to the end.
+// crowd is a group of clients, each of which reads a counter to its end.
 type crowd struct {
 	ledgers []*ledger
 	wg      sync.WaitGroup
-	ctx     context.Context //nolint:containedctx // of the readers, that it ends
+	ctx     context.Context //nolint:containedctx // context of the readers
 }
 
-// crowdTimeout bounds a reader's whole life.
+// crowdTimeout bounds the total duration of a reader.
 const crowdTimeout = 4 * time.Minute
 
 func newCrowd(t *testing.T) *crowd {
@@ -60,7 +60,7 @@ func newCrowdFor(t *testing.T, within time.Duration) *crowd {
 	return c
 }
 
-// add lets a reader read, first at the gateway with the given index.
+// add starts a reader, first on the gateway with the given index.
 func (c *crowd) add(name, id string, r reader, apis []*rig.API, first int) *ledger {
 	l := newLedger(name, id)
 	c.ledgers = append(c.ledgers, l)
@@ -68,7 +68,7 @@ func (c *crowd) add(name, id string, r reader, apis []*rig.API, first int) *ledg
 	return l
 }
 
-// watch adds a reader a surface.
+// watch adds one reader per surface.
 func (c *crowd) watch(apis []*rig.API, sandbox, id string, first int, by ...string) {
 	for _, s := range by {
 		c.add(s, id, newReader(s, sandbox, id), apis, first)
@@ -80,7 +80,7 @@ const (
 	finishTimeout   = 90 * time.Second
 )
 
-// progress waits until every reader was given so many lines more.
+// progress waits until every reader has received the given number of further lines.
 func (c *crowd) progress(t *testing.T, more uint64) {
 	t.Helper()
 	to := make([]uint64, len(c.ledgers))
@@ -108,7 +108,7 @@ func (c *crowd) progress(t *testing.T, more uint64) {
 	}
 }
 
-// finish waits for every reader's end and holds it against the code.
+// finish waits for the end of every reader and checks the exit code.
 func (c *crowd) finish(t *testing.T, code int) {
 	t.Helper()
 	late := time.NewTimer(finishTimeout)
@@ -117,7 +117,7 @@ func (c *crowd) finish(t *testing.T, code int) {
 		select {
 		case <-l.settled:
 		case <-late.C:
-			t.Fatalf("%s: no end %v after it was due; it is at line %d", l.name, finishTimeout, l.lines.Load())
+			t.Fatalf("%s: no end %v after it was due; at line %d", l.name, finishTimeout, l.lines.Load())
 		}
 		if err := l.check(code); err != nil {
 			t.Error(err)
@@ -132,7 +132,7 @@ func (c *crowd) finish(t *testing.T, code int) {
 	}
 }
 
-// stalled is the longest silence of any reader since the last call.
+// stalled returns the longest silence of any reader since the last call.
 func (c *crowd) stalled() time.Duration {
 	var d time.Duration
 	for _, l := range c.ledgers {
@@ -141,7 +141,7 @@ func (c *crowd) stalled() time.Duration {
 	return d
 }
 
-// paused is the longest time that a process itself stood still.
+// paused returns the longest pause of any process itself.
 func (c *crowd) paused() time.Duration {
 	var d time.Duration
 	for _, l := range c.ledgers {
@@ -150,7 +150,7 @@ func (c *crowd) paused() time.Duration {
 	return d
 }
 
-// newStage is a topology whose hosts take sandboxes.
+// newStage starts a topology and waits until its hosts accept sandboxes.
 func newStage(t *testing.T, top rig.Topology) *rig.Split {
 	t.Helper()
 	s := rig.NewSplit(t, top)
@@ -158,8 +158,7 @@ func newStage(t *testing.T, top rig.Topology) *rig.Split {
 	return s
 }
 
-// launch starts what a StartRequest says, leaves the stream, and gives the
-// process's id and pid.
+// launch sends a StartRequest, closes the stream, and returns the process's id and pid.
 func launch(t *testing.T, a *rig.API, sandbox string, spec map[string]any) (id string, pid uint32) {
 	t.Helper()
 	r := a.StartSpec(t, sandbox, spec)
@@ -168,7 +167,7 @@ func launch(t *testing.T, a *rig.API, sandbox string, spec map[string]any) (id s
 	return processOf(t, m), m.Event.Start.PID
 }
 
-// tell sends a counter what makes it end.
+// tell sends a counter the input that makes it end.
 func tell(t *testing.T, apis []*rig.API, sandbox string, pid uint32, stream string) {
 	t.Helper()
 	in := map[string]any{stream: base64.StdEncoding.EncodeToString([]byte("q\n"))}
@@ -178,7 +177,7 @@ func tell(t *testing.T, apis []*rig.API, sandbox string, pid uint32, stream stri
 	}
 }
 
-// percentiles says how long things took.
+// percentiles formats percentiles of durations.
 func percentiles(all []time.Duration) string {
 	if len(all) == 0 {
 		return "none"
@@ -190,7 +189,7 @@ func percentiles(all []time.Duration) string {
 	return fmt.Sprintf("mean %v, max %v of %d", (sum / time.Duration(len(all))).Round(time.Millisecond), most.Round(time.Millisecond), len(all))
 }
 
-// must fails the test at once.
+// must fails the test on an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// envMany sets how many processes TestFaultHostKilledUnderAThousand runs.
+// envMany sets the number of processes of TestFaultHostKilledUnderAThousand.
 const envMany = "MILLRACE_E2E_PROCESSES"
 
 func many(t *testing.T) int {
@@ -24,29 +24,29 @@ func many(t *testing.T) int {
 	return n
 }
 
-// running is one counter of many.
+// running is one running counter.
 type running struct {
 	box, stream, id string
 	pid             uint32
 }
 
 const (
-	aBox     = 50 // processes a sandbox
-	aWatched = 50 // of that many one is watched, which writes often
+	aBox     = 50 // processes per sandbox
+	aWatched = 50 // one in this many is watched and writes often
 )
 
-// pace is how often processes write, and what a driver needs.
+// pace is how often processes write, depending on the driver.
 type pace struct {
 	watched, quiet counter
-	lines          uint64        // that watched ones write between two crashes, and after each
+	lines          uint64        // lines of watched processes between two crashes, and after each
 	noticed        time.Duration // see noticed
-	within         time.Duration // what all of it takes
-	args           []string      // hostd's
+	within         time.Duration // timeout of all readers
+	args           []string      // arguments of hostd
 }
 
-// paceOf is that of the driver of this run. A line costs four times as much in a gVisor as
-// in namespace, and in a translated guest a hundred times: where the machine's CPUs cannot
-// print what is asked for, its readers wait for those, and not for who was killed.
+// paceOf returns the pace for the driver of this run. A line takes four times as much CPU
+// in gVisor as in namespace, and a hundred times in an emulated guest: with too many lines
+// readers would wait for the CPUs and not for killed programs.
 func paceOf(t *testing.T) pace {
 	t.Helper()
 	if rig.Driver(t) == "microvm" {
@@ -79,7 +79,7 @@ func launchMany(t *testing.T, s *rig.Split, c *crowd, n int, p pace) []running {
 		for i := from; i < min(from+aBox, n); i++ {
 			all[i].box, all[i].stream = box, "stdin"
 		}
-		wg.Go(func() { // what fails here ends the test by its readers
+		wg.Go(func() { // a failure here fails the readers
 			for i := from; i < min(from+aBox, n) && !t.Failed(); i++ {
 				count := p.quiet
 				if i%aWatched == 0 {
@@ -103,7 +103,7 @@ func launchMany(t *testing.T, s *rig.Split, c *crowd, n int, p pace) []running {
 	return all
 }
 
-// readAll reads the records that nobody watched, all at the same time.
+// readAll reads the records of all unwatched processes at the same time.
 func readAll(t *testing.T, s *rig.Split, all []running, p pace) {
 	t.Helper()
 	begun := time.Now()
@@ -115,14 +115,14 @@ func readAll(t *testing.T, s *rig.Split, all []running, p pace) {
 	}
 	c.finish(t, counterCode)
 	if d := c.paused(); d > p.quiet.every+p.noticed {
-		t.Errorf("a process stood still for %v", d)
+		t.Errorf("a process paused for %v", d)
 	}
 	t.Logf("%d quiet records read at once: %v, no longer a silence than %v", len(c.ledgers), time.Since(begun).Round(time.Millisecond), c.stalled().Round(time.Millisecond))
 }
 
-// A thousand processes in twenty sandboxes, a fifth on terminals: their host's
-// daemon is killed and begins its next life at once, again and again. Not one of
-// them loses or doubles a byte, or stands still: TORTURE 52.
+// The daemon of a host with a thousand processes in twenty sandboxes, a fifth on terminals,
+// is killed and restarted repeatedly: no process loses or repeats a byte, or pauses. Covers
+// T-52.
 func TestFaultHostKilledUnderAThousand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute and 4 GiB")
@@ -150,7 +150,7 @@ func TestFaultHostKilledUnderAThousand(t *testing.T) {
 	}
 	c.finish(t, counterCode)
 	if d := c.paused(); d > p.watched.every+p.noticed {
-		t.Errorf("a process stood still for %v", d)
+		t.Errorf("a process paused for %v", d)
 	}
 	readAll(t, s, all, p)
 	t.Logf("hostd killed under %d processes: silence %s, without that %s; the watched ones paused at most %v", len(all), percentiles(stalls), percentiles(without), c.paused())

@@ -8,14 +8,14 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// talk is where the version of the talk between hostd and shim stands, and now is
-// what stands there.
+// talk is the file with the version of the protocol between hostd and shim, and now is the
+// line with the version.
 const (
 	talk = "services/hostd/internal/wire/doc.go"
 	now  = 8
 )
 
-// talking is today's program with another version of that talk.
+// talking returns the current program with another protocol version.
 func talking(version int) func(*testing.T) string {
 	return func(t *testing.T) string {
 		line := "const Version = %d\n"
@@ -23,8 +23,8 @@ func talking(version int) func(*testing.T) string {
 	}
 }
 
-// oldest is an early commit that has the driver. It knows no version of that talk but
-// the one that its shims speak.
+// oldest returns an early commit that has the driver. It supports only the protocol version
+// of its own shims.
 func oldest(t *testing.T) string {
 	if kernelOfItsOwn(t) {
 		return "79526f4" // version 2
@@ -32,9 +32,9 @@ func oldest(t *testing.T) string {
 	return "9f4be7f" // version 1
 }
 
-// A hostd of another version is killed, and one of today goes on with its shims;
-// then that is killed, and the other one goes on with the shims of both: what runs
-// there loses nothing, terminals among it. TORTURE 127, 128.
+// A hostd of another version is killed, and the current one takes over its shims; then that
+// is killed, and the other version takes over the shims of both. Processes lose nothing,
+// also on terminals. Covers T-127 and T-128.
 func TestFaultUpgrade(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -54,14 +54,14 @@ func TestFaultUpgrade(t *testing.T) {
 			must(t, u.Become(rig.Binary(t)))
 			c.progress(t, 50)
 			all = append(all, counting(t, u, c)...)
-			u.Kill9() // the second time both know which version it is
+			u.Kill9() // the second time both know the version
 			must(t, u.Restart())
 			c.progress(t, 50)
 			if tt.back {
 				must(t, u.Become(other))
 				c.progress(t, 50)
 				all = append(all, counting(t, u, c)...)
-				c.progress(t, 50) // a terminal that has not begun would echo what it is told
+				c.progress(t, 50) // a terminal whose program has not started would echo the input
 			}
 			for _, p := range all {
 				tell(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
@@ -72,8 +72,8 @@ func TestFaultUpgrade(t *testing.T) {
 	}
 }
 
-// counting starts counters in two sandboxes, some of them on terminals, and has a
-// crowd watch them.
+// counting starts counters in two sandboxes, some of them on terminals, with a crowd as
+// readers.
 func counting(t *testing.T, u *rig.Up, c *crowd) (all []running) {
 	t.Helper()
 	for range 2 {
