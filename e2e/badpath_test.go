@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// spellings are ways to write a path that leads from a directory to a file of the
-// host, or seems to.
+// spellings returns paths that lead, or seem to lead, from a directory to a file of the
+// host.
 func spellings(file string) []string {
 	up := strings.Repeat("../", 30)
 	out := []string{
@@ -24,8 +24,8 @@ func spellings(file string) []string {
 	return out
 }
 
-// TORTURE 91, 94 and 110: whatever way a path is written, it leads to no file of the
-// host, and every answer is one of the SDK's.
+// No spelling of a path leads to a file of the host, and every response is one that the SDK
+// understands. Covers T-91, T-94 and T-110.
 func TestPathsStayInTheSandbox(t *testing.T) {
 	onlySandboxed(t)
 	t.Parallel()

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// None of a hundred creates at once is refused with the capacity that comes from the
-// machine, nor where they wait because there is room for ten.
+// A hundred creates at once all succeed with the machine's default capacity, and also if
+// they have to wait for a capacity of ten.
 func TestBurstOfCreates(t *testing.T) {
 	for name, args := range map[string][]string{
 		"default capacity": nil,

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// basic names a user as the SDKs do.
+// basic returns the header that selects a user, as the SDKs send it.
 func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
 }
@@ -32,10 +32,10 @@ func TestCommandsRunAsRoot(t *testing.T) {
 	if want := "root\n/root\n" + box.ID + "\n" + box.ID + "\n"; run.Stdout() != want {
 		t.Errorf("as root: %q (%s), want %q", run.Stdout(), run.Words.Payload, want)
 	}
-	// Who names nobody: a user of E2B's is `user`, one of the Coppice alias root.
+	// The default user is `user` with E2B's headers, and root with the other alias.
 	run = a.StartStream(t, box.ID, `id -un; echo "$HOME"`).All(t)
 	if got := run.Stdout(); got != "user\n/home/user\n" && got != "root\n/root\n" {
-		t.Errorf("as nobody in particular: %q", got)
+		t.Errorf("as the default user: %q", got)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestProcessIsListedWhileItRuns(t *testing.T) {
 	}
 }
 
-// The names of Coppice's series.
+// Names of the counters in /metrics.
 const (
 	mStarted = "coppice_commands_started_total"
 	mActive  = "coppice_commands_active"
@@ -68,7 +68,7 @@ func mFinished(status string) string {
 	return fmt.Sprintf(`coppice_commands_finished_total{status=%q}`, status)
 }
 
-// counts are Coppice's series.
+// counts holds the counters of /metrics.
 type counts struct{ started, ok, err, killed, active float64 }
 
 func countsOf(t testing.TB, a *rig.API) counts {
@@ -86,17 +86,17 @@ func countsOf(t testing.TB, a *rig.API) counts {
 	return c
 }
 
-// since is what was counted after before; active is as it is.
+// since returns the difference to before; active stays absolute.
 func (c counts) since(before counts) counts {
 	return counts{c.started - before.started, c.ok - before.ok, c.err - before.err, c.killed - before.killed, c.active}
 }
 
-// quiet waits until nothing runs any more that other tests left.
+// quiet waits until no processes of other tests run.
 func quiet(t *testing.T, a *rig.API) counts {
 	t.Helper()
 	var c counts
 	if !rig.Poll(5*time.Second, func() bool { c = countsOf(t, a); return c.active == 0 }) {
-		t.Fatalf("other tests left processes: %+v", c)
+		t.Fatalf("processes of other tests run: %+v", c)
 	}
 	return c
 }
@@ -113,7 +113,7 @@ func TestMetricsCountCommands(t *testing.T) {
 	if got := countsOf(t, a).since(before); got.started != 3 || got.ok != 3 {
 		t.Errorf("after 3 commands: %+v", got)
 	}
-	// One that never ran was not started.
+	// A command that never ran does not count as started.
 	a.StartSpec(t, box.ID, map[string]any{"process": map[string]any{"cmd": "/bin/true", "cwd": "/nope"}}).All(t)
 	if got := countsOf(t, a).since(before); got.started != got.ok+got.err+got.killed || got.active != 0 {
 		t.Errorf("after one that never ran: %+v", got)
@@ -165,7 +165,7 @@ func TestEndFollowsOutput(t *testing.T) {
 	r.Started(t)
 	ended := rig.Poll(20*time.Second, func() bool { return len(list(t, a, box.ID)) == 0 })
 	if !ended {
-		t.Error("the command waits for its reader")
+		t.Error("the command is blocked by its reader")
 	}
 	var n int
 	end, words := restOf(t, r, func(b []byte) { n += bytes.Count(b, []byte{'\n'}) })
@@ -174,7 +174,7 @@ func TestEndFollowsOutput(t *testing.T) {
 	}
 }
 
-// restOf is rest that gives all output to f.
+// restOf is rest that passes all output to f.
 func restOf(t *testing.T, r *rig.Raw, f func([]byte)) (*rig.EndEvent, string) {
 	t.Helper()
 	var end *rig.EndEvent
@@ -227,7 +227,7 @@ func TestSignalCountsAtOnce(t *testing.T) {
 		msg  func(pid uint32) any
 	}{
 		{"as E2B", func(pid uint32) any { return byPID(pid, "signal", "SIGNAL_SIGTERM") }},
-		{"as Coppice", func(pid uint32) any { return map[string]any{"pid": pid, "signal": "SIGNAL_SIGTERM"} }},
+		{"flat", func(pid uint32) any { return map[string]any{"pid": pid, "signal": "SIGNAL_SIGTERM"} }},
 	} {
 		before := quiet(t, a)
 		r := a.StartStream(t, box.ID, "trap '' TERM; echo ready; sleep 60")
@@ -255,7 +255,7 @@ func TestCaughtSignalCountsAsKilled(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	before := quiet(t, a)
-	// It catches the signal and exits with 0: killed all the same, and not ok too.
+	// It catches the signal and exits with 0: that counts as killed and not as ok.
 	r := a.StartStream(t, box.ID, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	pid := r.Started(t).Event.Start.PID
 	r.Next() //nolint:errcheck // ready
@@ -352,7 +352,7 @@ func TestCloseStdin(t *testing.T) {
 	}
 }
 
-// pty is a terminal's size in a request.
+// pty returns a terminal's size for a request.
 func pty(cols, rows int) map[string]any {
 	return map[string]any{"size": map[string]any{"cols": cols, "rows": rows}}
 }
@@ -367,15 +367,15 @@ func startPTY(t *testing.T, a *rig.API, sandbox, cmd string, cols, rows int) (*r
 	return r, r.Started(t).Event.Start.PID
 }
 
-// keys is the input of a terminal.
+// keys returns terminal input for a request.
 func keys(s string) map[string]any {
 	return map[string]any{"pty": base64.StdEncoding.EncodeToString([]byte(s))}
 }
 
-// until reads output until it contains want, and gives all that was read.
+// until reads output until it contains want, and returns all of it.
 func until(t *testing.T, r *rig.Raw, want string) string {
 	t.Helper()
-	r.Deadline(15 * time.Second) // what does not come soon does not come
+	r.Deadline(15 * time.Second) // missing output fails soon
 	defer r.Deadline(0)
 	var out []byte
 	for !bytes.Contains(out, []byte(want)) {
@@ -467,6 +467,6 @@ func TestListShowsRunningProcesses(t *testing.T) {
 		t.Errorf("List: %+v", got[0])
 	}
 	if c.Envs["A"] != "1" {
-		t.Errorf("List tells envs %v, want A=1", c.Envs)
+		t.Errorf("List has envs %v, want A=1", c.Envs)
 	}
 }

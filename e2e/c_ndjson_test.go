@@ -48,7 +48,7 @@ func TestKillRaceIsCountedOnce(t *testing.T) {
 	t.Logf("%+v", got)
 }
 
-// raceKill starts a command that ends soon, and kills it about then.
+// raceKill starts a short command and kills it at about the time of its end.
 func raceKill(a *rig.API, sandbox string) error {
 	body := map[string]any{"cmd": "/bin/sleep", "args": []string{"0.005"}}
 	s, ans, err := a.OpenStream(http.MethodPost, "/commands", body, "E2b-Sandbox-Id", sandbox)
@@ -202,7 +202,7 @@ func TestTimeoutKills(t *testing.T) {
 	if got := countsOf(t, a).since(before); got != (counts{started: 1, killed: 1}) {
 		t.Errorf("counts: %+v", got)
 	}
-	// The record says why.
+	// The record has the cause.
 	events := a.Events(t, lines[0].Process, "").All(t)
 	if end := rig.End(t, events); end.Cause != "timeout" || end.Signal == nil || *end.Signal != 9 {
 		t.Errorf("record's end: %s", end.Raw)
@@ -227,7 +227,7 @@ func TestNDJSONKeepalivesOnRequest(t *testing.T) {
 		t.Errorf("%d keepalives:\n%s", n, raws(asked))
 	}
 	if lines := a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", box.ID).All(t); len(lines) != 2 {
-		t.Errorf("nobody asked:\n%s", raws(lines))
+		t.Errorf("without a requested interval:\n%s", raws(lines))
 	}
 }
 
@@ -359,7 +359,7 @@ func TestExecuteStreamsNDJSON(t *testing.T) {
 	for _, l := range lines {
 		var o struct{ Type, Text string }
 		if err := json.Unmarshal([]byte(l), &o); err != nil {
-			t.Errorf("no object: %q", l)
+			t.Errorf("not an object: %q", l)
 		}
 		types = append(types, o.Type+o.Text)
 	}
@@ -402,7 +402,7 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 	const size = 200 << 20
 	slowFor := 4 << 20
 	if os.Getenv(EnvSoak) != "" {
-		slowFor = size // 1.3 MB/s all the way: three minutes
+		slowFor = size // 1.3 MB/s for all of it: three minutes
 	}
 	r := a.StartStream(t, box.ID, fmt.Sprintf("head -c %d /dev/urandom | base64 -w 1023 | head -c %d", size, size))
 	pid := r.Started(t).Event.Start.PID
@@ -414,7 +414,7 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 		sum.Write(b) //nolint:errcheck // never
 		before := n
 		if n += len(b); n>>17 > before>>17 && n < slowFor {
-			<-slow.C // 128 KiB each 0.1 s
+			<-slow.C // 128 KiB per 0.1 s
 		}
 		if n>>24 > before>>24 {
 			peak = max(peak, memory(t, sharedUp(t).PID()))
@@ -426,16 +426,16 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 	again := sha256.New()
 	restOf(t, a.ConnectTo(t, box.ID, pid), func(b []byte) { again.Write(b) }) //nolint:errcheck // never
 	if !bytes.Equal(sum.Sum(nil), again.Sum(nil)) {
-		t.Error("who reads it again reads something else")
+		t.Error("a second reader reads different output")
 	}
-	// NATS keeps what was written or read within ten seconds.
+	// NATS keeps blocks in memory for ten seconds after their last use.
 	if peak > 1<<30 {
 		t.Errorf("%d MiB of memory", peak>>20)
 	}
 	t.Logf("peak %d MiB", peak>>20)
 }
 
-// memory is a process's resident set.
+// memory returns the size of a process's resident set.
 func memory(t *testing.T, pid int) int {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "status"))

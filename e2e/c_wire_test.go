@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// spec is a StartRequest for cmd with args; more is fields of the request.
+// spec returns a StartRequest for cmd with args; more holds additional fields.
 func spec(cmd string, args []string, more ...any) map[string]any {
 	s := map[string]any{"process": map[string]any{"cmd": cmd, "args": args}, "stdin": false}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -26,7 +26,7 @@ func spec(cmd string, args []string, more ...any) map[string]any {
 	return s
 }
 
-// byPID is a request for a process; more is fields of the request.
+// byPID returns a request for a process; more holds additional fields.
 func byPID(pid uint32, more ...any) map[string]any {
 	s := map[string]any{"process": map[string]any{"pid": pid}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -35,7 +35,7 @@ func byPID(pid uint32, more ...any) map[string]any {
 	return s
 }
 
-// stdin is the input of a SendInput.
+// stdin returns the input for a SendInput request.
 func stdin(b []byte) map[string]any {
 	return map[string]any{"stdin": base64.StdEncoding.EncodeToString(b)}
 }
@@ -60,7 +60,7 @@ func TestEveryRouteAcceptsOnlyPOST(t *testing.T) {
 			t.Errorf("%s: %v", tt.method, ans)
 		}
 	}
-	run.Next() //nolint:errcheck // the rest is other tests'
+	run.Next() //nolint:errcheck // other tests check the rest
 	other := a.StartStream(t, box.ID, "sleep 60")
 	pid = other.Started(t).Event.Start.PID
 	if ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL")); ans.Status != http.StatusOK {
@@ -182,9 +182,9 @@ func TestCompressionOnlyOnRequest(t *testing.T) {
 		t.Errorf("a compressed message without an encoding: %s", run.Words.Payload)
 	}
 	if len(run.Messages) > 0 {
-		t.Errorf("it was run: %s", run.Messages[0].Payload)
+		t.Errorf("the command ran: %s", run.Messages[0].Payload)
 	}
-	// With its name it is taken, and given to those who ask for it.
+	// With a declared encoding it is accepted, and responses are compressed on request.
 	large := spec("/bin/bash", []string{"-c", "seq 1 20000"})
 	if msg, err = json.Marshal(large); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestCompressionOnlyOnRequest(t *testing.T) {
 				"Connect-Content-Encoding", "gzip", "Connect-Accept-Encoding", accepts}})
 		out, zipped := unzipped(t, r)
 		if out != seq(20000) || zipped != (accepts == "gzip") || r.Header.Get("Connect-Content-Encoding") != accepts {
-			t.Errorf("who accepts %q: %d bytes, compressed: %v, %q", accepts, len(out), zipped, r.Header.Get("Connect-Content-Encoding"))
+			t.Errorf("a client that accepts %q: %d bytes, compressed: %v, %q", accepts, len(out), zipped, r.Header.Get("Connect-Content-Encoding"))
 		}
 	}
 }
@@ -208,7 +208,7 @@ func zip(b []byte) []byte {
 	return z.Bytes()
 }
 
-// unzipped is a stream's stdout, and whether any of it was compressed.
+// unzipped returns a stream's stdout, and whether any of it was compressed.
 func unzipped(t *testing.T, r *rig.Raw) (out string, zipped bool) {
 	t.Helper()
 	var b strings.Builder
@@ -243,7 +243,7 @@ func unzipped(t *testing.T, r *rig.Raw) (out string, zipped bool) {
 // TestLastEnvelopeIsEmptyObject covers C-007: the last envelope of a successful stream is {}.
 func TestLastEnvelopeIsEmptyObject(t *testing.T) {
 	a := api(t)
-	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t) // All demands exactly one
+	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t) // All checks that there is exactly one
 	if run.Words.Flags != rig.FlagEnd || string(run.Words.Payload) != "{}" {
 		t.Errorf("last envelope: %#x %s", run.Words.Flags, run.Words.Payload)
 	}
@@ -321,8 +321,7 @@ func TestStreamEndsWithTheLastEnvelope(t *testing.T) {
 	})
 }
 
-// rest reads a stream from after its start event: how the process ended, and
-// the last payload.
+// rest reads a stream after its start event, and returns the end and the last payload.
 func rest(t *testing.T, r *rig.Raw) (*rig.EndEvent, string) {
 	t.Helper()
 	var end *rig.EndEvent
@@ -399,7 +398,7 @@ func list(t testing.TB, a *rig.API, sandbox string) []listed {
 	return res.Processes
 }
 
-// allBytes is each byte value, which is no text.
+// allBytes returns each byte value once, which is not valid UTF-8.
 func allBytes() []byte {
 	b := make([]byte, 256)
 	for i := range b {
@@ -424,7 +423,7 @@ func TestBinaryOutputArrivesUnchanged(t *testing.T) {
 	}
 }
 
-// dataEvents are the outputs of a run, event by event.
+// dataEvents returns the output of a run, event by event.
 func dataEvents(run *rig.Run) []string {
 	var out []string
 	for _, m := range run.Messages {
@@ -447,15 +446,15 @@ func TestEventsEndAtLineEnds(t *testing.T) {
 	slow := "printf a; sleep 0.5; printf 'b\\n'"
 	run = a.StartStream(t, box.ID, slow, "X-Line-Flush", "never").All(t)
 	if got := strings.Join(dataEvents(run), "|"); got != "ab\n" {
-		t.Errorf("half a line, line_flush=never: %q", got)
+		t.Errorf("a partial line, line_flush=never: %q", got)
 	}
 	run = a.StartStream(t, box.ID, slow).All(t)
 	if got := strings.Join(dataEvents(run), "|"); got != "a|b\n" {
-		t.Errorf("half a line: %q", got)
+		t.Errorf("a partial line: %q", got)
 	}
 	lines := a.Commands(t, box.ID, slow).All(t)
 	if len(lines) != 3 || lines[1].Type != "stdout" || string(lines[1].Bytes()) != "ab\n" {
-		t.Errorf("half a line as NDJSON: %s", raws(lines))
+		t.Errorf("a partial line as NDJSON: %s", raws(lines))
 	}
 }
 
@@ -480,7 +479,7 @@ func TestShortOutputIsOneEvent(t *testing.T) {
 	}
 }
 
-// lastEvent is the payload of the last message.
+// lastEvent returns the payload of the last message.
 func lastEvent(run *rig.Run) string {
 	if len(run.Messages) == 0 {
 		return ""

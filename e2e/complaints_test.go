@@ -49,7 +49,7 @@ func TestKeysKeepTheirOrder(t *testing.T)       { complaint(t, "keysInOrder") }
 func TestLongOutput(t *testing.T)               { complaint(t, "longOutput") }
 func TestHandlesSurviveAFork(t *testing.T)      { complaint(t, "handlesSurvive") }
 
-// Somebody else is told of a result that its client did not wait for, and reads it.
+// Another client is notified of a result that its own client did not wait for, and reads it.
 func TestResultsWaitForTheirClient(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -60,15 +60,15 @@ func TestResultsWaitForTheirClient(t *testing.T) {
 	client.Close()
 	end := told.Must(t)
 	if end.Process != id || end.Type != "end" || end.ExitCode == nil || *end.ExitCode != 3 {
-		t.Errorf("told %s", end.Raw)
+		t.Errorf("notified of %s", end.Raw)
 	}
 	if out := rig.Output(a.Events(t, id, "").All(t), "stdout"); out != "result\n" {
 		t.Errorf("the record has %q", out)
 	}
 }
 
-// A gateway that goes away ends the answer of a run in order; the run goes on, and
-// another gateway has all of it.
+// A gateway that stops ends the stream of a run in order; the run continues, and another
+// gateway has all of it.
 func TestRunsOutliveGateways(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{Gateways: 2})
@@ -81,7 +81,7 @@ func TestRunsOutliveGateways(t *testing.T) {
 	}
 	rest := r.All(t)
 	if n := len(rest); n < 2 || rest[n-2].Type != "error" || rest[n-1].Type != "end_of_execution" {
-		t.Errorf("the last words of a gateway:\n%s", raws(rest))
+		t.Errorf("the last lines of a gateway:\n%s", raws(rest))
 	}
 	lines := s.APIs[1].Events(t, r.Header.Get("X-Process-Id"), "").All(t)
 	if got := parse(t, rig.Output(lines, "stdout")); len(got) != 60 {
@@ -89,7 +89,7 @@ func TestRunsOutliveGateways(t *testing.T) {
 	}
 }
 
-// Why a sandbox has ended is on record, and so is what became of its processes.
+// Records have the cause of a sandbox's end, and the ends of its processes.
 func TestEndsHaveACause(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -106,7 +106,7 @@ func TestEndsHaveACause(t *testing.T) {
 		r.Until(t, func(l *rig.Line) bool { return l.Type == "stopping" && l.Cause == cause })
 		r.Until(t, func(l *rig.Line) bool { return l.Type == "destroyed" && l.Cause == cause })
 		if end := rig.End(t, a.Events(t, running, "").All(t)); end.Cause != "sandbox_gone" {
-			t.Errorf("%s: a process ended so: %s", cause, end.Raw)
+			t.Errorf("%s: the end of a process: %s", cause, end.Raw)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	pb "github.com/millrace/millrace/schema/process"
 )
 
-// procClient is process.Process as connect-go speaks it, without generated code.
+// procClient is a connect-go client of process.Process without generated code.
 type procClient struct {
 	start       *connect.Client[pb.StartRequest, pb.StartResponse]
 	attach      *connect.Client[pb.ConnectRequest, pb.ConnectResponse]
@@ -26,7 +26,7 @@ type procClient struct {
 	update      *connect.Client[pb.UpdateRequest, pb.UpdateResponse]
 }
 
-// with puts the headers of a sandbox on each request.
+// with adds the headers of a sandbox to each request.
 type with struct {
 	key, sandbox string
 	next         http.RoundTripper
@@ -54,7 +54,7 @@ func newProcClient(a *rig.API, sandbox string, opts ...connect.ClientOption) *pr
 	}
 }
 
-// eventStream is what Start and Connect have in common.
+// eventStream is the common interface of the streams of Start and Connect.
 type eventStream interface {
 	Receive() bool
 	Err() error
@@ -90,7 +90,7 @@ func pidOf(pid uint32) *pb.ProcessSelector {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestConnectGo is every method in both codecs, compressed and not.
+// TestConnectGo calls every method in both codecs, with and without compression.
 func TestConnectGo(t *testing.T) {
 	a := api(t)
 	for _, tt := range []struct {
@@ -121,7 +121,7 @@ func connectGo(t *testing.T, a *rig.API, sandbox string, json bool, opts ...conn
 	t.Run("errors", func(t *testing.T) { goErrors(ctx, t, c) })
 }
 
-// begin starts a process and reads its pid.
+// begin starts a process and returns its stream and pid.
 func begin(ctx context.Context, t *testing.T, c *procClient, req *pb.StartRequest) (*connect.ServerStreamForClient[pb.StartResponse], uint32) {
 	t.Helper()
 	s, err := c.start.CallServerStream(ctx, connect.NewRequest(req))
@@ -231,7 +231,7 @@ func goErrors(ctx context.Context, t *testing.T, c *procClient) {
 		t.Errorf("no such cwd: %v %v", s.Msg(), s.Err())
 	}
 	s.Close() //nolint:errcheck // it was read
-	// A timeout of the client's is the process's.
+	// The client's timeout is the process's timeout.
 	short, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 	defer cancel()
 	s, err = c.start.CallServerStream(short, connect.NewRequest(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/sleep", Args: []string{"60"}}}))

@@ -11,11 +11,11 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// curl runs curl as a person does.
+// curl runs curl and returns its output.
 func curl(t *testing.T, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl")
+		t.Skip("curl is not installed")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -26,7 +26,7 @@ func curl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// TestCurl is the whole life of a command with nothing but curl.
+// TestCurl starts, reads and ends a command with curl only.
 func TestCurl(t *testing.T) {
 	a := api(t)
 	key := "X-API-Key: " + a.Key

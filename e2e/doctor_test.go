@@ -9,12 +9,12 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// doctor is what it says of each driver, and their names in its order.
+// doctor runs millrace doctor and returns its report on each driver, and their order.
 func doctor(t *testing.T, env ...string) (said map[string]string, ok map[string]bool, order string) {
 	t.Helper()
 	cmd := exec.Command(rig.Binary(t), "doctor", "-o", "json")
 	cmd.Env = env
-	out, _ := cmd.Output() //nolint:errcheck // it fails where there is no gateway
+	out, _ := cmd.Output() //nolint:errcheck // it may fail without a gateway
 	var h struct {
 		Drivers []struct {
 			Name, Detail string
@@ -33,13 +33,13 @@ func doctor(t *testing.T, env ...string) (said map[string]string, ok map[string]
 	return said, ok, strings.Join(names, " ")
 }
 
-// Doctor says of every driver what it could and could not do here, and of one that does
-// not work why, with what to install.
+// Doctor reports the capabilities of every driver on this machine, and for one that does
+// not work the reason and the package to install.
 func TestDoctorReportsEveryDriver(t *testing.T) {
 	t.Parallel()
 	said, ok, order := doctor(t, "HOME="+t.TempDir(), "PATH=")
 	if order != "gvisor namespace microvm firecracker jail direct" {
-		t.Errorf("it tells of %s", order)
+		t.Errorf("it reports %s", order)
 	}
 	for name, want := range map[string][]string{
 		"microvm":     {"qemu-system-x86", "squashfs-tools", "apt-get install"},
@@ -55,9 +55,9 @@ func TestDoctorReportsEveryDriver(t *testing.T) {
 	for name, works := range ok {
 		switch {
 		case said[name] == "":
-			t.Errorf("of %s it says nothing", name)
+			t.Errorf("no details of %s", name)
 		case works && (!strings.Contains(said[name], "isolation: ") || !strings.Contains(said[name], "can limit ")):
-			t.Errorf("of %s, which works, it says %q", name, said[name])
+			t.Errorf("%s works, but its details are %q", name, said[name])
 		}
 	}
 	if !ok["direct"] || !strings.Contains(said["direct"], "not isolated") || strings.Contains(said["direct"], "the default here") {

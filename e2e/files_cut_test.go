@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A download of which the host dies is cut: its client never takes what came for the
-// whole, of a length that was told or not. An upload leaves nothing, or, if the host comes
-// back in time, is taken whole. The next life of the host has the file as it was.
+// A download is cut off when its host is killed: the client never takes a part for the
+// whole, with or without a content length. An upload leaves nothing or, if the host restarts
+// in time, succeeds completely. The file is unchanged after the host's restart.
 func TestFilesOfAKilledHostAreCut(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, rig.Topology{})
@@ -61,18 +61,18 @@ func TestFilesOfAKilledHostAreCut(t *testing.T) {
 		up <- res.StatusCode
 	}()
 	halves := [][]byte{bytes.Repeat([]byte("one\n"), 1<<18), bytes.Repeat([]byte("two\n"), 1<<18)}
-	to.Write(halves[0]) //nolint:errcheck // the answer tells
+	to.Write(halves[0]) //nolint:errcheck // the response reports it
 	s.Program("host-1").Kill9()
 	must(t, s.Revive("host-1")) // before its lease ends, and with it the sandbox
 	if n, err := io.Copy(io.Discard, plain.Body); err == nil || n >= size {
-		t.Errorf("a download that was cut looks whole after %d bytes: %v", n, err)
+		t.Errorf("a truncated download looks complete after %d bytes: %v", n, err)
 	}
 	if n, err := io.Copy(io.Discard, zipped.Body); err == nil {
-		t.Errorf("a compressed download that was cut looks whole after %d bytes", n)
+		t.Errorf("a truncated compressed download looks complete after %d bytes", n)
 	}
-	to.Write(halves[1]) //nolint:errcheck // the answer tells
+	to.Write(halves[1]) //nolint:errcheck // the response reports it
 	to.Close()
-	taken := <-up == http.StatusOK // the host may have begun it anew
+	taken := <-up == http.StatusOK // the host may have restarted it
 	ok := rig.Poll(time.Minute, func() bool {
 		res, err := open(http.MethodGet, filesPath("big"), nil, "Accept-Encoding", "identity")
 		if err != nil {
@@ -83,7 +83,7 @@ func TestFilesOfAKilledHostAreCut(t *testing.T) {
 		return err == nil && n == size && res.StatusCode == http.StatusOK
 	})
 	if !ok {
-		t.Error("the file is not there any more")
+		t.Error("the file does not exist any more")
 	}
 	if !taken {
 		a.Want(t, http.StatusNotFound, http.MethodGet, filesPath("up"), nil, "E2b-Sandbox-Id", box.ID)
@@ -95,6 +95,6 @@ func TestFilesOfAKilledHostAreCut(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if got, err := io.ReadAll(res.Body); err != nil || !bytes.Equal(got, slices.Concat(halves...)) {
-		t.Errorf("an upload that was taken has %d bytes: %v", len(got), err)
+		t.Errorf("an accepted upload has %d bytes: %v", len(got), err)
 	}
 }

@@ -45,7 +45,7 @@ func gzipped(t *testing.T, b []byte) []byte {
 	return buf.Bytes()
 }
 
-// wantMessage fails unless an answer is an error as E2B's clients read it.
+// wantMessage fails unless a response is an error in the form for E2B's clients.
 func wantMessage(t *testing.T, name string, ans rig.Answer, status int, text string) {
 	t.Helper()
 	var body struct {
@@ -58,7 +58,7 @@ func wantMessage(t *testing.T, name string, ans rig.Answer, status int, text str
 	}
 }
 
-// WIRE-E2B 3.4: what is sent up comes down again, in each way that there is.
+// Uploaded files can be downloaded, in every form of E2B's API.
 func TestFilesUpAndDown(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -125,7 +125,7 @@ func TestFilesUpAndDown(t *testing.T) {
 		}
 	}
 	if ans := down(filesPath(dir+"/gz"), "Range", "bytes=999999-"); ans.Header.Get("Content-Range") != fmt.Sprintf("bytes */%d", len(data)) {
-		t.Errorf("past the end: %v, which does not say where that is", ans.Header)
+		t.Errorf("beyond the end: %v, without the file's size", ans.Header)
 	}
 	wantMessage(t, "what changed", down(filesPath(dir+"/gz"), "If-Unmodified-Since", "Mon, 01 Jan 2001 00:00:00 GMT"), 412, "precondition failed")
 	head := a.Do(t, http.MethodHead, filesPath(dir+"/gz"), nil, append(in, "Accept-Encoding", "identity")...)
@@ -137,11 +137,11 @@ func TestFilesUpAndDown(t *testing.T) {
 		t.Errorf("an empty file: %v %v", ans, ans.Header)
 	}
 	if ans := down(filesPath("/proc/self/status")); ans.Status != 200 || !bytes.Contains(ans.Body, []byte("Name:")) {
-		t.Errorf("a file that has no size: %v", ans)
+		t.Errorf("a file without a size: %v", ans)
 	}
 }
 
-// What cannot be is told in envd's words, and leaves nothing behind.
+// Invalid requests fail with envd's messages and leave nothing behind.
 func TestInvalidFileRequests(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -181,7 +181,7 @@ func TestInvalidFileRequests(t *testing.T) {
 	w.Close()
 	wantMessage(t, "twice", up(filesPath(""), form.Bytes(), "Content-Type", w.FormDataContentType()), 400, "multiple files to the same path '"+dir+"/twice'")
 
-	// A client that leaves in the middle changes nothing.
+	// A client that disconnects during an upload changes nothing.
 	ctx, cancel := context.WithCancel(t.Context())
 	r, feed := io.Pipe()
 	go func() {
@@ -198,17 +198,17 @@ func TestInvalidFileRequests(t *testing.T) {
 	req.Header.Set("Content-Type", octets)
 	if res, err := http.DefaultClient.Do(req); err == nil {
 		res.Body.Close()
-		t.Errorf("half an upload: %s", res.Status)
+		t.Errorf("a partial upload: %s", res.Status)
 	}
 	clean := rig.Poll(10*time.Second, func() bool {
 		return strings.TrimSpace(outputOf(a.Commands(t, box.ID, "ls -A "+dir).All(t))) == "f\ntwice"
 	})
 	if ans := down(filesPath(dir + "/f")); string(ans.Body) != "old" || !clean {
-		t.Errorf("what stands there is %d bytes, clean %v", len(ans.Body), clean)
+		t.Errorf("the file has %d bytes, clean %v", len(ans.Body), clean)
 	}
 }
 
-// A full disk is 507, and what was written before it was full is taken back.
+// A full disk is 507, and the partial file is removed.
 func TestFilesOnAFullDisk(t *testing.T) {
 	onlySandboxed(t)
 	t.Parallel()
@@ -241,7 +241,7 @@ func TestFilesOnAFullDisk(t *testing.T) {
 	}
 }
 
-// outputOf is what a command printed.
+// outputOf returns the output of a command.
 func outputOf(lines []*rig.Line) string {
 	var b strings.Builder
 	for _, l := range lines {
@@ -259,7 +259,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WIRE-E2B 3.4: signed addresses, with and without a sandbox's name.
+// Signed URLs work as in E2B's API, with and without the sandbox's name.
 func TestFilesSigned(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -303,7 +303,7 @@ func TestFilesSigned(t *testing.T) {
 	}
 }
 
-// A gigabyte goes up and down through a gateway that holds little of it.
+// A gateway needs little memory for the upload and download of a gigabyte.
 func TestFilesInConstantMemory(t *testing.T) {
 	size := int64(1 << 30)
 	if testing.Short() {
@@ -335,20 +335,20 @@ func TestFilesInConstantMemory(t *testing.T) {
 	n, err := io.Copy(io.Discard, res.Body)
 	res.Body.Close()
 	if n != size || err != nil {
-		t.Errorf("%d bytes came down, %v", n, err)
+		t.Errorf("downloaded %d bytes, %v", n, err)
 	}
 	grown := peak(t, u.PID()) - before
 	mb := float64(size) / 1e6
 	t.Logf("%.0f MB up at %.0f MB/s, down at %.0f MB/s; the process (all services) peaked %d MiB higher",
 		mb, mb/up.Seconds(), mb/time.Since(began).Seconds(), grown>>20)
-	// One process holds the NATS server with its stream of 64 MiB in memory, too, and lets
-	// twice of what lives gather.
+	// The process includes the NATS server with a memory stream of 64 MiB, and its heap grows
+	// to three times the live heap before a collection.
 	if grown > 384<<20 {
 		t.Errorf("the peak rose by %d MiB", grown>>20)
 	}
 }
 
-// peak is the most memory a process ever had.
+// peak returns the peak memory of a process.
 func peak(t *testing.T, pid int) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -365,7 +365,7 @@ func peak(t *testing.T, pid int) int64 {
 	return 0
 }
 
-// WIRE-E2B 3.4: what only envd's HTTP has.
+// The other routes of envd's HTTP API work as in E2B.
 func TestEnvdHTTP(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -376,7 +376,7 @@ func TestEnvdHTTP(t *testing.T) {
 	a.Want(t, 200, http.MethodGet, "/envs", nil, in...).Decode(t, &env)
 	out := a.Commands(t, box.ID, "echo $COLOUR $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID").All(t)
 	if got, want := rig.Output(out, "stdout"), env["COLOUR"]+" "+env["E2B_SANDBOX"]+" "+env["E2B_SANDBOX_ID"]+" "+env["E2B_TEMPLATE_ID"]+"\n"; got != want || env["COLOUR"] != "red" {
-		t.Errorf("a process has %q, /envs says %q", got, want)
+		t.Errorf("a process has %q, /envs has %q", got, want)
 	}
 	var m map[string]float64
 	if a.Want(t, 200, http.MethodGet, "/metrics", nil, in...).Decode(t, &m); m["cpu_count"] < 1 || m["mem_total"] < 1 || m["disk_total"] < 1 || m["mem_total_mib"] != float64(int64(m["mem_total"])>>20) {

@@ -13,13 +13,13 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// fetched is a watcher whose events are fetched through any gateway.
+// fetched is a polled watcher whose events are fetched through any gateway.
 type fetched struct {
 	box, id string
 	all     []string
 }
 
-// fetch asks a gateway once.
+// fetch polls a gateway once.
 func (f *fetched) fetch(t *testing.T, a *rig.API, headers ...string) []string {
 	t.Helper()
 	ans := a.RPC(t, f.box, fsService+"GetWatcherEvents", map[string]any{"watcherId": f.id}, headers...)
@@ -37,16 +37,16 @@ func (f *fetched) fetch(t *testing.T, a *rig.API, headers ...string) []string {
 	return out
 }
 
-// until asks until an event has come.
+// until polls until an event arrives.
 func (f *fetched) until(t *testing.T, a *rig.API, event string) {
 	t.Helper()
 	from := len(f.all)
 	if !rig.Poll(20*time.Second, func() bool { f.fetch(t, a); return slices.Contains(f.all[from:], event) }) {
-		t.Errorf("%s has not come: %v", event, f.all[from:])
+		t.Errorf("%s did not arrive: %v", event, f.all[from:])
 	}
 }
 
-// ask sends the question and leaves without its answer.
+// ask sends the request and disconnects without the response.
 func (f *fetched) ask(t *testing.T, a *rig.API) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(a.URL, "http://"))
@@ -62,8 +62,8 @@ func (f *fetched) ask(t *testing.T, a *rig.API) {
 		fsService, a.Key, f.box, len(body), body)
 }
 
-// Issue "Filesystem": the events of a watcher come once and in order, whichever
-// gateway is asked, and what an answer carried that nobody got comes again.
+// The events of a watcher arrive once and in order through any gateway, and events of a
+// lost response arrive again.
 func TestWatchersThroughAnyGateway(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSplit(t, rig.Topology{Gateways: 2})
@@ -103,7 +103,7 @@ func TestWatchersThroughAnyGateway(t *testing.T) {
 	f.ask(t, b)
 	s.Program("gateway-2").Kill9()
 	if f.until(t, a, "WRITE killed"); !slices.Contains(f.all, "CREATE killed") {
-		t.Errorf("the answer that died with its gateway is lost: %v", f.all)
+		t.Errorf("the events of the killed gateway's response are lost: %v", f.all)
 	}
 	write("again")
 	var first []string
@@ -114,6 +114,6 @@ func TestWatchersThroughAnyGateway(t *testing.T) {
 		return len(first) > 0
 	})
 	if again := f.fetch(t, a, "Idempotency-Key", fmt.Sprint("k", key)); len(first) == 0 || !slices.Equal(again, first) {
-		t.Errorf("tried again: %v, want %v", again, first)
+		t.Errorf("retried: %v, want %v", again, first)
 	}
 }

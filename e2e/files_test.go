@@ -10,7 +10,7 @@ import (
 
 const fsService = "/filesystem.Filesystem/"
 
-// fileEntry is an EntryInfo as its JSON is.
+// fileEntry is an EntryInfo in JSON.
 type fileEntry struct {
 	Name, Type, Path, Size, Permissions, Owner, Group, ModifiedTime string
 	SymlinkTarget                                                   *string
@@ -28,7 +28,7 @@ func decodeEntry(t *testing.T, ans rig.Answer) fileEntry {
 	return res.Entry
 }
 
-// WIRE-E2B 3.3: entries are as E2B tells them, errors have its codes.
+// Entries and error codes are as in E2B's filesystem service.
 func TestFilesystemRPCs(t *testing.T) {
 	t.Parallel()
 	a := api(t)

@@ -22,8 +22,7 @@ type watchEvent struct {
 	Seq string
 }
 
-// nextWatch reads the next event of a file; its envelopes before that are left
-// out.
+// nextWatch reads up to the next event of a file.
 func nextWatch(t *testing.T, r *rig.Raw) watchEvent {
 	t.Helper()
 	for {
@@ -41,8 +40,7 @@ func nextWatch(t *testing.T, r *rig.Raw) watchEvent {
 	}
 }
 
-// WIRE-E2B 3.3 and issue "Filesystem": events come in order, and a client that
-// comes back goes on behind the last it has.
+// Events of a watch arrive in order, and a client that reconnects resumes after the last one.
 func TestWatchDir(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -65,7 +63,7 @@ func TestWatchDir(t *testing.T) {
 	began := time.Now()
 	write("a")
 	ev := nextWatch(t, r)
-	t.Logf("a write was told %v after it was asked for", time.Since(began))
+	t.Logf("a write was reported after %v", time.Since(began))
 	if ev.Filesystem.Name != "a" || ev.Filesystem.Type != "EVENT_TYPE_CREATE" || ev.Filesystem.Entry == nil || ev.Filesystem.Entry.Path != dir+"/a" {
 		t.Errorf("%+v", ev.Filesystem)
 	}
@@ -73,7 +71,7 @@ func TestWatchDir(t *testing.T) {
 		ev = nextWatch(t, r)
 	}
 	r.Close()
-	write("b") // while nobody reads
+	write("b") // while no client reads
 	last, err := strconv.Atoi(ev.Seq)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +81,7 @@ func TestWatchDir(t *testing.T) {
 		t.Fatalf("first again: %+v", ev)
 	}
 	if ev := nextWatch(t, r); ev.Filesystem.Name != "b" || ev.Filesystem.Type != "EVENT_TYPE_CREATE" {
-		t.Errorf("after coming back: %+v", ev.Filesystem)
+		t.Errorf("after reconnecting: %+v", ev.Filesystem)
 	}
 	var list struct{ Processes []any }
 	a.RPC(t, box.ID, "/process.Process/List", struct{}{}).Decode(t, &list)
@@ -101,7 +99,7 @@ func TestWatchDir(t *testing.T) {
 	}
 }
 
-// What a lost answer of GetWatcherEvents carried can be asked for again.
+// The events of a lost GetWatcherEvents response can be requested again.
 func TestWatchers(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -144,7 +142,7 @@ func TestWatchers(t *testing.T) {
 		t.Errorf("twice: %v", got)
 	}
 	if got, _ := fetch("X-Replay-From", place); !slices.Equal(got, first) {
-		t.Errorf("asked again: %v, want %v", got, first)
+		t.Errorf("requested again: %v, want %v", got, first)
 	}
 	if ans := call("RemoveWatcher", map[string]any{"watcherId": made.WatcherID}); ans.Status != http.StatusOK {
 		t.Error(ans)

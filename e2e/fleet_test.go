@@ -9,18 +9,18 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// fleet is two hosts, of which host-2 takes nothing yet.
+// fleet starts two hosts, of which host-2 is drained.
 func fleet(t *testing.T, args ...string) (*rig.Split, *rig.API) {
 	t.Helper()
 	if rig.Driver(t) == "direct" {
-		t.Skip("the driver makes nothing from templates")
+		t.Skip("the driver does not support templates")
 	}
 	s := rig.NewSplit(t, rig.Topology{Hosts: 2, HostArgs: args})
 	cli(t, s.APIs[0], "host", "drain", "host-2")
 	return s, s.APIs[0]
 }
 
-// says is what a command prints in a sandbox.
+// says returns the output of a command in a sandbox.
 func says(t *testing.T, a *rig.API, sandbox, command string) string {
 	t.Helper()
 	return rig.Output(a.Commands(t, sandbox, command).All(t), "stdout")
@@ -35,8 +35,9 @@ func snapshotOf(t *testing.T, a *rig.API, sandbox string) string {
 	return snap.ID
 }
 
-// What a host has made, a template by a build and a snapshot, is used on another one:
-// while it drains, and when it was killed for good. A fork goes where there is room.
+// A template built on one host and a snapshot from there can be used on another host while
+// the first one drains and after it was killed for good. A fork is placed on a host with
+// capacity.
 func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 	t.Parallel()
 	s, a := fleet(t)
@@ -57,17 +58,17 @@ func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 	var forks []struct{ Sandbox rig.Sandbox }
 	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+box.ID+"/fork", map[string]any{"count": 1, "timeout": 120}).Decode(t, &forks)
 	if host, got := s.HostOf(t, a, forks[0].Sandbox.ID), says(t, a, forks[0].Sandbox.ID, look); host != "host-2" || got != want {
-		t.Errorf("a fork on %s says %q", host, got)
+		t.Errorf("a fork on %s prints %q", host, got)
 	}
 	snap := snapshotOf(t, a, box.ID)
 	if got := says(t, a, a.Create(t, "templateID", snap).ID, look); got != want {
-		t.Errorf("what begins from a snapshot of a draining host says %q", got)
+		t.Errorf("a sandbox from a snapshot of a draining host prints %q", got)
 	}
 
 	a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+box.ID+"/pause", nil)
 	still := snapshotOf(t, a, box.ID)
 	if got := says(t, a, a.Create(t, "templateID", still).ID, look); got != want {
-		t.Errorf("what begins from a sandbox that is paused on a draining host says %q", got)
+		t.Errorf("a sandbox from a paused sandbox on a draining host prints %q", got)
 	}
 
 	s.Program("host-1").Kill9()
@@ -75,23 +76,23 @@ func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 		made := a.Create(t, "templateID", from)
 		got := says(t, a, made.ID, look)
 		if host := s.HostOf(t, a, made.ID); host != "host-2" || !strings.HasPrefix(got, "built deep") {
-			t.Errorf("%s, after its host was killed, on %s says %q", name, host, got)
+			t.Errorf("%s, after its host was killed, on %s prints %q", name, host, got)
 		}
 	}
-	if err := s.Program("host-1").Restart(); err != nil { // to end what it left running
+	if err := s.Program("host-1").Restart(); err != nil { // to end its remaining processes
 		t.Fatal(err)
 	}
 	if !rig.Poll(30*time.Second, func() bool { return s.HostStates()["host-1"] == "draining" }) {
-		t.Error("the host did not come back")
+		t.Error("the host did not restart")
 	}
 }
 
-// Who drains a host is told what only that host has: sandboxes that run or are paused,
-// snapshots that are not in the store, volumes. What others can use is copied; the host
-// may be switched off when nothing is left, and then nothing is lost.
+// drain lists what only that host has: running and paused sandboxes, snapshots that are not
+// in the store, and volumes. Snapshots are copied to the store; when nothing is listed any
+// more, the host can be switched off without loss.
 func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	t.Parallel()
-	s, a := fleet(t, "--copy-ahead", "1", "--warm", "0") // which a host that dies for good would leave
+	s, a := fleet(t, "--copy-ahead", "1", "--warm", "0") // a host that is killed for good would leave warm instances running
 	runs, paused := a.Create(t), a.Create(t)
 	says(t, a, runs.ID, "echo kept > ~/kept")
 	snap := snapshotOf(t, a, runs.ID)
@@ -127,6 +128,6 @@ func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	s.Program("host-1").Kill9()
 	cli(t, a, "host", "undrain", "host-2")
 	if got := says(t, a, a.Create(t, "templateID", snap).ID, "cat ~/kept"); got != "kept\n" {
-		t.Errorf("what begins from the snapshot says %q", got)
+		t.Errorf("a sandbox from the snapshot prints %q", got)
 	}
 }

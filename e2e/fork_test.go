@@ -11,30 +11,29 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// gvisorHere reports whether the driver gvisor works, whose program is not built for a
-// test.
+// gvisorHere reports whether the driver gvisor works; tests do not build its program.
 func gvisorHere(t *testing.T) bool {
 	t.Helper()
 	out, err := exec.Command(rig.Binary(t), "doctor").Output()
 	if !regexp.MustCompile(`(?m)^driver gvisor +ok`).Match(out) {
-		t.Logf("no gvisor here: %v\n%s", err, out)
+		t.Logf("gvisor does not work here: %v\n%s", err, out)
 		return false
 	}
 	return true
 }
 
-// withMemory runs everything with a driver that keeps memory, where it can be had.
+// withMemory runs `up` with a driver that keeps memory, and skips the test without one.
 func withMemory(t *testing.T) *rig.Up {
 	t.Helper()
 	if !gvisorHere(t) {
-		t.Skip("no driver keeps memory here")
+		t.Skip("no driver that works here keeps memory")
 	}
 	return rig.NewUp(t, rig.Options{Driver: "gvisor"})
 }
 
-// A process counts on in every fork of its sandbox, from where it was. Each fork has
-// a record of it, which says what it continues: with what came before, every number
-// is there once. Who asks is told that the memory was kept.
+// A process continues to count in every fork of its sandbox. Each fork has a record of it
+// that names the process that it continues: together they have every number once. The API
+// reports that the memory was kept.
 func TestProcessesContinueInForks(t *testing.T) {
 	t.Parallel()
 	u := withMemory(t)
@@ -66,7 +65,7 @@ func TestProcessesContinueInForks(t *testing.T) {
 		lines := u.Events(t, token+"-"+box, "").All(t)
 		first := lines[0]
 		if first.From != id || first.After == nil {
-			t.Fatalf("a fork's record begins with %s", first.Raw)
+			t.Fatalf("a fork's record starts with %s", first.Raw)
 		}
 		var before []*rig.Line
 		for _, l := range origin {
@@ -79,7 +78,7 @@ func TestProcessesContinueInForks(t *testing.T) {
 	wantCount(t, rig.Output(origin, "stdout"))
 }
 
-// wantCount checks that out counts from 0 without a hole or a repetition, to an end.
+// wantCount checks that out counts from 0 to its end without a gap or a repetition.
 func wantCount(t *testing.T, out string) {
 	t.Helper()
 	body, ended := strings.CutSuffix(out, "end\n")

@@ -23,13 +23,13 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestWorkloadIdentity has the released SDK make a sandbox whose requests carry
-// tokens, and a server check them as clouds do: by the issuer that the token names,
-// and with nothing of ours. No token is in the sandbox, in a file or in what is printed.
+// TestWorkloadIdentity creates a sandbox by the released SDK whose requests carry tokens. A
+// server verifies them as clouds do, with the keys of the token's issuer and no code of
+// Millrace. No token is in the sandbox, in a file or in output.
 func TestWorkloadIdentity(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
-		t.Skip("without isolation there is no way out but the host's")
+		t.Skip("without isolation sandboxes use the host's network")
 	}
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -43,7 +43,7 @@ func TestWorkloadIdentity(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if seen[token] {
-			http.Error(w, "the token came before", http.StatusUnauthorized)
+			http.Error(w, "the token was used before", http.StatusUnauthorized)
 			return
 		}
 		seen[token] = true
@@ -63,7 +63,7 @@ func TestWorkloadIdentity(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(seen) < 3 {
-		t.Errorf("%d tokens came", len(seen))
+		t.Errorf("received %d tokens", len(seen))
 	}
 	for token := range seen {
 		if strings.Contains(up.Dump(), token) {
@@ -75,7 +75,7 @@ func TestWorkloadIdentity(t *testing.T) {
 	}
 }
 
-// verify checks a token by what its issuer shows, and gives the sandbox it is about.
+// verify verifies a token with its issuer's keys and returns the token's sandbox.
 func verify(token, audience string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -90,7 +90,7 @@ func verify(token, audience string) (string, error) {
 	}
 	sig, err := base64.RawURLEncoding.DecodeString(parts[2])
 	if err != nil || part(parts[0], &head) != nil || part(parts[1], &c) != nil {
-		return "", fmt.Errorf("a token that cannot be read: %q", token)
+		return "", fmt.Errorf("an unreadable token: %q", token)
 	}
 	var conf struct {
 		Issuer string

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// languageChecks are code and what it says, run one after the other in one context.
+// languageChecks returns code and its expected results, run in order in one context.
 var languageChecks = map[string][][2]string{
 	"typescript": {
 		{"import { join } from 'node:path'\nconst n: number = 41; console.log('ts')", "out:ts\n"},
@@ -38,8 +38,8 @@ var languageChecks = map[string][][2]string{
 	},
 }
 
-// Every language keeps what its code defines, tells values, output and errors, and goes
-// on after each; where the template lacks its program, that is what is said.
+// Every language keeps definitions between executions, reports values, output and errors,
+// and continues after errors. If the template lacks its program, the error says so.
 func TestInterpreterLanguages(t *testing.T) {
 	a := api(t)
 	for language, checks := range languageChecks {
@@ -52,7 +52,7 @@ func TestInterpreterLanguages(t *testing.T) {
 	}
 }
 
-// Variables of the sandbox are properties of Java's, as at E2B.
+// The sandbox's environment variables are Java system properties, as in E2B.
 func TestInterpreterVariablesOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -63,7 +63,7 @@ func TestInterpreterVariablesOfTheSandbox(t *testing.T) {
 	}
 }
 
-// need skips a test of a language that the sandbox's template cannot run.
+// need skips a test of a language that the sandbox's template does not support.
 func (i interpreter) need(t *testing.T, language string) {
 	t.Helper()
 	ans := i.Do(t, http.MethodPost, "/contexts", map[string]any{"language": language}, i.headers()...)
@@ -92,21 +92,21 @@ func (i interpreter) speaks(t *testing.T, language string, checks [][2]string) {
 	}
 	spin := map[string]string{"java": "while (true) {}", "r": "while (TRUE) {}"}[language]
 	if spin == "" {
-		return // a busy Node.js is restarted, not interrupted
+		return // a busy Node.js is restarted and not interrupted
 	}
 	keep := map[string]string{"java": "int kept = 7;", "r": "kept <- 7"}[language]
 	i.run(t, keep, "language", language)
 	i.run(t, "1", "language", language)
 	s := i.Stream(t, http.MethodPost, "/execute", map[string]any{"code": spin, "language": language, "timeout_ms": 500}, i.headers()...)
 	if rest := s.All(t); rest[len(rest)-1].Type != "end_of_execution" {
-		t.Errorf("%s past its time: %s", language, raws(rest))
+		t.Errorf("%s after its timeout: %s", language, raws(rest))
 	}
 	if got := brief(i.run(t, "kept", "language", language)); !strings.Contains(got, "7") {
 		t.Errorf("%s after an interrupt: %q", language, got)
 	}
 }
 
-// Pictures and tables are results of R's, too.
+// R has pictures and tables as results too.
 func TestInterpreterDrawsInR(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -127,8 +127,8 @@ func (i interpreter) draws(t *testing.T) {
 	}
 }
 
-// A context is where its cwd says, in the user's home if that is not absolute; one that
-// is nowhere is refused, and not listed.
+// A context starts in its cwd, relative to the user's home. A cwd that does not exist is
+// rejected, and the context is not listed.
 func TestInterpreterContextsCwd(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -140,7 +140,7 @@ func TestInterpreterContextsCwd(t *testing.T) {
 		var made struct{ ID, Cwd string }
 		a.Want(t, http.StatusOK, http.MethodPost, "/contexts", map[string]any{"cwd": tt.cwd, "language": "bash"}, in.headers()...).Decode(t, &made)
 		if got := brief(in.run(t, "pwd", "context_id", made.ID)); made.Cwd != tt.want || got != "out:"+tt.want+"\n" {
-			t.Errorf("in %q: said %q, is %q; want %s", tt.cwd, made.Cwd, got, tt.want)
+			t.Errorf("in %q: reported %q, is %q; want %s", tt.cwd, made.Cwd, got, tt.want)
 		}
 	}
 	for cwd, why := range map[string]string{"/nowhere": "does not exist", "nowhere": "does not exist", "~/plain": "is not a directory", "~root": "only one's own home"} {
@@ -154,6 +154,6 @@ func TestInterpreterContextsCwd(t *testing.T) {
 	var all []rig.Sandbox
 	a.Want(t, http.StatusOK, http.MethodGet, "/contexts", nil, in.headers()...).Decode(t, &all)
 	if len(all) != 7 {
-		t.Errorf("listed %+v; want the two that always are, bash's own and four", all)
+		t.Errorf("listed %+v; want the two default ones, that of bash and four", all)
 	}
 }

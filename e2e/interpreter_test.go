@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// said is a line of an execution.
+// said is a line of an execution's stream.
 type said struct {
 	Type      string
 	Text      string
@@ -37,7 +37,7 @@ type said struct {
 	Time      int64 `json:"timestamp"`
 }
 
-// chart is what was drawn, as data.
+// chart is a drawing as data.
 type chart struct {
 	Type     string
 	Title    string
@@ -56,7 +56,7 @@ type chart struct {
 	}
 }
 
-// interpreter runs code as SDKs ask for it: on its port, with the sandbox's header.
+// interpreter runs code like the SDKs: on the interpreter's port, with the sandbox's header.
 type interpreter struct {
 	*rig.API
 	box string
@@ -92,12 +92,12 @@ func parse(t *testing.T, text string) []said {
 		}
 	}
 	if len(all) < 2 || all[0].Type != "number_of_executions" || all[len(all)-1].Type != "end_of_execution" {
-		t.Fatalf("not a whole execution: %s", text)
+		t.Fatalf("an incomplete execution: %s", text)
 	}
 	return all[1 : len(all)-1]
 }
 
-// brief is what an execution said, in short.
+// brief returns the results of an execution in short form.
 func brief(all []said) string {
 	var b strings.Builder
 	for _, s := range all {
@@ -154,7 +154,7 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 	}
 }
 
-// What is shown is a result, too; what cannot be had of it is left out.
+// Displayed values are results too; forms that fail are skipped.
 func TestInterpreterShows(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -165,7 +165,7 @@ func TestInterpreterShows(t *testing.T) {
 	}
 }
 
-// Each form that a value has is given as it is.
+// Each form of a value is returned unchanged.
 func TestInterpreterForms(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -197,13 +197,13 @@ All()`)
 	}
 }
 
-// What is drawn comes as a picture and as data.
+// A drawing is returned as a picture and as data.
 func TestInterpreterCharts(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	in := interpreter{a, a.Create(t, "timeout", 300).ID}
 	if got := brief(in.run(t, "import matplotlib.pyplot as plt")); got != "" {
-		t.Skipf("no pictures without python3-matplotlib: %s", got)
+		t.Skipf("pictures require python3-matplotlib: %s", got)
 	}
 	for _, tt := range []struct {
 		code string
@@ -249,7 +249,7 @@ func TestInterpreterCharts(t *testing.T) {
 	}
 }
 
-// Errors say where, and the kernel goes on after each.
+// Errors have a traceback, and the kernel continues after each.
 func TestInterpreterErrors(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -275,7 +275,7 @@ func TestInterpreterErrors(t *testing.T) {
 	}
 }
 
-// Code that says nothing for long is said to run: SDKs and proxies wait for that.
+// Code without output sends keepalives: SDKs and proxies time out without them.
 func TestInterpreterSendsKeepalives(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -284,15 +284,15 @@ func TestInterpreterSendsKeepalives(t *testing.T) {
 	const alive = "{\"type\":\"keepalive\"}\n"
 	body := string(ans.Body)
 	if !strings.Contains(body, alive) || strings.Contains(body, "\n\n") {
-		t.Errorf("what came in 7 s:\n%s", body)
+		t.Errorf("received in 7 s:\n%s", body)
 	}
 	if got := brief(parse(t, strings.ReplaceAll(body, alive, ""))); got != "=up\n" {
-		t.Errorf("what it said: %q", got)
+		t.Errorf("its output: %q", got)
 	}
 }
 
-// A client that waits is told when its kernel is taken away, and cut off when its sandbox
-// is: by that SDKs know.
+// A waiting client gets an error when its kernel is killed, and its connection is closed
+// when its sandbox is: that is how SDKs detect it.
 func TestInterpreterReportsALostKernel(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -322,8 +322,8 @@ func TestInterpreterReportsALostKernel(t *testing.T) {
 	}
 }
 
-// Executions in one context wait for each other, and what they print stays apart,
-// however long it is.
+// Executions in one context run one after another, and their output is kept apart, also if
+// it is long.
 func TestInterpreterTakesTurns(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -344,7 +344,7 @@ func TestInterpreterTakesTurns(t *testing.T) {
 	}
 	wg.Wait()
 	if got := brief(in.run(t, "n")); got != "=4\n" {
-		t.Errorf("they did not wait for each other: %q", got)
+		t.Errorf("they overlapped: %q", got)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestInterpreterContexts(t *testing.T) {
 			t.Errorf("unknown context: %v", ans)
 		}
 	}
-	// What nobody waits for any more ends by its own limit, or with its kernel.
+	// An execution without a client ends at its timeout or with its kernel.
 	busy := map[string]any{"code": "print('in', flush=True)\nwhile True: pass", "context_id": one.ID}
 	left := a.Stream(t, http.MethodPost, "/execute", busy, in.headers()...)
 	left.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" })
@@ -402,10 +402,10 @@ func TestInterpreterContexts(t *testing.T) {
 	busy["timeout_ms"] = 500
 	rest := a.Stream(t, http.MethodPost, "/execute", busy, in.headers()...).All(t)
 	if last := rest[len(rest)-1]; last.Type != "end_of_execution" {
-		t.Errorf("past its time: %+v", rest)
+		t.Errorf("after its timeout: %+v", rest)
 	}
 	if got := brief(in.run(t, "2", "context_id", one.ID)); got != "=2\n" {
-		t.Errorf("after the end of its time: %q", got)
+		t.Errorf("an execution after the timeout: %q", got)
 	}
 	a.Want(t, http.StatusBadRequest, http.MethodPost, "/execute", map[string]any{"code": "1", "timeout_ms": -1}, in.headers()...)
 	bad := map[string]any{"code": "1", "context_id": one.ID, "language": "python"}
@@ -413,7 +413,7 @@ func TestInterpreterContexts(t *testing.T) {
 	a.Want(t, http.StatusBadRequest, http.MethodPost, "/execute", map[string]any{"code": "1", "language": "cobol"}, in.headers()...)
 }
 
-// A client that drops does not lose the run: its record has all of it.
+// A client that disconnects does not lose the run: its record has all of it.
 func TestInterpreterRunOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -431,7 +431,7 @@ func TestInterpreterRunOutlivesItsClient(t *testing.T) {
 	if got := strings.ReplaceAll(brief(all), "out:", ""); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "19\n=done\n") {
 		t.Errorf("the record has %q", got)
 	}
-	// To end an execution is to end its process: the kernel lives on.
+	// Killing an execution's process interrupts it and keeps the kernel.
 	s = a.Stream(t, http.MethodPost, "/execute", map[string]any{"code": "print('in', flush=True)\nwhile True: time.sleep(0.1)"}, in.headers()...)
 	s.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" })
 	a.Want(t, http.StatusOK, http.MethodPost, "/commands/"+s.Header.Get("X-Process-Id")+"/kill", nil, in.headers()...)

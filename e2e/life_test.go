@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// Of a thousand creates for a host with room for one, one is made. All others wait for
-// as long as they may and are answered 503, which E2B's clients know as "busy".
+// Of a thousand creates for a host with a capacity of one, one succeeds. All others wait for
+// the queue timeout and fail with 503, which E2B's clients report as busy.
 func TestThousandCreatesForOneSlot(t *testing.T) {
 	u := rig.NewUp(t, rig.Options{Args: []string{"--capacity", "1", "--queue-timeout", "100ms"}})
 	const wanted, atOnce = 1000, 100
@@ -41,13 +41,13 @@ func TestThousandCreatesForOneSlot(t *testing.T) {
 	}
 	wg.Wait()
 	if codes[http.StatusCreated] != 1 || codes[http.StatusServiceUnavailable] != wanted-1 {
-		t.Errorf("%d creates were answered %v; want one 201, all others 503", wanted, codes)
+		t.Errorf("%d creates have the statuses %v; want one 201, all others 503", wanted, codes)
 	}
 	u.Kill(t, winner)
-	u.Create(t) // the place is free again
+	u.Create(t) // there is capacity again
 }
 
-// What is demanded of isolation is had, or the create fails.
+// A sandbox has at least the requested isolation, or the create fails.
 func TestIsolationDemanded(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -77,7 +77,7 @@ func TestIsolationDemanded(t *testing.T) {
 	}
 }
 
-// A paused sandbox outlives all of `up`, killed and begun anew.
+// A paused sandbox survives a kill and restart of `up`.
 func TestPausedSandboxSurvivesKill(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
@@ -111,7 +111,7 @@ func TestPausedSandboxSurvivesKill(t *testing.T) {
 	}
 }
 
-// A host that drains takes nothing new, and what it has goes on.
+// A draining host accepts no new sandboxes, and its sandboxes keep running.
 func TestDrainHost(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})
@@ -125,7 +125,7 @@ func TestDrainHost(t *testing.T) {
 	u.Create(t)
 }
 
-// cli runs a verb of the program's against a gateway and gives what it printed.
+// cli runs a client command against a gateway and returns its output.
 func cli(t *testing.T, a *rig.API, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), rig.Binary(t), args...)
@@ -137,7 +137,7 @@ func cli(t *testing.T, a *rig.API, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// The verbs for pauses, snapshots and forks.
+// The commands for pauses, snapshots and forks work.
 func TestLifecycleByCLI(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -152,7 +152,7 @@ func TestLifecycleByCLI(t *testing.T) {
 	second := cli(t, a, "sandbox", "fork", box.ID)
 	for sbx, want := range map[string]string{box.ID: "now", first: "then", second: "now"} {
 		if got := run(sbx, "cat ~/file"); got != want {
-			t.Errorf("the file of %s says %q, want %q", sbx, got, want)
+			t.Errorf("the file of %s has %q, want %q", sbx, got, want)
 		}
 	}
 	if got := cli(t, a, "snapshot", "ls"); !strings.Contains(got, snap) || !strings.Contains(got, "cli-"+box.ID+":default") {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// shared is the one `up` of all tests that do not kill it.
+// shared is the `up` of all tests that do not kill it.
 type shared struct {
 	once sync.Once
 	up   *rig.Up
@@ -20,7 +20,7 @@ type shared struct {
 
 var common shared
 
-// api is a gateway that all tests share. Each test makes its own sandboxes.
+// api returns the gateway that all tests share. Each test creates its own sandboxes.
 func api(t testing.TB) *rig.API {
 	t.Helper()
 	return sharedUp(t).API
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most tests wait rather than work.
 	if f := flag.Lookup("test.parallel"); f != nil && !given(f.Name) {
-		flag.Set(f.Name, "6") //nolint:errcheck // then they take longer
+		flag.Set(f.Name, "6") //nolint:errcheck // without it tests take longer
 	}
 	code := m.Run()
 	if common.up != nil {
@@ -69,28 +69,29 @@ func given(name string) bool {
 	return found
 }
 
-// kernelOfItsOwn reports whether gVisor serves what runs in sandboxes.
+// kernelOfItsOwn reports whether sandboxes run on gVisor's kernel.
 func kernelOfItsOwn(t testing.TB) bool {
 	t.Helper()
 	return rig.Driver(t) == "gvisor"
 }
 
-// rootInside reports whether sandboxes have a root: with the host's kernel only where
-// the service is root, too.
+// rootInside reports whether sandboxes have a root user: on the host's kernel only if the
+// service runs as root.
 func rootInside(t *testing.T) bool {
 	t.Helper()
 	return os.Geteuid() == 0 || kernelOfItsOwn(t)
 }
 
-// onlyWithVolumes skips what needs volumes, which gVisor shows where the service is root.
+// onlyWithVolumes skips tests that need volumes, which gVisor supports only if the service
+// runs as root.
 func onlyWithVolumes(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 && kernelOfItsOwn(t) {
-		t.Skip("the driver shows no volumes here")
+		t.Skip("the driver does not support volumes here")
 	}
 }
 
-// onlySandboxed skips what the driver that isolates nothing cannot show.
+// onlySandboxed skips tests of isolation with the driver direct.
 func onlySandboxed(t *testing.T) {
 	t.Helper()
 	if rig.Driver(t) == "direct" {

@@ -9,15 +9,15 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestMCP creates sandboxes with MCP servers by the released e2b package and uses them
-// by the released client of MCP, unmodified.
+// TestMCP creates sandboxes with MCP servers by the released e2b package and uses them by
+// the released MCP client, unmodified.
 func TestMCP(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" || os.Geteuid() != 0 {
-		t.Skip("the driver makes nothing from templates, or there is no root in it")
+		t.Skip("the driver does not support templates, or has no root user")
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("there is no npm")
+		t.Skip("npm is not installed")
 	}
 	program := filepath.Join(t.TempDir(), "mcp-gateway")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, ".")

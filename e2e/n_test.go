@@ -70,7 +70,7 @@ func TestWireHostNamesTheSandbox(t *testing.T) {
 	a.Kill(t, box.ID)
 	ans := a.Do(t, http.MethodGet, "/health", nil, "Host", "49983-"+box.ID+".localhost")
 	if ans.Status != http.StatusBadGateway || !bytes.Contains(ans.Body, []byte(`"The sandbox was not found"`)) {
-		t.Errorf("health of a dead sandbox: %v", ans)
+		t.Errorf("health of an ended sandbox: %v", ans)
 	}
 }
 

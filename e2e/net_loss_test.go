@@ -17,12 +17,12 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A proxy that loses nothing: each request to a port has one answer, its own, and
-// none is sent twice. Requests have bodies, so that no client repeats them.
+// Each request to a port gets its own response, and none is lost or sent twice. Requests
+// have bodies, so that no client repeats them.
 func TestPortsLoseNothing(t *testing.T) {
 	a := api(t)
 	host := servePort(t, a, a.Create(t, "timeout", 3600))
-	const clients = 200 // more than a sandbox has streams
+	const clients = 200 // more than the streams of a sandbox
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	var next, lost atomic.Int64
@@ -42,7 +42,7 @@ func TestPortsLoseNothing(t *testing.T) {
 	t.Logf("%d requests, %d lost, %.0f a second", requests, lost.Load(), requests/d.Seconds())
 }
 
-// oneRequest has the server echo words that nobody else sends.
+// oneRequest makes the server echo a unique body.
 func oneRequest(client *http.Client, a *rig.API, host string, i int64) error {
 	body := bytes.Repeat([]byte(fmt.Sprintf("%d ", i)), 1+rand.IntN(500))                              //nolint:gosec // no secret
 	req, err := http.NewRequest(http.MethodPost, a.URL+"/echo", io.MultiReader(bytes.NewReader(body))) //nolint:noctx // the client has a time limit
@@ -62,9 +62,9 @@ func oneRequest(client *http.Client, a *rig.API, host string, i int64) error {
 	return err
 }
 
-// TestNetworkOfEveryDriver lets data in and out of a sandbox of each driver that
-// works here, and kills its hostd with both ways open: who uses them is told, and
-// the next life opens them again.
+// TestNetworkOfEveryDriver sends data into and out of a sandbox of each driver that works
+// here, and kills its hostd with connections in both directions open: both ends get an
+// error, and both directions work again after the restart.
 func TestNetworkOfEveryDriver(t *testing.T) {
 	for _, d := range []struct {
 		name string
@@ -72,7 +72,7 @@ func TestNetworkOfEveryDriver(t *testing.T) {
 		has  programs
 	}{{"namespace", nil, debian()}, {"gvisor", nil, debian()}, {"microvm", []string{"--tcg"}, busybox()}} {
 		t.Run(d.name, func(t *testing.T) {
-			t.Parallel() // most of it is the wait for a tunnel that nobody serves to be given up
+			t.Parallel() // it mostly waits for the timeout of a tunnel
 			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args})
 			networkOf(t, rig.Topology{Driver: d.name, HostArgs: d.args}, d.has)
 		})
@@ -104,7 +104,7 @@ func networkOf(t *testing.T, top rig.Topology, has programs) {
 		}
 	}
 
-	// A download, and a connection out, that do not end by themselves.
+	// A download and an outgoing connection that do not end by themselves.
 	res, err := visit(t.Context(), a, "GET", host, "/big/100000000000", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -119,22 +119,22 @@ func networkOf(t *testing.T, top rig.Topology, has programs) {
 	s.Program("host-1").Kill9()
 	must(t, s.Revive("host-1"))
 	if _, err := io.Copy(io.Discard, res.Body); err == nil {
-		t.Error("a download that was cut looks whole")
+		t.Error("a truncated download looks complete")
 	}
 	if lines := rig.Output(out.All(t), "stdout"); !strings.Contains(lines, "cut ") {
-		t.Errorf("the connection out: %q", lines)
+		t.Errorf("the outgoing connection: %q", lines)
 	}
 	if !rig.Poll(time.Minute, func() bool { status, _ := answer(t, a, "GET", host, "/", nil); return status == 200 }) {
-		t.Fatal("the port stays shut")
+		t.Fatal("the port remains closed")
 	}
 	inAndOut("after a kill of hostd")
 }
 
-// worldSize is what the world says to whoever connects, unless he says more.
+// worldSize is the number of bytes that the external server sends.
 const worldSize = 1 << 20
 
-// listen is a server in the world: it says worldSize bytes and ends; or waits for
-// ever where it is sent a word.
+// listen starts an external server, which sends worldSize bytes and closes the connection,
+// or waits forever if it receives a word.
 func listen(t *testing.T) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

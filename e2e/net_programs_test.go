@@ -7,13 +7,12 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// programs are what a sandbox uses its network with: a command that runs the script
-// SERVER at PORT and says when it is ready, and one that runs a script that asks the
-// proxy for REQUEST, says that it is open when the proxy has promised it, sends MORE,
-// and gives what comes to THEN.
+// programs holds the commands by which a sandbox uses its network: one runs the script SERVER
+// at PORT and prints when it is ready. The other sends REQUEST to the proxy, prints when the
+// proxy has connected, sends MORE, and pipes the response to THEN.
 type programs struct{ serve, server, client, script string }
 
-// debian has perl, and a bash that opens connections.
+// debian returns programs that use perl, and bash for connections.
 func debian() programs {
 	return programs{
 		`exec perl -e "$SERVER" "$PORT"`, server,
@@ -22,7 +21,7 @@ func debian() programs {
 	}
 }
 
-// busybox has neither, but nc.
+// busybox returns programs that use nc.
 func busybox() programs {
 	return programs{
 		`cd /tmp && printf '%s\n' "$SERVER" > serve && chmod 755 serve && { nc -ll -p "$PORT" -e ./serve & } &&
@@ -47,14 +46,14 @@ nc 127.0.0.1 3128 <to | {
 	}
 }
 
-// sayAndHear is the rest of a script whose connection is open both ways.
+// sayAndHear returns the end of a script, which sends and receives on a connection.
 func sayAndHear(from, to string) string {
 	return `printf '%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n%s' "$REQUEST" "$MORE" ` + to + `
 while read -r line ` + from + ` && [ ${#line} -gt 1 ]; do case "$line" in "HTTP/1.1 200"*) echo open;; esac; done
 eval "$THEN" ` + from
 }
 
-// ask asks the proxy from inside of a sandbox.
+// ask sends a request to the proxy from inside a sandbox.
 func (p *programs) ask(t *testing.T, a *rig.API, box, request, then, more string) *rig.Lines {
 	t.Helper()
 	return a.Commands(t, box, p.client, "envs", map[string]string{"SCRIPT": p.script, "REQUEST": request, "THEN": then, "MORE": more})
