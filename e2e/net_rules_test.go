@@ -15,13 +15,13 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestEgressRules has a sandbox send requests whose headers its host sets:
-// over TLS, too, which curl, Python and the rest believe because the sandbox trusts
-// its host. The value is nowhere in the sandbox, the records or the logs.
+// TestEgressRules sends requests from a sandbox whose host adds headers, also over TLS:
+// curl, Python and others accept the host's certificate because the sandbox trusts it. The
+// header's value is not in the sandbox, the records or the logs.
 func TestEgressRules(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
-		t.Skip("without isolation there is no way out but the host's")
+		t.Skip("without isolation sandboxes use the host's network")
 	}
 	world := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%d %s %s\n", len(r.Header.Get("X-Secret")), r.Header.Get("X-Public"), r.Host)
@@ -60,17 +60,17 @@ func TestEgressRules(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.cmd, got, want("one"))
 		}
 	}
-	// The same as a secret of the tenant's, which the rule names.
+	// The same with a secret of the tenant that the rule refers to.
 	up.Want(t, http.StatusCreated, http.MethodPost, "/secrets", map[string]string{"name": "Mine", "value": secret})
 	named := map[string]any{"example.com": []any{map[string]any{"transform": map[string]any{"headers": map[string]string{"X-Secret": "${e2b.secrets.Mine}", "X-Public": "two"}}}}}
 	up.Want(t, http.StatusNoContent, http.MethodPut, "/sandboxes/"+box.ID+"/network", map[string]any{"rules": named})
 	if !rig.Poll(20*time.Second, func() bool { return run("curl -sS "+url) == want("two") }) {
 		t.Errorf("after a change: %q", run("curl -sS "+url))
 	}
-	// A proxy that nobody answers: nothing goes past it.
+	// A proxy that does not respond: nothing bypasses it.
 	up.Want(t, http.StatusNoContent, http.MethodPut, "/sandboxes/"+box.ID+"/network", map[string]any{"egressProxy": map[string]string{"address": "127.0.0.1:9", "username": "u", "password": secret}})
 	if !rig.Poll(20*time.Second, func() bool { return strings.Contains(run("curl -sS "+url), "502") }) {
-		t.Errorf("past the proxy: %q", run("curl -sS "+url))
+		t.Errorf("bypassed the proxy: %q", run("curl -sS "+url))
 	}
 	for what, text := range map[string]string{
 		"the sandbox": run("env; cat /proc/*/environ; grep -r " + secret[:10] + " /etc /run /tmp 2>/dev/null"),
@@ -86,11 +86,11 @@ func TestEgressRules(t *testing.T) {
 	}
 }
 
-// grepTree fails for a file below dir that has the text.
+// grepTree returns an error for a file below dir that contains the text.
 func grepTree(dir, text string) error {
 	return filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // it went meanwhile
+			return nil //nolint:nilerr // it was removed meanwhile
 		}
 		b, err := os.ReadFile(path)
 		if err == nil && strings.Contains(string(b), text) {

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// server is an HTTP server for the inside of a sandbox, in what every Debian has.
-// It answers /echo with the body, /big/N with N bytes, /cut with half an answer,
-// and switches to a protocol that echoes on /switch.
+// server is an HTTP server for a sandbox, written in Perl, which every Debian has. It
+// responds to /echo with the body, to /big/N with N bytes, to /cut with a truncated
+// response, and switches to an echo protocol on /switch.
 const server = `
 use IO::Socket::INET;
 $SIG{CHLD} = 'IGNORE';
@@ -55,7 +55,7 @@ while (1) {
 	}
 }`
 
-// servePort is what a Debian serves.
+// servePort runs the server in a sandbox with Debian's programs.
 func servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host string) {
 	t.Helper()
 	p := debian()
@@ -94,7 +94,7 @@ func visit(ctx context.Context, a *rig.API, method, host, path string, body io.R
 	return http.DefaultClient.Do(req)
 }
 
-// answer is the whole of what a port says.
+// answer returns a port's complete response.
 func answer(t testing.TB, a *rig.API, method, host, path string, body []byte) (int, string) {
 	t.Helper()
 	res, err := visit(t.Context(), a, method, host, path, bytes.NewReader(body))
@@ -125,7 +125,7 @@ func TestPortsOfSandboxesAreServed(t *testing.T) {
 	want := make([]byte, 20<<20)
 	rand.Read(want)
 	if _, got := answer(t, a, "POST", host, "/echo", want); got != string(want) {
-		t.Errorf("%d bytes came back of %d", len(got), len(want))
+		t.Errorf("received %d bytes of %d", len(got), len(want))
 	}
 	if _, got := answer(t, a, "GET", host, "/big/5000000", nil); got != strings.Repeat("x", 5_000_000) {
 		t.Errorf("%d bytes, want 5000000", len(got))
@@ -135,7 +135,7 @@ func TestPortsOfSandboxesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(res.Body); string(got) != "half" || err == nil {
-		t.Errorf("an answer that was cut: %q, %v", got, err)
+		t.Errorf("a truncated response: %q, %v", got, err)
 	}
 	res.Body.Close()
 	for host, want := range map[string]string{
@@ -173,7 +173,7 @@ func TestPortsSwitchProtocols(t *testing.T) {
 	}
 }
 
-// Whoever is reading from a port when its sandbox is ended gets an error.
+// A client that reads from a port gets an error when the sandbox ends.
 func TestPortsAreCutWhenTheSandboxEnds(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -189,20 +189,19 @@ func TestPortsAreCutWhenTheSandboxEnds(t *testing.T) {
 	}
 	a.Kill(t, box.ID)
 	if _, err := io.Copy(io.Discard, res.Body); err == nil {
-		t.Error("an answer that was cut looks whole")
+		t.Error("a truncated response looks complete")
 	}
 	if status, got := answer(t, a, "GET", host, "/", nil); status != 502 || !strings.Contains(got, "not found") {
 		t.Errorf("after its end: %d %s", status, got)
 	}
 }
 
-// TORTURE 95: the way out leads where the operator and the sandbox allow, and
-// nowhere else. That it does not lead to a metadata address is judged at our own
-// proxy: nothing is sent to one.
+// Egress reaches only addresses that the operator and the sandbox allow. Metadata addresses
+// are checked at the sandbox's proxy: nothing is sent to them. Covers T-95.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
-		t.Skip("without isolation there is no way out but the host's")
+		t.Skip("without isolation sandboxes use the host's network")
 	}
 	world := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "the world, ", r.URL.Path) })}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -212,7 +211,7 @@ func TestEgress(t *testing.T) {
 	go world.Serve(ln)
 	t.Cleanup(func() { world.Close() })
 	up := rig.NewUp(t, rig.Options{Args: []string{"--egress", "internet", "--egress-allow", "127.0.0.1"}})
-	// get asks the proxy for a URL, and gives the status and the last line.
+	// get requests a URL from the proxy, and returns the status and the last line.
 	get := func(box rig.Sandbox, url string) string {
 		t.Helper()
 		script := `exec 3<>/dev/tcp/127.0.0.1/3128 || exit 9; printf 'GET %s HTTP/1.0\r\n\r\n' "$URL" >&3; read -r _ status _ <&3; last=$(tail -n 1 <&3); echo "$status $last"`
@@ -284,7 +283,7 @@ func TestPrivatePorts(t *testing.T) {
 	if status := visit(host, "/", made.Token); status != 200 {
 		t.Errorf("with the token %q: %d", made.Token, status)
 	}
-	// Where SDKs send no access token, they send this one.
+	// SDKs send this token for requests without an access token.
 	_, domain, _ := strings.Cut(host, ".")
 	for _, port := range []string{"49999", "49983"} {
 		of := port + "-" + box.ID + "." + domain
@@ -294,8 +293,8 @@ func TestPrivatePorts(t *testing.T) {
 	}
 }
 
-// How many requests in turn, and how many bytes a second, a port takes through
-// gateway, NATS, host and shim.
+// BenchmarkPort measures sequential requests, and bytes per second, through gateway, NATS,
+// host and shim.
 func BenchmarkPort(b *testing.B) {
 	a := api(b)
 	host := servePort(b, a, a.Create(b))
@@ -315,8 +314,8 @@ func BenchmarkPort(b *testing.B) {
 	})
 }
 
-// Without a domain, SDKs form host names of e2b.app. curl resolves those below localhost by
-// itself, as browsers do.
+// Without a domain, SDKs use host names below e2b.app. curl, like browsers, resolves names
+// below localhost by itself.
 func TestHostNamesResolveToUp(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{})

@@ -15,8 +15,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// say sends a request as it is written, without the end of its head, and gives the
-// status and what is said.
+// say sends a raw request without the end of its head, and returns the status and the body.
 func say(t *testing.T, a *rig.API, head string) (int, string) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(a.URL, "http://"))
@@ -43,8 +42,8 @@ func say(t *testing.T, a *rig.API, head string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// portNames are all that name a port of a sandbox to the gateway, as lines of a request;
-// where headers do the Host is another.
+// portNames returns all ways to address a port of a sandbox at the gateway, as lines of a
+// request. With headers the Host is another one.
 func portNames(id, port, other string) map[string]string {
 	host := func(h string) string { return "Host: " + h + "\r\n" }
 	header := func(id, port string) string {
@@ -61,18 +60,18 @@ func portNames(id, port, other string) map[string]string {
 		"headers with a sign":      header(id, "+"+port),
 		"a host that wins headers": host(port+"-"+id+".localhost") + "E2b-Sandbox-Id: " + id + "\r\nE2b-Sandbox-Port: 9\r\n",
 	}
-	if len(port) < 5 { // else it is no port to anybody
+	if len(port) < 5 { // otherwise it is not a valid port
 		out["a host with zeros"] = host("0" + port + "-" + id + ".localhost")
 	}
 	return out
 }
 
-// Who knows a sandbox's address is no step nearer to what the sandbox may reach: its own
-// end of the way out is not among its ports, whoever asks, and however.
+// Clients of a sandbox's ports cannot use its egress: the sandbox's proxy is not reachable
+// as a port, with any key and any form of request.
 func TestIngressDoesNotReachEgress(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
-		t.Skip("without isolation there is no way out but the host's")
+		t.Skip("without isolation sandboxes use the host's network")
 	}
 	var visited atomic.Int64
 	world := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -100,8 +99,8 @@ func TestIngressDoesNotReachEgress(t *testing.T) {
 					t.Errorf("%s, %s, %q: %d %s", name, key, request, status, got)
 				}
 			}
-			// As to a proxy: the URL's host is the one that counts, where a host does. The
-			// gateway's own page is the only thing that it may lead to.
+			// As to a proxy: the host of the URL has precedence over the Host header. It may
+			// only lead to the gateway's own page.
 			if status, got := say(t, up.API, "GET "+world.URL+"/ HTTP/1.1\r\n"+lines+line); status < 400 && !strings.HasPrefix(got, `{"name":"millrace",`) {
 				t.Errorf("%s, %s, as to a proxy: %d %s", name, key, status, got)
 			}
@@ -118,11 +117,11 @@ func TestIngressDoesNotReachEgress(t *testing.T) {
 		}
 	}
 	if n := visited.Load(); n != 1 {
-		t.Errorf("the world was visited %d times, want once, by the sandbox", n)
+		t.Errorf("the external server got %d requests, want one, from the sandbox", n)
 	}
 }
 
-// No port is a way to switch a connection to whatever CONNECT names.
+// A CONNECT request to a port is not forwarded.
 func TestCONNECTIsNotForwarded(t *testing.T) {
 	t.Parallel()
 	a := api(t)

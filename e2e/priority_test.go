@@ -19,13 +19,13 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// raised are the limits of the kernel that --tune-host raises, below /proc/sys.
+// raised lists the kernel limits below /proc/sys that --tune-host raises.
 var raised = [...]string{"kernel/pid_max", "kernel/threads-max", "kernel/pty/max", "fs/file-max", "net/core/bpf_jit_limit"}
 
-// `up` leaves the machine as it found it, also as root and with interfaces for sandboxes.
+// `up` changes no settings of the machine, also as root and with interfaces for sandboxes.
 func TestUpChangesNoHostSettings(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Skip("requires root")
 	}
 	for _, name := range raised {
 		lower(t, name)
@@ -41,7 +41,7 @@ func TestUpChangesNoHostSettings(t *testing.T) {
 		t.Errorf("up runs with %s, want %s as the program that started it", got, ours)
 	}
 	box := u.Create(t)
-	// Sandboxes end before what serves them all the same.
+	// The kernel still ends sandboxes before the services.
 	if out := rig.Output(u.Commands(t, box.ID, "nice; cat /proc/self/oom_score_adj").All(t), "stdout"); out != "0\n300\n" {
 		t.Errorf("in a sandbox, nice and oom_score_adj are %q, want 0 and 300", out)
 	}
@@ -61,11 +61,11 @@ func TestUpChangesNoHostSettings(t *testing.T) {
 	}
 }
 
-// With --tune-host, `up` says what it changes, and from what.
+// With --tune-host, `up` prints its changes with the old values.
 func TestTuneHost(t *testing.T) {
 	const free = "nice 0, oom_score_adj 0"
 	if os.Geteuid() != 0 || priority(t, os.Getpid()) != free {
-		t.Skip("needs root, and a priority that is not chosen yet")
+		t.Skip("requires root and a default priority")
 	}
 	was := make(map[string]string)
 	for _, name := range raised {
@@ -86,20 +86,20 @@ func TestTuneHost(t *testing.T) {
 	said := u.Log()
 	for _, line := range lines {
 		if !strings.Contains(said, "--tune-host: "+line+"\n") {
-			t.Errorf("up does not say %q:\n%s", line, said)
+			t.Errorf("up does not print %q:\n%s", line, said)
 		}
 	}
 	for _, name := range raised {
 		now := setting(t, name)
 		line := fmt.Sprintf("--tune-host: %s: %s -> %s\n", strings.ReplaceAll(name, "/", "."), was[name], now)
 		if was[name] != "" && (now == was[name] || !strings.Contains(said, line)) {
-			t.Errorf("%s was %s and is %s; up does not say %q:\n%s", name, was[name], now, line, said)
+			t.Errorf("%s was %s and is %s; up does not print %q:\n%s", name, was[name], now, line, said)
 		}
 	}
 }
 
-// lower sets a limit a little below what --tune-host wants, and restores it. It returns the
-// limit; empty: the kernel does not have it, or does not let it be set.
+// lower sets a limit slightly below the value of --tune-host, and restores it after the
+// test. It returns the limit; empty if the kernel does not have it or does not allow that.
 func lower(t *testing.T, name string) string {
 	t.Helper()
 	was := setting(t, name)
@@ -126,7 +126,7 @@ func setting(t *testing.T, name string) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// priority tells what of a process's threads others do not have.
+// priority describes the priority of a process's threads.
 func priority(t *testing.T, pid int) string {
 	t.Helper()
 	const normal = 20 // nice 0, as the system call returns it
@@ -160,12 +160,12 @@ func priority(t *testing.T, pid int) string {
 	return fmt.Sprintf("nice %s, oom_score_adj %s", strings.Join(nices, " "), strings.TrimSpace(string(score)))
 }
 
-// volatile are the settings below /proc/sys that count or change by themselves.
+// volatile matches the settings below /proc/sys that change by themselves.
 var volatile = [...]string{"fs/dentry-state", "fs/file-nr", "fs/inode", "fs/aio-nr", "fs/quota", "kernel/random/", "kernel/ns_last_pid", "kernel/pty/nr", "kernel/sched_domain",
 	"kernel/perf_event_max_sample_rate", "net/netfilter/nf_conntrack_count", "net/ipv4/conf/", "net/ipv6/", "net/ipv4/neigh", "vm/stat_refresh", "kernel/hung_task_detect_count", "kernel/tainted"}
 
-// machine tells the settings of this machine: all of /proc/sys, this session's share of the
-// CPUs, what its cgroups hand down, and rules of the network.
+// machine returns the settings of this machine: all of /proc/sys, this session's autogroup,
+// the controllers of its cgroups, and network rules.
 func machine(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -174,7 +174,7 @@ func machine(t *testing.T) map[string]string {
 			all[name] = strings.TrimSpace(string(raw))
 		}
 	}
-	filepath.WalkDir("/proc/sys", func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // of what cannot be read nothing is told
+	filepath.WalkDir("/proc/sys", func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // unreadable settings are skipped
 		name := strings.TrimPrefix(path, "/proc/sys/")
 		if err == nil && !d.IsDir() && !slices.ContainsFunc(volatile[:], func(v string) bool { return strings.HasPrefix(name, v) }) {
 			read(name, path)
@@ -182,7 +182,7 @@ func machine(t *testing.T) map[string]string {
 		return nil
 	})
 	read("autogroup", "/proc/self/autogroup")
-	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // groups of others come and go
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // other groups may disappear
 		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "millrace-") {
 			return fs.SkipDir // of any host's sandbox
 		}
@@ -207,13 +207,12 @@ func same(t *testing.T, when string, got, want map[string]string) {
 	}
 	for name, is := range got {
 		if _, ok := want[name]; !ok {
-			t.Errorf("%s, %s is %q, and was not there before", when, name, is)
+			t.Errorf("%s, %s is %q, and did not exist before", when, name, is)
 		}
 	}
 }
 
-// mayOutlive reports whether this process, and what it starts, may choose to end after
-// others where there is no memory left.
+// mayOutlive reports whether this process and its children may lower their OOM score.
 func mayOutlive() bool {
 	const path, lower, none = "/proc/self/oom_score_adj", "-1", "0"
 	if os.WriteFile(path, []byte(lower), 0) != nil {

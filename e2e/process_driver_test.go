@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestProcessesOfEveryDriver has the shim that hosts use do what it is for in a sandbox
-// of each driver: input and its end, terminals, signals, ends.
+// TestProcessesOfEveryDriver tests the shim in a sandbox of each driver: input and its end,
+// terminals, signals and exits.
 func TestProcessesOfEveryDriver(t *testing.T) {
 	for _, d := range []struct {
 		name string
@@ -26,7 +26,7 @@ func TestProcessesOfEveryDriver(t *testing.T) {
 	}
 }
 
-// sh is a process that needs nothing but a plain shell.
+// sh returns a request for a script of a plain shell.
 func sh(script string, more ...any) map[string]any {
 	return spec("/bin/sh", []string{"-c", script}, more...)
 }
@@ -60,7 +60,7 @@ func hasTerminals(t *testing.T, a *rig.API, box string) {
 	}
 }
 
-// killsGroups kills who ignores a friendlier signal, and what he has started.
+// killsGroups kills a process that ignores SIGTERM, and its children.
 func killsGroups(t *testing.T, a *rig.API, box string) {
 	t.Helper()
 	r := a.StartSpec(t, box, sh(`trap "" TERM; sleep 43210 & echo ready; while :; do wait; done`))
@@ -69,14 +69,14 @@ func killsGroups(t *testing.T, a *rig.API, box string) {
 	a.RPC(t, box, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGTERM"))
 	const left = `cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\000' ' ' | grep -c 'sleep 4321[0]'; true`
 	if got := says(t, a, box, left); got != "1\n" {
-		t.Errorf("before the kill: %q are there", got)
+		t.Errorf("before the kill: %q run", got)
 	}
 	a.RPC(t, box, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL"))
 	if end, _ := restOf(t, r, func([]byte) {}); end == nil || !strings.Contains(end.Status, "killed") {
 		t.Errorf("end %+v", end)
 	}
 	if got := says(t, a, box, left); got != "0\n" {
-		t.Errorf("after the kill: %q are there", got)
+		t.Errorf("after the kill: %q run", got)
 	}
 }
 

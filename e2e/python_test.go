@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// asPython are the headers that every request of the Python SDK has.
+// asPython lists the headers of every request of the Python SDK.
 var asPython = []string{
 	"User-Agent", "e2b-python-sdk/2.45.1", "Accept", "*/*", "lang", "python", "lang_version", "3.12.3", "package_version", "2.45.1",
 	"publisher", "e2b", "sdk_runtime", "python", "system", "Linux", "Accept-Encoding", "gzip, deflate",
 }
 
-// The Python SDK parses an answer only if its status is the documented one and a
-// JSON answer says that it is JSON; its models demand code and message of an error.
+// The Python SDK parses a response only with the documented status and, for JSON, the JSON
+// content type; its models require code and message in an error.
 func TestPythonControlPlane(t *testing.T) {
 	a := api(t)
 	box := a.Create(t, "secure", true, "allow_internet_access", true, "autoPause", false, "metadata", map[string]string{"py": "a b&c=ü"}, "envVars", map[string]string{}, "timeout", 300)
@@ -91,8 +91,8 @@ func wantPythonError(t *testing.T, what string, ans rig.Answer) {
 	}
 }
 
-// Older releases of the Python SDK print their JSON over several lines, say that it
-// is not compressed, and give a time limit for each request.
+// Older releases of the Python SDK send JSON over several lines, declare the identity
+// encoding, and set a timeout for each request.
 func TestPythonRPCs(t *testing.T) {
 	a := api(t)
 	box := a.Create(t, "secure", true)
@@ -123,7 +123,7 @@ func TestPythonRPCs(t *testing.T) {
 		}
 	}
 
-	// A command, in a body that comes in chunks, and its end.
+	// A command in a chunked body, and its end.
 	pretty := "{\n  \"process\": {\n    \"cmd\": \"/bin/bash\",\n    \"args\": [\n      \"-l\",\n      \"-c\",\n      \"echo $A; exit 3\"\n    ],\n    \"envs\": {\n      \"A\": \"\\u00fc\"\n    }\n  },\n  \"stdin\": false\n}"
 	run := a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: rig.Seal(0, []byte(pretty)), Chunked: true, Headers: []string{
 		"Content-Type", "application/connect+json", "Connect-Protocol-Version", "1", "Connect-Content-Encoding", "identity", "Connect-Accept-Encoding", "identity",
@@ -134,8 +134,8 @@ func TestPythonRPCs(t *testing.T) {
 	}
 }
 
-// httpx writes a form with its own boundary, names as they are but for quotes and
-// what ends a line, and the length of all of it.
+// httpx writes a form with its own boundary, a content length, and names in which only
+// quotes and line ends are escaped.
 func TestPythonForms(t *testing.T) {
 	a := api(t)
 	box := a.Create(t, "secure", true)
@@ -152,7 +152,7 @@ func TestPythonForms(t *testing.T) {
 	var made []struct{ Path, Name, Type string }
 	ans.Decode(t, &made)
 	if got := fmt.Sprint(made); got != "[{/tmp/py/one.txt one.txt file} {/tmp/py/ü two.txt ü two.txt file}]" {
-		t.Errorf("made %s", got)
+		t.Errorf("created %s", got)
 	}
 	one := part("/anything", "again") + "--" + boundary + "--\r\n"
 	a.Want(t, http.StatusOK, http.MethodPost, "/files?path=%2Ftmp%2Fpy%2Fone.txt", one, headers...)

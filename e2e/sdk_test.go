@@ -7,21 +7,21 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// sdkEnv points the SDK at a gateway, as its documentation says.
+// sdkEnv returns the environment that points the SDK at a gateway.
 func sdkEnv(t testing.TB, a *rig.API) []string {
 	env := []string{"E2B_API_KEY=" + a.Key, "E2B_API_URL=" + a.URL, "E2B_SANDBOX_URL=" + a.URL}
 	if rig.Driver(t) != "direct" && os.Geteuid() == 0 {
 		env = append(env, "MILLRACE_E2E_ROOT=1")
 	}
 	if kernelOfItsOwn(t) {
-		// Its sandboxes compute where others wait, and the SDK waits for so long only: of
-		// twenty at once on two CPUs each has a tenth of one.
+		// Sandboxes of this test use the CPU, and the SDK's timeout is short: of twenty at
+		// once on two CPUs each has a tenth of a CPU.
 		env = append(env, "MILLRACE_E2E_WIDE=3")
 	}
 	return env
 }
 
-// runNode runs a script and fails for each of its cases that does.
+// runNode runs a script and reports each of its cases as a sub-test.
 func runNode(t *testing.T, a *rig.API, script string, args ...string) {
 	t.Helper()
 	done := false
@@ -34,7 +34,7 @@ func runNode(t *testing.T, a *rig.API, script string, args ...string) {
 		})
 	}
 	if !done {
-		t.Error("the script did not come to its end")
+		t.Error("the script did not finish")
 	}
 }
 

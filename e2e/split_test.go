@@ -13,18 +13,17 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// ticks is a command that prints n numbers, one each few milliseconds.
+// ticks returns a command that prints n numbers, one every few milliseconds.
 func ticks(n int) string {
 	return fmt.Sprintf("for i in $(seq 1 %d); do echo $i; sleep 0.005; done; exit 3", n)
 }
 
-// follower reads a record to its end across gateways and breaks, as a client
-// that wants every event once does.
+// follower reads every event of a record once, across gateways and broken connections.
 type follower struct {
 	apis  []*rig.API
 	id    string
 	lines []*rig.Line
-	moved int // how often it came back
+	moved int // number of reconnects
 }
 
 func (f *follower) after() uint64 {
@@ -34,8 +33,8 @@ func (f *follower) after() uint64 {
 	return 0
 }
 
-// follow reads until the record ends; each is called after each event, and may
-// break things.
+// follow reads until the record ends. It calls each after each event, which may kill
+// programs.
 func (f *follower) follow(t *testing.T, each func(n int)) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -72,7 +71,7 @@ func (f *follower) read(t *testing.T, s *rig.Lines, each func(int)) bool {
 			continue // keepalive, reconnect
 		}
 		if l.Seq != f.after()+1 {
-			t.Fatalf("after event %d came %s", f.after(), l.Raw)
+			t.Fatalf("event %d is followed by %s", f.after(), l.Raw)
 		}
 		f.lines = append(f.lines, l)
 		if l.Type == "end" {
@@ -84,7 +83,7 @@ func (f *follower) read(t *testing.T, s *rig.Lines, each func(int)) bool {
 	}
 }
 
-// want checks that the record is the whole of ticks.
+// want checks that the record has all output of ticks.
 func (f *follower) want(t *testing.T, n int) {
 	t.Helper()
 	if out := rig.Output(f.lines, "stdout"); out != seq(n) {
@@ -93,11 +92,11 @@ func (f *follower) want(t *testing.T, n int) {
 	if end := rig.End(t, f.lines); end.ExitCode == nil || *end.ExitCode != 3 {
 		t.Errorf("end: %s", end.Raw)
 	}
-	t.Logf("%d events, came back %d times", len(f.lines), f.moved)
+	t.Logf("%d events, reconnected %d times", len(f.lines), f.moved)
 }
 
-// TestSplit is one topology of processes of which each kind is killed under a
-// running command.
+// TestSplit runs a topology of separate processes and kills one of each role under a running
+// command.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
@@ -111,7 +110,7 @@ func TestSplit(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		victim string
-		pause  time.Duration // before it comes back
+		pause  time.Duration // before its restart
 	}{
 		{"gateway-1", 200 * time.Millisecond},
 		{s.HostOf(t, a, box.ID), 500 * time.Millisecond},
@@ -136,9 +135,9 @@ func TestSplit(t *testing.T) {
 			})
 			f.want(t, n)
 			if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
-				t.Error("not everything came back")
+				t.Error("not all programs restarted")
 			}
-			// It is as good as before.
+			// The topology works as before.
 			if out := a.StartStream(t, a.Create(t).ID, "echo still").All(t).Stdout(); out != "still\n" {
 				t.Errorf("afterwards: %q", out)
 			}
@@ -151,7 +150,7 @@ func TestSplit(t *testing.T) {
 		ended := false
 		f.follow(t, func(i int) {
 			if i == 50 {
-				go p.Term() //nolint:errcheck // looked at below
+				go p.Term() //nolint:errcheck // checked below
 			}
 			if f.moved > 0 {
 				ended = true
@@ -159,7 +158,7 @@ func TestSplit(t *testing.T) {
 		})
 		f.want(t, n)
 		if !ended || f.moved != 1 {
-			t.Errorf("came back %d times", f.moved)
+			t.Errorf("reconnected %d times", f.moved)
 		}
 		if err := p.Term(); err != nil {
 			t.Error(err)
@@ -167,7 +166,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// A node of three dies under load; nobody's reader or writer loses anything.
+// A node of three is killed under load; no reader or writer loses anything.
 func TestSplitCluster(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSplit(t, rig.Topology{NATS: 3, Gateways: 2, Hosts: 1})
@@ -190,7 +189,7 @@ func TestSplitCluster(t *testing.T) {
 	f.want(t, n)
 }
 
-// A host that never comes back: lost, and no exit code.
+// The processes of a host that does not restart are lost, without an exit code.
 func TestSplitHostLost(t *testing.T) {
 	t.Parallel()
 	s := rig.NewSplit(t, rig.Topology{Hosts: 2})
@@ -225,18 +224,18 @@ func TestSplitHostLost(t *testing.T) {
 	if run.End != nil || run.Error == nil || run.Error.Code != "data_loss" || run.Stdout() != "up\n" {
 		t.Errorf("Connect: %+v %s", run.End, run.Words.Payload)
 	}
-	// When it comes back after all, it finds itself declared gone, and clears up.
+	// When it restarts after all, it finds that it was declared gone, and removes its sandboxes.
 	if err := s.Program(host).Restart(); err != nil {
 		t.Error(err)
 	}
 	if !rig.Poll(20*time.Second, func() bool { return a.AliveHosts() == 2 }) {
-		t.Error("the host did not come back")
+		t.Error("the host did not restart")
 	}
 	left := func() []os.DirEntry {
-		all, _ := os.ReadDir(filepath.Join(s.Dir, host, "sandboxes")) //nolint:errcheck // then there are none
+		all, _ := os.ReadDir(filepath.Join(s.Dir, host, "sandboxes")) //nolint:errcheck // then it is empty
 		return all
 	}
 	if !rig.Poll(10*time.Second, func() bool { return len(left()) == 0 }) {
-		t.Errorf("its sandboxes are still there: %v", left())
+		t.Errorf("its sandboxes exist: %v", left())
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A service manager waits for no role longer than its bound, also while NATS is stopped
-// or gone, and while clients stream and wait.
+// Every role stops within its bound, also while NATS is paused or down, and while clients
+// stream and wait.
 func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -29,12 +29,12 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 			api.StartStream(t, box.ID, "while :; do echo x; sleep 0.05; done")
 			nats := s.Program("nats-1")
 			tt.away(nats)
-			defer restart(t, s) // what is left is looked for
+			defer restart(t, s) // leftovers are checked
 			var waiting sync.WaitGroup
 			defer waiting.Wait()
 			for range 4 {
 				waiting.Go(func() {
-					api.Call(http.MethodPost, "/sandboxes", map[string]any{"templateID": "base"}) //nolint:errcheck // it cannot work
+					api.Call(http.MethodPost, "/sandboxes", map[string]any{"templateID": "base"}) //nolint:errcheck // it fails
 				})
 			}
 			var roles sync.WaitGroup
@@ -55,7 +55,7 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 	}
 }
 
-// stop sends SIGTERM and waits so long for the end.
+// stop sends SIGTERM, waits for the end at most most, and returns how long it took.
 func stop(p *rig.Program, most time.Duration) (time.Duration, error) {
 	began := time.Now()
 	if err := syscall.Kill(p.PID(), syscall.SIGTERM); err != nil {
@@ -71,8 +71,8 @@ func stop(p *rig.Program, most time.Duration) (time.Duration, error) {
 	}
 }
 
-// A start that was sent to a host which was away is refused, and the next retry with the
-// same key runs it once.
+// A start for a host that is down is rejected, and the next retry with the same key runs it
+// once.
 func TestOutageDoesNotUseUpIdempotencyKey(t *testing.T) {
 	s := rig.NewSplit(t, rig.Topology{})
 	api, host, reaper := s.APIs[0], s.Program("host-1"), s.Program("reaper-1")
@@ -81,13 +81,13 @@ func TestOutageDoesNotUseUpIdempotencyKey(t *testing.T) {
 	start := func() (rig.Answer, error) {
 		return api.Call(http.MethodPost, "/commands?sandbox="+box.ID, body, "Idempotency-Key", "k1")
 	}
-	reaper.Stop() // it would end the sandbox with the host's lease
+	reaper.Stop() // it would end the sandbox after the host's lease
 	host.Stop()
 	refused, err := start()
 	t.Logf("while the host was stopped: %v, %v", refused, err)
 	host.Cont()
 	if !rig.Poll(60*time.Second, func() bool { return api.AliveHosts() == 1 }) {
-		t.Fatal("the host does not come back")
+		t.Fatal("the host does not restart")
 	}
 	reaper.Cont()
 	var got rig.Answer
@@ -111,7 +111,7 @@ func TestOutageDoesNotUseUpIdempotencyKey(t *testing.T) {
 	wantOutput(t, count, "1\\n")
 }
 
-// wantOutput fails the test unless the answer has a line of standard output.
+// wantOutput fails the test unless the response has a line of standard output.
 func wantOutput(t *testing.T, got rig.Answer, quoted string) {
 	t.Helper()
 	if want := `"type":"stdout","data":"` + quoted + `"`; !strings.Contains(string(got.Body), want) {
@@ -119,7 +119,7 @@ func wantOutput(t *testing.T, got rig.Answer, quoted string) {
 	}
 }
 
-// restart starts what has ended.
+// restart restarts programs that have ended.
 func restart(t *testing.T, s *rig.Split) {
 	t.Helper()
 	for _, name := range []string{"nats-1", "gateway-1", "scheduler-1", "reaper-1", "host-1"} {

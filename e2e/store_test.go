@@ -12,9 +12,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// TestStoreSDK runs the volumes and secrets of the released e2b package. What it
-// stored as secrets is nowhere: in no file of the service, and in nothing that it
-// printed.
+// TestStoreSDK uses volumes and secrets by the released e2b package. The values of secrets
+// are in no file and no output of the service.
 func TestStoreSDK(t *testing.T) {
 	onlyWithVolumes(t)
 	t.Parallel()
@@ -31,7 +30,7 @@ func TestStoreSDK(t *testing.T) {
 	looked := 0
 	err := filepath.WalkDir(u.Data, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // files come and go
+			return nil //nolint:nilerr // files may disappear
 		}
 		raw, err := os.ReadFile(p)
 		if err == nil {
@@ -43,15 +42,15 @@ func TestStoreSDK(t *testing.T) {
 		return nil
 	})
 	if err != nil || looked < 1<<10 {
-		t.Errorf("looked at %d bytes, %v", looked, err)
+		t.Errorf("searched %d bytes, %v", looked, err)
 	}
 	if strings.Contains(u.Dump(), string(canary)) {
 		t.Error("the value of a secret was printed")
 	}
 }
 
-// A volume is as its host's disk has it, also after the service was killed; one
-// whose files are gone is an error and never an empty directory.
+// A volume keeps its files across a kill of the service. A volume whose files are missing on
+// the host is an error and never an empty directory.
 func TestMissingVolumeFilesAreAnError(t *testing.T) {
 	onlyWithVolumes(t)
 	t.Parallel()
@@ -80,15 +79,15 @@ func TestMissingVolumeFilesAreAnError(t *testing.T) {
 	}
 	ans := u.Do(t, "GET", content+"/dir?path=/", nil, bearer...)
 	if ans.Status != 410 || !strings.Contains(string(ans.Body), "not on their host") {
-		t.Errorf("files that are gone: %v", ans)
+		t.Errorf("missing files: %v", ans)
 	}
 	ans = u.Do(t, "POST", "/v2/sandboxes", map[string]any{"templateID": "base", "volumeMounts": []map[string]string{{"name": "kept", "path": "/data"}}})
 	if ans.Status < 400 || !strings.Contains(string(ans.Body), "not on their host") {
-		t.Errorf("a sandbox with files that are gone: %v", ans)
+		t.Errorf("a sandbox with missing files: %v", ans)
 	}
 }
 
-// A volume is no part of a snapshot, and one who begins from a snapshot may have it.
+// A volume is not part of a snapshot, and a sandbox from a snapshot can mount it.
 func TestVolumesBesideSnapshots(t *testing.T) {
 	t.Parallel()
 	onlyWithVolumes(t)
@@ -101,7 +100,7 @@ func TestVolumesBesideSnapshots(t *testing.T) {
 	mounts := []map[string]string{{"name": name, "path": "/home/user/data"}}
 	box := a.Create(t, "volumeMounts", mounts).ID
 	if got := rig.Output(a.Commands(t, box, "echo mine > f; echo ours > data/f; cat f data/f").All(t), "stdout"); got != "mine\nours\n" {
-		t.Fatalf("it has %q", got)
+		t.Fatalf("the sandbox has %q", got)
 	}
 	var snap struct {
 		ID     string `json:"snapshotID"`
@@ -109,11 +108,11 @@ func TestVolumesBesideSnapshots(t *testing.T) {
 	}
 	a.Want(t, 201, "POST", "/sandboxes/"+box+"/snapshots", map[string]any{}).Decode(t, &snap)
 	if snap.Memory {
-		t.Error("processes were kept that have files of a volume open")
+		t.Error("the snapshot has processes with open files of a volume")
 	}
 	a.Kill(t, box)
 	next := a.Create(t, "templateID", snap.ID, "volumeMounts", mounts).ID
 	if got := rig.Output(a.Commands(t, next, "cat f data/f").All(t), "stdout"); got != "mine\nours\n" {
-		t.Errorf("one that begins from it has %q", got)
+		t.Errorf("a sandbox from the snapshot has %q", got)
 	}
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// recipesVariable names the templates that TestRecipes builds, with commas: it
-// takes minutes and hundreds of megabytes of Debian's packages each.
+// recipesVariable lists the templates for TestRecipes, separated by commas: each takes
+// minutes and downloads hundreds of megabytes of Debian packages.
 const recipesVariable = "MILLRACE_E2E_TEMPLATES"
 
-// drawn is a page with a picture that is made by a program.
+// drawn is a page with a drawing made by a script.
 const drawn = `cat > /tmp/p.html <<'X'
 <body style="background:#246"><canvas id=c width=600 height=400></canvas><script>
 const x=document.getElementById('c').getContext('2d');x.fillStyle='#fa0';x.fillRect(0,0,600,400)</script>
 X
 `
 
-// A recipe's check is what begins first, if anything does, what is then tried until it
-// shows that the template works, and what it shows; a PNG shows the drawing.
+// A recipe's check is a command to start first (may be empty), a command to retry until the
+// template works, and its expected output; a PNG must show the drawing.
 var recipeChecks = map[string]struct{ begin, try, shows string }{
 	"standard":         {"", `python3 -c 'print(6*7)' && node -e 'console.log(6*7)' && git --version && sudo id -u && id -un`, "0\nuser\n"},
 	"code-interpreter": {"", `python3 -c 'import pandas, matplotlib' && R --version >/dev/null && echo 'int x = 2; x' | jshell -s && echo has`, "has\n"},
@@ -35,12 +35,11 @@ var recipeChecks = map[string]struct{ begin, try, shows string }{
 		`DISPLAY=:0 xdotool search --onlyvisible --class chromium >/dev/null 2>&1 && DISPLAY=:0 scrot -o /tmp/o.png >/dev/null 2>&1; cat /tmp/o.png`, "PNG"},
 }
 
-// Each template that is asked for is built by its one command, and works, with every
-// driver that can be had.
+// Each listed template can be built by one command and works with every available driver.
 func TestRecipes(t *testing.T) {
 	names := strings.FieldsFunc(os.Getenv(recipesVariable), func(r rune) bool { return r == ',' })
 	if len(names) == 0 {
-		t.Skipf("%s names none", recipesVariable)
+		t.Skipf("%s is not set", recipesVariable)
 	}
 	top, levels := rig.Topology{Driver: "namespace"}, map[string]string{"namespace": "process"}
 	if gvisorHere(t) {
@@ -78,7 +77,7 @@ func speaksAll(t *testing.T, in interpreter) {
 	}
 }
 
-// works waits until a sandbox of a recipe's template shows what it should.
+// works waits until the check of a recipe succeeds in a sandbox.
 func works(t *testing.T, a *rig.API, name, box string) {
 	t.Helper()
 	check := recipeChecks[name]
@@ -102,7 +101,7 @@ func works(t *testing.T, a *rig.API, name, box string) {
 	t.Logf("it works after %v: %s", time.Since(begun).Round(time.Millisecond), said)
 }
 
-// orange counts the pixels that have the drawing's colour.
+// orange returns the number of pixels with the drawing's colour.
 func orange(at func(x, y int) color.Color, width, height int) int {
 	n := 0
 	for y := range height {

@@ -7,12 +7,11 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// A template that one driver has built is had by sandboxes of the other, and the layers
-// of its build are taken by builds of the other.
+// A template built with one driver works with the other, whose builds reuse its layers.
 func TestTemplatesWorkWithEveryDriver(t *testing.T) {
 	t.Parallel()
 	if !gvisorHere(t) {
-		t.Skip("there is one driver only")
+		t.Skip("only one driver works here")
 	}
 	for _, c := range []struct{ built, then, level string }{
 		{"namespace", "gvisor", "kernel"}, {"namespace", "namespace,gvisor", "kernel"}, {"gvisor", "namespace", "process"},
@@ -45,9 +44,9 @@ func TestTemplatesWorkWithEveryDriver(t *testing.T) {
 	}
 }
 
-// A template is built in a machine, too, whose files are in its memory: a sandbox made
-// from it has what the steps wrote, a build after it runs no step again, and a sandbox
-// that is paused without its memory has its files after that.
+// A template can be built in a virtual machine, whose files are in memory: a sandbox from it
+// has the files of the build's steps, a later build reuses all steps, and a sandbox that is
+// paused without its memory keeps its files.
 func TestTemplatesOfMachines(t *testing.T) {
 	opt := rig.Options{Driver: "microvm", Args: []string{"--tcg"}}
 	rig.SkipUnless(t, opt)
@@ -59,7 +58,7 @@ func TestTemplatesOfMachines(t *testing.T) {
 	var told struct{ CPUCount, MemoryMB int }
 	u.Want(t, http.StatusOK, http.MethodGet, "/sandboxes/"+box, nil).Decode(t, &told)
 	if told.CPUCount != 1 || told.MemoryMB != 512 {
-		t.Errorf("asked for no limits it is said to have %+v", told)
+		t.Errorf("without limits it has %+v", told)
 	}
 	const look = "cd /home/user/app && cat file same && stat -c '%a %h' file && echo more >> file; ls"
 	if got, want := outputOf(u.Commands(t, box, look).All(t)), "built\nbuilt\n4711 2\nfile\nsame\n"; got != want {

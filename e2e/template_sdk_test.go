@@ -21,7 +21,7 @@ func registry(t *testing.T, dir string) string {
 	return serve(t, imagesOf(t, dir))
 }
 
-// serve gives the address of a server on loopback.
+// serve starts a server on loopback and returns its address.
 func serve(t *testing.T, h http.Handler) string {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -29,7 +29,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return strings.TrimPrefix(srv.URL, "http://")
 }
 
-// imagesOf is a registry that has the image of an OCI layout as busybox:test.
+// imagesOf returns a registry with the image of an OCI layout as busybox:test.
 func imagesOf(t *testing.T, dir string) http.HandlerFunc {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
@@ -68,7 +68,7 @@ func imagesOf(t *testing.T, dir string) http.HandlerFunc {
 func TestTemplateSDK(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" || os.Geteuid() != 0 {
-		t.Skip("the driver makes nothing from templates, or there is no root in it")
+		t.Skip("the driver does not support templates, or has no root user")
 	}
 	a, at := api(t), registry(t, image(t, 1000))
 	for _, pkg := range []string{"e2b", "e2b-245"} {
@@ -76,13 +76,13 @@ func TestTemplateSDK(t *testing.T) {
 	}
 }
 
-// TestTemplateOfAWSRegistry builds of an image that only a password of ECR's opens. That
-// what asks for it is signed as AWS wants it is a test of the builder's. Neither the key
-// nor the password is in a file, or in what is printed.
+// TestTemplateOfAWSRegistry builds from an image that requires an ECR password. The
+// builder's own tests check the AWS signature of the password request. Neither the key nor
+// the password is in a file or in output.
 func TestTemplateOfAWSRegistry(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" || os.Geteuid() != 0 {
-		t.Skip("the driver makes nothing from templates, or there is no root in it")
+		t.Skip("the driver does not support templates, or has no root user")
 	}
 	const password = "canary-of-ecr"
 	ecr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,13 +19,13 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// image is an OCI layout made by hand: busybox, a file of some megabytes, and a
-// layer above that takes one away.
+// image writes an OCI layout: busybox, a file of some megabytes, and a layer above that
+// removes a file.
 func image(t *testing.T, ballast int) string {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		t.Skip("no busybox on this machine (Debian: busybox-static)")
+		t.Skip("busybox is not installed (Debian: busybox-static)")
 	}
 	busybox, err := os.ReadFile(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func encode(t *testing.T, v any) []byte {
 	return b
 }
 
-// client runs the client's verbs on a machine that has no host.
+// client runs a client command as on a machine without a host.
 func client(t *testing.T, a *rig.API, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(rig.Binary(t), args...)
@@ -134,19 +134,19 @@ func show(t *testing.T, a *rig.API, name string) (shown templateShown) {
 	return shown
 }
 
-// A template that is imported at one place is what sandboxes are made from at
-// all others, and who is killed while it comes goes on.
+// A template that is imported through one gateway works on all hosts, and a host that is
+// killed during its download continues afterwards.
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
-		t.Skip("the driver makes nothing from templates")
+		t.Skip("the driver does not support templates")
 	}
 	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Hosts: 2})
 	a := s.APIs[0]
 	client(t, a, "template", "import", image(t, 1000), "app:v1")
 	shown := show(t, s.APIs[1], "app:v1")
 	if !rig.Poll(30*time.Second, func() bool { return len(show(t, a, "app:v1").Hosts) == 2 }) {
-		t.Fatalf("it is at the hosts %v", show(t, a, "app:v1").Hosts)
+		t.Fatalf("it is on the hosts %v", show(t, a, "app:v1").Hosts)
 	}
 
 	t.Run("every host runs it", func(t *testing.T) {
@@ -163,17 +163,17 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("three sandboxes ran on %v", hosts)
 		}
 	})
-	t.Run("what is not there is not found", func(t *testing.T) {
+	t.Run("an unknown template is not found", func(t *testing.T) {
 		for _, name := range []string{"app", "app:v2", "other", "standard", strings.Repeat("0", 64), "a/b", "../x"} {
 			a.Want(t, 404, "POST", "/sandboxes", map[string]any{"templateID": name})
 		}
 		a.Want(t, 404, "GET", "/templates/aliases/other", nil)
 		a.Want(t, 200, "GET", "/templates/aliases/app:v1", nil)
 	})
-	t.Run("a host is killed while it comes", func(t *testing.T) {
+	t.Run("a host is killed during the download", func(t *testing.T) {
 		killedWhileItComes(t, s)
 	})
-	t.Run("it is removed under a sandbox that runs", func(t *testing.T) {
+	t.Run("it is removed while a sandbox uses it", func(t *testing.T) {
 		box := a.Create(t, "templateID", "app:v1")
 		client(t, a, "template", "rm", "app:v1")
 		a.Want(t, 404, "POST", "/sandboxes", map[string]any{"templateID": "app:v1"})
@@ -197,26 +197,26 @@ func killedWhileItComes(t *testing.T, s *rig.Split) {
 	source := image(t, 96<<20)
 	go func() { imported <- client(t, a, "template", "import", source, "large") }()
 	begun := func() bool {
-		some, _ := filepath.Glob(filepath.Join(dir, "parts", "*")) //nolint:errcheck // the pattern is good
+		some, _ := filepath.Glob(filepath.Join(dir, "parts", "*")) //nolint:errcheck // the pattern is valid
 		half, _ := filepath.Glob(filepath.Join(dir, "new-*"))      //nolint:errcheck // as above
 		return len(some)+len(half) > 0
 	}
 	if !rig.Poll(60*time.Second, begun) {
-		t.Fatal("nothing comes")
+		t.Fatal("the download does not start")
 	}
 	<-imported
 	s.Program(victim).Kill9()
 	whole := show(t, a, "large").ID
 	if _, err := os.Stat(filepath.Join(dir, whole)); err == nil {
-		t.Log("it was whole before the kill")
+		t.Log("the download was complete before the kill")
 	}
 	if err := s.Program(victim).Restart(); err != nil {
 		t.Fatal(err)
 	}
 	if !rig.Poll(60*time.Second, func() bool { return len(show(t, a, "large").Hosts) == 2 }) {
-		t.Fatalf("it is at the hosts %v", show(t, a, "large").Hosts)
+		t.Fatalf("it is on the hosts %v", show(t, a, "large").Hosts)
 	}
-	if half, _ := filepath.Glob(filepath.Join(dir, "new-*")); len(half) > 0 { //nolint:errcheck // the pattern is good
+	if half, _ := filepath.Glob(filepath.Join(dir, "new-*")); len(half) > 0 { //nolint:errcheck // the pattern is valid
 		t.Errorf("left: %v", half)
 	}
 	sums := map[string]string{}

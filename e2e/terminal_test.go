@@ -17,8 +17,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// user is a person at a terminal with a program of ours. The terminal answers one query,
-// that for the cursor's position.
+// user simulates a person at a terminal that runs a client command. The terminal answers one
+// query, that for the cursor position.
 type user struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -27,7 +27,7 @@ type user struct {
 
 	mu    sync.Mutex
 	shown bytes.Buffer
-	typed int // bytes, with the terminal's answers
+	typed int // input bytes, including the terminal's answers
 }
 
 const (
@@ -46,11 +46,11 @@ func atTerminal(t *testing.T, a *rig.API, cols, rows uint16, args ...string) *us
 	syscall.CloseOnExec(fd)
 	must(t, syscall.SetNonblock(fd, true))
 	must(t, keys.Close())
-	keys = os.NewFile(uintptr(fd), "terminal") // whose Close does not wait for a Read
+	keys = os.NewFile(uintptr(fd), "terminal") // non-blocking, so that Close does not wait for a Read
 	u := &user{t: t, cmd: cmd, keys: keys, done: make(chan struct{})}
 	go u.watch()
 	go func() {
-		cmd.Wait() //nolint:errcheck // its status says it
+		cmd.Wait() //nolint:errcheck // the status has it
 		close(u.done)
 	}()
 	t.Cleanup(func() {
@@ -81,7 +81,7 @@ func (u *user) watch() {
 func (u *user) press(s string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.keys.WriteString(s) //nolint:errcheck // what is awaited then does not come
+	u.keys.WriteString(s) //nolint:errcheck // then await fails
 	u.typed += len(s)
 }
 
@@ -106,7 +106,7 @@ func (u *user) ended() int {
 	case <-u.done:
 	case <-time.After(time.Minute):
 		text, _ := u.screen()
-		u.t.Fatalf("it does not end: %q", text)
+		u.t.Fatalf("the program does not end: %q", text)
 	}
 	return u.cmd.ProcessState.ExitCode()
 }
@@ -128,9 +128,8 @@ func taken(t *testing.T, a *rig.API, id string) (bytes int, running bool) {
 	return bytes, p.State == "running"
 }
 
-// Detaching leaves a terminal running. Attaching shows its past, answers nothing that was
-// asked then, and gives it our size; a query that is printed while everything is down is
-// asked once.
+// Detaching leaves a terminal running. Attaching shows its history without its queries and
+// sets its size; a query that is printed while everything is down is answered once.
 func TestTerminalDetachesAndAttaches(t *testing.T) {
 	t.Parallel()
 	a := rig.NewUp(t, rig.Options{})
@@ -167,9 +166,9 @@ func TestTerminalDetachesAndAttaches(t *testing.T) {
 	second.await("two")
 	text, more := second.screen()
 	if n := strings.Count(text, cursorQuery); n != 1 {
-		t.Errorf("the terminal was asked %d times, want 1: %q", n, text)
+		t.Errorf("the terminal got the query %d times, want 1: %q", n, text)
 	}
-	second.keys.Close() // the terminal is gone
+	second.keys.Close() // closes the terminal
 	if code := second.ended(); code != 0 {
 		t.Errorf("a closed terminal: exit %d", code)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// cutter is a proxy that cuts every connection when it is cutAfter old.
+// cutter is a proxy that cuts every connection after cutAfter.
 type cutter struct {
 	to  string
 	cut func(client, server *net.TCPConn)
@@ -22,12 +22,12 @@ type cutter struct {
 
 const cutAfter = 150 * time.Millisecond
 
-// through gives a by way of a proxy that cuts in a way.
+// through returns a client of a's gateway through a proxy with the given kind of cut.
 func through(t *testing.T, a *rig.API, cut func(client, server *net.TCPConn)) *rig.API {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	t.Cleanup(func() { ln.Close() }) //nolint:errcheck // nothing to be done
+	t.Cleanup(func() { ln.Close() }) //nolint:errcheck // nothing is lost
 	c := cutter{strings.TrimPrefix(a.URL, "http://"), cut}
 	go func() {
 		for {
@@ -35,23 +35,23 @@ func through(t *testing.T, a *rig.API, cut func(client, server *net.TCPConn)) *r
 			if err != nil {
 				return
 			}
-			go c.serve(conn.(*net.TCPConn)) //nolint:errcheck,forcetypeassert // it is one; the client sees what failed
+			go c.serve(conn.(*net.TCPConn)) //nolint:errcheck,forcetypeassert // it is TCP; the client sees the failure
 		}
 	}()
 	return &rig.API{URL: "http://" + ln.Addr().String(), Key: a.Key}
 }
 
 func (c *cutter) serve(client *net.TCPConn) error {
-	defer client.Close() //nolint:errcheck // it may be already
+	defer client.Close() //nolint:errcheck // it may be closed already
 	conn, err := net.Dial("tcp", c.to)
 	if err != nil {
 		return err
 	}
-	server := conn.(*net.TCPConn) //nolint:errcheck,forcetypeassert // it is one
-	defer server.Close()          //nolint:errcheck // it may be already
+	server := conn.(*net.TCPConn) //nolint:errcheck,forcetypeassert // it is TCP
+	defer server.Close()          //nolint:errcheck // it may be closed already
 	cut := time.AfterFunc(cutAfter, func() { c.cut(client, server) })
 	defer cut.Stop()
-	go io.Copy(server, client) //nolint:errcheck // the other way tells
+	go io.Copy(server, client) //nolint:errcheck // the other direction reports it
 	_, err = io.Copy(client, server)
 	return err
 }
@@ -63,12 +63,12 @@ func TestReadersResumeAfterCutConnections(t *testing.T) {
 	a := api(t)
 	reset := func(c *net.TCPConn) {
 		c.SetLinger(0) //nolint:errcheck // then it is a FIN
-		c.Close()      //nolint:errcheck // that is the point
+		c.Close()      //nolint:errcheck // the cut is intended
 	}
 	for name, cut := range map[string]func(client, server *net.TCPConn){
 		"reset":       func(client, server *net.TCPConn) { reset(server); reset(client) },
-		"closed":      func(client, server *net.TCPConn) { server.Close(); client.Close() }, //nolint:errcheck // that is the point
-		"half closed": func(_, server *net.TCPConn) { server.CloseWrite() },                 //nolint:errcheck // that is the point
+		"closed":      func(client, server *net.TCPConn) { server.Close(); client.Close() }, //nolint:errcheck // the cut is intended
+		"half closed": func(_, server *net.TCPConn) { server.CloseWrite() },                 //nolint:errcheck // the cut is intended
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +78,7 @@ func TestReadersResumeAfterCutConnections(t *testing.T) {
 			c.watch([]*rig.API{through(t, a, cut)}, box.ID, id, 0, surfaces...)
 			c.finish(t, counterCode)
 			for _, l := range c.ledgers {
-				streams := l.name != "durable" && l.name != "bytes" // those are polls, which are tried again below them
+				streams := l.name != "durable" && l.name != "bytes" // those are polls, which net/http retries
 				if streams && l.comes.Load() == 0 {
 					t.Errorf("%s was never cut off", l.name)
 				}
@@ -93,7 +93,7 @@ func TestRetentionReportsTheFirstEventKept(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{Args: []string{"--retention", "2s"}})
 	box := u.Create(t)
-	// Nobody reads it: what a reader on the gateway has had is still in memory.
+	// Without a reader: the gateway keeps in memory what a reader has received.
 	id, pid := launch(t, u.API, box.ID, spec("/bin/bash", []string{"-c", "while sleep 0.1; do echo line; done"}))
 	path := "/v1/processes/" + id
 	var gone struct {
@@ -106,12 +106,12 @@ func TestRetentionReportsTheFirstEventKept(t *testing.T) {
 		ans = u.Do(t, http.MethodGet, path+"/events?follow=0", nil)
 		return ans.Status == http.StatusGone && json.Unmarshal(ans.Body, &gone) == nil
 	}) {
-		t.Fatalf("nothing is ever gone: %.300s", ans)
+		t.Fatalf("no events are deleted: %.300s", ans)
 	}
 	if gone.ErrorCode != "gone" || gone.First < 2 {
-		t.Errorf("what is gone: %+v", gone)
+		t.Errorf("the deleted events: %+v", gone)
 	}
-	// What is first now may be gone in a moment.
+	// The first event may be deleted soon.
 	if !rig.Poll(10*time.Second, func() bool {
 		ans := u.Do(t, http.MethodGet, fmt.Sprintf("%s/events?follow=0&after=%d", path, gone.First+4), nil)
 		if ans.Status == http.StatusGone {
@@ -128,7 +128,7 @@ func TestRetentionReportsTheFirstEventKept(t *testing.T) {
 	r.Started(t)
 	e, err := r.Next()
 	if err != nil || !bytes.Contains(e.Payload, []byte(`"gap":{"from":1,`)) {
-		t.Errorf("Connect says after start: %s (%v)", e.Payload, err)
+		t.Errorf("Connect sends after start: %s (%v)", e.Payload, err)
 	}
 	until(t, r, "line\n")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// tells is what a command printed on either stream, and its exit code.
+// tells runs a command and returns its output on both streams, and its exit code.
 func tells(t *testing.T, a *rig.API, box, cmd string) (string, int) {
 	t.Helper()
 	lines := a.Commands(t, box, cmd).All(t)
@@ -23,11 +23,11 @@ func tells(t *testing.T, a *rig.API, box, cmd string) (string, int) {
 	return strings.TrimSpace(outputOf(lines)), *end.ExitCode
 }
 
-// sees reports whether the host sees a sandbox's processes and bounds their files one
-// by one: a kernel of its own keeps them to itself.
+// sees reports whether the host sees a sandbox's processes and limits their open files: with
+// a kernel of its own it does not.
 func sees(t *testing.T) bool { return rig.Driver(t) == "namespace" }
 
-// undisturbed fails if a sandbox does not do as ever.
+// undisturbed fails if a sandbox does not work as usual.
 func undisturbed(t *testing.T, a *rig.API, box, beside string) {
 	t.Helper()
 	if got, code := tells(t, a, box, "echo alive > ~/f && cat ~/f && (sleep 0.01 & wait)"); got != "alive" || code != 0 {
@@ -44,7 +44,7 @@ func TestProcessBombIsBounded(t *testing.T) {
 	word := fmt.Sprintf("bomb-%d-%d", os.Getpid(), time.Now().UnixNano())
 	a.Commands(t, box.ID, "bash -c 'f() { f \"$1\" | f \"$1\" & }; f \"$1\"; sleep 1000' sh "+word+" >/dev/null 2>&1 & sleep 0.1").All(t)
 	if sees(t) && !rig.Poll(20*time.Second, func() bool { return len(cmdlines(word)) > 0 }) {
-		t.Fatal("it did not begin")
+		t.Fatal("the bomb did not start")
 	}
 	for range 5 {
 		if n := len(cmdlines(word)); n > most {
@@ -73,7 +73,7 @@ func TestDiskLimitIsEnforced(t *testing.T) {
 	undisturbed(t, a, beside, "a full disk")
 	limited, _ := tells(t, a, box, "df -B1 --output=size ~ | tail -1")
 	if n, err := strconv.Atoi(limited); err != nil || n > most || !sees(t) {
-		t.Skipf("all files together are not bounded here: %q", limited)
+		t.Skipf("the total size of files is not limited here: %q", limited)
 	}
 	ans := a.Do(t, http.MethodPost, filesPath("/home/user/more"), make([]byte, 1<<20), "Content-Type", octets, "E2b-Sandbox-Id", box)
 	if ans.Status != http.StatusInsufficientStorage {
@@ -84,7 +84,7 @@ func TestDiskLimitIsEnforced(t *testing.T) {
 		t.Errorf("%s files", got)
 	}
 	if got, code := tells(t, a, box, "rm -r ~/many && echo again > ~/x && cat ~/x"); got != "again" || code != 0 {
-		t.Errorf("after some was removed: %d %q", code, got)
+		t.Errorf("after a file was removed: %d %q", code, got)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestManyProcessesLeaveNoZombies(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
-	// On a busy machine, who computes all the time is the last to: it has a minute.
+	// On a busy machine a deprioritized sandbox gets little CPU: it has a minute.
 	lines := a.Commands(t, box, `i=0; while [ $i -lt 2000 ] && [ $SECONDS -lt 60 ]; do (true & ) ; /bin/true & i=$((i+1)); [ $((i % 50)) != 0 ] || wait; done; wait; echo $i`, "timeout_ms", 0).All(t)
 	end := rig.End(t, lines)
 	if n, err := strconv.Atoi(strings.TrimSpace(outputOf(lines))); err != nil || n < 200 || end.ExitCode == nil || *end.ExitCode != 0 {
@@ -163,7 +163,7 @@ func TestSpecialAndSparseFiles(t *testing.T) {
 	if ans := a.Do(t, http.MethodPost, filesPath("linked"), []byte("new"), append([]string{"Content-Type", octets}, in...)...); ans.Status != 200 {
 		t.Errorf("onto a hard link: %v", ans)
 	}
-	if got, _ := tells(t, a, box, "cat ~/own ~/linked"); got != "newnew" { // as at E2B, an upload changes the file under all of its names
+	if got, _ := tells(t, a, box, "cat ~/own ~/linked"); got != "newnew" { // as in E2B, an upload changes all hard links of the file
 		t.Errorf("hard links: %q", got)
 	}
 	ans := a.Do(t, http.MethodGet, filesPath("sparse"), nil, append([]string{"Range", "bytes=1099511627770-"}, in...)...)
@@ -177,12 +177,12 @@ func TestSpecialAndSparseFiles(t *testing.T) {
 	}
 	t.Cleanup(func() { a.Do(t, http.MethodDelete, "/templates/"+snap.SnapshotID, nil) })
 	fork := a.Create(t, "templateID", snap.SnapshotID).ID
-	blocks := "0" // of a file that gVisor says to have all of them
+	blocks := "0" // gVisor reports all blocks of a sparse file
 	if sees(t) {
 		blocks = "$(stat -c %b ~/sparse)"
 	}
 	if got, code := tells(t, a, fork, "stat -c '%s' ~/sparse; [ "+blocks+" -lt 1000 ] && echo still sparse"); got != "1099511627776\nstill sparse" || code != 0 {
-		t.Errorf("in a sandbox made from a snapshot: %d %q", code, got)
+		t.Errorf("in a sandbox from a snapshot: %d %q", code, got)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestProcessesSeeNothingOfTheHost(t *testing.T) {
 				}
 			}
 			for _, line := range strings.Fields(out) {
-				// The shell itself has 255 open on a terminal or for a script.
+				// The shell opens descriptor 255 on a terminal or for a script.
 				fd, ok := strings.CutPrefix(line, "fd=")
 				if n, err := strconv.Atoi(fd); ok && err == nil && n > 3 && n != 255 {
 					t.Errorf("as %s: descriptor %d is open", user, n)

@@ -44,7 +44,7 @@ func TestIdempotencyKeyStartsOneProcess(t *testing.T) {
 	if ans := a.Do(t, http.MethodPost, "/commands", body, headers...); ans.Status != http.StatusConflict {
 		t.Errorf("/commands, another environment: %v", ans)
 	}
-	// Ten at the same time are one, too.
+	// Ten at the same time are one process too.
 	var wg sync.WaitGroup
 	ids := make([]string, 10)
 	for i := range ids {
@@ -95,18 +95,18 @@ func TestStartIsRetriedAfterALostResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := fmt.Sprintf("lost-%d", i)
-		fmt.Fprintf(conn, "POST /commands HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nE2b-Sandbox-Id: %s\r\nIdempotency-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", //nolint:errcheck // the retry tells
+		fmt.Fprintf(conn, "POST /commands HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nE2b-Sandbox-Id: %s\r\nIdempotency-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", //nolint:errcheck // the retry reports it
 			a.Key, box.ID, key, len(body), body)
 		switch i % 3 {
 		case 1: // after a while
 			<-time.After(time.Duration(i) * 100 * time.Microsecond)
-		case 2: // after the first bytes of the answer
-			conn.Read(make([]byte, 40)) //nolint:errcheck // whatever came
+		case 2: // after the first bytes of the response
+			conn.Read(make([]byte, 40)) //nolint:errcheck // any bytes will do
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok && i%2 == 0 {
 			tcp.SetLinger(0) //nolint:errcheck // then it is a FIN
 		}
-		conn.Close() //nolint:errcheck // that is the point
+		conn.Close() //nolint:errcheck // the cut is intended
 		lines := a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", box.ID, "Idempotency-Key", key).All(t)
 		if end := rig.End(t, lines); *end.ExitCode != 0 || rig.Output(lines, "stdout") != fmt.Sprintf("out %d\n", i) {
 			t.Errorf("try %d:\n%s", i, raws(lines))
@@ -151,6 +151,6 @@ func TestRepeatedSignalIsHarmless(t *testing.T) {
 	}
 	wantCode(t, "after the end", a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL")), http.StatusNotFound, "not_found")
 	if got := list(t, a, box.ID); len(got) != 1 || got[0].PID != bystander {
-		t.Errorf("what is left: %+v", got)
+		t.Errorf("processes left: %+v", got)
 	}
 }

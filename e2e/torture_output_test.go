@@ -18,9 +18,9 @@ import (
 	pb "github.com/millrace/millrace/schema/process"
 )
 
-// everywhere runs a command once and reads what it wrote on each surface: as it
-// happens from Connect, afterwards from the record as NDJSON and as SSE. All
-// must say the same, which it gives.
+// everywhere runs a command once and reads its output on each surface: live from Connect,
+// afterwards from the record as NDJSON and as SSE. It checks that all are equal and returns
+// the run.
 func everywhere(t *testing.T, a *rig.API, sandbox, cmd string) *rig.Run {
 	t.Helper()
 	run := a.StartStream(t, sandbox, cmd).All(t)
@@ -36,12 +36,12 @@ func everywhere(t *testing.T, a *rig.API, sandbox, cmd string) *rig.Run {
 		}
 		for _, s := range []string{"stdout", "stderr"} {
 			if got := rig.Output(lines, s); got != string(run.Out[s]) {
-				t.Errorf("%s: %s is %.200q, Connect said %.200q", name, s, got, run.Out[s])
+				t.Errorf("%s: %s is %.200q, Connect has %.200q", name, s, got, run.Out[s])
 			}
 		}
 		end := rig.End(t, lines)
 		if run.End != nil && run.End.Exited && (end.ExitCode == nil || *end.ExitCode != run.End.ExitCode) {
-			t.Errorf("%s: end %s, Connect said %+v", name, end.Raw, run.End)
+			t.Errorf("%s: end %s, Connect has %+v", name, end.Raw, run.End)
 		}
 	}
 	return run
@@ -79,7 +79,7 @@ func TestByteArrivesBeforeSilence(t *testing.T) {
 	r := a.StartStream(t, box.ID, fmt.Sprintf("printf x; sleep %d; printf y", silence), "Connect-Timeout-Ms", "0")
 	r.Started(t)
 	if until(t, r, "x"); time.Since(began) > time.Second {
-		t.Errorf("x came after %v", time.Since(began))
+		t.Errorf("x arrived after %v", time.Since(began))
 	}
 	var out []byte
 	end, _ := restOf(t, r, func(b []byte) { out = append(out, b...) })
@@ -97,7 +97,7 @@ func TestOneByteWrites(t *testing.T) {
 	}
 }
 
-// fastOutput finds the output in a payload without parsing it as JSON.
+// fastOutput returns the output in a payload without parsing the JSON.
 func fastOutput(payload, dst []byte) ([]byte, error) {
 	const head = `{"event":{"data":{"stdout":"`
 	if !bytes.HasPrefix(payload, []byte(head)) {
@@ -190,7 +190,7 @@ func TestAllByteValuesArrive(t *testing.T) {
 	if !bytes.Equal(run.Out["stdout"], allBytes()) {
 		t.Errorf("%x", run.Out["stdout"])
 	}
-	// A megabyte of anything; the sandbox says what it should be.
+	// A megabyte of random data; the sandbox computes the checksum.
 	run = everywhere(t, a, box.ID, "head -c 1000000 /dev/urandom | tee >(sha256sum | cut -c-64 >&2)")
 	sum := sha256.Sum256(run.Out["stdout"])
 	if got, want := hex.EncodeToString(sum[:]), strings.TrimSpace(string(run.Out["stderr"])); got != want {
@@ -215,13 +215,13 @@ func TestTextIsSplitBetweenRunes(t *testing.T) {
 		lines = a.Commands(t, box.ID, `printf 'a\xffb\xc3(\xe2\x82\n'; printf '\xf0\x9f'`, fields...).All(t)
 		got := rig.Output(lines, "stdout")
 		if !utf8.ValidString(got) || !strings.HasPrefix(got, "a\ufffdb\ufffd(\ufffd") || !strings.Contains(got, "\n") {
-			t.Errorf("%s: no text: %q", name, got)
+			t.Errorf("%s: not UTF-8: %q", name, got)
 		}
 	}
 	if run := everywhere(t, a, box.ID, `printf 'a\xffb\xc3('; printf '\xf0\x9f' >&2`); run.Stdout() != "a\xffb\xc3(" || string(run.Out["stderr"]) != "\xf0\x9f" {
 		t.Errorf("no text: %q %q", run.Stdout(), run.Out["stderr"])
 	}
-	// A long text of many-byte runes, which no chunk's border may break.
+	// A long text of multi-byte runes, which no chunk may split.
 	lines := a.Commands(t, box.ID, `for i in $(seq 1 20000); do printf '😀€ä'; done`).All(t)
 	if got := rig.Output(lines, "stdout"); got != strings.Repeat("😀€ä", 20000) {
 		t.Errorf("%d bytes of text", len(got))
@@ -319,7 +319,7 @@ func TestOutputBeforeSIGKILLArrives(t *testing.T) {
 	}
 }
 
-// seq is what seq 1 n prints.
+// seq returns the output of seq 1 n.
 func seq(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -389,7 +389,7 @@ func TestShellExit(t *testing.T) {
 	if end := rig.End(t, lines); end.Raw != `{"type":"end","exit_code":5}` {
 		t.Errorf("/commands: %s", end.Raw)
 	}
-	// And the sandbox is as good as before.
+	// The sandbox works as before.
 	if run := a.StartStream(t, box.ID, "echo still").All(t); run.Stdout() != "still\n" {
 		t.Errorf("%q", run.Stdout())
 	}
@@ -428,13 +428,13 @@ func TestTwentyProcessesKeepTheirOrder(t *testing.T) {
 	t.Logf("%d MB, %.0f MB/s", total/1e6, float64(total)/1e6/time.Since(began).Seconds())
 }
 
-// sequence is what seq prints, to be matched piece by piece.
+// sequence matches the output of seq piece by piece.
 type sequence struct {
 	next, last int
 	buf, rest  []byte
 }
 
-// match takes the next output.
+// match checks the next output.
 func (s *sequence) match(b []byte) error {
 	for len(b) > 0 {
 		if len(s.rest) == 0 {
@@ -455,11 +455,11 @@ func (s *sequence) match(b []byte) error {
 	return nil
 }
 
-// done reports whether all of it was there.
+// done reports whether all output was matched.
 func (s *sequence) done() bool { return s.next > s.last && len(s.rest) == 0 }
 
-// checkSeq reads a stream that must print the numbers up to lines, and gives how
-// many bytes that was.
+// checkSeq reads a stream that must print the numbers up to lines, and returns the number of
+// bytes.
 func checkSeq(r *rig.Raw, lines int) (n int, err error) {
 	want := sequence{next: 1, last: lines}
 	var buf []byte

@@ -17,16 +17,16 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// whole is a record that has ended, as text.
+// whole is a complete record as text.
 type whole struct {
 	id    string
 	lines []*rig.Line
-	text  string // one event a line
+	text  string // one event per line
 }
 
 func (w *whole) last() uint64 { return w.lines[len(w.lines)-1].Seq }
 
-// after is the record after an event.
+// after returns the part of the record after an event.
 func (w *whole) after(seq uint64) string {
 	var b strings.Builder
 	for _, l := range w.lines {
@@ -96,7 +96,7 @@ func TestReplayFromEveryPosition(t *testing.T) {
 	t.Run("Connect", func(t *testing.T) { connectPlaces(t, a, box.ID, w) })
 }
 
-// connectPlaces is the same in Connect's words.
+// connectPlaces tests the same positions with Connect.
 func connectPlaces(t *testing.T, a *rig.API, sandbox string, w *whole) {
 	all := rig.Output(w.lines, "stdout")
 	for _, tt := range []struct {
@@ -213,7 +213,7 @@ func TestRecordOutlivesProcess(t *testing.T) {
 	}
 }
 
-// pid is the process's number.
+// pid returns the process's pid.
 func (w *whole) pid() uint32 {
 	for _, l := range w.lines {
 		if l.Type == "start" {
@@ -249,15 +249,15 @@ func TestRecordOutlivesSandbox(t *testing.T) {
 	if one.State != "ended" || one.ExitCode == nil || *one.ExitCode != 3 {
 		t.Errorf("its summary: %+v", one)
 	}
-	// What was running then has its output, and an end that is no good one.
+	// A process that was running has its output, and an end without success.
 	lines := a.Events(t, processOf(t, running), "").All(t)
 	end := rig.End(t, lines)
 	if rig.Output(lines, "stdout") != "up\n" || end.ExitCode != nil && *end.ExitCode == 0 || end.Cause == "exited" {
-		t.Errorf("what was running:\n%s", raws(lines))
+		t.Errorf("the running process:\n%s", raws(lines))
 	}
 }
 
-// processOf is the id in a start event.
+// processOf returns the id in a start event.
 func processOf(t *testing.T, m rig.EventMessage) string {
 	t.Helper()
 	id := rig.ProcessOf(m.Payload)
@@ -287,7 +287,7 @@ func TestForeignRecordsAreNotFound(t *testing.T) {
 			t.Errorf("%s: %v", path, ans)
 		}
 	}
-	// Another sandbox's token opens nothing of this one.
+	// Another sandbox's token gives no access to this one.
 	nobody := &rig.API{URL: a.URL}
 	for name, headers := range map[string][]string{
 		"the other's sandbox, my token": {"E2b-Sandbox-Id", other.ID, "X-Access-Token", mine.Token},
@@ -322,10 +322,10 @@ func TestInvalidLastEventIDIsRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()                                                                                                                                                                       //nolint:errcheck // not read any more
-		conn.SetDeadline(time.Now().Add(20 * time.Second))                                                                                                                                       //nolint:errcheck // then it has none
+		defer conn.Close()                                                                                                                                                                       //nolint:errcheck // nothing is lost
+		conn.SetDeadline(time.Now().Add(20 * time.Second))                                                                                                                                       //nolint:errcheck // then there is no deadline
 		go fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-Key: %s\r\nAccept: text/event-stream\r\nLast-Event-ID: %s\r\n\r\n", w.id, a.Key, id) //nolint:errcheck // it may be cut off
-		raw, _ := io.ReadAll(conn)                                                                                                                                                               //nolint:errcheck // a reset is an answer, too
+		raw, _ := io.ReadAll(conn)                                                                                                                                                               //nolint:errcheck // a reset is a valid response
 		var status int
 		fmt.Sscanf(string(raw), "HTTP/1.1 %d", &status) //nolint:errcheck // then it is 0
 		return status, string(raw)
@@ -356,7 +356,7 @@ func TestInvalidLastEventIDIsRejected(t *testing.T) {
 			t.Errorf("%s: %d %.300s, want %v", tt.name, status, raw, tt.want)
 		}
 		if status == 200 && tt.name == "a folded line" && strings.Contains(raw, "\nid: 1\n") {
-			t.Errorf("%s: it was read as nothing", tt.name)
+			t.Errorf("%s: it was ignored", tt.name)
 		}
 	}
 	if ans := a.Do(t, http.MethodGet, "/livez", nil); ans.Status != http.StatusOK {

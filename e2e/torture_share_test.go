@@ -12,9 +12,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// spin is a command that spins n times for some seconds from a moment on, each time in a
-// session of its own, and then tells the seconds that this took, and those of CPU in the
-// program and in the kernel.
+// spin returns a command that runs n busy loops for some seconds from a given time, each in a
+// session of its own, and prints the elapsed seconds and the user and system CPU seconds.
 func spin(n, seconds int, from time.Time) string {
 	return fmt.Sprintf(`sleep $(perl -MTime::HiRes=time -e '$w = %d.%09d - time; print $w > 0 ? $w : 0')
 TIMEFORMAT='%%R %%U %%S'
@@ -22,7 +21,7 @@ time { for i in $(seq %d); do setsid -w timeout %d sh -c 'while :; do :; done' &
 		from.Unix(), from.Nanosecond(), n, seconds)
 }
 
-// spun runs a command of spin's.
+// spun runs a command of spin and returns the elapsed and CPU seconds.
 func spun(t *testing.T, a *rig.API, box, cmd string) (wall, cpu float64) {
 	t.Helper()
 	got, code := tells(t, a, box, cmd)
@@ -33,8 +32,8 @@ func spun(t *testing.T, a *rig.API, box, cmd string) (wall, cpu float64) {
 	return wall, user + sys
 }
 
-// onlyShared skips where no cgroup shares out the CPUs, or another kernel counts their
-// time.
+// onlyShared skips the test if no cgroup divides the CPUs, or another kernel accounts for
+// them.
 func onlyShared(t *testing.T) {
 	t.Helper()
 	if !sees(t) || os.Geteuid() != 0 {
@@ -47,7 +46,7 @@ func onlyShared(t *testing.T) {
 func TestCPULimitIsEnforced(t *testing.T) {
 	onlyShared(t)
 	if runtime.NumCPU() < 2 {
-		t.Skip("there is but one CPU")
+		t.Skip("the machine has one CPU")
 	}
 	a := api(t)
 	box, beside := a.Create(t, "cpuCount", 1).ID, a.Create(t).ID
@@ -67,7 +66,7 @@ func TestCPULimitIsEnforced(t *testing.T) {
 func TestCPUIsSharedEvenly(t *testing.T) {
 	onlyShared(t)
 	a := api(t)
-	const many = 8 // times as many as there are CPUs
+	const many = 8 // processes per CPU
 	counts := [2]int{runtime.NumCPU(), many * runtime.NumCPU()}
 	from := time.Now().Add(time.Second)
 	var cpu [2]float64

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// typeIn sends keys to a terminal.
+// typeIn sends input to a terminal.
 func typeIn(t *testing.T, a *rig.API, sandbox string, pid uint32, s string) {
 	t.Helper()
 	if ans := a.RPC(t, sandbox, "/process.Process/SendInput", byPID(pid, "input", keys(s))); ans.Status != http.StatusOK {
@@ -27,7 +27,7 @@ func typeIn(t *testing.T, a *rig.API, sandbox string, pid uint32, s string) {
 func TestOutOfMemoryIsACause(t *testing.T) {
 	onlySandboxed(t)
 	if os.Geteuid() != 0 {
-		t.Skip("without a cgroup of his own an ordinary user limits the memory of each process only")
+		t.Skip("without a cgroup only the memory of each process is limited")
 	}
 	a := api(t)
 	box := a.Create(t, "memoryMB", 64)
@@ -41,7 +41,7 @@ func TestOutOfMemoryIsACause(t *testing.T) {
 		return
 	}
 	if end.Cause != "oom" || end.Signal == nil || *end.Signal != 9 {
-		t.Errorf("end: %s, Connect said %+v", end.Raw, run.End)
+		t.Errorf("end: %s, Connect has %+v", end.Raw, run.End)
 	}
 	if end := rig.End(t, other.All(t)); end.ExitCode == nil || *end.ExitCode != 0 {
 		t.Errorf("its neighbour: %s", end.Raw)
@@ -53,7 +53,7 @@ func TestOutOfMemoryIsACause(t *testing.T) {
 func TestSharedMemoryIsBounded(t *testing.T) {
 	onlySandboxed(t)
 	if os.Geteuid() != 0 {
-		t.Skip("without a cgroup of his own an ordinary user limits the memory of each process only")
+		t.Skip("without a cgroup only the memory of each process is limited")
 	}
 	if kernelOfItsOwn(t) {
 		t.Skip("a sandbox that uses up its memory ends as a whole")
@@ -86,9 +86,9 @@ func TestMemoryBombIsBounded(t *testing.T) {
 		lines := bomb.All(t)
 		end := rig.End(t, lines)
 		if got := strings.TrimSpace(outputOf(lines)); got == "0" {
-			t.Errorf("it got its gigabyte: %s", end.Raw)
+			t.Errorf("it allocated its gigabyte: %s", end.Raw)
 		}
-		if a.Do(t, http.MethodGet, "/sandboxes/"+box, nil).Status == http.StatusNotFound { // a kernel of its own ends with it
+		if a.Do(t, http.MethodGet, "/sandboxes/"+box, nil).Status == http.StatusNotFound { // a sandbox with its own kernel ends with it
 			box = a.Create(t, "memoryMB", 64).ID
 			continue
 		}
@@ -97,9 +97,9 @@ func TestMemoryBombIsBounded(t *testing.T) {
 	undisturbed(t, a, beside, "a bomb of memory")
 }
 
-// cmdlines are the processes of the host whose arguments contain a text.
+// cmdlines returns the processes of the host whose arguments contain a text.
 func cmdlines(text string) (pids []string) {
-	procs, _ := os.ReadDir("/proc") //nolint:errcheck // then there are none
+	procs, _ := os.ReadDir("/proc") //nolint:errcheck // then it is empty
 	for _, p := range procs {
 		b, err := os.ReadFile("/proc/" + p.Name() + "/cmdline")
 		if err == nil && bytes.Contains(bytes.ReplaceAll(b, []byte{0}, []byte{' '}), []byte(text)) && p.Name() != "self" {
@@ -122,7 +122,7 @@ func TestDaemonEndsWithItsSandbox(t *testing.T) {
 	}
 	count := `for p in /proc/[0-9]*; do test "$(tr '\0' ' ' 2>/dev/null < $p/cmdline)" = "` + unique + ` " && echo there; done`
 	if out := a.StartStream(t, box.ID, count).All(t).Stdout(); out != "there\n" {
-		t.Errorf("of one daemon there is %q", out)
+		t.Errorf("processes of one daemon: %q", out)
 	}
 	a.Kill(t, box.ID)
 	if !rig.Poll(5*time.Second, func() bool { return len(cmdlines(unique)) == 0 }) {
@@ -159,7 +159,7 @@ func TestTerminalResize(t *testing.T) {
 	t.Logf("%.0f resizes a second", storm/took.Seconds())
 }
 
-// shell starts bash on a terminal and returns when it has prompted.
+// shell starts bash on a terminal and returns after its prompt.
 func shell(t *testing.T, a *rig.API, box string) (r *rig.Raw, pid uint32) {
 	t.Helper()
 	r = a.StartSpec(t, box, map[string]any{
@@ -176,7 +176,7 @@ func TestTerminalControlCharacters(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	r, pid := shell(t, a, box.ID)
-	// What it prints is not what is typed, so that it is known to run.
+	// The output differs from the input, so that it proves that the command runs.
 	const busy = "sh -c 'echo ru\"\"ns; exec sleep 100'\r"
 	typeIn(t, a, box.ID, pid, busy)
 	until(t, r, "\nruns\r\n")
@@ -194,8 +194,8 @@ func TestTerminalControlCharacters(t *testing.T) {
 	until(t, r, "\nruns\r\n")
 	typeIn(t, a, box.ID, pid, "line\r\x04")
 	until(t, r, "\nd=0\r\n")
-	if !kernelOfItsOwn(t) { // gVisor's terminals know no XOFF
-		// It holds the output back, XON lets it go.
+	if !kernelOfItsOwn(t) { // gVisor's terminals do not support XOFF
+		// XOFF stops the output, XON continues it.
 		typeIn(t, a, box.ID, pid, "stty -echo ixon\r")
 		until(t, r, "$ ")
 		typeIn(t, a, box.ID, pid, "\x13echo held\r")
@@ -203,7 +203,7 @@ func TestTerminalControlCharacters(t *testing.T) {
 		go func() { held <- until(t, r, "held\r\n") }()
 		select {
 		case s := <-held:
-			t.Errorf("output in spite of XOFF: %q", s)
+			t.Errorf("output after XOFF: %q", s)
 		case <-time.After(300 * time.Millisecond):
 			typeIn(t, a, box.ID, pid, "\x11")
 			<-held
@@ -239,10 +239,10 @@ func TestEscapeSequencesPassUnchanged(t *testing.T) {
 		typeIn(t, a, box.ID, pid, "q")
 		var said []byte
 		end, _ := restOf(t, r, func(b []byte) { said = append(said, b...) })
-		// A change of size that comes while top writes to a terminal that is full ends that
-		// write, as on any terminal, and top then ends with a complaint.
+		// A resize while top writes to a full terminal interrupts the write, as on any
+		// terminal, and top then exits with an error.
 		if gaveUp := bytes.Contains(said, []byte("top: write error")); end == nil || end.ExitCode != 0 && !gaveUp {
-			t.Errorf("top: %+v, its last words %q", end, said[max(0, len(said)-300):])
+			t.Errorf("top: %+v, its last output %q", end, said[max(0, len(said)-300):])
 		}
 	}
 }
@@ -279,11 +279,11 @@ func TestUnreadInputIsBounded(t *testing.T) {
 	wg.Wait()
 	for c := range codes {
 		if c != "ok" && !strings.Contains(c, "resource_exhausted") && !strings.Contains(c, "deadline_exceeded") {
-			t.Errorf("answers: %v", codes)
+			t.Errorf("responses: %v", codes)
 		}
 	}
 	if codes["ok"] > 6 {
-		t.Errorf("somebody took what nobody reads: %v", codes)
+		t.Errorf("all of the unread input was accepted: %v", codes)
 	}
 	if grown := memory(t, sharedUp(t).PID()) - before; grown > 400<<20 {
 		t.Errorf("%d MiB of memory", grown>>20)
@@ -296,8 +296,8 @@ func TestUnreadInputIsBounded(t *testing.T) {
 	}
 }
 
-// Who kills a terminal's shell ends what runs in its foreground, which has a group of
-// its own, and not what was told to survive a hangup.
+// Killing a terminal's shell ends its foreground process, which has a group of its own, but
+// not processes that ignore SIGHUP.
 func TestTerminalKillEndsTheForeground(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
@@ -314,9 +314,9 @@ func TestTerminalKillEndsTheForeground(t *testing.T) {
 		return code == 0
 	}
 	if !rig.Poll(20*time.Second, func() bool { return !runs("sleep 2424") }) {
-		t.Error("what ran in the foreground lives")
+		t.Error("the foreground process runs")
 	}
 	if !runs("sleep 4242") {
-		t.Error("what was to survive a hangup does not live")
+		t.Error("the process that ignores SIGHUP ended")
 	}
 }

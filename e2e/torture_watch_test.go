@@ -11,8 +11,8 @@ import (
 
 const manyWatched = 100_000
 
-// watchIn begins to watch a directory. It fails the test unless that is served, or
-// refused for want of room; then r is nil.
+// watchIn starts to watch a directory. It fails the test unless the watch is served, or
+// rejected for lack of resources; then r is nil.
 func watchIn(t *testing.T, a *rig.API, box, dir string, recursive bool) (r *rig.Raw) {
 	t.Helper()
 	r = a.Dial(t, rig.Message(fsService+"WatchDir", map[string]any{"path": dir, "recursive": recursive}, "E2b-Sandbox-Id", box))
@@ -32,7 +32,7 @@ func watchIn(t *testing.T, a *rig.API, box, dir string, recursive bool) (r *rig.
 		case msg.Start != nil:
 			return r
 		case msg.Error != nil:
-			t.Logf("refused: %+v", *msg.Error)
+			t.Logf("rejected: %+v", *msg.Error)
 			if msg.Error.Code != "resource_exhausted" || !strings.Contains(msg.Error.Message, "more directories than the kernel watches") {
 				t.Fatalf("watch of %s: %s", dir, e.Payload)
 			}
@@ -42,7 +42,7 @@ func watchIn(t *testing.T, a *rig.API, box, dir string, recursive bool) (r *rig.
 	}
 }
 
-// seen reads a watch until it tells of a name, or that events were left out.
+// seen reads a watch until it reports a name, or that events were dropped.
 func seen(t *testing.T, r *rig.Raw, name string) (creates int, overflow bool) {
 	t.Helper()
 	for {
@@ -74,9 +74,9 @@ func TestWatchOfManyNewFiles(t *testing.T) {
 		t.Fatalf("%d %q", code, got)
 	}
 	n, overflow := seen(t, r, "last")
-	t.Logf("%d files were told of; overflow: %v", n, overflow)
+	t.Logf("%d files were reported; overflow: %v", n, overflow)
 	if !overflow && n != manyWatched+1 {
-		t.Errorf("%d files were told of, want %d", n, manyWatched+1)
+		t.Errorf("%d files were reported, want %d", n, manyWatched+1)
 	}
 }
 
@@ -96,9 +96,9 @@ func TestWatchOfARenameStorm(t *testing.T) {
 		t.Fatalf("%d %q", code, got)
 	}
 	n, overflow := seen(t, r, "last")
-	t.Logf("%d new names were told of; overflow: %v", n, overflow)
+	t.Logf("%d new names were reported; overflow: %v", n, overflow)
 	if !overflow && n != 40_001 {
-		t.Errorf("%d new names were told of, want 40001", n)
+		t.Errorf("%d new names were reported, want 40001", n)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestWatchOfManyDirectories(t *testing.T) {
 		t.Fatalf("%d %q", code, got)
 	}
 	var watches []*rig.Raw
-	for len(watches) < 3 { // more than the kernel has for a sandbox, as many a host is set up
+	for len(watches) < 3 { // more than the default limit of many hosts
 		r := watchIn(t, a, box, "/dev/shm/many", true)
 		if r == nil {
 			break
@@ -128,11 +128,11 @@ func TestWatchOfManyDirectories(t *testing.T) {
 	works := func(box string, r *rig.Raw, name string) {
 		t.Helper()
 		if r == nil {
-			t.Fatalf("%s: nothing is watched", name)
+			t.Fatalf("%s: no directory is watched", name)
 		}
 		tells(t, a, box, "touch /tmp/few/"+name)
 		if n, overflow := seen(t, r, name); n != 1 || overflow {
-			t.Errorf("%s was told of after %d, overflow: %v", name, n, overflow)
+			t.Errorf("%s was reported after %d, overflow: %v", name, n, overflow)
 		}
 	}
 	works(beside, other, "before")
@@ -141,7 +141,7 @@ func TestWatchOfManyDirectories(t *testing.T) {
 		name := fmt.Sprintf("%d/%d", manyWatched, i)
 		tells(t, a, box, "touch /dev/shm/many/"+name)
 		if n, overflow := seen(t, r, name); overflow || n > i+1 {
-			t.Errorf("%s was told of after %d, overflow: %v", name, n, overflow)
+			t.Errorf("%s was reported after %d, overflow: %v", name, n, overflow)
 		}
 		r.Close()
 	}

@@ -29,7 +29,8 @@ type lifecycleEvent struct {
 	Sandbox string `json:"sandbox_id"`
 }
 
-// hookReceiver keeps what it is sent. It checks signatures as E2B's documentation does.
+// hookReceiver records the events that it receives. It verifies signatures as E2B's
+// documentation describes.
 type hookReceiver struct {
 	*httptest.Server
 	t testing.TB
@@ -57,7 +58,7 @@ func newHookReceiver(t testing.TB, pause time.Duration) *hookReceiver {
 		r.mu.Lock()
 		r.taken = append(r.taken, e)
 		r.mu.Unlock()
-		timer := time.NewTimer(pause) // so that a kill cuts deliveries off
+		timer := time.NewTimer(pause) // so that a kill interrupts deliveries
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -68,7 +69,7 @@ func newHookReceiver(t testing.TB, pause time.Duration) *hookReceiver {
 	return r
 }
 
-// first are the events that came, without those that came before.
+// first returns the received events without repetitions, and the number with repetitions.
 func (r *hookReceiver) first() (out []lifecycleEvent, all int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +98,7 @@ func (r *hookReceiver) register(t testing.TB, a *rig.API) string {
 	return w.ID
 }
 
-// live makes a sandbox, changes its timeout, and ends it: updates + 2 events.
+// live creates a sandbox, changes its timeout, and removes it: updates + 2 events.
 func live(t testing.TB, a *rig.API, updates int) string {
 	t.Helper()
 	box := a.Create(t)
@@ -108,13 +109,14 @@ func live(t testing.TB, a *rig.API, updates int) string {
 	return box.ID
 }
 
-// check waits until all events of the sandboxes came, and holds them to the lists.
+// check waits until all events of the sandboxes have arrived, and compares them with the
+// lists.
 func (r *hookReceiver) check(t testing.TB, a *rig.API, boxes []string, updates int) {
 	t.Helper()
 	want := len(boxes) * (updates + 2)
 	if !rig.Poll(2*time.Minute, func() bool { got, _ := r.first(); return len(got) >= want }) {
 		got, all := r.first()
-		t.Fatalf("%d events of %d came, %d with repeats", len(got), want, all)
+		t.Fatalf("received %d events of %d, %d with repetitions", len(got), want, all)
 	}
 	got, all := r.first()
 	came := map[string][]string{}
@@ -129,13 +131,14 @@ func (r *hookReceiver) check(t testing.TB, a *rig.API, boxes []string, updates i
 			ids = append(ids, e.ID)
 		}
 		if len(ids) != updates+2 || !slices.Equal(came[box], ids) {
-			t.Errorf("sandbox %s: came %v\nlisted %v", box, came[box], ids)
+			t.Errorf("sandbox %s: received %v\nlisted %v", box, came[box], ids)
 		}
 	}
 	t.Logf("%d events, %d deliveries", len(got), all)
 }
 
-// `up` is killed while it delivers: nothing is lost, and each sandbox's events come in order.
+// `up` is killed while it delivers: no event is lost, and each sandbox's events arrive in
+// order.
 func TestWebhooksSurviveKill(t *testing.T) {
 	t.Parallel()
 	u := rig.NewUp(t, rig.Options{Env: []string{hookEnv}})
@@ -156,14 +159,15 @@ func TestWebhooksSurviveKill(t *testing.T) {
 		t.Errorf("the secret is shown: %v", w)
 	}
 	if !rig.Poll(time.Minute, func() bool { return u.Metrics(t)["millrace_webhook_lag_events"] == 0 }) {
-		t.Error("the lag stays")
+		t.Error("the lag remains")
 	}
 	if m := u.Metrics(t); m[`millrace_webhook_events_total{result="delivered"}`] < float64(len(boxes)*(updates+2)) {
 		t.Errorf("metrics: %v", m)
 	}
 }
 
-// pages reads all events in pages, forwards and backwards, and finds each once.
+// pages reads all events in pages, forwards and backwards, and checks that each is listed
+// once.
 func pages(t testing.TB, a *rig.API, want int) {
 	t.Helper()
 	read := func(query string) (ids []string) {
