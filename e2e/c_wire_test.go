@@ -259,14 +259,14 @@ func TestErrorsAreInTheLastEnvelope(t *testing.T) {
 		open func() *rig.Raw
 		code string
 	}{
-		{"no such cwd", func() *rig.Raw {
+		{"missing cwd", func() *rig.Raw {
 			return a.StartSpec(t, box.ID, map[string]any{"process": map[string]any{"cmd": "/bin/true", "cwd": "/nope"}})
 		}, "invalid_argument"},
-		{"no such pid", func() *rig.Raw { return a.ConnectTo(t, box.ID, 4194301) }, "not_found"},
-		{"no such user", func() *rig.Raw {
+		{"unknown pid", func() *rig.Raw { return a.ConnectTo(t, box.ID, 4194301) }, "not_found"},
+		{"unknown user", func() *rig.Raw {
 			return a.StartStream(t, box.ID, "true", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("nobodyhere:")))
 		}, "unauthenticated"},
-		{"a message that is none", func() *rig.Raw {
+		{"an invalid message", func() *rig.Raw {
 			return a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: rig.Seal(0, []byte(`{"process":3}`)),
 				Headers: []string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID}})
 		}, "invalid_argument"},

@@ -221,14 +221,14 @@ func goSignal(ctx context.Context, t *testing.T, c *procClient) {
 func goErrors(ctx context.Context, t *testing.T, c *procClient) {
 	_, err := c.sendSignal.CallUnary(ctx, connect.NewRequest(&pb.SendSignalRequest{Process: pidOf(4194301), Signal: pb.Signal_SIGNAL_SIGKILL}))
 	if connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("no such pid: %v", err)
+		t.Errorf("unknown pid: %v", err)
 	}
 	s, err := c.start.CallServerStream(ctx, connect.NewRequest(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/true", Cwd: ptr("/nope")}}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeInvalidArgument {
-		t.Errorf("no such cwd: %v %v", s.Msg(), s.Err())
+		t.Errorf("missing cwd: %v %v", s.Msg(), s.Err())
 	}
 	s.Close() //nolint:errcheck // it was read
 	// The client's timeout is the process's timeout.

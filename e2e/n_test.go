@@ -126,7 +126,7 @@ func TestWireMalformedEnvelopeIsRejected(t *testing.T) {
 		{"no message", nil},
 		{"half a head", rig.Seal(0, good)[:3]},
 		{"less than promised", rig.Seal(0, good)[:20]},
-		{"more than anybody may send", []byte{0, 0xff, 0xff, 0xff, 0xff, '{', '}'}},
+		{"more than the maximum", []byte{0, 0xff, 0xff, 0xff, 0xff, '{', '}'}},
 		{"little endian", []byte{0, byte(len(good)), 0, 0, 0}},
 		{"flags of no meaning", rig.Seal(0x80, good)},
 		{"the end of the stream", rig.Seal(rig.FlagEnd, []byte("{}"))},

@@ -9,13 +9,13 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// buildMade is a build as its client knows it.
+// buildMade is the response to the start of a build.
 type buildMade struct {
 	Template string `json:"templateID"`
 	Build    string `json:"buildID"`
 }
 
-// buildState is what its status says, with all of its log.
+// buildState is the status of a build with its complete log.
 type buildState struct {
 	Status string `json:"status"`
 	Reason struct {
@@ -27,7 +27,7 @@ type buildState struct {
 	} `json:"logEntries"`
 }
 
-// startBuild begins a build on the base; a step is a command.
+// startBuild starts a build from the base template with the commands as steps.
 func startBuild(t *testing.T, a *rig.API, name string, commands ...string) buildMade {
 	t.Helper()
 	var b buildMade
@@ -46,7 +46,7 @@ func statusOf(t *testing.T, a *rig.API, b buildMade) (s buildState) {
 	return s
 }
 
-// awaitBuild waits until what the build's status says is as it should be.
+// awaitBuild waits until is accepts the build's status.
 func awaitBuild(t *testing.T, a *rig.API, b buildMade, what string, is func(*buildState) bool) buildState {
 	t.Helper()
 	var s buildState
@@ -56,7 +56,7 @@ func awaitBuild(t *testing.T, a *rig.API, b buildMade, what string, is func(*bui
 	return s
 }
 
-// count counts the lines of output that begin with a text.
+// count returns the number of output lines that begin with a text.
 func (s *buildState) count(text string) (n int) {
 	for _, e := range s.Entries {
 		if strings.Contains(e.Message, "[stdout]: "+text) {
@@ -66,8 +66,8 @@ func (s *buildState) count(text string) (n int) {
 	return n
 }
 
-// A build outlives the gateway that does it: another goes on with the very command
-// that runs. When the host of its sandbox dies, it fails and says so.
+// A build continues when its gateway is killed: another gateway takes over the running
+// command. When the host of its sandbox is killed, the build fails with an error.
 func TestBuildsOutliveGatewaysAndNotHosts(t *testing.T) {
 	t.Parallel()
 	if rig.Driver(t) == "direct" {
@@ -76,7 +76,7 @@ func TestBuildsOutliveGatewaysAndNotHosts(t *testing.T) {
 	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Hosts: 1})
 	a := s.APIs[1]
 	b := startBuild(t, s.APIs[0], "outlives", "echo begun >> /tmp/count; for i in $(seq 5); do echo tick $i.; done; sleep 4; echo end; cat /tmp/count | wc -l", "true")
-	awaitBuild(t, a, b, "the first step begins", func(st *buildState) bool { return st.count("tick 5.") == 1 })
+	awaitBuild(t, a, b, "the first step starts", func(st *buildState) bool { return st.count("tick 5.") == 1 })
 	s.Program("gateway-1").Kill9()
 	done := awaitBuild(t, a, b, "it ends", func(st *buildState) bool { return st.Status == "ready" || st.Status == "error" })
 	if done.Status != "ready" || done.count("end") != 1 || done.count("1") != 1 {
@@ -84,7 +84,7 @@ func TestBuildsOutliveGatewaysAndNotHosts(t *testing.T) {
 	}
 	for i := 1; i <= 5; i++ {
 		if n := done.count(fmt.Sprintf("tick %d.", i)); n != 1 {
-			t.Errorf("tick %d. is there %d times: %+v", i, n, done)
+			t.Errorf("tick %d. occurs %d times: %+v", i, n, done)
 		}
 	}
 	a.Create(t, "templateID", "outlives")
@@ -93,7 +93,7 @@ func TestBuildsOutliveGatewaysAndNotHosts(t *testing.T) {
 	}
 
 	lost := startBuild(t, a, "lost", "echo begun; sleep 600")
-	awaitBuild(t, a, lost, "the step begins", func(st *buildState) bool { return st.count("begun") == 1 })
+	awaitBuild(t, a, lost, "the step starts", func(st *buildState) bool { return st.count("begun") == 1 })
 	s.Program("host-1").Kill9()
 	failed := awaitBuild(t, a, lost, "it fails", func(st *buildState) bool { return st.Status == "error" })
 	if failed.Reason.Step != "1" || failed.Reason.Message == "" {

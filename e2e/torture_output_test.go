@@ -541,7 +541,7 @@ func TestInputOfTheWrongKindIsRejected(t *testing.T) {
 		input any
 		ok    bool
 	}{
-		{"stdin for who wants none", deaf, stdin([]byte("x")), false},
+		{"stdin of a process without input", deaf, stdin([]byte("x")), false},
 		{"terminal input for a pipe", pipe, keys("x"), false},
 		{"stdin for a pipe", pipe, stdin([]byte("x")), true},
 		{"stdin for a terminal", tty, stdin([]byte("x")), false},

@@ -12,7 +12,7 @@ import (
 // and in a directory that it owns.
 func TestCommandsRunUnprivileged(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("who is not root cannot be somebody else")
+		t.Skip("requires root")
 	}
 	nobody, err := user.Lookup("nobody")
 	if err != nil {

@@ -29,7 +29,7 @@ type NodeResult struct {
 var installed = sync.OnceValue(func() error {
 	dir := SDK()
 	if _, err := exec.LookPath("node"); err != nil {
-		return skipError{"there is no node"}
+		return skipError{"node is not installed"}
 	}
 	have, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")) // npm writes it last
 	want, wanted := os.Stat(filepath.Join(dir, "package-lock.json"))

@@ -38,19 +38,19 @@ type winsize struct {
 
 // hostInfo is a host as the gateway shows it.
 type hostInfo struct {
-	Name      string   `json:"name"`
-	State     string   `json:"state"`
-	Alive     bool     `json:"alive"`
-	Epoch     uint64   `json:"epoch"`
-	Drivers   []string `json:"drivers"`
-	Isolation []string `json:"isolations"`
-	Capacity  int      `json:"capacity"`
-	Sandboxes int      `json:"sandboxes"`
-	Held      int      `json:"held"` // undrainable items of a draining host
-	Processes int      `json:"processes"`
-	CPUs      int      `json:"cpus"`
-	Load1     float64  `json:"load1"`
-	Version   string   `json:"version"`
+	Name        string   `json:"name"`
+	State       string   `json:"state"`
+	Alive       bool     `json:"alive"`
+	Epoch       uint64   `json:"epoch"`
+	Drivers     []string `json:"drivers"`
+	Isolation   []string `json:"isolations"`
+	Capacity    int      `json:"capacity"`
+	Sandboxes   int      `json:"sandboxes"`
+	Undrainable int      `json:"held"` // undrainable items of a draining host
+	Processes   int      `json:"processes"`
+	CPUs        int      `json:"cpus"`
+	Load1       float64  `json:"load1"`
+	Version     string   `json:"version"`
 }
 
 func (c *client) hosts(ctx context.Context) ([]hostInfo, error) {
@@ -128,22 +128,22 @@ type command struct {
 	TimeoutMS int64             `json:"timeout_ms"` // 0: none
 }
 
-// startFor is how long a start is retried: the idempotency key makes all attempts start
+// startTimeout is how long a start is retried: the idempotency key makes all attempts start
 // one process.
-const startFor = 30 * time.Second
+const startTimeout = 30 * time.Second
 
 // start runs cmd in a sandbox and returns the process's id. Callers read the record by
 // that id, and not from the response, so that all output takes one path. start fails at
 // once if all gateways are unreachable and none has ever answered.
 func (c *client) start(ctx context.Context, sbx string, cmd *command) (string, error) {
 	key := newKey()
-	until := time.Now().Add(startFor)
+	until := time.Now().Add(startTimeout)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		id, err := c.tryStart(ctx, sbx, key, cmd)
-		if _, down := errors.AsType[*unreachableError](err); down && !c.met.Load() {
+		if _, down := errors.AsType[*unreachableError](err); down && !c.answered.Load() {
 			return "", err
 		}
-		if !again(err) || time.Now().Add(wait).After(until) || !pause(ctx, wait) {
+		if !retryable(err) || time.Now().Add(wait).After(until) || !pause(ctx, wait) {
 			return id, err
 		}
 	}
@@ -173,14 +173,14 @@ func (c *client) tryStart(ctx context.Context, sbx, key string, cmd *command) (s
 	for {
 		line, err := in.ReadBytes('\n')
 		if len(line) == 0 && err != nil {
-			return "", fmt.Errorf("start: %w", inWords(err))
+			return "", fmt.Errorf("start: %w", withMessage(err))
 		}
 		var e struct {
 			Type, Process, Message string
 			Code                   string `json:"error_code"`
 		}
 		if err := json.Unmarshal(line, &e); err != nil {
-			return "", fmt.Errorf("start: %w", inWords(err))
+			return "", fmt.Errorf("start: %w", withMessage(err))
 		}
 		switch {
 		case e.Process != "":

@@ -24,31 +24,31 @@ detaches too.
 
 Terminal queries, such as for the cursor position, are removed from the replayed
 output, so that your terminal's answers do not become input.`,
-		Args: oursArgs(ids(cobra.ExactArgs(1))),
+		Args: millraceArgs(ids(cobra.ExactArgs(1))),
 
 		ValidArgsFunction: a.completeArgs(processIDs(), 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, asJSON, err := a.open()
 			if err != nil {
-				return ours(err)
+				return millraceError(err)
 			}
 			var p processInfo
 			if err := c.byID(cmd.Context(), processIDs(), args[0], func(id string) (err error) {
 				p, err = c.process(cmd.Context(), id)
 				return err
 			}); err != nil {
-				return ours(err)
+				return millraceError(err)
 			}
-			at := attachment{tty: p.PTY != nil, stdin: !noStdin && p.State != stateEnded, after: after, joins: true, json: asJSON}
+			at := attachment{tty: p.PTY != nil, stdin: !noStdin && p.State != stateEnded, after: after, existing: true, json: asJSON}
 			err = a.attach(cmd.Context(), c, p.ID, at)
 			if errors.Is(err, errDetached) {
 				a.noteDetached(p.ID)
 				return nil
 			}
-			return ours(err)
+			return millraceError(err)
 		},
 	}
-	c.SetFlagErrorFunc(oursFlags)
+	c.SetFlagErrorFunc(millraceFlags)
 	c.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "do not forward standard input")
 	c.Flags().Uint64Var(&after, "after", 0, "sequence number of the event to start after (default the first event)")
 	return c
@@ -56,12 +56,12 @@ output, so that your terminal's answers do not become input.`,
 
 // attachment holds the options of an attach.
 type attachment struct {
-	tty   bool
-	stdin bool
-	json  bool // write events instead of output
-	after uint64
-	joins bool    // the process existed before: its output so far is history
-	size  winsize // last known size of the process's terminal
+	tty      bool
+	stdin    bool
+	json     bool // write events instead of output
+	after    uint64
+	existing bool    // the process existed before: its output so far is history
+	size     winsize // last known size of the process's terminal
 }
 
 // errDetached ends an attach and leaves the process running.
@@ -83,10 +83,10 @@ func (a *app) attach(ctx context.Context, c *client, id string, at attachment) e
 	if err != nil {
 		return err
 	}
-	say := a.notef
+	report := a.notef
 	if k != nil {
 		defer k.restore()
-		say = func(format string, args ...any) { a.notef(format+"\r", args...) }
+		report = func(format string, args ...any) { a.notef(format+"\r", args...) }
 	}
 	s, err := a.newScreen(ctx, c, id, &at, k != nil)
 	if err != nil {
@@ -98,18 +98,18 @@ func (a *app) attach(ctx context.Context, c *client, id string, at attachment) e
 		cancel(why)
 	}
 	if k != nil {
-		k.resizes(ctx, c, id, at.size, say)
+		k.resizes(ctx, c, id, at.size, report)
 		input = k.detacher(func() { leave(errDetached) })
 	}
-	go forwardSignals(ctx, leave, c, id, k != nil || at.joins, say)
+	go forwardSignals(ctx, leave, c, id, k != nil || at.existing, report)
 	if at.stdin {
 		go func() {
 			if err := feed.feed(ctx, input, at.atEOF()); err != nil && ctx.Err() == nil {
-				say("input: %v", err)
+				report("input: %v", err)
 			}
 		}()
 	}
-	err = c.follow(ctx, id, at.after, say, func(e *event) error { return s.show(e, feed, say) })
+	err = c.follow(ctx, id, at.after, report, func(e *event) error { return s.show(e, feed, report) })
 	ignoreHangup(err)
 	switch {
 	case errors.Is(err, errDetached) && k != nil:
@@ -134,7 +134,7 @@ func ignoreHangup(why error) {
 // existing one receives nothing.
 func (at *attachment) atEOF() inputEnd {
 	switch {
-	case at.tty && at.joins:
+	case at.tty && at.existing:
 		return endNothing
 	case at.tty:
 		return endCharacter
@@ -149,23 +149,23 @@ func exitOf(end *event) error {
 	case end.Signal != 0:
 		return &ExitError{Code: exitSignal + end.Signal}
 	case end.ExitCode == nil && end.Cause == notStarted && end.Message != "":
-		return &ExitError{Code: ExitOurs}
+		return &ExitError{Code: ExitMillrace}
 	case end.ExitCode == nil && end.Message != "":
-		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("exit status unknown (%s): %s", end.Cause, end.Message)}
+		return &ExitError{Code: ExitMillrace, Err: fmt.Errorf("exit status unknown (%s): %s", end.Cause, end.Message)}
 	case end.ExitCode == nil:
-		return &ExitError{Code: ExitOurs, Err: fmt.Errorf("exit status unknown (%s)", end.Cause)}
+		return &ExitError{Code: ExitMillrace, Err: fmt.Errorf("exit status unknown (%s)", end.Cause)}
 	case *end.ExitCode == 0:
 		return nil
 	}
 	return &ExitError{Code: *end.ExitCode & 0xff}
 }
 
-// impatient is the number of interrupts that end the CLI rather than the process.
-const impatient = 3
+// forceQuit is the number of interrupts that end the CLI rather than the process.
+const forceQuit = 3
 
 // forwardSignals forwards the CLI's signals to the process. The third Ctrl-C ends the
 // CLI instead, and SIGHUP detaches if detaches is set.
-func forwardSignals(ctx context.Context, leave func(error), c *client, id string, detaches bool, say func(string, ...any)) {
+func forwardSignals(ctx context.Context, leave func(error), c *client, id string, detaches bool, report func(string, ...any)) {
 	ch := make(chan os.Signal, 8)
 	signal.Notify(ch, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	if !signal.Ignored(unix.SIGHUP) { // nohup ignores it
@@ -187,14 +187,14 @@ func forwardSignals(ctx context.Context, leave func(error), c *client, id string
 				return
 			}
 			if sig == unix.SIGINT {
-				if interrupts++; interrupts == impatient {
+				if interrupts++; interrupts == forceQuit {
 					leave(&ExitError{Code: exitSignal + int(sig), Err: fmt.Errorf("interrupted; process %s may keep running", id)})
 					return
 				}
 			}
 			go func() {
 				if err := c.signal(ctx, id, int(sig)); err != nil && ctx.Err() == nil {
-					say("signal %v: %v", sig, err)
+					report("signal %v: %v", sig, err)
 				}
 			}()
 		}

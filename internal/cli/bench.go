@@ -109,7 +109,7 @@ func (a *app) benchCommand() *cobra.Command {
 }
 
 const (
-	benchLife      = 30 * time.Minute // timeout of bench's sandboxes if bench is killed
+	benchLifetime  = 30 * time.Minute // timeout of bench's sandboxes if bench is killed
 	benchCollector = 1000             // GOGC in percent, so that bench's own garbage collector (else at each eighth start) does not disturb
 )
 
@@ -131,7 +131,7 @@ func (b *bench) run(ctx context.Context) error {
 	b.pid = b.server()
 	b.sbx = b.f.sandbox
 	if b.sbx == "" {
-		own, err := b.box(ctx, sandboxSpec{TemplateID: "base"})
+		own, err := b.createBenchSandbox(ctx, sandboxSpec{TemplateID: "base"})
 		if err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
@@ -217,7 +217,7 @@ func (b *bench) server() int {
 	if err != nil {
 		return 0
 	}
-	s, err := readWord(filepath.Join(dir, "lock"))
+	s, err := readTrimmed(filepath.Join(dir, "lock"))
 	if err != nil {
 		return 0
 	}

@@ -53,10 +53,10 @@ func noiseNames() (names []string) {
 
 const (
 	noisyPIDs   = 1000                   // process limit of a noisy sandbox
-	swell       = 2 * time.Second        // time until the load is at its maximum
+	rampUp      = 2 * time.Second        // time until the load is at its maximum
 	noisyRounds = 10                     // counted rounds of each side
 	mostRounds  = 3 * noisyRounds        // maximum rounds, with those not counted
-	robbed      = 0.01                   // maximum stolen fraction of the CPUs in a counted round
+	maxStolen   = 0.01                   // maximum stolen fraction of the CPUs in a counted round
 	settle      = 500 * time.Millisecond // pause between rounds
 )
 
@@ -84,7 +84,7 @@ func (b *bench) besideNoise(ctx context.Context) error {
 		if t.rest > 0 {
 			b.add("CPUs that others used, "+n.name, t.others.Seconds()/t.rest.Seconds(), "")
 		}
-		b.add("rounds that were robbed of CPUs, "+n.name, float64(t.silent.robbed+t.noisy.robbed), "")
+		b.add("rounds that were robbed of CPUs, "+n.name, float64(t.silent.discarded+t.noisy.discarded), "")
 	}
 	return nil
 }
@@ -98,8 +98,8 @@ type turns struct {
 
 // side holds the rounds of one of the two conditions.
 type side struct {
-	rounds [][]time.Duration // counted rounds
-	robbed int               // number of rounds not counted
+	rounds    [][]time.Duration // counted rounds
+	discarded int               // number of rounds not counted
 }
 
 // none reports whether there are counted rounds but no measurement in them.
@@ -158,7 +158,7 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 		return t, err
 	}
 	defer noisy.end(ctx)
-	if !pause(ctx, swell) {
+	if !pause(ctx, rampUp) {
 		return t, ctx.Err()
 	}
 	for i := 0; i < mostRounds && min(len(t.silent.rounds), len(t.noisy.rounds)) < noisyRounds; i++ {
@@ -208,8 +208,8 @@ func (b *bench) round(ctx context.Context, s *side) error {
 	before, _ := cpustat.Read() //nolint:errcheck // without it no CPU time counts as stolen
 	_, got, err := b.someStarts(ctx, p, "/bin/true", nil, eventStart)
 	after, _ := cpustat.Read() //nolint:errcheck // as above
-	if after.Since(before).StolenPart() > robbed {
-		s.robbed++
+	if after.Since(before).StolenPart() > maxStolen {
+		s.discarded++
 		return err
 	}
 	s.rounds = append(s.rounds, got)

@@ -214,7 +214,7 @@ func (b *bench) resume(ctx context.Context) error {
 	defer cancel()
 	var all []time.Duration
 	for i := 0; i < b.f.count && limited.Err() == nil; i++ {
-		b.c.at.Add(1)
+		b.c.current.Add(1)
 		q := url.Values{"follow": {"0"}, "limit": {"1"}, "after": {strconv.FormatUint(rand.Uint64N(last), 10)}}
 		begun := time.Now()
 		l, err := b.c.lines(ctx, &request{method: "GET", path: processPath(id, "/events"), query: q})

@@ -61,7 +61,7 @@ func TestNoneReportsCountedRoundsWithoutCommands(t *testing.T) {
 		s    side
 		want bool
 	}{
-		{"no round counted", side{robbed: 3}, false},
+		{"no round counted", side{discarded: 3}, false},
 		{"no command ended", side{rounds: [][]time.Duration{nil, nil}}, true},
 		{"one command ended", side{rounds: [][]time.Duration{nil, {time.Millisecond}}}, false},
 	} {
@@ -74,7 +74,7 @@ func TestNoneReportsCountedRoundsWithoutCommands(t *testing.T) {
 // The timeout of bench's sandboxes is reduced to the gateway's maximum, and bench removes
 // them at its end.
 func TestBenchReducesTimeoutsToTheMaximum(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	g.most = 1200
 	if got := g.verb(nil, "bench", "--only", "start", "--count", "1"); strings.Contains(got.errOut+got.say, "timeout") {
 		t.Errorf("exit %d %s %s", got.code, got.say, got.errOut)

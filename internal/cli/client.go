@@ -20,12 +20,12 @@ import (
 
 // client sends requests to the gateways of one installation. It is safe for concurrent use.
 type client struct {
-	bases []string
-	at    atomic.Uint32 // index of the current gateway; a failure moves on to the next one
-	met   atomic.Bool   // a gateway has answered
-	key   string
-	http  *http.Client
-	notef func(format string, args ...any) // prints a warning of the gateway
+	bases    []string
+	current  atomic.Uint32 // index of the current gateway; a failure moves on to the next one
+	answered atomic.Bool   // a gateway has answered
+	key      string
+	http     *http.Client
+	notef    func(format string, args ...any) // prints a warning of the gateway
 }
 
 const (
@@ -49,12 +49,12 @@ func (a *app) client() (*client, error) {
 		return nil, err
 	}
 	if urls == "" {
-		if urls, err = readWord(filepath.Join(dir, AddressFile)); err != nil {
+		if urls, err = readTrimmed(filepath.Join(dir, AddressFile)); err != nil {
 			return nil, fmt.Errorf("no gateway configured: start `millrace up`, or set --url or MILLRACE_URL (%w)", err)
 		}
 	}
 	if key == "" {
-		key, _ = readWord(filepath.Join(dir, KeyFile)) //nolint:errcheck // a gateway that requires a key responds 401
+		key, _ = readTrimmed(filepath.Join(dir, KeyFile)) //nolint:errcheck // a gateway that requires a key responds 401
 	}
 	c, err := newClient(urls, key)
 	if err == nil {
@@ -70,7 +70,7 @@ func (a *app) dataDir() (string, error) {
 	return DataDir(a.Getenv)
 }
 
-func readWord(path string) (string, error) {
+func readTrimmed(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	return strings.TrimSpace(string(b)), err
 }
@@ -96,7 +96,7 @@ func newClient(urls, key string) (*client, error) {
 }
 
 // base returns the URL of the current gateway.
-func (c *client) base() string { return c.bases[int(c.at.Load())%len(c.bases)] }
+func (c *client) base() string { return c.bases[int(c.current.Load())%len(c.bases)] }
 
 // apiError is a gateway's error response.
 type apiError struct {
@@ -117,8 +117,8 @@ func (e *apiError) Error() string {
 	return "the gateway responded " + http.StatusText(e.Status)
 }
 
-// again reports whether the same request may succeed later or on another gateway.
-func again(err error) bool {
+// retryable reports whether the same request may succeed later or on another gateway.
+func retryable(err error) bool {
 	var e *apiError
 	if errors.As(err, &e) {
 		return e.Status >= 500 && e.Status != http.StatusNotImplemented || e.Status == http.StatusTooManyRequests
@@ -188,7 +188,7 @@ func (c *client) open(ctx context.Context, r *request) (*http.Response, error) {
 
 // send sends r to one gateway.
 func (c *client) send(ctx context.Context, r *request, body []byte, kind string) (*http.Response, error) {
-	at := c.at.Load()
+	at := c.current.Load()
 	base := c.bases[int(at)%len(c.bases)]
 	u := base + r.path
 	if len(r.query) > 0 {
@@ -214,19 +214,19 @@ func (c *client) send(ctx context.Context, r *request, body []byte, kind string)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		c.at.CompareAndSwap(at, at+1)
+		c.current.CompareAndSwap(at, at+1)
 		if err = cause(err); ctx.Err() == nil && isDial(err) {
 			return nil, &unreachableError{base, err}
 		}
-		return nil, fmt.Errorf("%s: %w", base, inWords(err))
+		return nil, fmt.Errorf("%s: %w", base, withMessage(err))
 	}
-	c.met.Store(true)
+	c.answered.Store(true)
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	if resp.StatusCode >= 500 {
-		c.at.CompareAndSwap(at, at+1)
+		c.current.CompareAndSwap(at, at+1)
 	}
 	e := &apiError{Status: resp.StatusCode}
 	if b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)); err == nil {
@@ -261,10 +261,10 @@ func (c *client) call(ctx context.Context, r *request, out any) (http.Header, er
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil || out == nil {
-		return resp.Header, inWords(err)
+		return resp.Header, withMessage(err)
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return resp.Header, fmt.Errorf("%s %s: %w", r.method, r.path, inWords(err))
+		return resp.Header, fmt.Errorf("%s %s: %w", r.method, r.path, withMessage(err))
 	}
 	return resp.Header, nil
 }

@@ -42,8 +42,8 @@ type DriverReport struct {
 
 // Exit codes of Millrace itself.
 const (
-	ExitOurs   = 125 // Millrace failed, the command did not
-	exitSignal = 128 // plus the signal's number
+	ExitMillrace = 125 // Millrace failed, the command did not
+	exitSignal   = 128 // plus the signal's number
 )
 
 // ExitError makes the program exit with Code. Err is printed unless it is nil: a remote
@@ -66,7 +66,7 @@ func (e *ExitError) Unwrap() error { return e.Err }
 
 // ExitCode returns the exit code for err and the message to print; the message may be
 // empty.
-func ExitCode(err error) (code int, say string) {
+func ExitCode(err error) (code int, message string) {
 	if err == nil {
 		return 0, ""
 	}
@@ -80,19 +80,19 @@ func ExitCode(err error) (code int, say string) {
 	return 1, plain(err.Error())
 }
 
-// ours wraps an error of Millrace, as opposed to the command's, with its exit code.
-func ours(err error) error {
+// millraceError wraps an error of Millrace, as opposed to the command's, with its exit code.
+func millraceError(err error) error {
 	var exit *ExitError
 	if err == nil || errors.As(err, &exit) {
 		return err
 	}
-	return &ExitError{Code: ExitOurs, Err: err}
+	return &ExitError{Code: ExitMillrace, Err: err}
 }
 
-// oursArgs gives a wrong command line Millrace's own exit code, so that callers of run do
-// not take it for the command's. oursFlags does the same for flags.
-func oursArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error { return ours(check(cmd, args)) }
+// millraceArgs gives a wrong command line Millrace's own exit code, so that callers of run do
+// not take it for the command's. millraceFlags does the same for flags.
+func millraceArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return millraceError(check(cmd, args)) }
 }
 
 // ids checks arguments that are ids or names: an empty one would turn the request path
@@ -132,7 +132,7 @@ func countedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-func oursFlags(_ *cobra.Command, err error) error { return ours(FlagError(err)) }
+func millraceFlags(_ *cobra.Command, err error) error { return millraceError(FlagError(err)) }
 
 // app is one run of the program: its configuration and the flags of all commands.
 type app struct {
@@ -154,19 +154,19 @@ func Commands(cfg Config) []*cobra.Command {
 		f.StringVar(&a.key, "api-key", "", "API key (default $MILLRACE_API_KEY, else from the data directory)")
 		f.StringVar(&a.data, "data", "", "data directory of a local millrace up (default $MILLRACE_DATA, else the user's state directory)")
 		f.StringVarP(&a.output, "output", "o", "table", "output format: table or json")
-		quiet(c)
+		silenceUsage(c)
 	}
 	return all
 }
 
-// quiet disables the usage text after errors.
-func quiet(c *cobra.Command) {
+// silenceUsage disables the usage text after errors.
+func silenceUsage(c *cobra.Command) {
 	c.SilenceUsage = true
 	if c.Args != nil {
 		c.Args = countedArgs(c.Args)
 	}
 	for _, sub := range c.Commands() {
-		quiet(sub)
+		silenceUsage(sub)
 	}
 }
 

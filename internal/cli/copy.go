@@ -241,7 +241,7 @@ func writeFile(name string, mode fs.FileMode, content io.Reader) error {
 			return err
 		}
 		_, err = io.Copy(f, content)
-		return errors.Join(inWords(err), f.Close())
+		return errors.Join(withMessage(err), f.Close())
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".millrace-cp-*")
 	if err != nil {
@@ -252,7 +252,7 @@ func writeFile(name string, mode fs.FileMode, content io.Reader) error {
 		mode = 0o644
 	}
 	_, err = io.Copy(f, content)
-	if err := errors.Join(inWords(err), f.Chmod(mode), f.Close()); err != nil {
+	if err := errors.Join(withMessage(err), f.Chmod(mode), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), name)

@@ -26,7 +26,7 @@ func TestParseLocation(t *testing.T) {
 
 // A file is copied with its permissions, and into DESTINATION if that is a directory.
 func TestCopyFiles(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	dir := t.TempDir()
 	local := filepath.Join(dir, "run.sh")
 	if err := os.WriteFile(local, []byte("text"), 0o750); err != nil {
@@ -152,7 +152,7 @@ func TestTreesStayInTheDestination(t *testing.T) {
 }
 
 // stat and file implement the data plane of the fake gateway.
-func (g *gate) stat(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) stat(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Path string }
 	json.NewDecoder(r.Body).Decode(&body)
 	switch body.Path {
@@ -166,7 +166,7 @@ func (g *gate) stat(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (g *gate) putFile(_ http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) putFile(_ http.ResponseWriter, r *http.Request) {
 	b, _ := io.ReadAll(r.Body)
 	q := r.URL.Query()
 	g.locked(func() { g.files = map[string]string{q.Get("path") + " " + q.Get("mode"): string(b)} })
@@ -175,7 +175,7 @@ func (g *gate) putFile(_ http.ResponseWriter, r *http.Request) {
 // A local connection is forwarded to the sandbox's port and back, until both directions
 // have ended.
 func TestTunnelForwardsBothDirectionsToTheirEnd(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	c, err := newClient(g.srv.URL, "e2b_00")
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestTunnelForwardsBothDirectionsToTheirEnd(t *testing.T) {
 }
 
 // tunnel is a port on which a server counts the bytes that it receives.
-func (g *gate) tunnel(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) tunnel(w http.ResponseWriter, r *http.Request) {
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		g.t.Error(err)

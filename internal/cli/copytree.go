@@ -71,10 +71,10 @@ func (x *copier) tar(ctx context.Context, script, p string, in io.Reader, out io
 	}
 	t := tarRun{out: out, feed: feed}
 	if err := x.c.follow(ctx, id, 0, x.a.notef, t.event); err != nil {
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer stop()
 		x.c.signal(ctx, id, int(unix.SIGKILL)) //nolint:errcheck // it may have ended
-		return inWords(err)
+		return withMessage(err)
 	}
 	return t.result()
 }

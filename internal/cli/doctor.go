@@ -89,11 +89,11 @@ and hostd, or the files in deploy/, set them. It exits with 1 if no driver works
 	}
 }
 
-// probeTime bounds the tests of the drivers and each request.
-const probeTime = 10 * time.Second
+// probeTimeout bounds the tests of the drivers and each request.
+const probeTimeout = 10 * time.Second
 
 func (a *app) examine(ctx context.Context) *health {
-	ctx, cancel := context.WithTimeout(ctx, 3*probeTime)
+	ctx, cancel := context.WithTimeout(ctx, 3*probeTimeout)
 	defer cancel()
 	h := &health{
 		Version: a.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernel(),
@@ -214,7 +214,7 @@ func (a *app) checkGateway(ctx context.Context, h *health) []check {
 	if err != nil {
 		return []check{{"gateway", false, err.Error()}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	begun := time.Now()
 	if err := c.get(ctx, "/livez"); err != nil {

@@ -11,38 +11,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wordsError is an error with a text for users.
-type wordsError struct {
-	words string
-	err   error
+// messageError is an error with a text for users.
+type messageError struct {
+	message string
+	err     error
 }
 
 // Error returns the text.
-func (e *wordsError) Error() string { return e.words }
+func (e *messageError) Error() string { return e.message }
 
 // Unwrap returns the error as the standard library made it.
-func (e *wordsError) Unwrap() error { return e.err }
+func (e *messageError) Unwrap() error { return e.err }
 
-// inWords adds a text for users to errors of connections and decoders. It returns any
+// withMessage adds a text for users to errors of connections and decoders. It returns any
 // other error unchanged.
-func inWords(err error) error {
-	if _, done := errors.AsType[*wordsError](err); done || err == nil {
+func withMessage(err error) error {
+	if _, done := errors.AsType[*messageError](err); done || err == nil {
 		return err
 	}
-	if words := wordsOf(err); words != "" {
-		return &wordsError{words, err}
+	if words := messageOf(err); words != "" {
+		return &messageError{words, err}
 	}
 	return err
 }
 
-func wordsOf(err error) string {
+func messageOf(err error) string {
 	timeout, isNet := errors.AsType[net.Error](err)
 	_, syntax := errors.AsType[*json.SyntaxError](err)
 	_, mismatch := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
-	case errors.Is(err, errDeaf):
+	case errors.Is(err, errSilent):
 		return ""
 	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
 		return "the gateway did not answer in time"

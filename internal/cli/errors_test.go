@@ -19,9 +19,9 @@ func TestErrorsAreSentences(t *testing.T) {
 		"the gateway did not answer in time": context.DeadlineExceeded,
 		"interrupted":                        context.Canceled,
 		"the gateway sent invalid JSON":      json.Unmarshal([]byte(`{"n":"x"}`), &v),
-		errDeaf.Error():                      errDeaf,
+		errSilent.Error():                    errSilent,
 	} {
-		if got := inWords(err).Error(); got != want {
+		if got := withMessage(err).Error(); got != want {
 			t.Errorf("inWords(%v) = %q; want %q", err, got, want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestWrongNumberOfArgumentsShowsUsage(t *testing.T) {
 		"run":        "run requires arguments: usage: run [flags] [--] COMMAND [ARG...]",
 	} {
 		got := verb(t, nil, nil, strings.Fields(args)...)
-		if code := map[bool]int{true: ExitOurs, false: 1}[args == "run"]; got.say != want || got.code != code {
+		if code := map[bool]int{true: ExitMillrace, false: 1}[args == "run"]; got.say != want || got.code != code {
 			t.Errorf("%s: exit %d %q; want %q", args, got.code, got.say, want)
 		}
 	}

@@ -66,7 +66,7 @@ func (f *tailFlags) query() url.Values {
 // expand replaces prefixes of ids by full ids. A record may be kept longer than its entry
 // in the lists, so an id that is not found is used unchanged.
 func (f *tailFlags) expand(ctx context.Context, c *client) error {
-	for id, look := range map[*string]struct {
+	for id, lookup := range map[*string]struct {
 		kind idKind
 		get  func(string) error
 	}{
@@ -76,8 +76,8 @@ func (f *tailFlags) expand(ctx context.Context, c *client) error {
 		if *id == "" {
 			continue
 		}
-		err := c.byID(ctx, look.kind, *id, func(full string) error {
-			err := look.get(full)
+		err := c.byID(ctx, lookup.kind, *id, func(full string) error {
+			err := lookup.get(full)
 			if err == nil {
 				*id = full
 			}
@@ -144,7 +144,7 @@ type tailLine struct {
 func (t *tailer) once(ctx context.Context) (done bool, err error) {
 	l, err := t.c.lines(ctx, &request{method: "GET", path: "/v1/events", query: t.f.query()})
 	if err != nil {
-		return !again(err), err
+		return !retryable(err), err
 	}
 	defer l.close()
 	for {
@@ -155,14 +155,14 @@ func (t *tailer) once(ctx context.Context) (done bool, err error) {
 		}
 		var e tailLine
 		if err := json.Unmarshal(raw, &e); err != nil {
-			return true, fmt.Errorf("read an event: %w", inWords(err))
+			return true, fmt.Errorf("read an event: %w", withMessage(err))
 		}
 		switch {
 		case e.Seq == 0 && e.Type == "reconnect":
 			return false, errors.New("the gateway is shutting down")
 		case e.Seq == 0 && e.Type == "error":
 			return true, errors.New(e.Message)
-		case e.Seq == 0 || !t.fresh(&e):
+		case e.Seq == 0 || !t.isNew(&e):
 			continue
 		}
 		if err := t.write(raw); err != nil {
@@ -171,8 +171,8 @@ func (t *tailer) once(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// fresh reports whether an event was not written before, and marks it as written.
-func (t *tailer) fresh(e *tailLine) bool {
+// isNew reports whether an event was not written before, and marks it as written.
+func (t *tailer) isNew(e *tailLine) bool {
 	key := fmt.Sprint(e.Record, " ", e.Sandbox, " ", e.Process, " ", e.Seq)
 	if _, old := t.seen[key]; old {
 		return false

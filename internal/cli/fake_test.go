@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// gate is a fake gateway with one process.
-type gate struct {
+// fakeGateway is a fake gateway with one process.
+type fakeGateway struct {
 	t   *testing.T
 	srv *httptest.Server
 
@@ -31,7 +31,7 @@ type gate struct {
 	pty      bool     // the process has a terminal
 	first    int      // first event kept; 0: all are kept
 	most     int64    // maximum timeout in seconds; 0: no maximum
-	held     []string // undrainable items of a host, one element per poll; the last repeats
+	items    []string // undrainable items of a host, one element per poll; the last repeats
 
 	commands []map[string]any
 	keys     []string
@@ -50,18 +50,18 @@ type gate struct {
 
 const fakeID = "01hzz-iabc"
 
-func newGate(t *testing.T, record ...string) *gate {
+func newFakeGateway(t *testing.T, record ...string) *fakeGateway {
 	t.Helper()
-	g := &gate{t: t, record: slices.Clone(record), grown: make(chan struct{}), cutAfter: map[int]bool{}, fail: map[string]int{}}
+	g := &fakeGateway{t: t, record: slices.Clone(record), grown: make(chan struct{}), cutAfter: map[int]bool{}, fail: map[string]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sandboxes", g.create)
 	mux.HandleFunc("POST /sandboxes/{id}/fork", func(w http.ResponseWriter, r *http.Request) {
-		if g.lives(w, r) {
+		if g.allowsTimeout(w, r) {
 			fmt.Fprint(w, `[{"sandbox":{"sandboxID":"ifork"}}]`)
 		}
 	})
-	mux.HandleFunc("POST /v2/sandboxes/{id}/connect", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
-	mux.HandleFunc("POST /sandboxes/{id}/timeout", func(w http.ResponseWriter, r *http.Request) { g.lives(w, r) })
+	mux.HandleFunc("POST /v2/sandboxes/{id}/connect", func(w http.ResponseWriter, r *http.Request) { g.allowsTimeout(w, r) })
+	mux.HandleFunc("POST /sandboxes/{id}/timeout", func(w http.ResponseWriter, r *http.Request) { g.allowsTimeout(w, r) })
 	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
 	mux.HandleFunc("GET /v1/sandboxes", g.list)
 	mux.HandleFunc("GET /v1/sandboxes/{id}", g.show)
@@ -80,7 +80,7 @@ func newGate(t *testing.T, record ...string) *gate {
 		fmt.Fprint(w, `{"hosts":[{"name":"local","state":"alive","alive":true,"capacity":9,"sandboxes":1,"drivers":["direct"]}]}`)
 	})
 	mux.HandleFunc("POST /v1/hosts/{id}/drain", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /v1/hosts/{id}/held", g.hold)
+	mux.HandleFunc("GET /v1/hosts/{id}/held", g.undrainable)
 	mux.HandleFunc("GET /api-keys", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `[{"id":"aa","name":"","mask":{"prefix":"e2b_","maskedValuePrefix":"1234"},"createdAt":"2026-01-02T03:04:05Z"}]`)
 	})
@@ -94,7 +94,7 @@ func newGate(t *testing.T, record ...string) *gate {
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	g.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-API-KEY") != "e2b_00" {
-			say(w, 401, "no such key")
+			respondError(w, 401, "no such key")
 			return
 		}
 		g.mu.Lock()
@@ -105,7 +105,7 @@ func newGate(t *testing.T, record ...string) *gate {
 		}
 		g.mu.Unlock()
 		if failing {
-			say(w, 503, "try again")
+			respondError(w, 503, "try again")
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -114,19 +114,19 @@ func newGate(t *testing.T, record ...string) *gate {
 	return g
 }
 
-func say(w http.ResponseWriter, status int, msg string) {
+func respondError(w http.ResponseWriter, status int, msg string) {
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"code": status, "message": msg})
 }
 
-func (g *gate) locked(f func()) {
+func (g *fakeGateway) locked(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()
 }
 
 // grow adds events to the record.
-func (g *gate) grow(events ...string) {
+func (g *fakeGateway) grow(events ...string) {
 	g.locked(func() {
 		g.record = append(g.record, events...)
 		close(g.grown)
@@ -134,22 +134,22 @@ func (g *gate) grow(events ...string) {
 	})
 }
 
-// lives reports whether the requested timeout is allowed; otherwise it responds 400.
-func (g *gate) lives(w http.ResponseWriter, r *http.Request) bool {
+// allowsTimeout reports whether the requested timeout is allowed; otherwise it responds 400.
+func (g *fakeGateway) allowsTimeout(w http.ResponseWriter, r *http.Request) bool {
 	var body struct{ Timeout int64 }
 	json.NewDecoder(r.Body).Decode(&body)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.timeouts = append(g.timeouts, body.Timeout)
 	if g.most > 0 && body.Timeout > g.most {
-		say(w, 400, fmt.Sprintf("timeout cannot be greater than %d seconds", g.most))
+		respondError(w, 400, fmt.Sprintf("timeout cannot be greater than %d seconds", g.most))
 		return false
 	}
 	return true
 }
 
-func (g *gate) create(w http.ResponseWriter, r *http.Request) {
-	if !g.lives(w, r) {
+func (g *fakeGateway) create(w http.ResponseWriter, r *http.Request) {
+	if !g.allowsTimeout(w, r) {
 		return
 	}
 	var on func()
@@ -161,15 +161,15 @@ func (g *gate) create(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"sandboxID":"iabc","templateID":"base","clientID":"c","envdVersion":"0.6.13"}`)
 }
 
-func (g *gate) remove(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) remove(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.removed = append(g.removed, r.PathValue("id")) })
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (g *gate) hold(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) undrainable(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() {
-		fmt.Fprintf(w, `{"host":%q,"state":"draining","safe":%v,"held":[%s]}`, r.PathValue("id"), g.held[0] == "", g.held[0])
-		g.held = g.held[min(1, len(g.held)-1):]
+		fmt.Fprintf(w, `{"host":%q,"state":"draining","safe":%v,"held":[%s]}`, r.PathValue("id"), g.items[0] == "", g.items[0])
+		g.items = g.items[min(1, len(g.items)-1):]
 	})
 }
 
@@ -182,7 +182,7 @@ var sandboxes = []string{
 	`{"sandbox":"iend","template":"base","state":"ended","outcome":"lost","ended_at":"2026-01-02T03:04:05.1Z"}`,
 }
 
-func (g *gate) list(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) list(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.lists++ })
 	var out []string
 	for _, s := range sandboxes {
@@ -193,19 +193,19 @@ func (g *gate) list(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "[%s]", strings.Join(out, ","))
 }
 
-func (g *gate) show(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) show(w http.ResponseWriter, r *http.Request) {
 	for _, s := range sandboxes {
 		if strings.Contains(s, `"sandbox":"`+r.PathValue("id")+`"`) {
 			fmt.Fprint(w, s)
 			return
 		}
 	}
-	say(w, 404, "sandbox not found")
+	respondError(w, 404, "sandbox not found")
 }
 
-func (g *gate) start(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) start(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("E2b-Sandbox-Id") != "iabc" {
-		say(w, 404, "sandbox not found")
+		respondError(w, 404, "sandbox not found")
 		return
 	}
 	var body map[string]any
@@ -221,7 +221,7 @@ func (g *gate) start(w http.ResponseWriter, r *http.Request) {
 
 const fakeProcess = `{"process":"01hzz-iabc","sandbox":"iabc","pid":7,"cmd":"/bin/bash","args":["-l","-c","sleep 9"],"state":"running","started_at":"2026-01-02T03:04:05Z","exit_code":null}`
 
-func (g *gate) processes(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) processes(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.lists++ })
 	if r.URL.Query().Get("limit") == "1" {
 		fmt.Fprint(w, "["+fakeProcess+"]")
@@ -230,9 +230,9 @@ func (g *gate) processes(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "["+fakeProcess+`,{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}]`)
 }
 
-func (g *gate) process(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) process(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") != fakeID {
-		say(w, 404, "process not found")
+		respondError(w, 404, "process not found")
 		return
 	}
 	g.mu.Lock()
@@ -244,9 +244,9 @@ func (g *gate) process(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, fakeProcess)
 }
 
-func (g *gate) events(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) events(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") != fakeID {
-		say(w, 404, "process not found")
+		respondError(w, 404, "process not found")
 		return
 	}
 	g.locked(func() {
@@ -303,7 +303,7 @@ func (g *gate) events(w http.ResponseWriter, r *http.Request) {
 
 // tail sends the record as the events of the installation. After a break it starts again
 // from the beginning, because clients resume at a time and not at an event.
-func (g *gate) tail(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) tail(w http.ResponseWriter, r *http.Request) {
 	g.locked(func() { g.afters = append(g.afters, r.URL.Query().Get("after")) })
 	for i, line := range g.record {
 		fmt.Fprintf(w, `{"record":"process","rev":9,"tenant":"t","sandbox":"iabc","process":%q,"host":"h","seq":%d,"time":"2026-01-02T03:04:%02dZ",%s`+"\n", fakeID, i+1, i, line[1:])
@@ -319,7 +319,7 @@ func (g *gate) tail(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, `{"type":"error","error_code":"denied","message":"enough"}`)
 }
 
-func (g *gate) input(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) input(w http.ResponseWriter, r *http.Request) {
 	b, _ := io.ReadAll(r.Body)
 	eof := r.URL.Query().Get("eof") == "1"
 	g.mu.Lock()
@@ -333,9 +333,9 @@ func (g *gate) input(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (g *gate) signal(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) signal(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") != fakeID {
-		say(w, 404, "process not found")
+		respondError(w, 404, "process not found")
 		return
 	}
 	var body struct{ Signal int }
@@ -344,7 +344,7 @@ func (g *gate) signal(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (g *gate) resize(w http.ResponseWriter, r *http.Request) {
+func (g *fakeGateway) resize(w http.ResponseWriter, r *http.Request) {
 	var s winsize
 	json.NewDecoder(r.Body).Decode(&s)
 	g.locked(func() {
@@ -361,26 +361,26 @@ type result struct {
 	out, errOut string
 }
 
-// safe is a buffer that is safe for concurrent use.
-type safe struct {
+// syncBuffer is a buffer that is safe for concurrent use.
+type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (s *safe) Write(p []byte) (int, error) {
+func (s *syncBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.Write(p)
 }
 
-func (s *safe) String() string {
+func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
 }
 
 // verb runs a command against the fake gateway.
-func (g *gate) verb(in io.Reader, args ...string) result {
+func (g *fakeGateway) verb(in io.Reader, args ...string) result {
 	g.t.Helper()
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HOME": g.t.TempDir()}
 	return verb(g.t, env, in, args...)
@@ -388,7 +388,7 @@ func (g *gate) verb(in io.Reader, args ...string) result {
 
 func verb(t *testing.T, env map[string]string, in io.Reader, args ...string) result {
 	t.Helper()
-	var out, errOut safe
+	var out, errOut syncBuffer
 	cfg := Config{In: in, Out: &out, Err: &errOut, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }, Version: "test"}
 	for _, c := range Commands(cfg) {
 		if c.Name() != args[0] {

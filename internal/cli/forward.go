@@ -167,7 +167,7 @@ func carry(dst, src closeWriter, cancel func()) error {
 	}
 	if err != nil {
 		cancel()
-		if wordsOf(err) != "" { // a side closed the connection, as clients do
+		if messageOf(err) != "" { // a side closed the connection, as clients do
 			return nil
 		}
 	}

@@ -21,23 +21,23 @@ func (a *app) hostCommand() *cobra.Command {
 		Args:              ids(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeArgs(hostNames(), 0),
 		RunE: a.each(hostNames(), func(ctx context.Context, c *client, name string) error {
-			h, err := c.held(ctx, name)
+			h, err := c.undrainable(ctx, name)
 			if err != nil {
 				return err
 			}
-			return a.showHeld(h)
+			return a.showUndrainable(h)
 		}),
 	}
 	undrain := &cobra.Command{
 		Use: "undrain HOST...", Short: "Let hosts accept new sandboxes again", Args: ids(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeArgs(hostNames(), 0),
-		RunE:              a.each(hostNames(), func(ctx context.Context, c *client, name string) error { return c.tellHost(ctx, name, "undrain") }),
+		RunE:              a.each(hostNames(), func(ctx context.Context, c *client, name string) error { return c.postHost(ctx, name, "undrain") }),
 	}
 	c.AddCommand(ls, a.hostDrain(), undrain, held)
 	return c
 }
 
-const drainLook = time.Second // interval between two polls of a draining host
+const drainPoll = time.Second // interval between two polls of a draining host
 
 func (a *app) hostDrain() *cobra.Command {
 	var wait bool
@@ -55,17 +55,17 @@ the reasons.`,
 		Args:              ids(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeArgs(hostNames(), 0),
 		RunE: a.each(hostNames(), func(ctx context.Context, c *client, name string) error {
-			if err := c.tellHost(ctx, name, "drain"); err != nil {
+			if err := c.postHost(ctx, name, "drain"); err != nil {
 				return err
 			}
-			h, err := c.held(ctx, name)
+			h, err := c.undrainable(ctx, name)
 			if err != nil {
 				return err
 			}
-			if err := a.showHeld(h); err != nil || !wait {
+			if err := a.showUndrainable(h); err != nil || !wait {
 				return err
 			}
-			t := time.NewTicker(drainLook)
+			t := time.NewTicker(drainPoll)
 			defer t.Stop()
 			return a.awaitSafe(ctx, c, h, t.C)
 		}),
@@ -76,22 +76,22 @@ the reasons.`,
 
 // awaitSafe polls until a host can be switched off without loss, and prints changes. It
 // fails once everything that is left has to stay.
-func (a *app) awaitSafe(ctx context.Context, c *client, h heldInfo, look <-chan time.Time) error {
+func (a *app) awaitSafe(ctx context.Context, c *client, h undrainableInfo, poll <-chan time.Time) error {
 	for !h.Safe {
-		if err := h.stuck(); err != nil {
+		if err := h.blocked(); err != nil {
 			return err
 		}
 		select {
-		case <-look:
+		case <-poll:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		now, err := c.held(ctx, h.Host)
+		now, err := c.undrainable(ctx, h.Host)
 		if err != nil {
 			return err
 		}
-		if now.Safe != h.Safe || now.State != h.State || !slices.Equal(now.Held, h.Held) {
-			if err := a.showHeld(now); err != nil {
+		if now.Safe != h.Safe || now.State != h.State || !slices.Equal(now.Items, h.Items) {
+			if err := a.showUndrainable(now); err != nil {
 				return err
 			}
 		}
@@ -100,15 +100,15 @@ func (a *app) awaitSafe(ctx context.Context, c *client, h heldInfo, look <-chan 
 	return nil
 }
 
-// heldInfo lists what would be lost with one host.
-type heldInfo struct {
-	Host  string     `json:"host"`
-	State string     `json:"state"`
-	Safe  bool       `json:"safe"` // the host can be switched off
-	Held  []heldItem `json:"held"`
+// undrainableInfo lists what would be lost with one host.
+type undrainableInfo struct {
+	Host  string            `json:"host"`
+	State string            `json:"state"`
+	Safe  bool              `json:"safe"` // the host can be switched off
+	Items []undrainableItem `json:"held"`
 }
 
-type heldItem struct {
+type undrainableItem struct {
 	Kind   string `json:"kind"`
 	ID     string `json:"id"`
 	Name   string `json:"name,omitempty"`
@@ -119,13 +119,13 @@ type heldItem struct {
 
 // stays reports whether the item leaves its host only by a user's action. Other items
 // leave by themselves: running sandboxes end, and copies are made.
-func (x *heldItem) stays() bool { return x.State == "stays" || x.State == statePaused }
+func (x *undrainableItem) stays() bool { return x.State == "stays" || x.State == statePaused }
 
-// stuck returns an error with the items and reasons if all that a host has stays.
-func (h *heldInfo) stuck() error {
+// blocked returns an error with the items and reasons if all that a host has stays.
+func (h *undrainableInfo) blocked() error {
 	const most = 10 // items in the error; the table lists all
 	var named []string
-	for _, x := range h.Held {
+	for _, x := range h.Items {
 		if !x.stays() {
 			return nil
 		}
@@ -133,7 +133,7 @@ func (h *heldInfo) stuck() error {
 			named = append(named, printable(fmt.Sprintf("%s %s (%s)", x.Kind, x.ID, x.Reason)))
 		}
 	}
-	switch n := len(h.Held); {
+	switch n := len(h.Items); {
 	case n == 0:
 		return nil
 	case n > most:
@@ -142,17 +142,17 @@ func (h *heldInfo) stuck() error {
 	return fmt.Errorf("items that can neither end nor be copied remain: %s", strings.Join(named, ", "))
 }
 
-func (c *client) tellHost(ctx context.Context, name, verb string) error {
+func (c *client) postHost(ctx context.Context, name, verb string) error {
 	_, err := c.call(ctx, &request{method: "POST", path: "/v1/hosts/" + url.PathEscape(name) + "/" + verb}, nil)
 	return err
 }
 
-func (c *client) held(ctx context.Context, name string) (h heldInfo, err error) {
+func (c *client) undrainable(ctx context.Context, name string) (h undrainableInfo, err error) {
 	_, err = c.call(ctx, &request{method: "GET", path: "/v1/hosts/" + url.PathEscape(name) + "/held"}, &h)
 	return h, err
 }
 
-func (a *app) showHeld(h heldInfo) error {
+func (a *app) showUndrainable(h undrainableInfo) error {
 	asJSON, err := a.json()
 	if err != nil {
 		return err
@@ -160,20 +160,20 @@ func (a *app) showHeld(h heldInfo) error {
 	if asJSON {
 		return a.writeJSON(h)
 	}
-	if len(h.Held) > 0 {
-		rows := make([][]string, len(h.Held))
-		for i, x := range h.Held {
+	if len(h.Items) > 0 {
+		rows := make([][]string, len(h.Items))
+		for i, x := range h.Items {
 			rows[i] = []string{x.Kind, x.ID, orDash(x.Name), x.Tenant, x.State, x.Reason}
 		}
 		if err := a.table([]string{"KIND", "ID", "NAME", "TENANT", "STATE", "WHAT TO DO"}, rows); err != nil {
 			return err
 		}
 	}
-	verdict := fmt.Sprintf("host %s must not be switched off: %d items would be lost", h.Host, len(h.Held))
+	verdict := fmt.Sprintf("host %s must not be switched off: %d items would be lost", h.Host, len(h.Items))
 	switch {
 	case h.Safe:
 		verdict = fmt.Sprintf("host %s can be switched off: nothing would be lost", h.Host)
-	case len(h.Held) == 0:
+	case len(h.Items) == 0:
 		verdict = fmt.Sprintf("host %s has nothing to lose but accepts new sandboxes: drain it first", h.Host)
 	}
 	_, err = fmt.Fprintln(a.Out, verdict)

@@ -35,15 +35,15 @@ func TestDrainWaitsUntilTheHostIsSafe(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t)
-			g.held = tt.looks
+			g := newFakeGateway(t)
+			g.items = tt.looks
 			c, err := newClient(g.srv.URL, "e2b_00")
 			if err != nil {
 				t.Fatal(err)
 			}
 			var out strings.Builder
 			a := &app{Config: Config{Out: &out, Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}}
-			h, err := c.held(t.Context(), "h")
+			h, err := c.undrainable(t.Context(), "h")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,8 +70,8 @@ func TestDrainWaitsUntilTheHostIsSafe(t *testing.T) {
 }
 
 func TestDrainWaitFailsOnItemsThatStay(t *testing.T) {
-	g := newGate(t)
-	g.held = []string{volume, volume, ""}
+	g := newFakeGateway(t)
+	g.items = []string{volume, volume, ""}
 	if got := g.verb(nil, "host", "drain", "h"); got.code != 0 {
 		t.Errorf("without --wait: exit %d, %s", got.code, got.errOut)
 	}

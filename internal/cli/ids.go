@@ -85,8 +85,8 @@ func candidates[T any](all []T, of func(*T) candidate) []candidate {
 // with it. It reads the list only in the second case.
 func (c *client) byID(ctx context.Context, k idKind, given string, f func(id string) error) error {
 	err := f(given)
-	var none *apiError
-	if k.named || !errors.As(err, &none) || none.Status != http.StatusNotFound {
+	var notFound *apiError
+	if k.named || !errors.As(err, &notFound) || notFound.Status != http.StatusNotFound {
 		return err
 	}
 	all, lerr := k.list(ctx, c)
@@ -131,8 +131,8 @@ func (e *ambiguousError) Error() string {
 	return b.String()
 }
 
-// completionTime bounds the requests for one completion: the user waits at a prompt.
-const completionTime = 2 * time.Second
+// completionTimeout bounds the requests for one completion: the user waits at a prompt.
+const completionTimeout = 2 * time.Second
 
 // completeFlag returns the completion for a flag whose value is an id.
 func (a *app) completeFlag(k idKind) cobra.CompletionFunc {
@@ -145,7 +145,7 @@ func (a *app) completeFlag(k idKind) cobra.CompletionFunc {
 		if ctx == nil {
 			ctx = context.Background()
 		}
-		ctx, cancel := context.WithTimeout(ctx, completionTime)
+		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 		defer cancel()
 		all, err := k.list(ctx, c)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestIDsMayBePrefixes(t *testing.T) {
 		{"sandbox show ien", "", 1},
 		{"sandbox show i", `sandbox id "i" is ambiguous`, 1},
 	} {
-		g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+		g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 		got := g.verb(nil, strings.Fields(tt.args)...)
 		said := got.say + got.errOut
 		if (tt.say == "") != (got.code == 0) || !strings.Contains(said, tt.say) || g.lists != tt.lists {
@@ -41,7 +41,7 @@ func TestIDsMayBePrefixes(t *testing.T) {
 }
 
 func TestIDsComplete(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	for args, want := range map[string][]string{
 		"sandbox rm i": {"i1", "i3", "i2", "iabc"}, "sandbox show ie": {"iend"}, "kill 01": {fakeID}, "logs 0": {fakeID, "02-iabc"},
 		"key rm a": {"aa"}, "host drain l": {"local"}, "run -s ia": {"iabc"}, "logs " + fakeID + " 0": nil,
@@ -54,12 +54,12 @@ func TestIDsComplete(t *testing.T) {
 }
 
 // completions returns the shell completions for the last of args.
-func (g *gate) completions(args ...string) []string {
+func (g *fakeGateway) completions(args ...string) []string {
 	g.t.Helper()
 	root := &cobra.Command{Use: "millrace"}
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00"}
 	root.AddCommand(Commands(Config{LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})...)
-	var out, errOut safe
+	var out, errOut syncBuffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args...))

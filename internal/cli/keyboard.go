@@ -36,7 +36,7 @@ func (a *app) keyboard(at *attachment) (*keyboard, error) {
 
 // resizes sets the size of the process's terminal, now has, to the local one's, and
 // follows each change until ctx ends.
-func (k *keyboard) resizes(ctx context.Context, c *client, id string, has winsize, say func(string, ...any)) {
+func (k *keyboard) resizes(ctx context.Context, c *client, id string, has winsize, report func(string, ...any)) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, unix.SIGWINCH)
 	set := func() {
@@ -47,7 +47,7 @@ func (k *keyboard) resizes(ctx context.Context, c *client, id string, has winsiz
 		if err := c.resize(ctx, id, now); err == nil {
 			has = now
 		} else if ctx.Err() == nil {
-			say("resize: %v", err)
+			report("resize: %v", err)
 		}
 	}
 	set()
@@ -84,9 +84,9 @@ func (k *keyboard) detacher(leave func()) *detacher {
 const (
 	ctrlP = 0x10
 	ctrlQ = 0x11
-	// holdCtrlP is how long a Ctrl-P is delayed, so that Ctrl-P Ctrl-Q at typing speed
+	// ctrlPDelay is how long a Ctrl-P is delayed, so that Ctrl-P Ctrl-Q at typing speed
 	// never reaches the process.
-	holdCtrlP = 300 * time.Millisecond
+	ctrlPDelay = 300 * time.Millisecond
 )
 
 // keys holds bytes read from the terminal and the error that ended the read.
@@ -96,28 +96,28 @@ type keys struct {
 }
 
 // detacher reads keys until Ctrl-P Ctrl-Q. A Ctrl-P without Ctrl-Q reaches the process
-// with the next key or after holdCtrlP. A later Ctrl-Q still detaches.
+// with the next key or after ctrlPDelay. A later Ctrl-Q still detaches.
 type detacher struct {
-	keys  chan keys
-	leave func()
-	out   []byte // read and not yet returned
-	last  bool   // the last key was Ctrl-P
-	held  []byte // the delayed Ctrl-P, not yet in out
-	err   error
+	keys    chan keys
+	leave   func()
+	out     []byte // read and not yet returned
+	last    bool   // the last key was Ctrl-P
+	pending []byte // the delayed Ctrl-P, not yet in out
+	err     error
 }
 
 // Read returns keys, and io.EOF after leave was called.
 func (d *detacher) Read(p []byte) (int, error) {
 	for len(d.out) == 0 && d.err == nil {
 		var late <-chan time.Time
-		if len(d.held) > 0 {
-			late = time.After(holdCtrlP)
+		if len(d.pending) > 0 {
+			late = time.After(ctrlPDelay)
 		}
 		select {
 		case k := <-d.keys:
 			d.take(k)
 		case <-late:
-			d.giveHeld()
+			d.flushPending()
 		}
 	}
 	if len(d.out) == 0 {
@@ -136,12 +136,12 @@ func (d *detacher) take(k keys) {
 			d.end()
 			return
 		case key == keyReleased: // of an earlier key
-			d.giveHeld()
+			d.flushPending()
 			d.out = append(d.out, b[:n]...)
 		default:
-			d.giveHeld()
+			d.flushPending()
 			if d.last = key == ctrlP; d.last {
-				d.held = append(d.held, b[:n]...)
+				d.pending = append(d.pending, b[:n]...)
 			} else {
 				d.out = append(d.out, b[:n]...)
 			}
@@ -153,10 +153,10 @@ func (d *detacher) take(k keys) {
 	}
 }
 
-func (d *detacher) giveHeld() { d.out, d.held = append(d.out, d.held...), d.held[:0] }
+func (d *detacher) flushPending() { d.out, d.pending = append(d.out, d.pending...), d.pending[:0] }
 
 func (d *detacher) end() {
-	d.held, d.err = nil, io.EOF
+	d.pending, d.err = nil, io.EOF
 	d.leave()
 }
 

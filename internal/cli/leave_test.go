@@ -15,7 +15,7 @@ import (
 // Callers of run must not take Millrace's own failure for the command's.
 func TestInvalidCommandLineExits125(t *testing.T) {
 	for _, args := range [][]string{{"run"}, {"run", "--nonsense", "x"}, {"run", "--lifetime", "0", "x"}, {"attach"}, {"attach", "a", "b"}} {
-		if got := verb(t, nil, strings.NewReader(""), args...); got.code != ExitOurs || got.say == "" {
+		if got := verb(t, nil, strings.NewReader(""), args...); got.code != ExitMillrace || got.say == "" {
 			t.Errorf("%q: exit %d %q", args, got.code, got.say)
 		}
 	}
@@ -45,7 +45,7 @@ func TestRunEndsWithItsReader(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, short[:3]...) // the process keeps running
+			g := newFakeGateway(t, short[:3]...) // the process keeps running
 			a := &app{Config: Config{In: strings.NewReader(""), Out: gone(t), Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}, url: g.srv.URL, key: "e2b_00"}
 			c := a.runCommand()
 			c.SetArgs(tt.args)
@@ -75,7 +75,7 @@ func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 	}
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGPIPE} {
 		t.Run(sig.String(), func(t *testing.T) {
-			g := newGate(t, short[:3]...)
+			g := newFakeGateway(t, short[:3]...)
 			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAProcessThatEndsEarlyRemovesItsSandbox$")
 			child.Env = append(os.Environ(), asRun+"="+g.srv.URL)
 			begun := make(chan struct{})

@@ -23,8 +23,8 @@ func ceil(d, unit time.Duration) int64 {
 
 // atMost calls f with a timeout and, if the gateway allows only less, once more with
 // that. A timeout that the user named is not reduced: its error is returned.
-func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
-	err := f(life)
+func atMost(lifetime time.Duration, named bool, f func(time.Duration) error) error {
+	err := f(lifetime)
 	var e *apiError
 	if named || !errors.As(err, &e) || e.Status != http.StatusBadRequest {
 		return err
@@ -36,10 +36,10 @@ func atMost(life time.Duration, named bool, f func(time.Duration) error) error {
 	return f(time.Duration(most) * time.Second)
 }
 
-// createFor creates a sandbox with the timeout life, reduced to the gateway's maximum
+// createFor creates a sandbox with the timeout lifetime, reduced to the gateway's maximum
 // unless the user named it, and returns the timeout granted. See prolong.
-func (c *client) createFor(ctx context.Context, spec sandboxSpec, life time.Duration, named bool) (sbx string, granted time.Duration, err error) {
-	err = atMost(life, named, func(most time.Duration) error {
+func (c *client) createFor(ctx context.Context, spec sandboxSpec, lifetime time.Duration, named bool) (sbx string, granted time.Duration, err error) {
+	err = atMost(lifetime, named, func(most time.Duration) error {
 		granted, spec.Timeout = most, ceil(most, time.Second)
 		made, err := c.createSandbox(ctx, spec)
 		sbx = made.ID

@@ -18,7 +18,7 @@ func TestTimesAreRoundedAwayFromZero(t *testing.T) {
 			t.Errorf("ceil(%v) = %d ms; want %d", d, got, want)
 		}
 	}
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	if got := g.verb(nil, "run", "-n", "--timeout", "500us", "x"); got.code != 0 || fmt.Sprint(g.commands[0]["timeout_ms"]) != "1" {
 		t.Errorf("exit %d %s, command %v", got.code, got.say, g.commands)
 	}
@@ -45,7 +45,7 @@ func TestDefaultTimeoutIsReducedToTheMaximum(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
-			g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+			g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 			g.most = tt.most
 			got := g.verb(nil, strings.Fields(tt.args)...)
 			if (got.code == 0) != tt.ok || !slices.Equal(g.timeouts, tt.sent) {

@@ -9,7 +9,7 @@ import (
 
 // With --output json a run writes the ids of the process and sandbox, then the events.
 func TestRunWritesEventsAsJSON(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)...)
 	got := g.verb(nil, "run", "-n", "-s", "iabc", "-o", "json", "x")
 	lines := strings.SplitAfter(strings.TrimSuffix(got.out, "\n"), "\n")
 	if got.code != 3 || got.errOut != "" || len(lines) != len(short)+2 || lines[0] != `{"type":"process","process":"01hzz-iabc","sandbox":"iabc"}`+"\n" {
@@ -29,7 +29,7 @@ func TestRunWritesEventsAsJSON(t *testing.T) {
 }
 
 func TestLostConnectionPrintsHowToContinue(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	g.cutAfter[3] = true
 	got := g.verb(nil, "run", "-n", "-s", "iabc", "x")
 	const want = "connection to process 01hzz-iabc lost after event 3 (the gateway closed the connection); resuming. To continue later: millrace attach --after 3 01hzz-iabc"
@@ -40,7 +40,7 @@ func TestLostConnectionPrintsHowToContinue(t *testing.T) {
 
 // Each line has one timestamp, also if it arrives in pieces.
 func TestLogsStampLines(t *testing.T) {
-	g := newGate(t, `{"type":"start","pid":7}`, `{"type":"stdout","offset":0,"data":"a\nb"}`, `{"type":"stderr","offset":0,"data":"e\n"}`,
+	g := newFakeGateway(t, `{"type":"start","pid":7}`, `{"type":"stdout","offset":0,"data":"a\nb"}`, `{"type":"stderr","offset":0,"data":"e\n"}`,
 		`{"type":"stdout","offset":3,"data":"c\n\nd"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	const at = "2026-01-02T03:04:05.000Z "
 	got := g.verb(nil, "logs", "-t", fakeID)
@@ -50,7 +50,7 @@ func TestLogsStampLines(t *testing.T) {
 }
 
 func TestLogsDefaultToTheLatestProcess(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	for _, args := range [][]string{{"logs"}, {"logs", "-f"}} {
 		got := g.verb(nil, args...)
 		if got.code != 0 || got.out != "a\n\xff\x00" || got.errOut != "millrace: logs of process 01hzz-iabc (sleep 9)\noops\n" {
@@ -61,7 +61,7 @@ func TestLogsDefaultToTheLatestProcess(t *testing.T) {
 
 // The CLI's JSON has names in snake_case and times in one format.
 func TestJSONHasOneCaseAndOneTime(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	snake := regexp.MustCompile(`^[a-z0-9_]+$`)
 	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`)
 	var check func(args, name string, v any)

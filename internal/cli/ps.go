@@ -126,10 +126,10 @@ func (h *hostInfo) state() string {
 	switch {
 	case h.State != "draining":
 		return h.State
-	case h.Held == 0:
+	case h.Undrainable == 0:
 		return h.State + ", empty"
 	}
-	return fmt.Sprintf("%s, %d left", h.State, h.Held)
+	return fmt.Sprintf("%s, %d left", h.State, h.Undrainable)
 }
 
 func (a *app) hostsCommand() *cobra.Command {

@@ -58,17 +58,17 @@ type lines struct {
 const (
 	// keepalive is the interval of keepalives that the gateway is asked for. A
 	// connection without any line for the time deaf counts as broken.
-	keepalive = "10" // seconds
-	deaf      = 35 * time.Second
+	keepalive      = "10" // seconds
+	silenceTimeout = 35 * time.Second
 )
 
-// errDeaf reports a connection without even keepalives.
-var errDeaf = fmt.Errorf("the gateway sent nothing for %v", deaf)
+// errSilent reports a connection without even keepalives.
+var errSilent = fmt.Errorf("the gateway sent nothing for %v", silenceTimeout)
 
 func (c *client) lines(ctx context.Context, r *request) (*lines, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() { cancel(context.Canceled) }
-	silent := time.AfterFunc(deaf, func() { cancel(errDeaf) })
+	silent := time.AfterFunc(silenceTimeout, func() { cancel(errSilent) })
 	r.header = map[string]string{"Accept": "application/x-ndjson", "Keepalive-Ping-Interval": keepalive}
 	resp, err := c.open(ctx, r) //nolint:bodyclose // close closes it
 	if err != nil {
@@ -95,10 +95,10 @@ func (l *lines) raw() ([]byte, error) {
 		line = append(line, rest...)
 	}
 	if err != nil && !l.silent.Stop() {
-		return line, errDeaf // the timer canceled the request
+		return line, errSilent // the timer canceled the request
 	}
-	l.silent.Reset(deaf)
-	return line, inWords(err)
+	l.silent.Reset(silenceTimeout)
+	return line, withMessage(err)
 }
 
 // next decodes the next line into e, which is valid until the next call.
@@ -108,30 +108,30 @@ func (l *lines) next(e *event) error {
 		return err
 	}
 	*e = event{line: line}
-	if fast(line, e) {
+	if decodeOutput(line, e) {
 		return nil
 	}
 	if err := json.Unmarshal(line, e); err != nil {
-		return fmt.Errorf("read an event: %w", inWords(err))
+		return fmt.Errorf("read an event: %w", withMessage(err))
 	}
 	e.line = line
 	return nil
 }
 
-// giveUp is how long a broken stream is retried.
-const giveUp = 10 * time.Minute
+// resumeTimeout is how long a broken stream is retried.
+const resumeTimeout = 10 * time.Minute
 
 // follow calls f for each event of a record after the given one, each once and in order,
 // until its end or an error of f. When the connection breaks it resumes after the last
-// event and reports that by say.
-func (c *client) follow(ctx context.Context, id string, after uint64, say func(string, ...any), f func(*event) error) error {
+// event and reports that by report.
+func (c *client) follow(ctx context.Context, id string, after uint64, report func(string, ...any), f func(*event) error) error {
 	broke := time.Time{}
 	for wait := time.Duration(0); ; wait = min(max(2*wait, 20*time.Millisecond), 2*time.Second) {
 		if wait > 0 && !pause(ctx, wait) {
 			return context.Cause(ctx)
 		}
 		was := after
-		done, err := c.followOnce(ctx, id, &after, say, &broke, f)
+		done, err := c.followOnce(ctx, id, &after, report, &broke, f)
 		switch {
 		case done:
 			return err
@@ -142,8 +142,8 @@ func (c *client) follow(ctx context.Context, id string, after uint64, say func(s
 		}
 		if broke.IsZero() {
 			broke = time.Now()
-			say("connection to process %s lost after event %d (%v); resuming. To continue later: %s", id, after, err, continueWith(id, after))
-		} else if time.Since(broke) > giveUp {
+			report("connection to process %s lost after event %d (%v); resuming. To continue later: %s", id, after, err, attachCommandLine(id, after))
+		} else if time.Since(broke) > resumeTimeout {
 			return &brokenError{id, after, err}
 		}
 	}
@@ -158,26 +158,26 @@ type brokenError struct {
 
 // Error returns the cause and the command that continues.
 func (e *brokenError) Error() string {
-	return fmt.Sprintf("the connection to process %s could not be resumed after event %d (%v). To continue: %s", e.id, e.after, e.err, continueWith(e.id, e.after))
+	return fmt.Sprintf("the connection to process %s could not be resumed after event %d (%v). To continue: %s", e.id, e.after, e.err, attachCommandLine(e.id, e.after))
 }
 
 // Unwrap returns the cause of the last failure.
 func (e *brokenError) Unwrap() error { return e.err }
 
-// continueWith returns the command that attaches to a process after an event.
-func continueWith(id string, after uint64) string {
+// attachCommandLine returns the command that attaches to a process after an event.
+func attachCommandLine(id string, after uint64) string {
 	return fmt.Sprintf("millrace attach --after %d %s", after, id)
 }
 
 // followOnce follows on one connection. done reports that a new connection would not help.
-func (c *client) followOnce(ctx context.Context, id string, after *uint64, say func(string, ...any), broke *time.Time, f func(*event) error) (done bool, err error) {
+func (c *client) followOnce(ctx context.Context, id string, after *uint64, report func(string, ...any), broke *time.Time, f func(*event) error) (done bool, err error) {
 	l, err := c.events(ctx, id, *after, true)
 	if err != nil {
-		return !again(err), err
+		return !retryable(err), err
 	}
 	defer l.close()
 	if !broke.IsZero() {
-		say("resumed after event %d, %v later", *after, time.Since(*broke).Round(time.Millisecond))
+		report("resumed after event %d, %v later", *after, time.Since(*broke).Round(time.Millisecond))
 		*broke = time.Time{}
 	}
 	var e event

@@ -49,10 +49,10 @@ status is 0. Closing the terminal (SIGHUP) detaches too.`,
 		Example: `  millrace run 'seq 3 | tac'
   tar c src | millrace run --sandbox i0abc -- tar x -C /work
   millrace run -it bash`,
-		Args: oursArgs(cobra.MinimumNArgs(1)),
+		Args: millraceArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.lifetimeNamed = cmd.Flags().Changed("lifetime")
-			return ours(a.run(cmd.Context(), &f, args))
+			return millraceError(a.run(cmd.Context(), &f, args))
 		},
 	}
 	c.Flags().StringVarP(&f.sandbox, "sandbox", "s", "", "sandbox to run in (default a new one)")
@@ -66,7 +66,7 @@ status is 0. Closing the terminal (SIGHUP) detaches too.`,
 
 // add adds the flags that run and sandbox exec share.
 func (f *runFlags) add(c *cobra.Command, detach string) {
-	c.SetFlagErrorFunc(oursFlags)
+	c.SetFlagErrorFunc(millraceFlags)
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&f.detach, "detach", "d", false, detach)
 	c.Flags().BoolVarP(&f.interactive, "interactive", "i", false, "forward standard input (default true without --detach)")
@@ -89,7 +89,7 @@ func (a *app) sandboxExec() *cobra.Command {
 shell; several arguments are a command and its arguments.`,
 		Example: `  millrace sandbox exec i0abc -- ls -l /work
   millrace sandbox exec -it i0abc bash`,
-		Args: oursArgs(func(cmd *cobra.Command, args []string) error {
+		Args: millraceArgs(func(cmd *cobra.Command, args []string) error {
 			if err := cobra.MinimumNArgs(2)(cmd, args); err != nil {
 				return err
 			}
@@ -101,17 +101,17 @@ shell; several arguments are a command and its arguments.`,
 			if args = args[1:]; args[0] == "--" && len(args) > 1 { // flags end at SANDBOX
 				args = args[1:]
 			}
-			return ours(a.run(cmd.Context(), &f, args))
+			return millraceError(a.run(cmd.Context(), &f, args))
 		},
 	}
 	f.add(c, "print the process id and exit; the process keeps running")
 	return c
 }
 
-// sandboxLife is the timeout of a sandbox created for one command. It is extended while
+// runLifetime is the timeout of a sandbox created for one command. It is extended while
 // this client runs, so it bounds how long the sandbox outlives a killed client. The
 // gateway may allow less.
-const sandboxLife = 10 * time.Minute
+const runLifetime = 10 * time.Minute
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	c, asJSON, err := a.open()
@@ -128,16 +128,16 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	defer stop()
 	o := &owned{id: f.sandbox}
 	if f.sandbox == "" {
-		if o, err = a.own(whole, c, f); err != nil {
+		if o, err = a.createOwned(whole, c, f); err != nil {
 			return fmt.Errorf("create sandbox: %w", err)
 		}
-		defer func() { a.disown(ctx, c, o, f) }()
+		defer func() { a.releaseOwned(ctx, c, o, f) }()
 		var prolongs sync.WaitGroup
 		defer prolongs.Wait() // a late extension would overwrite the timeout that disown sets
 		live, stop := context.WithCancel(ctx)
 		defer stop()
-		id, life := o.id, o.life
-		prolongs.Go(func() { prolong(live, c, id, life) })
+		id, lifetime := o.id, o.lifetime
+		prolongs.Go(func() { extendTimeout(live, c, id, lifetime) })
 	}
 	var id string
 	err = c.byID(ctx, sandboxIDs(), o.id, func(sbx string) (err error) {
@@ -199,49 +199,49 @@ func (a *app) writeStarted(s started, f *runFlags) error {
 
 // owned is the sandbox of a run.
 type owned struct {
-	id   string
-	life time.Duration // timeout of a sandbox created for the run, from when it was last set
-	kept bool          // the sandbox outlives the run
+	id       string
+	lifetime time.Duration // timeout of a sandbox created for the run, from when it was last set
+	kept     bool          // the sandbox outlives the run
 }
 
-// own creates a sandbox for a run.
-func (a *app) own(ctx context.Context, c *client, f *runFlags) (*owned, error) {
+// createOwned creates a sandbox for a run.
+func (a *app) createOwned(ctx context.Context, c *client, f *runFlags) (*owned, error) {
 	o := &owned{kept: f.keep || f.detach}
-	life, named := sandboxLife, false
+	lifetime, named := runLifetime, false
 	if o.kept {
-		life, named = f.lifetime, f.lifetimeNamed
+		lifetime, named = f.lifetime, f.lifetimeNamed
 	}
 	var err error
-	if o.id, o.life, err = c.createFor(ctx, sandboxSpec{TemplateID: f.template}, life, named); err == nil && f.keep && !f.detach {
+	if o.id, o.lifetime, err = c.createFor(ctx, sandboxSpec{TemplateID: f.template}, lifetime, named); err == nil && f.keep && !f.detach {
 		a.notef("sandbox %s", o.id)
 	}
 	return o, err
 }
 
-// partingTime bounds the clean-up requests of a run, which are sent even after an interrupt.
-const partingTime = 15 * time.Second
+// cleanupTimeout bounds the clean-up requests of a run, which are sent even after an interrupt.
+const cleanupTimeout = 15 * time.Second
 
-// disown removes the sandbox created for a run, or sets the lifetime of one that is kept
+// releaseOwned removes the sandbox created for a run, or sets the lifetime of one that is kept
 // and prints it.
-func (a *app) disown(ctx context.Context, c *client, o *owned, f *runFlags) {
+func (a *app) releaseOwned(ctx context.Context, c *client, o *owned, f *runFlags) {
 	if !o.kept {
-		a.discard(ctx, c, o.id, o.life)
+		a.discard(ctx, c, o.id, o.lifetime)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	err := atMost(f.lifetime, f.lifetimeNamed, func(life time.Duration) error {
-		err := c.setTimeout(ctx, o.id, life)
+	err := atMost(f.lifetime, f.lifetimeNamed, func(lifetime time.Duration) error {
+		err := c.setTimeout(ctx, o.id, lifetime)
 		if err == nil {
-			o.life = life
+			o.lifetime = lifetime
 		}
 		return err
 	})
 	if err != nil {
-		a.notef("sandbox %s ends within %v: set its lifetime: %v", o.id, o.life, err)
+		a.notef("sandbox %s ends within %v: set its lifetime: %v", o.id, o.lifetime, err)
 		return
 	}
-	a.notef("sandbox %s ends in %v, at %s", o.id, o.life, formatTime(time.Now().Add(o.life)))
+	a.notef("sandbox %s ends in %v, at %s", o.id, o.lifetime, formatTime(time.Now().Add(o.lifetime)))
 }
 
 func (a *app) command(f *runFlags, args []string) (*command, error) {
@@ -287,19 +287,19 @@ func (a *app) command(f *runFlags, args []string) (*command, error) {
 	return cmd, nil
 }
 
-// prolong extends a sandbox's deadline until ctx ends.
-func prolong(ctx context.Context, c *client, sbx string, life time.Duration) {
-	for pause(ctx, life/4) {
-		c.setTimeout(ctx, sbx, life) //nolint:errcheck // the next one may succeed, and the stream reports an end
+// extendTimeout extends a sandbox's deadline until ctx ends.
+func extendTimeout(ctx context.Context, c *client, sbx string, lifetime time.Duration) {
+	for pause(ctx, lifetime/4) {
+		c.setTimeout(ctx, sbx, lifetime) //nolint:errcheck // the next one may succeed, and the stream reports an end
 	}
 }
 
 // discard removes a sandbox created for one command. If that fails, the sandbox ends at
 // its deadline.
-func (a *app) discard(ctx context.Context, c *client, sbx string, life time.Duration) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+func (a *app) discard(ctx context.Context, c *client, sbx string, lifetime time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := c.removeSandbox(ctx, sbx); err != nil {
-		a.notef("sandbox %s not removed, ends within %v: %v", sbx, life, err)
+		a.notef("sandbox %s not removed, ends within %v: %v", sbx, lifetime, err)
 	}
 }

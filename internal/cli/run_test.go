@@ -37,7 +37,7 @@ func TestRunExitsAsTheCommandDid(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, end(tt.end)...)
+			g := newFakeGateway(t, end(tt.end)...)
 			got := g.verb(strings.NewReader(""), "run", "-s", "iabc", "x")
 			if got.code != tt.code || got.say != tt.say {
 				t.Errorf("exit %d %q; want %d %q", got.code, got.say, tt.code, tt.say)
@@ -66,8 +66,8 @@ func TestStartErrorIsPrintedOnce(t *testing.T) {
 		{"attach -n --after 2 " + fakeID, "exit status unknown (not_started)", ""},
 	}
 	for _, tt := range tests {
-		g := newGate(t, record...)
-		if got := g.verb(nil, strings.Fields(tt.args)...); got.code != ExitOurs || got.say != tt.say || got.errOut != tt.errOut {
+		g := newFakeGateway(t, record...)
+		if got := g.verb(nil, strings.Fields(tt.args)...); got.code != ExitMillrace || got.say != tt.say || got.errOut != tt.errOut {
 			t.Errorf("%s: exit %d %q %q; want %q %q", tt.args, got.code, got.say, got.errOut, tt.say, tt.errOut)
 		}
 	}
@@ -82,7 +82,7 @@ func TestRunResumesAfterEveryEvent(t *testing.T) {
 		record = append(record, fmt.Sprintf(`{"type":"stdout","offset":%d,"data":"%d\n"}`, len(want), i))
 		want += fmt.Sprintf("%d\n", i)
 	}
-	g := newGate(t, append(record, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, append(record, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	for i := range record {
 		g.cutAfter[i+1] = true
 	}
@@ -96,9 +96,9 @@ func TestRunResumesAfterEveryEvent(t *testing.T) {
 }
 
 func TestRunResumesOnTheNextGateway(t *testing.T) {
-	first := newGate(t, short[:4]...)
+	first := newFakeGateway(t, short[:4]...)
 	first.cutAfter[4] = true
-	second := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	second := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	first.mortal = true
 	env := map[string]string{"MILLRACE_URL": first.srv.URL + "," + second.srv.URL, "MILLRACE_API_KEY": "e2b_00"}
 	got := verb(t, env, strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
@@ -113,10 +113,10 @@ func TestRunFailsAtOnceWithoutGateway(t *testing.T) {
 	began := time.Now()
 	got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x")
 	const want = "gateway http://127.0.0.1:2 is unreachable: connection refused (start one with `millrace up`, or set --url or MILLRACE_URL)"
-	if took := time.Since(began); got.code != ExitOurs || got.say != want || took > startFor/2 {
+	if took := time.Since(began); got.code != ExitMillrace || got.say != want || took > startTimeout/2 {
 		t.Errorf("exit %d %q after %v; want %q", got.code, got.say, took, want)
 	}
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	env["MILLRACE_URL"] = "http://127.0.0.1:1," + g.srv.URL
 	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x"); got.code != 0 || got.errOut != "oops\n" {
 		t.Errorf("with the second gateway: exit %d %q %q", got.code, got.say, got.errOut)
@@ -137,7 +137,7 @@ func TestRunPrintsTheCauseOfTheEnd(t *testing.T) {
 		{"itself", `"exit_code":1,"signal":null,"cause":"exited"`, "", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, `{"type":"accepted","timeout_ms":1500}`, `{"type":"start","pid":7}`, `{"type":"end",`+tt.end+`}`)
+			g := newFakeGateway(t, `{"type":"accepted","timeout_ms":1500}`, `{"type":"start","pid":7}`, `{"type":"end",`+tt.end+`}`)
 			for _, args := range []string{"run -n -s iabc x", "attach -n " + fakeID, "logs -f " + fakeID} {
 				got := g.verb(nil, strings.Fields(args)...)
 				if got.errOut != tt.want || got.code != tt.code && args[0] != 'l' {
@@ -160,7 +160,7 @@ func TestInputEndsAtATerminal(t *testing.T) {
 		{"run -t -s iabc cat", "", "\x04\x04"},
 		{"attach " + fakeID, "x", "x"},
 	} {
-		g := newGate(t, short[:2]...)
+		g := newFakeGateway(t, short[:2]...)
 		g.pty = true
 		g.onInput = func([]byte, bool) {
 			if g.stdin.Len() == len(tt.want) {
@@ -175,7 +175,7 @@ func TestInputEndsAtATerminal(t *testing.T) {
 }
 
 func TestUnsetVariablesAreNotForwarded(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HERE": "1", "EMPTY": ""}
 	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "-e", "HERE", "-e", "EMPTY", "-e", "UNSET", "-e", "SET=2", "x"); got.code != 0 {
 		t.Errorf("exit %d %s", got.code, got.say)
@@ -198,9 +198,9 @@ func TestRunPrintsTheLifetimeOfAKeptSandbox(t *testing.T) {
 		{"run -d x", 1800, []int64{3600, 1800, 3600, 1800}, "sandbox iabc ends in 30m0s, at ", 0},
 		{"run -d --lifetime 5h x", 0, []int64{18000, 18000}, "sandbox iabc ends in 5h0m0s, at ", 0},
 		{"run -n --keep --lifetime 2h x", 0, []int64{7200, 7200}, "sandbox iabc ends in 2h0m0s, at ", 0},
-		{"run -d --lifetime 5h x", 1800, []int64{18000}, "", ExitOurs},
+		{"run -d --lifetime 5h x", 1800, []int64{18000}, "", ExitMillrace},
 	} {
-		g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+		g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 		g.most = tt.most
 		got := g.verb(nil, strings.Fields(tt.args)...)
 		if got.code != tt.code || !slices.Equal(g.timeouts, tt.sent) || !strings.Contains(got.errOut, tt.say) || len(g.removed) > 0 {
@@ -210,7 +210,7 @@ func TestRunPrintsTheLifetimeOfAKeptSandbox(t *testing.T) {
 }
 
 func TestGapIsReported(t *testing.T) {
-	g := newGate(t, `{"type":"accepted"}`, `{"type":"gap","from":2,"to":2,"reason":"not stored"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"gap","from":2,"to":2,"reason":"not stored"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	got := g.verb(strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
 	if got.code != 0 || !strings.Contains(got.errOut, "events 2 to 2 cannot be read: not stored") {
 		t.Errorf("exit %d, stderr %q", got.code, got.errOut)
@@ -218,7 +218,7 @@ func TestGapIsReported(t *testing.T) {
 }
 
 func TestRunCreatesAndRemovesItsSandbox(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":1,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":1,"signal":null,"cause":"exited"}`)...)
 	if got := g.verb(strings.NewReader(""), "run", "--", "printf", "%s", "a b"); got.code != 1 {
 		t.Errorf("exit %d %s", got.code, got.say)
 	}
@@ -232,7 +232,7 @@ func TestRunCreatesAndRemovesItsSandbox(t *testing.T) {
 }
 
 func TestSingleArgumentIsRunByTheShell(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "-e", "A=1", "-w", "/tmp", "seq 3 | tac")
 	cmd := g.commands[0]
 	if _, ok := cmd["args"]; ok || cmd["cmd"] != "seq 3 | tac" || cmd["cwd"] != "/tmp" || fmt.Sprint(cmd["envs"]) != "map[A:1]" || cmd["stdin"] != nil {
@@ -241,7 +241,7 @@ func TestSingleArgumentIsRunByTheShell(t *testing.T) {
 }
 
 func TestStartIsRetriedUnderOneKey(t *testing.T) {
-	g := newGate(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
+	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	g.fail["POST /commands"] = 2
 	if got := g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "x"); got.code != 0 {
 		t.Errorf("exit %d %s", got.code, got.say)
@@ -252,7 +252,7 @@ func TestStartIsRetriedUnderOneKey(t *testing.T) {
 }
 
 func TestMillraceFailureExits125(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	tests := []struct {
 		name string
 		env  map[string]string
@@ -274,7 +274,7 @@ func TestMillraceFailureExits125(t *testing.T) {
 }
 
 func TestInputIsForwardedToItsEnd(t *testing.T) {
-	g := newGate(t, short[:2]...)
+	g := newFakeGateway(t, short[:2]...)
 	g.onInput = func(b []byte, eof bool) {
 		if eof {
 			g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
@@ -292,7 +292,7 @@ func TestInputIsForwardedToItsEnd(t *testing.T) {
 // Input whose response was lost is not sent again if the record shows that the process
 // took it.
 func TestInputIsNotRepeated(t *testing.T) {
-	g := newGate(t, short[:2]...)
+	g := newFakeGateway(t, short[:2]...)
 	sent := 0
 	r, w := io.Pipe()
 	g.onInput = func(b []byte, eof bool) {

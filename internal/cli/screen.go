@@ -86,7 +86,7 @@ func (a *app) newScreen(ctx context.Context, c *client, id string, at *attachmen
 	case !s.out.terminal && !s.err.terminal:
 	case at.tty && !answered:
 		s.history = math.MaxUint64
-	case at.joins:
+	case at.existing:
 		var err error
 		if s.history, err = c.lastEvent(ctx, id); err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func (c *client) lastEvent(ctx context.Context, id string) (uint64, error) {
 var errNoReader = &ExitError{Code: exitSignal + int(unix.SIGPIPE)}
 
 // show writes one event to the stream it belongs to.
-func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
+func (s *screen) show(e *event, feed *feeder, report func(string, ...any)) error {
 	if s.json {
 		if err := s.out.write(e.line, true); err != nil {
 			return err
@@ -129,20 +129,20 @@ func (s *screen) show(e *event, feed *feeder, say func(string, ...any)) error {
 	case "stdin_ack":
 		feed.ack(e)
 	case "gap":
-		say("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
+		report("events %d to %d cannot be read: %s", e.From, e.To, e.Reason)
 	case "truncated":
-		say("%d bytes of %s were dropped", e.Dropped, e.Stream)
+		report("%d bytes of %s were dropped", e.Dropped, e.Stream)
 	case "error":
-		say("%s", e.Message)
+		report("%s", e.Message)
 		s.failure = e.Message
 	case "lost":
-		say("lost: %s", e.Reason)
+		report("lost: %s", e.Reason)
 	case "end":
 		s.end = *e
 		if e.Cause == notStarted {
 			s.end.Message = s.failure // already printed
 		} else if why := e.why(s.limit); why != "" && e.ExitCode != nil { // otherwise exitOf returns it
-			say("%s", why)
+			report("%s", why)
 		}
 	}
 	return nil

@@ -25,9 +25,9 @@ type feeder struct {
 const (
 	inputChunk = 64 << 10
 	maxRequest = 1 << 20 // bytes of input per request
-	// commandLife is longer than a gateway lets a command wait for its host: input
+	// commandTimeout is longer than a gateway lets a command wait for its host: input
 	// that was not taken by then never will be.
-	commandLife = 15 * time.Second
+	commandTimeout = 15 * time.Second
 )
 
 func newFeeder(c *client, id string) *feeder {
@@ -178,7 +178,7 @@ func (f *feeder) send(ctx context.Context, sent *uint64, data []byte, eof bool) 
 			*sent += uint64(len(data))
 			return nil
 		}
-		if !again(err) {
+		if !retryable(err) {
 			return err
 		}
 		// It is unknown whether the process took it: wait for the record, or until
@@ -196,7 +196,7 @@ func (f *feeder) send(ctx context.Context, sent *uint64, data []byte, eof bool) 
 // await waits until the process took upTo bytes, and the end if eof, or until all commands
 // that were sent have expired.
 func (f *feeder) await(ctx context.Context, upTo uint64, eof bool) (took uint64, done bool, err error) {
-	late := time.NewTimer(commandLife)
+	late := time.NewTimer(commandTimeout)
 	defer late.Stop()
 	for {
 		f.mu.Lock()

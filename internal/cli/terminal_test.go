@@ -110,7 +110,7 @@ func (x *terminal) press(s string) {
 }
 
 // start runs a command at the terminal.
-func (x *terminal) start(g *gate, args ...string) <-chan result {
+func (x *terminal) start(g *fakeGateway, args ...string) <-chan result {
 	done := make(chan result, 1)
 	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "TERM": "xterm"}
 	cfg := Config{In: x.tty, Out: x.tty, Err: x.tty, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }}
@@ -134,7 +134,7 @@ var queries = `a\u001b[6nb\u001b[cc\u001b]11;?\u0007d\u001bP$qm\u001b\\e`
 // input. A later query is answered once, also if the connection breaks within the history
 // and after the query.
 func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
-	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`,
+	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`,
 		`{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"pty","offset":0,"data":"half \u001b[6"}`, `{"type":"pty","offset":0,"data":"n end of history"}`)
 	g.pty = true
 	g.cutAfter[4], g.cutAfter[6] = true, true
@@ -160,7 +160,7 @@ func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
 // The terminal of a process gets the local size before any output is shown, and follows
 // later changes.
 func TestAttachSetsTheSizeAtOnce(t *testing.T) {
-	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("hello"))
+	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("hello"))
 	g.pty = true
 	x := newTerminal(t, 132, 43)
 	done := x.start(g, "attach", fakeID)
@@ -187,7 +187,7 @@ func TestRunDetaches(t *testing.T) {
 		{"when its terminal closes", func(x *terminal) { x.user.Close() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
+			g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
 			x := newTerminal(t, 80, 24)
 			done := x.start(g, "run", "-it", "--lifetime", "2h", "bash")
 			x.await("$ ")
@@ -210,7 +210,7 @@ func TestRunDetaches(t *testing.T) {
 }
 
 func TestAttachDetaches(t *testing.T) {
-	g := newGate(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
+	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
 	g.pty = true
 	typed := make(chan struct{}, 9)
 	g.onInput = func([]byte, bool) { typed <- struct{}{} }
@@ -228,7 +228,7 @@ func TestAttachDetaches(t *testing.T) {
 
 // logs shows no query at a terminal: the answer would become input of the user's shell.
 func TestLogsShowNoTerminalQueries(t *testing.T) {
-	g := newGate(t, `{"type":"accepted"}`, `{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"stdout","offset":0,"data":"`+queries+`"}`,
+	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"stdout","offset":0,"data":"`+queries+`"}`,
 		`{"type":"stderr","offset":0,"data":"`+queries+` the end"}`)
 	x := newTerminal(t, 80, 24)
 	if r := <-x.start(g, "logs", fakeID); r.code != 0 {
@@ -244,7 +244,7 @@ func TestLogsShowNoTerminalQueries(t *testing.T) {
 // controls, and in messages, which may quote a command.
 func TestNoOutputHasTerminalQueries(t *testing.T) {
 	const csi = "\u009b6n" // as two bytes, which terminals read as ESC [ 6 n
-	g := newGate(t, `{"type":"accepted","cmd":"`+csi+`"}`, `{"type":"error","error_code":"invalid","message":"no \u001b[6n`+csi+`"}`,
+	g := newFakeGateway(t, `{"type":"accepted","cmd":"`+csi+`"}`, `{"type":"error","error_code":"invalid","message":"no \u001b[6n`+csi+`"}`,
 		`{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}`)
 	for _, args := range [][]string{{"logs", "--json", fakeID}, {"logs", fakeID}, {"attach", "-n", fakeID}, {"events", "tail", "--json", "--no-follow"}} {
 		x := newTerminal(t, 80, 24)

@@ -27,8 +27,8 @@ type upload struct {
 }
 
 const (
-	sendAtOnce = 3
-	sendTries  = 6
+	uploadWorkers  = 3
+	uploadAttempts = 6
 )
 
 func (c *client) templates(ctx context.Context) ([]templateInfo, error) {
@@ -40,18 +40,18 @@ func (c *client) templates(ctx context.Context) ([]templateInfo, error) {
 }
 
 func (c *client) tag(ctx context.Context, name string, manifest []byte, out *templateInfo) error {
-	return retried(ctx, func() error {
+	return retry(ctx, func() error {
 		_, err := c.call(ctx, &request{method: "PUT", path: templatePath(name), body: manifest}, out)
 		return err
 	})
 }
 
-// hostWait is how long an import waits for a host to fetch the template.
-const hostWait = 3 * time.Minute
+// templateTimeout is how long an import waits for a host to fetch the template.
+const templateTimeout = 3 * time.Minute
 
 // awaitTemplate waits until a host has fetched a template. Hosts do that by themselves.
 func (c *client) awaitTemplate(ctx context.Context, name string, info *templateInfo) error {
-	ctx, cancel := context.WithTimeout(ctx, hostWait)
+	ctx, cancel := context.WithTimeout(ctx, templateTimeout)
 	defer cancel()
 	for {
 		_, err := c.call(ctx, &request{method: "GET", path: templatePath(name)}, info)
@@ -59,7 +59,7 @@ func (c *client) awaitTemplate(ctx context.Context, name string, info *templateI
 			return nil
 		}
 		if !pause(ctx, time.Second/2) {
-			return cmp.Or(err, fmt.Errorf("after %v", hostWait))
+			return cmp.Or(err, fmt.Errorf("after %v", templateTimeout))
 		}
 	}
 }
@@ -67,13 +67,13 @@ func (c *client) awaitTemplate(ctx context.Context, name string, info *templateI
 func (c *client) upload(ctx context.Context) *upload {
 	u := &upload{c: c}
 	u.g, u.ctx = errgroup.WithContext(ctx)
-	u.g.SetLimit(sendAtOnce)
+	u.g.SetLimit(uploadWorkers)
 	return u
 }
 
 // part sends a part in the background while the next one is packed.
 func (u *upload) part(ctx context.Context, sum template.Sum, data []byte) error {
-	u.g.Go(func() error { return retried(u.ctx, func() error { return u.send(u.ctx, sum, data) }) })
+	u.g.Go(func() error { return retry(u.ctx, func() error { return u.send(u.ctx, sum, data) }) })
 	return ctx.Err()
 }
 
@@ -100,11 +100,11 @@ func (u *upload) send(ctx context.Context, sum template.Sum, data []byte) error 
 	return err
 }
 
-// retried calls f up to sendTries times, over some seconds, while its error may be temporary.
-func retried(ctx context.Context, f func() error) error {
+// retry calls f up to uploadAttempts times, over some seconds, while its error may be temporary.
+func retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
-		if err == nil || !again(err) || try == sendTries || !pause(ctx, time.Duration(try)*500*time.Millisecond) {
+		if err == nil || !retryable(err) || try == uploadAttempts || !pause(ctx, time.Duration(try)*500*time.Millisecond) {
 			return err
 		}
 	}
@@ -121,8 +121,8 @@ type progress struct {
 }
 
 const (
-	tellTerminal = 100 * time.Millisecond
-	tellLines    = 5 * time.Second
+	terminalInterval = 100 * time.Millisecond
+	lineInterval     = 5 * time.Second
 )
 
 func (a *app) progress() *progress { return &progress{a: a, terminal: a.paint(a.Err, bold, "") != ""} }
@@ -136,9 +136,9 @@ func (p *progress) say(what string) {
 
 // bytes prints n of of bytes done; of is 0 if the total is unknown.
 func (p *progress) bytes(what string, n, of int64) {
-	every := tellLines
+	every := lineInterval
 	if p.terminal {
-		every = tellTerminal
+		every = terminalInterval
 	}
 	now := time.Now()
 	if what == p.what && now.Sub(p.last) < every {

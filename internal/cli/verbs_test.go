@@ -10,7 +10,7 @@ import (
 )
 
 func TestLogsPrintTheRecord(t *testing.T) {
-	g := newGate(t, short...)
+	g := newFakeGateway(t, short...)
 	got := g.verb(nil, "logs", fakeID)
 	if got.code != 0 || got.out != "a\n\xff\x00" || got.errOut != "oops\n" {
 		t.Errorf("exit %d %s, stdout %q, stderr %q", got.code, got.say, got.out, got.errOut)
@@ -35,7 +35,7 @@ func TestLogsPrintTheRecord(t *testing.T) {
 // If retention deleted a record's beginning, logs starts at the first event kept and
 // reports that. --after a deleted event is an error.
 func TestLogsStartAtTheFirstEventKept(t *testing.T) {
-	g := newGate(t, short...)
+	g := newFakeGateway(t, short...)
 	g.first = 5
 	g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	for _, args := range [][]string{{"logs", fakeID}, {"logs", "-f", fakeID}} {
@@ -49,7 +49,7 @@ func TestLogsStartAtTheFirstEventKept(t *testing.T) {
 }
 
 func TestLogsFollowToTheEnd(t *testing.T) {
-	g := newGate(t, short[:3]...)
+	g := newFakeGateway(t, short[:3]...)
 	g.cutAfter[2] = true
 	go g.grow(`{"type":"stdout","offset":2,"data":"b\n"}`, `{"type":"end","exit_code":4,"signal":null,"cause":"exited"}`)
 	if got := g.verb(nil, "logs", "-f", fakeID); got.code != 0 || got.out != "a\nb\n" {
@@ -59,7 +59,7 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 
 // A broken tail resumes; events that arrive twice are written once.
 func TestTailWritesEachEventOnce(t *testing.T) {
-	g := newGate(t, short...)
+	g := newFakeGateway(t, short...)
 	g.cutAfter[4] = true
 	got := g.verb(nil, "events", "tail", "--json")
 	if n := strings.Count(got.out, "\n"); n != len(short) || got.say != "enough" {
@@ -75,7 +75,7 @@ func TestTailWritesEachEventOnce(t *testing.T) {
 }
 
 func TestListsAsTableAndAsJSON(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	tests := []struct {
 		args    []string
 		has     []string
@@ -111,7 +111,7 @@ func TestListsAsTableAndAsJSON(t *testing.T) {
 }
 
 func TestKillSendsTheSignal(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	for _, name := range []string{"TERM", "sigterm", "15"} {
 		if got := g.verb(nil, "kill", "-s", name, fakeID); got.code != 0 || got.out != "" {
 			t.Errorf("exit %d %s", got.code, got.say)
@@ -127,7 +127,7 @@ func TestKillSendsTheSignal(t *testing.T) {
 }
 
 func TestSandboxCreateAndRemove(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	if got := g.verb(nil, "sandbox", "create", "-m", "a=b"); got.out != "iabc\n" {
 		t.Errorf("create printed %q %s", got.out, got.say)
 	}
@@ -142,7 +142,7 @@ func TestInvalidIDsAreRejectedLocally(t *testing.T) {
 	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"} // nothing listens there
 	for args, code := range map[string]int{
 		"sandbox rm": 1, "sandbox rm i1": 1, "sandbox pause": 1, "sandbox resume": 1, "sandbox snapshot": 1, "sandbox fork": 1, "snapshot rm": 1,
-		"logs": 1, "kill": 1, "attach": ExitOurs, "host held": 1, "host drain": 1, "host undrain": 1, "key rm": 1, "template show": 1, "template rm": 1,
+		"logs": 1, "kill": 1, "attach": ExitMillrace, "host held": 1, "host drain": 1, "host undrain": 1, "key rm": 1, "template show": 1, "template rm": 1,
 	} {
 		for _, id := range []string{"", ".."} {
 			if got := verb(t, env, nil, append(strings.Fields(args), id)...); got.code != code || !strings.Contains(got.say, "is not a valid id or name") || got.errOut != "" {
@@ -158,7 +158,7 @@ func TestInvalidIDsAreRejectedLocally(t *testing.T) {
 }
 
 func TestDoctorChecksTheGateway(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	got := g.verb(nil, "doctor", "-o", "json")
 	var h health
 	if err := json.Unmarshal([]byte(got.out), &h); err != nil {
@@ -174,7 +174,7 @@ func TestDoctorChecksTheGateway(t *testing.T) {
 }
 
 func TestLocalUpIsFound(t *testing.T) {
-	g := newGate(t, short...)
+	g := newFakeGateway(t, short...)
 	dir := t.TempDir()
 	for name, text := range map[string]string{KeyFile: "e2b_00\n", AddressFile: g.srv.URL + "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -236,7 +236,7 @@ func FuzzFast(f *testing.F) {
 			return
 		}
 		var got, want event
-		if !fast([]byte(s+"\n"), &got) {
+		if !decodeOutput([]byte(s+"\n"), &got) {
 			return
 		}
 		if err := json.Unmarshal([]byte(s), &want); err != nil {
@@ -264,7 +264,7 @@ func TestQuantile(t *testing.T) {
 
 // key create prints only the key to standard output, for scripts.
 func TestKeys(t *testing.T) {
-	g := newGate(t)
+	g := newFakeGateway(t)
 	if got := g.verb(nil, "key", "create", "ci"); got.code != 0 || got.out != "e2b_secret\n" || !strings.Contains(got.errOut, "bb") {
 		t.Errorf("create: exit %d %s, stdout %q, stderr %q", got.code, got.say, got.out, got.errOut)
 	}

@@ -57,11 +57,11 @@ func TestLoad(t *testing.T) {
 	if err := l.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	all("stand still", func(s string, _ int) bool { return s == "T" })
+	all("be stopped", func(s string, _ int) bool { return s == "T" })
 	if err := l.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	all("go on", func(s string, _ int) bool { return s != "T" })
+	all("continue", func(s string, _ int) bool { return s != "T" })
 	l.End()
 	for _, cmd := range l {
 		if _, err := os.Stat("/proc/" + strconv.Itoa(cmd.Process.Pid)); err == nil {
@@ -82,7 +82,7 @@ func TestLoadIncludesChildren(t *testing.T) {
 	}
 	defer l.End()
 	var pid int
-	await(t, "it began nothing", func() bool {
+	await(t, "the child did not start", func() bool {
 		b, _ := os.ReadFile(file)
 		pid, err = strconv.Atoi(strings.TrimSpace(string(b)))
 		return err == nil
@@ -90,7 +90,7 @@ func TestLoadIncludesChildren(t *testing.T) {
 	if err := l.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "what it began goes on", func() bool { s, _ := state(t, pid); return s == "T" })
+	await(t, "the child was not stopped", func() bool { s, _ := state(t, pid); return s == "T" })
 	l.End()
-	await(t, "what it began is left", func() bool { return syscall.Kill(pid, 0) != nil })
+	await(t, "the child did not end", func() bool { return syscall.Kill(pid, 0) != nil })
 }

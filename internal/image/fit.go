@@ -109,7 +109,7 @@ func (t *tree) addUsers(f *Facts) error {
 			group += fmt.Sprintf("%s:x:%d:\n", name, userID)
 		}
 	}
-	line, err := f.lacking(passwd)
+	line, err := f.passwdLine(passwd)
 	if err != nil {
 		return err
 	}
@@ -128,9 +128,9 @@ func (t *tree) addUsers(f *Facts) error {
 	return err
 }
 
-// lacking returns the line to add to passwd for the image's user. Processes of an unknown
+// passwdLine returns the line to add to passwd for the image's user. Processes of an unknown
 // user would run as root. An image may have a numeric user without a name.
-func (f *Facts) lacking(passwd string) (string, error) {
+func (f *Facts) passwdLine(passwd string) (string, error) {
 	if f.User == "" || f.User == "root" || hasUser(passwd, f.User) {
 		return "", nil
 	}
@@ -191,10 +191,10 @@ func hasLine(text, name string) bool {
 	return false
 }
 
-// sorted calls f for every name of the tree, each directory before its contents. It
+// walkSorted calls f for every name of the tree, each directory before its contents. It
 // returns Invalid for paths that are too long, which links in earlier paths can cause, and
 // for directories that are nested too deeply for a host.
-func (n *node) sorted(at string, f func(p string, n *node) error) error {
+func (n *node) walkSorted(at string, f func(p string, n *node) error) error {
 	for _, name := range slices.Sorted(maps.Keys(n.kids)) {
 		kid, p := n.kids[name], path.Join(at, name)
 		if len(p) > maxPath {
@@ -206,7 +206,7 @@ func (n *node) sorted(at string, f func(p string, n *node) error) error {
 		if err := f(p, kid); err != nil {
 			return err
 		}
-		if err := kid.sorted(p, f); err != nil {
+		if err := kid.walkSorted(p, f); err != nil {
 			return err
 		}
 	}

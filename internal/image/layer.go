@@ -41,7 +41,7 @@ type entry struct {
 func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Header, body io.Reader) error) error {
 	raw, err := l.Open()
 	if err != nil {
-		return unread(err)
+		return readError(err)
 	}
 	defer raw.Close() //nolint:errcheck // it was only read
 	sum := sha256.New()
@@ -101,14 +101,14 @@ func (b *bounded) explain(err error) error {
 		return invalid("a layer requires more than %d MiB of memory to unpack: %s", maxWindow>>20, err)
 	}
 	if b.err != nil && errors.Is(err, b.err) {
-		return unread(err)
+		return readError(err)
 	}
 	return err
 }
 
-// unread returns an error for a layer that its source cannot deliver. Its Kind is that of
+// readError returns an error for a layer that its source cannot deliver. Its Kind is that of
 // the cause, else Unavailable.
-func unread(err error) error {
+func readError(err error) error {
 	if known, ok := errors.AsType[*kind.Error](err); ok {
 		return known
 	}
@@ -224,7 +224,7 @@ func (t *tree) loadAccounts(ctx context.Context, layers []Layer, most int64) err
 			return n.load(path.Base(p), body)
 		})
 		if err == nil {
-			err = t.hold(len(n.body))
+			err = t.account(len(n.body))
 		}
 		if err != nil {
 			return err

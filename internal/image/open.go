@@ -251,7 +251,7 @@ func Pull(ctx context.Context, reference string, r Registry) (*Image, string, er
 	if r.Transport == nil {
 		r.Transport = remote.DefaultTransport
 	}
-	img, err := remote.Image(ref, append(opts, remote.WithTransport(brief{r.Transport}))...)
+	img, err := remote.Image(ref, append(opts, remote.WithTransport(boundedManifests{r.Transport}))...)
 	if err != nil {
 		return nil, "", pullError(reference, err)
 	}
@@ -259,11 +259,11 @@ func Pull(ctx context.Context, reference string, r Registry) (*Image, string, er
 	if err != nil {
 		return nil, "", pullError(reference, err)
 	}
-	out, err := fromOCI(cache.Image(narrow{img}, cache.NewFilesystemCache(r.Scratch)))
+	out, err := fromOCI(cache.Image(boundedImage{img}, cache.NewFilesystemCache(r.Scratch)))
 	if err != nil {
 		return nil, "", err
 	}
-	out.leaveRoom(r.Scratch)
+	out.limitDisk(r.Scratch)
 	return out, digest.String(), nil
 }
 

@@ -102,12 +102,12 @@ func (w *writer) tree(t *tree, layers []Layer, opt *Options) error {
 	var later []named
 	bodies := make([]map[int]*inode, len(layers)+1) // by layer and index
 	var total int64
-	err := t.root.sorted("", func(p string, n *node) error {
+	err := t.root.walkSorted("", func(p string, n *node) error {
 		w.files++
 		if n.dir {
 			return w.header(tar.TypeDir, p+"/", "", n.inode)
 		}
-		if err := t.hold(len(p)); err != nil {
+		if err := t.account(len(p)); err != nil {
 			return err
 		}
 		switch {

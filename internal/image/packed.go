@@ -15,23 +15,23 @@ import (
 // program.
 const maxWindow = 128 << 20
 
-// narrow is an image whose layers unpack with bounded memory.
-type narrow struct{ v1.Image }
+// boundedImage is an image whose layers unpack with bounded memory.
+type boundedImage struct{ v1.Image }
 
 // Layers returns the image's layers as narrow layers.
-func (n narrow) Layers() ([]v1.Layer, error) {
+func (n boundedImage) Layers() ([]v1.Layer, error) {
 	all, err := n.Image.Layers()
 	for i := range all {
-		all[i] = narrowLayer{all[i]}
+		all[i] = boundedLayer{all[i]}
 	}
 	return all, err
 }
 
-type narrowLayer struct{ v1.Layer }
+type boundedLayer struct{ v1.Layer }
 
 // Uncompressed returns the layer's tar. It detects the compression from the data and
 // ignores the media type.
-func (l narrowLayer) Uncompressed() (io.ReadCloser, error) {
+func (l boundedLayer) Uncompressed() (io.ReadCloser, error) {
 	raw, err := l.Compressed()
 	if err != nil {
 		return nil, err

@@ -36,10 +36,10 @@ type inode struct {
 // tree is the result of merging layers, in memory only. Its paths are slash-separated,
 // relative and clean.
 type tree struct {
-	root  *node
-	names int
-	left  int64 // remaining bytes for files: a sparse file is larger than its layer
-	room  int64 // remaining bytes of memory for names and bodies
+	root   *node
+	names  int
+	left   int64 // remaining bytes for files: a sparse file is larger than its layer
+	memory int64 // remaining bytes of memory for names and bodies
 }
 
 const (
@@ -49,14 +49,14 @@ const (
 	maxHops = 40
 	dirMode = 0o755
 
-	maxRoom = 512 << 20 // maximum memory of a tree in bytes: about a million names
-	perName = 256       // bytes of memory per name, besides the name itself
+	maxMemory = 512 << 20 // maximum memory of a tree in bytes: about a million names
+	perName   = 256       // bytes of memory per name, besides the name itself
 )
 
 func newTree(most int64) *tree {
 	root := &node{inode: &inode{dir: true, mode: dirMode}, kids: map[string]*node{}}
 	root.parent = root
-	return &tree{root: root, left: most, room: maxRoom}
+	return &tree{root: root, left: most, memory: maxMemory}
 }
 
 // cleanPath splits a path of an archive. It rejects "..", which no legitimate archive has.
@@ -131,7 +131,7 @@ func (t *tree) put(dir *node, name string, f *inode, layer int) (*node, error) {
 	if t.names++; t.names > template.MaxFiles {
 		return nil, invalid("more than %d files", template.MaxFiles)
 	}
-	if err := t.hold(perName + len(name) + len(f.target) + len(f.body)); err != nil {
+	if err := t.account(perName + len(name) + len(f.target) + len(f.body)); err != nil {
 		return nil, err
 	}
 	n := &node{inode: f, parent: dir, layer: layer}
@@ -142,10 +142,10 @@ func (t *tree) put(dir *node, name string, f *inode, layer int) (*node, error) {
 	return n, nil
 }
 
-// hold accounts for n bytes of memory.
-func (t *tree) hold(n int) error {
-	if t.room -= int64(n); t.room < 0 {
-		return invalid("its files' names exceed %d MiB of memory", maxRoom>>20)
+// account accounts for n bytes of memory.
+func (t *tree) account(n int) error {
+	if t.memory -= int64(n); t.memory < 0 {
+		return invalid("its files' names exceed %d MiB of memory", maxMemory>>20)
 	}
 	return nil
 }

@@ -76,8 +76,8 @@ func TestTreeMemoryIsBounded(t *testing.T) {
 					return tree.apply(entry{1, at}, h, body)
 				})
 			}
-			if tree.room = 3 * (perName + 3); tt.name == "paths" {
-				tree.room = 201*(perName+1) + 200
+			if tree.memory = 3 * (perName + 3); tt.name == "paths" {
+				tree.memory = 201*(perName+1) + 200
 			}
 			err := read()
 			if err == nil {

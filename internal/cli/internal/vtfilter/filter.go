@@ -5,9 +5,9 @@ import "unicode/utf8"
 // Filter filters one stream of terminal output. The zero value is ready for use.
 // A Filter must not be used concurrently.
 type Filter struct {
-	state state
-	held  []byte // the unfinished sequence or rune
-	long  bool   // the sequence exceeds maxHeld and is removed
+	state   state
+	pending []byte // the unfinished sequence or rune
+	long    bool   // the sequence exceeds maxSequence and is removed
 }
 
 type state uint8
@@ -21,8 +21,8 @@ const (
 	textEsc              // in a string, after ESC
 )
 
-// maxHeld is the maximum length in bytes of a sequence that can pass.
-const maxHeld = 4 << 10
+// maxSequence is the maximum length in bytes of a sequence that can pass.
+const maxSequence = 4 << 10
 
 const (
 	enq = 0x05
@@ -65,7 +65,7 @@ func (f *Filter) Live(dst, p []byte) []byte {
 	if f.long {
 		return dst
 	}
-	dst = append(dst, f.held...)
+	dst = append(dst, f.pending...)
 	f.reset()
 	return append(dst, p...)
 }
@@ -80,24 +80,24 @@ func plain(p []byte) int {
 	return len(p)
 }
 
-func (f *Filter) reset() { f.state, f.held, f.long = ground, f.held[:0], false }
+func (f *Filter) reset() { f.state, f.pending, f.long = ground, f.pending[:0], false }
 
 // begin starts a sequence with b.
 func (f *Filter) begin(s state, b byte) {
 	f.reset()
-	f.state, f.held = s, append(f.held, b)
+	f.state, f.pending = s, append(f.pending, b)
 }
 
 func (f *Filter) hold(b byte) {
-	if f.long = f.long || len(f.held) == maxHeld; !f.long {
-		f.held = append(f.held, b)
+	if f.long = f.long || len(f.pending) == maxSequence; !f.long {
+		f.pending = append(f.pending, b)
 	}
 }
 
 // finish appends the sequence, as rewritten by allow, and returns to text.
 func (f *Filter) finish(dst []byte, allow func(dst, seq []byte) []byte) []byte {
 	if !f.long {
-		dst = allow(dst, f.held)
+		dst = allow(dst, f.pending)
 	}
 	f.reset()
 	return dst
@@ -165,17 +165,17 @@ func (f *Filter) char(dst []byte, b byte) (_ []byte, again bool) {
 
 // rune appends the buffered rune if it is complete.
 func (f *Filter) rune(dst []byte) []byte {
-	if !utf8.FullRune(f.held) {
+	if !utf8.FullRune(f.pending) {
 		return dst
 	}
-	r, n := utf8.DecodeRune(f.held)
+	r, n := utf8.DecodeRune(f.pending)
 	switch {
 	case r == utf8.RuneError && n == 1: // the rest, if any, is invalid too
 		dst = append(dst, replacement...)
 	case r < 0xa0: // a C1 control
 		dst = append(dst, replacement...)
 	default:
-		dst = append(dst, f.held...)
+		dst = append(dst, f.pending...)
 	}
 	f.reset()
 	return dst
@@ -186,7 +186,7 @@ func (f *Filter) escape(dst []byte, b byte) []byte {
 	switch {
 	case b < '0': // an intermediate
 		return dst
-	case len(f.held) > 2 || f.long:
+	case len(f.pending) > 2 || f.long:
 	case b == '[':
 		f.state = control
 		return dst
@@ -208,7 +208,7 @@ func (f *Filter) control(dst []byte, b byte) []byte {
 // text processes a byte of a string. BEL ends an OSC, as ST does.
 func (f *Filter) text(dst []byte, b byte) []byte {
 	f.hold(b)
-	if b == bel && f.held[1] == ']' {
+	if b == bel && f.pending[1] == ']' {
 		return f.finish(dst, appendCommand)
 	}
 	return dst

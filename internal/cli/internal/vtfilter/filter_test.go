@@ -87,7 +87,7 @@ func TestReplayRewrites(t *testing.T) {
 		{"a sequence cut off by text", "\x1b[6é", "é"},
 		{"a title with a control", "\x1b]0;a\x05b\x07c", "c"},
 		{"a string without its end", "\x1b]11;?\x1b[1mx", "\x1b[1mx"},
-		{"a string that is too long", "\x1b]0;" + strings.Repeat("x", maxHeld) + "\x07y", "y"},
+		{"a string that is too long", "\x1b]0;" + strings.Repeat("x", maxSequence) + "\x07y", "y"},
 	} {
 		if got := replayed(tt.in); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
@@ -98,7 +98,7 @@ func TestReplayRewrites(t *testing.T) {
 // A sequence that starts in history and ends in live output is live: it is shown once and
 // completely.
 func TestLiveCompletesTheUnfinishedSequence(t *testing.T) {
-	long := "\x1bP" + strings.Repeat("x", maxHeld)
+	long := "\x1bP" + strings.Repeat("x", maxSequence)
 	for _, tt := range []struct{ name, history, live, want string }{
 		{"nothing", "a\x1b[6n", "\x1b[6nb", "a\x1b[6nb"},
 		{"a query", "a\x1b[6", "nb", "a\x1b[6nb"},
@@ -154,7 +154,7 @@ func FuzzReplay(f *testing.F) {
 		at := int(cut % uint(len(in)+1))
 		var f Filter
 		got := f.Live(f.Replay(nil, in[:at]), in[at:])
-		if !bytes.HasSuffix(got, in[at:]) && len(in) < maxHeld { // a longer sequence may be removed
+		if !bytes.HasSuffix(got, in[at:]) && len(in) < maxSequence { // a longer sequence may be removed
 			t.Fatalf("%q: the live %q is not in %q", in, in[at:], got)
 		}
 	})

@@ -10,12 +10,12 @@ import (
 // list entry can take 60 times its encoded size.
 const maxManifest = 1 << 20
 
-// brief is a RoundTripper that bounds manifests. The library bounds all other responses
+// boundedManifests is a RoundTripper that bounds manifests. The library bounds all other responses
 // except blobs.
-type brief struct{ http.RoundTripper }
+type boundedManifests struct{ http.RoundTripper }
 
 // RoundTrip sends the request. Reading a manifest beyond the bound fails.
-func (b brief) RoundTrip(req *http.Request) (*http.Response, error) {
+func (b boundedManifests) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(req)
 	if err != nil {
 		return nil, err

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// fast decodes an output event, by far the most frequent line, if it has the layout that
+// decodeOutput decodes an output event, by far the most frequent line, if it has the layout that
 // the gateway writes and only common escapes. It returns false for every other line, which
 // encoding/json then decodes.
-func fast(line []byte, e *event) bool {
+func decodeOutput(line []byte, e *event) bool {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	if !ok {
 		return false
