@@ -12,7 +12,7 @@ import (
 // NATS is killed at random moments while services start: each waits for NATS, none exits,
 // and running processes continue.
 func TestFaultNATSKilledWhileServicesStart(t *testing.T) {
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	box := s.APIs[0].Create(t)
 	services := []string{"gateway-1", "scheduler-1", "reaper-1", "host-1"}
 	const rounds = 30
@@ -23,7 +23,7 @@ func TestFaultNATSKilledWhileServicesStart(t *testing.T) {
 		for _, name := range services {
 			must(t, s.Program(name).Restart())
 		}
-		same := sameLives(t, s)
+		same := sameRuns(t, s)
 		<-time.After(time.Duration(rand.IntN(90_000)) * time.Microsecond) //nolint:gosec // no secret
 		_, err := s.Crash("nats-1")
 		must(t, err)

@@ -50,7 +50,7 @@ func TestFaultMachineReboots(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
 			rig.SkipUnless(t, rig.Options{Driver: driver})
-			machineReboots(t, newStage(t, rig.Topology{Driver: driver}))
+			machineReboots(t, newTopology(t, rig.Topology{Driver: driver}))
 		})
 	}
 }
@@ -72,7 +72,7 @@ func machineReboots(t *testing.T, s *rig.Split) {
 		}
 	}
 	reboot(t, s, "host-1")
-	must(t, s.Revive("host-1"))
+	must(t, s.RestartProgram("host-1"))
 	for _, id := range ids {
 		lines := a.Events(t, id, "follow=1").All(t)
 		// If the reboot takes longer than the lease, the host is lost.

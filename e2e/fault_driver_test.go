@@ -19,7 +19,7 @@ func TestFaultHostKilledOfEveryDriver(t *testing.T) {
 	}{{"namespace", nil, 20}, {"gvisor", nil, 20}, {"microvm", []string{"--tcg"}, 6}} {
 		t.Run(d.name, func(t *testing.T) {
 			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args})
-			s := newStage(t, rig.Topology{Driver: d.name, HostArgs: d.args})
+			s := newTopology(t, rig.Topology{Driver: d.name, HostArgs: d.args})
 			killedUnderPrinters(t, s, d.processes)
 		})
 	}

@@ -11,7 +11,7 @@ import (
 // A gateway is killed while it streams: its clients resume on the other one, on every
 // surface. Covers T-29 and T-49.
 func TestFaultGatewayKilled(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
 	c := newCrowd(t)
@@ -26,17 +26,17 @@ func TestFaultGatewayKilled(t *testing.T) {
 		c.progress(t, 20)
 		stalls = append(stalls, c.stalled())
 	}
-	tell(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
 	for _, l := range c.ledgers {
-		t.Logf("%s: %d lines, reconnected %d times", l.name, l.lines.Load(), l.comes.Load())
+		t.Logf("%s: %d lines, reconnected %d times", l.name, l.lines.Load(), l.reconnects.Load())
 	}
 	t.Logf("a gateway killed: silence %s", percentiles(stalls))
 }
 
 // All gateways are killed at the same moment. Covers T-50.
 func TestFaultAllGatewaysKilled(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
 	c := newCrowd(t)
@@ -48,11 +48,11 @@ func TestFaultAllGatewaysKilled(t *testing.T) {
 		c.stalled()
 		s.Program("gateway-1").Kill9()
 		s.Program("gateway-2").Kill9()
-		must(t, s.ReviveAll())
+		must(t, s.RestartAll())
 		c.progress(t, 20)
 		stalls = append(stalls, c.stalled())
 	}
-	tell(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
 	t.Logf("all gateways killed: silence %s", percentiles(stalls))
 }
@@ -60,7 +60,7 @@ func TestFaultAllGatewaysKilled(t *testing.T) {
 // A client disconnects after every event and resumes on the other gateway. Covers T-27.
 func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 3 * time.Millisecond}.spec())
 	events, others := 2_500, 500
@@ -68,26 +68,26 @@ func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 		events, others = 10_000, 1_000
 	}
 	c := newCrowd(t)
-	lines := c.add("events", id, &eventsReader{id: id, leaves: events}, s.APIs, 0)
-	sse := c.add("sse", id, &eventsReader{id: id, sse: true, leaves: others}, s.APIs, 1)
-	connect := c.add("connect", id, &connectReader{sandbox: box.ID, id: id, leaves: others}, s.APIs, 0)
+	lines := c.add("events", id, &eventsReader{id: id, disconnects: events}, s.APIs, 0)
+	sse := c.add("sse", id, &eventsReader{id: id, sse: true, disconnects: others}, s.APIs, 1)
+	connect := c.add("connect", id, &connectReader{sandbox: box.ID, id: id, disconnects: others}, s.APIs, 0)
 	began := time.Now()
 	came := func(l *ledger, n int) bool {
 		select {
 		case <-l.settled:
 			return true
 		default:
-			return l.comes.Load() >= uint64(n)
+			return l.reconnects.Load() >= uint64(n)
 		}
 	}
 	if !rig.Poll(2*time.Minute, func() bool { return came(lines, events) && came(sse, others) && came(connect, others) }) {
-		t.Errorf("after %v: %d, %d and %d events", time.Since(began), lines.comes.Load(), sse.comes.Load(), connect.comes.Load())
+		t.Errorf("after %v: %d, %d and %d events", time.Since(began), lines.reconnects.Load(), sse.reconnects.Load(), connect.reconnects.Load())
 	}
-	tell(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	took := time.Since(began)
 	c.finish(t, counterCode)
 	for _, l := range c.ledgers {
-		t.Logf("%s: %d lines, reconnected %d times in %v", l.name, l.lines.Load(), l.comes.Load(), took)
+		t.Logf("%s: %d lines, reconnected %d times in %v", l.name, l.lines.Load(), l.reconnects.Load(), took)
 		if n := l.cuts.Load(); n > 0 {
 			t.Errorf("%s: cut off %d times", l.name, n)
 		}
@@ -97,7 +97,7 @@ func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 // A gateway drains with a thousand open streams: each client is told to reconnect, resumes
 // on the other gateway and misses nothing. Covers T-126.
 func TestFaultGatewayDrained(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 100 * time.Millisecond}.spec())
 	c := newCrowd(t)
@@ -114,11 +114,11 @@ func TestFaultGatewayDrained(t *testing.T) {
 	}
 	took := time.Since(began)
 	c.progress(t, 3)
-	tell(t, s.APIs[1:], box.ID, pid, "stdin")
+	stopCounter(t, s.APIs[1:], box.ID, pid, "stdin")
 	c.finish(t, counterCode)
 	var cuts, comes uint64
 	for _, l := range c.ledgers {
-		cuts, comes = cuts+l.cuts.Load(), comes+l.comes.Load()
+		cuts, comes = cuts+l.cuts.Load(), comes+l.reconnects.Load()
 	}
 	t.Logf("SIGTERM with %d streams: exit code 0 after %v, %d reconnected", streams, took, comes)
 	if cuts > 0 || comes < streams {
@@ -132,7 +132,7 @@ func TestFaultGatewayDrained(t *testing.T) {
 // A gateway is killed under a thousand readers, which all reconnect at the same moment.
 // Covers T-40.
 func TestFaultReconnectStorm(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 100 * time.Millisecond}.spec())
 	c := newCrowd(t)
@@ -145,7 +145,7 @@ func TestFaultReconnectStorm(t *testing.T) {
 	s.Program("gateway-1").Kill9()
 	c.progress(t, 3)
 	t.Logf("a gateway with %d streams killed: the longest silence %v", streams, c.stalled().Round(time.Millisecond))
-	tell(t, s.APIs[1:], box.ID, pid, "stdin")
+	stopCounter(t, s.APIs[1:], box.ID, pid, "stdin")
 	c.finish(t, counterCode)
 }
 
@@ -168,8 +168,8 @@ func TestFaultUpKilled(t *testing.T) {
 		c.progress(t, 50)
 		stalls = append(stalls, c.stalled())
 	}
-	tell(t, apis, box.ID, pid, "stdin")
+	stopCounter(t, apis, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
-	unnoticed(t, c)
+	checkPauses(t, c)
 	t.Logf("up killed: ready again after %s, silence %s; the process itself paused at most %v", percentiles(back), percentiles(stalls), c.paused())
 }

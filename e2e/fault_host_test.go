@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// noticed is how long an undisturbed process may pause on a machine that is busy with this
+// maxPause is how long an undisturbed process may pause on a machine that is busy with this
 // test.
-const noticed = 1500 * time.Millisecond
+const maxPause = 1500 * time.Millisecond
 
-// unnoticed fails if a process paused, as it does when its pipe is full.
-func unnoticed(t *testing.T, c *crowd) {
+// checkPauses fails if a process paused, as it does when its pipe is full.
+func checkPauses(t *testing.T, c *crowd) {
 	t.Helper()
-	if d := c.paused(); d > noticed {
+	if d := c.paused(); d > maxPause {
 		t.Errorf("a process paused for %v", d)
 	}
 }
@@ -26,7 +26,7 @@ func unnoticed(t *testing.T, c *crowd) {
 // A host's daemon is killed while a process writes, and restarts at once or later. Covers
 // T-52.
 func TestFaultHostKilled(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
 	c := newCrowd(t)
@@ -40,7 +40,7 @@ func TestFaultHostKilled(t *testing.T) {
 			<-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond) //nolint:gosec // no secret
 			later = append(later, 0)
 		}
-		must(t, s.Revive("host-1"))
+		must(t, s.RestartProgram("host-1"))
 		c.progress(t, 20)
 		if i%4 == 3 {
 			later[len(later)-1] = c.stalled()
@@ -48,13 +48,13 @@ func TestFaultHostKilled(t *testing.T) {
 			atOnce = append(atOnce, c.stalled())
 		}
 	}
-	tell(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
-	unnoticed(t, c)
+	checkPauses(t, c)
 	t.Logf("hostd killed and restarted at once: silence %s; up to 1 s later: %s; the process itself paused at most %v",
 		percentiles(atOnce), percentiles(later), c.paused())
 	for _, l := range c.ledgers {
-		if n := l.comes.Load(); n > 0 {
+		if n := l.reconnects.Load(); n > 0 {
 			t.Errorf("%s: had to reconnect %d times", l.name, n)
 		}
 	}
@@ -63,7 +63,7 @@ func TestFaultHostKilled(t *testing.T) {
 // Fifty processes in five sandboxes, some on terminals and some writing fast, lose no byte
 // across restarts of their host. Covers T-19 and T-52.
 func TestFaultHostKilledManyProcesses(t *testing.T) {
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	a := s.APIs[0]
 	c := newCrowd(t)
 	type one struct {
@@ -99,10 +99,10 @@ func TestFaultHostKilledManyProcesses(t *testing.T) {
 		stalls = append(stalls, c.stalled())
 	}
 	for _, p := range all {
-		tell(t, s.APIs, p.box, p.pid, p.stream)
+		stopCounter(t, s.APIs, p.box, p.pid, p.stream)
 	}
 	c.finish(t, counterCode)
-	unnoticed(t, c)
+	checkPauses(t, c)
 	t.Logf("hostd with %d processes killed: silence %s; the processes themselves paused at most %v", len(all), percentiles(stalls), c.paused())
 }
 
@@ -118,7 +118,7 @@ func echoSpec(terminal bool) map[string]any {
 // Input is sent while the daemon is killed repeatedly: each byte reaches the process once,
 // although the client repeats no call. Covers T-47.
 func TestFaultHostKilledUnderInput(t *testing.T) {
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	box := s.APIs[0].Create(t)
 	for _, stream := range []string{"stdin", "pty"} {
 		t.Run(stream, func(t *testing.T) { inputUnderCrashes(t, s, box.ID, stream) })
@@ -160,7 +160,7 @@ func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 	}
 	close(stop)
 	n := <-sent
-	tell(t, s.APIs, box, pid, stream)
+	stopCounter(t, s.APIs, box, pid, stream)
 	lines := a.Events(t, id, "").All(t)
 	end := rig.End(t, lines)
 	var want []byte
@@ -183,7 +183,7 @@ func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 // Input is retried with its key while gateways, the host and NATS are killed: the process
 // receives each byte once, in order. Covers T-47.
 func TestFaultInputRetried(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, echoSpec(false))
 	stop, sent := make(chan struct{}), make(chan int)
@@ -202,7 +202,7 @@ func TestFaultInputRetried(t *testing.T) {
 			ok := rig.Poll(progressTimeout, func() bool {
 				tries++
 				ans, err := s.APIs[tries%2].Call(http.MethodPost, "/process.Process/SendInput", byPID(pid, "input", in), headers...)
-				if err == nil && ans.Status != http.StatusOK && !rig.Again(ans.Status) {
+				if err == nil && ans.Status != http.StatusOK && !rig.Retryable(ans.Status) {
 					t.Errorf("line %d: %v", n+1, ans)
 				}
 				return err == nil && ans.Status == http.StatusOK
@@ -220,7 +220,7 @@ func TestFaultInputRetried(t *testing.T) {
 	}
 	close(stop)
 	n := <-sent
-	tell(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	var want []byte
 	for i := range n {
 		want = fmt.Appendf(want, "%d 1\n", i+1)

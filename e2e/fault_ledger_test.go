@@ -63,11 +63,11 @@ func (c counter) command() map[string]any {
 // ledger checks what one client receives of one counter: every line once, in order, then
 // the end.
 type ledger struct {
-	name    string
-	process string
-	lines   atomic.Uint64 // the number of the last whole line
-	comes   atomic.Uint64 // number of reconnects
-	cuts    atomic.Uint64 // number of streams cut off without a reconnect event
+	name       string
+	process    string
+	lines      atomic.Uint64 // the number of the last whole line
+	reconnects atomic.Uint64 // number of reconnects
+	cuts       atomic.Uint64 // number of streams cut off without a reconnect event
 
 	mu      sync.Mutex
 	half    []byte

@@ -27,7 +27,7 @@ type lostStage struct {
 
 func newLostStage(t *testing.T) *lostStage {
 	t.Helper()
-	s := &lostStage{Split: newStage(t, rig.Topology{Gateways: 2, Hosts: 2})}
+	s := &lostStage{Split: newTopology(t, rig.Topology{Gateways: 2, Hosts: 2})}
 	for s.box == "" {
 		box := s.APIs[0].Create(t)
 		if s.HostOf(t, s.APIs[0], box.ID) == "host-1" {
@@ -53,8 +53,8 @@ func newLostStage(t *testing.T) *lostStage {
 	return s
 }
 
-// lives reports whether the process or its guest kernel runs on this machine.
-func (s *lostStage) lives() bool {
+// running reports whether the process or its guest kernel runs on this machine.
+func (s *lostStage) running() bool {
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return false
@@ -84,13 +84,13 @@ func (s *lostStage) lost(t *testing.T) string {
 		l.mu.Unlock()
 	}
 	t.Logf("a silent host's process was lost at most %v after its last heartbeat", time.Since(s.began).Round(time.Millisecond))
-	s.connectIsTold(t)
-	s.over(t)
+	s.checkConnect(t)
+	s.checkSandboxGone(t)
 	return s.record(t)
 }
 
-// connectIsTold checks Connect, where an end without an exit code is an error.
-func (s *lostStage) connectIsTold(t *testing.T) {
+// checkConnect checks Connect, where an end without an exit code is an error.
+func (s *lostStage) checkConnect(t *testing.T) {
 	t.Helper()
 	run := s.APIs[1].Dial(t, rig.Message("/process.Process/Connect", map[string]any{}, "E2b-Sandbox-Id", s.box, "X-Process-Id", s.id)).All(t)
 	if run.End != nil || run.Error == nil || run.Error.Code == "" {
@@ -98,8 +98,8 @@ func (s *lostStage) connectIsTold(t *testing.T) {
 	}
 }
 
-// over checks that the sandbox does not exist any more.
-func (s *lostStage) over(t *testing.T) {
+// checkSandboxGone checks that the sandbox does not exist any more.
+func (s *lostStage) checkSandboxGone(t *testing.T) {
 	t.Helper()
 	gone := rig.Poll(10*time.Second, func() bool {
 		return s.APIs[0].Do(t, http.MethodGet, "/sandboxes/"+s.box, nil).Status == http.StatusNotFound
@@ -122,11 +122,11 @@ func (s *lostStage) record(t *testing.T) string {
 	return raws(lines)
 }
 
-// cameBack checks that the lost host is fenced after its restart: its processes are ended,
+// checkFenced checks that the lost host is fenced after its restart: its processes are ended,
 // their record is unchanged, and new sandboxes run on it.
-func (s *lostStage) cameBack(t *testing.T, record string) {
+func (s *lostStage) checkFenced(t *testing.T, record string) {
 	t.Helper()
-	if !rig.Poll(30*time.Second, func() bool { return !s.lives() }) {
+	if !rig.Poll(30*time.Second, func() bool { return !s.running() }) {
 		t.Error("the process of a lost host runs")
 	}
 	if !rig.Poll(30*time.Second, func() bool { return s.HostStates()["host-1"] == "alive" }) {
@@ -139,7 +139,7 @@ func (s *lostStage) cameBack(t *testing.T, record string) {
 		box := s.APIs[0].Create(t)
 		run := s.APIs[1].StartStream(t, box.ID, "echo anew; exit 7").All(t)
 		if run.Stdout() != "anew\n" || run.End == nil || run.End.ExitCode != 7 {
-			t.Errorf("in a new sandbox: %q, %s", run.Stdout(), run.Words.Payload)
+			t.Errorf("in a new sandbox: %q, %s", run.Stdout(), run.Last.Payload)
 		}
 		if s.HostOf(t, s.APIs[0], box.ID) == "host-1" {
 			return
@@ -153,21 +153,21 @@ func TestFaultHostLost(t *testing.T) {
 	t.Parallel()
 	s := newLostStage(t)
 	s.Program("host-1").Kill9()
-	s.fastRefusal(t)
+	s.checkRetryableAtOnce(t)
 	record := s.lost(t)
-	if !s.lives() {
+	if !s.running() {
 		t.Error("the process died with its host's daemon")
 	}
 	// The other host gets all new sandboxes.
 	if box := s.APIs[1].Create(t); s.HostOf(t, s.APIs[0], box.ID) != "host-2" {
 		t.Error("a sandbox was placed on a lost host")
 	}
-	must(t, s.Revive("host-1"))
-	s.cameBack(t, record)
+	must(t, s.RestartProgram("host-1"))
+	s.checkFenced(t, record)
 }
 
-// fastRefusal checks that after the end of the lease a call fails at once as retryable.
-func (s *lostStage) fastRefusal(t *testing.T) {
+// checkRetryableAtOnce checks that after the end of the lease a call fails at once as retryable.
+func (s *lostStage) checkRetryableAtOnce(t *testing.T) {
 	t.Helper()
 	if !rig.Poll(leaseTime, func() bool { st := s.HostStates()["host-1"]; return st == "silent" || st == "gone" }) {
 		t.Fatalf("the hosts are %v", s.HostStates())
@@ -187,7 +187,7 @@ func TestFaultHostPaused(t *testing.T) {
 	p.Stop()
 	record := s.lost(t)
 	p.Cont()
-	s.cameBack(t, record)
+	s.checkFenced(t, record)
 	if !p.Running() {
 		t.Error("the daemon exited")
 	}

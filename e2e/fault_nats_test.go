@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// sameLives returns a function that fails if a program exited or restarted since.
-func sameLives(t *testing.T, s *rig.Split) func() {
+// sameRuns returns a function that fails if a program exited or restarted since.
+func sameRuns(t *testing.T, s *rig.Split) func() {
 	t.Helper()
 	before := map[string]int{}
 	for _, name := range s.Names() {
@@ -31,14 +31,14 @@ func sameLives(t *testing.T, s *rig.Split) func() {
 // The only NATS server is killed under running streams: all programs wait for it and
 // continue. Covers T-57.
 func TestFaultNATSKilled(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	c := newCrowd(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())
 	c.watch(s.APIs, box.ID, id, 0, surfaces...)
 	fat, fatPID := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond, pad: 3000}.spec())
 	c.watch(s.APIs, box.ID, fat, 1, "events", "connect")
-	same := sameLives(t, s)
+	same := sameRuns(t, s)
 	var stalls, calls []time.Duration
 	for i := range 14 {
 		c.progress(t, 20)
@@ -47,16 +47,16 @@ func TestFaultNATSKilled(t *testing.T) {
 		if i%4 == 3 {
 			<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond) //nolint:gosec // no secret
 		}
-		must(t, s.Revive("nats-1"))
+		must(t, s.RestartProgram("nats-1"))
 		calls = append(calls, stat(t, s.APIs[i%2], box.ID))
 		c.progress(t, 20)
 		stalls = append(stalls, c.stalled())
 	}
 	same()
-	tell(t, s.APIs, box.ID, pid, "stdin")
-	tell(t, s.APIs, box.ID, fatPID, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, fatPID, "stdin")
 	c.finish(t, counterCode)
-	unnoticed(t, c)
+	checkPauses(t, c)
 	t.Logf("NATS killed: silence %s; first call answered after %s; the processes themselves paused at most %v",
 		percentiles(stalls), percentiles(calls), c.paused())
 }
@@ -76,7 +76,7 @@ func stat(t *testing.T, a *rig.API, sandbox string) time.Duration {
 // Each of three NATS servers is killed under load in turn and restarts later. Covers T-58.
 func TestFaultNATSNodeKilled(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
+	s := newTopology(t, rig.Topology{NATS: 3, Gateways: 2})
 	box := s.APIs[0].Create(t)
 	c := newCrowd(t)
 	pids := make([]uint32, 4)
@@ -85,7 +85,7 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 		id, pids[i] = launch(t, s.APIs[0], box.ID, counter{every: 5 * time.Millisecond, pad: 500 * i}.spec())
 		c.watch(s.APIs, box.ID, id, i%2, "events", "connect")
 	}
-	same := sameLives(t, s)
+	same := sameRuns(t, s)
 	for i := range 3 {
 		name := fmt.Sprintf("nats-%d", i+1)
 		c.progress(t, 100)
@@ -93,13 +93,13 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 		s.Program(name).Kill9()
 		c.progress(t, 200)
 		down := c.stalled()
-		must(t, s.Revive(name))
+		must(t, s.RestartProgram(name))
 		c.progress(t, 400)
 		t.Logf("%s killed: silence %v, restarted: %v", name, down.Round(time.Millisecond), c.stalled().Round(time.Millisecond))
 	}
 	same()
 	for _, pid := range pids {
-		tell(t, s.APIs, box.ID, pid, "stdin")
+		stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	}
 	c.finish(t, counterCode)
 	t.Logf("the processes themselves paused at most %v", c.paused())
@@ -109,7 +109,7 @@ func TestFaultNATSNodeKilled(t *testing.T) {
 // time, and processes continue; nothing is lost. Covers T-59.
 func TestFaultNATSMinority(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2})
+	s := newTopology(t, rig.Topology{NATS: 3, Gateways: 2})
 	box := s.APIs[0].Create(t)
 	past, _ := launch(t, s.APIs[0], box.ID, counter{lines: 500}.spec())
 	before := newCrowd(t)
@@ -119,7 +119,7 @@ func TestFaultNATSMinority(t *testing.T) {
 	c := newCrowd(t)
 	c.watch(s.APIs, box.ID, id, 0, surfaces...)
 	c.progress(t, 50)
-	same := sameLives(t, s)
+	same := sameRuns(t, s)
 	s.Program("nats-2").Kill9()
 	s.Program("nats-3").Kill9()
 	refused := make(chan string, 1)
@@ -136,12 +136,12 @@ func TestFaultNATSMinority(t *testing.T) {
 	t.Logf("a record was read without a majority after %v", time.Since(began))
 	<-refused
 	t.Logf("a start was rejected after %v", time.Since(began))
-	must(t, s.Revive("nats-2"))
-	must(t, s.Revive("nats-3"))
+	must(t, s.RestartProgram("nats-2"))
+	must(t, s.RestartProgram("nats-3"))
 	c.progress(t, 200)
 	t.Logf("silence %v", c.stalled().Round(time.Millisecond))
 	same()
-	tell(t, s.APIs, box.ID, pid, "stdin")
+	stopCounter(t, s.APIs, box.ID, pid, "stdin")
 	c.finish(t, counterCode)
-	unnoticed(t, c)
+	checkPauses(t, c)
 }

@@ -20,8 +20,8 @@ type reader interface {
 	read(ctx context.Context, a *rig.API, l *ledger) error
 }
 
-// errComeBack reports that the gateway told the client to reconnect.
-var errComeBack = errors.New("come back")
+// errReconnect reports that the gateway told the client to reconnect.
+var errReconnect = errors.New("come back")
 
 const comeBackPause = 2 * time.Millisecond
 
@@ -33,8 +33,8 @@ func follow(ctx context.Context, l *ledger, r reader, apis []*rig.API, first int
 			l.settle(errors.Join(err, ctx.Err()))
 			return
 		}
-		l.comes.Add(1)
-		if !errors.Is(err, errComeBack) && !errors.Is(err, io.EOF) {
+		l.reconnects.Add(1)
+		if !errors.Is(err, errReconnect) && !errors.Is(err, io.EOF) {
 			l.cuts.Add(1)
 		}
 		select {
@@ -46,7 +46,7 @@ func follow(ctx context.Context, l *ledger, r reader, apis []*rig.API, first int
 
 // refused returns the error for a response that is not a stream.
 func refused(ans rig.Answer) error {
-	if rig.Again(ans.Status) {
+	if rig.Retryable(ans.Status) {
 		return fmt.Errorf("response %v", ans)
 	}
 	return wrong("response %v", ans)
@@ -54,12 +54,12 @@ func refused(ans rig.Answer) error {
 
 // eventsReader reads /v1/processes/{id}/events, as NDJSON or as SSE.
 type eventsReader struct {
-	id      string
-	sse     bool
-	after   uint64
-	offsets map[string]uint64
-	leaves  int  // remaining disconnects after a single event
-	lost    bool // a lost host is expected
+	id          string
+	sse         bool
+	after       uint64
+	offsets     map[string]uint64
+	disconnects int  // remaining disconnects after a single event
+	lost        bool // a lost host is expected
 }
 
 func (r *eventsReader) read(ctx context.Context, a *rig.API, l *ledger) error {
@@ -92,9 +92,9 @@ func (r *eventsReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 				return wrong("after the end: %s", more.Raw)
 			}
 			return nil
-		case r.leaves > 0:
-			r.leaves--
-			return errComeBack
+		case r.disconnects > 0:
+			r.disconnects--
+			return errReconnect
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (r *eventsReader) take(line *rig.Line, l *ledger) (ended bool, err error) {
 		if line.After == nil || *line.After != r.after {
 			return false, wrong("reconnect after event %d: %s", r.after, line.Raw)
 		}
-		return false, errComeBack
+		return false, errReconnect
 	}
 	if line.Seq != r.after+1 {
 		return false, wrong("event %d after event %d: %s", line.Seq, r.after, line.Raw)
@@ -140,16 +140,16 @@ func (r *eventsReader) take(line *rig.Line, l *ledger) (ended bool, err error) {
 
 // commandsReader reads /commands/{id}/stream, and follows its redirect to the record.
 type commandsReader struct {
-	id   string
-	have int // lines received
-	next *eventsReader
+	id       string
+	received int // lines received
+	next     *eventsReader
 }
 
 func (r *commandsReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 	if r.next != nil {
 		return r.next.read(ctx, a, l)
 	}
-	s, ans, err := a.OpenStream(http.MethodGet, fmt.Sprintf("/commands/%s/stream?skip=%d", r.id, r.have), nil)
+	s, ans, err := a.OpenStream(http.MethodGet, fmt.Sprintf("/commands/%s/stream?skip=%d", r.id, r.received), nil)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (r *commandsReader) read(ctx context.Context, a *rig.API, l *ledger) error 
 		switch {
 		case line.Type == "reconnect" && line.After != nil:
 			r.next = &eventsReader{id: r.id, after: *line.After}
-			return r.next.locate(a)
+			return r.next.readOffsets(a)
 		case line.Type == "end":
 			return l.ended(line.ExitCode, line.Cause)
 		case line.Type == "start":
@@ -179,12 +179,12 @@ func (r *commandsReader) read(ctx context.Context, a *rig.API, l *ledger) error 
 		if err != nil {
 			return err
 		}
-		r.have++
+		r.received++
 	}
 }
 
-// locate reads the output offsets at a position from another surface.
-func (r *eventsReader) locate(a *rig.API) error {
+// readOffsets reads the output offsets at a position from another surface.
+func (r *eventsReader) readOffsets(a *rig.API) error {
 	r.offsets = map[string]uint64{}
 	ans, err := a.Call(http.MethodGet, fmt.Sprintf("/v1/processes/%s/events?follow=0", r.id), nil)
 	if err != nil || ans.Status != http.StatusOK {
@@ -205,14 +205,14 @@ func (r *eventsReader) locate(a *rig.API) error {
 // connectReader reads process.Process/Connect.
 type connectReader struct {
 	sandbox, id string
-	place       string // value for X-Replay-From
-	leaves      int    // remaining disconnects after a single message
+	position    string // value for X-Replay-From
+	disconnects int    // remaining disconnects after a single message
 }
 
 func (r *connectReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 	headers := []string{"E2b-Sandbox-Id", r.sandbox, "X-Process-Id", r.id}
-	if r.place != "" {
-		headers = append(headers, "X-Replay-From", r.place)
+	if r.position != "" {
+		headers = append(headers, "X-Replay-From", r.position)
 	}
 	s, err := a.TryDial(rig.Message("/process.Process/Connect", map[string]any{}, headers...))
 	if err != nil {
@@ -223,7 +223,7 @@ func (r *connectReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 	if s.Status != http.StatusOK {
 		return refused(rig.Answer{Status: s.Status})
 	}
-	for at := r.place; r.leaves == 0 || r.place == at; {
+	for at := r.position; r.disconnects == 0 || r.position == at; {
 		e, err := s.Next()
 		if err != nil {
 			return err
@@ -235,8 +235,8 @@ func (r *connectReader) read(ctx context.Context, a *rig.API, l *ledger) error {
 			return err
 		}
 	}
-	r.leaves--
-	return errComeBack
+	r.disconnects--
+	return errReconnect
 }
 
 // last checks the last envelope.
@@ -258,7 +258,7 @@ func (r *connectReader) last(payload []byte, l *ledger) error {
 	case words.Error != nil && words.Error.Code == "unavailable" && cause == "sandbox_gone":
 		return l.ended(nil, cause)
 	case words.Error != nil && words.Error.Code == "unavailable" && cause == "":
-		return errComeBack
+		return errReconnect
 	}
 	return wrong("last envelope %s", payload)
 }
@@ -282,8 +282,8 @@ func (r *connectReader) take(e rig.Envelope, l *ledger) error {
 		if err := json.Unmarshal(e.Payload, &place); err != nil {
 			return wrong("%v", err)
 		}
-		if r.place = place.Cursor; r.place == "" {
-			r.place = fmt.Sprint(m.Seq + 1)
+		if r.position = place.Cursor; r.position == "" {
+			r.position = fmt.Sprint(m.Seq + 1)
 		}
 		return l.output(b)
 	}

@@ -71,8 +71,8 @@ func destroy(t *testing.T, apis []*rig.API, all []created) {
 	wg.Wait()
 }
 
-// nothingWaits fails if a sandbox is in an intermediate state.
-func nothingWaits(t *testing.T, a *rig.API, running int) {
+// noneIntermediate fails if a sandbox is in an intermediate state.
+func noneIntermediate(t *testing.T, a *rig.API, running int) {
 	t.Helper()
 	phase := func(m map[string]float64, p string) int {
 		return int(m[fmt.Sprintf("millrace_sandboxes{phase=%q}", p)])
@@ -92,7 +92,7 @@ func nothingWaits(t *testing.T, a *rig.API, running int) {
 func TestFaultSchedulerKilled(t *testing.T) {
 	t.Parallel()
 	const capacity = 5
-	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, HostArgs: []string{"--capacity", fmt.Sprint(capacity)}, GatewayArgs: []string{"--queue-timeout", "1s"}})
+	s := newTopology(t, rig.Topology{Gateways: 2, Schedulers: 2, HostArgs: []string{"--capacity", fmt.Sprint(capacity)}, GatewayArgs: []string{"--queue-timeout", "1s"}})
 	var refused, made int
 	var slowest time.Duration
 	for round := range 40 {
@@ -107,7 +107,7 @@ func TestFaultSchedulerKilled(t *testing.T) {
 			s.Program(v).Kill9()
 		}
 		for _, v := range victims {
-			must(t, s.Revive(v))
+			must(t, s.RestartProgram(v))
 		}
 		got := 0
 		all := <-done
@@ -128,7 +128,7 @@ func TestFaultSchedulerKilled(t *testing.T) {
 		}
 		destroy(t, s.APIs, all)
 	}
-	nothingWaits(t, s.APIs[0], 0)
+	noneIntermediate(t, s.APIs[0], 0)
 	t.Logf("%d sandboxes created, %d rejected, the slowest response after %v", made, refused, slowest)
 	if made < 40*capacity/2 {
 		t.Errorf("only %d sandboxes were created", made)

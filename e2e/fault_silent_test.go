@@ -25,7 +25,7 @@ func TestFaultNATSServerSilent(t *testing.T) {
 	}{{"for all", true}, {"for the other servers", false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, rig.Topology{NATS: 3, Apart: true, Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
+			s := newTopology(t, rig.Topology{NATS: 3, Apart: true, Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
 			c := newCrowd(t)
 			var boxes []string
 			var pids []uint32
@@ -36,7 +36,7 @@ func TestFaultNATSServerSilent(t *testing.T) {
 				boxes, pids = append(boxes, box.ID), append(pids, pid)
 			}
 			c.progress(t, 50)
-			same := sameLives(t, s)
+			same := sameRuns(t, s)
 			victim, err := s.ServerOf("host-1")
 			if err != nil || victim == "" {
 				t.Fatalf("host-1 is connected to %q: %v", victim, err)
@@ -58,10 +58,10 @@ func TestFaultNATSServerSilent(t *testing.T) {
 			same()
 			for i, box := range boxes {
 				s.APIs[1].Want(t, 200, "GET", "/sandboxes/"+box, nil)
-				tell(t, s.APIs, box, pids[i], "stdin")
+				stopCounter(t, s.APIs, box, pids[i], "stdin")
 			}
 			c.finish(t, counterCode)
-			unnoticed(t, c)
+			checkPauses(t, c)
 			for _, name := range s.Names() {
 				if log := s.Program(name).Log(); strings.Contains(log, "host is gone") || strings.Contains(log, "declare host gone") {
 					t.Errorf("%s: a host was declared gone:\n%s", name, log)

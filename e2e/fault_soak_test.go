@@ -71,7 +71,7 @@ func writable(metrics string) (samples string) {
 func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	t.Helper()
 	within := soakTime(t, usual)
-	s := newStage(t, rig.Topology{NATS: servers, Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
+	s := newTopology(t, rig.Topology{NATS: servers, Gateways: 2, Schedulers: 2, Reapers: 2, Hosts: 2})
 	over := make(chan struct{})
 	var clients sync.WaitGroup
 	var ran atomic.Uint64
@@ -96,12 +96,12 @@ func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	}
 	kills := killer(t, s, time.Now().Add(within))
 	close(over)
-	must(t, s.ReviveAll())
+	must(t, s.RestartAll())
 	clients.Wait()
 	var lines, comes uint64
 	var stall time.Duration
 	for _, l := range all.ledgers {
-		lines, comes = lines+l.lines.Load(), comes+l.comes.Load()
+		lines, comes = lines+l.lines.Load(), comes+l.reconnects.Load()
 		l.mu.Lock()
 		stall = max(stall, l.stall)
 		l.mu.Unlock()
@@ -115,7 +115,7 @@ func randomKiller(t *testing.T, servers int, usual time.Duration) *rig.Split {
 	for _, a := range s.APIs {
 		a.KillAll()
 	}
-	nothingWaits(t, s.APIs[1], 0)
+	noneIntermediate(t, s.APIs[1], 0)
 	return s
 }
 
@@ -235,7 +235,7 @@ func (c *soaker) start(box, key string, n counter) (id string) {
 		turn++
 		r, ans, err := c.s.APIs[turn%2].OpenStream(http.MethodPost, "/commands", n.command(), "E2b-Sandbox-Id", box, "Idempotency-Key", key)
 		if last = fmt.Sprint(ans, err); r == nil {
-			return err == nil && !rig.Again(ans.Status)
+			return err == nil && !rig.Retryable(ans.Status)
 		}
 		defer r.Close()
 		l, err := r.Next()

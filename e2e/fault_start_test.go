@@ -20,7 +20,7 @@ import (
 // A start is retried with its key while gateways and the host are killed: it forks once,
 // and every attempt reads the same. Covers T-45 and T-46.
 func TestFaultStartRetried(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	const rounds = 24
 	victims := []string{"gateway-1", "host-1", "gateway-1+host-1", "nats-1"}
@@ -49,7 +49,7 @@ func TestFaultStartRetried(t *testing.T) {
 		go func() { // the client does not wait for this
 			var errs []error
 			for v := range strings.SplitSeq(victim, "+") {
-				errs = append(errs, s.Revive(v))
+				errs = append(errs, s.RestartProgram(v))
 			}
 			revived <- errors.Join(errs...)
 		}()
@@ -84,7 +84,7 @@ func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []strin
 	var got []*rig.Line
 	for turn, until := 1, time.Now().Add(progressTimeout); time.Now().Before(until); turn++ {
 		r, ans, err := apis[turn%len(apis)].OpenStream(http.MethodPost, "/commands", body, headers...)
-		if err == nil && r == nil && !rig.Again(ans.Status) {
+		if err == nil && r == nil && !rig.Retryable(ans.Status) {
 			t.Fatalf("retry: %v", ans)
 		}
 		if r == nil {
@@ -116,7 +116,7 @@ func retried(t *testing.T, apis []*rig.API, body map[string]any, headers []strin
 // end once, after all output. Covers T-41.
 func TestFaultExitSeenOnce(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	victims := []string{"gateway-1", "host-1", "gateway-2", "nats-1", ""}
 	for i := range 15 {
@@ -144,7 +144,7 @@ func TestFaultExitSeenOnce(t *testing.T) {
 // A reader that stops reading affects neither other readers nor the process, and gets every
 // byte when it continues. Covers T-31 and T-33.
 func TestFaultReaderStops(t *testing.T) {
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	a := s.APIs[0]
 	box := a.Create(t)
 	fat := counter{lines: 150_000, pad: 300} // 46 MB
@@ -171,7 +171,7 @@ func fullSpeed(t *testing.T, a *rig.API, sandbox string, n counter, first func(i
 	c := newCrowd(t)
 	c.watch([]*rig.API{a}, sandbox, id, 0, "events")
 	c.finish(t, counterCode)
-	unnoticed(t, c)
+	checkPauses(t, c)
 	return time.Since(began)
 }
 
@@ -233,7 +233,7 @@ func TestFaultReaderStuck(t *testing.T) {
 	if os.Getenv(EnvSoak) == "" {
 		t.Skip("takes minutes: set " + EnvSoak)
 	}
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	a := s.APIs[0]
 	box := a.Create(t)
 	fat := counter{lines: 50_000, pad: 300}

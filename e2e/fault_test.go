@@ -150,8 +150,8 @@ func (c *crowd) paused() time.Duration {
 	return d
 }
 
-// newStage starts a topology and waits until its hosts accept sandboxes.
-func newStage(t *testing.T, top rig.Topology) *rig.Split {
+// newTopology starts a topology and waits until its hosts accept sandboxes.
+func newTopology(t *testing.T, top rig.Topology) *rig.Split {
 	t.Helper()
 	s := rig.NewSplit(t, top)
 	must(t, s.Settled(max(top.Hosts, 1)))
@@ -167,8 +167,8 @@ func launch(t *testing.T, a *rig.API, sandbox string, spec map[string]any) (id s
 	return processOf(t, m), m.Event.Start.PID
 }
 
-// tell sends a counter the input that makes it end.
-func tell(t *testing.T, apis []*rig.API, sandbox string, pid uint32, stream string) {
+// stopCounter sends a counter the input that makes it end.
+func stopCounter(t *testing.T, apis []*rig.API, sandbox string, pid uint32, stream string) {
 	t.Helper()
 	in := map[string]any{stream: base64.StdEncoding.EncodeToString([]byte("q\n"))}
 	ans, err := rig.Try(apis, progressTimeout, http.MethodPost, "/process.Process/SendInput", byPID(pid, "input", in), "E2b-Sandbox-Id", sandbox)

@@ -31,8 +31,8 @@ type running struct {
 }
 
 const (
-	aBox     = 50 // processes per sandbox
-	aWatched = 50 // one in this many is watched and writes often
+	perSandbox   = 50 // processes per sandbox
+	watchedEvery = 50 // one in this many is watched and writes often
 )
 
 // pace is how often processes write, depending on the driver.
@@ -74,15 +74,15 @@ func launchMany(t *testing.T, s *rig.Split, c *crowd, n int, p pace) []running {
 	a := s.APIs[0]
 	all := make([]running, n)
 	var wg sync.WaitGroup
-	for from := 0; from < n; from += aBox {
+	for from := 0; from < n; from += perSandbox {
 		box := a.Create(t).ID
-		for i := from; i < min(from+aBox, n); i++ {
+		for i := from; i < min(from+perSandbox, n); i++ {
 			all[i].box, all[i].stream = box, "stdin"
 		}
 		wg.Go(func() { // a failure here fails the readers
-			for i := from; i < min(from+aBox, n) && !t.Failed(); i++ {
+			for i := from; i < min(from+perSandbox, n) && !t.Failed(); i++ {
 				count := p.quiet
-				if i%aWatched == 0 {
+				if i%watchedEvery == 0 {
 					count = p.watched
 				}
 				spec := count.spec()
@@ -92,12 +92,12 @@ func launchMany(t *testing.T, s *rig.Split, c *crowd, n int, p pace) []running {
 				all[i].id, all[i].pid = launch(t, a, all[i].box, spec)
 			}
 		})
-		if from/aBox%4 == 3 {
+		if from/perSandbox%4 == 3 {
 			wg.Wait()
 		}
 	}
 	wg.Wait()
-	for i := 0; i < n; i += aWatched {
+	for i := 0; i < n; i += watchedEvery {
 		c.watch(s.APIs, all[i].box, all[i].id, 0, "events")
 	}
 	return all
@@ -109,7 +109,7 @@ func readAll(t *testing.T, s *rig.Split, all []running, p pace) {
 	begun := time.Now()
 	c := newCrowdFor(t, p.within)
 	for i := range all {
-		if i%aWatched != 0 {
+		if i%watchedEvery != 0 {
 			c.watch(s.APIs, all[i].box, all[i].id, 0, "events")
 		}
 	}
@@ -128,7 +128,7 @@ func TestFaultHostKilledUnderAThousand(t *testing.T) {
 		t.Skip("takes a minute and 4 GiB")
 	}
 	p := paceOf(t)
-	s := newStage(t, rig.Topology{HostArgs: p.args})
+	s := newTopology(t, rig.Topology{HostArgs: p.args})
 	c := newCrowdFor(t, p.within)
 	begun := time.Now()
 	all := launchMany(t, s, c, many(t), p)
@@ -146,7 +146,7 @@ func TestFaultHostKilledUnderAThousand(t *testing.T) {
 	}
 	must(t, s.Settled(1))
 	for i := range all {
-		tell(t, s.APIs, all[i].box, all[i].pid, all[i].stream)
+		stopCounter(t, s.APIs, all[i].box, all[i].pid, all[i].stream)
 	}
 	c.finish(t, counterCode)
 	if d := c.paused(); d > p.watched.every+p.noticed {

@@ -11,15 +11,15 @@ import (
 // talk is the file with the version of the protocol between hostd and shim, and now is the
 // line with the version.
 const (
-	talk = "services/hostd/internal/wire/doc.go"
-	now  = 8
+	protocolFile = "services/hostd/internal/wire/doc.go"
+	now          = 8
 )
 
-// talking returns the current program with another protocol version.
-func talking(version int) func(*testing.T) string {
+// withProtocolVersion returns the current program with another protocol version.
+func withProtocolVersion(version int) func(*testing.T) string {
 	return func(t *testing.T) string {
 		line := "const Version = %d\n"
-		return rig.Changed(t, talk, fmt.Sprintf(line, now), fmt.Sprintf(line, version))
+		return rig.Changed(t, protocolFile, fmt.Sprintf(line, now), fmt.Sprintf(line, version))
 	}
 }
 
@@ -41,8 +41,8 @@ func TestFaultUpgrade(t *testing.T) {
 		other func(*testing.T) string
 		back  bool
 	}{
-		{"an older talk", talking(now - 1), true},
-		{"a newer talk", talking(now + 1), true},
+		{"an older talk", withProtocolVersion(now - 1), true},
+		{"a newer talk", withProtocolVersion(now + 1), true},
 		{"a real one", func(t *testing.T) string { return rig.AtCommit(t, oldest(t)) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,23 +51,23 @@ func TestFaultUpgrade(t *testing.T) {
 			c := newCrowd(t)
 			all := counting(t, u, c)
 			c.progress(t, 50)
-			must(t, u.Become(rig.Binary(t)))
+			must(t, u.SwitchBinary(rig.Binary(t)))
 			c.progress(t, 50)
 			all = append(all, counting(t, u, c)...)
 			u.Kill9() // the second time both know the version
 			must(t, u.Restart())
 			c.progress(t, 50)
 			if tt.back {
-				must(t, u.Become(other))
+				must(t, u.SwitchBinary(other))
 				c.progress(t, 50)
 				all = append(all, counting(t, u, c)...)
 				c.progress(t, 50) // a terminal whose program has not started would echo the input
 			}
 			for _, p := range all {
-				tell(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
+				stopCounter(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
 			}
 			c.finish(t, counterCode)
-			unnoticed(t, c)
+			checkPauses(t, c)
 		})
 	}
 }

@@ -17,7 +17,7 @@ import (
 // in time, succeeds completely. The file is unchanged after the host's restart.
 func TestFilesOfAKilledHostAreCut(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	a := s.APIs[0]
 	box := a.Create(t)
 	const size = 200 << 20
@@ -63,7 +63,7 @@ func TestFilesOfAKilledHostAreCut(t *testing.T) {
 	halves := [][]byte{bytes.Repeat([]byte("one\n"), 1<<18), bytes.Repeat([]byte("two\n"), 1<<18)}
 	to.Write(halves[0]) //nolint:errcheck // the response reports it
 	s.Program("host-1").Kill9()
-	must(t, s.Revive("host-1")) // before its lease ends, and with it the sandbox
+	must(t, s.RestartProgram("host-1")) // before its lease ends, and with it the sandbox
 	if n, err := io.Copy(io.Discard, plain.Body); err == nil || n >= size {
 		t.Errorf("a truncated download looks complete after %d bytes: %v", n, err)
 	}

@@ -47,7 +47,7 @@ func TestInterpreterLanguages(t *testing.T) {
 			t.Parallel()
 			in := interpreter{a, a.Create(t, "timeout", 300).ID}
 			in.need(t, language)
-			in.speaks(t, language, checks)
+			in.checkLanguage(t, language, checks)
 		})
 	}
 }
@@ -75,8 +75,8 @@ func (i interpreter) need(t *testing.T, language string) {
 	}
 }
 
-// speaks runs a language's checks.
-func (i interpreter) speaks(t *testing.T, language string, checks [][2]string) {
+// checkLanguage runs a language's checks.
+func (i interpreter) checkLanguage(t *testing.T, language string, checks [][2]string) {
 	t.Helper()
 	for _, c := range checks {
 		if got := brief(i.run(t, c[0], "language", language)); got != c[1] {

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	if err := rig.Forget(); err != nil {
+	if err := rig.RemoveBuilds(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)

@@ -83,7 +83,7 @@ func networkOf(t *testing.T, top rig.Topology, has programs) {
 	t.Helper()
 	world := listen(t)
 	top.HostArgs = append(slices.Clone(top.HostArgs), "--egress", "internet", "--egress-allow", "127.0.0.1")
-	s := newStage(t, top)
+	s := newTopology(t, top)
 	a := s.APIs[0]
 	box := a.Create(t, "allow_internet_access", true)
 	host := has.servePort(t, a, box)
@@ -93,13 +93,13 @@ func networkOf(t *testing.T, top rig.Topology, has programs) {
 		if status, got := answer(t, a, "POST", host, "/echo", want); status != 200 || got != string(want) {
 			t.Errorf("%s, in: %d, %d bytes of %d", when, status, len(got), len(want))
 		}
-		if got := has.wayOut(t, a, box.ID, "CONNECT "+world, "wc -c"); strings.TrimSpace(got) != fmt.Sprint(worldSize) {
-			t.Errorf("%s, out: %q bytes of %d", when, got, worldSize)
+		if got := has.egress(t, a, box.ID, "CONNECT "+world, "wc -c"); strings.TrimSpace(got) != fmt.Sprint(serverSize) {
+			t.Errorf("%s, out: %q bytes of %d", when, got, serverSize)
 		}
 	}
 	inAndOut("at first")
 	for _, to := range []string{"169.254.169.254:80", "[::ffff:a9fe:a9fe]:80", "10.0.0.1:80", "127.0.0.2:80", "2852039166:80"} {
-		if got := has.wayOut(t, a, box.ID, "CONNECT "+to, "cat"); !strings.Contains(got, "may not reach") && !strings.Contains(got, "neither an address") {
+		if got := has.egress(t, a, box.ID, "CONNECT "+to, "cat"); !strings.Contains(got, "may not reach") && !strings.Contains(got, "neither an address") {
 			t.Errorf("%s: %q", to, got)
 		}
 	}
@@ -117,7 +117,7 @@ func networkOf(t *testing.T, top rig.Topology, has programs) {
 	defer out.Close()
 	out.Until(t, func(l *rig.Line) bool { return strings.Contains(l.Raw, "open") })
 	s.Program("host-1").Kill9()
-	must(t, s.Revive("host-1"))
+	must(t, s.RestartProgram("host-1"))
 	if _, err := io.Copy(io.Discard, res.Body); err == nil {
 		t.Error("a truncated download looks complete")
 	}
@@ -130,10 +130,10 @@ func networkOf(t *testing.T, top rig.Topology, has programs) {
 	inAndOut("after a kill of hostd")
 }
 
-// worldSize is the number of bytes that the external server sends.
-const worldSize = 1 << 20
+// serverSize is the number of bytes that the external server sends.
+const serverSize = 1 << 20
 
-// listen starts an external server, which sends worldSize bytes and closes the connection,
+// listen starts an external server, which sends serverSize bytes and closes the connection,
 // or waits forever if it receives a word.
 func listen(t *testing.T) (addr string) {
 	t.Helper()
@@ -151,7 +151,7 @@ func listen(t *testing.T) (addr string) {
 			go func() {
 				defer c.Close()
 				word, _ := io.ReadAll(io.LimitReader(c, 1))
-				c.Write(make([]byte, worldSize)) //nolint:errcheck // it is counted at the other end
+				c.Write(make([]byte, serverSize)) //nolint:errcheck // it is counted at the other end
 				if len(word) == 1 && word[0] == 'x' {
 					io.Copy(io.Discard, c) //nolint:errcheck // until it is cut
 				}

@@ -17,7 +17,7 @@ func debian() programs {
 	return programs{
 		`exec perl -e "$SERVER" "$PORT"`, server,
 		`bash -c "$SCRIPT" 2>/dev/null`, `exec 3<>/dev/tcp/127.0.0.1/3128 || { echo no way out; exit; }
-` + sayAndHear("<&3", ">&3"),
+` + exchange("<&3", ">&3"),
 	}
 }
 
@@ -41,13 +41,13 @@ case "$path" in
 esac`,
 		`sh -c "$SCRIPT" 2>/dev/null`, `cd $(mktemp -d) && mkfifo to && exec 3<>to || exit
 nc 127.0.0.1 3128 <to | {
-` + sayAndHear("", ">&3") + `
+` + exchange("", ">&3") + `
 }`,
 	}
 }
 
-// sayAndHear returns the end of a script, which sends and receives on a connection.
-func sayAndHear(from, to string) string {
+// exchange returns the end of a script, which sends and receives on a connection.
+func exchange(from, to string) string {
 	return `printf '%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n%s' "$REQUEST" "$MORE" ` + to + `
 while read -r line ` + from + ` && [ ${#line} -gt 1 ]; do case "$line" in "HTTP/1.1 200"*) echo open;; esac; done
 eval "$THEN" ` + from
@@ -59,7 +59,7 @@ func (p *programs) ask(t *testing.T, a *rig.API, box, request, then, more string
 	return a.Commands(t, box, p.client, "envs", map[string]string{"SCRIPT": p.script, "REQUEST": request, "THEN": then, "MORE": more})
 }
 
-func (p *programs) wayOut(t *testing.T, a *rig.API, box, request, then string) string {
+func (p *programs) egress(t *testing.T, a *rig.API, box, request, then string) string {
 	t.Helper()
 	lines := p.ask(t, a, box, request, then, "y")
 	return strings.TrimPrefix(rig.Output(lines.All(t), "stdout"), "open\n")

@@ -16,12 +16,12 @@ func TestProcessesOfEveryDriver(t *testing.T) {
 	}{{"namespace", nil}, {"gvisor", nil}, {"microvm", []string{"--tcg"}}, {"direct", nil}} {
 		t.Run(d.name, func(t *testing.T) {
 			rig.SkipUnless(t, rig.Options{Driver: d.name, Args: d.args})
-			a := newStage(t, rig.Topology{Driver: d.name, HostArgs: d.args}).APIs[0]
+			a := newTopology(t, rig.Topology{Driver: d.name, HostArgs: d.args}).APIs[0]
 			box := a.Create(t, "timeout", 3600).ID
 			t.Run("input", func(t *testing.T) { takesInput(t, a, box) })
 			t.Run("terminal", func(t *testing.T) { hasTerminals(t, a, box) })
 			t.Run("kill", func(t *testing.T) { killsGroups(t, a, box) })
-			t.Run("ends", func(t *testing.T) { tellsEnds(t, a, box) })
+			t.Run("ends", func(t *testing.T) { reportsEnds(t, a, box) })
 		})
 	}
 }
@@ -80,7 +80,7 @@ func killsGroups(t *testing.T, a *rig.API, box string) {
 	}
 }
 
-func tellsEnds(t *testing.T, a *rig.API, box string) {
+func reportsEnds(t *testing.T, a *rig.API, box string) {
 	t.Helper()
 	for script, want := range map[string]string{
 		"exit 0": `"exit_code":0`, "exit 255": `"exit_code":255`, "kill -SEGV $$": `"signal":11`, "no-such-program": `"exit_code":127`,

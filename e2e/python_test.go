@@ -130,7 +130,7 @@ func TestPythonRPCs(t *testing.T) {
 		"Connect-Timeout-Ms", "60000", "Keepalive-Ping-Interval", "50", "User-Agent", "connectrpc/0.11.0", "E2b-Sandbox-Id", box.ID, "X-Access-Token", box.Token,
 	}}).All(t)
 	if run.Error != nil || run.Stdout() != "ü\n" || run.End == nil || run.End.ExitCode != 3 {
-		t.Errorf("%q, %+v, %s", run.Stdout(), run.End, run.Words.Payload)
+		t.Errorf("%q, %+v, %s", run.Stdout(), run.End, run.Last.Payload)
 	}
 }
 

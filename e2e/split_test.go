@@ -222,7 +222,7 @@ func TestSplitHostLost(t *testing.T) {
 	}
 	run := r.All(t)
 	if run.End != nil || run.Error == nil || run.Error.Code != "data_loss" || run.Stdout() != "up\n" {
-		t.Errorf("Connect: %+v %s", run.End, run.Words.Payload)
+		t.Errorf("Connect: %+v %s", run.End, run.Last.Payload)
 	}
 	// When it restarts after all, it finds that it was declared gone, and removes its sandboxes.
 	if err := s.Program(host).Restart(); err != nil {

@@ -58,18 +58,18 @@ func TestRecipes(t *testing.T) {
 				box := a.Create(t, "templateID", name, "isolation", level, "timeout", 3600).ID
 				works(t, a, name, box)
 				if name == "code-interpreter" {
-					speaksAll(t, interpreter{a, box})
+					checkAllLanguages(t, interpreter{a, box})
 				}
 			})
 		}
 	}
 }
 
-// speaksAll runs code in every language.
-func speaksAll(t *testing.T, in interpreter) {
+// checkAllLanguages runs code in every language.
+func checkAllLanguages(t *testing.T, in interpreter) {
 	t.Helper()
 	for language, checks := range languageChecks {
-		in.speaks(t, language, checks)
+		in.checkLanguage(t, language, checks)
 	}
 	in.draws(t)
 	if got := brief(in.run(t, "const fs = require('fs'); fs.existsSync('/')", "language", "js")); got != "=true\n" {

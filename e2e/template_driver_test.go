@@ -21,7 +21,7 @@ func TestTemplatesWorkWithEveryDriver(t *testing.T) {
 			steps := []string{"echo step $(date +%s%N); mkdir -p /home/user/app && echo built > /home/user/app/file", "chmod 4711 /home/user/app/file"}
 			first := startBuild(t, u.API, "mine", steps...)
 			awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
-			if err := u.Use(c.then); err != nil {
+			if err := u.SwitchDrivers(c.then); err != nil {
 				t.Fatal(err)
 			}
 			var box struct {

@@ -171,7 +171,7 @@ func TestTemplates(t *testing.T) {
 		a.Want(t, 200, "GET", "/templates/aliases/app:v1", nil)
 	})
 	t.Run("a host is killed during the download", func(t *testing.T) {
-		killedWhileItComes(t, s)
+		killedDuringDownload(t, s)
 	})
 	t.Run("it is removed while a sandbox uses it", func(t *testing.T) {
 		box := a.Create(t, "templateID", "app:v1")
@@ -188,7 +188,7 @@ func TestTemplates(t *testing.T) {
 	})
 }
 
-func killedWhileItComes(t *testing.T, s *rig.Split) {
+func killedDuringDownload(t *testing.T, s *rig.Split) {
 	t.Helper()
 	a := s.APIs[0]
 	const victim = "host-2"

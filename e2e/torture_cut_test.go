@@ -79,7 +79,7 @@ func TestReadersResumeAfterCutConnections(t *testing.T) {
 			c.finish(t, counterCode)
 			for _, l := range c.ledgers {
 				streams := l.name != "durable" && l.name != "bytes" // those are polls, which net/http retries
-				if streams && l.comes.Load() == 0 {
+				if streams && l.reconnects.Load() == 0 {
 					t.Errorf("%s was never cut off", l.name)
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// tells runs a command and returns its output on both streams, and its exit code.
-func tells(t *testing.T, a *rig.API, box, cmd string) (string, int) {
+// outputAndCode runs a command and returns its output on both streams, and its exit code.
+func outputAndCode(t *testing.T, a *rig.API, box, cmd string) (string, int) {
 	t.Helper()
 	lines := a.Commands(t, box, cmd).All(t)
 	end := rig.End(t, lines)
@@ -23,14 +23,14 @@ func tells(t *testing.T, a *rig.API, box, cmd string) (string, int) {
 	return strings.TrimSpace(outputOf(lines)), *end.ExitCode
 }
 
-// sees reports whether the host sees a sandbox's processes and limits their open files: with
+// hostSeesProcesses reports whether the host sees a sandbox's processes and limits their open files: with
 // a kernel of its own it does not.
-func sees(t *testing.T) bool { return rig.Driver(t) == "namespace" }
+func hostSeesProcesses(t *testing.T) bool { return rig.Driver(t) == "namespace" }
 
 // undisturbed fails if a sandbox does not work as usual.
 func undisturbed(t *testing.T, a *rig.API, box, beside string) {
 	t.Helper()
-	if got, code := tells(t, a, box, "echo alive > ~/f && cat ~/f && (sleep 0.01 & wait)"); got != "alive" || code != 0 {
+	if got, code := outputAndCode(t, a, box, "echo alive > ~/f && cat ~/f && (sleep 0.01 & wait)"); got != "alive" || code != 0 {
 		t.Errorf("beside %s: %d %q", beside, code, got)
 	}
 }
@@ -43,7 +43,7 @@ func TestProcessBombIsBounded(t *testing.T) {
 	box, beside := a.Create(t, "pids", most), a.Create(t).ID
 	word := fmt.Sprintf("bomb-%d-%d", os.Getpid(), time.Now().UnixNano())
 	a.Commands(t, box.ID, "bash -c 'f() { f \"$1\" | f \"$1\" & }; f \"$1\"; sleep 1000' sh "+word+" >/dev/null 2>&1 & sleep 0.1").All(t)
-	if sees(t) && !rig.Poll(20*time.Second, func() bool { return len(cmdlines(word)) > 0 }) {
+	if hostSeesProcesses(t) && !rig.Poll(20*time.Second, func() bool { return len(cmdlines(word)) > 0 }) {
 		t.Fatal("the bomb did not start")
 	}
 	for range 5 {
@@ -66,24 +66,24 @@ func TestDiskLimitIsEnforced(t *testing.T) {
 	a := api(t)
 	const most = 16 << 20
 	box, beside := a.Create(t, "diskSizeMB", 16).ID, a.Create(t).ID
-	got, _ := tells(t, a, box, "exec 2>/dev/null; head -c 40m /dev/zero > ~/big; stat -c %s ~/big")
+	got, _ := outputAndCode(t, a, box, "exec 2>/dev/null; head -c 40m /dev/zero > ~/big; stat -c %s ~/big")
 	if n, err := strconv.Atoi(got); err != nil || n > most {
 		t.Errorf("one file has %q bytes, want %d at most", got, most)
 	}
 	undisturbed(t, a, beside, "a full disk")
-	limited, _ := tells(t, a, box, "df -B1 --output=size ~ | tail -1")
-	if n, err := strconv.Atoi(limited); err != nil || n > most || !sees(t) {
+	limited, _ := outputAndCode(t, a, box, "df -B1 --output=size ~ | tail -1")
+	if n, err := strconv.Atoi(limited); err != nil || n > most || !hostSeesProcesses(t) {
 		t.Skipf("the total size of files is not limited here: %q", limited)
 	}
 	ans := a.Do(t, http.MethodPost, filesPath("/home/user/more"), make([]byte, 1<<20), "Content-Type", octets, "E2b-Sandbox-Id", box)
 	if ans.Status != http.StatusInsufficientStorage {
 		t.Errorf("an upload to a full disk: %v", ans)
 	}
-	got, _ = tells(t, a, box, `rm ~/big; mkdir ~/many; i=0; while [ $i -lt 30000 ] && true 2>/dev/null > ~/many/$i; do i=$((i+1)); done 2>/dev/null; echo $i`)
+	got, _ = outputAndCode(t, a, box, `rm ~/big; mkdir ~/many; i=0; while [ $i -lt 30000 ] && true 2>/dev/null > ~/many/$i; do i=$((i+1)); done 2>/dev/null; echo $i`)
 	if n, err := strconv.Atoi(got); err != nil || n >= 30000 {
 		t.Errorf("%s files", got)
 	}
-	if got, code := tells(t, a, box, "rm -r ~/many && echo again > ~/x && cat ~/x"); got != "again" || code != 0 {
+	if got, code := outputAndCode(t, a, box, "rm -r ~/many && echo again > ~/x && cat ~/x"); got != "again" || code != 0 {
 		t.Errorf("after a file was removed: %d %q", code, got)
 	}
 }
@@ -135,7 +135,7 @@ func TestManyProcessesLeaveNoZombies(t *testing.T) {
 	if n, err := strconv.Atoi(strings.TrimSpace(outputOf(lines))); err != nil || n < 200 || end.ExitCode == nil || *end.ExitCode != 0 {
 		t.Errorf("%d, %v, %s", n, err, end.Raw)
 	}
-	if got, _ := tells(t, a, box, `sleep 0.2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '`); got != "0" && rig.Driver(t) != "direct" {
+	if got, _ := outputAndCode(t, a, box, `sleep 0.2; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '`); got != "0" && rig.Driver(t) != "direct" {
 		t.Errorf("%s zombies", got)
 	}
 }
@@ -147,7 +147,7 @@ func TestSpecialAndSparseFiles(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
-	if got, code := tells(t, a, box, "cd ~ && mkfifo fifo && truncate -s 1T sparse && echo own > own && ln own linked && ln -s /dev/zero zero && "+
+	if got, code := outputAndCode(t, a, box, "cd ~ && mkfifo fifo && truncate -s 1T sparse && echo own > own && ln own linked && ln -s /dev/zero zero && "+
 		`perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => "socket", Listen => 1) or die' || true`); code != 0 {
 		t.Fatalf("%d %q", code, got)
 	}
@@ -163,7 +163,7 @@ func TestSpecialAndSparseFiles(t *testing.T) {
 	if ans := a.Do(t, http.MethodPost, filesPath("linked"), []byte("new"), append([]string{"Content-Type", octets}, in...)...); ans.Status != 200 {
 		t.Errorf("onto a hard link: %v", ans)
 	}
-	if got, _ := tells(t, a, box, "cat ~/own ~/linked"); got != "newnew" { // as in E2B, an upload changes all hard links of the file
+	if got, _ := outputAndCode(t, a, box, "cat ~/own ~/linked"); got != "newnew" { // as in E2B, an upload changes all hard links of the file
 		t.Errorf("hard links: %q", got)
 	}
 	ans := a.Do(t, http.MethodGet, filesPath("sparse"), nil, append([]string{"Range", "bytes=1099511627770-"}, in...)...)
@@ -178,10 +178,10 @@ func TestSpecialAndSparseFiles(t *testing.T) {
 	t.Cleanup(func() { a.Do(t, http.MethodDelete, "/templates/"+snap.SnapshotID, nil) })
 	fork := a.Create(t, "templateID", snap.SnapshotID).ID
 	blocks := "0" // gVisor reports all blocks of a sparse file
-	if sees(t) {
+	if hostSeesProcesses(t) {
 		blocks = "$(stat -c %b ~/sparse)"
 	}
-	if got, code := tells(t, a, fork, "stat -c '%s' ~/sparse; [ "+blocks+" -lt 1000 ] && echo still sparse"); got != "1099511627776\nstill sparse" || code != 0 {
+	if got, code := outputAndCode(t, a, fork, "stat -c '%s' ~/sparse; [ "+blocks+" -lt 1000 ] && echo still sparse"); got != "1099511627776\nstill sparse" || code != 0 {
 		t.Errorf("in a sandbox from a snapshot: %d %q", code, got)
 	}
 }

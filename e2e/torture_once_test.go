@@ -23,11 +23,11 @@ func TestIdempotencyKeyStartsOneProcess(t *testing.T) {
 	first := a.StartStream(t, box.ID, count, keyed...).All(t)
 	again := a.StartStream(t, box.ID, count, keyed...).All(t)
 	if first.Process == "" || first.Process != again.Process || first.PID != again.PID || again.Stdout() != "1\n" || again.End == nil || again.End.ExitCode != 4 {
-		t.Errorf("first %s %q, again %s %q %s", first.Process, first.Stdout(), again.Process, again.Stdout(), again.Words.Payload)
+		t.Errorf("first %s %q, again %s %q %s", first.Process, first.Stdout(), again.Process, again.Stdout(), again.Last.Payload)
 	}
 	other := a.StartStream(t, box.ID, "echo other", keyed...).All(t)
 	if other.Error == nil || other.Error.Code != "already_exists" || len(other.Out) > 0 {
-		t.Errorf("another body: %s", other.Words.Payload)
+		t.Errorf("another body: %s", other.Last.Payload)
 	}
 	body := map[string]any{"cmd": "echo x >> /tmp/ndjson"}
 	headers := []string{"E2b-Sandbox-Id", box.ID, "Idempotency-Key", "k-2"}

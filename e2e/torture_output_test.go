@@ -291,7 +291,7 @@ func TestGrandchildDoesNotDelayTheEnd(t *testing.T) {
 	began := time.Now()
 	run = a.StartStream(t, box.ID, "sleep 1000 & echo early; exit 7").All(t)
 	if d := time.Since(began); run.End == nil || run.End.ExitCode != 7 || run.Stdout() != "early\n" || d > 15*time.Second {
-		t.Errorf("one that never ends: after %v: %q, end %+v, last %s", d, run.Stdout(), run.End, run.Words.Payload)
+		t.Errorf("one that never ends: after %v: %q, end %+v, last %s", d, run.Stdout(), run.End, run.Last.Payload)
 	}
 }
 

@@ -17,17 +17,17 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// whole is a complete record as text.
-type whole struct {
+// fullRecord is a complete record as text.
+type fullRecord struct {
 	id    string
 	lines []*rig.Line
 	text  string // one event per line
 }
 
-func (w *whole) last() uint64 { return w.lines[len(w.lines)-1].Seq }
+func (w *fullRecord) last() uint64 { return w.lines[len(w.lines)-1].Seq }
 
 // after returns the part of the record after an event.
-func (w *whole) after(seq uint64) string {
+func (w *fullRecord) after(seq uint64) string {
 	var b strings.Builder
 	for _, l := range w.lines {
 		if l.Seq > seq {
@@ -38,11 +38,11 @@ func (w *whole) after(seq uint64) string {
 }
 
 // recorded runs a command that writes in many events, and reads its record.
-func recorded(t *testing.T, a *rig.API, sandbox string, events int) *whole {
+func recorded(t *testing.T, a *rig.API, sandbox string, events int) *fullRecord {
 	t.Helper()
 	cmd := fmt.Sprintf("for i in $(seq 1 %d); do echo line $i; [ $((i %% 10)) = 0 ] && sleep 0.002; done; exit 3", events)
 	start := a.Commands(t, sandbox, cmd).All(t)[0]
-	w := &whole{id: start.Process, lines: a.Events(t, start.Process, "").All(t)}
+	w := &fullRecord{id: start.Process, lines: a.Events(t, start.Process, "").All(t)}
 	for i, l := range w.lines {
 		if l.Seq != uint64(i+1) {
 			t.Fatalf("event %d has seq %d", i+1, l.Seq)
@@ -93,11 +93,11 @@ func TestReplayFromEveryPosition(t *testing.T) {
 	if want := fmt.Sprintf(`"last":%d`, last); !bytes.Contains(past.Body, []byte(want)) || !bytes.Contains(past.Body, []byte("out_of_range")) {
 		t.Errorf("past the end: %v", past)
 	}
-	t.Run("Connect", func(t *testing.T) { connectPlaces(t, a, box.ID, w) })
+	t.Run("Connect", func(t *testing.T) { connectPositions(t, a, box.ID, w) })
 }
 
-// connectPlaces tests the same positions with Connect.
-func connectPlaces(t *testing.T, a *rig.API, sandbox string, w *whole) {
+// connectPositions tests the same positions with Connect.
+func connectPositions(t *testing.T, a *rig.API, sandbox string, w *fullRecord) {
 	all := rig.Output(w.lines, "stdout")
 	for _, tt := range []struct {
 		from string
@@ -120,7 +120,7 @@ func connectPlaces(t *testing.T, a *rig.API, sandbox string, w *whole) {
 			code = run.Error.Code
 		}
 		if code != tt.code || run.Stdout() != tt.out || code == "" && (run.End == nil || run.End.ExitCode != 3) {
-			t.Errorf("X-Replay-From %s: %s, %d bytes, end %+v; want %q and %d bytes", tt.from, run.Words.Payload, len(run.Stdout()), run.End, tt.code, len(tt.out))
+			t.Errorf("X-Replay-From %s: %s, %d bytes, end %+v; want %q and %d bytes", tt.from, run.Last.Payload, len(run.Stdout()), run.End, tt.code, len(tt.out))
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestRecordOutlivesProcess(t *testing.T) {
 }
 
 // pid returns the process's pid.
-func (w *whole) pid() uint32 {
+func (w *fullRecord) pid() uint32 {
 	for _, l := range w.lines {
 		if l.Type == "start" {
 			return l.PID
@@ -239,7 +239,7 @@ func TestRecordOutlivesSandbox(t *testing.T) {
 	}
 	run := a.ConnectTo(t, box.ID, w.pid()).All(t)
 	if run.Stdout() != rig.Output(w.lines, "stdout") || run.End == nil || run.End.ExitCode != 3 {
-		t.Errorf("Connect: %d bytes, %s", len(run.Stdout()), run.Words.Payload)
+		t.Errorf("Connect: %d bytes, %s", len(run.Stdout()), run.Last.Payload)
 	}
 	var one struct {
 		State    string `json:"state"`
@@ -305,7 +305,7 @@ func TestForeignRecordsAreNotFound(t *testing.T) {
 	good := nobody.Dial(t, rig.Message("/process.Process/Connect", map[string]any{"process": map[string]any{"pid": w.pid()}},
 		"E2b-Sandbox-Id", other.ID, "X-Access-Token", other.Token)).All(t)
 	if good.Stdout() != rig.Output(w.lines, "stdout") {
-		t.Errorf("its own token: %s", good.Words.Payload)
+		t.Errorf("its own token: %s", good.Last.Payload)
 	}
 	if ans := nobody.Do(t, http.MethodGet, "/v1/processes/"+w.id+"/events", nil); ans.Status != http.StatusUnauthorized {
 		t.Errorf("no key: %v", ans)

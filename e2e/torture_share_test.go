@@ -24,7 +24,7 @@ time { for i in $(seq %d); do setsid -w timeout %d sh -c 'while :; do :; done' &
 // spun runs a command of spin and returns the elapsed and CPU seconds.
 func spun(t *testing.T, a *rig.API, box, cmd string) (wall, cpu float64) {
 	t.Helper()
-	got, code := tells(t, a, box, cmd)
+	got, code := outputAndCode(t, a, box, cmd)
 	var user, sys float64
 	if _, err := fmt.Sscan(strings.TrimSpace(got), &wall, &user, &sys); err != nil || code != 0 || wall <= 0 {
 		t.Errorf("%d %q: %v", code, got, err)
@@ -36,7 +36,7 @@ func spun(t *testing.T, a *rig.API, box, cmd string) (wall, cpu float64) {
 // them.
 func onlyShared(t *testing.T) {
 	t.Helper()
-	if !sees(t) || os.Geteuid() != 0 {
+	if !hostSeesProcesses(t) || os.Geteuid() != 0 {
 		t.Skip("only with the driver namespace, as root")
 	}
 }

@@ -310,7 +310,7 @@ func TestTerminalKillEndsTheForeground(t *testing.T) {
 		t.Fatalf("kill: %v", ans)
 	}
 	runs := func(what string) bool {
-		_, code := tells(t, a, box.ID, "pgrep -fx '"+what+"'")
+		_, code := outputAndCode(t, a, box.ID, "pgrep -fx '"+what+"'")
 		return code == 0
 	}
 	if !rig.Poll(20*time.Second, func() bool { return !runs("sleep 2424") }) {

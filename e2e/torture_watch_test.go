@@ -65,12 +65,12 @@ func TestWatchOfManyNewFiles(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
-	tells(t, a, box, "mkdir /dev/shm/many")
+	outputAndCode(t, a, box, "mkdir /dev/shm/many")
 	r := watchIn(t, a, box, "/dev/shm/many", false)
 	if r == nil {
 		t.Fatal("one directory is not watched")
 	}
-	if got, code := tells(t, a, box, fmt.Sprintf("cd /dev/shm/many && seq %d | xargs touch && touch last && ls | wc -l", manyWatched)); got != fmt.Sprint(manyWatched+1) || code != 0 {
+	if got, code := outputAndCode(t, a, box, fmt.Sprintf("cd /dev/shm/many && seq %d | xargs touch && touch last && ls | wc -l", manyWatched)); got != fmt.Sprint(manyWatched+1) || code != 0 {
 		t.Fatalf("%d %q", code, got)
 	}
 	n, overflow := seen(t, r, "last")
@@ -86,13 +86,13 @@ func TestWatchOfARenameStorm(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t).ID
-	tells(t, a, box, "mkdir /tmp/storm && touch /tmp/storm/a")
+	outputAndCode(t, a, box, "mkdir /tmp/storm && touch /tmp/storm/a")
 	r := watchIn(t, a, box, "/tmp/storm", false)
 	if r == nil {
 		t.Fatal("one directory is not watched")
 	}
 	const storm = `for (1 .. 20_000) { rename "a", "b" or die; rename "b", "a" or die }`
-	if got, code := tells(t, a, box, "cd /tmp/storm && perl -e '"+storm+"' && touch last && echo done"); got != "done" || code != 0 {
+	if got, code := outputAndCode(t, a, box, "cd /tmp/storm && perl -e '"+storm+"' && touch last && echo done"); got != "done" || code != 0 {
 		t.Fatalf("%d %q", code, got)
 	}
 	n, overflow := seen(t, r, "last")
@@ -110,10 +110,10 @@ func TestWatchOfManyDirectories(t *testing.T) {
 	a := api(t)
 	box, beside := a.Create(t).ID, a.Create(t).ID
 	for _, b := range []string{box, beside} {
-		tells(t, a, b, "mkdir /tmp/few /dev/shm/many")
+		outputAndCode(t, a, b, "mkdir /tmp/few /dev/shm/many")
 	}
 	other := watchIn(t, a, beside, "/tmp/few", true)
-	if got, code := tells(t, a, box, fmt.Sprintf("cd /dev/shm/many && seq %d | xargs mkdir && ls | wc -l", manyWatched)); got != fmt.Sprint(manyWatched) || code != 0 {
+	if got, code := outputAndCode(t, a, box, fmt.Sprintf("cd /dev/shm/many && seq %d | xargs mkdir && ls | wc -l", manyWatched)); got != fmt.Sprint(manyWatched) || code != 0 {
 		t.Fatalf("%d %q", code, got)
 	}
 	var watches []*rig.Raw
@@ -130,7 +130,7 @@ func TestWatchOfManyDirectories(t *testing.T) {
 		if r == nil {
 			t.Fatalf("%s: no directory is watched", name)
 		}
-		tells(t, a, box, "touch /tmp/few/"+name)
+		outputAndCode(t, a, box, "touch /tmp/few/"+name)
 		if n, overflow := seen(t, r, name); n != 1 || overflow {
 			t.Errorf("%s was reported after %d, overflow: %v", name, n, overflow)
 		}
@@ -139,7 +139,7 @@ func TestWatchOfManyDirectories(t *testing.T) {
 	works(beside, watchIn(t, a, beside, "/tmp/few", true), "during")
 	for i, r := range watches {
 		name := fmt.Sprintf("%d/%d", manyWatched, i)
-		tells(t, a, box, "touch /dev/shm/many/"+name)
+		outputAndCode(t, a, box, "touch /dev/shm/many/"+name)
 		if n, overflow := seen(t, r, name); overflow || n > i+1 {
 			t.Errorf("%s was reported after %d, overflow: %v", name, n, overflow)
 		}

@@ -98,8 +98,8 @@ func (r *hookReceiver) register(t testing.TB, a *rig.API) string {
 	return w.ID
 }
 
-// live creates a sandbox, changes its timeout, and removes it: updates + 2 events.
-func live(t testing.TB, a *rig.API, updates int) string {
+// createAndRemove creates a sandbox, changes its timeout, and removes it: updates + 2 events.
+func createAndRemove(t testing.TB, a *rig.API, updates int) string {
 	t.Helper()
 	box := a.Create(t)
 	for range updates {
@@ -148,7 +148,7 @@ func TestWebhooksSurviveKill(t *testing.T) {
 	var boxes []string
 	for range 3 {
 		for range 4 {
-			boxes = append(boxes, live(t, u.API, updates))
+			boxes = append(boxes, createAndRemove(t, u.API, updates))
 		}
 		u.Kill9()
 		must(t, u.Restart())
@@ -196,14 +196,14 @@ func pages(t testing.TB, a *rig.API, want int) {
 // Reapers, gateways and NATS servers are killed while events are delivered.
 func TestWebhooksSurviveKillInCluster(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{NATS: 3, Gateways: 2, Reapers: 2, Env: []string{hookEnv}})
+	s := newTopology(t, rig.Topology{NATS: 3, Gateways: 2, Reapers: 2, Env: []string{hookEnv}})
 	r := newHookReceiver(t, 200*time.Millisecond)
 	r.register(t, s.APIs[0])
 	const updates = 6
 	var boxes []string
 	for _, name := range []string{"reaper-1", "nats-1", "reaper-2", "gateway-2", "nats-2"} {
 		for range 3 {
-			boxes = append(boxes, live(t, s.APIs[0], updates))
+			boxes = append(boxes, createAndRemove(t, s.APIs[0], updates))
 		}
 		_, err := s.Crash(name)
 		must(t, err)

@@ -138,8 +138,8 @@ func Root() string {
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
-// Forget removes the files of a run; TestMain calls it last.
-func Forget() error {
+// RemoveBuilds removes the files of a run; TestMain calls it last.
+func RemoveBuilds() error {
 	if os.Getenv(EnvBinary) != "" {
 		return nil
 	}

@@ -210,7 +210,7 @@ type Run struct {
 	Out      map[string][]byte
 	End      *EndEvent
 	Error    *ConnectError // error in the last envelope
-	Words    Envelope      // last envelope
+	Last     Envelope      // last envelope
 }
 
 // ConnectError is the error of a stream or a call.
@@ -257,7 +257,7 @@ func (r *Raw) All(t testing.TB) *Run {
 			t.Fatalf("after %d messages: %v", len(run.Messages), err)
 		}
 		if e.Flags&FlagEnd != 0 {
-			run.Words = e
+			run.Last = e
 			break
 		}
 		run.take(t, e)
@@ -265,8 +265,8 @@ func (r *Raw) All(t testing.TB) *Run {
 	var words struct {
 		Error *ConnectError `json:"error"`
 	}
-	if err := json.Unmarshal(run.Words.Payload, &words); err != nil {
-		t.Fatalf("last envelope %q: %v", run.Words.Payload, err)
+	if err := json.Unmarshal(run.Last.Payload, &words); err != nil {
+		t.Fatalf("last envelope %q: %v", run.Last.Payload, err)
 	}
 	run.Error = words.Error
 	if e, err := r.Next(); !errors.Is(err, io.EOF) {

@@ -11,8 +11,8 @@ import (
 // TryDial is Dial for a gateway that may be down. The caller closes the stream.
 func (a *API) TryDial(req Request) (*Raw, error) { return a.dial(req) }
 
-// Revive restarts a program that has ended.
-func (s *Split) Revive(name string) error {
+// RestartProgram restarts a program that has ended.
+func (s *Split) RestartProgram(name string) error {
 	p := s.Program(name)
 	if err := p.Restart(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Split) Revive(name string) error {
 func (s *Split) Crash(name string) (time.Duration, error) {
 	began := time.Now()
 	s.Program(name).Kill9()
-	err := s.Revive(name)
+	err := s.RestartProgram(name)
 	return time.Since(began), err
 }
 
@@ -42,9 +42,9 @@ func (s *Split) Names() []string {
 	return out
 }
 
-// ReviveAll restarts all programs that have ended, NATS first, and returns when the
+// RestartAll restarts all programs that have ended, NATS first, and returns when the
 // topology works again.
-func (s *Split) ReviveAll() error {
+func (s *Split) RestartAll() error {
 	var errs []error
 	for _, p := range s.programs {
 		p.Cont()
@@ -67,7 +67,7 @@ func Try(apis []*API, timeout time.Duration, method, path string, body any, head
 	ok := Poll(timeout, func() bool {
 		ans, err = apis[turn%len(apis)].Call(method, path, body, headers...)
 		turn++
-		return err == nil && !Again(ans.Status)
+		return err == nil && !Retryable(ans.Status)
 	})
 	if !ok && err == nil {
 		err = fmt.Errorf("%s %s: %v after %v", method, path, ans, timeout)
@@ -75,9 +75,9 @@ func Try(apis []*API, timeout time.Duration, method, path string, body any, head
 	return ans, err
 }
 
-// Again reports whether a status is retryable. 502 is not: it means that the sandbox has
+// Retryable reports whether a status is retryable. 502 is not: it means that the sandbox has
 // ended.
-func Again(status int) bool {
+func Retryable(status int) bool {
 	return status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 

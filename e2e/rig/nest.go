@@ -132,8 +132,8 @@ func (n *Nest) Dump() string {
 	return b.String()
 }
 
-// keep closes the nest at the end of a test.
-func (n *Nest) keep(t testing.TB) {
+// closeAfter closes the nest at the end of a test.
+func (n *Nest) closeAfter(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
 		dump := ""

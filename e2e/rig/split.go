@@ -59,7 +59,7 @@ func NewSplit(t testing.TB, top Topology) *Split {
 	}
 	s := &Split{Nest: nest}
 	s.servers = top.NATS
-	s.keep(t)
+	s.closeAfter(t)
 	s.last = s.killSandboxes
 	if top.Apart {
 		if s.apart, err = newApart(top.NATS); err != nil {

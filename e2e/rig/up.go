@@ -43,7 +43,7 @@ func NewUp(t testing.TB, opt Options) *Up {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.keep(t)
+	u.closeAfter(t)
 	return u
 }
 
@@ -116,15 +116,15 @@ func (u *Up) Restart() error {
 	return u.await()
 }
 
-// Become kills up and restarts it from another binary.
-func (u *Up) Become(binary string) error {
+// SwitchBinary kills up and restarts it from another binary.
+func (u *Up) SwitchBinary(binary string) error {
 	u.Kill9()
 	u.bin = binary
 	return u.Restart()
 }
 
-// Use kills up and restarts it with other drivers.
-func (u *Up) Use(drivers string) error {
+// SwitchDrivers kills up and restarts it with other drivers.
+func (u *Up) SwitchDrivers(drivers string) error {
 	u.Kill9()
 	u.args = slices.Clone(u.args)
 	u.args[slices.Index(u.args, "--driver")+1] = drivers

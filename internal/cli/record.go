@@ -123,7 +123,7 @@ const resumeTimeout = 10 * time.Minute
 
 // follow calls f for each event of a record after the given one, each once and in order,
 // until its end or an error of f. When the connection breaks it resumes after the last
-// event and reports that by report.
+// event and calls report.
 func (c *client) follow(ctx context.Context, id string, after uint64, report func(string, ...any), f func(*event) error) error {
 	broke := time.Time{}
 	for wait := time.Duration(0); ; wait = min(max(2*wait, 20*time.Millisecond), 2*time.Second) {

@@ -59,7 +59,7 @@ func TestWireHostNamesTheSandbox(t *testing.T) {
 	msg := spec("/bin/echo", []string{"hello"})
 	run := a.Dial(t, rig.Message("/process.Process/Start", msg, "Host", "49983-"+box.ID+".localhost")).All(t)
 	if run.Stdout() != "hello\n" {
-		t.Errorf("%q, %s", run.Stdout(), run.Words.Payload)
+		t.Errorf("%q, %s", run.Stdout(), run.Last.Payload)
 	}
 	if ans := a.Do(t, http.MethodGet, "/health", nil, "Host", "49983-"+box.ID+".localhost"); ans.Status != http.StatusNoContent {
 		t.Errorf("health: %v", ans)
@@ -83,7 +83,7 @@ func TestWireBodyWithLengthOrChunked(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		msg.Chunked = chunked
 		if run := a.Dial(t, msg).All(t); run.Stdout() != "hello\n" {
-			t.Errorf("chunked %v: %q, %s", chunked, run.Stdout(), run.Words.Payload)
+			t.Errorf("chunked %v: %q, %s", chunked, run.Stdout(), run.Last.Payload)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestWireConnectHeaders(t *testing.T) {
 		headers := append([]string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID}, tt.headers...)
 		run := a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: body, Headers: headers}).All(t)
 		if ok := run.Stdout() == "hello\n"; ok != tt.ok || ok == (run.Error != nil) {
-			t.Errorf("%s: %q, %s", tt.name, run.Stdout(), run.Words.Payload)
+			t.Errorf("%s: %q, %s", tt.name, run.Stdout(), run.Last.Payload)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestWireMalformedEnvelopeIsRejected(t *testing.T) {
 		run := a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: tt.body,
 			Headers: []string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID}}).All(t)
 		if run.Error == nil || run.Error.Code == "" || len(run.Messages) > 0 {
-			t.Errorf("%s: %d messages, last %s", tt.name, len(run.Messages), run.Words.Payload)
+			t.Errorf("%s: %d messages, last %s", tt.name, len(run.Messages), run.Last.Payload)
 		}
 	}
 }
@@ -150,8 +150,8 @@ func TestWireMessagesAreJSON(t *testing.T) {
 			t.Errorf("%#x %s", m.Flags, m.Payload)
 		}
 	}
-	if run.Words.Flags != 2 || !json.Valid(run.Words.Payload) {
-		t.Errorf("last: %#x %s", run.Words.Flags, run.Words.Payload)
+	if run.Last.Flags != 2 || !json.Valid(run.Last.Payload) {
+		t.Errorf("last: %#x %s", run.Last.Flags, run.Last.Payload)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestWireCommandRunsAsRequested(t *testing.T) {
 		"stdin": false,
 	}).All(t)
 	if want := home + "\nä b\n|s|process|zero|o n'e\ncat: 0\n"; run.Stdout() != want {
-		t.Errorf("%q, want %q (%s)", run.Stdout(), want, run.Words.Payload)
+		t.Errorf("%q, want %q (%s)", run.Stdout(), want, run.Last.Payload)
 	}
 	if run := a.StartStream(t, box.ID, "env").All(t); strings.Contains(run.Stdout(), "MILLRACE_API_KEY") || strings.Contains(run.Stdout(), "GOTRACEBACK") {
 		t.Errorf("the host's environment is in the sandbox: %q", run.Stdout())

@@ -71,7 +71,7 @@ func TestResultsWaitForTheirClient(t *testing.T) {
 // gateway has all of it.
 func TestRunsOutliveGateways(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	in := interpreter{s.APIs[0], s.APIs[0].Create(t).ID}
 	const code = "import time\nfor i in range(60):\n    print(i, flush=True)\n    time.sleep(0.05)"
 	r := in.Stream(t, http.MethodPost, "/execute", map[string]any{"code": code}, in.headers()...)

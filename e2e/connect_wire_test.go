@@ -179,7 +179,7 @@ func TestCompressionOnlyOnRequest(t *testing.T) {
 	run := a.Dial(t, rig.Request{Path: "/process.Process/Start", Body: rig.Seal(rig.FlagCompressed, msg),
 		Headers: []string{"Content-Type", "application/connect+json", "E2b-Sandbox-Id", box.ID}}).All(t)
 	if run.Error == nil || run.Error.Code != "internal" && run.Error.Code != "invalid_argument" {
-		t.Errorf("a compressed message without an encoding: %s", run.Words.Payload)
+		t.Errorf("a compressed message without an encoding: %s", run.Last.Payload)
 	}
 	if len(run.Messages) > 0 {
 		t.Errorf("the command ran: %s", run.Messages[0].Payload)
@@ -244,8 +244,8 @@ func unzipped(t *testing.T, r *rig.Raw) (out string, zipped bool) {
 func TestLastEnvelopeIsEmptyObject(t *testing.T) {
 	a := api(t)
 	run := a.StartStream(t, a.Create(t).ID, "exit 3").All(t) // All checks that there is exactly one
-	if run.Words.Flags != rig.FlagEnd || string(run.Words.Payload) != "{}" {
-		t.Errorf("last envelope: %#x %s", run.Words.Flags, run.Words.Payload)
+	if run.Last.Flags != rig.FlagEnd || string(run.Last.Payload) != "{}" {
+		t.Errorf("last envelope: %#x %s", run.Last.Flags, run.Last.Payload)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestErrorsAreInTheLastEnvelope(t *testing.T) {
 		}
 		run := r.All(t)
 		if run.Error == nil || run.Error.Code != tt.code || run.Error.Message == "" || run.End != nil {
-			t.Errorf("%s: %s, want the code %s", tt.name, run.Words.Payload, tt.code)
+			t.Errorf("%s: %s, want the code %s", tt.name, run.Last.Payload, tt.code)
 		}
 	}
 }
@@ -300,7 +300,7 @@ func TestStreamEndsWithTheLastEnvelope(t *testing.T) {
 		r := a.StartStream(t, box.ID, "echo before; sleep 60", "Connect-Timeout-Ms", "500")
 		run := r.All(t)
 		if run.Stdout() != "before\n" || run.Error == nil || run.Error.Code != "deadline_exceeded" {
-			t.Errorf("%q, last %s", run.Stdout(), run.Words.Payload)
+			t.Errorf("%q, last %s", run.Stdout(), run.Last.Payload)
 		}
 	})
 	t.Run("the sandbox is killed", func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestStreamEndsWithTheLastEnvelope(t *testing.T) {
 	t.Run("never started", func(t *testing.T) {
 		run := a.StartSpec(t, box.ID, map[string]any{"process": map[string]any{"cmd": "/bin/true", "cwd": "/nope"}}).All(t)
 		if run.Error == nil {
-			t.Errorf("last %s", run.Words.Payload)
+			t.Errorf("last %s", run.Last.Payload)
 		}
 	})
 }

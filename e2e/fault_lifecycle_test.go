@@ -57,7 +57,7 @@ const late = 10 * time.Second
 // Reapers are killed all the time while sandboxes with attached readers reach their
 // deadlines: each ends once, in time, with all earlier output. Covers T-55, T-56 and T-70.
 func TestFaultReaperKilled(t *testing.T) {
-	s := newStage(t, rig.Topology{Gateways: 2, Reapers: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2, Reapers: 2})
 	c := newCrowd(t)
 	boxes := make([]string, 16)
 	for i := range boxes {
@@ -72,7 +72,7 @@ func TestFaultReaperKilled(t *testing.T) {
 			<-l.settled
 		}
 	}()
-	kills, begins := 0, beginsIn(t, s, "reaper-1", "reaper started")
+	kills, begins := 0, startTime(t, s, "reaper-1", "reaper started")
 	for over := false; !over; kills++ {
 		select {
 		case <-done:
@@ -80,7 +80,7 @@ func TestFaultReaperKilled(t *testing.T) {
 		case <-time.After(rand.N(3 * begins)): //nolint:gosec // no secret
 			for _, v := range [][]string{{"reaper-1"}, {"reaper-2"}, {"reaper-1", "reaper-2"}}[kills%3] {
 				s.Program(v).Kill9()
-				must(t, s.Revive(v))
+				must(t, s.RestartProgram(v))
 			}
 		}
 	}
@@ -108,9 +108,9 @@ func TestFaultReaperKilled(t *testing.T) {
 	t.Logf("reapers killed %d times, started in about %v each: deadlines kept within %v", kills, begins, latest)
 }
 
-// beginsIn kills and restarts a program and returns how long it takes to start: a service
+// startTime kills and restarts a program and returns how long it takes to start: a service
 // that is always killed sooner does nothing.
-func beginsIn(t *testing.T, s *rig.Split, name, says string) time.Duration {
+func startTime(t *testing.T, s *rig.Split, name, says string) time.Duration {
 	t.Helper()
 	lives := func() int { return strings.Count(s.Program(name).Log(), says) }
 	before, began := lives(), time.Now()
@@ -127,7 +127,7 @@ func beginsIn(t *testing.T, s *rig.Split, name, says string) time.Duration {
 // sandbox still runs. Covers T-71.
 func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2, Reapers: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2, Reapers: 2})
 	var wg sync.WaitGroup
 	var moved, ended int
 	var mu sync.Mutex
@@ -160,7 +160,7 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 // with a reason, and nothing remains. Covers T-73.
 func TestFaultDeleteRacesExec(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	var ran, refused int
 	var mu sync.Mutex
 	for round := range 15 {
@@ -194,7 +194,7 @@ func TestFaultDeleteRacesExec(t *testing.T) {
 		}
 		endedOnce(t, box.ID, history(t, s.APIs[0], box.ID))
 	}
-	nothingWaits(t, s.APIs[0], 0)
+	noneIntermediate(t, s.APIs[0], 0)
 	if counts := countsOf(t, s.APIs[1]); counts.active != 0 {
 		t.Errorf("counts: %+v", counts)
 	}
@@ -233,7 +233,7 @@ func execOrRefused(t *testing.T, a *rig.API, sandbox string) bool {
 // count them were killed. Covers T-74, T-75 and T-81.
 func TestFaultCapacity(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}, GatewayArgs: []string{"--queue-timeout", "1s"}})
+	s := newTopology(t, rig.Topology{Gateways: 2, Schedulers: 2, Hosts: 2, HostArgs: []string{"--capacity", "5"}, GatewayArgs: []string{"--queue-timeout", "1s"}})
 	for round := range 3 {
 		began := time.Now()
 		all := creates(t, s.APIs, 100, 300)
@@ -260,7 +260,7 @@ func TestFaultCapacity(t *testing.T) {
 			t.Errorf("the eleventh: %+v", c)
 		}
 		destroy(t, s.APIs, all)
-		nothingWaits(t, s.APIs[0], 0)
+		noneIntermediate(t, s.APIs[0], 0)
 		if round == 1 { // and while none runs
 			crashAll(t, s)
 		}
@@ -277,14 +277,14 @@ func crashAll(t *testing.T, s *rig.Split) {
 			hosts++
 		}
 	}
-	must(t, s.ReviveAll())
+	must(t, s.RestartAll())
 	must(t, s.Settled(hosts))
 }
 
 // The counts are computed from the record, so kills do not change them. Covers C-042.
 func TestFaultCountsSurvive(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, rig.Topology{Gateways: 2})
+	s := newTopology(t, rig.Topology{Gateways: 2})
 	a := s.APIs[0]
 	box := a.Create(t)
 	want := counts{started: 22, ok: 5, err: 7, killed: 4, active: 6}
@@ -343,7 +343,7 @@ func TestFaultCountsSurvive(t *testing.T) {
 // Five hundred kills at random moments around the exit: each command is counted once.
 // Covers C-026.
 func TestFaultKillRacesExit(t *testing.T) {
-	s := newStage(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{})
 	a := s.APIs[0]
 	box := a.Create(t)
 	const kills, workers = 500, 10

@@ -30,7 +30,7 @@ func TestCommandsRunAsRoot(t *testing.T) {
 	box := a.Create(t)
 	run := a.StartStream(t, box.ID, `id -un; echo "$HOME"; hostname; echo "$E2B_SANDBOX_ID"`, "Authorization", basic("root")).All(t)
 	if want := "root\n/root\n" + box.ID + "\n" + box.ID + "\n"; run.Stdout() != want {
-		t.Errorf("as root: %q (%s), want %q", run.Stdout(), run.Words.Payload, want)
+		t.Errorf("as root: %q (%s), want %q", run.Stdout(), run.Last.Payload, want)
 	}
 	// The default user is `user` with E2B's headers, and root with the other alias.
 	run = a.StartStream(t, box.ID, `id -un; echo "$HOME"`).All(t)
@@ -443,7 +443,7 @@ func TestLateReaderSeesTheSame(t *testing.T) {
 		}
 		run := r.All(t)
 		if run.PID != pid || run.Stdout() != want.String() || run.End == nil || run.End.ExitCode != 5 {
-			t.Errorf("%s: pid %d, %d bytes, end %+v, last %s", name, run.PID, len(run.Stdout()), run.End, run.Words.Payload)
+			t.Errorf("%s: pid %d, %d bytes, end %+v, last %s", name, run.PID, len(run.Stdout()), run.End, run.Last.Payload)
 		}
 	}
 }
