@@ -2,8 +2,8 @@ package driver
 
 import "github.com/millrace/millrace/events/sandbox"
 
-// Abilities are what a driver can do on this host, and what it cannot, in words for
-// the host's owner. Why it cannot is in Notes, unless no host could change it.
+// Abilities returns what a driver can and cannot do on this host, in words for the
+// host's operator. Notes has the reasons, except for what no host could change.
 func (c *Caps) Abilities() (can, cannot []string) {
 	for _, a := range []struct {
 		what string

@@ -1,16 +1,17 @@
-// Package driver is how a host makes a place in which processes run, and ends
-// it. A driver knows nothing of processes: it starts one shim in the place and
-// gives the way to talk to it; the rest is the shim's affair.
+// Package driver defines how a host creates and destroys instances: isolated
+// environments, one for each sandbox. A driver does not manage processes: it starts
+// one shim in the instance and provides the connection to it; the shim does the rest.
 //
-// # Life of a place
-// Create makes it and leaves the shim running, with a listening unix socket as
-// its fd 3. The shim outlives the process that called Create; whoever comes
-// next finds the place with List and Attach, because all that must be known is
-// in Spec.Dir. Wherever Create or Destroy is cut off by a kill, List still
-// names what is left, and Attach or Destroy finish it.
+// # Lifecycle
+// Create makes the instance and leaves the shim running, with a listening unix
+// socket as its fd 3. The shim outlives the process that called Create. The next
+// run of hostd finds the instance with List and Attach, since Spec.Dir holds all
+// state. If a kill interrupts Create or Destroy at any point, List still returns
+// what is left, and Attach or Destroy complete the cleanup.
 //
 // # Trust
-// What comes out of Dial was written inside the place and is hostile input.
+// Everything read from a connection that Dial returned was written inside the
+// instance and is hostile input.
 //
 // Every driver passes drivertest.Run.
 package driver
@@ -25,60 +26,60 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Spec says what to make. Everything but ID, Dir and ShimPath may be zero.
+// Spec describes the instance to create. Every field but ID, Dir and ShimPath may be zero.
 type Spec struct {
-	ID       sandbox.ID        // the instance
-	Hostname string            // where a driver gives one; empty: ID
-	Template string            // its name in records and errors; what counts is Root
-	Env      map[string]string // the shim's environment on top of PATH, HOME, USER, LOGNAME, SHELL, LANG; nothing of the host's is in it
+	ID       sandbox.ID        // instance id
+	Hostname string            // hostname, where the driver sets one; empty: ID
+	Template string            // name in records and errors; only Root is used
+	Env      map[string]string // the shim's environment on top of PATH, HOME, USER, LOGNAME, SHELL, LANG; it contains nothing of the host's
 
-	// Root is the tree that the place's root is made from: an absolute path of a
-	// directory in one that is shut to all but hostd. It is only read, and serves
-	// any number of places at a time. Where hostd is root of the machine its files
-	// have the uids and gids that they are to have inside; elsewhere they all
-	// belong to hostd's user. /dev, /proc, /sys, /tmp, /etc and /run are
-	// directories in it. Empty: the host template, made of the host's own files.
+	// Root is the tree that the instance's root file system is made from: an absolute
+	// path of a directory inside one that only hostd may enter. It is only read, and any
+	// number of instances can share it. Where hostd runs as root, its files have the uids
+	// and gids that they have inside; elsewhere they all belong to hostd's user. /dev,
+	// /proc, /sys, /tmp, /etc and /run are directories in it. Empty: the host template,
+	// made of the host's own files.
 	Root string
-	Sudo bool // programs in Root that are set-uid work: who runs in the place may become its root. Where Root is empty, `user` has a sudo that the driver brings
+	Sudo bool // set-uid programs in Root work, so that processes inside can become the sandbox's root. Where Root is empty, the driver provides sudo for `user`
 
 	CPUMilli  uint32 // thousandths of a CPU; 0: no limit
 	MemoryMiB uint32 // 0: no limit
-	PIDs      uint32 // processes and threads; 0, or more than the driver's own bound: that
-	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk bounds the size of one file
-	OpenFiles uint32 // of each process; 0: 65536
+	PIDs      uint32 // processes and threads; 0, or a value above the driver's maximum: that maximum
+	DiskMiB   uint32 // 0: no limit. A driver that cannot limit the disk limits the size of each file
+	OpenFiles uint32 // per process; 0: 65536
 
 	// From is a directory that Instance.Snapshot filled, of this driver or of one with
-	// the same Caps.FileFits: the place begins with the files in it, and with the
-	// processes if it holds the memory; then its shim speaks of the processes of the
-	// sandbox that the snapshot was made of. It is only read, and may serve any number of places at a time; it
-	// must stay while one of them lives. Root and Sudo are to be those of the sandbox
-	// that it was made of.
+	// the same Caps.FileFits. The instance starts with the files in it and, if it holds
+	// the memory, with the processes; its shim then reports the processes of the sandbox
+	// that was snapshotted. From is only read, and any number of instances can share it;
+	// it must exist as long as one of them does. Root and Sudo must be those of the
+	// sandbox that was snapshotted.
 	From string
 
-	// Volumes are directories of the host that the place sees at paths of its own,
-	// in an order in which they can be mounted. They belong to the caller, who keeps
-	// them as long as the place lives, and several places may see one at once. Where
-	// hostd is root of the machine their files have the uids and gids that they have
-	// inside. Only with Caps.Volumes.
+	// Volumes are directories of the host that are mounted in the instance, in an order
+	// in which they can be mounted. They belong to the caller, which keeps them as long
+	// as the instance exists; several instances may mount the same one. Where hostd runs
+	// as root, their files have the uids and gids that they have inside. Requires
+	// Caps.Volumes.
 	Volumes []Volume
 
-	// Dir is the sandbox's own directory on the host, made by the caller with
-	// mode 0700 and absolute; of any length. The driver's own files in it have
-	// the names in Files; Destroy removes those and no others.
+	// Dir is the sandbox's own directory on the host: an absolute path of any length,
+	// created by the caller with mode 0700. The driver's own files in it have the names
+	// that [Files] returns; Destroy removes those and no others.
 	Dir string
 
-	ShimPath string   // a static or dynamic ELF binary, not a script; need not be visible inside
-	ShimArgs []string // its arguments, without argv[0]
+	ShimPath string   // a static or dynamic ELF binary, not a script; it need not be visible inside
+	ShimArgs []string // arguments without argv[0]
 
-	// Cgroup hands the shim two more descriptors: OOMFd and ForksFd.
+	// Cgroup makes the driver pass two more descriptors to the shim: OOMFd and ForksFd.
 	Cgroup bool
 }
 
-// Volume is a directory Source of the host that is seen at Path: both absolute and
-// clean. Path is made where it is not there.
+// Volume mounts the host directory Source at Path. Both are absolute and clean. Path is
+// created if it does not exist.
 type Volume struct{ Source, Path string }
 
-// HostName is Hostname, or ID if that is empty.
+// HostName returns Hostname, or ID if that is empty.
 func (s *Spec) HostName() string {
 	if s.Hostname != "" {
 		return s.Hostname
@@ -86,7 +87,7 @@ func (s *Spec) HostName() string {
 	return string(s.ID)
 }
 
-// MaxPIDs is the bound of its processes where the driver's own is most.
+// MaxPIDs returns the limit of processes and threads for a driver whose own limit is most.
 func (s *Spec) MaxPIDs(most uint32) uint32 {
 	if s.PIDs == 0 {
 		return most
@@ -94,71 +95,71 @@ func (s *Spec) MaxPIDs(most uint32) uint32 {
 	return min(s.PIDs, most)
 }
 
-// The descriptors that a shim inherits besides the standard three, of which
+// Descriptors that a shim inherits besides the standard three, of which
 // stdin and stdout are /dev/null and stderr is a log in Spec.Dir.
 const (
 	ListenFd = 3 // a listening unix socket
 
-	// OOMFd is a file whose line "oom_kill N" counts the processes of the sandbox
-	// that the kernel killed because Spec.MemoryMiB was used up; an empty file where
-	// nobody counts.
+	// OOMFd is a file whose line "oom_kill N" counts the processes of the sandbox that
+	// the kernel killed because Spec.MemoryMiB was used up; an empty file where they
+	// are not counted.
 	OOMFd = 4
 
-	// ForksFd is the file of a cgroup that bounds processes to Spec.PIDs. A thread of
-	// the shim that writes "0" to it is in that group, and so is what it forks; the
-	// shim's others are not, so that the shim gets a thread where the sandbox gets no
-	// process. An empty file where there is none.
+	// ForksFd is the file of a cgroup that limits processes to Spec.PIDs. A thread of the
+	// shim that writes "0" to it joins that group, and so do its children; the shim's
+	// other threads stay outside, so that the shim can create threads when the sandbox
+	// has used up its processes. An empty file where there is no such group.
 	ForksFd = 5
 )
 
-// Files are the names that a driver uses in a Spec.Dir, in the order in which
-// they are removed. All others are the caller's.
+// Files returns the names that a driver uses in Spec.Dir, in the order in which
+// they are removed. All other names are the caller's.
 func Files() []string {
-	// The state goes last: as long as anything is left, List must find it.
+	// The state goes last: List must find the instance as long as anything is left.
 	return []string{"ns", "gv", "vm", "disk", "home", "still", "qmp.sock", "api.sock", "vsock.sock", LogFile, "shim.sock", "state.json.tmp", "state.json"}
 }
 
-// What is bounded also where Spec says nothing.
+// Limits that apply also where Spec sets none.
 const (
-	MaxProcesses     = 4096 // threads, too
+	MaxProcesses     = 4096 // includes threads
 	DefaultOpenFiles = 1 << 16
 )
 
-// ShimThreads is how many threads a shim may have where its sandbox's processes use up
-// Spec.PIDs. A shim with a hard limit of its user's processes that is above the soft one
-// has the difference to itself.
+// ShimThreads is the number of threads that a shim may have when its sandbox's processes
+// have used up Spec.PIDs. Where the shim's RLIMIT_NPROC has a hard limit above the soft
+// one, the difference is reserved for the shim.
 const ShimThreads = 64
 
-// OOMScore is the oom_score_adj of all that runs in a place: where the memory of the host
-// itself is used up, what is in sandboxes ends before what serves them, and the largest
-// of that first. What a shim starts has a higher one, and a browser may give its own parts
-// a higher one still.
+// OOMScore is the oom_score_adj of every process in an instance: when the host runs out of
+// memory, the kernel kills sandboxes before the processes that serve them, the largest
+// first. The shim's children have a higher score, and a browser may raise that of its own
+// child processes further.
 const OOMScore = 200
 
-// Caps is what a driver can do on this host, as Probe found it.
+// Caps describes what a driver can do on this host, as Probe found it.
 type Caps struct {
-	Isolation   string   // "none", "process", "kernel" or "machine": what stands between a sandbox and the host
+	Isolation   string   // "none", "process", "kernel" or "machine": the boundary between a sandbox and the host
 	Rootless    bool     // works, or would work, without root
-	MemoryLimit bool     // Spec.MemoryMiB holds for the sandbox as a whole
+	MemoryLimit bool     // Spec.MemoryMiB applies to the sandbox as a whole
 	RootEnds    bool     // root in a sandbox can kill the shim, and with it the sandbox
-	WholeOOM    bool     // a sandbox that uses up Spec.MemoryMiB ends; else one of its processes does
-	PidsLimit   bool     // Spec.PIDs holds for the sandbox as a whole
-	CPULimit    bool     // Spec.CPUMilli holds
-	DiskLimit   bool     // Spec.DiskMiB holds for all that the sandbox writes together
-	Slow        bool     // Create takes so long that it is worth having places ready
+	WholeOOM    bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
+	PidsLimit   bool     // Spec.PIDs applies to the sandbox as a whole
+	CPULimit    bool     // Spec.CPUMilli applies
+	DiskLimit   bool     // Spec.DiskMiB applies to everything that the sandbox writes
+	Slow        bool     // Create is so slow that a warm pool is worth its cost
 	Pause       bool     // Instance.Pause works
-	Files       bool     // Instance.Snapshot keeps files
-	Memory      bool     // Instance.Snapshot keeps the memory, too
-	Volumes     bool     // Spec.Volumes are seen
-	CPUMilli    uint32   // of a sandbox for which Spec has none; 0: it has no limit then
-	MemoryMiB   uint32   // the same
-	Fits        string   // whose snapshots it can use: those of this driver on a host where it says the same; empty: this host's only
-	FileFits    string   // the same of snapshots without memory, of any driver that says so; empty: Fits tells
+	Files       bool     // Instance.Snapshot can save files
+	Memory      bool     // Instance.Snapshot can save the memory, too
+	Volumes     bool     // Spec.Volumes are mounted
+	CPUMilli    uint32   // default where Spec has none; 0: no limit
+	MemoryMiB   uint32   // default where Spec has none; 0: no limit
+	Fits        string   // compatibility of snapshots: this driver can use those of hosts where it reports the same value; empty: only this host's
+	FileFits    string   // the same for snapshots without memory, across drivers; empty: Fits applies
 	Notes       []string // what is missing and why, for `doctor`
 }
 
-// FilesFit is Caps.Fits of a driver whose snapshots are files: those that keep
-// owners are for hosts that can give them.
+// FilesFit returns Caps.Fits for a driver whose snapshots are files: snapshots that
+// record owners require hosts that can set them.
 func FilesFit(name string) string {
 	owners := "any owner"
 	if os.Geteuid() != 0 {
@@ -167,118 +168,117 @@ func FilesFit(name string) string {
 	return name + " 1, " + owners + ", " + runtime.GOARCH
 }
 
-// Driver makes places. Its methods may be called at the same time. One that goes on with
-// something when the call that began it has returned is an io.Closer, too: who made it
-// closes it after the last call, and that is over then.
+// Driver creates instances. Its methods may be called concurrently. A driver that
+// continues work in the background after a call has returned also implements io.Closer:
+// its creator calls Close after the last call, and Close waits for that work to end.
 type Driver interface {
-	// Name is the driver's name in records: "direct", "namespace"...
+	// Name returns the driver's name in records: "direct", "namespace"...
 	Name() string
 
-	// Probe makes a cheap real trial of what Create needs. Its error says why
-	// the driver cannot work here, in words for the host's owner.
+	// Probe performs a cheap real trial of what Create needs. Its error explains to
+	// the host's operator why the driver cannot work here.
 	Probe(ctx context.Context) (Caps, error)
 
-	// Create makes the place and returns when the shim has been executed; a
-	// Dial then succeeds, although the shim may accept a little later. On error
-	// nothing is left behind. The errors are kind.Error: NotFound for an
-	// unknown template, Conflict where Dir holds a living place, Unavailable
-	// where the host is short of something.
+	// Create makes the instance and returns when the shim has been executed. A Dial
+	// then succeeds, although the shim may accept a little later. On error nothing
+	// is left behind. The errors are kind.Error: NotFound for an unknown template,
+	// Conflict where Dir holds a running instance, Unavailable where the host lacks
+	// a resource.
 	Create(ctx context.Context, s Spec) (Instance, error)
 
-	// Attach finds the place that an earlier life of the caller created in
-	// s.Dir; of s it needs ID and Dir. kind.NotFound if nothing lives there: what
-	// was left of it has then been removed.
+	// Attach finds the instance that an earlier run of the caller created in s.Dir;
+	// of s it reads ID and Dir. It returns kind.NotFound if nothing runs there; what
+	// was left of the instance has then been removed.
 	Attach(ctx context.Context, s Spec) (Instance, error)
 
-	// List names the sandboxes of which this driver has anything, living or
-	// not, in the directories root/<id>. A root that does not exist is empty.
+	// List returns the sandboxes of which this driver finds anything, running or not,
+	// in the directories root/<id>. A root that does not exist counts as empty.
 	List(ctx context.Context, root string) ([]sandbox.ID, error)
 }
 
-// Preparing is a Driver that may have to make something of a template before the first place
-// of it, which can take longer than anybody waits.
+// Preparer is implemented by a Driver that may have to build something from a template
+// before its first instance, which can take longer than callers wait.
 type Preparing interface {
-	// Prepare returns when what Create needs of the template is there, or with ctx: it goes
-	// on being made then. Create makes it, too.
+	// Prepare returns when what Create needs of the template exists, or when ctx ends; the
+	// preparation then continues. Create prepares it, too.
 	Prepare(ctx context.Context, s *Spec) error
 }
 
-// Instance is one living place. Its methods may be called at the same time.
+// Instance is one running instance. Its methods may be called concurrently.
 type Instance interface {
-	// Dial opens a fresh stream to the shim. It may be called again, also
-	// after the stream before has broken. kind.Unavailable if the shim is gone.
+	// Dial opens a new stream to the shim. It may be called again, also after the
+	// previous stream has broken. It returns kind.Unavailable if the shim has ended.
 	Dial(ctx context.Context) (net.Conn, error)
 
-	// Done is closed when the shim is gone, whoever is its parent. Where the
-	// shim is pid 1 of its place, every process in the place is gone too.
+	// Done is closed when the shim has ended, also where hostd is not its parent. Where
+	// the shim is pid 1 of the instance, every process in it has ended too.
 	Done() <-chan struct{}
 
-	// Pause stops every process of the place, its shim too, until Resume. Both are
-	// idempotent, and hold over lives of hostd: Attach finds a paused place
-	// paused. Dial and Destroy work on a paused one. kind.Unimplemented without
-	// Caps.Pause.
+	// Pause stops every process of the instance, its shim included, until Resume. Both
+	// are idempotent and survive restarts of hostd: Attach finds a paused instance
+	// paused. Dial and Destroy work on a paused one. They return kind.Unimplemented
+	// without Caps.Pause.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 
-	// Snapshot fills dir, which is empty, with what Spec.From wants: the files of
-	// the place as they are at one moment and, with memory, its processes. The
-	// place stands still meanwhile and is afterwards as it was, paused or not; on
-	// error dir is empty again. kind.Unimplemented without Caps.Files, or with
-	// memory without Caps.Memory.
+	// Snapshot fills the empty directory dir for use as Spec.From: with the files of the
+	// instance as of one moment and, with memory, its processes. The instance is paused
+	// meanwhile and returns to its previous state afterwards; on error dir is empty again.
+	// Snapshot returns kind.Unimplemented without Caps.Files, or with memory without
+	// Caps.Memory.
 	Snapshot(ctx context.Context, dir string, memory bool) error
 
-	// Stats measures the place; what cannot be told is zero.
+	// Stats measures the instance; values that cannot be measured are zero.
 	Stats(ctx context.Context) (Stats, error)
 
-	// Destroy kills everything in the place within 5 s and removes all mounts,
-	// cgroups and files that Create made. It is idempotent; after an error it
-	// may be called again.
+	// Destroy kills every process in the instance within 5 s and removes all mounts,
+	// cgroups and files that Create made. It is idempotent and may be called again
+	// after an error.
 	Destroy(ctx context.Context) error
 }
 
-// Netted is an Instance whose network namespace others may enter.
+// Networked is implemented by an Instance whose network namespace can be entered.
 type Netted interface {
-	// NetNS opens it; it is the caller's to close. kind.Unimplemented where there is
-	// none, kind.Unavailable if the place is gone.
+	// NetNS opens the namespace; the caller closes it. It returns kind.Unimplemented where
+	// there is none, kind.Unavailable if the instance has ended.
 	NetNS() (*os.File, error)
 }
 
-// Built is an Instance that may run an older build than its driver would begin another
-// one with.
+// Versioned is implemented by an Instance that may run an older build than its driver
+// uses for new ones.
 type Built interface {
-	// Fits is Caps.Fits of that build: it tells who can use the memory that Snapshot
-	// keeps. Empty where that cannot be told.
+	// Fits returns Caps.Fits of that build: the hosts that can use the memory that Snapshot
+	// saves. Empty if it cannot be determined.
 	Fits() string
 }
 
-// Keeping is an Instance that stands still by itself while Snapshot keeps its memory, also
-// when the life of hostd that asked for that is over.
+// Checkpointer is implemented by an Instance that stops by itself while Snapshot saves its
+// memory, also when the run of hostd that requested the snapshot has ended.
 type Keeping interface {
-	// Keeping reports whether it does. Its shim answers when that is done.
+	// Checkpointing reports whether it is stopped for that. Its shim responds afterwards.
 	Keeping(ctx context.Context) bool
 }
 
-// Yielding is an Instance that can be told to let all others go first.
+// Deprioritizer is implemented by an Instance that can give way to all others on the CPU.
 type Yielding interface {
-	// Burned is the CPU time that its processes have used since it was made, at the
-	// price of one small file. kind.Unimplemented where nobody counts,
-	// kind.Unavailable if the place is gone.
+	// CPUTime returns the CPU time that its processes have used since it was created, at
+	// the cost of reading one small file. It returns kind.Unimplemented where that is not
+	// counted, kind.Unavailable if the instance has ended.
 	Burned() (time.Duration, error)
 
-	// Yield has its processes run where nobody else wants to, or again as an equal of
-	// others, which they are after Pause and Snapshot, too. It is idempotent and holds
-	// over lives of hostd; limits hold either way.
-	// kind.Unimplemented where the kernel cannot do that, kind.Unavailable if the
-	// place is gone.
+	// SetDeprioritized makes its processes run only on CPUs that are otherwise idle, or
+	// restores their normal share, which Pause and Snapshot do, too. It is idempotent and
+	// survives restarts of hostd; limits apply either way. It returns kind.Unimplemented
+	// where the kernel does not support it, kind.Unavailable if the instance has ended.
 	Yield(bool) error
 }
 
-// Stats is what a place uses.
+// Stats is the resource usage of an instance.
 type Stats struct {
-	CPU         time.Duration // since it was made
-	MemoryBytes uint64        // now, without what the kernel can take back at once
-	DiskBytes   uint64        // that it wrote and that are there; of very many files at least so many
-	DiskFiles   uint64        // that are there, and directories, at least so many; 0 where they are none of the host's
+	CPU         time.Duration // since creation
+	MemoryBytes uint64        // current, without what the kernel can reclaim at once
+	DiskBytes   uint64        // written by the sandbox and still allocated; a lower bound for very many files
+	DiskFiles   uint64        // existing files and directories, a lower bound; 0 where they are not files of the host
 	Processes   uint32
-	OOMKills    uint64 // processes that the kernel killed for want of memory; told until Destroy
+	OOMKills    uint64 // processes that the kernel killed for lack of memory; available until Destroy
 }

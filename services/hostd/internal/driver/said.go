@@ -6,18 +6,18 @@ import (
 	"path/filepath"
 )
 
-// LogFile is where a shim's standard error goes, in Spec.Dir.
+// LogFile is the name of the log of a shim's standard error, in Spec.Dir.
 const LogFile = "shim.log"
 
-// Said is the beginning of a shim's log: why it did not become one, or ended. The text
-// may be the sandbox's own.
+// ShimLog returns the beginning of a shim's log, which shows why it did not start or why
+// it ended. The sandbox may have written the text itself.
 func Said(dir string) string {
 	const most = 1000
 	f, err := os.Open(filepath.Join(dir, LogFile))
 	if err != nil {
 		return ""
 	}
-	defer f.Close()                             //nolint:errcheck // it was only read
-	b, _ := io.ReadAll(io.LimitReader(f, most)) //nolint:errcheck // what there is of it
+	defer f.Close()                             //nolint:errcheck // opened read-only
+	b, _ := io.ReadAll(io.LimitReader(f, most)) //nolint:errcheck // a partial log is better than none
 	return string(b)
 }

@@ -1,15 +1,15 @@
-// Package direct isolates nothing. The shim and all it starts run as hostd's own
-// user, see all of the host's files, processes and network, and can end hostd.
-// It is for development, and for machines that are themselves thrown away; it
-// is used only when asked for by name.
+// Package direct does not isolate. The shim and all that it starts run as hostd's own
+// user, can access all of the host's files, processes and network, and can kill hostd.
+// It is for development, and for machines that are themselves disposable; it
+// is used only when selected by name.
 //
-// What it does give a sandbox: a home directory of its own (Spec.Dir/home), which
-// is what a snapshot holds and is copied into each place that is made from one; where
-// hostd is root, volumes at their paths, in a mount namespace of its own; an environment without the host's variables, and an end that reaches all of its
-// processes: by cgroup where hostd may make one, otherwise by looking through
-// /proc for the shim's descendants and for processes that carry the sandbox's
-// id in their environment. A process that leaves the shim's tree and clears its
-// environment escapes the second way.
+// It does provide a home directory of the sandbox's own (Spec.Dir/home), which
+// is the content of a snapshot and is copied into each instance made from one; where
+// hostd is root, volumes at their paths, in a mount namespace of its own; an environment
+// without the host's variables, and an end that reaches all of its processes: by cgroup
+// where hostd may create one, otherwise by searching /proc for the shim's descendants and
+// for processes that have the sandbox's id in their environment. A process that leaves the
+// shim's tree and clears its environment escapes the search.
 package direct
 
 import (
@@ -39,18 +39,18 @@ const (
 	idVariable = "MILLRACE_SANDBOX_ID"
 
 	// cutOff is how long the child of a hostd that was killed while it started
-	// a shim may need to become one, and to be known by its environment.
+	// a shim may need to become one, and so be recognizable by its environment.
 	cutOff = 200 * time.Millisecond
 )
 
-// Config tunes a Driver; its zero value works.
+// Config configures a Driver; its zero value works.
 type Config struct {
-	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	// Log receives problems that are not returned as errors. Nil: discarded.
 	Log *slog.Logger
 }
 
-// Driver runs shims as plain children; see the package. It may be used by many
-// at a time.
+// Driver runs shims as plain children; see the package documentation. It is safe for
+// concurrent use.
 type Driver struct {
 	log    *slog.Logger
 	groups func() *cgroup.Tree
@@ -58,7 +58,7 @@ type Driver struct {
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New is a Driver. It does nothing yet.
+// New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -66,10 +66,10 @@ func New(cfg Config) *Driver {
 	return &Driver{log: cfg.Log, groups: sync.OnceValue(cgroup.Open)}
 }
 
-// Name is driver.Driver.Name.
+// Name implements driver.Driver.
 func (d *Driver) Name() string { return name }
 
-// Probe is driver.Driver.Probe. Starting a process always works.
+// Probe implements driver.Driver. Starting a process always works.
 func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	c := d.groups().Caps()
 	caps := driver.Caps{
@@ -83,10 +83,10 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	return caps, nil
 }
 
-// Create is driver.Driver.Create. The host's own files are the only template.
+// Create implements driver.Driver. The only template is the host's own files.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	if s.Root != "" {
-		return nil, kind.Newf(kind.Invalid, "create sandbox", string(s.ID), "the driver direct has no template but the host: %q cannot be had", s.Template)
+		return nil, kind.Newf(kind.Invalid, "create sandbox", string(s.ID), "driver direct supports only the host template: %q is not available", s.Template)
 	}
 	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	return d.box(s.Dir, state, proc), nil
 }
 
-// start starts the shim. The state is on disk before the process is there; one
-// that is cut off in between is found by its cgroup or its environment.
+// start starts the shim. It saves the state before the process exists; after an interruption
+// in between, the process is found by its cgroup or its environment.
 func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, limits cgroup.Limits) (*live.Proc, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
@@ -172,15 +172,15 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, li
 	return proc, state.Save(s.Dir)
 }
 
-// makeHome makes a home directory, with the files of the snapshot from if there
-// is one.
+// makeHome makes a home directory, with the files of the snapshot from, if
+// any.
 func makeHome(ctx context.Context, home, from string) error {
 	if from == "" {
 		return os.Mkdir(home, 0o700)
 	}
 	err := live.CopyTree(ctx, filepath.Join(from, homeDir), home, live.Copy{})
 	if errors.Is(err, fs.ErrNotExist) {
-		return kind.New(kind.NotFound, "create sandbox", "", "the directory holds no snapshot of this driver")
+		return kind.New(kind.NotFound, "create sandbox", "", "no snapshot of this driver")
 	}
 	return err
 }
@@ -204,12 +204,12 @@ func environ(s driver.Spec, home string) []string {
 	return list
 }
 
-// Attach is driver.Driver.Attach.
+// Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
-// List is driver.Driver.List.
+// List implements driver.Driver.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
@@ -231,7 +231,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 		if err := group.Thaw(ctx); err != nil {
 			return err
 		}
-		// While the shim lives it gathers the orphans: its tree is whole.
+		// While the shim runs it inherits orphans: its tree is complete.
 		if err := killTree(ctx, state.PID, proc.Done()); err != nil {
 			return err
 		}
@@ -240,8 +240,8 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	return b
 }
 
-// measure is what a sandbox uses; of the disk, what is in its home, and
-// what is nowhere but open.
+// measure returns the usage of a sandbox; of the disk, the contents of its home, and
+// deleted files that are still open.
 func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.Disk, pid int) (driver.Stats, error) {
 	s, running, err := live.Measure(group, pid)
 	if err != nil {
@@ -251,7 +251,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.D
 	return s, err
 }
 
-// sweep kills what the shim left behind and removes what Create made.
+// sweep kills the processes that the shim left and removes what Create made.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	group := cgroup.Reopen(state.Cgroups)
 	if err := group.Kill(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // killTree kills the descendants of the process root, but not root, until there
-// are none or root is gone.
+// are none or root has ended.
 func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 	return repeat(ctx, 0, func() (int, error) {
 		select {
@@ -25,14 +25,14 @@ func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 			return 0, err
 		}
 		return kill(live.Descendants(all, root), func(pid int) bool {
-			parent := parentOf(pid) // the shim's, if its own has ended since
+			parent := parentOf(pid) // the shim, if its own parent has ended since
 			return parent == all[pid] || parent == root
 		}), nil
 	})
 }
 
 // killMarked kills the processes that were started with the sandbox's id in
-// their environment, whoever their parent is now, until none has been found for
+// their environment, whatever their parent, until none has been found for
 // the time settle.
 func killMarked(ctx context.Context, id sandbox.ID, settle time.Duration) error {
 	mark := []byte("\x00" + idVariable + "=" + string(id) + "\x00")
@@ -69,7 +69,7 @@ func repeat(ctx context.Context, settle time.Duration, f func() (int, error)) er
 	}
 }
 
-// kill kills those of pids of which same holds, and returns how many there were to
+// kill kills those pids for which same returns true, and returns how many there were to
 // kill.
 func kill(pids []int, same func(pid int) bool) int {
 	n := 0

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 )
 
-// Without cgroups a process is known by its environment, whoever adopted it, also when
-// its first thread has ended.
+// Without cgroups a process is identified by its environment, whatever its parent, also
+// when its first thread has ended.
 func TestKillMarked(t *testing.T) {
 	id := sandbox.NewID()
 	cmd := exec.Command("sleep", "1000")
@@ -24,12 +24,12 @@ func TestKillMarked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer headless.Process.Kill() //nolint:errcheck // it is dead
+	defer headless.Process.Kill() //nolint:errcheck // it has ended
 	for _, c := range []*exec.Cmd{cmd, other} {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer c.Process.Kill() //nolint:errcheck // one of them is dead
+		defer c.Process.Kill() //nolint:errcheck // one of them has ended
 	}
 	ended := make(chan error, 2)
 	for _, c := range []*exec.Cmd{cmd, headless} {
@@ -42,7 +42,7 @@ func TestKillMarked(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(10 * time.Second):
-			t.Fatal("one lives")
+			t.Fatal("a process still runs")
 		}
 	}
 	if err := killMarked(t.Context(), id, 0); err != nil {

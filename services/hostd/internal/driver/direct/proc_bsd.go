@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// limit bounds nothing: one cannot limit another process here.
+// limit does nothing: here a process cannot limit another one.
 func limit(int, *driver.Spec) error { return nil }
 
-// environOf holds the environment that a process was started with; nothing where
+// environOf returns the environment that a process was started with; nil where
 // it may not be read.
 func environOf(pid int) []byte { return bsd.Environ(pid) }
 
-// parentOf is a process's parent; 0 if it is gone.
+// parentOf returns a process's parent; 0 if it has ended.
 func parentOf(pid int) int {
 	p, err := bsd.Find(pid)
 	if err != nil {
@@ -25,7 +25,7 @@ func parentOf(pid int) int {
 	return p.Parent
 }
 
-// killIf kills a process if same holds of it, as it did a moment before. It reports
+// killIf kills a process if same returns true, as it did a moment before. It reports
 // whether there was one to kill.
 func killIf(pid int, same func(pid int) bool) bool {
 	return same(pid) && unix.Kill(pid, unix.SIGKILL) == nil

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// limit bounds the shim, which starts nothing before it is asked to, and with it
+// limit limits the shim, which starts nothing before it gets a request, and with it
 // all that it starts.
 func limit(pid int, s *driver.Spec) error {
 	limits := map[int]uint64{unix.RLIMIT_NOFILE: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))}
@@ -31,8 +31,8 @@ func limit(pid int, s *driver.Spec) error {
 	return live.Expendable(pid)
 }
 
-// environOf is the environment that a process was started with; nothing where it
-// may not be read. One whose first thread has ended has it in another.
+// environOf returns the environment that a process was started with; nil where it
+// may not be read. If its first thread has ended, another one has it.
 func environOf(pid int) []byte {
 	for _, tid := range append([]int{pid}, live.Threads(pid)...) {
 		if env, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/environ"); err == nil && len(env) > 0 {
@@ -42,7 +42,7 @@ func environOf(pid int) []byte {
 	return nil
 }
 
-// parentOf is a process's parent; 0 if it is gone.
+// parentOf returns a process's parent; 0 if it has ended.
 func parentOf(pid int) int {
 	_, parent, err := live.Parent(pid)
 	if err != nil {
@@ -51,8 +51,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killIf kills a process if same still holds of it when its pid cannot come to mean
-// another one any more. It reports whether there was one to kill.
+// killIf kills a process if same still returns true once a pidfd holds it, so that its pid
+// cannot be reused. It reports whether there was one to kill.
 func killIf(pid int, same func(pid int) bool) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

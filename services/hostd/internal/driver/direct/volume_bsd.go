@@ -7,12 +7,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// show shows nothing: there are no views of the files here.
+// show returns an error for volumes: this system has no mount namespaces.
 func show(volumes []driver.Volume) error {
 	if len(volumes) == 0 {
 		return nil
 	}
-	return kind.New(kind.Unimplemented, "show volumes", "", "the driver direct shows volumes on Linux only")
+	return kind.New(kind.Unimplemented, "show volumes", "", "driver direct supports volumes only on Linux")
 }
 
 func canShow() bool { return false }

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// show gives the thread, and those that it starts from now on, a view of the
-// machine's files in which the volumes are at their paths. Where a path is not there
-// it is made, on the host's own disk, and stays.
+// show gives the thread, and those that it starts from now on, a mount namespace
+// with the volumes at their paths. A path that does not exist is
+// created on the host's own disk, and stays.
 func show(volumes []driver.Volume) error {
 	if len(volumes) == 0 {
 		return nil
@@ -20,7 +20,7 @@ func show(volumes []driver.Volume) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	// What the host mounts later is seen; what is mounted here is not seen there.
+	// Later mounts of the host appear here; mounts made here do not appear there.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return os.NewSyscallError("mount", err)
 	}

@@ -20,14 +20,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// Maker makes one of the drivers that RunAcross is for.
+// Maker makes one of the drivers that RunAcross tests.
 type Maker struct {
 	Name string
 	New  func(t *testing.T) driver.Driver
 }
 
-// RunAcross runs what drivers must stand that say the same in Caps.FileFits: what one
-// has kept of a place's files is all there in another's place.
+// RunAcross tests drivers with the same Caps.FileFits: a snapshot of files by one of them
+// is complete in an instance of another.
 func RunAcross(t *testing.T, makers ...Maker) {
 	suites := map[string]*suite{}
 	for _, m := range makers {
@@ -48,8 +48,8 @@ func RunAcross(t *testing.T, makers ...Maker) {
 	}
 }
 
-// The first place fills a directory, the second changes all that can be changed in it.
-// What needs root inside is done only where there is one.
+// The first instance fills a directory, the second changes everything that can be changed in
+// it. Steps that need root inside are left out where there is none.
 const (
 	acrossHome = "/home/user"
 	acrossFill = `set -e; cd $AT; mkdir -p d/deep/er gone/with/all kept; echo one > d/file; ln d/file d/same; ln d/file kept/same
@@ -66,12 +66,12 @@ and a line"; echo done`
 		busybox chmod 640 kept/11; echo two > kept/two; ln kept/two kept/names; echo done`
 )
 
-// across goes from a place of the first driver to one of the second, and from that to
-// one of each. Where hostd is not root, a place of driver "namespace" has one user.
+// across goes from an instance of the first driver to one of the second, and from that to
+// one of each. Where hostd is not root, an instance of driver "namespace" has one user.
 func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	root := os.Geteuid() == 0
 	sparse := "3000000000"
-	if !root { // of more than gVisor could take
+	if !root { // with more of them than gVisor could take
 		sparse = "60000000"
 	}
 	begin := func(s *suite, from string) *box {
@@ -84,7 +84,7 @@ func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	same := func(b *box, want string) {
 		t.Helper()
 		if got := b.list(t, owners); got != want {
-			t.Errorf("in a place of %s: %s", b.d.Name(), difference(want, got))
+			t.Errorf("in an instance of %s: %s", b.d.Name(), difference(want, got))
 		}
 	}
 	a := begin(first, "")
@@ -99,12 +99,12 @@ func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	dir := a.snapshot(t)
 	same(a, want)
 	if used, err := live.DiskUsage(t.Context(), dir, nil); err != nil || used > 16<<20 {
-		t.Errorf("the snapshot has %d bytes, %v: the hole was written", used, err)
+		t.Errorf("the snapshot has %d bytes, %v; want the hole kept", used, err)
 	}
 	b := begin(second, dir)
 	same(b, want)
 	if got := b.sh(t, "hostname; cat /etc/hostname"); strings.Contains(got, string(a.spec.ID)) {
-		t.Errorf("the second place has the name of the first: %q", got)
+		t.Errorf("the second instance has the name of the first: %q", got)
 	}
 	b.must(t, acrossChange)
 	want = b.list(t, owners)
@@ -114,7 +114,7 @@ func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	}
 }
 
-// must runs a script that says at its end that it is done.
+// must runs a script that prints "done" at its end.
 func (b *box) must(t *testing.T, script string) {
 	t.Helper()
 	if got := b.sh(t, script); !strings.HasSuffix(got, "done") {
@@ -134,7 +134,7 @@ func (b *box) list(t *testing.T, owners bool) string {
 	return ask(t, b.Instance, request{Call: "list", Args: []string{acrossHome, strconv.FormatBool(owners)}}).Out
 }
 
-// difference is what two lists have that the other does not.
+// difference returns the lines that only one of two lists has.
 func difference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	var b strings.Builder
@@ -151,7 +151,7 @@ func difference(want, got string) string {
 	return b.String()
 }
 
-// setAttribute is for who is in a place.
+// setAttribute runs inside an instance.
 func setAttribute(path, name, value string) string {
 	if err := unix.Setxattr(path, name, []byte(value), 0); err != nil {
 		return err.Error()
@@ -159,8 +159,8 @@ func setAttribute(path, name, value string) string {
 	return ""
 }
 
-// listAll tells, in a place, all that can be told of the files in a directory, but
-// for fractions of seconds, and with their owners or without.
+// listAll describes, inside an instance, all files in a directory, without fractions of
+// seconds, and with their owners or without.
 func listAll(top string, owners bool) string {
 	var b strings.Builder
 	seen := map[[2]uint64]string{}
@@ -184,7 +184,7 @@ func listAll(top string, owners bool) string {
 			seen[id] = path
 			fmt.Fprintf(&b, " %d bytes", st.Size)
 		}
-		if st.Mtim.Sec < 1_200_000_000 { // a time of our own, not that of the moment
+		if st.Mtim.Sec < 1_200_000_000 { // a time that the test set, not that of the moment
 			fmt.Fprintf(&b, " at %d", st.Mtim.Sec)
 		}
 		if to, err := os.Readlink(path); err == nil {
@@ -207,7 +207,7 @@ func listAll(top string, owners bool) string {
 	return b.String()
 }
 
-// lastOf is what a file ends with, or all of it if it is not large.
+// lastOf returns the end of a file, or all of it if it is not large.
 func lastOf(path string, size int64) ([]byte, error) {
 	const most = 8 << 20
 	f, err := os.Open(path)

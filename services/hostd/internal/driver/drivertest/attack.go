@@ -20,10 +20,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// attacks are what code in a sandbox may try against its host and its
-// neighbours. Each is made as the shim, who has the most rights there are, and
-// as the user, and is judged by what became of the host: a driver with a kernel
-// of its own may well let a call succeed that another one refuses.
+// attacks returns what code in a sandbox may try against its host and its
+// neighbours. Each is made as the shim, which has the most privileges, and
+// as the user, and is judged by its effect on the host: a driver with a kernel
+// of its own may let a call succeed that another one refuses.
 func (s *suite) attacks() []attack {
 	return []attack{
 		{"read and write the host's files", s.hostFiles},
@@ -32,14 +32,14 @@ func (s *suite) attacks() []attack {
 		{"reach servers on the host's loopback", s.hostServers},
 		{"reach a neighbour", s.neighbour},
 		{"use up what users share", s.useUp},
-		{"outlive the host's own where its memory is used up", s.outlive},
+		{"outlive the host's processes when its memory is used up", s.outlive},
 		{"find secrets in environments", s.environments},
 		{"use descriptors that hostd left open", s.descriptors},
 		{"break out of the root by chroot", s.chrootBreakout},
 		{"kill pid 1", s.killFirst},
 		{"leave a set-uid program on the host", s.setuidOnHost},
-		{"lead hostd out by links while it measures", s.measureRace},
-		{"lead hostd out by links while it copies", s.copyLinks},
+		{"redirect hostd by links while it measures", s.measureRace},
+		{"redirect hostd by links while it copies", s.copyLinks},
 	}
 }
 
@@ -59,7 +59,7 @@ func eachUser(t *testing.T, f func(t *testing.T, uid int)) {
 const canary = "canary-of-the-host"
 
 // plant leaves a file on the host: where hostd's journal is, or in a directory
-// that is open to all.
+// that all users may enter.
 func plant(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, canary)
@@ -104,7 +104,7 @@ func (s *suite) hostFiles(t *testing.T) {
 	}
 }
 
-// settings are the host's, with what would be a harmless new value.
+// settings returns settings of the host, each with a harmless new value.
 func settings() map[string]string {
 	return map[string]string{
 		"/proc/sys/kernel/core_pattern":        "|/tmp/mine",
@@ -144,9 +144,9 @@ func (s *suite) hostSettings(t *testing.T) {
 			b.shAs(t, uid, "echo '"+value+"' 2>/dev/null > "+path)
 		}
 		for path, was := range before {
-			// Others change settings, too.
+			// Other processes change settings, too.
 			if is, err := os.ReadFile(path); err != nil || string(is) != was && strings.TrimSpace(string(is)) == settings()[path] {
-				t.Errorf("%s is now %q (%v), was %q", path, is, err, was)
+				t.Errorf("%s: %q (%v), want %q", path, is, err, was)
 				os.WriteFile(path, []byte(was), 0)
 			}
 		}
@@ -163,7 +163,7 @@ func (s *suite) hostProcesses(t *testing.T) {
 	pid := strconv.Itoa(victim.Process.Pid)
 	own, shim := strconv.Itoa(os.Getpid()), strconv.Itoa(shimPID(t, b.spec))
 	eachUser(t, func(t *testing.T, uid int) {
-		// Each in a session of its own: kill -1 would end the one who asks.
+		// Each in a session of its own: kill -1 would end the shell itself.
 		b.shAs(t, uid, "for p in "+pid+" -"+pid+" "+own+" "+shim+"; do kill -9 $p; kill -STOP $p; done 2>/dev/null; setsid sh -c 'kill -9 -1' 2>/dev/null")
 		var info unix.Siginfo
 		if err := unix.Waitid(unix.P_PID, victim.Process.Pid, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || info.Signo != 0 {
@@ -196,7 +196,7 @@ func (s *suite) hostServers(t *testing.T) {
 	addresses = append(addresses, []string{"unix", filepath.Join(b.spec.Dir, "shim.sock")})
 	for _, to := range addresses {
 		if got := ask(t, b.Instance, request{Call: "dial", Args: to}).Out; got == "" {
-			t.Errorf("%v can be dialed", to)
+			t.Errorf("dial %v succeeds", to)
 		}
 	}
 	eachUser(t, func(t *testing.T, uid int) {
@@ -217,7 +217,7 @@ func (s *suite) neighbour(t *testing.T) {
 			t.Fatalf("the neighbour itself cannot dial %v: %s", l, got)
 		}
 		if got := ask(t, a.Instance, request{Call: "dial", Args: l}).Out; got == "" {
-			t.Errorf("%v of the neighbour can be dialed", l)
+			t.Errorf("dial %v of the neighbour succeeds", l)
 		}
 	}
 	for _, where := range []string{"/tmp", "/dev/shm", "$HOME", "/run", "/var/tmp"} {
@@ -234,12 +234,12 @@ func (s *suite) neighbour(t *testing.T) {
 		}
 		a.shAs(t, uid, "kill -9 "+shim+"; kill -STOP "+shim+"; setsid sh -c 'kill -9 -1'")
 		if got := b.sh(t, "cat /tmp/"+canary); got != canary {
-			t.Errorf("the neighbour says %q", got)
+			t.Errorf("output of the neighbour: %q", got)
 		}
 	})
 }
 
-// outlive: what the kernel ends first is in the sandbox, whatever that says of itself.
+// outlive: the kernel kills the sandbox's processes first, whatever score they set.
 func (s *suite) outlive(t *testing.T) {
 	b := s.create(t, nil)
 	const lower = "for n in -1000 0 199; do echo $n > /proc/self/oom_score_adj; done 2>/dev/null; setsid sleep 1000 "
@@ -247,7 +247,7 @@ func (s *suite) outlive(t *testing.T) {
 		b.shAs(t, uid, lower+string(b.spec.ID)+" >/dev/null 2>&1 &")
 	})
 	pids := []int{shimPID(t, b.spec)}
-	if mayLower() { // else those inside may take back what was given to them
+	if mayLower() { // otherwise those inside may restore the score
 		pids = append(pids, marked(b.spec.ID)...)
 	}
 	for _, pid := range pids {
@@ -258,8 +258,8 @@ func (s *suite) outlive(t *testing.T) {
 	}
 }
 
-// mayLower reports whether this process may lower its score, and so, when it gives one
-// to others, keeps them from doing that (CAP_SYS_RESOURCE).
+// mayLower reports whether this process may lower its score, and so, when it sets the score
+// of others, prevents them from lowering it (CAP_SYS_RESOURCE).
 func mayLower() bool {
 	const path = "/proc/self/oom_score_adj"
 	was, err := os.ReadFile(path)
@@ -276,9 +276,9 @@ func (s *suite) environments(t *testing.T) {
 	})
 }
 
-// descriptors: the shim has its standard ones, its listener, its cgroup's two, and
-// what it opened itself; nothing else of hostd's. In a machine it has two directories of
-// that, which are none of hostd's.
+// descriptors: the shim has the standard ones, its listener, its cgroup's two, and
+// those that it opened itself; no others of hostd's. In a virtual machine it has two
+// directories of that machine, too.
 func (s *suite) descriptors(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) { sp.Cgroup = true })
 	got := ask(t, b.Instance, request{Call: "descriptors"}).Out
@@ -304,7 +304,7 @@ func (s *suite) chrootBreakout(t *testing.T) {
 	got := b.sh(t, `command -v perl >/dev/null || exit 0; perl -e 'mkdir "/tmp/c"; opendir(my $d, "/"); chroot("/tmp/c") or print "refused "; chdir($d);
 		chdir("..") for 1..99; chroot("."); print -e $ARGV[0] ? "out" : "inside", " ", join(",", grep { /^(home|tmp)$/ } glob("*"))' '`+path+"'")
 	if got == "" {
-		t.Skip("no perl in the sandbox to try it with")
+		t.Skip("no perl in the sandbox")
 	}
 	if strings.Contains(got, "out") || !strings.Contains(got, "inside") {
 		t.Errorf("got %q", got)
@@ -319,7 +319,7 @@ func (s *suite) killFirst(t *testing.T) {
 	}
 	eachUser(t, func(t *testing.T, uid int) {
 		if uid < 0 && caps.RootEnds {
-			t.Skip("the sandbox's root can end it")
+			t.Skip("the sandbox's root can end the sandbox")
 		}
 		b.shAs(t, uid, "for n in $(seq 1 64); do kill -$n 1; /bin/kill -q 1 -s $n 1; done 2>/dev/null")
 		if got := b.shAs(t, uid, "echo alive"); got != "alive" {
@@ -328,14 +328,14 @@ func (s *suite) killFirst(t *testing.T) {
 	})
 }
 
-// setuidOnHost: whoever else is on the host must not get at a program that makes
-// him root there.
+// setuidOnHost: other users of the host must not reach a program that makes them
+// root there.
 func (s *suite) setuidOnHost(t *testing.T) {
 	b := s.create(t, nil)
 	b.sh(t, "cd $HOME && cp /bin/sh shell && chmod 6755 shell && cp shell /tmp/ && chmod 6755 /tmp/shell")
 	err := filepath.WalkDir(b.spec.Dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // an overlay's work directory is shut
+			return nil //nolint:nilerr // an overlay's work directory is inaccessible
 		}
 		var st unix.Stat_t
 		if unix.Lstat(p, &st) == nil && st.Uid == 0 && st.Mode&unix.S_IFREG != 0 && st.Mode&unix.S_ISUID != 0 {
@@ -353,14 +353,14 @@ func (s *suite) setuidOnHost(t *testing.T) {
 }
 
 // measureRace: a directory becomes a link to the host's root and back again as
-// fast as can be while its size is asked for.
+// fast as possible while its size is measured.
 func (s *suite) measureRace(t *testing.T) {
 	b := s.create(t, nil)
 	b.sh(t, `cd $HOME; mkdir d; ln -s / l; echo x > d/file
 		setsid sh -c 'while :; do mv d e; mv l d; mv d l; mv e d; done' >/dev/null 2>&1 &`)
 	for range 100 {
 		if st := stats(t, b.Instance); st.DiskBytes > 64<<20 {
-			t.Fatalf("%d bytes: more than there are inside", st.DiskBytes)
+			t.Fatalf("%d bytes: more than exist inside", st.DiskBytes)
 		}
 	}
 }
@@ -378,9 +378,9 @@ func (s *suite) copyLinks(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(p)
-		text = bytes.ReplaceAll(text, []byte(path), nil) // where a link led is no secret
+		text = bytes.ReplaceAll(text, []byte(path), nil) // the target of a link is not a secret
 		if bytes.Contains(text, []byte(canary)) && !slices.Contains(strings.Split(p, "/"), "namespace.json") {
-			t.Errorf("%s holds what is in a file of the host", p)
+			t.Errorf("%s has the contents of a file of the host", p)
 		}
 		return err
 	})

@@ -17,16 +17,16 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Bench measures what a sandbox costs: the time from Create to the first answer
+// Bench measures what a sandbox costs: the time from Create to the first response
 // of its shim and of its first command, of `true` in it, of pausing, resuming, a
-// snapshot and a place made from that where the driver can, of Destroy; the same
-// for a hundred that are asked for at once; and what an idle one takes of memory and CPU time.
+// snapshot and an instance made from that where supported, of Destroy; the same
+// for a hundred that are created at once; and the memory and CPU time of an idle one.
 func Bench(b *testing.B, d driver.Driver) {
 	b.Helper()
 	BenchBurst(b, d, 100)
 }
 
-// BenchBurst is Bench for a driver of which the machine does not carry a hundred.
+// BenchBurst is Bench for a driver of which the machine cannot run a hundred instances.
 func BenchBurst(b *testing.B, d driver.Driver, burst int) {
 	b.Helper()
 	caps, err := d.Probe(b.Context())
@@ -35,7 +35,7 @@ func BenchBurst(b *testing.B, d driver.Driver, burst int) {
 	}
 	b.Log(caps.Notes)
 	m := &meter{b: b, d: d, root: b.TempDir(), took: map[string][]time.Duration{}}
-	if in := m.create("first-", ""); in != nil { // makes what is kept for good
+	if in := m.create("first-", ""); in != nil { // makes what is cached permanently
 		m.idle(in)
 		m.time("first-destroy", func() error { return in.Destroy(context.Background()) })
 	}
@@ -61,16 +61,16 @@ func BenchBurst(b *testing.B, d driver.Driver, burst int) {
 	m.report()
 }
 
-// meter gathers how long things take.
+// meter collects durations.
 type meter struct {
 	b    *testing.B
 	d    driver.Driver
 	root string
 
 	mu     sync.Mutex
-	took   map[string][]time.Duration // by mu
+	took   map[string][]time.Duration // guarded by mu
 	memory []uint64
-	idleUS float64 // CPU time of each second
+	idleUS float64 // CPU time per second
 }
 
 func (m *meter) time(what string, f func() error) {
@@ -85,8 +85,8 @@ func (m *meter) time(what string, f func() error) {
 	m.took[what] = append(m.took[what], took)
 }
 
-// create makes a place and runs its first command; prefix begins the names of
-// what was measured.
+// create makes an instance and runs its first command; prefix begins the names of
+// the measurements.
 func (m *meter) create(prefix, from string) driver.Instance {
 	s := driver.Spec{ID: sandbox.NewID(), ShimPath: self, ShimArgs: []string{shimArg}, MemoryMiB: 512, CPUMilli: 1000, From: from}
 	s.Dir = filepath.Join(m.root, string(s.ID))
@@ -97,14 +97,14 @@ func (m *meter) create(prefix, from string) driver.Instance {
 	m.time(prefix+"create+true", func() error {
 		m.time(prefix+"create", func() (err error) { in, err = m.d.Create(m.b.Context(), s); return err })
 		if in == nil {
-			return errors.New("there is nothing to run it in")
+			return errors.New("no instance to run the command in")
 		}
 		return answers(m.b.Context(), in, "true")
 	})
 	return in
 }
 
-// idle measures the CPU time of a place in which nothing happens.
+// idle measures the CPU time of an idle instance.
 func (m *meter) idle(in driver.Instance) {
 	const each = 10 * time.Second
 	before, err := in.Stats(m.b.Context())
@@ -116,7 +116,7 @@ func (m *meter) idle(in driver.Instance) {
 	m.idleUS = float64((after.CPU - before.CPU).Microseconds()) / each.Seconds()
 }
 
-// fork takes a snapshot of a place with a hundred files of 10 KB, and makes
+// fork takes a snapshot of an instance with a hundred files of 10 KB, and makes
 // another from it, with the memory or without.
 func (m *meter) fork(in driver.Instance, prefix string, memory bool) {
 	if err := answers(m.b.Context(), in, "sh", "-c", "cd $HOME && for i in $(seq 100); do head -c 10k /dev/zero > $i; done"); err != nil {
@@ -134,7 +134,7 @@ func (m *meter) fork(in driver.Instance, prefix string, memory bool) {
 	}
 }
 
-// burst makes n places at once.
+// burst makes n instances at once.
 func (m *meter) burst(n int) {
 	var wg sync.WaitGroup
 	all := make([]driver.Instance, n)
@@ -168,7 +168,7 @@ func (m *meter) report() {
 	m.b.ReportMetric(0, "ns/op")
 }
 
-// answers runs a command in a place.
+// answers runs a command in an instance.
 func answers(ctx context.Context, in driver.Instance, args ...string) error {
 	r, err := try(ctx, in, request{Args: args, UID: -1})
 	if err == nil && r.Code != 0 {

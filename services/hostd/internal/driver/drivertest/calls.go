@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls are system calls that a sandbox must not be able to make. Each is made
-// with arguments that would do nothing, or next to it, if it were allowed.
+// calls are system calls that must fail in a sandbox. Their arguments make them harmless,
+// or nearly so, if they succeed.
 func calls() map[string]func() error {
 	params := make([]byte, 256)
 	var ring uintptr
@@ -94,7 +94,7 @@ func calls() map[string]func() error {
 	}
 }
 
-// raw is a system call whose result is a descriptor, or nothing that matters.
+// raw returns a system call whose result is a descriptor, or irrelevant.
 func raw(nr, a, b, c uintptr) func() error {
 	return func() error {
 		fd, _, errno := unix.Syscall6(nr, a, b, c, 0, 0, 0)
@@ -108,7 +108,7 @@ func raw(nr, a, b, c uintptr) func() error {
 	}
 }
 
-// cloneUser starts a program in a user namespace. Where that is allowed, the call
+// cloneUser starts a program in a user namespace. Where that is permitted, the call
 // alone would leave a second copy of this program.
 func cloneUser() error {
 	cmd := exec.Command("/bin/true")
@@ -126,24 +126,24 @@ func socket(family, kind, proto int) func() error {
 	return raw(unix.SYS_SOCKET, uintptr(family), uintptr(kind), uintptr(proto))
 }
 
-// takeOver asks for a protocol that is not there to take over a connection.
+// takeOver requests an unknown protocol to take over a connection.
 func takeOver() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
-		return nil //nolint:nilerr // there is another test of that
+		return nil //nolint:nilerr // another test covers it
 	}
 	defer unix.Close(fd)
 	if err = unix.SetsockoptString(fd, unix.SOL_TCP, unix.TCP_ULP, "none"); errors.Is(err, unix.ENOENT) {
-		return nil // it was looked for
+		return nil // the kernel looked for it
 	}
 	return err
 }
 
-// filterSocket gives a socket a filter that takes all.
+// filterSocket attaches a filter to a socket that accepts everything.
 func filterSocket() error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err != nil {
-		return nil //nolint:nilerr // there is another test of that
+		return nil //nolint:nilerr // another test covers it
 	}
 	defer unix.Close(fd)
 	all := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)}
@@ -192,7 +192,7 @@ func harmless() map[string]func() error {
 	}
 }
 
-// noRoute asks the kernel for the way to a documentation address. A connected
+// noRoute looks up the route to a documentation address. A connected
 // datagram socket sends nothing.
 func noRoute() error {
 	for _, to := range []unix.Sockaddr{
@@ -210,16 +210,16 @@ func noRoute() error {
 		err = unix.Connect(fd, to)
 		unix.Close(fd)
 		if err == nil {
-			return fmt.Errorf("there is a way to %v", to)
+			return fmt.Errorf("there is a route to %v", to)
 		}
 		if !errors.Is(err, unix.ENETUNREACH) {
-			return fmt.Errorf("the way to %v: %w, want no route", to, err)
+			return fmt.Errorf("the route to %v: %w, want no route", to, err)
 		}
 	}
 	return nil
 }
 
-// loopback sends a word through a server on it.
+// loopback sends a word through a server on the loopback.
 func loopback() error {
 	l, err := net.Listen("tcp", "127.0.0.1:80")
 	if err != nil {
@@ -228,7 +228,7 @@ func loopback() error {
 	defer l.Close()
 	go func() {
 		if c, err := l.Accept(); err == nil {
-			io.WriteString(c, "word") //nolint:errcheck // the reader tells
+			io.WriteString(c, "word") //nolint:errcheck // the reader reports it
 			c.Close()
 		}
 	}()
@@ -244,8 +244,8 @@ func loopback() error {
 	return err
 }
 
-// become makes this thread alone a user's, which loses its capabilities with it; who
-// is below zero stays who he is.
+// become gives only this thread another uid, with which it loses its capabilities; a
+// negative uid changes nothing.
 func become(uid int) error {
 	if uid <= 0 || uid == unix.Geteuid() {
 		return nil
@@ -256,10 +256,10 @@ func become(uid int) error {
 	return nilOr(errno)
 }
 
-// tryCall makes a call as uid, or as who the shim is, and returns its error's
-// text; empty if it worked.
+// tryCall makes a call as uid, or as the shim's user, and returns its error's
+// text; empty if it succeeded.
 func tryCall(name string, uid int) string {
-	runtime.LockOSThread() // and never unlocked: a thread that got out of its namespace must not live on
+	runtime.LockOSThread() // and never unlocked: a thread that left its namespace must not be reused
 	if err := become(uid); err != nil {
 		return "become the user: " + err.Error()
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// The test binary as a hostd that is going to be killed: what it is to do, with
-// which sandbox. It says "now" before it begins and "done" when it has finished.
+// Environment variables of the test binary as a hostd that is going to be killed: its task and
+// its sandbox. It prints "now" before it begins and "done" when it has finished.
 const (
 	victimTask = "DRIVERTEST_TASK" // "create" or "destroy"
 	victimDir  = "DRIVERTEST_DIR"
 )
 
-// victim does the task, if this process was started for one.
+// victim performs the task, if this process was started for one.
 func victim(t *testing.T, d driver.Driver) {
 	task, dir := os.Getenv(victimTask), os.Getenv(victimDir)
 	if task == "" {
@@ -49,11 +49,11 @@ func victim(t *testing.T, d driver.Driver) {
 	select {} // until it is killed
 }
 
-// start starts a victim and returns when it begins.
+// startVictim starts a victim and returns when it begins.
 func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := exec.Command(self, "-test.run=^TestContract$", "-test.timeout=1m")
-	// What a driver tries before its first place is left there, too.
+	// What a driver tries before its first instance is left there, too.
 	cmd.Env = append(os.Environ(), victimTask+"="+task, victimDir+"="+dir, "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -65,16 +65,16 @@ func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 	}
 	word := make([]byte, 4)
 	if _, err := io.ReadFull(out, word); err != nil || string(word) != "now\n" {
-		t.Fatalf("the victim says %q, %v", word, err)
+		t.Fatalf("output of the victim: %q, %v", word, err)
 	}
 	return cmd, out
 }
 
-// killed kills hostd at moments spread over a task and checks each time that the
-// next life finds what there is.
+// killed kills hostd at points spread over a task and checks each time that the
+// next run finds what exists.
 func (s *suite) killed(task string) func(*testing.T) {
 	return func(t *testing.T) {
-		s.kill(t, task, patient) // prepares what is kept for good
+		s.kill(t, task, patient) // prepares what is cached permanently
 		whole := s.kill(t, task, patient)
 		for i := range s.scale.Moments {
 			s.kill(t, task, whole*time.Duration(i)/time.Duration(s.scale.Moments))
@@ -82,7 +82,7 @@ func (s *suite) killed(task string) func(*testing.T) {
 	}
 }
 
-// kill lets a victim work for a while, kills it, and returns how long it worked.
+// kill kills a victim after a while, and returns how long the victim ran.
 func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Duration {
 	t.Helper()
 	d := s.newDriver(t)
@@ -97,7 +97,7 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	start := time.Now()
 	finished := make(chan time.Duration, 1)
 	go func() {
-		io.ReadFull(out, make([]byte, 4)) //nolint:errcheck // "done", or it is dead
+		io.ReadFull(out, make([]byte, 4)) //nolint:errcheck // "done", or it has ended
 		finished <- time.Since(start)
 	}()
 	worked := after
@@ -105,7 +105,7 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	case <-time.After(after):
 	case worked = <-finished:
 	}
-	cmd.Process.Kill() //nolint:errcheck // it waits for it
+	cmd.Process.Kill() //nolint:errcheck // Wait follows
 	cmd.Wait()         //nolint:errcheck // killed
 
 	ids, err := d.List(t.Context(), root)
@@ -116,7 +116,7 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	switch {
 	case err == nil:
 		if !slices.Equal(ids, []sandbox.ID{sp.ID}) {
-			t.Errorf("killed after %v: it lives, but the list is %v", after, ids)
+			t.Errorf("killed after %v: the instance runs, but the list is %v", after, ids)
 		}
 		if err := in.Destroy(context.Background()); err != nil {
 			t.Errorf("killed after %v: destroy: %v", after, err)
@@ -129,9 +129,9 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	return worked
 }
 
-// ends waits until the last process of a sandbox has gone: one that was not yet noted down
-// ends by itself when its maker is gone, and what a tool that was given up had started, a
-// moment after it. checkClean tells of those that stay.
+// ends waits until the last process of a sandbox has ended: one that was not yet recorded
+// ends by itself when its parent does, and what an abandoned tool had started, a
+// moment after it. checkClean reports those that remain.
 func ends(sp driver.Spec) {
 	eventually(func() bool { return len(marked(sp.ID)) == 0 })
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// givenUp gives up creates at moments spread over one, and checks each time that
-// nothing of it is there when Create returns. Besides what checkClean looks for, no
+// givenUp cancels creates at points spread over one, and checks each time that
+// nothing of it exists when Create returns. Besides what checkClean looks for, no
 // process may be left that was started for it, whatever its name.
 func (s *suite) givenUp(t *testing.T) {
-	d := s.newDriver(t)   // one, which may keep descriptors
-	giveUp(t, d, patient) // prepares what is kept for good
+	d := s.newDriver(t)   // a single driver, since it may keep descriptors
+	giveUp(t, d, patient) // prepares what is cached permanently
 	whole := giveUp(t, d, patient)
 	before := onHost(t)
 	for i := range s.scale.Moments {
@@ -26,7 +26,7 @@ func (s *suite) givenUp(t *testing.T) {
 	noMore(t, before)
 }
 
-// giveUp begins a create, gives it up after a while if it has not ended by then, and
+// giveUp starts a create, cancels it after a while if it has not ended by then, and
 // returns how long it took.
 func giveUp(t *testing.T, d driver.Driver, after time.Duration) time.Duration {
 	t.Helper()
@@ -41,15 +41,15 @@ func giveUp(t *testing.T, d driver.Driver, after time.Duration) time.Duration {
 	switch {
 	case err == nil:
 		if err := in.Destroy(context.Background()); err != nil {
-			t.Errorf("given up after %v, too late: destroy: %v", after, err)
+			t.Errorf("canceled after %v, too late: destroy: %v", after, err)
 		}
 	case !kind.Is(err, kind.Canceled):
-		t.Errorf("given up after %v: %v, want canceled", after, err)
+		t.Errorf("canceled after %v: %v, want Canceled", after, err)
 	}
 	ends(sp)
 	checkClean(t, sp)
 	if t.Failed() {
-		t.Fatalf("given up after %v, which took %v", after, took)
+		t.Fatalf("canceled after %v, which took %v", after, took)
 	}
 	os.RemoveAll(root)
 	return took

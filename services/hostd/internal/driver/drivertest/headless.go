@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Headless starts a process in a session of its own that goes on when its first
-// thread has ended, which makes it look like a zombie, and returns when that is so. It
-// has arg as an argument, and env. Whoever starts it waits for it.
+// Headless starts a process in a session of its own whose first thread ends while it
+// continues, which makes it look like a zombie, and returns when that is so. It
+// has arg as an argument, and env. The caller waits for it.
 func Headless(arg string, env []string) (*exec.Cmd, error) {
 	cmd := exec.Command(self, HeadlessArg, arg)
 	cmd.SysProcAttr, cmd.Env = &syscall.SysProcAttr{Setsid: true}, env
@@ -30,21 +30,21 @@ func Headless(arg string, env []string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return nil, fmt.Errorf("it says %q: %w", said, errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
+		return nil, fmt.Errorf("output %q: %w", said, errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
 	}
 	return cmd, nil
 }
 
-// loseHead is such a process. It never returns.
+// loseHead is the body of such a process. It never returns.
 func loseHead() {
 	go goOn()
-	// The goroutines that came before keep their threads, so that one gets the first.
+	// The existing goroutines keep their threads, so that a new one gets the first.
 	for {
 		another := make(chan struct{})
 		go func() {
 			runtime.LockOSThread()
 			if unix.Gettid() == unix.Getpid() {
-				syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // of this thread
+				syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // ends this thread
 			}
 			close(another)
 			select {}
@@ -53,7 +53,7 @@ func loseHead() {
 	}
 }
 
-// goOn says when the first thread has ended, and works.
+// goOn reports when the first thread has ended, and works.
 func goOn() {
 	for {
 		b, err := os.ReadFile("/proc/self/stat")
@@ -63,12 +63,12 @@ func goOn() {
 		runtime.Gosched()
 	}
 	fmt.Println("headless")
-	for { // a pause is seen by the time that it does not use
+	for { // a pause is detected by the time that it does not use
 		runtime.Gosched()
 	}
 }
 
-// headless starts such a process in the place.
+// headless starts such a process in the instance.
 func (b *box) headless(t *testing.T) {
 	t.Helper()
 	if r := ask(t, b.Instance, request{Call: "headless", Args: []string{string(b.spec.ID)}}); r.Out != "" {

@@ -19,9 +19,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// RunIsolation runs what a driver that isolates must stand besides Run. The shim
-// of these tests is where it has the most rights: it is the sandbox's root where
-// there is one. A place with a kernel of its own may do to that what it likes.
+// RunIsolation runs the tests for drivers that isolate, besides Run. The shim of these
+// tests has the most privileges: it is the sandbox's root where there is one. An instance
+// with a kernel of its own may do anything to that kernel.
 func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	s, caps := probed(t, newDriver)
 	for _, tt := range []struct {
@@ -31,8 +31,8 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"files of the host are invisible", hiddenFiles},
 		{"there are no devices", devices},
 		{"the host's settings cannot be changed", readOnly},
-		{"no core is dumped, nor handed to a program of the host", cores},
-		{"other architectures' calls end who makes them", otherCalls},
+		{"no core is dumped or passed to a program of the host", cores},
+		{"other architectures' calls kill the caller", otherCalls},
 		{"the shim is out of reach", shimOutOfReach},
 	} {
 		if !s.own {
@@ -41,13 +41,13 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	}
 	for _, sudo := range []bool{false, true} {
 		if !s.own {
-			t.Run(fmt.Sprintf("there are no privileges to gain, sudo %t", sudo), func(t *testing.T) {
+			t.Run(fmt.Sprintf("no privileges can be gained, sudo %t", sudo), func(t *testing.T) {
 				privileges(t, s.create(t, func(sp *driver.Spec) { sp.Sudo = sudo }))
 			})
 		}
 	}
 	if !s.machine {
-		t.Run("sudo leads to its root and no further", func(t *testing.T) { sudoes(t, s.create(t, nil)) })
+		t.Run("sudo grants root inside and nothing more", func(t *testing.T) { sudoes(t, s.create(t, nil)) })
 	}
 	for _, tt := range []struct {
 		name string
@@ -60,7 +60,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		{"it has its own host name", hostname},
 		{"the loopback is the only interface", network},
 		{"there is a user with a home", users},
-		{"the usual places can be written to", writable},
+		{"the usual directories are writable", writable},
 		{"terminals work", terminals},
 		{"tools of the host run", tools},
 		{"a fork bomb ends with the sandbox", forkBomb},
@@ -70,12 +70,12 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	}
 	t.Run("an instance made from the files of another is as after a reboot", s.reboots(caps))
 	if s.machine {
-		t.Run("the machine has a disk and a port", func(t *testing.T) { hardware(t, s.create(t, nil)) })
+		t.Run("the machine has only a disk and a port", func(t *testing.T) { hardware(t, s.create(t, nil)) })
 	}
 }
 
-// hardware: each device of a machine is one more way to attack who emulates it. It has
-// two bridges, which every board has, and two devices.
+// hardware: each device of a virtual machine adds to the attack surface of its emulator. It
+// has two bridges, which every board has, and two devices.
 func hardware(t *testing.T, b *box) {
 	const bridge, isa, disk, port = "0x060000", "0x060100", "0x010000", "0x078000"
 	if got := b.sh(t, "cat /sys/bus/pci/devices/*/class | sort"); got != strings.Join([]string{disk, bridge, isa, port}, "\n") {
@@ -86,7 +86,7 @@ func hardware(t *testing.T, b *box) {
 		t.Errorf("devices: %q", got)
 	}
 	if got := b.sh(t, "echo x 2>/dev/null > /dev/vda && echo written"); got != "" {
-		t.Error("the disk, which others share, was written to")
+		t.Error("the shared disk is writable")
 	}
 }
 
@@ -100,16 +100,16 @@ func refusedCalls(t *testing.T, b *box) {
 	})
 }
 
-// harmless reports whether a call of uid's reaches nothing but the place's own kernel.
+// harmless reports whether a call by uid affects only the instance's own kernel.
 func (b *box) harmless(call string, uid int) bool {
 	switch call {
 	case "process_vm_readv", "process_vm_writev", "clone user", "syslog", "socket uevent", "io_setup", "socket mptcp", "socket sctp", "TCP_ULP", "SO_ATTACH_FILTER", "prlimit of pid 1":
 		return b.own
 	case "kcmp", "move_pages", "socket audit":
-		return b.machine // any Linux lets its users do that
+		return b.machine // any Linux permits that to users
 	case "mount", "umount", "fsopen", "open_tree", "unshare mount", "unshare net", "unshare cgroup", "fanotify_init", "userfaultfd",
 		"mknod device", "acct", "settimeofday", "vhangup", "sethostname", "setdomainname", "kexec_load", "socket packet", "socket raw inet", "socket xdp":
-		return b.machine && uid < 0 // what makes its root root
+		return b.machine && uid < 0 // because its root is root of that kernel
 	}
 	return false
 }
@@ -124,7 +124,7 @@ func harmlessCalls(t *testing.T, b *box) {
 
 func hiddenProcesses(t *testing.T, b *box) {
 	list, most := "cd /proc && echo [0-9]*", 3 // the shim, sh, perhaps one more
-	if b.machine {                             // without the kernel's own threads, the children of 2, and with this pipe's
+	if b.machine {                             // without the kernel's threads, which are children of 2, and including this pipe's processes
 		list, most = "cd /proc && cat [0-9]*/stat 2>/dev/null | awk '$1 != 2 && $4 != 2 { print $1 }'", 5
 	}
 	pids := strings.Fields(b.sh(t, list))
@@ -178,14 +178,14 @@ func secrets(t *testing.T, b *box) {
 		}
 	}
 	if got := b.sh(t, `find /usr -xdev -type f ! -perm -004 -size +0 -exec sh -c 'head -c1 "$1" 2>/dev/null | grep -q . && echo "$1"' _ {} \; 2>/dev/null | head -3`); got != "" {
-		t.Errorf("readable although shut: %s", got)
+		t.Errorf("readable without permission: %s", got)
 	}
 	if got := b.sh(t, "cat /proc/1/environ /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^GO\\|^SSH_\\|TOKEN'"); got != "0" {
 		t.Errorf("variables of the host: %s", got)
 	}
 }
 
-// InOverlays reports whether a directory is on an overlay, over which there may not be many more.
+// InOverlays reports whether a directory is on an overlay; the kernel limits how many can be stacked.
 func InOverlays(t *testing.T, dir string) bool {
 	t.Helper()
 	var fs unix.Statfs_t
@@ -195,8 +195,8 @@ func InOverlays(t *testing.T, dir string) bool {
 	return fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
-// PlantSecrets makes files below the host's /usr/local that only root may read: one by its
-// own mode, one by that of its directory. Where that is read-only there are none.
+// PlantSecrets creates files below the host's /usr/local that only root may read: one by its
+// own mode, one by that of its directory. It returns none if that is read-only.
 func PlantSecrets(t *testing.T) (paths []string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/usr/local/lib", "millrace-test-")
@@ -204,7 +204,7 @@ func PlantSecrets(t *testing.T) (paths []string) {
 		t.Log(err)
 		return nil
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it was a test's
+	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // only the test used it
 	own, shut := filepath.Join(dir, "own"), filepath.Join(dir, "shut", "f")
 	modes := map[string]os.FileMode{own: 0o600, shut: 0o644}
 	paths = []string{own, shut}
@@ -241,7 +241,7 @@ func readOnly(t *testing.T, b *box) {
 		}
 	}
 	if got := b.sh(t, "cat /proc/kcore /proc/kmsg /proc/keys /proc/kallsyms 2>/dev/null | wc -c"); got != "0" {
-		t.Errorf("%s bytes of the kernel's own", got)
+		t.Errorf("%s bytes of kernel memory or keys", got)
 	}
 	if got := b.sh(t, "echo x 2>/dev/null >> /usr/bin/env && echo written; ls /sys/fs/cgroup 2>/dev/null"); got != "" {
 		t.Errorf("got %q", got)
@@ -271,7 +271,7 @@ func privileges(t *testing.T, b *box) {
 			t.Errorf("%s is %s (%v)", set, word, err)
 		}
 	}
-	// A set-uid program gains nothing, whoever made it, but where sudo is.
+	// A set-uid program gains nothing, whatever its owner, except sudo.
 	b.sh(t, "cp /bin/sh /tmp/s && chmod 4755 /tmp/s")
 	if got := b.shAs(t, 1000, "/tmp/s -p -c 'id -u'"); got != "1000" {
 		t.Errorf("set-uid: %q", got)
@@ -287,10 +287,10 @@ func cores(t *testing.T, b *box) {
 	})
 }
 
-// otherCalls: by the numbers of another architecture a filter could be passed.
+// otherCalls: a filter could be bypassed by another architecture's call numbers.
 func otherCalls(t *testing.T, b *box) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("there is only one here")
+		t.Skip("only one architecture here")
 	}
 	for name, code := range map[string][]byte{
 		"getpid by int 0x80": {0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 5},
@@ -301,7 +301,7 @@ func otherCalls(t *testing.T, b *box) {
 		}
 		r := ask(t, b.Instance, request{Args: []string{"sh", "-c", "printf '" + text.String() + "' > /tmp/p && chmod 755 /tmp/p && sh -c 'exec /tmp/p'"}, UID: 1000})
 		if r.Code == 0 || r.Code == 126 || r.Code == 127 {
-			t.Errorf("%s: ended with %d %q, want a signal", name, r.Code, r.Out)
+			t.Errorf("%s: exit code %d %q, want a signal", name, r.Code, r.Out)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func network(t *testing.T, b *box) {
 	if got != "lo\n0" {
 		t.Errorf("interfaces and routes: %q", got)
 	}
-	// No packet leaves: there is no route, and the kernel says so at once.
+	// No packet leaves: there is no route, and the kernel reports that at once.
 	if got := ask(t, b.Instance, request{Call: "no route"}).Out; got != "" {
 		t.Error(got)
 	}
@@ -340,7 +340,7 @@ func network(t *testing.T, b *box) {
 
 func users(t *testing.T, b *box) {
 	shell := "/bin/bash"
-	if b.machine { // which does not see the host's
+	if b.machine { // where the host's is invisible
 		shell = "/bin/sh"
 	}
 	if got := b.shAs(t, 1000, "id -u; id -un; grep ^user: /etc/passwd; cd ~user && pwd && stat -c %U . && touch file"); got != "1000\nuser\nuser:*:1000:1000:user:/home/user:"+shell+"\n/home/user\nuser" {
@@ -354,7 +354,7 @@ func users(t *testing.T, b *box) {
 		t.Errorf("root: %q", got)
 	}
 	if got := b.shAs(t, 1000, "ls /root 2>&1; echo x 2>/dev/null > /etc/hosts || echo refused"); !strings.Contains(got, "ermission denied") || !strings.Contains(got, "refused") {
-		t.Errorf("user has root's rights: %q", got)
+		t.Errorf("the user has root's permissions: %q", got)
 	}
 }
 
@@ -368,13 +368,13 @@ func writable(t *testing.T, b *box) {
 		t.Errorf("got %q", got)
 	}
 	if _, err := os.Stat("/usr/local/bin/probe"); err == nil {
-		t.Error("the host's /usr has been written to")
+		t.Error("the host's /usr was modified")
 	}
 }
 
 func terminals(t *testing.T, b *box) {
 	if b.sh(t, "command -v script; :") == "" {
-		t.Skip("there is no script(1) in it: terminals of its shim are tested with that")
+		t.Skip("no script(1) in the sandbox")
 	}
 	got := b.shAs(t, 1000, "script -qec 'tty; stty size' /dev/null 2>&1 </dev/null")
 	if !strings.Contains(got, "/dev/pts/0") {
@@ -384,7 +384,7 @@ func terminals(t *testing.T, b *box) {
 
 func tools(t *testing.T, b *box) {
 	if b.machine {
-		t.Skip("it does not see the host's files")
+		t.Skip("the host's files are not visible")
 	}
 	for _, script := range []string{
 		"bash -lc 'echo $((6*7)) | grep 42'",

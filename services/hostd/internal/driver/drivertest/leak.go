@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// noted is of a place's state file, whose name and fields are promised to people who
+// noted is an instance's state file, whose name and fields are documented for operators who
 // look for a sandbox's processes.
 type noted struct {
 	PID     int
@@ -45,15 +45,15 @@ func descriptors(t *testing.T) int {
 	return len(fds)
 }
 
-// leaks makes and destroys Scale.Creates places, five at a time, and compares what
-// there is on the host.
+// leaks creates and destroys Scale.Creates instances, five at a time, and compares the
+// state of the host.
 func (s *suite) leaks(t *testing.T) {
 	d := s.newDriver(t)
 	var made sync.Map // ids
 	once := func(i int) {
 		sp, root := spec(t)
 		made.Store(string(sp.ID), true)
-		if i%10 == 0 { // with a disk of its own, where that can be
+		if i%10 == 0 { // with a disk of its own, where possible
 			sp.DiskMiB = 16
 		}
 		in, err := d.Create(t.Context(), sp)
@@ -65,12 +65,12 @@ func (s *suite) leaks(t *testing.T) {
 			t.Errorf("destroy: %v", err)
 		}
 		if left, err := os.ReadDir(sp.Dir); err != nil || len(left) > 0 {
-			t.Errorf("left in the directory: %v, %v", left, err)
+			t.Errorf("remaining in the directory: %v, %v", left, err)
 		}
 		os.RemoveAll(root)
 		noLoops(t, sp.ID)
 	}
-	once(0) // prepares what is kept for good
+	once(0) // prepares what is cached permanently
 	before := onHost(t)
 	var wg sync.WaitGroup
 	for range 5 {
@@ -84,21 +84,21 @@ func (s *suite) leaks(t *testing.T) {
 	}
 	wg.Wait()
 	noMore(t, before)
-	// Of these, others on this machine make some, too.
+	// Other processes of this machine make some of these, too.
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, place := range append(cgroups(t), strings.Split(string(mounts), "\n")...) {
-		for _, word := range strings.FieldsFunc(place, func(r rune) bool { return strings.ContainsRune("/ -,=:", r) }) {
+	for _, source := range append(cgroups(t), strings.Split(string(mounts), "\n")...) {
+		for _, word := range strings.FieldsFunc(source, func(r rune) bool { return strings.ContainsRune("/ -,=:", r) }) {
 			if _, ours := made.Load(word); ours {
-				t.Errorf("left: %s", place)
+				t.Errorf("remaining: %s", source)
 			}
 		}
 	}
 }
 
-// onHost counts what a driver could leave.
+// onHost counts what a driver could leak.
 func onHost(t *testing.T) map[string]int {
 	t.Helper()
 	all, err := live.Processes()
@@ -109,8 +109,8 @@ func onHost(t *testing.T) map[string]int {
 	return map[string]int{"descriptors": descriptors(t), "processes": own}
 }
 
-// noMore fails unless there comes a moment when no more is on the host than before: who
-// has killed a process learns of its end a moment later.
+// noMore fails unless the host eventually has no more than before: the end of a killed
+// process is noticed a moment later.
 func noMore(t *testing.T, before map[string]int) {
 	t.Helper()
 	var now map[string]int

@@ -3,6 +3,6 @@
 package drivertest
 
 const (
-	creates = 100 // with -tags long they are 10,000
-	moments = 20  // 100
+	creates = 100 // 10,000 with -tags long
+	moments = 20  // 100 with -tags long
 )

@@ -26,7 +26,7 @@ func (s *suite) runs(t *testing.T) {
 	}
 	select {
 	case <-b.Done():
-		t.Error("done while the shim lives")
+		t.Error("Done is closed while the shim runs")
 	default:
 	}
 }
@@ -92,7 +92,7 @@ func (s *suite) canceled(t *testing.T) {
 	sp, _ := spec(t)
 	in, err := s.newDriver(t).Create(ctx, sp)
 	switch {
-	case err == nil: // it was too fast to notice
+	case err == nil: // it finished before the cancellation
 		if err := in.Destroy(context.Background()); err != nil {
 			t.Errorf("destroy: %v", err)
 		}
@@ -105,7 +105,7 @@ func (s *suite) canceled(t *testing.T) {
 func (s *suite) twice(t *testing.T) {
 	b := s.create(t, nil)
 	if _, err := b.d.Create(t.Context(), b.spec); !kind.Is(err, kind.Conflict) {
-		t.Errorf("got %v, want a conflict", err)
+		t.Errorf("got %v, want Conflict", err)
 	}
 	if got := b.sh(t, "echo unharmed"); got != "unharmed" {
 		t.Errorf("got %q", got)
@@ -128,12 +128,12 @@ func (s *suite) destroys(t *testing.T) {
 		t.Errorf("a file of the caller's: %v", err)
 	}
 	if _, err := b.Dial(t.Context()); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("dial after destroy: %v, want unavailable", err)
+		t.Errorf("dial after destroy: %v, want Unavailable", err)
 	}
 	select {
 	case <-b.Done():
 	default:
-		t.Error("not done after destroy")
+		t.Error("Done is not closed after destroy")
 	}
 	checkClean(t, b.spec)
 }
@@ -141,12 +141,12 @@ func (s *suite) destroys(t *testing.T) {
 func (s *suite) killsAll(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
-		// Its argument makes it findable on the host.
+		// Its argument identifies it on the host.
 		b.sh(t, "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; (sleep 1000 & exec sleep 1000 "+string(b.spec.ID)+" 2>&-) & sleep 1000' "+
 			string(b.spec.ID)+" >/dev/null 2>&1 & done")
 		b.headless(t)
-		if len(marked(b.spec.ID)) == 0 && caps.Isolation != "machine" { // whose processes the host does not see
-			t.Fatal("the test sees none of its own processes")
+		if len(marked(b.spec.ID)) == 0 && caps.Isolation != "machine" { // whose processes are invisible to the host
+			t.Fatal("the processes of the test are invisible")
 		}
 		start := time.Now()
 		if err := b.Destroy(t.Context()); err != nil {
@@ -166,12 +166,12 @@ func (s *suite) done(t *testing.T) {
 	for name, in := range map[string]driver.Instance{"created": b.Instance, "attached": again} {
 		wait(t, name, in)
 		if _, err := in.Dial(t.Context()); !kind.Is(err, kind.Unavailable) {
-			t.Errorf("%s: dial: %v, want unavailable", name, err)
+			t.Errorf("%s: dial: %v, want Unavailable", name, err)
 		}
 	}
 }
 
-// attach attaches as another life of hostd would.
+// attach attaches as another run of hostd would.
 func (b *box) attach(t *testing.T, d driver.Driver) driver.Instance {
 	t.Helper()
 	in, err := d.Attach(t.Context(), driver.Spec{ID: b.spec.ID, Dir: b.spec.Dir})
@@ -186,7 +186,7 @@ func wait(t *testing.T, name string, in driver.Instance) {
 	select {
 	case <-in.Done():
 	case <-time.After(patient):
-		t.Fatalf("%s: not done", name)
+		t.Fatalf("%s: Done is not closed", name)
 	}
 }
 
@@ -218,7 +218,7 @@ func (s *suite) sweeps(t *testing.T) {
 	kill(t, b.spec)
 	wait(t, "created", b.Instance)
 	if _, err := s.newDriver(t).Attach(t.Context(), driver.Spec{ID: b.spec.ID, Dir: b.spec.Dir}); !kind.Is(err, kind.NotFound) {
-		t.Errorf("got %v, want not found", err)
+		t.Errorf("got %v, want NotFound", err)
 	}
 	checkClean(t, b.spec)
 }
@@ -227,13 +227,13 @@ func (s *suite) attachNothing(t *testing.T) {
 	sp, _ := spec(t)
 	d := s.newDriver(t)
 	if _, err := d.Attach(t.Context(), sp); !kind.Is(err, kind.NotFound) {
-		t.Errorf("empty directory: %v, want not found", err)
+		t.Errorf("empty directory: %v, want NotFound", err)
 	}
 	if err := os.Remove(sp.Dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Attach(t.Context(), sp); !kind.Is(err, kind.NotFound) {
-		t.Errorf("no directory: %v, want not found", err)
+		t.Errorf("no directory: %v, want NotFound", err)
 	}
 	if ids, err := d.List(t.Context(), filepath.Join(sp.Dir, "none")); err != nil || len(ids) > 0 {
 		t.Errorf("list of no directory: %v, %v", ids, err)
@@ -261,8 +261,8 @@ func (s *suite) lists(t *testing.T) {
 	list("destroyed")
 }
 
-// differs: places may be made of one memory, but what their kernels give as random is
-// theirs alone, and the time is the host's.
+// differs: instances may be made from the same memory, but their kernels' random numbers
+// are unique, and the time is the host's.
 func (s *suite) differs(t *testing.T) {
 	const random = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid"
 	seen := map[string]bool{}
@@ -271,7 +271,7 @@ func (s *suite) differs(t *testing.T) {
 		b := s.create(t, nil)
 		for line := range strings.Lines(b.sh(t, random)) {
 			if seen[line] {
-				t.Errorf("%q was random elsewhere", line)
+				t.Errorf("random value %q is repeated", line)
 			}
 			seen[line] = true
 		}
@@ -281,7 +281,7 @@ func (s *suite) differs(t *testing.T) {
 			seen[id] = true
 		}
 		if now := number(t, b.sh(t, "date +%s")); int64(now) < before {
-			t.Errorf("its time is %d, before it was made at %d", now, before)
+			t.Errorf("time %d inside is before the creation at %d", now, before)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.MemoryLimit {
-			t.Skipf("there is none: %v", caps.Notes)
+			t.Skipf("no memory limit: %v", caps.Notes)
 		}
 		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.Cgroup = 128, true })
 		if caps.WholeOOM {
@@ -28,12 +28,12 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
 			t.Errorf("before: %q", got)
 		}
-		// It reads all at once.
-		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & (dd if=/dev/zero of=/dev/null bs=300M count=1; echo "dd: $?") 2>&1; kill -0 $! && echo the neighbour lives`)
-		if caps.Isolation == "machine" && strings.Contains(got, "dd: 1\nthe neighbour lives") {
-			return // its kernel refuses what can never be had
+		// dd reads everything at once.
+		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & (dd if=/dev/zero of=/dev/null bs=300M count=1; echo "dd: $?") 2>&1; kill -0 $! && echo the neighbour runs`)
+		if caps.Isolation == "machine" && strings.Contains(got, "dd: 1\nthe neighbour runs") {
+			return // its kernel refuses what exceeds its memory
 		}
-		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbour lives") {
+		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbour runs") {
 			t.Errorf("300 MB in 128 MiB: %.200q", got)
 		}
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
@@ -42,33 +42,33 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// endsOfHunger uses up the memory of a place that ends of that as a whole.
+// endsOfHunger uses up the memory of an instance that then ends as a whole.
 func endsOfHunger(t *testing.T, b *box) {
 	t.Helper()
 	r, err := try(t.Context(), b.Instance, request{Args: []string{"sh", "-c", "head -c 300m /dev/zero | tail | wc -c"}, UID: -1})
 	if err == nil {
 		t.Errorf("300 MB fit into 128 MiB: %q", r.Out)
 	}
-	wait(t, "a place without memory", b.Instance)
+	wait(t, "an instance out of memory", b.Instance)
 }
 
 func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.PidsLimit {
-			t.Skipf("there is no limit: %v", caps.Notes)
+			t.Skipf("no limit of processes: %v", caps.Notes)
 		}
 		const most = 64
 		b := s.create(t, func(sp *driver.Spec) { sp.PIDs = most })
 		got := b.shAs(t, 1000, "exec 2>/dev/null; i=0; while [ $i -lt 300 ]; do setsid sleep 1000 >/dev/null & i=$((i+1)); done; echo all 300")
 		if strings.Contains(got, "all 300") {
-			t.Error("300 forks were allowed")
+			t.Error("300 forks succeeded")
 		}
-		if n := stats(t, b.Instance).Processes; (n > most || n < most/4) && caps.Isolation != "machine" { // into which the host does not see
+		if n := stats(t, b.Instance).Processes; (n > most || n < most/4) && caps.Isolation != "machine" { // whose processes are invisible to the host
 			t.Errorf("%d processes, want at most %d and not many fewer", n, most)
 		}
-		// The shim answers, though it cannot start anything.
+		// The shim responds, though it cannot start anything.
 		if got := ask(t, b.Instance, request{Call: "descriptors"}).Out; got == "" {
-			t.Error("no answer")
+			t.Error("no response")
 		}
 	}
 }
@@ -76,29 +76,29 @@ func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {
 func (s *suite) limitsCPU(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.CPULimit {
-			t.Skipf("there is none: %v", caps.Notes)
+			t.Skipf("no CPU limit: %v", caps.Notes)
 		}
 		b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
 		b.sh(t, "for i in 1 2; do setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & done")
 		before, start := stats(t, b.Instance).CPU, time.Now()
 		for time.Since(start) < time.Second {
-			b.sh(t, "true") // these, too, are bound by it
+			b.sh(t, "true") // the limit applies to these, too
 		}
 		took := time.Since(start)
 		share := float64(stats(t, b.Instance).CPU-before) / float64(took)
-		if share > 0.45 { // a period or two of the quota more
+		if share > 0.45 { // allows for one or two periods of the quota
 			t.Errorf("%.2f CPUs, want 0.3", share)
 		}
 	}
 }
 
-// yields: a place that lets others go first still runs, and afterwards weighs what it did.
+// yields: a deprioritized instance still runs, and afterwards has its previous weight.
 func (s *suite) yields(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
-	b.sh(t, "true") // it has begun
+	b.sh(t, "true") // it has started
 	place, ok := b.Instance.(driver.Yielding)
 	if !ok {
-		t.Skip("it cannot be told")
+		t.Skip("the driver cannot deprioritize")
 	}
 	before, err := place.Burned()
 	if err == nil {
@@ -110,7 +110,7 @@ func (s *suite) yields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.sh(t, "true") // more may take long where others take all CPUs
+	b.sh(t, "true") // more may take long where other processes take all CPUs
 	after, err := place.Burned()
 	if err != nil || after <= before {
 		t.Errorf("%v used, then %v: %v", before, after, err)
@@ -120,7 +120,7 @@ func (s *suite) yields(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	weights := map[string]string{"cpu.shares": "307", "cpu.weight": "30"} // of 0.3 CPUs
+	weights := map[string]string{"cpu.shares": "307", "cpu.weight": "30"} // for 0.3 CPUs
 	for _, dir := range note(t, b.spec).Cgroups {
 		for file, want := range weights {
 			if got, err := os.ReadFile(filepath.Join(dir, file)); err == nil && strings.TrimSpace(string(got)) != want {
@@ -132,12 +132,12 @@ func (s *suite) yields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := place.Yield(true); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("of a place that is gone: %v", err)
+		t.Errorf("after the end of the instance: %v", err)
 	}
 }
 
-// limitsDisk: one file, or many small ones, end at the limit, and the place goes
-// on; where a driver cannot bound them all together, at least one file's size is.
+// limitsDisk: one large file and many small ones end at the limit, and the instance
+// continues; where a driver cannot limit the total, it limits at least the size of each file.
 func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		const most = 16 // MiB
@@ -163,7 +163,7 @@ func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// diskLooks asks as programs do that look whether there is room.
+// diskLooks measures the disk as programs do that check for free space.
 func (s *suite) diskLooks(t *testing.T) {
 	b := s.create(t, nil)
 	var most uint64 // KiB
@@ -184,7 +184,7 @@ func (s *suite) limitsFiles(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, func(sp *driver.Spec) { sp.OpenFiles = 256 })
 		got := b.sh(t, "ulimit -n; ulimit -Hn; ulimit -n 1024 2>/dev/null && echo more")
-		if caps.Isolation == "machine" { // whose root sets what he likes
+		if caps.Isolation == "machine" { // whose root sets the limits as it likes
 			got = strings.TrimSuffix(got, "\nmore")
 		}
 		if got != "256\n256" {

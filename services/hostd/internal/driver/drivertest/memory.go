@@ -20,12 +20,12 @@ func (b *box) remember(t *testing.T) string {
 	return dir
 }
 
-// ticking starts a process that counts on, in memory, and answers on a FIFO.
+// ticking starts a process that counts in memory, and responds on a FIFO.
 const ticking = `cd $HOME && mkfifo question && echo kept > file &&
 	setsid sh -c 'n=100; while read x < question; do n=$((n+1)); echo $n > answer.new; mv answer.new answer; done' >/dev/null 2>&1 &
 	until [ -p $HOME/question ]; do :; done`
 
-// tick asks that process for its next number.
+// tick requests the next number of that process.
 const tick = `cd $HOME && rm -f answer && echo > question && until [ -e answer ]; do :; done; cat answer file`
 
 func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
@@ -33,7 +33,7 @@ func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
 		b := s.create(t, nil)
 		if !caps.Memory {
 			if err := b.Snapshot(t.Context(), t.TempDir(), true); !kind.Is(err, kind.Unimplemented) {
-				t.Errorf("without Caps.Memory: %v, want unimplemented", err)
+				t.Errorf("without Caps.Memory: %v, want Unimplemented", err)
 			}
 			return
 		}
@@ -43,7 +43,7 @@ func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
 		}
 		dir := b.remember(t)
 		if got := b.sh(t, tick); got != "102\nkept" {
-			t.Errorf("after it, the place itself: %q", got)
+			t.Errorf("after it, the instance itself: %q", got)
 		}
 		first, second := s.fork(t, dir), s.fork(t, dir)
 		for i, want := range []string{"102\nkept", "103\nkept"} {
@@ -63,7 +63,7 @@ func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
 		}
 		again := third.attach(t, s.newDriver(t))
 		if r := ask(t, again, request{Args: []string{"sh", "-c", tick}, UID: -1}); r.Out != "105\nkept\n" {
-			t.Errorf("in another life of hostd: %q", r.Out)
+			t.Errorf("in another run of hostd: %q", r.Out)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
 func (s *suite) remembersPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.Memory || !caps.Pause {
-			t.Skip("it cannot do both")
+			t.Skip("the driver cannot do both")
 		}
 		b := s.create(t, nil)
 		b.sh(t, ticking)
@@ -90,7 +90,7 @@ func (s *suite) remembersPaused(caps driver.Caps) func(*testing.T) {
 			t.Errorf("after it: %q", got)
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, "new*")); err != nil || len(left) > 0 {
-			t.Errorf("left in the snapshot: %v, %v", left, err)
+			t.Errorf("remaining in the snapshot: %v, %v", left, err)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// counter starts processes that count in files as fast as they can: one in a
+// counter starts two processes that write counters to files as fast as they can: one in a
 // session of its own, one that ignores every signal that can be ignored.
 const counter = `cd $HOME
 for name in one two; do
@@ -24,8 +24,8 @@ for name in one two; do
 done
 until [ -s one ] && [ -s two ]; do :; done`
 
-// cannotPause checks that a driver without a freezer says so, and reports whether
-// that is the case.
+// cannotPause checks that a driver without pausing returns Unimplemented, and reports
+// whether that is the case.
 func cannotPause(t *testing.T, b *box, caps driver.Caps) bool {
 	t.Helper()
 	if caps.Pause {
@@ -33,7 +33,7 @@ func cannotPause(t *testing.T, b *box, caps driver.Caps) bool {
 	}
 	for what, call := range map[string]func(context.Context) error{"pause": b.Pause, "resume": b.Resume} {
 		if err := call(t.Context()); !kind.Is(err, kind.Unimplemented) {
-			t.Errorf("%s without Caps.Pause: %v, want unimplemented", what, err)
+			t.Errorf("%s without Caps.Pause: %v, want Unimplemented", what, err)
 		}
 	}
 	return true
@@ -47,7 +47,7 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 		}
 		b.sh(t, counter)
 		b.headless(t)
-		// One that somebody inside has stopped.
+		// A process that another process inside has stopped.
 		b.sh(t, `cd $HOME; sh -c 'echo stops > stopped; kill -STOP $$; echo goes > stopped' >/dev/null 2>&1 &
 			until [ -s stopped ]; do :; done`)
 		for range 2 {
@@ -56,25 +56,25 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 			}
 		}
 		stands(t, b.Instance)
-		// A question asked meanwhile waits, and nothing of it is lost.
-		answer := later(t, b.Instance, request{Args: []string{"echo", "asked while it stood"}, UID: -1})
+		// A request during the pause waits, and is complete afterwards.
+		answer := later(t, b.Instance, request{Args: []string{"echo", "asked during the pause"}, UID: -1})
 		for range 2 {
 			if err := b.Resume(t.Context()); err != nil {
 				t.Fatalf("resume: %v", err)
 			}
 		}
-		if got := <-answer; got != "asked while it stood\n" {
+		if got := <-answer; got != "asked during the pause\n" {
 			t.Errorf("got %q", got)
 		}
 		if got := b.sh(t, `cd $HOME; was=$(cat one); until [ "$(cat one)" != "$was" ]; do :; done; cat stopped`); got != "stops" {
-			t.Errorf("what was stopped before the pause says %q after it", got)
+			t.Errorf("a process stopped before the pause wrote %q after it", got)
 		}
 	}
 }
 
-// stands checks that no process of a place does anything: the place uses no time
-// while the host does. What makes the place may have to come to rest itself, on a
-// busy machine also after Pause; a process would use time in each round.
+// stands checks that no process of an instance runs: it uses no CPU time while the host
+// does. The driver itself may need a moment to become idle, on a busy machine also after
+// Pause; a running process would use time in each round.
 func stands(t *testing.T, in driver.Instance) {
 	t.Helper()
 	const rounds = 10
@@ -86,13 +86,13 @@ func stands(t *testing.T, in driver.Instance) {
 			return
 		}
 	}
-	t.Errorf("it used %v while it stood", used)
+	t.Errorf("it used %v of CPU time while paused", used)
 }
 
-// spend uses so much of the processor's time.
+// spend uses that much CPU time.
 func spend(t *testing.T, much time.Duration) {
 	t.Helper()
-	runtime.LockOSThread() // whose time it is
+	runtime.LockOSThread() // it measures this thread
 	defer runtime.UnlockOSThread()
 	var at unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at); err != nil {
@@ -114,14 +114,14 @@ func stats(t *testing.T, in driver.Instance) driver.Stats {
 	return st
 }
 
-// later asks now and gives the answer when it comes; the place need not run.
+// later sends a request now and returns its response when it arrives; the instance may be paused.
 func later(t *testing.T, in driver.Instance, req request) <-chan string {
 	t.Helper()
 	conn, err := in.Dial(t.Context())
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}
-	conn.SetDeadline(time.Now().Add(patient)) //nolint:errcheck // a unix socket takes deadlines
+	conn.SetDeadline(time.Now().Add(patient)) //nolint:errcheck // unix sockets support deadlines
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
 		t.Fatalf("ask: %v", err)
 	}
@@ -150,7 +150,7 @@ func (s *suite) findsPaused(caps driver.Caps) func(*testing.T) {
 		again := b.attach(t, s.newDriver(t))
 		stands(t, again)
 		if err := again.Resume(t.Context()); err != nil {
-			t.Fatalf("resume in another life: %v", err)
+			t.Fatalf("resume in another run: %v", err)
 		}
 		if r := ask(t, again, request{Args: []string{"echo", "runs"}, UID: -1}); r.Out != "runs\n" {
 			t.Errorf("got %q", r.Out)
@@ -178,7 +178,7 @@ func (s *suite) destroysPaused(caps driver.Caps) func(*testing.T) {
 		checkClean(t, b.spec)
 		for what, call := range map[string]func(context.Context) error{"pause": b.Pause, "resume": b.Resume} {
 			if err := call(t.Context()); !kind.Is(err, kind.Unavailable) {
-				t.Errorf("%s after destroy: %v, want unavailable", what, err)
+				t.Errorf("%s after destroy: %v, want Unavailable", what, err)
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func (s *suite) destroysPaused(caps driver.Caps) func(*testing.T) {
 func (s *suite) pauseRaces(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.Pause {
-			t.Skip("it cannot pause")
+			t.Skip("the driver cannot pause")
 		}
 		b := s.create(t, nil)
 		b.sh(t, counter)
@@ -217,16 +217,16 @@ func (s *suite) measures(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) { s.measure(t, caps.Isolation == "machine") }
 }
 
-// measure looks at a place from outside; into a machine of its own it does not see.
+// measure measures an instance from outside; the inside of a virtual machine is invisible.
 func (s *suite) measure(t *testing.T, machine bool) {
 	b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB = 512 })
-	b.sh(t, "true") // it has begun
+	b.sh(t, "true") // it has started
 	idle := stats(t, b.Instance)
 	if idle.Processes < 1 || idle.MemoryBytes == 0 {
 		t.Errorf("idle: %+v", idle)
 	}
-	// One that holds a block of 64 MB; 8 MB were written, half of it to what has no name any
-	// more, and 0.2 s worked at least.
+	// A process that keeps a block of 64 MB, after 8 MB were written, half of them to a
+	// deleted file, and at least 0.2 s of CPU time were used.
 	b.sh(t, `cd $HOME; head -c 4194304 /dev/zero > file; sync file
 		exec 3> gone; rm gone; head -c 4194304 /dev/zero >&3
 		(while [ ${i:=0} -lt 300000 ]; do i=$((i+1)); done; dd if=/dev/zero bs=64M count=1 | (head -c 1 > ready; sleep 1000)) >/dev/null 2>&1 &

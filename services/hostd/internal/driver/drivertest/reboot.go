@@ -11,13 +11,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// booted tells of what a kernel has that is not in files: the name of its boot, the
-// seconds since then, what is in shared memory, and System V queues.
+// booted prints the state of a kernel that is not in files: the id of its boot, the
+// seconds since then, the contents of shared memory, and System V queues.
 const booted = `cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; cut -d. -f1 /proc/uptime
 	ls -A /dev/shm | wc -l; tail -n +2 /proc/sysvipc/msg 2>/dev/null | wc -l`
 
-// reboots checks that a place made from the files of another is as after a reboot:
-// nothing is left of the kernel of the other one.
+// reboots checks that an instance made from the files of another is as after a reboot:
+// nothing of the other one's kernel is left.
 func (s *suite) reboots(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		begun := time.Now()
@@ -37,28 +37,28 @@ func (s *suite) reboots(caps driver.Caps) func(*testing.T) {
 			t.Errorf("the boot id is still %s", after[0])
 		}
 		if after[2] != "0" || after[3] != "0" {
-			t.Errorf("%s files in shared memory and %s queues are left, want none", after[2], after[3])
+			t.Errorf("%s files in shared memory and %s queues remain, want none", after[2], after[3])
 		}
 		if got := f.sh(t, "cat $HOME/file"); got != "kept" {
 			t.Errorf("the file has %q", got)
 		}
 		if got := f.sh(t, booted); !strings.HasPrefix(got, after[0]+"\n") {
-			t.Errorf("the boot id changes while it runs: %q, then %q", after[0], got)
+			t.Errorf("the boot id changes: %q, then %q", after[0], got)
 		}
 	}
 }
 
-// boot reads what booted tells, of a place that is no older than age.
+// boot returns the output of booted, of an instance that is no older than age.
 func (s *suite) boot(t *testing.T, b *box, age time.Duration) []string {
 	t.Helper()
 	lines := strings.Split(b.sh(t, booted), "\n")
 	if len(lines) != 4 {
-		t.Fatalf("it tells %q", lines)
+		t.Fatalf("got %q", lines)
 	}
-	const slack = 5 * time.Second // on a loaded machine it takes as long to ask
+	const slack = 5 * time.Second // on a loaded machine the request can take that long
 	up, err := strconv.Atoi(lines[1])
 	if limit := age + slack; err != nil || time.Duration(up)*time.Second > limit {
-		t.Errorf("it has been up for %s s, %v; want at most %v", lines[1], err, limit)
+		t.Errorf("uptime %s s, %v; want at most %v", lines[1], err, limit)
 	}
 	return lines
 }

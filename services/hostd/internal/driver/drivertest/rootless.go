@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// ordinary is who the tests are run as once more.
+// ordinary is the uid that the tests are run as once more.
 const ordinary = 1000
 
 // RunRootless runs the named tests of this binary again as an ordinary user, if
-// this is root, with a cgroup of his own where there is version 2.
+// this is root, with a cgroup of the user's own where there is version 2.
 func RunRootless(t *testing.T, pattern string) { runRootless(t, pattern, delegate) }
 
-// RunBare is RunRootless for a user who has no cgroup.
+// RunBare is RunRootless for a user without a cgroup.
 func RunBare(t *testing.T, pattern string) {
 	runRootless(t, pattern, func(*testing.T) *os.File { return nil })
 }
@@ -26,7 +26,7 @@ func RunBare(t *testing.T, pattern string) {
 func runRootless(t *testing.T, pattern string, delegate func(*testing.T) *os.File) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("this is an ordinary user already")
+		t.Skip("already running as an ordinary user")
 	}
 	dir, err := os.MkdirTemp("", "millrace-rootless-")
 	if err != nil {
@@ -36,7 +36,7 @@ func runRootless(t *testing.T, pattern string, delegate func(*testing.T) *os.Fil
 	if err := os.Chown(dir, ordinary, ordinary); err != nil {
 		t.Fatal(err)
 	}
-	// By its own link, because the path to a test binary is shut to others.
+	// By a link of its own, because other users may not reach the path of a test binary.
 	cmd := exec.Command(self, "-test.run="+pattern, "-test.v", "-test.timeout=8m")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CACHE_HOME=")
@@ -55,8 +55,8 @@ func runRootless(t *testing.T, pattern string, delegate func(*testing.T) *os.Fil
 	}
 }
 
-// delegate gives an ordinary user a cgroup v2 in which he may make others, as
-// systemd does for a user's services. It is gone after the test; nil where there
+// delegate gives an ordinary user a cgroup v2 in which it can create others, as
+// systemd does for a user's services. It is removed after the test; nil where there
 // is no v2.
 func delegate(t *testing.T) *os.File {
 	t.Helper()

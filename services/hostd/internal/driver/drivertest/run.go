@@ -21,23 +21,23 @@ import (
 
 const (
 	self    = "/proc/self/exe"
-	patient = time.Minute // a machine that QEMU translates on a busy host
+	patient = time.Minute // for a machine that QEMU translates on a busy host
 )
 
-// Scale says how often what is tried many times is tried: less often where each time
+// Scale sets how often repeated tests repeat: less often where each repetition
 // costs seconds.
 type Scale struct {
-	Creates int // of places that leak nothing
-	Moments int // at which a hostd is killed in a task
+	Creates int // instances of the test for leaks
+	Moments int // points in a task at which hostd is killed
 }
 
-// Run runs the contract against the driver that newDriver makes; each call is a
-// new life of hostd. It skips where the driver's Probe says that it cannot work.
+// Run runs the contract against the driver that newDriver makes; each call simulates a
+// new run of hostd. It skips if the driver's Probe reports that it cannot work.
 func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	Scale{Creates: creates, Moments: moments}.Run(t, newDriver)
 }
 
-// Run is Run at this scale.
+// Run is the function Run at this scale.
 func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	victim(t, newDriver(t))
 	s, caps := probed(t, newDriver)
@@ -58,47 +58,47 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"destroy kills what hides in sessions of its own", s.killsAll(caps)},
 		{"done closes when the shim is killed", s.done},
 		{"attach finds it after a restart", s.attaches},
-		{"attach sweeps what died meanwhile", s.sweeps},
-		{"attach finds nothing where nothing is", s.attachNothing},
-		{"list names living and dead", s.lists},
-		{"a create given up at any moment leaves nothing", s.givenUp},
+		{"attach sweeps what ended meanwhile", s.sweeps},
+		{"attach without a sandbox is not found", s.attachNothing},
+		{"list names running and ended sandboxes", s.lists},
+		{"a create canceled at any moment leaves nothing", s.givenUp},
 		{"hostd killed while it creates", s.killed("create")},
 		{"hostd killed while it destroys", s.killed("destroy")},
 		{"creates leak nothing", s.leaks},
-		{"two places have no secret in common", s.differs},
-		{"a memory hog dies alone", s.limitsMemory(caps)},
+		{"two instances share no secret", s.differs},
+		{"a process beyond the memory limit dies alone", s.limitsMemory(caps)},
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
-		{"it lets others go first and is an equal again", s.yields},
+		{"it can be deprioritized and restored", s.yields},
 		{"what is written ends at the limit of the disk", s.limitsDisk(caps)},
 		{"a disk without a limit is no larger than the host's", s.diskLooks},
-		{"a process opens no more files than it may", s.limitsFiles(caps)},
-		{"a paused place stands still until it is resumed", s.pauses(caps)},
-		{"a paused place is found paused", s.findsPaused(caps)},
-		{"a paused place can be destroyed", s.destroysPaused(caps)},
+		{"a process cannot open more files than its limit", s.limitsFiles(caps)},
+		{"a paused instance does nothing until it is resumed", s.pauses(caps)},
+		{"a paused instance is attached paused", s.findsPaused(caps)},
+		{"a paused instance can be destroyed", s.destroysPaused(caps)},
 		{"pause, resume and destroy at the same time", s.pauseRaces(caps)},
-		{"it tells what it uses", s.measures(caps)},
+		{"stats report usage", s.measures(caps)},
 		{"volumes are shared and outlive it", s.volumes(caps)},
-		{"a place made from a snapshot has its files", s.snapshots(caps)},
+		{"an instance made from a snapshot has its files", s.snapshots(caps)},
 		{"a snapshot is of one moment", s.snapshotIsAMoment(caps)},
-		{"a snapshot of a paused place leaves it paused", s.snapshotsPaused(caps)},
+		{"a snapshot of a paused instance leaves it paused", s.snapshotsPaused(caps)},
 		{"a snapshot that fails leaves nothing", s.snapshotFails(caps)},
-		{"many places from one snapshot at a time", s.forksAtOnce(caps)},
-		{"a snapshot with memory goes on where it was", s.remembers(caps)},
-		{"a snapshot with memory of a paused place", s.remembersPaused(caps)},
+		{"many instances from one snapshot at a time", s.forksAtOnce(caps)},
+		{"a snapshot with memory continues where it was", s.remembers(caps)},
+		{"a snapshot with memory of a paused instance", s.remembersPaused(caps)},
 	} {
 		t.Run(tt.name, tt.run)
 	}
 }
 
-// RunAttacks attacks the host from inside the driver's places, as root too: with
-// kill -9 -1, for one. It is only for a driver that really isolates on this
-// machine. One whose tools are fakes, which Run is for as well, would have it done
-// to the machine itself.
+// RunAttacks attacks the host from inside the driver's instances, also as root, for
+// example with kill -9 -1. It is only for a driver that really isolates on this
+// machine. For a driver whose tools are fakes, which Run supports, the attacks would hit
+// the machine itself.
 func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	s, caps := probed(t, newDriver)
 	if caps.Isolation == "none" {
-		t.Fatal("it isolates nothing")
+		t.Fatal("the driver does not isolate")
 	}
 	for _, a := range s.attacks() {
 		t.Run(a.name, a.run)
@@ -108,17 +108,17 @@ func RunAttacks(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 type suite struct {
 	newDriver func(*testing.T) driver.Driver
 	scale     Scale
-	own       bool // its places have kernels of their own
-	machine   bool // and are machines
-	bare      bool // they show the host's files as its root sees them, which Probe tells
+	own       bool // its instances have kernels of their own
+	machine   bool // its instances are virtual machines
+	bare      bool // its instances can read host files that only root may read, as Probe reports
 }
 
-// ownKernel reports whether a driver's places have kernels of their own.
+// ownKernel reports whether a driver's instances have kernels of their own.
 func ownKernel(caps driver.Caps) bool {
 	return caps.Isolation == "kernel" || caps.Isolation == "machine"
 }
 
-// probed gives the suite of a driver that works here; else it skips.
+// probed returns the suite of a driver that works here, or skips the test.
 func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, driver.Caps) {
 	d := newDriver(t)
 	caps, err := d.Probe(t.Context())
@@ -128,12 +128,12 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 	t.Logf("%s: %+v", d.Name(), caps)
 	bare := slices.ContainsFunc(caps.Notes, func(n string) bool { return strings.Contains(n, "only root may read") })
 	if bare && !InOverlays(t, "/usr") {
-		t.Errorf("root inside would read what the host's root may: %v", caps.Notes)
+		t.Errorf("root inside could read what only the host's root may read: %v", caps.Notes)
 	}
 	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine", bare: bare}, caps
 }
 
-// box is one sandbox of a test.
+// instance is one sandbox of a test.
 type box struct {
 	driver.Instance
 	d    driver.Driver
@@ -141,11 +141,11 @@ type box struct {
 	root string
 
 	own     bool // it has a kernel of its own
-	machine bool // and a machine
+	machine bool // it is a virtual machine
 	bare    bool // see suite
 }
 
-// spec is a spec in a root of its own, as hostd asks for it.
+// spec returns a spec in a root of its own, as hostd would make it.
 func spec(t *testing.T) (driver.Spec, string) {
 	t.Helper()
 	root := t.TempDir()
@@ -165,11 +165,11 @@ func (s *suite) create(t *testing.T, change func(*driver.Spec)) *box {
 	if change != nil {
 		change(&sp)
 	}
-	t.Cleanup(func() { checkClean(t, sp) }) // when Create's place is gone
+	t.Cleanup(func() { checkClean(t, sp) }) // after Create's cleanup
 	return &box{Instance: Create(t, d, sp), d: d, spec: sp, root: root, own: s.own, machine: s.machine, bare: s.bare}
 }
 
-// Create makes a place, which is destroyed at the end of the test.
+// Create makes an instance, which is destroyed at the end of the test.
 func Create(t *testing.T, d driver.Driver, s driver.Spec) driver.Instance {
 	t.Helper()
 	in, err := d.Create(t.Context(), s)
@@ -184,7 +184,7 @@ func Create(t *testing.T, d driver.Driver, s driver.Spec) driver.Instance {
 	return in
 }
 
-// sh runs a shell command in the sandbox, as who the shim is.
+// sh runs a shell command in the sandbox, as the shim's user.
 func (b *box) sh(t *testing.T, script string) string {
 	t.Helper()
 	return b.shAs(t, -1, script)
@@ -196,14 +196,14 @@ func (b *box) shAs(t *testing.T, uid int, script string) string {
 	return strings.TrimSuffix(r.Out, "\n")
 }
 
-// Sh is what a shell command says, as the shim of a place runs it. In is one that was
-// made with Spec.ShimArgs of Shim.
+// Sh returns the output of a shell command that the shim of an instance runs. The instance
+// must have been made with Spec.ShimArgs of Shim.
 func Sh(ctx context.Context, in driver.Instance, script string) (string, error) {
 	r, err := try(ctx, in, request{Args: []string{"sh", "-c", script}, UID: -1})
 	return r.Out, err
 }
 
-// Shim has a driver run this program as the shim of its tests.
+// Shim makes a driver run this program as the shim of its tests.
 func Shim(s *driver.Spec) { s.ShimPath, s.ShimArgs = self, []string{shimArg} }
 
 func ask(t *testing.T, in driver.Instance, req request) response {
@@ -215,7 +215,7 @@ func ask(t *testing.T, in driver.Instance, req request) response {
 	return resp
 }
 
-// try is ask for other goroutines than the test's.
+// try is ask for goroutines other than the test's.
 func try(ctx context.Context, in driver.Instance, req request) (response, error) {
 	var resp response
 	ctx, cancel := context.WithTimeout(ctx, patient)
@@ -226,17 +226,17 @@ func try(ctx context.Context, in driver.Instance, req request) (response, error)
 	}
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
-	conn.SetDeadline(deadline) //nolint:errcheck // a unix socket takes deadlines
+	conn.SetDeadline(deadline) //nolint:errcheck // unix sockets support deadlines
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
 		return resp, fmt.Errorf("ask %v: %w", req, err)
 	}
 	if err := gob.NewDecoder(conn).Decode(&resp); err != nil {
-		return resp, fmt.Errorf("answer to %v: %w", req, err)
+		return resp, fmt.Errorf("response to %v: %w", req, err)
 	}
 	return resp, nil
 }
 
-// checkClean reports what a sandbox has left on the host.
+// checkClean reports everything of a sandbox that is left on the host.
 func checkClean(t *testing.T, s driver.Spec) {
 	t.Helper()
 	left, err := os.ReadDir(s.Dir)
@@ -244,19 +244,19 @@ func checkClean(t *testing.T, s driver.Spec) {
 		t.Error(err)
 	}
 	for _, e := range left {
-		t.Errorf("left in the directory: %s", e.Name())
+		t.Errorf("remaining in the directory: %s", e.Name())
 	}
-	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), string(s.ID)) { //nolint:errcheck // there is one
-		t.Errorf("a mount of %s is left", s.ID)
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), string(s.ID)) { //nolint:errcheck // it exists
+		t.Errorf("a mount of %s remains", s.ID)
 	}
 	noLoops(t, s.ID)
 	for _, g := range cgroups(t) {
 		if strings.Contains(g, string(s.ID)) {
-			t.Errorf("cgroup %s is left", g)
+			t.Errorf("cgroup %s remains", g)
 		}
 	}
 	if pids := marked(s.ID); len(pids) > 0 {
-		t.Errorf("processes %v are left", pids)
+		t.Errorf("processes %v remain", pids)
 	}
 }
 
@@ -266,11 +266,11 @@ func noLoops(t *testing.T, id sandbox.ID) {
 	t.Helper()
 	ours := func(file string) bool { return strings.Contains(file, string(id)) }
 	if !eventually(func() bool { return !slices.ContainsFunc(loops(), ours) }) {
-		t.Errorf("loop devices are left: %q", loops())
+		t.Errorf("loop devices remain: %q", loops())
 	}
 }
 
-// eventually asks until the answer is yes, and reports whether it was within patient.
+// eventually polls ask until it returns true, and reports whether it did within a minute.
 func eventually(ask func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -282,25 +282,25 @@ func eventually(ask func() bool) bool {
 	return true
 }
 
-// loops are the files behind the host's loop devices.
+// loops returns the files behind the host's loop devices.
 func loops() []string {
-	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") //nolint:errcheck // the pattern is good
+	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") //nolint:errcheck // the pattern is valid
 	var all []string
 	for _, f := range found {
-		if b, err := os.ReadFile(f); err == nil { // it may go meanwhile
+		if b, err := os.ReadFile(f); err == nil { // it may disappear meanwhile
 			all = append(all, string(b))
 		}
 	}
 	return all
 }
 
-// cgroups lists ours, wherever they are.
+// cgroups lists the cgroups of the drivers, in all hierarchies.
 func cgroups(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	var walk func(dir string)
 	walk = func(dir string) {
-		entries, _ := os.ReadDir(dir) //nolint:errcheck // groups of others come and go
+		entries, _ := os.ReadDir(dir) //nolint:errcheck // other cgroups appear and disappear
 		for _, e := range entries {
 			if !e.IsDir() {
 				continue
@@ -315,11 +315,11 @@ func cgroups(t *testing.T) []string {
 	return found
 }
 
-// marked are the processes that have the sandbox's id in their environment or
-// command line, which a thread tells where the first one has ended. The suite puts it
+// marked returns the processes that have the sandbox's id in their environment or
+// command line, which another thread shows where the first one has ended. The tests put it
 // there.
 func marked(id sandbox.ID) []int {
-	entries, _ := os.ReadDir("/proc") //nolint:errcheck // there is one
+	entries, _ := os.ReadDir("/proc") //nolint:errcheck // it exists
 	var pids []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())

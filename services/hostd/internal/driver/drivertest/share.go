@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shares are what the kernel bounds for a user, or the machine, as a whole. Each takes one more, and
-// keeps it as long as its thread and its process live.
+// shares returns resources that the kernel limits for a user, or the machine, as a whole. Each
+// function takes one more, and keeps it as long as its thread and its process run.
 func shares() map[string]func(i int) error {
 	return map[string]func(int) error{
 		"inotify instances": func(int) error { _, err := unix.InotifyInit1(unix.IN_CLOEXEC); return err },
@@ -35,7 +35,7 @@ func nilOr(errno unix.Errno) error {
 	return nil
 }
 
-// waitingSignal sends this thread one that it does not take.
+// waitingSignal sends this thread a signal that it does not take.
 func waitingSignal(int) error {
 	const signal = 40
 	set := unix.Sigset_t{Val: [16]uint64{1 << (signal - 1)}}
@@ -50,8 +50,8 @@ func waitingSignal(int) error {
 	return nilOr(errno)
 }
 
-// asynchronous makes a ring for requests, and not very many, since nothing bounds them in
-// a kernel of one's own.
+// asynchronous makes an I/O context, for a limited number of requests, since a kernel of
+// its own has no limit.
 func asynchronous(i int) error {
 	const most, requests = 300, 1024
 	if i == most {
@@ -64,20 +64,20 @@ func asynchronous(i int) error {
 
 func messageQueue(i int) error {
 	name := []byte(fmt.Sprintf("q%d-%d\x00", unix.Gettid(), i))
-	attr := [8]int64{0, 10, 8192} // as many messages, and as large
+	attr := [8]int64{0, 10, 8192} // number of messages, and their size
 	_, _, errno := unix.RawSyscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&name[0])), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600, uintptr(unsafe.Pointer(&attr)), 0, 0)
 	if errno != 0 {
 		return errno
 	}
-	_, _, errno = unix.RawSyscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&name[0])), 0, 0) // it stays as long as it is open
+	_, _, errno = unix.RawSyscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&name[0])), 0, 0) // it exists as long as it is open
 	return nilOr(errno)
 }
 
-// enough of anything is as good as no bound; a process may have twice as many files.
+// enough of a resource counts as no limit; a process may have twice as many files.
 const enough = 30_000
 
-// useUp takes as many of a share as there are, as uid or as who this process is, and
-// keeps them.
+// useUp takes all that is left of a share, as uid or as this process's user, and
+// keeps it.
 func useUp(what string, uid int) int {
 	taken := make(chan int)
 	go func() {
@@ -88,13 +88,13 @@ func useUp(what string, uid int) int {
 			n++
 		}
 		taken <- n
-		time.Sleep(time.Hour) // what waits for a thread goes with it
+		time.Sleep(time.Hour) // the thread's resources end with it
 	}()
 	return <-taken
 }
 
-// useUp: one who takes all that his user may have leaves his neighbours, and the host,
-// theirs.
+// useUp: an instance that takes all that its user may have leaves its neighbours, and the
+// host, their share.
 func (s *suite) useUp(t *testing.T) {
 	for what, take := range shares() {
 		t.Run(what, func(t *testing.T) {
@@ -104,11 +104,11 @@ func (s *suite) useUp(t *testing.T) {
 			}
 			root := taken(a, -1)
 			if root == 0 {
-				t.Skip("there are none")
+				t.Skip("not supported here")
 			}
 			user := taken(a, 1000)
 			if err := take(enough); err != nil {
-				t.Errorf("the host has none left: %v", err)
+				t.Errorf("nothing left for the host: %v", err)
 			}
 			if n := taken(b, -1); n < root/4 {
 				t.Errorf("the neighbour gets %d, after %d and %d were taken", n, root, user)

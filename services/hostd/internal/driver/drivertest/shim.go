@@ -1,8 +1,8 @@
 //go:build linux
 
 // Package drivertest is the contract of a driver as tests. A driver's test
-// binary calls Main from TestMain, because it is also the shim that the tests
-// run, and Run with its driver.
+// binary calls Main from TestMain, since it is also the shim that the tests
+// run, and calls Run with its driver.
 package drivertest
 
 import (
@@ -30,8 +30,8 @@ import (
 // shimArg makes the test binary the shim of a sandbox.
 const shimArg = "drivertest-shim"
 
-// HeadlessArg makes the test binary what Headless starts. It says "headless" when it
-// is that.
+// HeadlessArg makes the test binary the process that Headless starts. It prints "headless"
+// when its first thread has ended.
 const HeadlessArg = "drivertest-headless"
 
 // Main is the body of a driver's TestMain.
@@ -42,10 +42,10 @@ func Main(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case nsinit.Arg:
-			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has it already
+			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has the error already
 			os.Exit(1)
 		case vminit.Arg:
-			vminit.Init(os.Args[2:]) //nolint:errcheck // it has said so on the console
+			vminit.Init(os.Args[2:]) //nolint:errcheck // the error is on the console
 			os.Exit(1)
 		case vminit.PackArg:
 			os.Exit(vminit.Pack(os.Args[2:]))
@@ -56,34 +56,34 @@ func Main(m *testing.M) {
 			loseHead()
 		}
 	}
-	// With the race detector, a program that tests start waits for a second before it ends.
+	// With the race detector, programs that tests start wait for a second before they end.
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") //nolint:errcheck // then the tests take longer
+		os.Setenv("GORACE", "atexit_sleep_ms=0") //nolint:errcheck // without it the tests take longer
 	}
 	os.Exit(m.Run())
 }
 
-// request is what a test asks of the shim: to run a command, or to try a system
+// request is a test's request to the shim: to run a command, or to try a system
 // call itself.
 type request struct {
 	Args []string // a command and its arguments, or those of a call
-	UID  int      // who runs it; -1: who the shim is
-	OOM  bool     // or: to tell what the count of kills says
+	UID  int      // user that runs it; -1: the shim's
+	OOM  bool     // or: whether to return the count of kills
 	Call string   // or: a name in calls
 
-	Stdin string // of the calls "stdio" and "terminal", which run Args
+	Stdin string // for the calls "stdio" and "terminal", which run Args
 }
 
 type response struct {
 	Out  string // stdout and stderr, or the error of a call
-	Err  string // stderr alone, of the call "stdio"
+	Err  string // stderr only, of the call "stdio"
 	Code int
 }
 
-// serve answers requests, one a connection, until it is killed. Like the real
-// shim it inherits the children that others leave.
+// serve responds to requests, one a connection, until it is killed. Like the real
+// shim it inherits orphaned children.
 func serve() {
-	// Who is its equal inside may send it anything.
+	// Processes of the same user inside may send it any signal.
 	if deaf.Install() != nil {
 		return
 	}
@@ -103,7 +103,7 @@ func serve() {
 	}
 }
 
-// listen is where the tests connect; see shim.Main.
+// listen returns the listener to which the tests connect; see shim.Main.
 func listen() (net.Listener, error) {
 	if !slices.Contains(os.Args, "-serial") {
 		return net.FileListener(os.NewFile(driver.ListenFd, "listener"))
@@ -153,7 +153,7 @@ func answer(conn net.Conn) {
 	default:
 		resp = command(req)
 	}
-	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails for want of it
+	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails without a response
 }
 
 func told(resp response, err error) response {

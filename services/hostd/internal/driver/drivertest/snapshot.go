@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// written is a script that leaves files of all kinds in $HOME, and one that
-// tells of them; both run as the shim does.
+// written is a script that leaves files of all kinds in $HOME, tell one that
+// describes them; both run as the shim does.
 const (
 	written = `cd $HOME && mkdir -p d/deep && echo one > d/file && ln d/file d/same && ln -s file d/link && mkfifo pipe &&
 		touch d/shut && chmod 000 d/shut && chmod 4751 d/file && truncate -s 60M sparse && touch -d @1000000000 d/deep && echo written`
@@ -23,20 +23,20 @@ const (
 		stat -c '%n %a %F %Y' d/deep && [ d/file -ef d/same ] && echo same`
 )
 
-// cannotKeep checks that a driver without snapshots says so, and reports whether
-// that is the case.
+// cannotKeep checks that a driver without snapshots returns Unimplemented, and reports
+// whether that is the case.
 func cannotKeep(t *testing.T, b *box, caps driver.Caps) bool {
 	t.Helper()
 	if caps.Files {
 		return false
 	}
 	if err := b.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
-		t.Errorf("without Caps.Files: %v, want unimplemented", err)
+		t.Errorf("without Caps.Files: %v, want Unimplemented", err)
 	}
 	return true
 }
 
-// snapshot takes one of the files.
+// snapshot takes a snapshot of the files.
 func (b *box) snapshot(t *testing.T) string {
 	t.Helper()
 	dir := shelf(t)
@@ -46,7 +46,7 @@ func (b *box) snapshot(t *testing.T) string {
 	return dir
 }
 
-// shelf is an empty directory for a snapshot. t.TempDir could not remove what an
+// shelf returns an empty directory for a snapshot. t.TempDir could not remove what an
 // ordinary user's sandbox leaves there.
 func shelf(t *testing.T) string {
 	t.Helper()
@@ -68,7 +68,7 @@ func shelf(t *testing.T) string {
 	return dir
 }
 
-// fork makes a place from a snapshot.
+// fork makes an instance from a snapshot.
 func (s *suite) fork(t *testing.T, from string) *box {
 	t.Helper()
 	return s.create(t, func(sp *driver.Spec) { sp.From = from })
@@ -86,23 +86,23 @@ func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
 		want := b.sh(t, tell)
 		dir := b.snapshot(t)
 		if got := b.sh(t, "cd $HOME && "+tell+" && rm -rf d && mkdir d && echo changed > d/file"); got != want {
-			t.Errorf("after the snapshot it has\n%s\nwant\n%s", got, want)
+			t.Errorf("after the snapshot: got\n%s\nwant\n%s", got, want)
 		}
 		first, second := s.fork(t, dir), s.fork(t, dir)
 		for _, f := range []*box{first, second} {
 			if got := f.sh(t, tell); got != want {
-				t.Errorf("a place made from it has\n%s\nwant\n%s", got, want)
+				t.Errorf("an instance made from it: got\n%s\nwant\n%s", got, want)
 			}
 		}
-		// Each has its own from here on.
+		// From here on their files differ.
 		first.sh(t, "cd $HOME && rm -rf d/same sparse && echo first > d/file && mkdir new")
 		if got := second.sh(t, tell); got != want {
-			t.Errorf("the other one now has\n%s\nwant\n%s", got, want)
+			t.Errorf("the other instance: got\n%s\nwant\n%s", got, want)
 		}
 		if got := second.sh(t, "cd $HOME && ls; hostname 2>/dev/null"); strings.Contains(got, "new") || strings.Contains(got, string(b.spec.ID)) {
 			t.Errorf("got %q", got)
 		}
-		// And the next generation.
+		// A snapshot of an instance made from a snapshot.
 		third := s.fork(t, first.snapshot(t))
 		if got := third.sh(t, "cd $HOME && cat d/file && ls d; ls"); got != "first\ndeep\nfile\nlink\nshut\nd\nnew\npipe" {
 			t.Errorf("in the second generation: %q", got)
@@ -111,12 +111,12 @@ func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.fork(t, dir).sh(t, tell); got != want {
-			t.Errorf("after all that the snapshot has\n%s\nwant\n%s", got, want)
+			t.Errorf("the first snapshot: got\n%s\nwant\n%s", got, want)
 		}
 	}
 }
 
-// A place stands still while it is copied: of two files that are always written
+// An instance is paused while it is copied: of two files that are always written
 // one after the other, the second is never ahead.
 func (s *suite) snapshotIsAMoment(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
@@ -133,7 +133,7 @@ func (s *suite) snapshotIsAMoment(caps driver.Caps) func(*testing.T) {
 				t.Fatalf("got %v", got)
 			}
 			if n, m := number(t, got[0]), number(t, got[1]); n != m && n != m+1 {
-				t.Errorf("the first file says %d, the second %d", n, m)
+				t.Errorf("the first file has %d, the second %d", n, m)
 			}
 		}
 		b.sh(t, `cd $HOME; was=$(cat a/n); until [ "$(cat a/n)" != "$was" ]; do :; done`)
@@ -145,7 +145,7 @@ func number(t *testing.T, s string) int {
 	n := 0
 	for _, c := range s {
 		if c < '0' || c > '9' {
-			t.Fatalf("%q is no number", s)
+			t.Fatalf("%q is not a number", s)
 		}
 		n = 10*n + int(c-'0')
 	}
@@ -183,7 +183,7 @@ func (s *suite) snapshotFails(caps driver.Caps) func(*testing.T) {
 			t.Errorf("canceled: %v", err)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("left: %v, %v", left, err)
+			t.Errorf("remaining: %v, %v", left, err)
 		}
 		if got := b.sh(t, "echo runs"); got != "runs" {
 			t.Errorf("after it: %q", got)
@@ -191,14 +191,14 @@ func (s *suite) snapshotFails(caps driver.Caps) func(*testing.T) {
 		sp, _ := spec(t)
 		sp.From = shelf(t)
 		if _, err := s.newDriver(t).Create(t.Context(), sp); !kind.Is(err, kind.NotFound) {
-			t.Errorf("from an empty directory: %v, want not found", err)
+			t.Errorf("from an empty directory: %v, want NotFound", err)
 		}
 		checkClean(t, sp)
 		if err := b.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Snapshot(t.Context(), dir, false); !kind.Is(err, kind.Unavailable) {
-			t.Errorf("after destroy: %v, want unavailable", err)
+			t.Errorf("after destroy: %v, want Unavailable", err)
 		}
 	}
 }

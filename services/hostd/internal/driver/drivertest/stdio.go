@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
-// reopens checks that a program opens its standard files anew by their paths, whoever its
-// user is.
+// reopens checks that a program can open its standard files by their paths, as any
+// user.
 func (s *suite) reopens(t *testing.T) {
 	b := s.create(t, nil)
 	eachUser(t, func(t *testing.T, uid int) {
@@ -47,18 +47,18 @@ func reopensTerminal(t *testing.T, b *box, uid int) {
 	const script = `echo a > /dev/stdout; echo b > /dev/stderr; echo c > /dev/tty; echo d > "$(tty)"; echo e > /proc/self/fd/0
 read line < /dev/stdin; echo "$line"; [ "$(stat -c %u "$(tty)")" = "$(id -u)" ] || stat "$(tty)"`
 	r := ask(t, b.Instance, request{Call: "terminal", Args: []string{"sh", "-c", script}, UID: uid, Stdin: "f\n"})
-	// What is typed is echoed whenever it comes.
+	// The echo of the input may come at any point.
 	got := strings.Replace(strings.ReplaceAll(r.Out, "\r\n", "\n"), "f\n", "", 1)
 	if got != "a\nb\nc\nd\ne\nf\n" || r.Code != 0 {
 		t.Errorf("at a terminal: %q, code %d", got, r.Code)
 	}
 }
 
-// reopensAsOthers checks the users that the user of the sandbox becomes.
+// reopensAsOthers checks other users that the sandbox's user can switch to.
 func reopensAsOthers(t *testing.T, b *box) {
 	t.Helper()
 	users := []string{"sudo"}
-	// The pipes of gVisor are shut to all but their owner and root.
+	// Only the owner and root can open gVisor's pipes.
 	if os.Geteuid() == 0 && !b.own {
 		users = append(users, "sudo -u www-data")
 		if b.sh(t, "command -v su; :") != "" {
@@ -77,7 +77,7 @@ func reopensAsOthers(t *testing.T, b *box) {
 	}
 }
 
-// withStdio runs a command with the standard files that the shim gives.
+// withStdio runs a command with the standard files that the shim provides.
 func withStdio(req request) (response, error) {
 	in, stdin, err := stdio.Input(owner(req.UID))
 	if err != nil {
@@ -102,13 +102,13 @@ func withStdio(req request) (response, error) {
 	return resp, err
 }
 
-// atTerminal runs a command at a terminal that the shim gives.
+// atTerminal runs a command at a terminal that the shim provides.
 func atTerminal(req request) (response, error) {
 	ours, program, err := stdio.Terminal(owner(req.UID))
 	if err != nil {
 		return response{}, err
 	}
-	// It ends with the last that has it open.
+	// It ends when the last descriptor of it is closed.
 	keyboard, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return response{}, err
@@ -125,7 +125,7 @@ func atTerminal(req request) (response, error) {
 	return resp, err
 }
 
-// feed runs a command to its end and of its output.
+// feed runs a command until it has ended and all its output is read.
 func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) error {
 	err := cmd.Start()
 	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
@@ -162,7 +162,7 @@ func owner(uid int) int {
 
 func file(fd int) *os.File { return os.NewFile(uintptr(fd), fmt.Sprint("descriptor ", fd)) }
 
-// readAll reads to the end; a terminal's is an error.
+// readAll reads to the end; the end of a terminal is an error.
 func readAll(f *os.File) string {
 	defer f.Close() //nolint:errcheck // it was only read
 	var b bytes.Buffer

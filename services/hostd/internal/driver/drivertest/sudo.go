@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// sudoes: the user becomes the place's root, who is no more than a shim that is root,
-// and nobody else does. Where there is no root, sudo runs what it is told to.
+// sudoes: the user can become the instance's root, which has the privileges of a shim that is
+// root; other users cannot. Where there is no root, sudo only runs the command.
 func sudoes(t *testing.T, b *box) {
 	root := "0"
 	if os.Geteuid() != 0 && !b.own {
 		root = "1000"
 	}
 	if got := b.shAs(t, 1000, "sudo id -u; sudo sh -c 'exit 7'; echo $?; exec sudo -n sh -c 'ps -o comm= -p $$ 2>/dev/null || echo sh'"); got != root+"\n7\nsh" {
-		t.Errorf("it says %q, want uid %s", got, root)
+		t.Errorf("got %q, want uid %s", got, root)
 	}
 	const caps = "grep -E '^Cap(Prm|Eff|Bnd)' /proc/self/status"
 	if shim, got := b.sh(t, caps), b.shAs(t, 1000, "sudo "+caps); got != shim {
-		t.Errorf("by sudo root has %s, the shim %s", got, shim)
+		t.Errorf("capabilities by sudo: %s, of the shim: %s", got, shim)
 	}
 	if got := b.shAs(t, 1000, "LD_X=1 FLAVOUR=sweet sudo env | grep -E 'LD_|FLAVOUR|SUDO_U|PATH'"); strings.Contains(got, "LD_") || strings.Contains(got, "FLAVOUR") ||
 		!strings.Contains(got, "SUDO_UID=1000\n") || !strings.Contains(got, "\nPATH=/usr/local/sbin:") && !strings.HasPrefix(got, "PATH=/usr/local/sbin:") {
@@ -47,7 +47,7 @@ func sudoes(t *testing.T, b *box) {
 		t.Errorf("root cannot write to directories: %s", got)
 	}
 	if os.Geteuid() != 0 {
-		return // gVisor's root has no other groups then
+		return // in that case gVisor's root has no other groups
 	}
 	if got := b.shAs(t, 1000, "[ ! -x /bin/su ] && echo www-data || sudo su -s /bin/sh www-data -c 'id -un'"); got != "www-data" {
 		t.Errorf("su: %q", got)

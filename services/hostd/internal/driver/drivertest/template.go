@@ -16,12 +16,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// TemplatesVariable hands the directory of Templates on to the processes that a
+// TemplatesVariable passes the directory of Templates on to the processes that a
 // test starts.
 const TemplatesVariable = "DRIVERTEST_TEMPLATES"
 
-// Templates is one directory for all of a test, as a host has one; any user may
-// read it.
+// Templates returns one directory for all tests of a process, as a host has one; any user
+// may read it.
 func Templates(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv(TemplatesVariable); dir != "" {
@@ -39,7 +39,7 @@ func Templates(t testing.TB) string {
 	return dir
 }
 
-// RunTemplate runs what a driver must stand that makes places from Spec.Root.
+// RunTemplate runs the tests for drivers that support Spec.Root.
 func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	s, caps := probed(t, newDriver)
 	tree := Tree(t)
@@ -50,20 +50,20 @@ func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		run  func(*testing.T, *box)
 	}{
 		{"the root is the template's", false, treeIsRoot},
-		{"changes stay in the place", false, treeIsShared(s, tree)},
+		{"changes stay in the instance", false, treeIsShared(s, tree)},
 		{"files have the template's owners", false, treeOwners},
 		{"its links do not lead to the host", false, treeLinks},
 		{"its set-uid programs gain nothing", false, treeGains(1000)},
-		{"its set-uid programs work where it has sudo", true, treeGains(0)},
+		{"its set-uid programs work with sudo", true, treeGains(0)},
 		{"there are devices, terminals and a host name", false, treeDevices},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.run(t, s.create(t, func(sp *driver.Spec) { sp.Template, sp.Root, sp.Sudo = "tree", tree, tt.sudo }))
 		})
 	}
-	t.Run("volumes are seen at any path", func(t *testing.T) { treeVolumes(t, s, caps, tree) })
+	t.Run("volumes can be mounted at any path", func(t *testing.T) { treeVolumes(t, s, caps, tree) })
 	if after := listing(t, tree); after != before {
-		t.Errorf("the template has changed:\n%s\nwas\n%s", after, before)
+		t.Errorf("the template has changed:\ngot\n%s\nwant\n%s", after, before)
 	}
 }
 
@@ -74,7 +74,7 @@ type treeEntry struct {
 	uid        int
 }
 
-// Tree is a template as small as can be: busybox, a user, and traps.
+// Tree returns a minimal template: busybox, a user, and traps.
 func Tree(t testing.TB) string {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
@@ -105,7 +105,7 @@ func Tree(t testing.TB) string {
 		if os.Geteuid() == 0 {
 			os.Lchown(path, e.uid, e.uid)
 		}
-		if err := os.Chmod(path, e.mode); err != nil { // after chown, which takes set-uid away
+		if err := os.Chmod(path, e.mode); err != nil { // after chown, which clears set-uid
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func Tree(t testing.TB) string {
 		os.Lchown(filepath.Join(root, "home/user"), 1000, 1000)
 	}
 	links := map[string]string{
-		"etc/hostname": "/etc/marker", // what a driver writes there must not go through it
+		"etc/hostname": "/etc/marker", // what a driver writes there must not go through the link
 		"etc/hosts":    "../../../../../../etc/marker",
 		"etc/out":      "/proc/1/root/etc/marker",
 	}
@@ -129,8 +129,8 @@ func Tree(t testing.TB) string {
 	return root
 }
 
-// addLibraries gives the tree what this program, which is the shim, is linked
-// with, if it is not static.
+// addLibraries adds the libraries of this program, which is the shim, to the tree, unless
+// it is static.
 func addLibraries(t testing.TB, root string) {
 	t.Helper()
 	exe, err := elf.Open(self)
@@ -170,7 +170,7 @@ func addLibraries(t testing.TB, root string) {
 	}
 }
 
-// euidProgram is a program that exits with the lowest byte of its effective uid.
+// euidProgram returns a program that exits with the lowest byte of its effective uid.
 func euidProgram() []byte {
 	code, machine := []byte{0xb8, 107, 0, 0, 0, 0x0f, 5, 0x89, 0xc7, 0xb8, 60, 0, 0, 0, 0x0f, 5}, uint16(62)
 	if runtime.GOARCH == "arm64" {
@@ -182,7 +182,7 @@ func euidProgram() []byte {
 	return program(code, machine)
 }
 
-// program is the smallest there is that executes code.
+// program returns a minimal executable with the given code.
 func program(code []byte, machine uint16) []byte {
 	const base, head = 0x400000, 64 + 56
 	le := binary.LittleEndian
@@ -202,7 +202,7 @@ func program(code []byte, machine uint16) []byte {
 	return append(b, code...)
 }
 
-// listing is all that can be told of a tree's files from outside.
+// listing describes all files of a tree.
 func listing(t *testing.T, root string) string {
 	t.Helper()
 	var b strings.Builder
@@ -230,7 +230,7 @@ func treeIsRoot(t *testing.T, b *box) {
 		t.Errorf("files of the host: %q", got)
 	}
 	if got := b.sh(t, "cat /proc/self/mountinfo"); strings.Contains(got, filepath.Dir(b.spec.Root)) {
-		t.Errorf("the host's path can be seen: %s", got)
+		t.Errorf("the host's path is visible: %s", got)
 	}
 }
 
@@ -241,16 +241,16 @@ func treeIsShared(s *suite, tree string) func(*testing.T, *box) {
 			t.Errorf("write: %q", got)
 		}
 		if got := other.sh(t, "ls /tmp /home/user; cat /etc/marker"); got != "/home/user:\nmine\n\n/tmp:\nof the template" && got != "/tmp:\n\n/home/user:\nmine\nof the template" {
-			t.Errorf("in another place: %q", got)
+			t.Errorf("in another instance: %q", got)
 		}
 	}
 }
 
-// treeVolumes: a path that the template does not have is made for this place alone,
-// and what it has around it stays as it is.
+// treeVolumes: a mount point that the template does not have is created for this instance
+// only, and the files around it stay as they are.
 func treeVolumes(t *testing.T, s *suite, caps driver.Caps, tree string) {
 	if !caps.Volumes {
-		t.Skip("the driver shows no volumes here")
+		t.Skip("the driver does not support volumes here")
 	}
 	one, two := volume(t), volume(t)
 	b := s.create(t, func(sp *driver.Spec) {
@@ -258,11 +258,11 @@ func treeVolumes(t *testing.T, s *suite, caps driver.Caps, tree string) {
 		sp.Volumes = []driver.Volume{{Source: one, Path: "/home/user/data"}, {Source: two, Path: "/usr/deep/er"}}
 	})
 	if got := b.shAs(t, 1000, "echo 1 > /home/user/data/f && echo 2 > /usr/deep/er/f && echo 3 > /home/user/new && cat /home/user/mine /home/user/*/f /usr/deep/er/f"); got != "mine\n1\n2" {
-		t.Errorf("it sees %q", got)
+		t.Errorf("inside: %q", got)
 	}
 	for dir, want := range map[string]string{one: "1\n", two: "2\n"} {
 		if got, err := os.ReadFile(filepath.Join(dir, "f")); string(got) != want {
-			t.Errorf("on the host it is %q, %v", got, err)
+			t.Errorf("on the host: %q, %v", got, err)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func treeVolumes(t *testing.T, s *suite, caps driver.Caps, tree string) {
 func treeOwners(t *testing.T, b *box) {
 	want := "0 0\n1000 1000"
 	if os.Geteuid() != 0 {
-		want = "1000 1000\n1000 1000" // there is one user
+		want = "1000 1000\n1000 1000" // there is only one user
 	}
 	if got := b.sh(t, "stat -c '%u %g' /etc/marker /home/user/mine"); got != want {
 		t.Errorf("owners %q, want %q", got, want)
@@ -288,7 +288,7 @@ func treeLinks(t *testing.T, b *box) {
 		t.Errorf("the driver wrote through a link: %q", got)
 	}
 	if got := b.sh(t, "cat /etc/out"); strings.Contains(got, "root:") {
-		t.Errorf("a link leads out: %q", got)
+		t.Errorf("a link leads to the host: %q", got)
 	}
 	if got := b.sh(t, "cat /../../../etc/marker"); got != "of the template" {
 		t.Errorf("above the root: %q", got)
@@ -298,7 +298,7 @@ func treeLinks(t *testing.T, b *box) {
 func treeGains(want int) func(*testing.T, *box) {
 	return func(t *testing.T, b *box) {
 		if os.Geteuid() != 0 {
-			want = 1000 // nobody else is there
+			want = 1000 // no other user exists
 		}
 		if got := ask(t, b.Instance, request{Args: []string{"/bin/euid"}, UID: 1000}); got.Code != want&0xff || got.Out != "" {
 			t.Errorf("effective uid %d %q, want %d", got.Code, got.Out, want&0xff)

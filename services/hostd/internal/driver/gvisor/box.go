@@ -26,7 +26,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
-// box is a living sandbox.
+// instance is a running sandbox.
 type box struct {
 	*live.Box
 	d     *Driver
@@ -36,11 +36,11 @@ type box struct {
 	control *control
 
 	mu   sync.Mutex
-	conn *serial.Conn // by mu: the stream takes one at a time
+	conn *serial.Conn // guarded by mu: the stream takes one at a time
 
 	still sync.Mutex // held while the sandbox is stopped or started
 
-	counted atomic.Uint32 // its processes when last asked; 0: never
+	counted atomic.Uint32 // number of processes at the last query; 0: never queried
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
@@ -53,10 +53,10 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) {
 			s, running, err := live.Measure(group, state.PID)
-			if err == nil { // what it wrote is in a file that has no name
+			if err == nil { // the contents of its files are in a file that has no name
 				s.DiskBytes, _, err = disk.Of(ctx, filepath.Join(r.dir, diskDir), running.CPU, running.PIDs...)
 			}
-			if n := b.processes(ctx); n != 0 { // else it is of an older hostd, or was never asked: gVisor's own are told
+			if n := b.processes(ctx); n != 0 { // otherwise gVisor's own are reported, as of an older hostd or before the first query
 				s.Processes = n
 			}
 			return s, err
@@ -67,20 +67,20 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	return b
 }
 
-// program opens the program that the sandbox's process runs, also when another has been
-// put in its place since: builds of gVisor differ in what they tell each other. Whoever is
-// given the process's pid when it has ended runs something else.
+// program opens the program that the sandbox's process runs, also when the file has been
+// replaced since: builds of gVisor differ in their control protocol. A process that gets
+// the pid after that one's end runs something else.
 func (b *box) program() (*os.File, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", b.State.PID))
 	if err == nil && b.Proc.Ended() {
-		f.Close() //nolint:errcheck // it was not used
+		f.Close() //nolint:errcheck // not used
 		err = errGone
 	}
 	return f, err
 }
 
-// Dial is driver.Instance.Dial. It ends the connection before. In a paused
-// sandbox the connection begins when the sandbox goes on.
+// Dial implements driver.Instance. It ends the previous connection. In a paused
+// sandbox the connection starts when the sandbox is resumed.
 func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	frozen, err := b.Brake.Frozen()
 	conn, lost := b.begin()
@@ -97,10 +97,10 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-var errGone = errors.New("it does not live any more")
+var errGone = errors.New("the sandbox has ended")
 
-// begin begins a connection, and ends the one before: the stream takes one at a time. Nobody
-// who ends it waits for its answer.
+// begin starts a connection and ends the previous one, since the stream takes one at a
+// time. It does not wait for the peer to acknowledge that end.
 func (b *box) begin() (*serial.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,8 +118,8 @@ func (b *box) begin() (*serial.Conn, error) {
 	return b.conn, nil
 }
 
-// giveUp ends a connection, unless another has taken its place: it would read the answer to
-// the next one.
+// giveUp ends a connection unless another has replaced it: it would read the answer to
+// that one's greeting.
 func (b *box) giveUp(conn *serial.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +128,7 @@ func (b *box) giveUp(conn *serial.Conn) {
 	}
 }
 
-// hangUp ends the connection of the moment; b.mu is held.
+// hangUp ends the current connection; b.mu must be held.
 func (b *box) hangUp() {
 	if b.conn != nil {
 		b.conn.Close() //nolint:errcheck // it may have broken
@@ -136,7 +136,7 @@ func (b *box) hangUp() {
 	}
 }
 
-// Destroy is driver.Instance.Destroy.
+// Destroy implements driver.Instance.
 func (b *box) Destroy(ctx context.Context) error {
 	b.mu.Lock()
 	b.hangUp()
@@ -145,18 +145,18 @@ func (b *box) Destroy(ctx context.Context) error {
 	return b.Box.Destroy(ctx)
 }
 
-// pair opens our ends of the FIFOs, whose others gVisor holds as long as it lives.
+// pair opens hostd's ends of the FIFOs. GVisor holds the other ends as long as it runs.
 func (r *runsc) pair() (p serial.Pair, err error) {
 	if p.In, err = os.OpenFile(r.in(toHostd), os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 		return p, err
 	}
 	if p.Out, err = os.OpenFile(r.in(toShim), os.O_WRONLY|unix.O_NONBLOCK, 0); err != nil {
-		p.In.Close() //nolint:errcheck // the first error is told
+		p.In.Close() //nolint:errcheck // the first error is returned
 	}
 	return p, err
 }
 
-// store opens the file that has the contents of what the sandbox wrote, to read it.
+// store opens the file with the contents of what the sandbox wrote, for reading.
 func store(pid int) (*os.File, error) {
 	path, err := storePath(pid)
 	if err != nil {
@@ -179,11 +179,11 @@ func storePath(pid int) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("what sandbox %d wrote: %w", pid, fs.ErrNotExist)
+	return "", fmt.Errorf("store of sandbox process %d: %w", pid, fs.ErrNotExist)
 }
 
 // sweep ends what is left of a sandbox whose process has ended, or was never
-// noted down, and removes what was made of it.
+// recorded, and removes what was made of it.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
 	group := cgroup.Reopen(state.Cgroups)
@@ -191,7 +191,7 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 		return err
 	}
 	kill := r.killMarked
-	if group.Holds() { // all that runsc started
+	if group.Holds() { // holds everything that runsc started
 		kill = group.Kill
 	}
 	if err := kill(ctx); err != nil {
@@ -204,9 +204,9 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 	return live.Remove(dir, driver.Files()...)
 }
 
-// killMarked kills every process of runsc's for this sandbox and returns when
-// none is left. It looks at all processes of the host, which takes longer the more
-// sandboxes there are: where there is a cgroup, that is asked instead.
+// killMarked kills every process that runsc started for this sandbox and returns when
+// none is left. It reads all processes of the host, which takes longer the more
+// sandboxes there are; a cgroup is used instead where there is one.
 func (r *runsc) killMarked(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		all, err := live.Processes()
@@ -217,7 +217,7 @@ func (r *runsc) killMarked(ctx context.Context) error {
 		for pid := range all {
 			if r.marked(pid) {
 				found = true
-				unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round tells
+				unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round checks
 			}
 		}
 		if !found {

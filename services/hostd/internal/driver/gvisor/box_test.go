@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A sandbox whose shim does not answer is destroyed at once, and who dials it learns of it.
+// A sandbox whose shim does not respond is destroyed at once, and a pending Dial returns.
 func TestDestroyWaitsForNoDial(t *testing.T) {
 	_, s, in := shellIn(t, "sleep 1000")
 	dialed, err := os.OpenFile(filepath.Join(s.Dir, workDir, toShim), os.O_RDWR, 0)
@@ -33,14 +33,14 @@ func TestDestroyWaitsForNoDial(t *testing.T) {
 			t.Error(err)
 		}
 	case <-late:
-		t.Fatal("it waits for who dials")
+		t.Fatal("Destroy waits for Dial")
 	}
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("a shell has answered")
+			t.Error("a shell responded as a shim")
 		}
 	case <-late:
-		t.Error("who dials still waits")
+		t.Error("Dial did not return")
 	}
 }

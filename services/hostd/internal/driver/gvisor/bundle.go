@@ -19,14 +19,14 @@ import (
 
 const (
 	configFile = "config.json"
-	shimInside = "/sys" // where shimDir is: a directory in every root, so that none is made in a template's
-	gather     = "1ms"  // a third less work for one who prints in pieces of 4 KiB, and for the shim
+	shimInside = "/sys" // mount point of shimDir: a directory that every root has, so that none is created in a template's tree
+	gather     = "1ms"  // costs a third less for programs that print in pieces of 4 KiB, and for the shim
 	userID     = 1000
 	home       = "home/user"
-	shmMiB     = 64 // of who has no limit; else half of that
+	shmMiB     = 64 // without a memory limit; with one, half of it
 )
 
-// The parts of an OCI bundle's config.json that we use.
+// The parts of an OCI bundle's config.json that are used.
 type (
 	config struct {
 		Version  string            `json:"ociVersion"`
@@ -70,10 +70,10 @@ type (
 	}
 )
 
-// seedNote names the tar that a root begins with.
+// seedNote is the annotation with the tar that a root starts with.
 const seedNote = "dev.gvisor.tar.rootfs.upper"
 
-// newConfig is the bundle of a sandbox that begins.
+// newConfig returns the bundle of a new sandbox.
 func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config {
 	shm := uint32(shmMiB)
 	if s.MemoryMiB > 0 {
@@ -94,7 +94,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 			{To: "/proc", Type: "proc", From: "proc"},
 			{To: "/dev", Type: "tmpfs", From: "tmpfs"},
 			{To: "/dev/shm", Type: "tmpfs", From: "tmpfs", Options: []string{"mode=1777", fmt.Sprintf("size=%dm", shm)}},
-			{To: shimInside, Type: "cgroup", From: "cgroup", Options: []string{"ro"}}, // under the next: nobody sees it
+			{To: shimInside, Type: "cgroup", From: "cgroup", Options: []string{"ro"}}, // hidden by the next mount
 			{To: shimInside, Type: "bind", From: r.in(shimDir), Options: []string{"ro"}},
 		},
 		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}, "/" + string(s.ID)},
@@ -109,7 +109,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	return c
 }
 
-// capNames are those in nsinit.Kept.
+// capNames returns the names of nsinit.Kept.
 func capNames() []string {
 	names := map[uintptr]string{
 		unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_FOWNER: "FOWNER", unix.CAP_FSETID: "FSETID",
@@ -141,11 +141,11 @@ func readConfig(path string) (c config, err error) {
 	return c, err
 }
 
-// restored makes the bundle of a snapshot that of another sandbox: what the
-// processes in it know stays as it is.
+// restored adapts the bundle of a snapshot to another sandbox: what the processes in it
+// can see of it stays as it is.
 func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	c.Hostname, c.Root.Path, c.Notes = s.HostName(), root, nil
-	c.Process.OOM = driver.OOMScore // an earlier version said nothing
+	c.Process.OOM = driver.OOMScore // older versions did not set it
 	for i := range c.Mounts {
 		if c.Mounts[i].To == shimInside && c.Mounts[i].Type == "bind" {
 			c.Mounts[i].From = r.in(shimDir)
@@ -153,9 +153,9 @@ func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	}
 }
 
-// viewArg is the argument with which millrace-runsc makes the sandbox's root in the
-// directory root, with the layers of a snapshot in it: of what the host template shows,
-// or of a template's tree.
+// viewArg returns the argument with which millrace-runsc mounts the sandbox's root in the
+// directory root, with the layers of a snapshot in it: over what the host template shows,
+// or over a template's tree.
 func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below) (string, error) {
 	links, binds := map[string]string{}, map[string][]string{}
 	for _, l := range v.Links {
@@ -195,6 +195,6 @@ func viewArg(s *driver.Spec, v *namespace.View, root string, under *layers.Below
 	return "--view=" + string(b), err
 }
 
-// veils reports whether a place shows files of the host's own as everybody sees them. Who is
-// root in a namespace of his own only has no more of them than others.
+// veils reports whether a sandbox shows the host's own files with the permissions of
+// ordinary users. Root of a user namespace only has no more access to them anyway.
 func veils(s *driver.Spec) bool { return s.Root == "" && os.Geteuid() == 0 }

@@ -18,25 +18,25 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// control is how a sandbox's own process is asked. It may be used by many at a time.
+// control sends requests to a sandbox's own process. It is safe for concurrent use.
 type control struct {
 	r    *runsc
-	idle chan net.Conn // holds one of those that were asked before
+	idle chan net.Conn // holds an idle connection for reuse
 }
 
-// newControl connects when somebody asks, and keeps a connection for the next
-// question: for a new one two more of gVisor's threads must wake up, which on a busy
-// machine is most of the time that a stop takes. endsAtOnce is for that.
+// newControl returns a control that connects on demand and keeps a connection for the
+// next request: for a new one two more of gVisor's threads must wake up, which on a busy
+// machine is most of the time that a stop takes. endsAtOnce exists for that.
 func newControl(r *runsc) *control { return &control{r, make(chan net.Conn, 1)} }
 
-// endsAtOnce has a sandbox that ends not wait for those that might ask more.
+// endsAtOnce makes a sandbox end without waiting for clients that keep a connection.
 const endsAtOnce = "--control-rpc-stop-timeout=0"
 
-// maxControl is the most bytes of an answer.
+// maxControl is the maximum size of a response, in bytes.
 const maxControl = 64 << 20
 
-// call calls a method of the sandbox's own process, which gets files, too. After an
-// error that is not the method's own it is not known whether it was done.
+// call calls a method of the sandbox's own process and passes it files, too. After an
+// error that is not the method's own, the method may or may not have run.
 func (c *control) call(ctx context.Context, method string, arg, result any, files ...*os.File) error {
 	question, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err != nil {
@@ -46,12 +46,12 @@ func (c *control) call(ctx context.Context, method string, arg, result any, file
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // unix sockets support deadlines
 	got, err := ask(conn, question, files)
 	if inTime := stop(); inTime && err == nil {
 		c.keep(conn)
 	} else {
-		conn.Close() //nolint:errcheck // what is still to come nobody reads
+		conn.Close() //nolint:errcheck // the rest of the response is not needed
 	}
 	if err != nil {
 		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w", method, err))
@@ -65,7 +65,7 @@ func (c *control) call(ctx context.Context, method string, arg, result any, file
 	return json.Unmarshal(got.Result, result)
 }
 
-// answer is what comes back.
+// answer is the response.
 type answer struct {
 	Success bool            `json:"success"`
 	Err     string          `json:"err"`
@@ -84,7 +84,7 @@ func ask(conn net.Conn, question []byte, files []*os.File) (a answer, err error)
 	return a, json.NewDecoder(io.LimitReader(conn, maxControl)).Decode(&a)
 }
 
-// hand writes a question with which files go.
+// hand writes a request with files.
 func hand(conn net.Conn, question []byte, files []*os.File) error {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -98,7 +98,7 @@ func hand(conn net.Conn, question []byte, files []*os.File) error {
 	return err
 }
 
-// take gives a connection that nobody else uses.
+// take returns a connection that no other caller uses.
 func (c *control) take(ctx context.Context) (net.Conn, error) {
 	select {
 	case conn := <-c.idle:
@@ -116,11 +116,11 @@ func (c *control) keep(conn net.Conn) {
 	}
 }
 
-// close lets go of what is kept.
+// close closes the idle connection.
 func (c *control) close() {
 	select {
 	case conn := <-c.idle:
-		conn.Close() //nolint:errcheck // the sandbox goes
+		conn.Close() //nolint:errcheck // the sandbox is ending
 	default:
 	}
 }
@@ -136,8 +136,8 @@ func (r *runsc) dialControl(ctx context.Context) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// socket is the name of the socket, otherSockets where it is if the path of runsc's
-// own directory is too long for an address.
+// socket returns the name of the socket, otherSockets the directories where it may be if the
+// path of runsc's own directory is too long for an address.
 func (r *runsc) socket() string { return "runsc-" + string(r.id) + ".sock" }
 
 func otherSockets() []string { return []string{"/var/run", "/run", "/tmp"} }

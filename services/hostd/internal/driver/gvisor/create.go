@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	workDir       = "gv"             // in Spec.Dir
-	createTimeout = 60 * time.Second // for a host under load; on a quiet one it takes 0.1 s
-	pipeSize      = 1 << 20          // of each FIFO, where the host allows it
+	workDir       = "gv"             // relative to Spec.Dir
+	createTimeout = 60 * time.Second // for a host under load; on an idle one it takes 0.1 s
+	pipeSize      = 1 << 20          // of each FIFO, where the host permits it
 )
 
-// Create is driver.Driver.Create.
+// Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	b, err := d.create(ctx, s)
 	if err != nil {
@@ -37,8 +37,8 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	return b, nil
 }
 
-// create notes down each thing before it makes it, so that one who is cut off
-// here leaves nothing that Attach would not find.
+// create records each thing in the state before it makes it, so that Attach finds
+// everything that an interrupted create leaves.
 func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -62,11 +62,11 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 	return b, nil
 }
 
-// threads is how many gVisor may have on the host: its own, and up to four for each
-// process.
+// threads returns how many threads gVisor may have on the host: its own, and up to four
+// for each process.
 func threads(s *driver.Spec) uint32 { return 256 + 4*s.MaxPIDs(driver.MaxProcesses) }
 
-// make makes what state names. What it leaves on error, sweep removes.
+// make makes what state names. On error, sweep removes what it leaves.
 func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, limits cgroup.Limits, r *runsc) (*box, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
@@ -109,13 +109,13 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 		return b, nil
 	}
 	if err := b.limitPIDs(ctx, inner, s.MaxPIDs(driver.MaxProcesses)); err != nil {
-		b.Destroy(context.WithoutCancel(ctx)) //nolint:errcheck // what it leaves, the caller removes, or tells of
+		b.Destroy(context.WithoutCancel(ctx)) //nolint:errcheck // the caller removes what it leaves, or reports it
 		return nil, err
 	}
 	return b, nil
 }
 
-// lookBare takes note where a place sees the host's own files as its root does.
+// lookBare records whether a sandbox can read the host's own files as the host's root can.
 func (d *Driver) lookBare(s *driver.Spec, r *runsc) {
 	if !veils(s) {
 		return
@@ -123,14 +123,14 @@ func (d *Driver) lookBare(s *driver.Spec, r *runsc) {
 	b, err := os.ReadFile(r.in(veilFile))
 	why := string(b)
 	if err != nil {
-		why = "millrace-runsc is of an older version: " + err.Error()
+		why = "millrace-runsc is an older version: " + err.Error()
 	}
 	if why != "" && d.bare.Swap(&why) == nil {
-		d.cfg.Log.Warn("root in sandboxes of the host template reads what only the host's root may read", "driver", name, "why", why)
+		d.cfg.Log.Warn("root in sandboxes of the host template can read files that only the host's root may read", "driver", name, "why", why)
 	}
 }
 
-// makeDirs makes the workDir with its directories, FIFOs and the shim.
+// makeDirs creates the workDir with its directories, FIFOs and the shim.
 func (r *runsc) makeDirs(s *driver.Spec) error {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (r *runsc) makeDirs(s *driver.Spec) error {
 	shim := s.ShimPath
 	if s.From != "" {
 		if kept := filepath.Join(s.From, shimFile); exists(kept) {
-			shim = kept // what the processes in it have mapped
+			shim = kept // the processes in the snapshot have it mapped
 		}
 	}
 	return link(shim, r.in(shimDir, shimFile))
@@ -159,7 +159,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// link makes to the same file as from, or a copy of it.
+// link makes to a hard link to from, or a copy of it.
 func link(from, to string) error {
 	if target, err := filepath.EvalSymlinks(from); err == nil && os.Link(target, to) == nil {
 		return nil
@@ -177,9 +177,9 @@ func link(from, to string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// bundle writes what the sandbox is to be, and gives the first arguments of the
-// call that starts it, and the name of its cgroup inside, if it has one. The state is
-// told what of the host it sees.
+// bundle writes the sandbox's configuration. It returns the first arguments of the
+// call that starts it, and the name of its cgroup inside, if it has one. It records in
+// state what the sandbox uses of the host.
 func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []string, inner string, err error) {
 	view, err := d.host.View(*s)
 	if err != nil {
@@ -222,14 +222,14 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []st
 	return first, c.Linux.Cgroup, c.save(r.in(configFile))
 }
 
-// begin starts the sandbox and returns when its shim has been executed, or goes
-// on where it was.
+// begin starts or restores the sandbox and returns when its shim has been executed, or
+// has continued.
 func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group *cgroup.Group) error {
 	size, err := r.diskSize(s)
 	if err != nil {
 		return err
 	}
-	// By way of the working directory: a path with a comma could not be said.
+	// Relative to the working directory: a path with a comma could not be expressed.
 	overlay := fmt.Sprintf("--overlay2=root:dir=/proc/self/cwd/%s,size=%dM", diskDir, size)
 	c, err := readConfig(r.in(configFile))
 	if err != nil {
@@ -237,7 +237,7 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 	}
 	args := []string{"--log=" + r.in(errorFile), "--log-format=json", overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(!c.Process.NoNew), "run"}
 	if hasMemory(s.From) {
-		// It would want the same annotations, and of them it cannot do seedNote.
+		// It would compare the annotations, and does not support seedNote.
 		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")
 		args = append(args, "--image-path="+filepath.Join(s.From, memoryDir))
 	} else if hasOldFiles(s.From) {
@@ -255,14 +255,14 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 		files[i] = f
 	}
 	for _, f := range files[:2] {
-		unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, pipeSize) //nolint:errcheck // the smaller one does
+		unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, pipeSize) //nolint:errcheck // the default size works, too
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
 	return r.start(cmd, group)
 }
 
-// diskSize is how many MiB may be written: without a limit as much as the host's file
-// system holds, so that programs that ask are told of no more than there can be.
+// diskSize returns how many MiB may be written: without a limit the size of the host's
+// file system, so that programs inside see a realistic size.
 func (r *runsc) diskSize(s *driver.Spec) (uint64, error) {
 	if s.DiskMiB > 0 {
 		return uint64(s.DiskMiB), nil

@@ -1,35 +1,34 @@
 //go:build linux
 
-// Package gvisor isolates sandboxes with gVisor: a kernel of its own for each, in
-// user space, that is itself in namespaces, without rights and behind a system
-// call filter. Who breaks out needs a hole in gVisor and then one in the host's
-// kernel. It needs no root, no package and no download but its program,
-// millrace-runsc, which is built from a Go module (the directory runsc).
+// Package gvisor isolates sandboxes with gVisor: each has a kernel of its own, in
+// user space, which itself runs in namespaces, without capabilities and behind a system
+// call filter. An escape needs a hole in gVisor and another in the host's kernel. The
+// driver needs no root, no package and no download but its program, millrace-runsc,
+// which is built from a Go module (the directory runsc).
 //
-// # The place
-// The root is the host's /usr, as far as everybody may read it, and a private /etc, as
-// with driver "namespace", or Spec.Root; what is written goes to one file below Spec.Dir,
-// which is at most DiskMiB large. Inside there are all users, root among them, also where
-// hostd is an ordinary user. There is no network but a loopback. The shim is pid 1, as
-// root, and talks through two FIFOs (package serial): one connection at a time.
+// # Environment
+// The root file system is the host's /usr, as far as all users may read it, and a private
+// /etc, as with driver "namespace", or Spec.Root; writes go to one file below Spec.Dir,
+// of at most DiskMiB. All users exist inside, root included, also where hostd runs as an
+// ordinary user. The only network is a loopback. The shim is pid 1, as root, and
+// communicates through two FIFOs (package serial): one connection at a time.
 //
 // # Pause and snapshots
-// GVisor itself stops the tasks of a sandbox that is paused. A snapshot with memory
-// is gVisor's checkpoint and holds everything, files included: from one snapshot any
-// number of places can begin, each as if it had always been there. It fits the build of
-// millrace-runsc and the CPU's features that it was made with. One without memory is
-// what package layers says: any build can use it, and driver "namespace". What gVisor
-// does not tell of its files, it does not have: sockets, fractions of a second of the
-// time of a change, and attributes that are empty, no UTF-8, or have a "=" in their
-// names.
+// GVisor itself stops the tasks of a paused sandbox. A snapshot with memory is gVisor's
+// checkpoint and contains everything, files included: any number of instances can start
+// from one snapshot, each as if it had always existed. It requires the build of
+// millrace-runsc and the CPU features that it was made with. For a snapshot without
+// memory see package layers: any build can use it, and driver "namespace". It lacks what
+// gVisor does not report of its files: sockets, fractions of a second of modification
+// times, and attributes that are empty, not UTF-8, or have a "=" in their names.
 //
 // # Limits
-// Memory and CPU are bounded by cgroups where hostd may make them, disk and
-// processes by gVisor; a cgroup bounds the threads that it makes on the host for
-// those, and ends the sandbox where there are far too many. The
-// memory is that of gVisor and all it runs: when it is used up, the whole sandbox
-// ends. Root inside can kill pid 1, which Linux would not let it, and so end its own
-// sandbox. A system call costs several times what it does on the host's kernel.
+// Memory and CPU are limited by cgroups where hostd may create them, disk and
+// processes by gVisor; a cgroup limits the threads that gVisor creates on the host for
+// those, and the sandbox ends if it exceeds that limit. The memory limit includes
+// gVisor and everything in it: when it is used up, the whole sandbox ends. Root inside
+// can kill pid 1, which Linux would not permit, and so end its own sandbox. A system
+// call costs several times as much as on the host's kernel.
 package gvisor
 
 import (
@@ -54,30 +53,30 @@ import (
 
 const name = "gvisor"
 
-// Config tunes a Driver.
+// Config configures a Driver.
 type Config struct {
-	// Runsc finds millrace-runsc. Its error says why there is none yet, or at all.
+	// Runsc returns the path of millrace-runsc, or an error that says why there is none yet, or at all.
 	Runsc func() (string, error)
-	// Templates is namespace.Config.Templates.
+	// Templates is the same as namespace.Config.Templates.
 	Templates string
-	// Scratch is where trials are made; see live.Trial.
+	// Scratch is the directory for probes; see live.ProbeSpec.
 	Scratch string
-	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	// Log receives problems that are not returned as errors. Nil: discarded.
 	Log *slog.Logger
 }
 
-// Driver makes sandboxes; see the package. It may be used by many at a time.
+// Driver creates sandboxes; see the package documentation. It is safe for concurrent use.
 type Driver struct {
 	cfg    Config
-	host   *namespace.Driver // knows what of the host may be seen
+	host   *namespace.Driver // determines which files of the host are visible
 	groups func() *cgroup.Tree
 
-	bare atomic.Pointer[string] // why root in a place sees more of the host's files than others; nil: he does not
+	bare atomic.Pointer[string] // reason why root in a sandbox reads more of the host's files than other users; nil: it does not
 
 	reading sync.Mutex // held while files of snapshots are read that their owner may not read
 }
 
-// New is a Driver. It does nothing yet.
+// New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -89,20 +88,20 @@ func New(cfg Config) *Driver {
 	}
 }
 
-// Name is driver.Driver.Name.
+// Name implements driver.Driver.
 func (d *Driver) Name() string { return name }
 
-// Probe is driver.Driver.Probe. It makes a sandbox and ends it.
+// Probe implements driver.Driver. It creates a sandbox and destroys it.
 func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
 		Slow: true, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, FileFits: layers.Fits(),
-		Notes: append(slices.DeleteFunc(groups.Notes, itself), "what files hold is bounded together by the limit of the disk, their number by the memory only"),
+		Notes: append(slices.DeleteFunc(groups.Notes, itself), "the disk limit bounds the total size of files, only the memory limit their number"),
 	}
 	if !caps.Volumes {
-		caps.Notes = append(caps.Notes, "no volumes: without root none but root inside could write to them")
+		caps.Notes = append(caps.Notes, "no volumes: without root, only root inside could write to them")
 	}
 	if path, err := d.cfg.Runsc(); err == nil {
 		caps.Fits = fits(path)
@@ -115,9 +114,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	s.ShimPath, s.ShimArgs = "/proc/self/exe", []string{"-probe"}
 	box, err := d.create(ctx, s)
 	if why := d.bare.Load(); why != nil {
-		caps.Notes = append(caps.Notes, "root inside reads what of the host's own files only root may read: "+*why)
+		caps.Notes = append(caps.Notes, "root inside can read host files that only root may read:  "+*why)
 	}
-	if errors.Is(err, live.ErrGone) { // it has been, and took the argument for nonsense
+	if errors.Is(err, live.ErrGone) { // it ran, and rejected the argument
 		return caps, nil
 	}
 	if err != nil {
@@ -126,25 +125,25 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	return caps, kind.Wrap(kind.Unavailable, "probe", name, box.Destroy(ctx))
 }
 
-// itself reports whether a note is of what the host's cgroups cannot do and gVisor can.
+// itself reports whether a note is about something that gVisor can do and the host's cgroups cannot.
 func itself(note string) bool {
 	return strings.HasPrefix(note, "no pids limit:") || strings.HasPrefix(note, "no pause:")
 }
 
-// Attach is driver.Driver.Attach.
+// Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
-// List is driver.Driver.List.
+// List implements driver.Driver.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
 
-// explain adds what a host's owner can do about it.
+// explain adds what the host's operator can do about err.
 func explain(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
+		return fmt.Errorf("%w (the kernel does not permit user namespaces: check user.max_user_namespaces, "+
 			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)
 	}
 	return err

@@ -21,7 +21,7 @@ func newDriver(t *testing.T) driver.Driver {
 	return New(testConfig(t))
 }
 
-// runscVariable hands the program on to the processes that a test starts.
+// runscVariable passes the program on to the processes that a test starts.
 const runscVariable = "GVISOR_TEST_RUNSC"
 
 func testConfig(t testing.TB) Config {
@@ -33,7 +33,7 @@ func testConfig(t testing.TB) Config {
 		if err != nil {
 			t.Skipf("millrace-runsc cannot be built here: %v", err)
 		}
-		path = filepath.Join(dir, "runsc") // where any user gets at it
+		path = filepath.Join(dir, "runsc") // where all users have access
 		if err := link(built, path); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
 
 func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 
-// What one driver keeps of a place's files, the other has.
+// Each of the two drivers can use the other's snapshots of files.
 func TestAcross(t *testing.T) {
 	drivertest.RunAcross(t, drivertest.Maker{Name: "gvisor", New: newDriver}, drivertest.Maker{Name: "namespace", New: func(t *testing.T) driver.Driver {
 		return namespace.New(namespace.Config{Templates: drivertest.Templates(t)})
@@ -59,14 +59,14 @@ func TestAcross(t *testing.T) {
 
 func TestRootless(t *testing.T) {
 	testConfig(t)
-	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
+	t.Setenv(drivertest.TemplatesVariable, "") // the other user cannot write to the test's
 	drivertest.RunRootless(t, "^Test(Contract|Across|AnotherBuild|SnapshotsLeaveWhatWasSaid)$/^(gvisor_|namespace_|a_|an_|the_|destroy|done|attach_|list|limits|pause|it_|many|forks|volumes|two_|hostd_killed)")
 }
 
-// What an ordinary user's hostd makes holds what root's does.
-func TestRootlessHolds(t *testing.T) {
+// The contract holds also where an ordinary user runs hostd.
+func TestRootlessContract(t *testing.T) {
 	testConfig(t)
-	t.Setenv(drivertest.TemplatesVariable, "") // it cannot write to ours
+	t.Setenv(drivertest.TemplatesVariable, "") // the other user cannot write to the test's
 	drivertest.RunRootless(t, "^Test(Attacks|Isolation)$/^(break_|change_|kill_|reach_|sudo_|system_|files_|processes_|terminals_|the_|there_)")
 }
 

@@ -18,22 +18,22 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 )
 
-// Where hostd is not root, the files of a snapshot are all its user's, who is root
-// inside. Those that are to be somebody else's are put into what the sandbox begins
-// with, where they can have an owner: gVisor reads that into its own files.
+// Where hostd is not root, the files of a snapshot all belong to its user, who is root
+// inside. Files that belong to another user are put into the seed, where they can have
+// an owner: gVisor reads it into its own file system.
 
-// maxOwned bounds the contents of such files, in bytes: gVisor holds them in its
-// memory while it reads them.
+// maxOwned limits the contents of such files, in bytes: gVisor keeps them in memory
+// while it reads them.
 const maxOwned = 1 << 30
 
-// owned writes the files of a snapshot that are not root's.
+// owned writes the files of a snapshot that do not belong to root.
 type owned struct {
 	*seed
 	size  uint64
-	links map[[2]uint64]string // what was written first of the files with several names
+	links map[[2]uint64]string // first name written of each file with several names
 }
 
-// writeOwned writes what is not root's. Only one at a time may do that: to be read,
+// writeOwned writes the files that do not belong to root, one call at a time: to be read,
 // a file that its owner may not read is made readable for a moment.
 func (d *Driver) writeOwned(s *seed) error {
 	d.reading.Lock()
@@ -56,9 +56,9 @@ func (d *Driver) writeOwned(s *seed) error {
 	return nil
 }
 
-// usersOf are the files of a layer that are the user's if the driver that made it knew
-// but one: what is in his home and where all may write. The rest is root's, as it is
-// in all places of this driver.
+// usersOf returns the files of a layer that belong to the user if the driver that made it
+// had only one: those in its home and where all may write. The rest is root's, as
+// in all sandboxes of this driver.
 func usersOf(under *layers.Below, layer int) (all []layers.Owner, err error) {
 	for _, top := range []string{home, "tmp", "var/tmp"} {
 		found, err := under.FindIn(layer, top)
@@ -70,7 +70,7 @@ func usersOf(under *layers.Below, layer int) (all []layers.Owner, err error) {
 		}
 		err = filepath.WalkDir(found.Path, func(at string, e fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrPermission) {
-				return nil // what he shut to himself stays root's
+				return nil // what the user made unreadable stays root's
 			}
 			if err != nil || at == found.Path && top != home {
 				return err
@@ -89,7 +89,7 @@ func usersOf(under *layers.Below, layer int) (all []layers.Owner, err error) {
 	return all, nil
 }
 
-// put writes a file that the sandbox sees, after the directories that it is in.
+// put writes a file that is visible in the sandbox, after its parent directories.
 func (o *owned) put(w layers.Owner) error {
 	found, err := o.under.Find(w.Path)
 	if err != nil || found.Path == "" || found.Stat.Mode&unix.S_IFMT == unix.S_IFSOCK {
@@ -107,8 +107,8 @@ func (o *owned) put(w layers.Owner) error {
 	return o.write(&h, &found)
 }
 
-// parents writes the directories on the way to a file, root's until it is said that
-// they are another's: of two headers of one directory the later counts.
+// parents writes the parent directories of a file as root's, until another header sets
+// another owner: of two headers of one directory the later counts.
 func (o *owned) parents(dir string) error {
 	if dir == "." || o.done[dir] {
 		return nil
@@ -159,8 +159,8 @@ func (o *owned) write(h *tar.Header, found *layers.Found) error {
 
 func (o *owned) file(h *tar.Header, found *layers.Found) error {
 	if o.size += uint64(found.Stat.Size); o.size > maxOwned {
-		return kind.Newf(kind.Exhausted, "create sandbox", "", "the snapshot's files that are not root's are more than %d MiB: "+
-			"so many can only be had where hostd is root", maxOwned>>20)
+		return kind.Newf(kind.Exhausted, "create sandbox", "", "the snapshot's files that do not belong to root exceed %d MiB: "+
+			"more requires hostd to run as root", maxOwned>>20)
 	}
 	f, err := readable(found)
 	if err != nil {
@@ -178,7 +178,7 @@ func (o *owned) file(h *tar.Header, found *layers.Found) error {
 	return err
 }
 
-// readable opens a file, also one that its owner, who we are, may not read.
+// readable opens a file, also one that its owner, this user, may not read.
 func readable(found *layers.Found) (*os.File, error) {
 	f, err := os.Open(found.Path)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -191,7 +191,7 @@ func readable(found *layers.Found) (*os.File, error) {
 	return f, errors.Join(err, unix.Chmod(found.Path, found.Stat.Mode&0o7777))
 }
 
-// attributes puts the user's attributes of a file into its header.
+// attributes adds the user's attributes of a file to its header.
 func attributes(h *tar.Header, at string) error {
 	const most = 1 << 16 // XATTR_LIST_MAX, XATTR_SIZE_MAX
 	names, value := make([]byte, most), make([]byte, most)
@@ -211,7 +211,7 @@ func attributes(h *tar.Header, at string) error {
 			return &os.PathError{Op: "getxattr", Path: at, Err: err}
 		}
 		if n == 0 || strings.Contains(name, "=") {
-			continue // a tar cannot say so
+			continue // a tar cannot represent it
 		}
 		if h.PAXRecords == nil {
 			h.PAXRecords = map[string]string{}

@@ -13,20 +13,20 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// A sandbox's processes are counted by gVisor itself, in a cgroup of its own kernel:
-// what the host counts are gVisor's threads. It is mounted below something else, and
-// its files are root's: only root inside can change its limits, from a namespace of
-// users in which he mounts it again. (gVisor could refuse that too, by a namespace of
-// cgroups, but then its own call for writing the limit is a fault of memory.) In what was
-// made from memory, it has the name of the sandbox that the memory was of first.
+// GVisor itself counts a sandbox's processes, in a cgroup of its own kernel: what the
+// host counts are gVisor's threads. The cgroup is mounted below another mount, and its
+// files belong to root: only root inside can change its limits, by mounting it again from
+// a user namespace. (A cgroup namespace of gVisor's could prevent that, but makes gVisor's
+// own call that writes the limit crash.) A sandbox made from memory uses the name of the
+// sandbox whose memory was saved first.
 
-// withGroup has gVisor make that cgroup, where the bundle names one.
+// withGroup makes gVisor create that cgroup, where the bundle names one.
 const withGroup = "--in-sandbox-cgroup=v2"
 
-// userPIDs is how many of most one user may have; gVisor holds root to it, too. The
-// rest is the shim's, which dies where it wants a thread and gets none. It is less than
-// driver.ShimThreads because here it is taken from the limit, not added to it: most is all
-// that there may be together, also where memory was kept of a place with another limit.
+// userPIDs returns how many of most processes one user may have; gVisor applies it to root,
+// too. The rest is reserved for the shim, which dies if it cannot create a thread. It is
+// less than driver.ShimThreads because here it is subtracted from the limit, not added to
+// it: most is the total, also where memory came from a sandbox with another limit.
 func userPIDs(most uint32) uint64 {
 	const shims = 24
 	return uint64(most - min(most/4, shims))
@@ -53,7 +53,7 @@ type (
 	}
 )
 
-// limitPIDs bounds how many processes and threads the sandbox may have.
+// limitPIDs limits how many processes and threads the sandbox may have.
 func (b *box) limitPIDs(ctx context.Context, inner string, most uint32) error {
 	_, err := b.control.group(ctx, "Cgroups.WriteControlFiles", groupOp{groupFile{"pids", inner, "pids.max"}, strconv.Itoa(int(most))})
 	if err == nil {
@@ -68,12 +68,12 @@ func (b *box) limitPIDs(ctx context.Context, inner string, most uint32) error {
 	}
 }
 
-// countTimeout is for gVisor's answer: who measures measures others, too.
+// countTimeout bounds gVisor's response: the caller has other sandboxes to measure.
 const countTimeout = 200 * time.Millisecond
 
-// processes tells how many the sandbox has, or had when it was asked last: to answer is
-// work, and what stands does none. It does not wait for who stops or starts it. 0: it has
-// never told.
+// processes returns how many processes the sandbox has, or had at the last query: the
+// query costs CPU, and a paused sandbox does not respond. It does not wait for a
+// transition in progress. 0: never determined.
 func (b *box) processes(ctx context.Context) uint32 {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (c *control) group(ctx context.Context, method string, op groupOp) (string,
 		return "", err
 	}
 	if len(got.Results) != 1 {
-		return "", errors.New(method + ": an answer to another question")
+		return "", errors.New(method + ": response to another request")
 	}
 	if got.Results[0].IsError {
 		return "", fmt.Errorf("%s: %s: %.1000s", method, op.File.Name, got.Results[0].Value)

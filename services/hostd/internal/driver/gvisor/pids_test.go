@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Each place has its own limit of processes, also one that was made from another's
-// memory, and tells how many there are, not how many threads gVisor has.
+// Each sandbox has its own limit of processes, also one that was made from another's
+// memory, and reports how many processes it has, not how many threads gVisor has.
 func TestLimitOfProcesses(t *testing.T) {
 	d := newDriver(t)
 	if _, err := d.Probe(t.Context()); err != nil {
@@ -27,7 +27,7 @@ func TestLimitOfProcesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer in.Destroy(t.Context()) //nolint:errcheck // it was looked at
+		defer in.Destroy(t.Context()) //nolint:errcheck // cleanup
 		b := in.(*box)
 		c, err := readConfig(b.r.in(configFile))
 		if err != nil {
@@ -35,7 +35,7 @@ func TestLimitOfProcesses(t *testing.T) {
 		}
 		limit, err := b.control.group(t.Context(), "Cgroups.ReadControlFiles", groupOp{File: groupFile{"pids", c.Linux.Cgroup, "pids.max"}})
 		if err != nil || limit != strconv.Itoa(int(most)) {
-			t.Errorf("the limit is %q, %v; want %d", limit, err, most)
+			t.Errorf("limit %q, %v; want %d", limit, err, most)
 		}
 		if st, err := in.Stats(t.Context()); err != nil || st.Processes < 1 || st.Processes > 3 {
 			t.Errorf("%d processes, %v; want the shell and what it has started", st.Processes, err)
@@ -47,19 +47,19 @@ func TestLimitOfProcesses(t *testing.T) {
 	}
 }
 
-// Who is stopped just now, or whose gVisor does not answer, is measured all the same, and
-// nobody waits for it.
-func TestWhoDoesNotAnswerIsMeasured(t *testing.T) {
+// A sandbox whose pause is in progress, or whose gVisor does not respond, is measured
+// without waiting for it.
+func TestStatsWithoutResponse(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		hold, letGo func(b *box)
 	}{
-		{"stopped", func(b *box) { b.still.Lock(); b.r.note(moves) }, func(b *box) { b.r.note(runs); b.still.Unlock() }}, //nolint:errcheck // the look tells
+		{"stopped", func(b *box) { b.still.Lock(); b.r.note(moves) }, func(b *box) { b.r.note(runs); b.still.Unlock() }}, //nolint:errcheck // checked by the test
 		{"silent", func(b *box) { unix.Kill(b.State.PID, unix.SIGSTOP) }, func(b *box) { unix.Kill(b.State.PID, unix.SIGCONT) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, in := shellIn(t, "sleep 1000 & sleep 1000")
-			defer in.Destroy(t.Context()) //nolint:errcheck // it was looked at
+			defer in.Destroy(t.Context()) //nolint:errcheck // cleanup
 			before, err := in.Stats(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -74,10 +74,10 @@ func TestWhoDoesNotAnswerIsMeasured(t *testing.T) {
 			select {
 			case s := <-measured:
 				if s.CPU == 0 || s.DiskBytes == 0 || s.Processes != before.Processes {
-					t.Errorf("got %+v, before it was %+v", s, before)
+					t.Errorf("got %+v, want %+v", s, before)
 				}
 			case <-time.After(10 * time.Second):
-				t.Error("it is waited for")
+				t.Error("Stats waits")
 			}
 		})
 	}

@@ -28,39 +28,39 @@ import (
 
 // runsc calls the program for one sandbox.
 type runsc struct {
-	path string // that which the sandbox is made with; of one that lives see box.program
+	path string // the one that the sandbox is created with; for a running sandbox see instance.program
 	id   sandbox.ID
 	dir  string // workDir
 }
 
 const finishTimeout = 20 * time.Second
 
-// The names in a sandbox's workDir.
+// Names in a sandbox's workDir.
 const (
 	stateDir   = "run"      // runsc's own
 	rootDir    = "root"     // where a view is mounted
-	diskDir    = "disk"     // has the file with what the sandbox wrote
-	seedFile   = "seed.tar" // what it begins with
-	shimDir    = "inside"   // has nothing but shimFile
+	diskDir    = "disk"     // contains the file with what the sandbox wrote
+	seedFile   = "seed.tar" // initial files
+	shimDir    = "inside"   // contains only shimFile
 	shimFile   = "shim"
 	pidFile    = "pid"
-	veilFile   = "veil"      // why the host's files are seen as its root sees them; see package main of runsc
+	veilFile   = "veil"      // reason why the host's files are visible as the host's root sees them; see package main of runsc
 	errorFile  = "runsc.log" // errors of runsc, one JSON object a line
 	toShim     = "in"
 	toHostd    = "out"
-	complaints = "err" // what it says to nobody: a pipe, so that it fills no disk
+	complaints = "err" // output that is not read otherwise: a pipe, so that it does not fill the disk
 )
 
 func (r *runsc) in(names ...string) string {
 	return filepath.Join(append([]string{r.dir}, names...)...)
 }
 
-// rootFlag marks the processes of the sandbox: runsc hands it on to all it starts.
+// rootFlag marks the processes of the sandbox: runsc passes it on to all that it starts.
 func (r *runsc) rootFlag() string { return "--root=" + r.in(stateDir) }
 
-// command is a call with arguments, in a mount namespace of its own, and without
-// root in a user namespace in which hostd's user is root. first comes before all
-// other arguments.
+// command returns a call with arguments, in a mount namespace of its own, and without
+// root in a user namespace in which hostd's user is root. first precedes all other
+// arguments.
 func (r *runsc) command(ctx context.Context, first []string, args ...string) *exec.Cmd {
 	flags := []string{r.rootFlag(), "--platform=systrap", "--network=none", "--gofer-network-namespace=new", "--ignore-cgroups", "--host-settings=ignore", endsAtOnce}
 	cmd := exec.CommandContext(ctx, r.path, slices.Concat(first, flags, args)...)
@@ -74,27 +74,27 @@ func (r *runsc) command(ctx context.Context, first []string, args ...string) *ex
 	return cmd
 }
 
-// start runs cmd, which leaves the sandbox behind, in its cgroup.
+// start runs cmd, which leaves the sandbox running, in its cgroup.
 func (r *runsc) start(cmd *exec.Cmd, group *cgroup.Group) error {
 	return live.OnThread(r.dir, func() error {
 		return group.Start(cmd.SysProcAttr, func() error { return r.run(cmd) })
 	})
 }
 
-// call runs a command about a living sandbox, by the program that it runs. It has no log of
-// errors: to open one it would make the directory of a sandbox anew that is removed meanwhile.
+// call runs a command for a running sandbox with the program that the sandbox runs. It has
+// no error log: opening one would recreate the directory of a sandbox that is being removed.
 func (r *runsc) call(ctx context.Context, program *os.File, args ...string) error {
 	its := runsc{path: "/proc/self/fd/3", id: r.id, dir: r.dir}
 	cmd := its.command(ctx, nil, args...)
 	cmd.ExtraFiles = []*os.File{program}
 	cmd.Dir = r.dir
-	cmd.SysProcAttr.Pdeathsig = 0 // what it has begun it ends, whatever becomes of us
+	cmd.SysProcAttr.Pdeathsig = 0 // it completes what it has begun, also when hostd ends
 	var said head
 	cmd.Stderr = &said
 	return failure(cmd.Run(), func() string { return string(bytes.TrimSpace(said)) })
 }
 
-// head is the beginning of what is written to it.
+// head is a writer that keeps the beginning of what is written to it.
 type head []byte
 
 func (h *head) Write(b []byte) (int, error) {
@@ -108,8 +108,8 @@ func (r *runsc) run(cmd *exec.Cmd) error {
 	return failure(cmd.Run(), func() string { return cmp.Or(r.lastError(), r.complaint()) })
 }
 
-// failure is err with what runsc says of it. That it is for want of room on the host's disk
-// is known by its text only.
+// failure adds runsc's own message to err. Only that text shows that the host's disk
+// is full.
 func failure(err error, says func() string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -122,8 +122,8 @@ func failure(err error, says func() string) error {
 	return fmt.Errorf("runsc: %w: %s", err, text)
 }
 
-// lastError is the last line of the log of errors, to which the sandbox's own process writes,
-// too: what is before its end is left alone.
+// lastError returns the last line of the error log. It reads only the end of the log, since
+// the sandbox's own process writes to it, too.
 func (r *runsc) lastError() string {
 	const most, end = 4 << 10, 64 << 10
 	f, err := os.Open(r.in(errorFile))
@@ -147,7 +147,7 @@ func (r *runsc) lastError() string {
 	return string(b[:min(len(b), most)])
 }
 
-// complaint is the beginning of what was written to nobody.
+// complaint returns the beginning of the unread output.
 func (r *runsc) complaint() string {
 	fd, err := unix.Open(r.in(complaints), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -155,11 +155,11 @@ func (r *runsc) complaint() string {
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only read
 	b := make([]byte, 4<<10)
-	n, _ := unix.Read(fd, b) //nolint:errcheck // there is none
+	n, _ := unix.Read(fd, b) //nolint:errcheck // none without output
 	return string(b[:max(n, 0)])
 }
 
-// pid is that of the sandbox's process on the host; see run's flag.
+// pid returns the pid of the sandbox's process on the host; see run's flag.
 func (r *runsc) pid() (int, error) {
 	b, err := os.ReadFile(r.in(pidFile))
 	if err != nil {
@@ -170,13 +170,13 @@ func (r *runsc) pid() (int, error) {
 	return pid, err
 }
 
-// sockets removes what runsc leaves where its own directory's path is too long
-// for a socket's address.
+// sockets removes the sockets that runsc leaves elsewhere if its own directory's path is
+// too long for a socket's address.
 func (r *runsc) sockets() {
 	for _, dir := range otherSockets() {
 		path := filepath.Join(dir, r.socket())
 		if fi, err := os.Lstat(path); err == nil && fi.Mode()&fs.ModeSocket != 0 {
-			os.Remove(path) //nolint:errcheck // somebody else's
+			os.Remove(path) //nolint:errcheck // may belong to another process
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// The pid of a sandbox's process that has ended is anybody's, and so is what he runs.
-func TestNoProgramOfWhoHasThePIDNow(t *testing.T) {
+// The pid of an ended process may belong to another process, which runs another program.
+func TestProgramIgnoresAReusedPID(t *testing.T) {
 	attr := &syscall.SysProcAttr{}
 	pidfd := live.PidFD(attr)
 	ended, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{Sys: attr})
@@ -34,8 +34,8 @@ func TestNoProgramOfWhoHasThePIDNow(t *testing.T) {
 	}
 }
 
-// The sandbox's process writes to the log of errors, as much as it likes.
-func TestOfALongLogTheEndIsRead(t *testing.T) {
+// The sandbox's process writes to the error log, as much as it likes.
+func TestLastErrorReadsOnlyTheEndOfTheLog(t *testing.T) {
 	r := &runsc{dir: t.TempDir()}
 	for _, before := range []int64{0, 1, 256 << 20} {
 		f, err := os.Create(r.in(errorFile))
@@ -51,13 +51,13 @@ func TestOfALongLogTheEndIsRead(t *testing.T) {
 		got := r.lastError()
 		runtime.ReadMemStats(&is)
 		if took := is.TotalAlloc - was.TotalAlloc; got != "it broke" || took > 1<<20 {
-			t.Errorf("behind %d bytes: %q, with %d bytes of memory", before, got, took)
+			t.Errorf("after %d bytes: %q, with %d bytes of memory", before, got, took)
 		}
 	}
 }
 
-// A command that is about to begin when its sandbox is removed leaves nothing behind.
-func TestACallLeavesNothing(t *testing.T) {
+// A command that starts while its sandbox is being removed leaves nothing behind.
+func TestCallLeavesNothing(t *testing.T) {
 	path, err := testConfig(t).Runsc()
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +73,6 @@ func TestACallLeavesNothing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if left, err := os.ReadDir(r.dir); len(left) > 0 || err != nil {
-		t.Errorf("%v is left, %v", left, err)
+		t.Errorf("left over: %v, %v", left, err)
 	}
 }

@@ -18,19 +18,19 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// seedTime is that of files that a place begins with, as long as nobody changes them.
+// seedTime is the modification time of initial files, as long as they are unchanged.
 const seedTime = 0
 
-// seed writes the tar that a sandbox has over all that is below.
+// seed writes the tar of the files that a sandbox starts with on top of all layers.
 type seed struct {
 	w     *tar.Writer
 	under *layers.Below
-	tree  string // the template's; "" for the host template
+	tree  string // the template's tree; "" for the host template
 	done  map[string]bool
 }
 
-// writeSeed writes what a sandbox has of its own when it begins. A file in /tmp keeps
-// gVisor from mounting memory there.
+// writeSeed writes the initial files of a sandbox. A file in /tmp keeps gVisor from
+// mounting a tmpfs there.
 func (d *Driver) writeSeed(to string, s *driver.Spec, files []nsinit.File, under *layers.Below) error {
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *seed) dirs() error {
 
 func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// as makes a header that of a file, with its owner where he can be told.
+// as copies mode and times of a file to a header, and its owner where that is known.
 func (w *seed) as(h *tar.Header, st *unix.Stat_t) {
 	h.Mode, h.ModTime = int64(st.Mode&0o7777), time.Unix(st.Mtim.Unix())
 	if os.Geteuid() == 0 {
@@ -99,8 +99,8 @@ func (w *seed) as(h *tar.Header, st *unix.Stat_t) {
 	}
 }
 
-// file writes a file that the sandbox has for itself. Over the host's files it goes
-// below the layers. A layer can have something else where its directory was.
+// file writes a file that is the sandbox's own. Over the host's files it goes
+// below the layers. A layer can have something else in the place of its directory.
 func (w *seed) file(f *nsinit.File) error {
 	if !w.done[path.Dir(f.Name)] {
 		return nil
@@ -122,7 +122,7 @@ func (w *seed) file(f *nsinit.File) error {
 	return err
 }
 
-// header writes a header as gVisor wants it.
+// header writes a header in the form that gVisor requires.
 func (w *seed) header(h *tar.Header) error {
 	w.done[h.Name] = true
 	h.Name, h.Format = "./"+h.Name, tar.FormatPAX

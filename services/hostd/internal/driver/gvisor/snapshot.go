@@ -21,11 +21,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
 )
 
-// A snapshot of files is what package layers says. One with the memory is a directory
-// with memoryDir; with buildFile, which says what build of gVisor made it; with the
-// sandbox's configFile and shimFile, which its processes have mapped; and with belowDir,
-// the snapshot of files that the sandbox was made from, if it was. Older versions kept
-// files, too, in a form of the build's own: filesDir.
+// For a snapshot of files see package layers. One with the memory is a directory with
+// memoryDir; buildFile, which names the build of gVisor that made it; the sandbox's
+// configFile and shimFile, which its processes have mapped; and belowDir, the snapshot
+// of files that the sandbox was made from, if any. Older versions saved files, too, in a
+// format that depends on the build: filesDir.
 const (
 	memoryDir = "memory"
 	buildFile = "build"
@@ -37,7 +37,7 @@ func hasMemory(from string) bool { return from != "" && exists(filepath.Join(fro
 
 func hasOldFiles(from string) bool { return from != "" && exists(filepath.Join(from, filesDir)) }
 
-// below is the snapshot of files that a sandbox which is made from one stands on.
+// below returns the snapshot of files that a sandbox made from the snapshot from is based on.
 func below(from string) string {
 	switch {
 	case hasOldFiles(from):
@@ -51,7 +51,7 @@ func below(from string) string {
 	return ""
 }
 
-// save fills dir with the files; it is live.Box.Save.
+// save fills dir with the files; it implements live.Instance.Save.
 func (b *box) save(ctx context.Context, dir string) error {
 	tree, err := b.tree()
 	if err != nil {
@@ -77,8 +77,8 @@ func (b *box) save(ctx context.Context, dir string) error {
 	return layer.Commit()
 }
 
-// seededOver are the files that a place over the layers of the snapshot from began with:
-// over a template's tree always all.
+// seededOver returns the files that a sandbox over the layers of the snapshot from started
+// with: over a template's tree always all.
 func seededOver(from string, tree bool) (map[string]bool, error) {
 	m, err := layers.Read(from)
 	if err != nil {
@@ -95,16 +95,16 @@ func seededOver(from string, tree bool) (map[string]bool, error) {
 	return seeded, nil
 }
 
-// tree reports whether the sandbox has a template's tree. The state of one that an older
-// version made does not say.
+// tree reports whether the sandbox has a template's tree. The state that older versions
+// wrote does not record it.
 func (b *box) tree() (bool, error) {
 	c, err := readConfig(b.r.in(configFile))
 	return b.State.Tree || c.Root.Path != b.r.in(rootDir), err
 }
 
-// list has gVisor tell which files it holds, and where they are in the store, and read
-// read it meanwhile, so that the list is nowhere: there may be any number of files. What
-// gVisor would tell besides, their contents among it, nobody needs.
+// list makes gVisor write the list of the files that it holds and of their positions in the
+// store, and calls read on it meanwhile, so that the list, which can be of any length, is
+// never stored. What else gVisor would write, the files' contents included, is discarded.
 func (b *box) list(ctx context.Context, read func(io.Reader) error) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *box) list(ctx context.Context, read func(io.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { list.SetReadDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a pipe takes deadlines
+	stop := context.AfterFunc(ctx, func() { list.SetReadDeadline(time.Unix(1, 0)) }) //nolint:errcheck // pipes support deadlines
 	defer stop()
 	told := make(chan error, 1)
 	go func() {
@@ -124,13 +124,13 @@ func (b *box) list(ctx context.Context, read func(io.Reader) error) error {
 	}()
 	err = read(list)
 	if err == nil {
-		_, err = io.Copy(io.Discard, list) // what fills up its last block
+		_, err = io.Copy(io.Discard, list) // padding of the last block
 	}
 	list.Close() //nolint:errcheck // it was only read
 	return errors.Join(err, <-told)
 }
 
-// keep fills dir with the memory; it is live.Box.Keep.
+// keep fills dir with the memory; it implements live.Instance.Checkpoint.
 func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 	program, err := b.program()
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 			return err
 		}
 	}
-	tmp := filepath.Join(dir, "new") // it counts only when it is whole
+	tmp := filepath.Join(dir, "new") // valid only when it is complete
 	err = b.r.call(ctx, program, "checkpoint", "--leave-running", "--compression=none", "--exclude-committed-zero-pages", "--image-path="+tmp, string(b.r.id))
 	b.nudge()
 	if err != nil {
@@ -165,7 +165,7 @@ func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 	return os.Rename(tmp, filepath.Join(dir, memoryDir))
 }
 
-// Keeping is driver.Keeping.Keeping: where gVisor's own program is tells.
+// Keeping implements driver.Checkpointer: the stacks of gVisor's own program show it.
 func (b *box) Keeping(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
@@ -174,19 +174,19 @@ func (b *box) Keeping(ctx context.Context) bool {
 	return err == nil && strings.Contains(stacks, "state.(*SaveOpts).Save(")
 }
 
-// nudge has the shim look at its stream. GVisor takes what is on the way to it out of the
-// stream to keep it with the memory, and gives it to who reads next; but it only says that
-// there is something to read when more comes.
+// nudge makes the shim read its stream. GVisor takes pending input out of the stream to
+// save it with the memory and returns it to the next reader, but it reports that there is
+// something to read only when more arrives.
 func (b *box) nudge() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if conn := b.conn; conn != nil {
-		go conn.Nudge() //nolint:errcheck // where the connection ends, the next one has it look
+		go conn.Nudge() //nolint:errcheck // if the connection ends, the next one nudges it
 	}
 }
 
-// buildOf tells builds of millrace-runsc apart that cannot read each other's
-// memory.
+// buildOf returns an identifier that is equal for builds of millrace-runsc that can read
+// each other's memory.
 func buildOf(path string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -197,11 +197,11 @@ func buildOf(path string) ([]byte, error) {
 			return fmt.Appendf(nil, "%s %s %s\n", info.GoVersion, runtime.GOARCH, dep.Version), nil
 		}
 	}
-	return nil, fmt.Errorf("%s is not built of gVisor's module", path)
+	return nil, fmt.Errorf("%s does not contain gVisor's module", path)
 }
 
-// fits tells hosts apart that cannot read each other's memory. Empty where that cannot
-// be told.
+// fits returns an identifier that is equal for hosts that can read each other's memory.
+// Empty if it cannot be determined.
 func fits(path string) string {
 	build, err := buildOf(path)
 	if err != nil {
@@ -210,7 +210,7 @@ func fits(path string) string {
 	return name + " " + string(bytes.TrimSpace(build))
 }
 
-// Fits is driver.Built.Fits.
+// Fits implements driver.Versioned.
 func (b *box) Fits() string {
 	program, err := b.program()
 	if err != nil {
@@ -222,10 +222,10 @@ func (b *box) Fits() string {
 
 func pathOf(open *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", open.Fd()) }
 
-// from checks that a sandbox can begin from what Snapshot left.
+// from checks that a sandbox can be made from what Snapshot saved.
 func (r *runsc) from(s *driver.Spec) error {
 	if hasMemory(s.From) && len(s.Volumes) > 0 {
-		return kind.New(kind.Precondition, "create sandbox", string(s.ID), "processes that go on cannot get volumes")
+		return kind.New(kind.Precondition, "create sandbox", string(s.ID), "a snapshot with memory cannot be combined with volumes")
 	}
 	if !hasMemory(s.From) && !hasOldFiles(s.From) {
 		_, err := layers.For(s.From, s.Root != "")
@@ -241,7 +241,7 @@ func (r *runsc) from(s *driver.Spec) error {
 	}
 	if !bytes.Equal(made, ours) {
 		return kind.Newf(kind.Precondition, "create sandbox", string(s.ID),
-			"the snapshot was made with another gVisor: %s, here is %s", bytes.TrimSpace(made), bytes.TrimSpace(ours))
+			"the snapshot was made with gVisor build %s, this host has %s", bytes.TrimSpace(made), bytes.TrimSpace(ours))
 	}
 	return nil
 }

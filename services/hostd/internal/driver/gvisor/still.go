@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// tasks stops a sandbox's tasks by gVisor itself. A frozen cgroup is no way: of
-// what gVisor runs, some was killed by a segmentation fault when it was thawed. The
-// sandbox's own process is asked, as runsc does: to run runsc for it takes a
-// hundred times as long. GVisor counts the stops and dies of a start too many, so
-// that what is about to be done is noted down before.
+// tasks stops a sandbox's tasks by gVisor itself. A frozen cgroup does not work:
+// thawing it killed some of what gVisor ran by a segmentation fault. The request goes
+// to the sandbox's own process, as runsc would send it: to run runsc for it takes a
+// hundred times as long. GVisor counts the stops and dies of an excess start, so the
+// transition is recorded before it happens.
 type tasks struct{ *box }
 
-// What is in stillFile. Without the file the sandbox runs. All are of one length, so
-// that each is written over the one before, at once: a file that is made anew for it,
-// and put in the old one's place, takes longer than the stop.
+// Contents of pauseFile. Without the file the sandbox runs. All have one length, so
+// that each atomically overwrites the previous one: creating a new file and renaming
+// it takes longer than the stop.
 const (
 	stillFile = "still"
-	moves     = "moves " // it is being stopped or started, or somebody was cut off there
+	moves     = "moves " // a stop or start is in progress, or was interrupted
 	stands    = "stands"
 	runs      = "runs  "
 )
 
-// Freeze is live.Brake.Freeze.
+// Freeze implements live.Freezer.
 func (t tasks) Freeze(ctx context.Context) error { return t.turn(ctx, true, "containerManager.Pause") }
 
-// Thaw is live.Brake.Thaw.
+// Thaw implements live.Freezer.
 func (t tasks) Thaw(ctx context.Context) error { return t.turn(ctx, false, "containerManager.Resume") }
 
-// Frozen is live.Brake.Frozen.
+// Frozen implements live.Freezer.
 func (t tasks) Frozen() (bool, error) {
 	t.still.Lock()
 	defer t.still.Unlock()
 	return t.frozen()
 }
 
-// turn has the sandbox stand or run. What it has begun it ends, whatever becomes of
-// ctx.
+// turn stops or starts the sandbox. It completes what it has begun, even if ctx
+// ends.
 func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -63,7 +63,7 @@ func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 	return t.r.noteStill(stand)
 }
 
-// frozen reads what was noted down; after somebody was cut off, it finds out.
+// frozen reads the recorded state; after an interruption it determines the actual one.
 func (t tasks) frozen() (bool, error) {
 	noted, err := t.r.noted()
 	if err != nil || noted == runs || noted == stands {
@@ -78,8 +78,8 @@ func (t tasks) frozen() (bool, error) {
 	return stand, t.r.noteStill(stand)
 }
 
-// settle waits, after an error, for the sandbox to be gone, if it is going: then it
-// is known what the error means.
+// settle waits, after an error, for the sandbox to end, if it is ending: only then
+// is the cause of the error known.
 func (t tasks) settle(err error) error {
 	select {
 	case <-t.Done():
@@ -95,7 +95,7 @@ func (r *runsc) noteStill(stand bool) error {
 	return r.note(runs)
 }
 
-// noted is what was noted down last.
+// recorded returns the state that was recorded last.
 func (r *runsc) noted() (string, error) {
 	b, err := os.ReadFile(r.in(stillFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,10 +113,10 @@ func (r *runsc) note(what string) error {
 	return errors.Join(err, f.Close())
 }
 
-// standing finds out whether all tasks stand: where they are in gVisor's own
-// program tells.
+// paused determines whether all tasks are stopped, from the stacks of gVisor's own
+// program.
 func (t tasks) standing(ctx context.Context) (bool, error) {
-	const looks, pause = 100, 10 * time.Millisecond // a stop may be under way
+	const looks, pause = 100, 10 * time.Millisecond // a stop may be in progress
 	for range looks {
 		var stacks string
 		if err := t.control.call(ctx, "debug.Stacks", struct{}{}, &stacks); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// shellIn makes a sandbox with a shell in the shim's place.
+// shellIn makes a sandbox with a shell in place of the shim.
 func shellIn(t *testing.T, script string) (driver.Driver, driver.Spec, driver.Instance) {
 	t.Helper()
 	d := newDriver(t)
@@ -28,11 +28,11 @@ func shellIn(t *testing.T, script string) (driver.Driver, driver.Spec, driver.In
 	return d, s, in
 }
 
-// Wherever hostd is killed while it stops or starts a sandbox, the next one finds
-// out whether it stands: gVisor would die of a start too many.
-func TestCutOffWhileItIsStopped(t *testing.T) {
+// After a kill of hostd at any point of a stop or start, the next run determines whether the
+// sandbox is stopped: gVisor would die of an excess start.
+func TestInterruptedPauseIsDetermined(t *testing.T) {
 	d, s, in := shellIn(t, "sleep 1000")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
 	for _, stand := range []bool{true, false, true} {
 		do := in.Resume
 		if stand {
@@ -49,7 +49,7 @@ func TestCutOffWhileItIsStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := in.(*box).Brake.Frozen(); got != stand || err != nil {
-			t.Errorf("it stands: %v, %v; want %v", got, err, stand)
+			t.Errorf("frozen: %v, %v; want %v", got, err, stand)
 		}
 	}
 	if err := in.Resume(t.Context()); err != nil {
@@ -57,16 +57,16 @@ func TestCutOffWhileItIsStopped(t *testing.T) {
 	}
 	select {
 	case <-in.Done():
-		t.Error("it died")
+		t.Error("the sandbox ended")
 	default:
 	}
 }
 
-// A sandbox that was asked something, and ends by itself, is gone at once: gVisor
-// would else wait for who might ask more.
-func TestItEndsWhoeverMayAskMore(t *testing.T) {
+// A sandbox that ends by itself does so at once, although hostd keeps a control
+// connection: gVisor would otherwise wait for its client.
+func TestSandboxEndsDespiteControlConnection(t *testing.T) {
 	_, s, in := shellIn(t, "read line")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
 	for _, do := range []func(context.Context) error{in.Pause, in.Resume} {
 		if err := do(t.Context()); err != nil {
 			t.Fatal(err)
@@ -81,6 +81,6 @@ func TestItEndsWhoeverMayAskMore(t *testing.T) {
 	select {
 	case <-in.Done():
 	case <-time.After(10 * time.Second):
-		t.Error("it does not end")
+		t.Error("the sandbox does not end")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// say has the shell of shellIn go on, and says whether it has said something.
+// say makes the shell of shellIn continue; said reports whether it has written something.
 func say(t *testing.T, s driver.Spec) (said func() bool) {
 	t.Helper()
 	r := &runsc{dir: filepath.Join(s.Dir, workDir)}
@@ -28,7 +28,7 @@ func say(t *testing.T, s driver.Spec) (said func() bool) {
 	t.Cleanup(func() { pair.Close() }) //nolint:errcheck // it was only read from
 	poll := []unix.PollFd{{Fd: int32(pair.In.Fd()), Events: unix.POLLIN}}
 	if n, err := unix.Poll(poll, int(time.Minute.Milliseconds())); n != 1 {
-		t.Fatalf("it says nothing: %v", err)
+		t.Fatalf("no output: %v", err)
 	}
 	return func() bool {
 		n, err := unix.Poll(poll, 0)
@@ -36,11 +36,11 @@ func say(t *testing.T, s driver.Spec) (said func() bool) {
 	}
 }
 
-// What a sandbox has said while nobody listened is there after snapshots with the memory:
-// gVisor takes what it can read of its pipes.
-func TestSnapshotsLeaveWhatWasSaid(t *testing.T) {
+// Output that a sandbox wrote before a connection existed survives snapshots with memory,
+// although gVisor takes what it can read out of its pipes.
+func TestSnapshotsKeepUnreadOutput(t *testing.T) {
 	_, s, in := shellIn(t, "read line; echo said; sleep 1000")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
 	said := say(t, s)
 	for range 2 {
 		if err := in.Snapshot(t.Context(), t.TempDir(), true); err != nil {
@@ -48,14 +48,14 @@ func TestSnapshotsLeaveWhatWasSaid(t *testing.T) {
 		}
 	}
 	if !said() {
-		t.Error("nothing is there any more")
+		t.Error("the output is lost")
 	}
 }
 
-// A snapshot for which there is no room says so, and the sandbox goes on.
-func TestNoRoomForASnapshot(t *testing.T) {
+// A snapshot that does not fit on the disk fails with the cause, and the sandbox continues.
+func TestSnapshotOnAFullDisk(t *testing.T) {
 	_, s, in := shellIn(t, "read line; echo said; sleep 1000")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
 	small := t.TempDir()
 	if err := unix.Mount("none", small, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skipf("mount: %v", err)
@@ -69,39 +69,39 @@ func TestNoRoomForASnapshot(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
-		t.Errorf("%v is left, %v", left, err)
+		t.Errorf("left over: %v, %v", left, err)
 	}
 	say(t, s)
 }
 
-// While its memory is kept a sandbox does not answer, and that can be told, also by who did
-// not ask for it.
-func TestKeepingIsTold(t *testing.T) {
+// While its memory is being saved a sandbox does not respond. Checkpointing reports that, also to
+// a process that did not request it.
+func TestCheckpointingIsReported(t *testing.T) {
 	d, s, in := shellIn(t, "for i in $(seq 100); do sleep 1000 & done; read end")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last look says more
+	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
 	other, err := d.Attach(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k, ok := other.(driver.Keeping)
 	if !ok || k.Keeping(t.Context()) {
-		t.Fatal("it is said to be kept before that")
+		t.Fatal("Checkpointing before the snapshot")
 	}
 	done := make(chan error, 1)
 	go func() { done <- in.Snapshot(t.Context(), t.TempDir(), true) }()
-	told := false
+	reported := false
 	for {
 		select {
 		case err := <-done:
 			if err != nil {
 				t.Error(err)
 			}
-			if !told || k.Keeping(t.Context()) {
-				t.Errorf("told %v while it was kept", told)
+			if !reported || k.Keeping(t.Context()) {
+				t.Errorf("Checkpointing: %v during the snapshot, want true; or true after it", reported)
 			}
 			return
 		default:
-			told = k.Keeping(t.Context()) || told
+			reported = k.Keeping(t.Context()) || reported
 		}
 	}
 }

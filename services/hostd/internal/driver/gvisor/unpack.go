@@ -25,51 +25,51 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// unpacker makes a layer of what gVisor says of the files that it holds: a tar with
-// each directory before what is in it, in which a file has its size, and where in the
-// store its contents are. Whoever wrote it may be in the hands of a sandbox: no link
-// is followed, nothing is made outside of the layer, and of a header no more is kept than
-// is needed later, since there are as many as there are files.
+// unpacker makes a layer from gVisor's list of the files that it holds: a tar with each
+// directory before its contents, in which a file has its size and the positions of its
+// contents in the store. The sandbox may control the list: links are not followed,
+// nothing is made outside of the layer, and of a header only what is needed later is
+// kept, since there are as many as there are files.
 type unpacker struct {
 	store  *os.File
-	left   int64           // bytes of it that no file has had yet
+	left   int64           // bytes of it not yet assigned to a file
 	parts  bool            // /usr and /etc are parts of their own
-	seeded map[string]bool // files that a place begins with
-	owners *layers.Owners  // nil: they can be given
+	seeded map[string]bool // initial files of the sandbox
+	owners *layers.Owners  // nil: owners can be set on the files
 
-	top  *os.File // the layer's directory
-	dir  *os.File // in which we are
-	path []place  // the way there, from the root on
-	shut []place  // directories that are to be shut to us at the end
+	top  *os.File // of the layer
+	dir  *os.File // the current one
+	path []place  // path to dir, from the root on
+	shut []place  // directories whose permissions are restricted at the end
 	held int      // bytes of their paths
 
-	// spare are files in seeded that nobody changed, by their names inside: what they are
-	// called beside the parts until the end, for those that have other names, too.
+	// spare has the unchanged files in seeded, by their names inside: their temporary names
+	// beside the parts until the end, since they may have other names, too.
 	spare map[string]string
-	seen  map[string]bool // files in seeded that are still there
+	seen  map[string]bool // files in seeded that still exist
 }
 
-// place is a directory on the way.
+// pathDir is a directory on the current path.
 type place struct {
-	name string // inside; of the root ""
+	name string // inside; "" for the root
 	at   string // in the layer
 	head *tar.Header
 }
 
-// placeOf is the place of a directory. A header's strings are parts of all that it says.
+// pathDirOf returns the entry of a directory. A header's strings share memory with its whole record.
 func placeOf(inside, at string, h *tar.Header) place {
 	return place{strings.Clone(inside), at, &tar.Header{Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}}
 }
 
 const (
 	maxPath = unix.PathMax // bytes of a path inside
-	maxHeld = 64 << 20     // bytes of the paths of directories that are to be shut
+	maxHeld = 64 << 20     // bytes of the paths of directories to be restricted
 )
 
-var errList = errors.New("the list of files is not one that gVisor makes")
+var errList = errors.New("malformed list of files")
 
-// unpack makes a layer of list, but for the files in seeded that nobody changed.
-// Errors: Precondition for what a layer cannot hold.
+// unpack makes a layer of list, without the unchanged files in seeded. It returns
+// Precondition for what a layer cannot represent.
 func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.File, parts bool, seeded map[string]bool) (err error) {
 	st, err := store.Stat()
 	if err != nil {
@@ -109,12 +109,12 @@ func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.
 	}
 }
 
-// entry makes what a header tells of.
+// entry makes what a header describes.
 func (u *unpacker) entry(ctx context.Context, h *tar.Header, r io.Reader) error {
 	inside, ok := clean(h.Name)
 	switch {
 	case len(inside) > maxPath:
-		return kind.Newf(kind.Precondition, "snapshot", "", "files whose paths are longer than %d bytes cannot be kept: /%.100s...", maxPath, inside)
+		return kind.Newf(kind.Precondition, "snapshot", "", "files with paths longer than %d bytes cannot be saved: /%.100s...", maxPath, inside)
 	case !ok:
 		return fmt.Errorf("%w: %q", errList, h.Name)
 	case inside == "":
@@ -134,7 +134,7 @@ func (u *unpacker) entry(ctx context.Context, h *tar.Header, r io.Reader) error 
 	return err
 }
 
-// clean is a path without what gVisor puts around it.
+// clean returns a path without the prefix and suffix that gVisor adds.
 func clean(name string) (string, bool) {
 	if name == "./" {
 		return "", true
@@ -146,7 +146,7 @@ func clean(name string) (string, bool) {
 	return name, ok
 }
 
-// moveTo leaves directories until it is in that of the name, which was entered.
+// moveTo leaves directories until the current one is the parent of name.
 func (u *unpacker) moveTo(name string) error {
 	for n := len(u.path); n > 0; n = len(u.path) {
 		if u.path[n-1].name == name {
@@ -159,20 +159,20 @@ func (u *unpacker) moveTo(name string) error {
 	return errList
 }
 
-// make makes what is in the directory that we are in.
+// make makes an entry in the current directory.
 func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header, r io.Reader) error {
 	at, own, dir := int(u.dir.Fd()), u.part(inside), u.dir
 	if u.seeded[inside] {
 		u.seen[strings.Clone(inside)] = true
 	}
 	if own != "" && h.Typeflag != tar.TypeDir {
-		return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed: files without it cannot be kept", inside)
+		return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed, which a snapshot of files cannot represent", inside)
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if own != "" {
 			if opaque(h) {
-				return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed and made anew: such files cannot be kept", inside)
+				return kind.Newf(kind.Precondition, "snapshot", "", "/%s was removed and recreated, which a snapshot of files cannot represent", inside)
 			}
 			return u.enter(u.top, own, inside, h)
 		}
@@ -195,14 +195,14 @@ func (u *unpacker) make(ctx context.Context, inside, name string, h *tar.Header,
 	case tar.TypeSymlink, tar.TypeFifo:
 		return u.special(inside, name, h)
 	case tar.TypeChar:
-		if h.Devmajor == 0 && h.Devminor == 0 { // what hides a file is the only one that a sandbox can make
+		if h.Devmajor == 0 && h.Devminor == 0 { // a whiteout is the only device that a sandbox can make
 			return unix.Mknodat(at, name, unix.S_IFCHR, 0)
 		}
 	}
 	return nil
 }
 
-// special makes a link or a pipe in the directory that we are in.
+// special makes a link or a pipe in the current directory.
 func (u *unpacker) special(inside, name string, h *tar.Header) error {
 	at := int(u.dir.Fd())
 	create := func() error { return unix.Symlinkat(h.Linkname, at, name) }
@@ -225,7 +225,7 @@ func (u *unpacker) special(inside, name string, h *tar.Header) error {
 	return unix.UtimesNanoAt(at, name, times(h), unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// part is the directory in the layer that a directory of the root has for itself.
+// part returns the directory in the layer that has a top-level directory of its own.
 func (u *unpacker) part(inside string) string {
 	if all := nsinit.Uppers(); u.parts && slices.Contains(all[1:], inside+".upper") {
 		return inside + ".upper"
@@ -233,8 +233,8 @@ func (u *unpacker) part(inside string) string {
 	return ""
 }
 
-// enter moves into a directory that is there, in one that is open; at is where it is in
-// the layer. It gives it its attributes, so that nobody has to keep them.
+// enter moves into an existing directory of the open directory in; at is its path in the
+// layer. It sets the directory's attributes at once, so that they need not be kept.
 func (u *unpacker) enter(in *os.File, at, inside string, h *tar.Header) error {
 	child, err := openIn(int(in.Fd()), path.Base(at))
 	if err != nil {
@@ -253,7 +253,7 @@ func openIn(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// leave gives the directory that we are in its looks, and goes up.
+// leave sets owner, mode and times of the current directory, and goes up.
 func (u *unpacker) leave() error {
 	last := len(u.path) - 1
 	p, up := u.path[last], u.dir
@@ -263,7 +263,7 @@ func (u *unpacker) leave() error {
 	}
 	switch last {
 	case 0:
-	case 1: // that of a part is not where it is inside
+	case 1: // a part has another path than inside
 		up, err = openIn(int(u.top.Fd()), u.path[0].at)
 	default:
 		up, err = openIn(int(u.dir.Fd()), "..")
@@ -279,7 +279,7 @@ func (u *unpacker) leave() error {
 	if u.owners != nil && mode(p.head)&0o700 != 0o700 {
 		if u.held += len(p.name) + len(p.at); u.held > maxHeld {
 			up.Close() //nolint:errcheck // it was only read
-			return kind.New(kind.Precondition, "snapshot", "", "there are too many directories that their owner may not enter")
+			return kind.New(kind.Precondition, "snapshot", "", "too many directories that their owner may not enter")
 		}
 		u.shut = append(u.shut, p)
 	} else if err := unix.Fchmod(int(u.dir.Fd()), mode(p.head)); err != nil {
@@ -293,8 +293,8 @@ func (u *unpacker) leave() error {
 	return nil
 }
 
-// hide has those that begin from the layer not find what was removed of a home, in its
-// directory, in which we are: it would be there again.
+// hide makes a whiteout of what was removed from a home, in the current directory: sandboxes
+// made from the layer would have it again otherwise.
 func (u *unpacker) hide(dir string) error {
 	if !u.parts || dir != home && dir != "root" {
 		return nil
@@ -304,14 +304,14 @@ func (u *unpacker) hide(dir string) error {
 			continue
 		}
 		if err := unix.Mknodat(int(u.dir.Fd()), path.Base(inside), unix.S_IFCHR, 0); err != nil {
-			return fmt.Errorf("keep that /%s was removed: %w", inside, err)
+			return fmt.Errorf("record that /%s was removed: %w", inside, err)
 		}
 	}
 	return nil
 }
 
-// end leaves all directories, and what is spare goes. What an ordinary user may not walk
-// through is shut when nothing leads there any more.
+// end leaves all directories and removes spare files. Directories that an ordinary user may
+// not enter are restricted last, when nothing has to pass through them any more.
 func (u *unpacker) end() error {
 	for len(u.path) > 0 {
 		if err := u.leave(); err != nil {
@@ -339,7 +339,7 @@ func (u *unpacker) end() error {
 	return nil
 }
 
-// setAttributes gives an open file or directory its attributes.
+// setAttributes sets the attributes of an open file or directory.
 func setAttributes(fd int, h *tar.Header) error {
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, paxAttribute)
@@ -358,7 +358,7 @@ func setAttributes(fd int, h *tar.Header) error {
 	return nil
 }
 
-// seal gives an open file or directory its owner and times.
+// seal sets owner and times of an open file or directory.
 func (u *unpacker) seal(fd int, inside string, h *tar.Header) error {
 	if err := u.own(inside, h, func(uid, gid int) error { return unix.Fchown(fd, uid, gid) }); err != nil {
 		return err
@@ -367,7 +367,7 @@ func (u *unpacker) seal(fd int, inside string, h *tar.Header) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), t, 0)
 }
 
-// own gives a file to its owner, or notes him down.
+// own sets the owner of a file, or records it.
 func (u *unpacker) own(inside string, h *tar.Header, give func(uid, gid int) error) error {
 	uid, gid := inRange(h.Uid), inRange(h.Gid)
 	if u.owners == nil {
@@ -379,7 +379,7 @@ func (u *unpacker) own(inside string, h *tar.Header, give func(uid, gid int) err
 	return nil
 }
 
-// inRange makes ids nobody's that not all drivers have.
+// inRange maps ids that not all drivers have to nobody.
 func inRange(id int) int {
 	const nobody = 65534
 	if id < 0 || id >= nsinit.RangeSize {
@@ -390,7 +390,7 @@ func inRange(id int) int {
 
 func mode(h *tar.Header) uint32 { return uint32(h.Mode & 0o7777) }
 
-// times are of any year: a sandbox sets them as it likes.
+// times returns the times, which may be of any year: a sandbox sets them as it likes.
 func times(h *tar.Header) []unix.Timespec {
 	t := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
 	return []unix.Timespec{t, t}
@@ -401,7 +401,7 @@ const paxAttribute = "SCHILY.xattr."
 // opaque reports whether a directory hides what is below it.
 func opaque(h *tar.Header) bool { return h.PAXRecords[paxAttribute+"trusted.overlay.opaque"] == "y" }
 
-// segment is a part of a file, and where it is in the store.
+// segment is a part of a file and its position in the store.
 type segment struct{ Start, End, At uint64 }
 
 // file makes a regular file.
@@ -432,7 +432,7 @@ func (u *unpacker) file(ctx context.Context, dir *os.File, inside, name string, 
 			continue
 		}
 		if u.left -= int64(s.End - s.Start); u.left < 0 {
-			return fmt.Errorf("%w: it has more in files than there is", errList)
+			return fmt.Errorf("%w: its files exceed the store", errList)
 		}
 		if err := live.CopyRange(ctx, f, int64(s.Start), u.store, int64(s.At), int64(s.End-s.Start)); err != nil {
 			return err
@@ -441,13 +441,13 @@ func (u *unpacker) file(ctx context.Context, dir *os.File, inside, name string, 
 	if err := errors.Join(setAttributes(fd, h), u.seal(fd, inside, h)); err != nil {
 		return err
 	}
-	if err := unix.Fchmod(fd, mode(h)); err != nil { // after chown, which takes set-uid away
+	if err := unix.Fchmod(fd, mode(h)); err != nil { // after chown, which clears set-uid
 		return err
 	}
 	return f.Close()
 }
 
-// link makes another name of a file that was made before.
+// link makes another name of an existing file.
 func (u *unpacker) link(name string, h *tar.Header) error {
 	first, ok := clean(h.Linkname)
 	if !ok || first == "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 )
 
-// unpackList unpacks a list of headers, of which files have the word "body" in them.
+// unpackList unpacks a list of headers, in which files have the contents "body".
 func unpackList(t *testing.T, parts bool, headers ...tar.Header) (dir string, err error) {
 	t.Helper()
 	return unpackFiles(t, parts, []uint64{4, 0, 4096, 8192}, headers...)
@@ -72,8 +72,8 @@ func directory(name string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}
 }
 
-// Who writes the list may be in the hands of a sandbox: it writes nowhere but in the
-// layer, whatever it says.
+// A sandbox may control the program that writes the list: nothing is written outside of the
+// layer, whatever the list contains.
 func TestUnpackStaysInTheLayer(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Mkdir(outside, 0o755); err != nil {
@@ -81,21 +81,21 @@ func TestUnpackStaysInTheLayer(t *testing.T) {
 	}
 	link := tar.Header{Name: "./link", Typeflag: tar.TypeSymlink, Linkname: outside}
 	for name, headers := range map[string][]tar.Header{
-		"up":                  {file("./../../file")},
-		"up, from a place":    {directory("./a/"), file("./a/../../file")},
-		"absolute":            {file("/" + outside + "/file")},
-		"a file in a link":    {link, file("./link/file")},
-		"a directory in it":   {link, directory("./link/d/")},
-		"a link and a place":  {link, directory("./link/"), file("./link/file")},
-		"a name of the host":  {{Name: "./hosts", Typeflag: tar.TypeLink, Linkname: "../../../../../../etc/hosts"}},
-		"a name over a link":  {link, file("./x"), {Name: "./y", Typeflag: tar.TypeLink, Linkname: "./link/file"}},
-		"nothing before it":   {file("./none/file")},
-		"twice":               {file("./x"), file("./x")},
-		"a place in no order": {directory("./a/"), directory("./b/"), file("./a/x")},
+		"up":                       {file("./../../file")},
+		"up, from a directory":     {directory("./a/"), file("./a/../../file")},
+		"absolute":                 {file("/" + outside + "/file")},
+		"a file in a link":         {link, file("./link/file")},
+		"a directory in it":        {link, directory("./link/d/")},
+		"a link and a directory":   {link, directory("./link/"), file("./link/file")},
+		"a name of the host":       {{Name: "./hosts", Typeflag: tar.TypeLink, Linkname: "../../../../../../etc/hosts"}},
+		"a name over a link":       {link, file("./x"), {Name: "./y", Typeflag: tar.TypeLink, Linkname: "./link/file"}},
+		"no parent before it":      {file("./none/file")},
+		"twice":                    {file("./x"), file("./x")},
+		"directories out of order": {directory("./a/"), directory("./b/"), file("./a/x")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := unpackList(t, false, headers...); err == nil {
-				t.Error("it was believed")
+				t.Error("malformed list accepted")
 			}
 			if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
 				t.Errorf("outside of the layer: %v, %v", left, err)
@@ -104,8 +104,8 @@ func TestUnpackStaysInTheLayer(t *testing.T) {
 	}
 }
 
-// Of the host template, /usr and /etc are parts of their own, and a file that a place
-// began with is none of its own.
+// Of the host template, /usr and /etc are parts of their own, and an unchanged initial
+// file is not part of the layer.
 func TestUnpackParts(t *testing.T) {
 	usr := directory("./usr/")
 	dir, err := unpackList(t, true, directory("./etc/"), file("./etc/hosts"), file("./etc/own"), usr, file("./usr/x"), directory("./srv/"),
@@ -119,10 +119,10 @@ func TestUnpackParts(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "etc.upper/hosts")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what the place began with: %v", err)
+		t.Errorf("initial file: %v", err)
 	}
 	if fi, err := os.Lstat(filepath.Join(dir, "upper/srv/gone")); err != nil || fi.Mode()&os.ModeCharDevice == 0 {
-		t.Errorf("what was removed: %v, %v", fi, err)
+		t.Errorf("removed file: %v, %v", fi, err)
 	}
 	usr.PAXRecords = map[string]string{paxAttribute + "trusted.overlay.opaque": "y"}
 	for what, h := range map[string]tar.Header{"made anew": usr, "removed": {Name: "./usr", Typeflag: tar.TypeChar}, "a link": {Name: "./etc", Typeflag: tar.TypeSymlink, Linkname: "usr"}} {
@@ -132,7 +132,7 @@ func TestUnpackParts(t *testing.T) {
 	}
 }
 
-// What is in the store is in one file, once: a list that has it copied again and again would
+// Each byte of the store belongs to one file: a list that copies it again and again would
 // fill the host's disk.
 func TestUnpackCopiesTheStoreOnce(t *testing.T) {
 	const all = 8196
@@ -153,9 +153,8 @@ func TestUnpackCopiesTheStoreOnce(t *testing.T) {
 	}
 }
 
-// A file that a place began with may have other names, which are the sandbox's own,
-// whichever comes first.
-func TestUnpackOtherNamesOfSeeds(t *testing.T) {
+// An initial file may have other names, which are the sandbox's own, in any order.
+func TestUnpackKeepsOtherNamesOfInitialFiles(t *testing.T) {
 	begun := file("./etc/hosts")
 	begun.ModTime = time.Unix(seedTime, 0)
 	dir, err := unpackList(t, true, directory("./etc/"), begun, directory("./srv/"),
@@ -170,11 +169,11 @@ func TestUnpackOtherNamesOfSeeds(t *testing.T) {
 		t.Errorf("left beside the parts: %q, %v", left, err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "etc.upper/hosts")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what the place began with: %v", err)
+		t.Errorf("initial file: %v", err)
 	}
 }
 
-// A path of more than a kernel takes at once, and so one too deep, is refused.
+// A path longer than PATH_MAX is refused.
 func TestUnpackRefusesALongPath(t *testing.T) {
 	var headers []tar.Header
 	path := "./"
@@ -186,13 +185,13 @@ func TestUnpackRefusesALongPath(t *testing.T) {
 		t.Errorf("got %v, want a precondition", err)
 	}
 	if _, err := unpackList(t, false, headers[:len(headers)-1]...); err != nil {
-		t.Errorf("one less: %v", err)
+		t.Errorf("one directory less: %v", err)
 	}
 }
 
-// Who asks for a snapshot holds nothing of the files that are done, nor much of the
-// directories that it is in, whatever attributes they have.
-func TestUnpackHoldsLittle(t *testing.T) {
+// The memory that unpack uses does not grow with the number of files, and little with the
+// depth of directories, whatever attributes they have.
+func TestUnpackBoundsItsMemory(t *testing.T) {
 	large := map[string]string{paxAttribute + "trusted.of-nobody": strings.Repeat("x", 256<<10)}
 	list, ours := io.Pipe()
 	layer, err := layers.Begin(t.Context(), "", t.TempDir(), true)
@@ -224,14 +223,14 @@ func TestUnpackHoldsLittle(t *testing.T) {
 		path += "d/"
 	}
 	if grown := heap() - before; grown > 8<<20 {
-		t.Errorf("it holds %d MiB", grown>>20)
+		t.Errorf("unpack uses %d MiB", grown>>20)
 	}
 	if err := errors.Join(w.Close(), ours.Close(), <-done); err != nil {
 		t.Error(err)
 	}
 }
 
-// The time of a change is the sandbox's to say, and need not be one of this age.
+// A sandbox sets modification times as it likes, in any year.
 func TestUnpackTimes(t *testing.T) {
 	for _, year := range []int{1905, 2026, 2400} {
 		h := file("./x")
@@ -241,13 +240,13 @@ func TestUnpackTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fi, err := os.Stat(filepath.Join(dir, "upper/x")); err != nil || fi.ModTime().UTC().Year() != year {
-			t.Errorf("of the year %d: %v, %v", year, fi.ModTime(), err)
+			t.Errorf("year %d: %v, %v", year, fi.ModTime(), err)
 		}
 	}
 }
 
-// Files in the form of older versions are for the build that made them.
-func TestOldFilesWantTheirBuild(t *testing.T) {
+// Files in the format of older versions require the build that made them.
+func TestOldFilesRequireTheirBuild(t *testing.T) {
 	path, err := testConfig(t).Runsc()
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +261,7 @@ func TestOldFilesWantTheirBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := (&runsc{path: path}).from(&driver.Spec{ID: "x", From: from}); (err != nil) != (want != 0) || want != 0 && !kind.Is(err, want) {
-			t.Errorf("of build %q: %v, want %v", build, err, want)
+			t.Errorf("build %q: %v, want %v", build, err, want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 )
 
-// anotherBuild makes from a program one that says it was built of another version of
+// anotherBuild makes a copy of a program whose build information names another version of
 // gVisor.
 func anotherBuild(t *testing.T, from, to string) {
 	t.Helper()
@@ -67,9 +67,9 @@ func kept(t *testing.T, in driver.Instance, memory bool) string {
 	return dir
 }
 
-// The program is put in another's place while a sandbox of the old one lives, and
-// while snapshots of that are kept. The sandbox goes on. Its files are for any build,
-// its memory is for the build that it was made with, whenever it was kept.
+// The program is replaced while a sandbox of the old build runs and snapshots of it exist.
+// The sandbox continues. Any build can use its files; its memory requires the build that
+// the sandbox runs, whenever it was saved.
 func TestAnotherBuild(t *testing.T) {
 	cfg := testConfig(t)
 	built, err := cfg.Runsc()
@@ -105,7 +105,7 @@ func TestAnotherBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := again.(driver.Built).Fits(); got != was.Fits {
-		t.Errorf("the sandbox's memory fits %q, want the build that it runs: %q", got, was.Fits)
+		t.Errorf("the sandbox's memory fits %q, want that of its build: %q", got, was.Fits)
 	}
 	says(t, again, "cat $HOME/file; echo second > $HOME/file", "first\n")
 	for _, of := range []struct{ files, memory, want string }{
@@ -118,7 +118,7 @@ func TestAnotherBuild(t *testing.T) {
 		}
 		says(t, fork, "cat $HOME/file", of.want)
 		if _, _, err := begin(t, after, of.memory); !kind.Is(err, kind.Precondition) {
-			t.Errorf("memory of another build: %v, want precondition", err)
+			t.Errorf("memory of another build: %v, want Precondition", err)
 		}
 		if _, fork, err = begin(t, before, of.memory); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 )
 
-// hostsOwn begins a place of the host template, with what change says.
+// hostsOwn creates a sandbox of the host template, changed by change.
 func hostsOwn(t *testing.T, d *Driver, change func(*driver.Spec)) driver.Instance {
 	t.Helper()
 	s := driver.Spec{ID: sandbox.NewID(), Dir: t.TempDir(), Sudo: true}
@@ -21,11 +21,11 @@ func hostsOwn(t *testing.T, d *Driver, change func(*driver.Spec)) driver.Instanc
 	return drivertest.Create(t, d, s)
 }
 
-// Root inside has of the host's own files what everybody has, whatever else is seen there;
-// of his own all, as ever.
-func TestOnlyTheHostsRootReadsWhatIsShut(t *testing.T) {
+// Root inside can read those of the host's own files that all users can read, with any
+// overlay or volume, and all of the sandbox's files.
+func TestRootInsideCannotReadHostFilesOfRootOnly(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("there is nothing that hostd may read and others may not")
+		t.Skip("needs root: hostd can read no more than other users")
 	}
 	d := New(testConfig(t))
 	paths := drivertest.PlantSecrets(t)
@@ -42,7 +42,7 @@ func TestOnlyTheHostsRootReadsWhatIsShut(t *testing.T) {
 			t.Fatal(*why)
 		}
 		says(t, in, "cat "+strings.Join(paths, " ")+" 2>/dev/null; stat -c %u /usr/bin/env", "0\n")
-		says(t, in, "stat -c %a "+paths[0], "600\n") // it is there
+		says(t, in, "stat -c %a "+paths[0], "600\n") // it exists
 		says(t, in, "cd /usr/local/lib && echo own > of-root && chmod 600 of-root && cat of-root; stat -c %u of-root", "own\n0\n")
 	}
 	volumes := func(s *driver.Spec) {

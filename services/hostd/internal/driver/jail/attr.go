@@ -4,6 +4,6 @@ package jail
 
 import "syscall"
 
-// dieWithUs has a program end with hostd: one that went on would make what the
-// next life of hostd has just looked for.
+// dieWithUs makes a program end with hostd: otherwise it could still create what the
+// next run of hostd has just looked for.
 func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

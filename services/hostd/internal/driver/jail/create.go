@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// Create is driver.Driver.Create.
+// Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	if err := live.Vacate(ctx, d, s); err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	return d.box(s.Dir, state, proc), nil
 }
 
-// make makes a sandbox. The state is on disk before the first thing that it names
-// is made.
+// make makes a sandbox. It saves the state before it makes the first thing that the state
+// names.
 func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state *live.State) (*live.Proc, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state
 		return nil, err
 	}
 	if err := install(root, s.ShimPath); err != nil {
-		return nil, fmt.Errorf("put the shim into the jail: %w", err)
+		return nil, fmt.Errorf("install the shim in the jail: %w", err)
 	}
 	if _, err := d.tools.run(ctx, "jail", "-c", "name="+jailName(s.ID), "path="+root, "host.hostname="+string(s.ID),
 		"persist", "mount.devfs", "devfs_ruleset=4", "children.max=0", "enforce_statfs=2", "securelevel=2",
@@ -68,11 +68,11 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, template string, state
 	return d.start(ctx, s, state)
 }
 
-// loopback is the only interface that a jail with a network stack of its own begins with.
+// loopback configures the only interface of a jail with a network stack of its own.
 const loopback = "/sbin/ifconfig lo0 inet 127.0.0.1/8 up"
 
-// fill makes the sandbox's files, mounted at root. What a data set has of set-uid programs
-// works in none: it brings no sudo.
+// fill makes the sandbox's files, mounted at root. The data set's set-uid programs work only
+// with sudo in a template, since this driver brings no sudo.
 func (d *Driver) fill(ctx context.Context, s driver.Spec, template, root, dataset string) error {
 	set := []string{"-o", "mountpoint=" + root, "-o", "setuid=" + onOff(s.Sudo && s.Root != "")}
 	if s.DiskMiB > 0 {
@@ -84,12 +84,12 @@ func (d *Driver) fill(ctx context.Context, s driver.Spec, template, root, datase
 	}
 	f, err := os.Open(filepath.Join(s.From, streamFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+		return kind.New(kind.NotFound, "find snapshot", "", "snapshot not found")
 	}
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close() //nolint:errcheck // opened read-only
 	return d.tools.pipe(ctx, f, nil, "zfs", slices.Concat([]string{"receive"}, set, []string{dataset})...)
 }
 
@@ -100,7 +100,7 @@ func onOff(b bool) string {
 	return "off"
 }
 
-// rules are the limits; none where the kernel does not account.
+// rules returns the limits; none where the kernel does not account for resources.
 func (d *Driver) rules(s driver.Spec) []string {
 	if !d.limited() {
 		return nil
@@ -141,7 +141,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 	if err != nil {
 		return nil, err
 	}
-	listener.Close() //nolint:errcheck // see above; without the shim, nobody listens
+	listener.Close() //nolint:errcheck // closed so that a dial fails when the shim has ended
 	state.PID = proc.PID
 	if state.Start, err = live.StartTime(proc.PID); err == nil {
 		err = state.Save(s.Dir)
@@ -155,7 +155,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 	return proc, nil
 }
 
-// command is how the shim is started in the jail: jexec's arguments.
+// command returns jexec's arguments to start the shim in the jail.
 func command(s driver.Spec) []string {
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -172,7 +172,7 @@ func command(s driver.Spec) []string {
 	return append(append(args, shimInside), s.ShimArgs...)
 }
 
-// limits are those of each process, which jexec would forget if they were its own.
+// limits returns the command that limits each process; jexec would reset limits of its own.
 func limits(s driver.Spec) []string {
 	args := []string{"/usr/bin/limits", "-B", "-n", strconv.FormatUint(uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles)), 10)}
 	if s.DiskMiB > 0 {
@@ -181,7 +181,7 @@ func limits(s driver.Spec) []string {
 	return args
 }
 
-// template is the last snapshot of a template.
+// template returns the last snapshot of a template.
 func (d *Driver) template(ctx context.Context, template string) (string, error) {
 	if !validName(template) {
 		return "", kind.Newf(kind.NotFound, "find template", "", "template %q not found", template)
@@ -205,7 +205,7 @@ func (d *Driver) template(ctx context.Context, template string) (string, error) 
 	return last, nil
 }
 
-// validName reports whether a template's name can be a part of a data set's.
+// validName reports whether a template's name can be part of a data set's name.
 func validName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -216,14 +216,14 @@ func validName(s string) bool {
 	return s != "" && s[0] != '-'
 }
 
-// install puts the shim into a root, whoever wrote the tree that is there: a link
-// in it leads nowhere outside.
+// install copies the shim into a root whose contents may be hostile: it follows no link
+// out of it.
 func install(root, shim string) error {
 	dir, err := os.OpenRoot(root)
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // it was only walked through
+	defer dir.Close() //nolint:errcheck // only walked through
 	if err := dir.RemoveAll(shimDir); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func install(root, shim string) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close() //nolint:errcheck // it was only read from
+	defer src.Close() //nolint:errcheck // opened read-only
 	dst, err := dir.OpenFile(shimInside[1:], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o555)
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ const (
 	shimInside = "/" + shimDir + "/shim"
 )
 
-// number parses one of zfs or rctl; 0 for anything else.
+// number parses a number of zfs or rctl; 0 for anything else.
 func number(s string) uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {

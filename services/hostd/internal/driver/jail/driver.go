@@ -1,14 +1,14 @@
 // Package jail isolates sandboxes with FreeBSD's jails, on ZFS. All sandboxes and
 // the host share one kernel, as with package namespace: this is process isolation.
 //
-// It was written after the manuals and is tested against recorded command lines
-// only: it has never run on FreeBSD.
+// It was written from the manuals and is tested only against recorded command lines:
+// it has never run on FreeBSD.
 //
-// # What a sandbox is
+// # What a sandbox consists of
 // A clone of a template's last snapshot, Pool/tpl/<template>@<snapshot>, as
 // Pool/run/<id>; a jail e2b-<id> in it, with a network stack of its own (vnet, in
-// FreeBSD's GENERIC kernel since 12) that has a loopback and nothing else, which ports
-// and the way out need; without children, with devfs rule set 4 and secure level 2;
+// FreeBSD's GENERIC kernel since 12) that has only a loopback, which ports
+// and egress need; without children, with devfs rule set 4 and secure level 2;
 // limits by rctl where the kernel accounts for resources (loader tunable
 // kern.racct.enable=1). Spec.Root is not used: a template is a data set here, which
 // has FreeBSD's ifconfig(8), limits(1) and env(1).
@@ -18,15 +18,15 @@
 //
 //	jexec -l -U root e2b-<id> /usr/bin/limits ... <cmd> <args...>
 //
-// with its listening socket inherited, and what it starts is its child and so in
-// the jail. On the host's side it would have to walk through a tree that the
-// sandbox writes, as the host's root, for each file that somebody asks for. Since
-// -l drops the environment, <cmd> is env(1), which sets the sandbox's. The root of
-// a jail can do to its shim what he likes; hostd takes every byte of it as hostile.
+// with its listening socket inherited, so that all that it starts is in the jail.
+// On the host's side it would have to walk through a tree that the sandbox writes, as
+// the host's root, for each requested file. Since -l drops the environment, <cmd> is
+// env(1), which sets the sandbox's. Root of a jail has full control of its shim; hostd
+// treats every byte of it as hostile.
 //
-// # What it cannot do
+// # Limitations
 // There is no freezer: processes that are stopped one by one can start others
-// meanwhile, so that Pause is not offered. A snapshot keeps files, as one stream
+// meanwhile, so that Pause is not supported. A snapshot contains files, as one stream
 // of zfs-send(8).
 package jail
 
@@ -46,22 +46,22 @@ import (
 
 const (
 	name    = "jail"
-	rootDir = "jail" // in Spec.Dir: where the clone is mounted
+	rootDir = "jail" // mount point of the clone, in Spec.Dir
 )
 
-// Config tunes a Driver; its zero value works where there is a pool "millrace".
+// Config configures a Driver; its zero value works where there is a pool "millrace".
 type Config struct {
-	// Pool is the ZFS data set with templates (tpl) and sandboxes (run) in it.
+	// Pool is the ZFS data set that contains templates (tpl) and sandboxes (run).
 	// Empty: millrace.
 	Pool string
-	// Tools are the programs to run instead of those where FreeBSD has them, by
-	// name (see DefaultTools). One without a slash is looked for on PATH.
+	// Tools are the paths of programs by name, instead of FreeBSD's
+	// (see DefaultTools). One without a slash is looked up on PATH.
 	Tools map[string]string
-	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	// Log receives problems that are not returned as errors. Nil: discarded.
 	Log *slog.Logger
 }
 
-// DefaultTools are where FreeBSD has the programs that are run.
+// DefaultTools returns FreeBSD's paths of the programs that the driver runs.
 func DefaultTools() map[string]string {
 	return map[string]string{
 		"jail": "/usr/sbin/jail", "jexec": "/usr/sbin/jexec", "jls": "/usr/sbin/jls",
@@ -69,7 +69,7 @@ func DefaultTools() map[string]string {
 	}
 }
 
-// Driver makes jails; see the package. It may be used by many at a time.
+// Driver creates jails; see the package documentation. It is safe for concurrent use.
 type Driver struct {
 	pool    string
 	tools   tools
@@ -79,7 +79,7 @@ type Driver struct {
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New is a Driver. It does nothing yet.
+// New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -97,10 +97,10 @@ func New(cfg Config) *Driver {
 	return d
 }
 
-// Name is driver.Driver.Name.
+// Name implements driver.Driver.
 func (d *Driver) Name() string { return name }
 
-// Probe is driver.Driver.Probe: every program is there, and so is the pool.
+// Probe implements driver.Driver: it checks that every program and the pool exist.
 func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{Isolation: "process", Files: true, Notes: []string{
 		"there is no freezer: a jail cannot be paused",
@@ -109,10 +109,10 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
 	if runtime.GOOS == "freebsd" && os.Geteuid() != 0 {
-		return caps, kind.New(kind.Unavailable, "probe", name, "only root makes jails")
+		return caps, kind.New(kind.Unavailable, "probe", name, "jails require root")
 	}
 	if out, err := d.tools.run(ctx, "sysctl", "-n", "kern.features.vimage"); err != nil || out != "1" {
-		return caps, kind.New(kind.Unavailable, "probe", name, "the kernel gives jails no network stack of their own (options VIMAGE)")
+		return caps, kind.New(kind.Unavailable, "probe", name, "the kernel has no network stacks for jails (options VIMAGE)")
 	}
 	for _, set := range []string{d.pool + "/tpl", d.pool + "/run"} {
 		if _, err := d.tools.run(ctx, "zfs", "list", "-H", "-o", "name", set); err != nil {
@@ -127,17 +127,17 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	return caps, nil
 }
 
-// Attach is driver.Driver.Attach.
+// Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
-// List is driver.Driver.List.
+// List implements driver.Driver.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
 
-// box is the Instance of a living sandbox.
+// instance is the Instance of a running sandbox.
 type box struct {
 	*live.Box
 	d       *Driver

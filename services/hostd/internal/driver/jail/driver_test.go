@@ -32,15 +32,15 @@ func newDriver(t *testing.T) *Driver {
 
 func TestContract(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root has jails, and files of all users")
+		t.Skip("jails, and files of all users, require root")
 	}
 	fakeTools(t)
-	// Each of its programs is this one, begun anew, and TestEveryStep* walk all steps.
+	// Each program call starts this binary, and TestEveryStep* cover all steps.
 	drivertest.Scale{Creates: 25, Moments: 8}.Run(t, func(t *testing.T) driver.Driver { return newDriver(t) })
 }
 
-// place is a spec in a directory of its own; the shim is a shell script that holds
-// the socket and ends when it is told to.
+// place returns a spec in a directory of its own; the shim is a shell script that keeps
+// the socket open until it is told to end.
 func place(t *testing.T) driver.Spec {
 	t.Helper()
 	id := sandbox.ID("i1")
@@ -54,7 +54,7 @@ func place(t *testing.T) driver.Spec {
 	}
 }
 
-// wantCreate are the command lines that make place's sandbox.
+// wantCreate returns the command lines that make the sandbox of testSpec.
 func wantCreate(s *driver.Spec) []string {
 	root := s.Dir + "/jail"
 	return []string{
@@ -72,7 +72,7 @@ func wantCreate(s *driver.Spec) []string {
 	}
 }
 
-// wantRemove are those that remove all of it.
+// wantRemove returns the command lines that remove all of it.
 func wantRemove(s *driver.Spec) []string {
 	return []string{
 		"jls -j e2b-i1 jid", "jail -r e2b-i1",
@@ -82,7 +82,7 @@ func wantRemove(s *driver.Spec) []string {
 	}
 }
 
-// lines are the calls since the first n.
+// lines returns the calls after the first n.
 func (f fake) lines(n int) []string {
 	var out []string
 	for _, c := range f.calls()[n:] {
@@ -103,10 +103,10 @@ func (f fake) clean(t *testing.T, s *driver.Spec) {
 	t.Helper()
 	left := slices.Concat(f.all("sets", "tank/run/"), f.all("jails", ""), f.all("rules", ""))
 	if len(left) > 0 {
-		t.Errorf("left on the machine: %v", left)
+		t.Errorf("remaining on the machine: %v", left)
 	}
 	if entries, err := os.ReadDir(s.Dir); err != nil || len(entries) > 0 {
-		t.Errorf("left in the directory: %v, %v", entries, err)
+		t.Errorf("remaining in the directory: %v, %v", entries, err)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestCommandLines(t *testing.T) {
 	if err := in.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Kill removes the jail; the sweep after it looks whether it is gone.
+	// Kill removes the jail; the sweep after it checks that it is gone.
 	want := wantRemove(&s)
 	same(t, f.lines(n), slices.Insert(want, 2, "jls -j e2b-i1 jid"))
 	f.clean(t, &s)
@@ -153,7 +153,7 @@ func TestEveryStepThatFailsIsUndone(t *testing.T) {
 	s := place(t)
 	for _, line := range wantCreate(&s)[2:] {
 		if strings.HasPrefix(line, "sysctl") {
-			continue // without an answer there are no limits
+			continue // without a result there are no limits
 		}
 		t.Run(line[:min(len(line), 40)], func(t *testing.T) {
 			f, d := withLimits(t)
@@ -167,7 +167,7 @@ func TestEveryStepThatFailsIsUndone(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := d.Create(t.Context(), s); err == nil || !strings.Contains(err.Error(), "told to fail") {
-				t.Errorf("got %v, want what the program said", err)
+				t.Errorf("got %v, want the program's message", err)
 			}
 			f.clean(t, &s)
 			if strings.HasPrefix(line, "jexec") {
@@ -178,8 +178,8 @@ func TestEveryStepThatFailsIsUndone(t *testing.T) {
 	}
 }
 
-// What cannot be removed is still there for the next try.
-func TestEveryStepOfDestroyCanBeTriedAgain(t *testing.T) {
+// What could not be removed still exists for the next attempt.
+func TestDestroyCanBeRepeatedAfterEveryStep(t *testing.T) {
 	for _, fail := range []string{"jail -r", "rctl -r", "zfs destroy"} {
 		t.Run(fail, func(t *testing.T) {
 			f, d := withLimits(t)
@@ -193,7 +193,7 @@ func TestEveryStepOfDestroyCanBeTriedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := in.Destroy(t.Context()); err == nil {
-				t.Error("destroyed although a step failed")
+				t.Error("destroy succeeded although a step failed")
 			}
 			if ids, err := d.List(t.Context(), filepath.Dir(s.Dir)); err != nil || !slices.Equal(ids, []sandbox.ID{s.ID}) {
 				t.Errorf("listed: %v, %v", ids, err)
@@ -218,7 +218,7 @@ func TestSnapshotAndFrom(t *testing.T) {
 	}
 	defer in.Destroy(context.Background())
 	if err := in.Snapshot(t.Context(), t.TempDir(), true); !kind.Is(err, kind.Unimplemented) {
-		t.Errorf("with memory: %v, want unimplemented", err)
+		t.Errorf("with memory: %v, want Unimplemented", err)
 	}
 	dir, n := t.TempDir(), len(f.calls())
 	if err := in.Snapshot(t.Context(), dir, false); err != nil {
@@ -230,7 +230,7 @@ func TestSnapshotAndFrom(t *testing.T) {
 	}
 	same(t, verbs, []string{"zfs snapshot", "zfs send", "zfs destroy"})
 	if left := f.all("sets", "tank/run/i1@"); len(left) > 0 {
-		t.Errorf("snapshots left: %v", left)
+		t.Errorf("snapshots remain: %v", left)
 	}
 
 	fork := place(t)
@@ -250,10 +250,10 @@ func TestSnapshotAndFrom(t *testing.T) {
 	}
 	empty := t.TempDir()
 	if err := in.Snapshot(t.Context(), empty, false); err == nil {
-		t.Error("a snapshot that could not be sent was taken")
+		t.Error("a snapshot that could not be sent was reported as success")
 	}
 	if entries, err := os.ReadDir(empty); err != nil || len(entries) > 0 {
-		t.Errorf("left of a failed snapshot: %v, %v", entries, err)
+		t.Errorf("remaining of a failed snapshot: %v, %v", entries, err)
 	}
 }
 
@@ -263,12 +263,12 @@ func TestUnknownTemplates(t *testing.T) {
 		s := place(t)
 		s.Template = name
 		if _, err := d.Create(t.Context(), s); !kind.Is(err, kind.NotFound) {
-			t.Errorf("%q: %v, want not found", name, err)
+			t.Errorf("%q: %v, want NotFound", name, err)
 		}
 	}
 }
 
-func TestProbeSaysWhatIsMissing(t *testing.T) {
+func TestProbeReportsWhatIsMissing(t *testing.T) {
 	f := fakeTools(t)
 	tools := onPath()
 	tools["jexec"] = "/nonexistent/jexec"
@@ -284,9 +284,9 @@ func TestProbeSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The tree of a sandbox's own is where the next one made of it begins: what it put
-// in the shim's place leads nowhere.
-func TestInstallFollowsNothing(t *testing.T) {
+// A sandbox's own tree is the initial tree of a sandbox made from it: links in place of
+// the shim are not followed.
+func TestInstallFollowsNoLinks(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	for _, link := range []string{shimDir, "other"} {
 		if err := os.Symlink(outside, filepath.Join(root, link)); err != nil {

@@ -21,10 +21,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
 )
 
-// The test binary is also every program of FreeBSD's that the driver runs, by the
-// name that it is called by. It writes down how it was called, fails where it was
-// told to, and does as much of the work as Linux allows: a jail has no walls, but
-// what runs in it really runs.
+// The test binary is also every program of FreeBSD's that the driver runs, selected by
+// the name that it is called by. It records its arguments, fails where the test requests
+// it, and does as much of the work as Linux permits: a jail does not isolate, but
+// its processes really run.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(fakeDir); dir != "" {
 		if name := filepath.Base(os.Args[0]); DefaultTools()[name] != "" {
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 
 const fakeDir = "JAIL_TEST_DIR"
 
-// fake is the machine as the programs see it: a directory with data sets (sets), what
-// snapshots keep (kept), jails (jails) and rules (rules), each a file.
+// fake is the state of the machine: a directory with data sets (sets), snapshots' contents
+// (kept), jails (jails) and rules (rules), each a file.
 type fake struct{ dir string }
 
 // fakeTools puts the programs first on PATH.
@@ -89,7 +89,7 @@ func (f fake) get(kind, name string) (string, bool) {
 	return string(b), err == nil
 }
 
-// all are the names of a kind that begin with prefix, in order.
+// all returns the sorted names of a kind that begin with prefix.
 func (f fake) all(kind, prefix string) []string {
 	entries, _ := os.ReadDir(filepath.Join(f.dir, kind))
 	var out []string
@@ -101,7 +101,7 @@ func (f fake) all(kind, prefix string) []string {
 	return out
 }
 
-// calls are the command lines so far.
+// calls returns the command lines so far.
 func (f fake) calls() [][]string {
 	b, _ := os.ReadFile(filepath.Join(f.dir, "log"))
 	var out [][]string
@@ -141,7 +141,7 @@ func (f fake) play(name string, args []string) int {
 	return 0
 }
 
-// sysctl is what sysctl(8) says of a name from now on.
+// sysctl sets the value that sysctl(8) prints for a name.
 func (f fake) sysctl(t *testing.T, name, value string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(value), 0o666); err != nil {
@@ -153,7 +153,7 @@ func (f fake) work(name string, args []string) error {
 	last := args[len(args)-1]
 	switch name + " " + args[0] {
 	case "sysctl -n":
-		value, _ := os.ReadFile(filepath.Join(f.dir, last)) // a name without a value says nothing
+		value, _ := os.ReadFile(filepath.Join(f.dir, last)) // a name without a value prints nothing
 		fmt.Println(string(value))
 	case "zfs list":
 		return f.list(args, last)
@@ -230,8 +230,8 @@ func (f fake) list(args []string, set string) error {
 	return nil
 }
 
-// exec becomes what is to run in the jail. Names of files are as on the host if
-// there is such a file in the jail's root.
+// exec executes the program in the jail. Names of files are as on the host if
+// the file exists in the jail's root.
 func (f fake) exec(args []string) error {
 	const fixed = 4 // -l -U root NAME
 	root, ok := f.get("jails", args[fixed-1])
@@ -261,7 +261,7 @@ func (f fake) exec(args []string) error {
 	return unix.Exec(argv[0], argv, nil)
 }
 
-// limited does what limits(1) is asked to, and gives the rest of the line.
+// limited applies limits(1) and returns the rest of the command line.
 func limited(argv []string) ([]string, error) {
 	if argv[0] != "/usr/bin/limits" {
 		return argv, nil
@@ -280,7 +280,7 @@ func limited(argv []string) ([]string, error) {
 		if err := unix.Getrlimit(what, &now); err != nil {
 			return nil, err
 		}
-		most := min(n*unit, now.Max) // more is not for everybody on Linux
+		most := min(n*unit, now.Max) // raising it needs privileges on Linux
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return nil, err
 		}
@@ -288,8 +288,8 @@ func limited(argv []string) ([]string, error) {
 	return argv, nil
 }
 
-// removeJail kills whatever came from a jail's first process, as long as it is
-// that: pids are given again, and the next who has it may be anybody.
+// removeJail kills all descendants of a jail's first process, if that still is
+// the same process: its pid may have been reused.
 func (f fake) removeJail(name string) error {
 	value, ok := f.get("jails", name)
 	if !ok {
@@ -312,19 +312,19 @@ func (f fake) removeJail(name string) error {
 	return os.Remove(f.path("jails", name))
 }
 
-// first is the first process of a jail; 0 if it has had none, or has it no more.
+// first returns the first process of a jail; 0 if there was none, or it has ended.
 func first(jail string) int {
 	_, text, _ := strings.Cut(jail, "\n")
 	var pid int
 	var born uint64
-	fmt.Sscan(text, &pid, &born) //nolint:errcheck // the jail has had no process yet
+	fmt.Sscan(text, &pid, &born) //nolint:errcheck // no process yet
 	if now, err := live.StartTime(pid); pid == 0 || err != nil || now != born {
 		return 0
 	}
 	return pid
 }
 
-// in are the processes of the jails with that root.
+// in returns the processes of the jails with that root.
 func (f fake) in(root string) ([]int, error) {
 	all, err := live.Processes()
 	var out []int
@@ -337,8 +337,8 @@ func (f fake) in(root string) ([]int, error) {
 	return out, err
 }
 
-// keep copies what a snapshot is of while nothing in a jail runs: to ZFS that is
-// one moment.
+// keep copies the contents of a snapshot while no process in a jail runs, since ZFS
+// snapshots are atomic.
 func (f fake) keep(snapshot string) error {
 	all, err := live.Processes()
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// sweep removes what there is of a sandbox, all or any part of it, in the reverse
-// of the order in which it was made.
+// sweep removes what exists of a sandbox, all or any part of it, in the reverse
+// order of creation.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	jid := jailName(state.ID)
 	if err := d.removeJail(ctx, jid); err != nil {
 		return err
 	}
-	// A jail that was made without a file of jails leaves its devfs mounted. What
-	// stays mounted keeps the clone from going, which says so.
-	d.tools.run(ctx, "umount", "-f", filepath.Join(dir, rootDir, "dev")) //nolint:errcheck // see above
+	// A jail that was made without a file of jails leaves its devfs mounted. Anything that
+	// remains mounted makes the removal of the clone fail with an error.
+	d.tools.run(ctx, "umount", "-f", filepath.Join(dir, rootDir, "dev")) //nolint:errcheck // reported by zfs destroy
 	if d.limited() {
 		switch rules, err := d.tools.ask(ctx, "rctl", "jail:"+jid); {
 		case err != nil:
@@ -41,14 +41,14 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 			return err
 		}
 	}
-	// Never what is in it: should the clone still be mounted, it is the sandbox's.
+	// Never recursively: if the clone is still mounted, its contents are the sandbox's.
 	if err := os.Remove(filepath.Join(dir, rootDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return live.Remove(dir, driver.Files()...)
 }
 
-// removeJail ends a jail, and with it every process in it.
+// removeJail ends a jail and all processes in it.
 func (d *Driver) removeJail(ctx context.Context, jid string) error {
 	there, err := d.tools.ask(ctx, "jls", "-j", jid, "jid")
 	if err != nil || !there {
@@ -58,11 +58,11 @@ func (d *Driver) removeJail(ctx context.Context, jid string) error {
 	return err
 }
 
-// streamFile is a snapshot: one stream of zfs-send(8).
+// streamFile is the name of a snapshot's file: one stream of zfs-send(8).
 const streamFile = "files.zfs"
 
-// Snapshot is driver.Instance.Snapshot. The place need not stand still for it:
-// the file system is copied as it is at one moment.
+// Snapshot implements driver.Instance. The instance need not be paused:
+// the file system is copied as of one moment.
 func (b *box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	if memory {
 		return b.Box.Snapshot(ctx, dir, memory)
@@ -96,8 +96,8 @@ func (b *box) snapshot(ctx context.Context, path string) (err error) {
 	return errors.Join(err, removed)
 }
 
-// measure asks zfs and rctl what a sandbox uses; where nobody accounts, its
-// processes are added up.
+// measure returns the usage that zfs and rctl report; where the kernel does not account, it
+// adds up the processes.
 func (d *Driver) measure(ctx context.Context, state *live.State) (driver.Stats, error) {
 	var s driver.Stats
 	disk, err := d.tools.run(ctx, "zfs", "list", "-H", "-p", "-o", "used", state.Dataset)

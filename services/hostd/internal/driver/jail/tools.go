@@ -12,23 +12,23 @@ import (
 	"strings"
 )
 
-// tools are the programs by name.
+// tools are the paths of programs by name.
 type tools map[string]string
 
-// find fails for the first program, in the order of their names, that is not there.
+// find returns an error for the first missing program, in the order of their names.
 func (t tools) find() error {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		if _, err := exec.LookPath(t[name]); err != nil {
-			return fmt.Errorf("jails are FreeBSD's own: %w", err)
+			return fmt.Errorf("jails require FreeBSD: %w", err)
 		}
 	}
 	return nil
 }
 
-// Error is a program that failed.
+// Error is the error of a program.
 type Error struct {
-	Args   []string // its name and arguments
-	Stderr string   // the beginning of what it said
+	Args   []string // name and arguments
+	Stderr string   // beginning of its output
 	Err    error
 }
 
@@ -38,14 +38,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// run runs a program and returns what it said, without the last newline.
+// run runs a program and returns its output, without the last newline.
 func (t tools) run(ctx context.Context, name string, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := t.pipe(ctx, nil, &out, name, args...)
 	return strings.TrimSuffix(out.String(), "\n"), err
 }
 
-// pipe runs a program with a stdin and stdout.
+// pipe runs a program with the given stdin and stdout.
 func (t tools) pipe(ctx context.Context, in io.Reader, out io.Writer, name string, args ...string) error {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, t[name], args...)
@@ -63,7 +63,7 @@ func (t tools) pipe(ctx context.Context, in io.Reader, out io.Writer, name strin
 	return nil
 }
 
-// ask runs a program that tells by its status whether there is something.
+// ask runs a program whose exit status reports whether something exists.
 func (t tools) ask(ctx context.Context, name string, args ...string) (bool, error) {
 	out, err := t.run(ctx, name, args...)
 	var exit *exec.ExitError
@@ -73,7 +73,7 @@ func (t tools) ask(ctx context.Context, name string, args ...string) (bool, erro
 	return err == nil && out != "", err
 }
 
-// path is where a program is; what is not found fails when it is run.
+// path returns the path of a program; one that is not found fails when it is run.
 func (t tools) path(name string) string {
 	if path, err := exec.LookPath(t[name]); err == nil {
 		return path

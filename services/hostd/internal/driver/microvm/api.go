@@ -15,11 +15,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// api is Firecracker's, over the unix socket in a sandbox's directory. It is the
-// brake of its machine.
+// api is a client of Firecracker's API, over the unix socket in a sandbox's directory. It
+// implements live.Freezer for its machine.
 type api struct{ client *http.Client }
 
-const apiTime = time.Minute // for a request: a snapshot writes all of the memory
+const apiTime = time.Minute // per request: a snapshot writes all of the memory
 
 func newAPI(dir string) api {
 	return api{&http.Client{Timeout: apiTime, Transport: &http.Transport{
@@ -30,7 +30,7 @@ func newAPI(dir string) api {
 	}}}
 }
 
-// do makes a call; what it answers is decoded into out, if there is one.
+// do makes a call and decodes the response into out, unless it is nil.
 func (a api) do(ctx context.Context, c call, out any) error {
 	body, err := c.jsonOf()
 	if err != nil {
@@ -45,7 +45,7 @@ func (a api) do(ctx context.Context, c call, out any) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read from
+	defer resp.Body.Close() //nolint:errcheck // only read
 	const most = 64 << 10
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {
@@ -60,8 +60,8 @@ func (a api) do(ctx context.Context, c call, out any) error {
 	return json.Unmarshal(b, out)
 }
 
-// refused is what Firecracker said against a call. It refuses a machine's shape for its
-// own sake, and all else for want of something on the host.
+// refused returns the error of a call that Firecracker refused. Only for the machine's
+// configuration is the request at fault; otherwise the host lacks something.
 func refused(c *call, status string, body []byte) error {
 	k := kind.Unavailable
 	if c.path == "/machine-config" {
@@ -81,12 +81,12 @@ func (a api) Freeze(ctx context.Context) error {
 	return a.do(ctx, call{"PATCH", "/vm", object{"state": "Paused"}}, nil)
 }
 
-// Thaw lets them go on.
+// Thaw resumes them.
 func (a api) Thaw(ctx context.Context) error {
 	return a.do(ctx, call{"PATCH", "/vm", object{"state": "Resumed"}}, nil)
 }
 
-// Frozen reports whether they stand still.
+// Frozen reports whether they are stopped.
 func (a api) Frozen() (bool, error) {
 	var info struct {
 		State string `json:"state"`

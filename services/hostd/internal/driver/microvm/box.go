@@ -19,14 +19,14 @@ import (
 
 const socketFile = "shim.sock"
 
-// box is the Instance of a living machine.
+// instance is the Instance of a running machine.
 type box struct {
 	*live.Box
 	brake  brake
 	images *images
 
-	port chan struct{} // full while somebody dials, or takes the files
-	conn *serial.Conn  // by port, which takes one at a time
+	port chan struct{} // full while a Dial or a transfer of files is in progress
+	conn *serial.Conn  // guarded by port, which takes one connection at a time
 }
 
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
@@ -36,8 +36,8 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 	return b
 }
 
-// begin lets the machine go on where it was saved, and waits until its shim answers. One
-// that was saved without memory waits for its spec.
+// begin resumes the machine from where it was saved, and waits until its shim responds. A
+// machine that was saved without memory waits for its spec.
 func (b *box) begin(ctx context.Context, as birth) error {
 	if err := wake(ctx, b.Dir, as.spec == nil); err != nil {
 		return err
@@ -49,11 +49,11 @@ func (b *box) begin(ctx context.Context, as birth) error {
 	return conn.Close()
 }
 
-// Dial is driver.Instance.Dial. It waits for the answer of a shim that
-// does not stand still.
+// Dial implements driver.Instance. It waits for the response of the shim unless the
+// guest is paused.
 func (b *box) Dial(ctx context.Context) (net.Conn, error) { return b.dial(ctx, birth{}) }
 
-// dial is Dial, also of a guest that first must be told what to become.
+// dial is Dial, also for a guest that still needs its spec.
 func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
 	release, err := b.hold(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
 	return b.conn, nil
 }
 
-// hold waits for the port; the caller has it until release.
+// hold waits for the port, which the caller holds until it calls release.
 func (b *box) hold(ctx context.Context) (release func(), err error) {
 	select {
 	case b.port <- struct{}{}:
@@ -88,18 +88,18 @@ func (b *box) hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// redial gives the port's stream anew: whoever had it has it no more. The caller has the port.
+// redial restarts the port's stream and ends its previous connection. The caller holds the port.
 func (b *box) redial(ctx context.Context) (net.Conn, error) {
 	if b.conn != nil {
-		b.conn.Close() //nolint:errcheck // it is over
+		b.conn.Close() //nolint:errcheck // it has ended
 		b.conn = nil
 	}
 	return live.Dial(ctx, b.Dir)
 }
 
-// tell tells a guest that waits what to become.
+// tell sends a waiting guest its spec and files.
 func (as *birth) tell(ctx context.Context, conn net.Conn) error {
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the write fails or not
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the write reports it
 	as.spec.Now, as.spec.Seed = time.Now().UnixNano(), seed()
 	if err := vminit.Send(conn, as.spec); err != nil || as.files == "" {
 		return err
@@ -112,7 +112,7 @@ func (as *birth) tell(ctx context.Context, conn net.Conn) error {
 	return vminit.SendFiles(conn, f)
 }
 
-// open begins a connection. A guest that stands still answers later.
+// open starts a connection. A paused guest responds later.
 func (b *box) open(ctx context.Context, conn net.Conn) (*serial.Conn, error) {
 	if frozen, err := b.brake.Frozen(); err == nil && frozen {
 		return serial.Begin(conn), nil
@@ -120,7 +120,7 @@ func (b *box) open(ctx context.Context, conn net.Conn) (*serial.Conn, error) {
 	return serial.Dial(ctx, conn)
 }
 
-// seed is what a kernel's random numbers are to begin with.
+// seed returns random bytes for a guest's kernel.
 func seed() []byte {
 	b := make([]byte, fresh.MaxSeed)
 	rand.Read(b) //nolint:errcheck // never fails

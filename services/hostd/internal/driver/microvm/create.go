@@ -18,36 +18,36 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 )
 
-// Create is driver.Driver.Create. It returns when the guest's shim has answered.
+// Create implements driver.Driver. It returns when the guest's shim has responded.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare, d.sweep)
 }
 
-// plan is what a driver needs to start a machine and to have it become a sandbox.
+// plan is what a driver needs to start a machine and to turn it into a sandbox.
 type plan struct {
-	uid       uint32 // the first of those that its program has for itself; 0: none
-	memoryMiB uint32 // the guest's
-	sharedMiB uint32 // of what it begins as, in memory; see seals
+	uid       uint32 // first uid reserved for its program; 0: none
+	memoryMiB uint32 // of the guest
+	sharedMiB uint32 // initial memory in shared memory; see seals
 	cpus      uint32
 
-	// launch starts the program in a group. When it was noted down, run lets it go on;
-	// nil: it has done so already.
+	// launch starts the program in a group. Once the process is recorded, run lets it
+	// continue; nil: it is already running.
 	launch func(context.Context, *cgroup.Group) (proc *live.Proc, run func(context.Context) error, err error)
-	// box is the machine as an instance, and what makes it the sandbox.
+	// box returns the machine as an instance, and the function that makes it the sandbox.
 	box func(live.State, *live.Proc) (in driver.Instance, base *live.Box, begin func(context.Context) error)
-	// close lets go of what launch needs.
+	// close releases what launch needs.
 	close func()
 }
 
-// What a program that runs a machine may use besides the guest's memory, and how many
-// threads besides the guest's CPUs.
+// Memory that a program that runs a machine may use besides the guest's, and threads
+// besides the guest's CPUs.
 const (
 	overheadMiB = 256
 	threads     = 128
 )
 
-// create is Create of both drivers, whose prepare writes what it needs into s.Dir.
-// What that leaves on error is removed by sweep.
+// create implements Create for both drivers, whose prepare writes what it needs into s.Dir.
+// sweep removes what prepare leaves on error.
 func create(
 	ctx context.Context, d driver.Driver, groups *cgroup.Tree, log *slog.Logger, s driver.Spec,
 	prepare func(context.Context, driver.Spec) (*plan, error), sweep live.Sweep,
@@ -67,8 +67,8 @@ func create(
 	return in, nil
 }
 
-// start starts a machine and has it become the sandbox. What it makes it has noted down
-// in state before.
+// start starts a machine and turns it into the sandbox. It records what it makes in
+// state first.
 func start(
 	ctx context.Context, groups *cgroup.Tree, s driver.Spec, state *live.State,
 	prepare func(context.Context, driver.Spec) (*plan, error),
@@ -99,7 +99,7 @@ func start(
 	}
 	in, box, begin := p.box(*state, proc)
 	if err == nil {
-		living, cancel := until(ctx, box.Done()) // then nobody will answer
+		living, cancel := until(ctx, box.Done()) // a machine that has ended does not respond
 		err = begin(living)
 		cancel()
 	}
@@ -109,7 +109,7 @@ func start(
 	return in, nil
 }
 
-// machineBox is a machine as all that is common to both drivers sees it.
+// machineBox returns the part of an instance that both drivers share.
 func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep) *live.Box {
 	group := cgroup.Reopen(state.Cgroups)
 	return &live.Box{
@@ -123,8 +123,8 @@ func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep)
 	}
 }
 
-// prepare finds the machine that s wants, saved with all its memory or as a guest that
-// waits for its spec.
+// prepare plans the machine that s describes: one saved with all its memory, or a guest
+// that waits for its spec.
 func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 	k, err := d.kernel()
 	if err != nil {
@@ -169,22 +169,22 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 	}, nil
 }
 
-// birth is how a machine becomes a sandbox.
+// birth describes how a machine becomes a sandbox.
 type birth struct {
-	spec  *vminit.Spec // what its guest is told; nil: nothing, as it goes on where it was saved
-	files string       // of what another guest wrote, if spec says so
+	spec  *vminit.Spec // sent to its guest; nil: not sent, the machine continues where it was saved
+	files string       // file of what another guest wrote, if spec says so
 }
 
-// Prepare is driver.Preparing.Prepare: it makes the template's image.
+// Prepare implements driver.Preparer: it makes the template's image.
 func (d *Driver) Prepare(ctx context.Context, s *driver.Spec) error {
 	if files, err := filesIn(s.From, s.Root != ""); err != nil || s.From != "" && files == "" {
-		return live.Failed(s.ID, err) // the machine goes on with the one that it has
+		return live.Failed(s.ID, err) // the machine keeps its image
 	}
 	_, err := d.images.get(ctx, s.Root)
 	return live.Failed(s.ID, err)
 }
 
-// origin finds what the machine that s wants begins as.
+// origin returns how the machine that s describes starts.
 func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (b birth, err error) {
 	files, err := filesIn(s.From, s.Root != "")
 	if err != nil {
@@ -212,7 +212,7 @@ func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) 
 	return b, q.files.open(q.m, k)
 }
 
-// open opens the files of any machine.
+// open opens the files that every machine needs.
 func (c *channels) open(m *machine, k *kernel) error {
 	kernel, err := os.Open(k.image)
 	if err := c.take(kernelFd, kernel, err); err != nil || m.image == "" {
@@ -222,7 +222,7 @@ func (c *channels) open(m *machine, k *kernel) error {
 	return c.take(imageFd, image, err)
 }
 
-// listen makes the sockets of a machine.
+// listen creates the sockets of a machine.
 func (c *channels) listen(dir string) error {
 	for fd, name := range map[int]string{shimFd: socketFile, qmpFd: qmpFile} {
 		l, err := live.ListenAt(dir, name)
@@ -233,10 +233,10 @@ func (c *channels) listen(dir string) error {
 	return nil
 }
 
-// cpus are those of the guest.
+// cpus returns the number of CPUs of the guest.
 func cpus(s driver.Spec) uint32 { return max((s.CPUMilli+999)/1000, 1) }
 
-// guest is what the machine is to become. The time and the seed are told last.
+// guest returns the spec of the guest. The time and the seed are added last.
 func guest(s driver.Spec) *vminit.Spec {
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -1,48 +1,49 @@
 //go:build linux
 
-// Package microvm gives each sandbox a machine of its own: QEMU with Debian's cloud
-// kernel, a disk that only reads, and one serial port. Between a sandbox and the
-// host stand the guest's kernel and QEMU, with no device but those two.
+// Package microvm runs each sandbox in a virtual machine of its own: QEMU with Debian's
+// cloud kernel, a read-only disk, and one serial port. The boundary between a sandbox and
+// the host is the guest's kernel and QEMU, which has no devices but those two.
 //
 // # QEMU
-// It is started as package nsinit starts a sandbox of the host's kernel: in namespaces of
-// its own, without a capability, behind that filter and its own, and, where hostd is root,
-// as a uid of its own. It sees its own program, libraries and firmware, and writes to
-// no file but those that it is handed by descriptor. Memory that several guests begin as
-// it has as a sealed file. Where that cannot be, nothing is started.
+// QEMU is started as package nsinit starts a sandbox on the host's kernel: in namespaces
+// of its own, without capabilities, behind nsinit's system call filter and its own, and,
+// where hostd is root, as a uid of its own. It sees its own program, libraries and
+// firmware, and can write only to descriptors that it inherits. Memory that several guests
+// start from is a sealed file. Where any of that is not possible, nothing is started.
 //
-// # What is needed
-// What package nslaunch needs: user namespaces. The kernel must be a file that all may
+// # Requirements
+// User namespaces, as for package nslaunch. The kernel must be a file that all users may
 // read. qemu-system-x86_64 and mksquashfs (Debian: qemu-system-x86, squashfs-tools); the
 // files of a linux-image-*-cloud-amd64 package, unpacked in Config.Kernel or
-// installed; busybox-static for the template that needs nothing. The shim must be a
+// installed; busybox-static for the template without a tree. The shim must be a
 // static binary: it is the guest's first process, before there is any library.
-// Probe boots a guest to find out whether KVM truly works, because inside of some
-// virtual machines it does not. Without it QEMU translates, 20 to 50 times slower, and
-// only if Config.TCG says so.
+// Probe boots a guest to find out whether KVM really works, since inside of some
+// virtual machines it does not. Without KVM QEMU translates, 20 to 50 times slower, and
+// only if Config.TCG is set.
 //
 // # Create
-// No sandbox waits for a guest to boot but the first of its kind. That one is stopped
-// before it has met any sandbox, and kept in Config.Cache: every other is made of its
-// memory, which the host has once for all of them, but for the pages that they change.
-// It is then told what to become, the time, and random bytes of its own.
+// Only the first sandbox of its kind waits for a guest to boot. That guest is stopped
+// before it is assigned to a sandbox, and kept in Config.Cache: every other one is made
+// from its memory, which the host stores once, except for the pages that they change. It
+// then receives its spec, the time, and random bytes of its own.
 //
 // # Files
-// The root is an image of Spec.Root, made once and kept in Config.Cache: as long as a
-// snapshot or a sandbox stands on it, and otherwise if it is one of the eight that were
-// used last. A large tree takes longer than who asks for it has time: its image is made
-// whoever waits for it, until Close. What is written over it stays in the guest's memory: at
-// most Spec.DiskMiB, or half of the memory. Without a Spec.Root it is a busybox: a guest cannot see the host's
-// files. A snapshot is of the whole machine, or of what was written: that the guest tells
-// itself, with all else in it stopped, and another guest takes (package vminit). The host
-// keeps it and does not look into it. A paused guest runs for that moment, sockets are left
-// out, and the stream of the shim is begun anew, so that what goes through its ports is cut.
+// The root file system is an image of Spec.Root, made once and kept in Config.Cache: as
+// long as a snapshot or a sandbox uses it, and otherwise if it is one of the eight used
+// last. The image of a large tree can take longer than its caller waits: the work
+// continues without the caller, until Close. What the sandbox writes over it stays in the
+// guest's memory: at most Spec.DiskMiB, or half of the memory. Without a Spec.Root the root
+// is a busybox: a guest cannot see the host's files. A snapshot is of the whole machine, or
+// of what was written: the guest itself sends that, with all other processes in it stopped,
+// and another guest unpacks it (package vminit). The host stores it unread. A paused guest
+// runs for that moment, sockets are left out, and the shim's stream starts anew, so that
+// connections through its ports break.
 //
 // # Limits
 // Memory is the guest's; CPU time is that of the guest's CPUs, and of QEMU's cgroup
-// where there is one, which also bounds QEMU's memory and threads; the guest's own
-// cgroup bounds its processes. What the host measures is QEMU: its memory once touched
-// stays with it.
+// where there is one, which also limits QEMU's memory and threads; the guest's own
+// cgroup limits its processes. The host measures QEMU: memory that it has touched once
+// remains counted.
 package microvm
 
 import (
@@ -72,38 +73,38 @@ const (
 	workDir       = "vm"
 	initrdFile    = "initrd"
 	defaultMemory = 512  // MiB
-	defaultCPU    = 1000 // thousandths: a guest has one at least
+	defaultCPU    = 1000 // thousandths: a guest has at least one CPU
 	maxProcesses  = 4096
 	trialTime     = 5 * time.Second
 )
 
-// Config tunes a Driver; its zero value works where everything is installed and
+// Config configures a Driver; its zero value works where everything is installed and
 // KVM works.
 type Config struct {
-	QEMU   string        // the program; empty: qemu-system-x86_64
-	Kernel string        // a directory with boot/ and lib/modules/; empty: /var/lib/millrace/microvm, else /
-	Cache  string        // where images are kept; empty: /var/cache/millrace, or below the user's cache
-	Init   func() string // gives a static binary that calls vminit.Init, for Probe's trial; nil, or empty: this program
+	QEMU   string        // program; empty: qemu-system-x86_64
+	Kernel string        // directory with boot/ and lib/modules/; empty: /var/lib/millrace/microvm, else /
+	Cache  string        // directory of images; empty: /var/cache/millrace, or below the user's cache
+	Init   func() string // returns a static binary that calls vminit.Init, for the guest that Probe boots; nil, or empty: this program
 	TCG    bool          // translate where KVM does not work
 
-	Scratch string // where trials are made; see live.Trial
+	Scratch string // directory for probes; see live.ProbeSpec
 
-	// Console has the guest's kernel and first process speak into the sandbox's
-	// shim.log. It is for finding out why a guest does not boot: without a limit,
-	// who is root in a guest could fill the host's disk through it.
+	// Console writes the output of the guest's kernel and first process to the
+	// sandbox's shim.log, to find out why a guest does not boot. It has no limit:
+	// root in a guest could fill the host's disk through it.
 	Console bool
-	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	// Log receives problems that are not returned as errors. Nil: discarded.
 	Log *slog.Logger
 }
 
-// Driver makes machines; see the package. It may be used by many at a time.
+// Driver creates virtual machines; see the package documentation. It is safe for concurrent use.
 type Driver struct {
 	cfg    Config
 	groups func() *cgroup.Tree
-	kvm    func() error // why there is none
-	apart  func() error // why QEMU cannot be in namespaces of its own
+	kvm    func() error // why KVM is not available
+	apart  func() error // why QEMU cannot run in namespaces of its own
 	images *images
-	ranges bool // each QEMU has a uid of its own
+	ranges bool // whether each QEMU has a uid of its own
 	uids   *nslaunch.UIDs
 	shims  nslaunch.Shims
 	views  views
@@ -116,7 +117,7 @@ var (
 	_ io.Closer        = (*Driver)(nil)
 )
 
-// New is a Driver. It does nothing yet.
+// New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -142,10 +143,10 @@ func cacheDir(dir string) string {
 	return filepath.Join(os.TempDir(), "millrace-microvm")
 }
 
-// Name is driver.Driver.Name.
+// Name implements driver.Driver.
 func (d *Driver) Name() string { return name }
 
-// Probe is driver.Driver.Probe.
+// Probe implements driver.Driver.
 func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
@@ -162,18 +163,18 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
 	if err := d.apart(); err != nil {
-		return caps, kind.Wrap(kind.Unavailable, "probe", name, fmt.Errorf("run QEMU apart from the host: %w", nslaunch.Explain(err)))
+		return caps, kind.Wrap(kind.Unavailable, "probe", name, fmt.Errorf("isolate QEMU: %w", nslaunch.Explain(err)))
 	}
 	if err := d.kvm(); err != nil {
 		if !d.cfg.TCG {
-			return caps, kind.Newf(kind.Unavailable, "probe", name, "no KVM: %s; translation by QEMU is slow and must be asked for", err)
+			return caps, kind.Newf(kind.Unavailable, "probe", name, "no KVM: %s; translation by QEMU is slow and must be enabled", err)
 		}
-		caps.Notes = append(caps.Notes, "QEMU translates, without KVM: "+err.Error())
+		caps.Notes = append(caps.Notes, "QEMU translates without KVM: "+err.Error())
 	}
 	return caps, nil
 }
 
-// tryApart comes as far as to where QEMU would be executed.
+// tryApart starts a QEMU up to the point where its program would be executed.
 func (d *Driver) tryApart() error {
 	s, done, err := live.Trial(d.cfg.Scratch)
 	if err != nil {
@@ -203,13 +204,13 @@ func (d *Driver) tryKVM() error {
 		return err
 	}
 	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.init(), vminit.Boot{Trial: true}); err != nil {
-		return fmt.Errorf("it was not tried: %w", err)
+		return fmt.Errorf("KVM not tested: %w", err)
 	}
 	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, boots: true}, mortal: true}
 	defer q.files.close()
 	initrd, err := os.Open(filepath.Join(s.Dir, initrdFile))
 	if err := errors.Join(q.files.take(initrdFd, initrd, err), q.files.open(q.m, &k), q.files.listen(s.Dir)); err != nil {
-		return fmt.Errorf("it was not tried: %w", err)
+		return fmt.Errorf("KVM not tested: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
 	defer cancel()
@@ -223,7 +224,7 @@ func (d *Driver) tryKVM() error {
 	})
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("/dev/kvm is there, but a guest did not boot within " + trialTime.String())
+		return errors.New("/dev/kvm exists, but a guest did not boot within " + trialTime.String())
 	case err == nil:
 		return nil
 	}
@@ -233,24 +234,24 @@ func (d *Driver) tryKVM() error {
 	return err
 }
 
-// Close ends what goes on after the calls that began it: images of trees.
+// Close ends background work: images of trees that are still being made.
 func (d *Driver) Close() error {
 	d.images.close()
 	return nil
 }
 
-// Attach is driver.Driver.Attach.
+// Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return live.Reattach(ctx, s, name, d.sweep, d.box)
 }
 
-// List is driver.Driver.List.
+// List implements driver.Driver.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
 
-// sweep removes what is left of a sandbox whose machine may live only if it was cut
-// off while it was started.
+// sweep removes what is left of a sandbox. Its machine can only be running if its start
+// was interrupted.
 func sweep(ctx context.Context, dir string, state live.State) error {
 	group := cgroup.Reopen(state.Cgroups)
 	if err := group.Kill(ctx); err != nil {
@@ -262,7 +263,7 @@ func sweep(ctx context.Context, dir string, state live.State) error {
 	return live.Remove(dir, driver.Files()...)
 }
 
-// sweep is that of both drivers, and gives the uids back.
+// sweep is the function sweep, and releases the uids.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	if err := sweep(ctx, dir, state); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 	return nil
 }
 
-// note notes down the process of a machine.
+// note records the process of a machine in the state.
 func note(dir string, state *live.State, proc *live.Proc) (err error) {
 	state.PID = proc.PID
 	if state.Start, err = live.StartTime(state.PID); err != nil {
@@ -280,9 +281,9 @@ func note(dir string, state *live.State, proc *live.Proc) (err error) {
 	return state.Save(dir)
 }
 
-// early is what to say of a machine that did not become a sandbox.
+// early returns the error of a machine that ended before it was ready.
 func early(b *live.Box, err error) error {
-	if errors.Is(err, vminit.ErrRefused) { // it has said why
+	if errors.Is(err, vminit.ErrRefused) { // the error has the cause
 		return err
 	}
 	select {
@@ -296,7 +297,7 @@ func early(b *live.Box, err error) error {
 	return err
 }
 
-// until is ctx, and ends with done too.
+// until returns a context that ends with ctx or when done is closed.
 func until(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

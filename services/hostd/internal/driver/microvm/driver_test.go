@@ -18,9 +18,9 @@ func TestMain(m *testing.M) {
 	drivertest.Main(m)
 }
 
-// Where a test looks for a kernel that is not installed; what makes it try all as often
-// as for other drivers, which takes many minutes where QEMU translates; and what hands
-// its cache on to the processes that it starts.
+// Environment variables: the kernel, where it is not installed; a switch to run all tests as
+// often as for other drivers, which takes many minutes where QEMU translates; and the
+// cache, passed on to the processes that the test starts.
 const (
 	kernelVariable = "MILLRACE_TEST_KERNEL"
 	wholeVariable  = "MILLRACE_TEST_MICROVM"

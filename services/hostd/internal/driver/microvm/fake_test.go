@@ -18,9 +18,9 @@ import (
 	"sync"
 )
 
-// fakeMachine is Firecracker as far as its API shows: it writes down what it is
-// asked, in the directory that its program is in, fails where it is told to, and
-// has a guest that says back what it hears.
+// fakeMachine imitates Firecracker's API: it records the requests in the directory that its
+// program is in, fails those that a test has marked, and has a guest that echoes its
+// input.
 type fakeMachine struct {
 	dir        string
 	mu         sync.Mutex
@@ -28,13 +28,13 @@ type fakeMachine struct {
 	configured map[string]bool
 }
 
-// playFirecracker is the test binary as Firecracker; it gives the exit code.
+// playFirecracker runs the test binary as Firecracker and returns the exit code.
 func playFirecracker(dir string) int {
 	l, err := net.Listen("unix", apiFile)
 	if err != nil {
 		return 1
 	}
-	http.Serve(l, &fakeMachine{dir: dir, state: "Not started", configured: map[string]bool{}}) //nolint:errcheck // it is killed
+	http.Serve(l, &fakeMachine{dir: dir, state: "Not started", configured: map[string]bool{}}) //nolint:errcheck // ends when it is killed
 	return 1
 }
 
@@ -74,15 +74,15 @@ func (f *fakeMachine) answer(line string, body []byte) error {
 	return f.work(line, body)
 }
 
-// apiCall is what Firecracker's API says of a call: when it may be made, and the
-// fields of its body.
+// apiCall describes a call of Firecracker's API: when it is permitted, and the fields of
+// its body.
 type apiCall struct {
-	states string   // in which it may be made
-	must   []string // fields that it has
-	may    []string // and others that it may have
+	states string   // in which it is permitted
+	must   []string // required fields
+	may    []string // optional fields
 }
 
-// apiCalls are those of the API that the driver may need.
+// apiCalls returns the calls that the driver may need.
 func apiCalls() map[string]apiCall {
 	const before, running, paused = "Not started", "Running", "Paused"
 	return map[string]apiCall{
@@ -98,7 +98,7 @@ func apiCalls() map[string]apiCall {
 	}
 }
 
-// allowed is what Firecracker says of a call before it does anything.
+// allowed returns Firecracker's error for a call, before it does anything.
 func (f *fakeMachine) allowed(what string, body []byte) error {
 	c, ok := apiCalls()[what]
 	if !ok {
@@ -180,8 +180,8 @@ func echo(l net.Listener) {
 			if line, err := in.ReadString('\n'); err != nil || line != fmt.Sprintf("CONNECT %d\n", shimPort) {
 				return
 			}
-			// Together with the first words of the guest, as it may come.
-			io.WriteString(conn, "OK 1073741824\nhello ") //nolint:errcheck // the reader tells
+			// Together with the first output of the guest, as can happen.
+			io.WriteString(conn, "OK 1073741824\nhello ") //nolint:errcheck // the reader reports it
 			io.Copy(conn, in)                             //nolint:errcheck // see above
 		}()
 	}

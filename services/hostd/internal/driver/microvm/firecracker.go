@@ -35,20 +35,20 @@ const (
 	shimPort        = 1024
 )
 
-// FirecrackerConfig tunes a Firecracker; its zero value works where everything is
+// FirecrackerConfig configures a Firecracker; its zero value works where everything is
 // installed.
 type FirecrackerConfig struct {
 	Program string // empty: firecracker
-	Kernel  string // as Config.Kernel, but boot/ has an uncompressed vmlinux-*-cloud-amd64
+	Kernel  string // as Config.Kernel, but boot/ contains an uncompressed vmlinux-*-cloud-amd64
 	Cache   string // as Config.Cache
 	Log     *slog.Logger
 }
 
 // Firecracker is the driver that runs the same guests with Firecracker: the shim
-// listens on a vsock instead of the serial port, so that there may be many
-// connections. It was written after Firecracker's documents and is tested against
-// a server that plays its API: it was never run on hardware, and so no guest has
-// booted in it yet. Firecracker's jailer is not used.
+// listens on a vsock instead of the serial port, so that several connections are
+// possible. It was written from Firecracker's documentation and is tested against
+// a server that imitates its API: it has never run on hardware, and so no guest has
+// booted in it yet. It does not use Firecracker's jailer.
 type Firecracker struct {
 	cfg    FirecrackerConfig
 	groups func() *cgroup.Tree
@@ -60,7 +60,7 @@ var (
 	_ driver.Preparing = (*Firecracker)(nil)
 )
 
-// NewFirecracker is a Firecracker. It does nothing yet.
+// NewFirecracker returns a Firecracker. It has no side effects.
 func NewFirecracker(cfg FirecrackerConfig) *Firecracker {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -71,10 +71,10 @@ func NewFirecracker(cfg FirecrackerConfig) *Firecracker {
 	return &Firecracker{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: newImages(cacheDir(cfg.Cache))}
 }
 
-// Name is driver.Driver.Name.
+// Name implements driver.Driver.
 func (d *Firecracker) Name() string { return firecrackerName }
 
-// vsockModules are what the guest needs to see its disk and its vsock.
+// vsockModules returns the modules that the guest needs for its disk and its vsock.
 func vsockModules() []string {
 	return []string{
 		"drivers/virtio/virtio_ring", "drivers/virtio/virtio", "drivers/virtio/virtio_mmio", "drivers/block/virtio_blk",
@@ -87,14 +87,14 @@ func (d *Firecracker) kernel() (kernel, error) {
 	return findKernel(d.cfg.Kernel, "vmlinux-", vsockModules())
 }
 
-// Probe is driver.Driver.Probe. It boots no guest.
+// Probe implements driver.Driver. It boots no guest.
 func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: d.groups().Caps().CPU,
 		Pause: true, Memory: true, CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
 		Notes: []string{
-			"this driver was never run on hardware by those who wrote it",
-			"files are kept in the guest's memory, and in a snapshot only with the memory",
+			"this driver has never been tested on hardware",
+			"files are kept in the guest's memory; a snapshot has them only with the memory",
 		},
 	}
 	for _, tool := range []string{d.cfg.Program, "mksquashfs"} {
@@ -112,28 +112,28 @@ func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 	return caps, f.Close()
 }
 
-// Close is Driver.Close.
+// Close implements io.Closer, as Driver.Close does.
 func (d *Firecracker) Close() error {
 	d.images.close()
 	return nil
 }
 
-// Attach is driver.Driver.Attach.
+// Attach implements driver.Driver.
 func (d *Firecracker) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return live.Reattach(ctx, s, firecrackerName, sweep, d.box)
 }
 
-// List is driver.Driver.List.
+// List implements driver.Driver.
 func (d *Firecracker) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, firecrackerName)
 }
 
-// Create is driver.Driver.Create. It returns when the guest's shim has answered.
+// Create implements driver.Driver. It returns when the guest's shim has responded.
 func (d *Firecracker) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	return create(ctx, d, d.groups(), d.cfg.Log, s, d.prepare, sweep)
 }
 
-// prepare writes the guest's first file system and the calls that boot it.
+// prepare writes the guest's first file system and plans the API calls that boot it.
 func (d *Firecracker) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 	memory := s.MemoryMiB
 	if memory == 0 {
@@ -159,8 +159,8 @@ func (d *Firecracker) prepare(ctx context.Context, s driver.Spec) (*plan, error)
 	}, nil
 }
 
-// launch starts a program in the sandbox's directory, in a session of its own: it outlives
-// hostd. Its stdout is the guest's console, which has no bounds, and goes nowhere.
+// launch starts a program in the sandbox's directory, in a session of its own, since it
+// outlives hostd. Its stdout, the guest's unbounded console, is discarded.
 func launch(s driver.Spec, group *cgroup.Group, name string, args ...string) (*live.Proc, error) {
 	program, err := exec.LookPath(name)
 	if err != nil {
@@ -204,7 +204,7 @@ type call struct {
 
 type object map[string]any
 
-// Prepare is driver.Preparing.Prepare: it makes the template's image.
+// Prepare implements driver.Preparer: it makes the template's image.
 func (d *Firecracker) Prepare(ctx context.Context, s *driver.Spec) error {
 	if s.From != "" {
 		return nil
@@ -213,12 +213,12 @@ func (d *Firecracker) Prepare(ctx context.Context, s *driver.Spec) error {
 	return live.Failed(s.ID, err)
 }
 
-// calls are what makes the machine that s wants, or loads it.
+// calls returns the API calls that boot or load the machine that s describes.
 func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32) ([]call, error) {
 	work := filepath.Join(s.Dir, workDir)
 	if s.From != "" {
 		if _, err := os.Stat(filepath.Join(s.From, stateFile)); errors.Is(err, fs.ErrNotExist) {
-			return nil, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+			return nil, kind.New(kind.NotFound, "find snapshot", "", "snapshot not found")
 		}
 		if err := errors.Join(os.Mkdir(work, 0o700), keepMachine(s.From, work), d.images.users().Note(filepath.Dir(s.Dir))); err != nil {
 			return nil, err
@@ -253,13 +253,13 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 			"boot_args": "quiet reboot=k panic=-1 rdinit=/" + vminit.ShimFile + " -- " + vminit.Arg,
 		}},
 		{"PUT", "/drives/root", object{"drive_id": "root", "path_on_host": image, "is_root_device": false, "is_read_only": true}},
-		// Relative, so that a machine that is made of this one's snapshot has its own.
+		// Relative, so that a machine made from this one's snapshot has its own socket.
 		{"PUT", "/vsock", object{"guest_cid": 3, "uds_path": vsockFile}},
 		{"PUT", "/actions", object{"action_type": "InstanceStart"}},
 	}, nil
 }
 
-// fcBox is the Instance of a living machine.
+// fcInstance is the Instance of a running machine.
 type fcBox struct {
 	*live.Box
 	api    api
@@ -272,13 +272,13 @@ func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox 
 	return b
 }
 
-// begin makes the calls and waits until the machine's shim answers.
+// begin makes the calls and waits until the machine's shim responds.
 func (b *fcBox) begin(ctx context.Context, calls []call) error {
 	for {
-		// The socket is there a moment after the program.
+		// The socket appears a moment after the program starts.
 		conn, err := live.DialAt(ctx, b.Dir, apiFile)
 		if err == nil {
-			conn.Close() //nolint:errcheck // it was a trial
+			conn.Close() //nolint:errcheck // only a test
 			break
 		}
 		if err := pause(ctx); err != nil {
@@ -301,17 +301,17 @@ func (b *fcBox) begin(ctx context.Context, calls []call) error {
 	}
 }
 
-// Dial is driver.Instance.Dial: Firecracker connects to the guest for whoever says
-// to which port, and answers with a line.
+// Dial implements driver.Instance: Firecracker connects to the guest's port that the
+// first line names, and responds with a line.
 func (b *fcBox) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := live.DialAt(ctx, b.Dir, vsockFile)
 	if err == nil {
-		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
+		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read reports it
 		if err = knock(conn); !stop() && err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			conn.Close() //nolint:errcheck // the first error is told
+			conn.Close() //nolint:errcheck // the first error is returned
 		}
 	}
 	switch {
@@ -330,7 +330,7 @@ func knock(conn net.Conn) error {
 	const most = 32
 	var line []byte
 	for c := make([]byte, 1); len(line) < most; line = append(line, c[0]) {
-		// No further than the line's end: what follows is the shim's.
+		// Not beyond the end of the line: what follows is the shim's.
 		if _, err := io.ReadFull(conn, c); err != nil {
 			return err
 		}
@@ -339,23 +339,23 @@ func knock(conn net.Conn) error {
 		}
 	}
 	if !strings.HasPrefix(string(line), "OK ") {
-		return fmt.Errorf("the vsock answers %q", line)
+		return fmt.Errorf("the vsock responded %q", line)
 	}
 	return nil
 }
 
-// keep is live.Box.Keep. There is the memory, or no snapshot.
+// keep implements live.Instance.Checkpoint. It requires memory.
 func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 	if !memory {
-		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "a machine's files are in its memory: there is no snapshot without that")
+		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "a machine's files are in its memory: a snapshot without memory is not supported")
 	}
 	frozen, err := b.api.Frozen()
 	if err != nil {
 		return err
 	}
 	if !frozen {
-		// ctx may be over, but nobody else would let it run again.
-		defer b.api.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume does it again
+		// ctx may have ended, but the machine must run again.
+		defer b.api.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
 		if err := b.api.Freeze(ctx); err != nil {
 			return err
 		}
@@ -368,7 +368,7 @@ func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 	}}, nil)
 }
 
-// jsonOf is a call's body.
+// jsonOf returns a call's body.
 func (c *call) jsonOf() ([]byte, error) {
 	if c.body == nil {
 		return nil, nil

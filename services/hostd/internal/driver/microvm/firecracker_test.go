@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// fakeFirecracker is a driver whose program and kernel are not real, and where
-// the program writes down what it is asked.
+// fakeFirecracker returns a driver with a fake program and kernel; the program records the
+// requests.
 func fakeFirecracker(t *testing.T) (*Firecracker, string) {
 	t.Helper()
 	dir, kernel := t.TempDir(), t.TempDir()
@@ -45,7 +45,7 @@ func fakeFirecracker(t *testing.T) (*Firecracker, string) {
 	return NewFirecracker(FirecrackerConfig{Program: program, Kernel: kernel, Cache: t.TempDir()}), dir
 }
 
-// fakeSpec is a place whose image is there already: nobody looks at it.
+// fakeSpec returns the spec of a sandbox whose image already exists; its contents are not read.
 func fakeSpec(t *testing.T, d *Firecracker, id sandbox.ID) driver.Spec {
 	t.Helper()
 	tree := filepath.Join(d.cfg.Cache, "tree")
@@ -68,7 +68,7 @@ func fakeSpec(t *testing.T, d *Firecracker, id sandbox.ID) driver.Spec {
 		shim = "/bin/busybox"
 	}
 	if err := static(shim); err != nil {
-		t.Skip("no static binary at hand: ", err)
+		t.Skip("no static binary available: ", err)
 	}
 	return driver.Spec{ID: id, Dir: dir, Root: tree, ShimPath: shim, CPUMilli: 1500, MemoryMiB: 256}
 }
@@ -82,7 +82,7 @@ func imageOf(t *testing.T, d *Firecracker, s *driver.Spec) string {
 	return path
 }
 
-// requests are what the machines were asked, but for the first n.
+// requests returns the requests to all machines, without the first n.
 func requests(t *testing.T, dir string, n int) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "log"))
@@ -102,7 +102,7 @@ func same(t *testing.T, got, want []string) {
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left in the directory: %v, %v", left, err)
+		t.Errorf("remaining in the directory: %v, %v", left, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestFirecrackerBoots(t *testing.T) {
 		`PUT /actions {"action_type":"InstanceStart"}`,
 	})
 	if _, err := d.Create(t.Context(), s); !kind.Is(err, kind.Conflict) {
-		t.Errorf("a second one there: %v, want a conflict", err)
+		t.Errorf("second create in the directory: %v, want Conflict", err)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestFirecrackerDialsTheGuest(t *testing.T) {
 	d, _ := fakeFirecracker(t)
 	s := fakeSpec(t, d, "i1")
 	createOne(t, d, s)
-	for range 2 { // each in another life of hostd
+	for range 2 { // each in another run of hostd
 		in, err := NewFirecracker(d.cfg).Attach(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
@@ -224,17 +224,17 @@ func TestFirecrackerUndoesWhatFails(t *testing.T) {
 			s.From = want.from
 			_, err := d.Create(t.Context(), s)
 			if !kind.Is(err, want.kind) || !strings.Contains(err.Error(), "told to fail") || strings.Contains(err.Error(), "fault_message") {
-				t.Errorf("got %v, want %v and what Firecracker said", err, want.kind)
+				t.Errorf("got %v, want %v and Firecracker's message", err, want.kind)
 			}
 			empty(t, s.Dir)
 			if all := requests(t, dir, 0); !strings.HasPrefix(all[len(all)-1], fail) {
-				t.Errorf("after what was refused: %q", all)
+				t.Errorf("requests after the refused one: %q", all)
 			}
 		})
 	}
 }
 
-// TestFirecrackerThatRefusesToStop: who asked is told, and asks again with success.
+// An error of Pause or Resume is returned, and the next attempt succeeds.
 func TestFirecrackerThatRefusesToStop(t *testing.T) {
 	for fail, do := range map[string]func(driver.Instance) error{
 		`PATCH /vm {"state":"Paused"`:  func(in driver.Instance) error { return in.Pause(t.Context()) },
@@ -245,7 +245,7 @@ func TestFirecrackerThatRefusesToStop(t *testing.T) {
 		in := createOne(t, d, fakeSpec(t, d, "i1"))
 		tellToFail(t, dir, fail)
 		if err := do(in); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "told to fail") {
-			t.Errorf("%s: got %v, want unavailable and what Firecracker said", fail, err)
+			t.Errorf("%s: got %v, want unavailable and Firecracker's message", fail, err)
 		}
 		if err := os.Remove(filepath.Join(dir, "fail")); err != nil {
 			t.Fatal(err)
@@ -256,8 +256,8 @@ func TestFirecrackerThatRefusesToStop(t *testing.T) {
 	}
 }
 
-// TestFirecrackerIsHeldToItsAPI: the fake takes no call that the API would not.
-func TestFirecrackerIsHeldToItsAPI(t *testing.T) {
+// The fake rejects every call that the API would reject.
+func TestFakeFirecrackerEnforcesTheAPI(t *testing.T) {
 	const before, running = "Not started", "Running"
 	for _, tt := range []struct{ state, line, body string }{
 		{before, "PUT /machine-config", `{"vcpu_count":1}`},
@@ -271,12 +271,12 @@ func TestFirecrackerIsHeldToItsAPI(t *testing.T) {
 	} {
 		f := &fakeMachine{state: tt.state, configured: map[string]bool{}}
 		if err := f.allowed(tt.line, []byte(tt.body)); err == nil {
-			t.Errorf("%s, %s %s: taken", tt.state, tt.line, tt.body)
+			t.Errorf("%s, %s %s: accepted", tt.state, tt.line, tt.body)
 		}
 	}
 	f := &fakeMachine{state: before, configured: map[string]bool{"PUT /vsock": true}}
 	if err := f.allowed("PUT /snapshot/load", []byte(`{"snapshot_path":"s"}`)); err == nil {
-		t.Error("a snapshot was loaded into a machine that is configured")
+		t.Error("a snapshot was loaded into a configured machine")
 	}
 }
 
@@ -289,12 +289,12 @@ func TestFirecrackerSnapshotThatFails(t *testing.T) {
 	tellToFail(t, dir, "PUT /snapshot/create")
 	kept := t.TempDir()
 	if err := in.Snapshot(t.Context(), kept, true); err == nil {
-		t.Error("a snapshot that failed was taken")
+		t.Error("a failed snapshot was reported as success")
 	}
 	empty(t, kept)
 	all := requests(t, dir, 0)
 	if last := all[len(all)-1]; last != `PATCH /vm {"state":"Resumed"}` {
-		t.Errorf("the last request is %s: the machine stands still", last)
+		t.Errorf("last request %s: the machine remains paused", last)
 	}
 	fork := fakeSpec(t, d, "i2")
 	fork.From = kept

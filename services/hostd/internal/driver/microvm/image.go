@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// get gives the image of a tree; of a busybox without one. It is made once.
+// get returns the image of a tree, or of a busybox if tree is empty. It is made once.
 func (i *images) get(ctx context.Context, tree string) (path string, err error) {
 	if err := os.MkdirAll(i.dir, 0o700); err != nil {
 		return "", err
@@ -40,7 +40,7 @@ func (i *images) get(ctx context.Context, tree string) (path string, err error) 
 	return i.once(ctx, key, func(ctx context.Context) (string, error) { return i.image(ctx, tree, key) })
 }
 
-// image gives the image of the tree with that key.
+// image returns the image of the tree with that key.
 func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	path := filepath.Join(i.dir, imagePrefix+key+imageSuffix)
 	if there, err := i.find(path); there || err != nil {
@@ -54,12 +54,12 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
-	dir, err := os.Open(tree) // so that no other directory gets its number, and its key
+	dir, err := os.Open(tree) // so that its inode number, and its key, is not reused
 	if err != nil {
 		return "", err
 	}
-	defer dir.Close()                          //nolint:errcheck // it was only held
-	if err := isStill(tree, key); err != nil { // who waits for his turn may have gone
+	defer dir.Close()                          //nolint:errcheck // only held open
+	if err := isStill(tree, key); err != nil { // the tree may be gone after the wait for a slot
 		return "", err
 	}
 	half, err := beginHalf(path)
@@ -67,7 +67,7 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 		return "", err
 	}
 	tmp := half.Name()
-	defer half.Close()   //nolint:errcheck // nobody wrote to it here
+	defer half.Close()   //nolint:errcheck // nothing was written through it
 	defer os.Remove(tmp) //nolint:errcheck // after success it has another name
 	if err := squash(ctx, tree, tmp); err != nil {
 		return "", err
@@ -78,29 +78,29 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	return path, os.Rename(tmp, path)
 }
 
-// isStill tells whether a tree is the one that has the key. Who asked for its image had it
-// kept. When he has gone, it may go, and mksquashfs makes empty files of those that it does
-// not find.
+// isStill returns an error unless tree still has that key. The caller keeps the tree while
+// it waits; once it has given up, the tree may be removed, and mksquashfs makes empty files
+// of those that it does not find.
 func isStill(tree, key string) error {
 	if now, err := keyOf(tree); err != nil || now != key {
-		return errors.Join(fmt.Errorf("%s went before there was an image of it", tree), err)
+		return errors.Join(fmt.Errorf("%s was removed before its image was made", tree), err)
 	}
 	return nil
 }
 
-// find reports whether an image is there, and has it stay then. Else there is room for it.
+// find reports whether an image exists, and marks it as used. Otherwise it makes room for one.
 func (i *images) find(path string) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
-	if os.Chtimes(path, now, time.Time{}) == nil { // it was used
+	if os.Chtimes(path, now, time.Time{}) == nil { // marks it as used
 		return true, nil
 	}
 	return false, i.prune(now)
 }
 
-// beginHalf makes the file of an image that is being made. It is locked as long as it is open:
-// what nobody has locked was cut off. Another hostd may find it between the two, and remove it.
+// beginHalf creates the file of an image that is being made. It is locked as long as it is open:
+// an unlocked one is incomplete. Another hostd may find it between the two steps, and remove it.
 func beginHalf(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path+"."+rand.Text()+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -114,15 +114,15 @@ func beginHalf(path string) (*os.File, error) {
 		if st.Nlink > 0 {
 			return f, nil
 		}
-		f.Close() //nolint:errcheck // it is nobody's
+		f.Close() //nolint:errcheck // not used
 	}
 }
 
-// removeHalf removes what was cut off of an image: what is being made stays.
+// removeHalf removes an incomplete image, unless it is still being made.
 func removeHalf(path string) error {
 	f, err := os.Open(path)
 	if err == nil {
-		defer f.Close() //nolint:errcheck // it has the lock until it is removed
+		defer f.Close() //nolint:errcheck // holds the lock until it is removed
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			return nil
 		}
@@ -130,14 +130,14 @@ func removeHalf(path string) error {
 	if err == nil {
 		err = os.Remove(path)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // another hostd was faster
+	if errors.Is(err, fs.ErrNotExist) { // another hostd removed it first
 		return nil
 	}
 	return err
 }
 
-// squash makes an image of a tree. Who makes it ends with hostd, and before others where
-// there is no memory left.
+// squash makes an image of a tree. mksquashfs ends with hostd, and is killed first when the
+// host runs out of memory.
 func squash(ctx context.Context, tree, to string) error {
 	args := []string{"-n", "10", "mksquashfs", tree, to, "-noappend", "-no-progress", "-quiet", "-mem", "512M", "-comp", "zstd", "-Xcompression-level", "3"}
 	if os.Geteuid() != 0 {
@@ -160,7 +160,7 @@ func squash(ctx context.Context, tree, to string) error {
 	return nil
 }
 
-// keyOf names a tree as it is: a directory that is replaced is another.
+// keyOf returns a key of a tree as it is: a replaced directory has another key.
 func keyOf(tree string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(tree, &st); err != nil {
@@ -170,7 +170,7 @@ func keyOf(tree string) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// busybox is a tree that needs nothing of the host but one static program.
+// busybox makes a tree that needs only one static program of the host.
 func (i *images) busybox(ctx context.Context) (string, error) {
 	program, err := exec.LookPath("busybox")
 	if err == nil {
@@ -183,7 +183,7 @@ func (i *images) busybox(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const layout = 2 // counts what fillBusybox made
+	const layout = 2 // version of what fillBusybox makes
 	tree := filepath.Join(i.dir, fmt.Sprintf("tree-%d-%s", layout, key))
 	if _, err := os.Stat(tree); err == nil {
 		return tree, nil
@@ -192,7 +192,7 @@ func (i *images) busybox(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // it has another name by then
+	defer os.RemoveAll(tmp) //nolint:errcheck // renamed by then
 	if err := fillBusybox(ctx, tmp, program); err != nil {
 		return "", err
 	}

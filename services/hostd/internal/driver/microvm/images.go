@@ -18,25 +18,25 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// A guest that runs has its image open, whoever removes it. Who begins needs it for a
-// while, and who was saved as long as he is kept: his machineFile names it, and the
-// cache has notes of where such files are.
+// A running guest has its image open, even if it is removed. A machine that is starting
+// needs it for a while, and a saved one as long as it exists: its machineFile names it, and
+// the cache records where such files are.
 const (
-	imagePrefix = "image-" // images of earlier versions have none: who was saved with those is not known
+	imagePrefix = "image-" // images of earlier versions lack it: which saved machines use those is not recorded
 	imageSuffix = ".squashfs"
 	usersDir    = "users"   // links to directories of sandboxes' and of snapshots' directories
-	mostImages  = 8         // that nobody needs are kept; those that were longest unused go
-	beginning   = time.Hour // more than a guest takes to begin
+	mostImages  = 8         // maximum number of unneeded images; those unused for longest are removed
+	beginning   = time.Hour // more than a guest takes to start
 )
 
-// users is where machineFiles may be.
+// users returns the directories that may contain machineFiles.
 func (i *images) users() live.Roots { return live.Roots(filepath.Join(i.dir, usersDir)) }
 
-// keepMachine copies the machineFile of a directory to another one, if it has one.
+// keepMachine copies the machineFile of a directory to another one, if it exists.
 func keepMachine(from, to string) error {
 	m, err := os.ReadFile(filepath.Join(from, machineFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // an earlier version's
+		return nil // earlier versions wrote none
 	}
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func keepMachine(from, to string) error {
 	return os.WriteFile(filepath.Join(to, machineFile), m, 0o600)
 }
 
-// prune removes the images that nobody needs and that were longest unused, and what was cut off.
+// prune removes the unneeded images that were unused for longest, and incomplete ones.
 func (i *images) prune(now time.Time) error {
 	needed, err := i.needed()
 	if err != nil {
@@ -80,7 +80,7 @@ func (i *images) prune(now time.Time) error {
 	return nil
 }
 
-// needed are the images of all machines that were saved, or can be.
+// needed returns the images of all machines that were saved, or can be.
 func (i *images) needed() (map[string]bool, error) {
 	if err := i.users().Forget(); err != nil {
 		return nil, err

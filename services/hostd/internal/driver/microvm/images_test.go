@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestFewImagesAreKept: those that were longest unused go, but not what a snapshot or a
-// sandbox was saved with, or what somebody begins with.
-func TestFewImagesAreKept(t *testing.T) {
+// Images that were unused for longest are removed, except those that a saved snapshot or
+// sandbox needs, or that a starting machine may be using.
+func TestPruneKeepsNeededImages(t *testing.T) {
 	if _, err := exec.LookPath("mksquashfs"); err != nil {
 		t.Skip(err)
 	}
@@ -78,10 +78,10 @@ func TestFewImagesAreKept(t *testing.T) {
 	next()
 	for _, path := range []string{snapshot, sandbox} {
 		if _, err := os.Stat(path); err == nil {
-			t.Error("an image whose users are gone is left")
+			t.Error("an image without users remains")
 		}
 	}
 	if notes, err := os.ReadDir(filepath.Join(i.dir, usersDir)); err != nil || len(notes) > 0 {
-		t.Errorf("notes of what is gone: %v, %v", notes, err)
+		t.Errorf("links to removed directories: %v, %v", notes, err)
 	}
 }

@@ -19,10 +19,10 @@ import (
 // kernel is Debian's cloud kernel.
 type kernel struct {
 	image   string
-	modules []string // files, in the order in which they are loaded
+	modules []string // files, in load order
 }
 
-// moduleNames are what the guest needs to see its disk and its port.
+// moduleNames returns the modules that the guest needs for its disk and its port.
 func moduleNames() []string {
 	return []string{
 		"drivers/virtio/virtio_ring", "drivers/virtio/virtio", "drivers/virtio/virtio_pci_legacy_dev",
@@ -35,7 +35,7 @@ func (d *Driver) kernel() (kernel, error) {
 	return findKernel(d.cfg.Kernel, "vmlinuz-", moduleNames())
 }
 
-// findKernel finds the newest kernel in a directory; empty: where one would be.
+// findKernel finds the newest kernel in a directory; empty: in the default directories.
 func findKernel(in, prefix string, modules []string) (kernel, error) {
 	dirs := []string{in}
 	if in == "" {
@@ -61,23 +61,23 @@ func findKernel(in, prefix string, modules []string) (kernel, error) {
 	return kernel{}, fmt.Errorf("no %s*-cloud-amd64 in boot of %v; Debian: apt-get download linux-image-*-cloud-amd64, and dpkg-deb -x it there", prefix, dirs)
 }
 
-// errDynamic says what is wrong with most shims that do not boot.
-var errDynamic = errors.New("the shim is no static binary: build it with CGO_ENABLED=0")
+// errDynamic reports the usual reason why a shim does not boot.
+var errDynamic = errors.New("the shim is not a static binary: build it with CGO_ENABLED=0")
 
-// static fails for a binary that needs libraries.
+// static returns an error for a binary that needs libraries.
 func static(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close() //nolint:errcheck // opened read-only
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return errDynamic
 	}
 	return nil
 }
 
-// writeInitrd makes the guest's first file system.
+// writeInitrd writes the guest's first file system.
 func (k *kernel) writeInitrd(path, shim string, boot vminit.Boot) (err error) {
 	if err := static(shim); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (k *kernel) writeInitrd(path, shim string, boot vminit.Boot) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.Chmod(0o644); err != nil { // QEMU's uid opens it anew
+	if err := f.Chmod(0o644); err != nil { // QEMU's uid opens it again
 		return err
 	}
 	buffered := bufio.NewWriterSize(f, 1<<20)
@@ -114,11 +114,11 @@ func (k *kernel) writeInitrd(path, shim string, boot vminit.Boot) (err error) {
 	return buffered.Flush()
 }
 
-// entry is a file of an archive in the format "newc" of cpio.
+// entry is a file of an archive in the "newc" format of cpio.
 type entry struct {
 	name         string
 	mode         uint32
-	major, minor uint32 // of a device
+	major, minor uint32 // for a device
 	data         []byte
 }
 
@@ -128,7 +128,7 @@ const (
 	modeFile = 0o100000
 )
 
-// archive writes entries; the first error stays.
+// archive writes entries; it keeps the first error.
 type archive struct {
 	w   io.Writer
 	ino uint32
@@ -143,7 +143,7 @@ func (a *archive) add(e entry) {
 	a.padded(e.data)
 }
 
-// padded writes b and what is missing to a multiple of four.
+// padded writes b, padded to a multiple of four bytes.
 func (a *archive) padded(b []byte) {
 	for _, b := range [][]byte{b, make([]byte, -len(b)&3)} {
 		if a.err == nil {

@@ -10,47 +10,47 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// board counts the boards that QEMU was told to build: memory fits the one that it
-// was saved on.
+// board is the version of the virtual board that QEMU is configured with: saved memory
+// requires the same board.
 const board = 2
 
-// machine is what a guest runs on. It must be the same when its memory is loaded
-// as it was when it was saved.
+// machine is the virtual hardware of a guest. When memory is loaded it must be the same as
+// when it was saved.
 type machine struct {
 	accel     string // "kvm" or "tcg"
 	memoryMiB uint32
 	cpus      uint32
-	boots     bool   // it has a first file system; else the guest is past it
-	image     string // the root; empty: none
+	boots     bool   // has a first file system; otherwise the guest has already booted
+	image     string // image of the root; empty: none
 	ram       ram
 	console   bool
-	tells     bool // its guest tells its files to who dials aside
+	tells     bool // the guest can send its files on an aside connection
 }
 
-// ram says where a guest's memory is.
+// ram is where a guest's memory is stored.
 type ram string
 
 const (
-	ramAnonymous ram = ""          // nowhere else
-	ramFrom      ram = "share=off" // begins as the file ramFd, which stays as it is
-	ramIn        ram = "share=on"  // is that file
+	ramAnonymous ram = ""          // anonymous
+	ramFrom      ram = "share=off" // starts as a private copy of the file ramFd
+	ramIn        ram = "share=on"  // is the file ramFd itself
 )
 
-// The descriptors that QEMU inherits: it opens no file of the host's but its own.
+// Descriptors that QEMU inherits: it opens no file of the host but its own.
 const (
 	shimFd   = nsinit.FirstKept + iota // the listening socket of the serial port
 	qmpFd                              // the listening socket of QEMU's monitor
-	memoryFd                           // the state to begin with
-	ramFd                              // which all may read and write
-	kernelFd                           // which all may read
-	initrdFd                           // which all may read
+	memoryFd                           // device state to load
+	ramFd                              // readable and writable for all
+	kernelFd                           // readable for all
+	initrdFd                           // readable for all
 	imageFd
 	logFd
 	endFd
 )
 
-// opened names a descriptor as a file that QEMU opens anew: as if by its path, so that
-// its uid must have the right to.
+// opened names a descriptor as a file that QEMU opens again, as if by its path: QEMU's uid
+// must have the permission.
 func opened(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // duplicated names a descriptor as a file that QEMU uses as it is.
@@ -58,11 +58,11 @@ func duplicated(fd int) (args []string, file string) {
 	return []string{"-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, fd)}, fmt.Sprintf("/dev/fdset/%d", fd)
 }
 
-// tbMiB bounds what QEMU keeps of translated code; by itself it takes a gigabyte.
+// tbMiB limits QEMU's cache of translated code; its default is a gigabyte.
 const tbMiB = 64
 
-// boot are QEMU's arguments but for the channels. Each device of the board that a
-// guest can do without is one less to attack QEMU by.
+// boot returns QEMU's arguments without the channels. Each device that a guest can do
+// without is omitted, since it could be used to attack QEMU.
 func (m *machine) boot() []string {
 	cpu, accel := "max", fmt.Sprintf("tcg,tb-size=%d", tbMiB)
 	if m.accel == "kvm" {
@@ -88,8 +88,8 @@ func (m *machine) boot() []string {
 		if m.console {
 			console = "console=ttyS0 "
 		}
-		// Whether the timer works the guest would find out by counting loops, and not boot where
-		// others take QEMU's CPU meanwhile.
+		// Without this the guest would check the timer by counting loops, and not boot where
+		// other processes compete for QEMU's CPU.
 		args = append(args, "-initrd", opened(initrdFd), "-append", console+"quiet panic=-1 no_timer_check rdinit=/"+vminit.ShimFile+" -- "+vminit.Arg)
 	}
 	if m.console {
@@ -105,7 +105,7 @@ func (m *machine) boot() []string {
 	return args
 }
 
-// args are all of QEMU's arguments.
+// args returns all of QEMU's arguments.
 func (m *machine) args() []string {
 	args := append(m.boot(),
 		"-chardev", fmt.Sprintf("socket,id=shim,fd=%d,server=on,wait=off", shimFd),

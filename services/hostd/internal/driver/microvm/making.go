@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// images are trees as files that a guest can have as its disk. What is being made goes on
-// when who asked for it has gone, until close: a large tree may take longer than anybody
-// has time.
+// images are disk images of trees. An image that is being made continues without its
+// caller, until close: a large tree may take longer than any caller
+// waits.
 type images struct {
 	dir  string
-	life context.Context //nolint:containedctx // of all that is being made
+	life context.Context //nolint:containedctx // ended by close
 	end  context.CancelFunc
 
-	slots chan struct{} // has a value for each image that is being made
+	slots chan struct{} // one value for each image that is being made
 
-	mu     sync.Mutex         // also held while images are looked for and removed
-	making map[string]*making // by mu; by what names it
-	makers sync.WaitGroup     // begun by mu, while life lasts
+	mu     sync.Mutex         // also held while images are looked up and removed
+	making map[string]*making // guarded by mu; by name
+	makers sync.WaitGroup     // started under mu, before life ends
 }
 
-// making is something that is being made.
+// making is an image or directory that is being made.
 type making struct {
-	done chan struct{} // closed at its end
+	done chan struct{} // closed when it has ended
 	path string        // set before done is closed
-	err  error         // why there is none; as path
+	err  error         // set before done is closed; nil: path exists
 }
 
 const (
-	makeTime = 30 * time.Minute // in which an image must be made, once it is its turn
-	atOnce   = 2                // images: one that takes long holds up nobody who wants another one
+	makeTime = 30 * time.Minute // time limit of an image, once it has a slot
+	atOnce   = 2                // images at once: a slow one must not delay others
 )
 
 func newImages(dir string) *images {
@@ -42,7 +42,7 @@ func newImages(dir string) *images {
 	return i
 }
 
-// close ends what is being made, and waits for that.
+// close cancels what is being made, and waits for it to end.
 func (i *images) close() {
 	i.mu.Lock()
 	i.end()
@@ -50,8 +50,8 @@ func (i *images) close() {
 	i.makers.Wait()
 }
 
-// once waits for what f makes, which is begun unless that is being done already, as long
-// as ctx lasts. f lasts longer.
+// once waits, as long as ctx lasts, for what f makes; f is started unless it is running
+// already, and outlasts ctx.
 func (i *images) once(ctx context.Context, name string, f func(context.Context) (string, error)) (string, error) {
 	m, err := i.begin(name, f)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testImages are images in a directory of the test's.
+// testImages returns images in a temporary directory.
 func testImages(t *testing.T) *images {
 	t.Helper()
 	i := newImages(filepath.Join(t.TempDir(), "cache"))
@@ -22,15 +22,15 @@ func testImages(t *testing.T) *images {
 	return i
 }
 
-// slowMaker is a mksquashfs that notes each file that it makes, and goes no further while
-// the tree's gate is shut.
+// slowMaker is a mksquashfs that records each file that it makes, and blocks until the
+// tree's gate is opened.
 const slowMaker = `#!/bin/sh
 : > "$2"
 echo "$2" >> MADE
 if [ -p "$1/gate" ]; then read -r _ < "$1/gate"; fi
 `
 
-// slow has slowMaker be mksquashfs; made are the files that it was told to make.
+// slow installs slowMaker as mksquashfs; made returns the files that it was started for.
 func slow(t *testing.T) (made func() []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func slow(t *testing.T) (made func() []string) {
 	}
 }
 
-// gated is a tree with a gate.
+// gated returns a tree with a gate.
 func gated(t *testing.T) (tree string) {
 	t.Helper()
 	tree = filepath.Join(t.TempDir(), "tree")
@@ -58,17 +58,17 @@ func gated(t *testing.T) (tree string) {
 	return tree
 }
 
-// begun waits until the image of a tree is being made, and gives what opens its gate.
+// begun waits until the image of a tree is being made, and returns a function that opens its gate.
 func begun(t *testing.T, tree string) (open func()) {
 	t.Helper()
-	gate, err := os.OpenFile(filepath.Join(tree, "gate"), os.O_WRONLY, 0) // until somebody reads
+	gate, err := os.OpenFile(filepath.Join(tree, "gate"), os.O_WRONLY, 0) // blocks until it is read
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { gate.Close() }) //nolint:errcheck // it was written to, or nobody cares
+	t.Cleanup(func() { gate.Close() }) //nolint:errcheck // a write error is reported elsewhere
 	return func() {
 		if _, err := gate.WriteString("\n"); err != nil {
-			t.Fatalf("who made it has gone: %v", err)
+			t.Fatalf("the maker has ended: %v", err)
 		}
 	}
 }
@@ -87,22 +87,22 @@ func ask(ctx context.Context, i *images, tree string) <-chan given {
 	return got
 }
 
-// A tree that takes longer than anybody waits has an image in the end.
-func TestAnImageOutlivesWhoAskedForIt(t *testing.T) {
+// A tree whose image takes longer than its caller waits has an image in the end.
+func TestImageOutlivesItsCaller(t *testing.T) {
 	i, made, tree := testImages(t), slow(t), gated(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	first := ask(ctx, i, tree)
 	open := begun(t, tree)
 	cancel()
 	if a := <-first; !errors.Is(a.err, context.Canceled) {
-		t.Errorf("who has no time left got %v", a)
+		t.Errorf("the caller that gave up got %v", a)
 	}
 	second, third := ask(t.Context(), i, tree), ask(t.Context(), i, tree)
 	open()
 	for _, got := range []<-chan given{second, third} {
 		a := <-got
 		if _, err := os.Stat(a.path); a.err != nil || err != nil {
-			t.Errorf("who came later got %v, %v", a, err)
+			t.Errorf("the later caller got %v, %v", a, err)
 		}
 	}
 	if all := made(); len(all) != 1 {
@@ -110,8 +110,8 @@ func TestAnImageOutlivesWhoAskedForIt(t *testing.T) {
 	}
 }
 
-// Nor is what it has made so far removed, however long that takes.
-func TestAnImageThatTakesLongHoldsUpNoOther(t *testing.T) {
+// A slow image does not delay others, and is not removed as incomplete.
+func TestSlowImageDelaysNoOther(t *testing.T) {
 	i, made, tree, other := testImages(t), slow(t), gated(t), t.TempDir()
 	slow := ask(t.Context(), i, tree)
 	open := begun(t, tree)
@@ -137,8 +137,8 @@ func TestAnImageThatTakesLongHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// However many are wanted, only some are made at once.
-func TestImagesWaitForTheirTurn(t *testing.T) {
+// The number of images that are made at once is limited.
+func TestImagesWaitForASlot(t *testing.T) {
 	i, made := testImages(t), slow(t)
 	var got []<-chan given
 	var open []func()
@@ -149,11 +149,11 @@ func TestImagesWaitForTheirTurn(t *testing.T) {
 	waits := ask(t.Context(), i, t.TempDir())
 	select {
 	case a := <-waits:
-		t.Errorf("one more got %v", a)
+		t.Errorf("one caller more got %v", a)
 	case <-time.After(100 * time.Millisecond):
 	}
 	if all := made(); len(all) != atOnce {
-		t.Errorf("%d are made at once", len(all))
+		t.Errorf("%d images are made at once", len(all))
 	}
 	open[0]()
 	if a := <-waits; a.err != nil {
@@ -173,18 +173,18 @@ func TestCloseEndsWhatIsBeingMade(t *testing.T) {
 	begun(t, tree)
 	i.close()
 	if a := <-got; !errors.Is(a.err, context.Canceled) {
-		t.Errorf("who waited got %v", a)
+		t.Errorf("the waiting caller got %v", a)
 	}
 	if _, err := os.Stat(made()[0]); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was cut off: %v", err)
+		t.Errorf("incomplete image: %v", err)
 	}
 	if _, err := i.get(t.Context(), tree); !errors.Is(err, context.Canceled) {
-		t.Errorf("who comes later got %v", err)
+		t.Errorf("the later caller got %v", err)
 	}
 }
 
-// Who asked has gone, and with him what kept the tree.
-func TestATreeThatGoesHasNoImage(t *testing.T) {
+// The caller has given up, and the tree that it kept is removed.
+func TestRemovedTreeHasNoImage(t *testing.T) {
 	i, _, tree := testImages(t), slow(t), gated(t)
 	got := ask(t.Context(), i, tree)
 	open := begun(t, tree)
@@ -199,6 +199,6 @@ func TestATreeThatGoesHasNoImage(t *testing.T) {
 		t.Errorf("got %v", a)
 	}
 	if left, err := filepath.Glob(filepath.Join(i.dir, imagePrefix+"*")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("remaining: %v, %v", left, err)
 	}
 }

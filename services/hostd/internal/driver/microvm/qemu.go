@@ -25,23 +25,23 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// qemu is one that is to be started, in namespaces and as a uid of its own: who breaks out
-// of it finds QEMU's own files, read-only, and the descriptors that it was handed.
+// qemu describes a QEMU to be started, in namespaces and as a uid of its own: an attacker
+// that takes it over finds QEMU's own files, read-only, and its inherited descriptors.
 type qemu struct {
-	dir    string // where it logs
-	shim   string // starts it; see nslaunch.Process
+	dir    string // directory of its log
+	shim   string // binary that starts it; see nslaunch.Process
 	base   uint32 // its uid; 0: hostd's
 	group  *cgroup.Group
 	m      *machine
 	files  channels
-	mortal bool // it dies with the thread that starts it
-	trial  bool // it is not executed
+	mortal bool // whether it dies with the thread that starts it
+	trial  bool // whether it is a trial that is not executed
 }
 
-// channels are what QEMU is handed, by descriptor less shimFd; nil: nothing.
+// channels are the files that QEMU inherits, by descriptor less shimFd; nil: none.
 type channels [endFd - shimFd]*os.File
 
-// take puts a file at a descriptor, if there was no error.
+// take sets the file of a descriptor, if err is nil.
 func (c *channels) take(fd int, f *os.File, err error) error {
 	if err == nil {
 		c[fd-shimFd] = f
@@ -52,12 +52,12 @@ func (c *channels) take(fd int, f *os.File, err error) error {
 func (c *channels) close() {
 	for _, f := range c {
 		if f != nil {
-			f.Close() //nolint:errcheck // nothing is lost
+			f.Close() //nolint:errcheck // no data to lose
 		}
 	}
 }
 
-// start starts it; it waits for run.
+// start starts it; the process waits for run.
 func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(context.Context) error, err error) {
 	spec, err := d.specOf(ctx, q)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(
 		Null: null, Log: log, First: [3]*os.File{null, null, null}, Mounts: []*os.File{null, null, null},
 	}
 	if q.mortal {
-		p.Dir = "" // the caller's thread holds it
+		p.Dir = "" // it is the working directory of the caller's thread
 	}
 	if spec.Device != "" && spec.HasRoot {
 		dev, err := deviceDir(spec.Device)
@@ -104,7 +104,7 @@ func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(
 	return c.Proc, func(ctx context.Context) error { defer c.Close(); return c.Run(ctx, q.dir, spec) }, nil
 }
 
-// program is the path of QEMU, without links, by which it finds its files.
+// program returns the path of QEMU, without links, by which it finds its files.
 func (d *Driver) program() (string, error) {
 	path, err := exec.LookPath(d.cfg.QEMU)
 	if err != nil {
@@ -116,7 +116,7 @@ func (d *Driver) program() (string, error) {
 	return filepath.Abs(path)
 }
 
-// uid is the first of those of a sandbox's QEMU: of its own, if hostd may give it any.
+// uid returns the first uid of a sandbox's QEMU: its own, if hostd can assign uids.
 func (d *Driver) uid(id sandbox.ID) (uint32, error) {
 	if !d.ranges {
 		return 0, nil
@@ -124,7 +124,7 @@ func (d *Driver) uid(id sandbox.ID) (uint32, error) {
 	return d.uids.Take(id)
 }
 
-// specOf is what nsinit is told.
+// specOf returns nsinit's spec.
 func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 	program, err := d.program()
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 		Hostname: name, HasRoot: q.base != 0, Argv: append([]string{program}, q.m.args()...),
 		Limits: []nsinit.Limit{
 			{Resource: unix.RLIMIT_CORE, Max: 1}, // as in driver namespace
-			// What it can write to is its log, and a snapshot.
+			// The files that it can write are its log and a snapshot.
 			{Resource: unix.RLIMIT_FSIZE, Max: uint64(q.m.memoryMiB+overheadMiB) << 20},
 		},
 	}
@@ -149,8 +149,8 @@ func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 	return s, nil
 }
 
-// deviceDir is a directory, mounted nowhere, with a device that all may use like the
-// host's of that path.
+// deviceDir returns a directory, mounted nowhere, with a device that all may use like the
+// host's device at that path.
 func deviceDir(path string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -177,17 +177,17 @@ func deviceDir(path string) (*os.File, error) {
 	name := filepath.Base(path)
 	err = errors.Join(
 		unix.Mknodat(fd, name, unix.S_IFCHR|0o600, int(st.Rdev)),
-		unix.Fchmodat(fd, name, 0o666, 0), // whatever hostd's umask is
+		unix.Fchmodat(fd, name, 0o666, 0), // independent of hostd's umask
 		unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}),
 	)
 	if err != nil {
-		dir.Close() //nolint:errcheck // it is nobody's
-		return nil, fmt.Errorf("make %s anew: %w", path, err)
+		dir.Close() //nolint:errcheck // not used
+		return nil, fmt.Errorf("create device %s: %w", path, err)
 	}
 	return dir, nil
 }
 
-// filesOf are those of the host's that a QEMU needs: itself, its modules for
+// filesOf returns the host's files that a QEMU needs: itself, its modules for
 // translation, the libraries of both, and what it loads into a guest.
 func filesOf(ctx context.Context, program string) ([]string, error) {
 	prefix := filepath.Dir(filepath.Dir(program))
@@ -220,7 +220,7 @@ func filesOf(ctx context.Context, program string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// interpreter is the dynamic linker that a program names; empty: none.
+// interpreter returns the dynamic linker that a program names; empty: none.
 func interpreter(program string) (string, error) {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -236,7 +236,7 @@ func interpreter(program string) (string, error) {
 	return "", nil
 }
 
-// librariesOf are the files that the dynamic linker would load for a program, and itself.
+// librariesOf returns the files that the dynamic linker would load for a program, and the linker.
 func librariesOf(ctx context.Context, linker, program string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, linker, "--list", program).Output()
 	if err != nil {

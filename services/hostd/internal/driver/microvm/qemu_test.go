@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// procOf is the directory in /proc of the QEMU of a sandbox.
+// procOf returns the directory in /proc of the QEMU of a sandbox.
 func procOf(t *testing.T, s driver.Spec) string {
 	t.Helper()
 	state, err := live.Load(s.Dir)
@@ -30,7 +30,7 @@ func procOf(t *testing.T, s driver.Spec) string {
 	return filepath.Join("/proc", strconv.Itoa(state.PID))
 }
 
-// statusOf are the fields of a process's status.
+// statusOf returns the fields of a process's status.
 func statusOf(t *testing.T, proc string) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(proc, "status"))
@@ -45,9 +45,8 @@ func statusOf(t *testing.T, proc string) map[string]string {
 	return fields
 }
 
-// TestWhoBreaksOutOfQEMUHasNothing looks at a QEMU as who has taken it over would find
-// himself.
-func TestWhoBreaksOutOfQEMUHasNothing(t *testing.T) {
+// An attacker that takes over a QEMU has no privileges and finds no files.
+func TestQEMUHasNoPrivileges(t *testing.T) {
 	newDriver(t)
 	d := cached(t, os.Getenv(cacheVariable)) // with the other tests' guest
 	specs := []driver.Spec{guestSpec(t), guestSpec(t)}
@@ -57,10 +56,10 @@ func TestWhoBreaksOutOfQEMUHasNothing(t *testing.T) {
 		drivertest.Create(t, d, s)
 		procs = append(procs, procOf(t, s))
 	}
-	t.Run("is nobody on the host", func(t *testing.T) { isNobody(t, procs) })
-	t.Run("is in namespaces of its own", func(t *testing.T) { isAlone(t, procs) })
-	t.Run("sees its own files, and writes to none", func(t *testing.T) { seesItsOwn(t, d, procs[0]) })
-	t.Run("cannot change the memory that others begin as", func(t *testing.T) { cannotChange(t, procs[0]) })
+	t.Run("has a uid of its own", func(t *testing.T) { isNobody(t, procs) })
+	t.Run("has namespaces of its own", func(t *testing.T) { isAlone(t, procs) })
+	t.Run("sees its own files, read-only", func(t *testing.T) { seesItsOwn(t, d, procs[0]) })
+	t.Run("cannot change the memory that others start from", func(t *testing.T) { cannotChange(t, procs[0]) })
 }
 
 func isNobody(t *testing.T, procs []string) {
@@ -84,7 +83,7 @@ func isNobody(t *testing.T, procs []string) {
 			t.Errorf("groups are %s", status["Groups"])
 		}
 		if own, err := os.ReadFile("/proc/self/uid_map"); err != nil || !differs(t, string(own), proc, "uid_map") {
-			t.Errorf("it has hostd's uids (%v)", err)
+			t.Errorf("it shares hostd's uid map (%v)", err)
 		}
 	}
 }
@@ -135,7 +134,7 @@ func seesItsOwn(t *testing.T, d *Driver, proc string) {
 		case !e.IsDir():
 			files++
 			if !slices.ContainsFunc(shown, func(s string) bool { return s == inside || strings.HasPrefix(inside, s+"/") }) {
-				t.Errorf("it sees %s", inside)
+				t.Errorf("it can see %s", inside)
 			}
 		}
 		return nil
@@ -157,18 +156,18 @@ func seesItsOwn(t *testing.T, d *Driver, proc string) {
 	}
 }
 
-// cannotChange: what it may open to write, it may not write to.
+// cannotChange: QEMU can open its memory file for writing, but not write to it.
 func cannotChange(t *testing.T, proc string) {
 	const guest = "/memfd:guest (deleted)"
 	path := filepath.Join(proc, "fd", strconv.Itoa(ramFd))
 	if to, err := os.Readlink(path); err != nil || to != guest {
-		t.Fatalf("its memory is %s, %v", to, err)
+		t.Fatalf("memory file: %s, %v", to, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was only tried
+	defer f.Close() //nolint:errcheck // only a test
 	if _, err := f.WriteAt([]byte("x"), 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a write: %v", err)
 	}
@@ -177,15 +176,15 @@ func cannotChange(t *testing.T, proc string) {
 	}
 }
 
-// TestAGuestMayUseAllItsMemory: what it makes its own of the memory that others begin as
-// is not counted twice.
-func TestAGuestMayUseAllItsMemory(t *testing.T) {
+// Pages that a guest changes of the memory that others start from are not charged
+// twice.
+func TestGuestCanUseAllItsMemory(t *testing.T) {
 	newDriver(t)
 	d := cached(t, os.Getenv(cacheVariable))
 	s := guestSpec(t)
 	s.MemoryMiB = 640
 	in := drivertest.Create(t, d, s)
-	for i := range 5 { // each has its time, where the machine is slow
+	for i := range 5 { // each has its own time limit, for slow machines
 		more := fmt.Sprintf("mount -o remount,size=520m /dev/shm && head -c 100m /dev/zero > /dev/shm/%d && echo lives", i)
 		if got, err := drivertest.Sh(t.Context(), in, more); err != nil || got != "lives\n" {
 			t.Fatalf("file %d: got %q, %v", i, got, err)

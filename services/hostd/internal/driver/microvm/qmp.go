@@ -19,18 +19,18 @@ import (
 
 const (
 	qmpFile = "qmp.sock"
-	qmpTime = 10 * time.Second // for an answer
-	maxLine = 1 << 20          // bytes of an answer
+	qmpTime = 10 * time.Second // per response
+	maxLine = 1 << 20          // bytes of a response
 )
 
-// qmp is a talk with QEMU's monitor. QEMU has one at a time; others wait.
+// qmp is a connection to QEMU's monitor. QEMU accepts one at a time; others wait.
 type qmp struct {
 	conn net.Conn
 	in   *bufio.Scanner
 	stop func() bool
 }
 
-// openQMP begins a talk that ends with ctx.
+// openQMP opens a connection that ends with ctx.
 func openQMP(ctx context.Context, dir string) (*qmp, error) {
 	conn, err := live.DialAt(ctx, dir, qmpFile)
 	if err != nil {
@@ -38,9 +38,9 @@ func openQMP(ctx context.Context, dir string) (*qmp, error) {
 	}
 	q := &qmp{conn: conn, in: bufio.NewScanner(conn)}
 	q.in.Buffer(nil, maxLine)
-	q.stop = context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
+	q.stop = context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read reports it
 	if !q.in.Scan() {
-		err = errors.Join(q.in.Err(), errors.New("the monitor does not greet"))
+		err = errors.Join(q.in.Err(), errors.New("the monitor sent no greeting"))
 	} else {
 		_, err = q.do("qmp_capabilities", nil)
 	}
@@ -53,7 +53,7 @@ func openQMP(ctx context.Context, dir string) (*qmp, error) {
 
 func (q *qmp) close() {
 	q.stop()
-	q.conn.Close() //nolint:errcheck // nothing to be done
+	q.conn.Close() //nolint:errcheck // nothing more to be done
 }
 
 type answer struct {
@@ -63,12 +63,12 @@ type answer struct {
 	} `json:"error"`
 }
 
-// do asks for something and waits until it is done.
+// do executes a command and waits for its result.
 func (q *qmp) do(command string, args any) (json.RawMessage, error) {
 	return q.doWith(command, args, nil)
 }
 
-// doWith is do with a file that QEMU gets along with the question.
+// doWith is do with a file that is passed to QEMU.
 func (q *qmp) doWith(command string, args any, file *os.File) (json.RawMessage, error) {
 	b, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -91,9 +91,9 @@ func (q *qmp) doWith(command string, args any, file *os.File) (json.RawMessage, 
 		case a.Return != nil:
 			return a.Return, nil
 		}
-		// An event: nobody waits for any.
+		// An event: events are not used.
 	}
-	return nil, fmt.Errorf("%s: %w", command, errors.Join(q.in.Err(), errors.New("the monitor is gone")))
+	return nil, fmt.Errorf("%s: %w", command, errors.Join(q.in.Err(), errors.New("the monitor closed the connection")))
 }
 
 // awaitShutdown waits until the guest has switched itself off.
@@ -120,7 +120,7 @@ func (q *qmp) send(b []byte, file *os.File) error {
 	return err
 }
 
-// monitor is a talk of one question.
+// monitor executes one command on a connection of its own.
 func monitor(ctx context.Context, dir, command string) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, qmpTime)
 	defer cancel()
@@ -132,10 +132,10 @@ func monitor(ctx context.Context, dir, command string) (json.RawMessage, error) 
 	return q.do(command, nil)
 }
 
-// brake stops a guest's CPUs.
+// brake stops a guest's CPUs; it implements live.Freezer.
 type brake struct {
 	dir  string
-	gone <-chan struct{} // closed when the machine is
+	gone <-chan struct{} // closed when the machine has ended
 }
 
 func (b brake) Freeze(ctx context.Context) error {
@@ -148,8 +148,8 @@ func (b brake) Thaw(ctx context.Context) error {
 	return err
 }
 
-// ask asks the monitor. After an error it waits for the machine to be gone, if it is
-// going: then it is known what the error means.
+// ask executes a command. After an error it waits for the machine to end, if it is
+// ending: only then is the cause of the error known.
 func (b brake) ask(ctx context.Context, command string) (json.RawMessage, error) {
 	raw, err := monitor(ctx, b.dir, command)
 	if err != nil && ctx.Err() == nil {
@@ -171,7 +171,7 @@ func (b brake) Frozen() (bool, error) {
 	return !status.Running, err
 }
 
-// status is QEMU's word for what the guest does.
+// status returns QEMU's name of the guest's state.
 func (q *qmp) status() (string, error) {
 	raw, err := q.do("query-status", nil)
 	if err != nil {
@@ -184,15 +184,15 @@ func (q *qmp) status() (string, error) {
 	return s.Status, err
 }
 
-// withMemory says whether memory that is a file is part of what is saved or loaded.
+// withMemory sets whether memory that is a file is part of what is saved or loaded.
 func (q *qmp) withMemory(yes bool) error {
 	type object map[string]any
 	_, err := q.do("migrate-set-capabilities", object{"capabilities": []object{{"capability": "x-ignore-shared", "state": !yes}}})
 	return err
 }
 
-// wake loads the state of a machine, with the memory or without, and lets the guest go
-// on: it stands still as it did when it was saved.
+// wake loads the state of a machine, with the memory or without, and resumes the guest,
+// unless it was saved paused.
 func wake(ctx context.Context, dir string, memory bool) error {
 	q, err := openQMP(ctx, dir)
 	if err != nil {
@@ -231,7 +231,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// migrate writes the state of a guest that stands still to a file, with its memory or
+// migrate writes the state of a stopped guest to a file, with its memory or
 // without.
 func (q *qmp) migrate(ctx context.Context, to *os.File, memory bool) error {
 	type args map[string]any
@@ -263,7 +263,7 @@ func (q *qmp) migrate(ctx context.Context, to *os.File, memory bool) error {
 		case "completed":
 			return nil
 		case "failed", "cancelled":
-			return fmt.Errorf("the memory could not be saved: %s", m.Desc)
+			return fmt.Errorf("save memory: %s", m.Desc)
 		}
 		if err := pause(ctx); err != nil {
 			return err

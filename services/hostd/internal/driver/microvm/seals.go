@@ -13,16 +13,16 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/nslaunch"
 )
 
-// seals are the memories of guests that wait, as sealed files in this host's memory. QEMU
-// opens what it maps to write, also where it maps it as its own: who breaks out of one
-// could change all others through a file. Where a guest is the first of its kind that
-// touches a page which nobody has filled, the copy gets a page of zeros, which is counted
-// for that guest's QEMU and stays: one that uses all of its memory has it twice, and the
-// next of its kind once. Its zero value is ready, and may be used by
-// many at a time.
+// seals holds the memories of waiting guests as sealed files in the host's memory. QEMU
+// opens a file that it maps for writing, even for a private mapping: an attacker that takes
+// over one QEMU could change all others through an unsealed file. When the first guest of
+// its kind touches a page that was never written, the copy gets a page of zeros, which is
+// charged to that guest's QEMU and stays: a guest that uses all of its memory is charged
+// twice, the next of its kind once. The zero value is ready to use and safe for
+// concurrent use.
 type seals struct {
 	mu   sync.Mutex
-	open map[string]sealed // by mu; by path
+	open map[string]sealed // guarded by mu; by path
 }
 
 type sealed struct {
@@ -30,13 +30,13 @@ type sealed struct {
 	of   unix.Stat_t
 }
 
-// get gives the sealed copy of the file at path; the caller closes it.
+// get returns the sealed copy of the file at path; the caller closes it.
 func (s *seals) get(ctx context.Context, path string) (*os.File, error) {
 	src, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close() //nolint:errcheck // it was only read from
+	defer src.Close() //nolint:errcheck // opened read-only
 	var st unix.Stat_t
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -61,8 +61,8 @@ func (s *seals) get(ctx context.Context, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), os.NewSyscallError("dup", err)
 }
 
-// forget lets go of the copy of a file, and of those of files that are gone: who maps
-// them has them.
+// forget closes the copies of a file and of files that no longer exist: QEMUs that map
+// them keep them.
 func (s *seals) forget(path string) {
 	if s.open == nil {
 		s.open = map[string]sealed{}

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
-// Files in a snapshot: of one with the memory the first two, of one without it the
-// others.
+// Files in a snapshot: the first two in one with the memory, the others in one
+// without it.
 const (
 	memoryFile  = "memory"
 	machineFile = "machine.json"
@@ -25,17 +25,17 @@ const (
 	originFile  = "origin.json"
 )
 
-// saved is the machine of a snapshot: its memory fits no other.
+// saved describes the machine that the memory of a snapshot requires.
 type saved struct {
 	Board     int    `json:"board"`
 	Accel     string `json:"accel"`
 	MemoryMiB uint32 `json:"memory_mib"`
 	CPUs      uint32 `json:"cpus"`
 	Image     string `json:"image"`
-	Tells     bool   `json:"tells,omitempty"` // the guest tells its files
+	Tells     bool   `json:"tells,omitempty"` // the guest can send its files
 }
 
-// keep is live.Box.Keep. There is the memory, or no snapshot.
+// keep implements live.Instance.Checkpoint. It always saves the memory.
 func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
 	if !memory {
 		return b.keepFiles(ctx, dir)
@@ -53,8 +53,8 @@ func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
 		return err
 	}
 	if !frozen {
-		// ctx may be over, but nobody else would let it run again.
-		defer b.brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume does it again
+		// ctx may have ended, but the machine must run again.
+		defer b.brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
 	}
 	q, err := openQMP(ctx, b.Dir)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
 	return q.migrate(ctx, f, true)
 }
 
-// save notes down what the memory will fit.
+// save records the machine that the memory requires.
 func (m *machine) save(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -79,17 +79,17 @@ func (m *machine) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, machineFile), b, 0o600)
 }
 
-// load is the machine of a snapshot.
+// load reads the machine of a snapshot.
 func (m *machine) load(dir string) error {
 	s, err := readMachine(dir)
 	if err != nil {
 		return err
 	}
 	if s.Board != board {
-		return kind.New(kind.Invalid, "load snapshot", "", "it was made by another version, on another board")
+		return kind.New(kind.Invalid, "load snapshot", "", "the snapshot was made by an incompatible version")
 	}
 	if s.Accel != m.accel {
-		return kind.Newf(kind.Invalid, "load snapshot", "", "it was made with %s, and here is %s", s.Accel, m.accel)
+		return kind.Newf(kind.Invalid, "load snapshot", "", "the snapshot was made with %s, this host uses %s", s.Accel, m.accel)
 	}
 	if _, err := os.Stat(s.Image); err != nil {
 		return kind.Wrap(kind.NotFound, "load snapshot", "", err)
@@ -102,7 +102,7 @@ func (m *machine) load(dir string) error {
 func readMachine(dir string) (s saved, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, machineFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, kind.New(kind.NotFound, "find snapshot", "", "no snapshot there")
+		return s, kind.New(kind.NotFound, "find snapshot", "", "snapshot not found")
 	}
 	if err != nil {
 		return s, err
@@ -110,16 +110,16 @@ func readMachine(dir string) (s saved, err error) {
 	return s, json.Unmarshal(b, &s)
 }
 
-// origin says of what sandbox the files of a snapshot without memory are.
+// origin describes the sandbox that the files of a snapshot without memory come from.
 type origin struct {
 	Format int  `json:"format"` // 1
-	Tree   bool `json:"tree"`   // it was made from a template's tree
+	Tree   bool `json:"tree"`   // whether it was created from a template's tree
 }
 
 const filesFormat = 1
 
-// filesIn gives the file of what a guest wrote that a snapshot without memory has, for a
-// sandbox with a template's tree or without; empty: it is none.
+// filesIn returns the file of what the guest wrote from a snapshot without memory, for a
+// sandbox with a template's tree or without; empty if the snapshot has the memory.
 func filesIn(from string, tree bool) (string, error) {
 	if from == "" {
 		return "", nil
@@ -133,23 +133,23 @@ func filesIn(from string, tree bool) (string, error) {
 	}
 	var o origin
 	if err := json.Unmarshal(b, &o); err != nil || o.Format != filesFormat {
-		return "", kind.Newf(kind.Invalid, "load snapshot", "", "%s is not one that this driver wrote: %q", originFile, b)
+		return "", kind.Newf(kind.Invalid, "load snapshot", "", "%s was not written by this driver: %q", originFile, b)
 	}
 	if o.Tree != tree {
-		return "", kind.New(kind.Invalid, "load snapshot", "", "the snapshot was made on another template")
+		return "", kind.New(kind.Invalid, "load snapshot", "", "the snapshot was made from another template")
 	}
 	return filepath.Join(from, writtenFile), nil
 }
 
-// keepFiles fills dir with what the guest says that it has written. One that is paused
-// runs for that moment.
+// keepFiles fills dir with what the guest sends of its files. A paused guest runs for that
+// moment.
 func (b *box) keepFiles(ctx context.Context, dir string) error {
 	m, err := readMachine(filepath.Join(b.Dir, workDir))
 	if err != nil {
 		return err
 	}
 	if !m.Tells {
-		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "it was made by a version that keeps files only with the memory")
+		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "the sandbox was created by a version that saves files only with the memory")
 	}
 	frozen, err := b.brake.Frozen()
 	if err != nil {
@@ -161,7 +161,7 @@ func (b *box) keepFiles(ctx context.Context, dir string) error {
 	if err == nil {
 		err = b.takeFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB)
 	}
-	if frozen { // ctx may be over, but nobody else would stop it again
+	if frozen { // ctx may have ended, but the guest must be paused again
 		err = errors.Join(err, b.brake.Freeze(context.WithoutCancel(ctx)))
 	}
 	if err != nil {
@@ -174,11 +174,11 @@ func (b *box) keepFiles(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, originFile), o, 0o600)
 }
 
-// takeTime is how long a guest may take to tell its files: less than hostd waits for a shim
-// that it lost, and than it has for a sandbox that is to begin with them.
+// takeTime bounds how long a guest may take to send its files: less than hostd waits for a
+// lost shim, and than a sandbox that starts with them has.
 const takeTime = 20 * time.Second
 
-// takeFiles writes a file of what the guest says. Its memory bounds that.
+// takeFiles writes what the guest sends to a file. The size is limited by the guest's memory.
 func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err error) {
 	release, err := b.hold(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err
 	defer cancel()
 	defer func() {
 		if timed.Err() != nil && ctx.Err() == nil {
-			err = kind.Newf(kind.Exhausted, "snapshot sandbox", string(b.State.ID), "what it wrote could not be told within %v", takeTime)
+			err = kind.Newf(kind.Exhausted, "snapshot sandbox", string(b.State.ID), "the guest did not send its files within %v", takeTime)
 		}
 	}()
 	conn, err := b.redial(timed)
@@ -201,7 +201,7 @@ func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err
 		return err
 	}
 	defer guest.Close()                                       //nolint:errcheck // it was only read
-	defer context.AfterFunc(timed, func() { conn.Close() })() //nolint:errcheck // the read fails or not
+	defer context.AfterFunc(timed, func() { conn.Close() })() //nolint:errcheck // the read reports it
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err
 	most := 2 * int64(memoryMiB) << 20
 	n, err := io.Copy(f, io.LimitReader(guest, most))
 	if err == nil && n == most {
-		err = errors.New("the guest tells of files without end")
+		err = errors.New("the guest sends more files than fit in its memory")
 	}
 	return err
 }

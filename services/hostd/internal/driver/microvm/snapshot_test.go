@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
-// shared is a driver with the guests that the contract's tests have booted.
+// shared returns a driver with the guests that the contract's tests have booted.
 func shared(t *testing.T) *Driver {
 	t.Helper()
 	d, ok := newDriver(t).(*Driver)
@@ -31,7 +31,7 @@ func shared(t *testing.T) *Driver {
 	return d
 }
 
-// contractSpec is guestSpec of one of those guests.
+// contractSpec returns guestSpec for one of those guests.
 func contractSpec(t *testing.T) driver.Spec {
 	t.Helper()
 	s := guestSpec(t)
@@ -39,17 +39,17 @@ func contractSpec(t *testing.T) driver.Spec {
 	return s
 }
 
-// boxOf is a new guest as this package knows it.
+// boxOf creates a guest and returns it as this package's type.
 func boxOf(t *testing.T, d *Driver, s driver.Spec) *box {
 	t.Helper()
 	b, ok := drivertest.Create(t, d, s).(*box)
 	if !ok {
-		t.Fatal("another driver's")
+		t.Fatal("not an instance of this driver")
 	}
 	return b
 }
 
-// asks runs a script in the guest, and says what it printed.
+// asks runs a script in the guest and returns its output.
 func asks(t *testing.T, in driver.Instance, script string) string {
 	t.Helper()
 	got, err := drivertest.Sh(t.Context(), in, script)
@@ -59,9 +59,9 @@ func asks(t *testing.T, in driver.Instance, script string) string {
 	return strings.TrimSpace(got)
 }
 
-// TestSnapshotIsCutOff: a hostd that dies while a guest tells its files leaves it as it
-// was, and the next one gets all of them.
-func TestSnapshotIsCutOff(t *testing.T) {
+// A hostd that dies while a guest sends its files leaves the guest as it was, and the
+// next run gets all of them.
+func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 	d := shared(t)
 	b := boxOf(t, d, contractSpec(t))
 	asks(t, b, "cd /root 2>/dev/null; head -c 20000000 /dev/urandom > noise; (i=0; while :; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 &")
@@ -77,7 +77,7 @@ func TestSnapshotIsCutOff(t *testing.T) {
 		if _, err := guest.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		conn.Close() //nolint:errcheck // as a kill does it
+		conn.Close() //nolint:errcheck // as a kill does
 		asks(t, b, "cd /root; was=$(cat count); until [ $(cat count) -gt $was ]; do :; done")
 	}
 	dir := filepath.Join(t.TempDir(), "snapshot")
@@ -87,12 +87,12 @@ func TestSnapshotIsCutOff(t *testing.T) {
 	s := contractSpec(t)
 	s.From = dir
 	if got := asks(t, boxOf(t, d, s), "wc -c < /root/noise"); got != "20000000" {
-		t.Errorf("the next guest has %q bytes", got)
+		t.Errorf("the new guest has %q bytes", got)
 	}
 }
 
-// TestSnapshotsThatCannotBeTaken: each is an error that says why, and no guest is left.
-func TestSnapshotsThatCannotBeTaken(t *testing.T) {
+// Each snapshot that cannot be used is an error with its cause, and leaves no guest.
+func TestUnusableSnapshotsAreRefused(t *testing.T) {
 	d := shared(t)
 	b := boxOf(t, d, contractSpec(t))
 	asks(t, b, "head -c 20000000 /dev/urandom > /root/noise")
@@ -124,7 +124,7 @@ func TestSnapshotsThatCannotBeTaken(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
-			t.Errorf("%s: left %v, %v", name, left, err)
+			t.Errorf("%s: remaining %v, %v", name, left, err)
 		}
 	}
 	old, err := readMachine(filepath.Join(b.Dir, workDir))
@@ -137,7 +137,7 @@ func TestSnapshotsThatCannotBeTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
-		t.Errorf("of a guest that an older version began: %v, want unimplemented", err)
+		t.Errorf("guest of an older version: %v, want Unimplemented", err)
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// views remembers what the QEMU of a path must see, until somebody replaces it. It may be
-// used by many at a time.
+// views caches the files that the QEMU at a path needs, until the program is replaced. It is
+// safe for concurrent use.
 type views struct {
 	mu    sync.Mutex
-	path  string    // by mu
-	mtime time.Time // by mu
-	files []string  // by mu
+	path  string    // guarded by mu
+	mtime time.Time // guarded by mu
+	files []string  // guarded by mu
 }
 
 func (v *views) of(ctx context.Context, program string) ([]string, error) {

@@ -27,20 +27,20 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/filelock"
 )
 
-// A guest that has booted and waits for its spec is kept as files: its memory, which
-// those that are made of it map, each changing pages of its own only, and the state of
-// its devices. It has met no sandbox, and holds no secret. It is booted by who first
-// wants such a machine, once in a life of the host's kernel.
+// A guest that has booted and waits for its spec is stored as files: its memory, which
+// the guests made from it map, each changing private copies of pages, and the state of its
+// devices. It has met no sandbox and holds no secret. The first create that needs such a
+// machine boots it, once per boot of the host.
 const (
 	waitingPrefix = "guest-"
 	unfinished    = ".new"
 	ramFile       = "ram"
 	deviceFile    = "devices"
-	mostWaiting   = 8 // are kept; those that were longest unused go
+	mostWaiting   = 8 // maximum number of stored guests; those unused for longest are removed
 )
 
-// waiting is such a guest, opened: its files stay while one begins, whoever removes
-// them.
+// waiting is such a guest, opened: its files stay while a machine starts from them, even
+// if they are removed.
 type waiting struct{ ram, devices *os.File }
 
 func (d *Driver) openWaiting(ctx context.Context, dir string) (w waiting, err error) {
@@ -48,15 +48,15 @@ func (d *Driver) openWaiting(ctx context.Context, dir string) (w waiting, err er
 		return w, err
 	}
 	if w.ram, err = d.seals.get(ctx, filepath.Join(dir, ramFile)); err != nil {
-		w.devices.Close() //nolint:errcheck // it was only read from
+		w.devices.Close() //nolint:errcheck // opened read-only
 		return waiting{}, err
 	}
 	now := time.Now()
-	os.Chtimes(dir, now, now) //nolint:errcheck // it goes sooner then
+	os.Chtimes(dir, now, now) //nolint:errcheck // it is removed sooner then
 	return w, nil
 }
 
-// waiting gives the guest of such a machine with such a first process.
+// waiting returns the guest for such a machine and such a first process.
 func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string) (waiting, error) {
 	key, err := d.keyOf(&m, k, shim)
 	if err != nil {
@@ -84,13 +84,13 @@ func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string)
 	if err := os.Rename(dir+unfinished, dir); err != nil {
 		return waiting{}, err
 	}
-	d.cfg.Log.Info("a guest is ready to be made others of", "image", m.image, "memory_mib", m.memoryMiB, "cpus", m.cpus, "took", time.Since(start).Round(time.Millisecond))
+	d.cfg.Log.Info("template guest booted", "image", m.image, "memory_mib", m.memoryMiB, "cpus", m.cpus, "took", time.Since(start).Round(time.Millisecond))
 	return d.openWaiting(ctx, dir)
 }
 
-// keyOf names all that the memory of a waiting guest depends on.
+// keyOf returns a key of everything that the memory of a waiting guest depends on.
 func (d *Driver) keyOf(m *machine, k *kernel, shim string) (string, error) {
-	boot, err := live.BootID() // another processor, perhaps
+	boot, err := live.BootID() // the processor may be another after a reboot
 	if err != nil {
 		return "", err
 	}
@@ -99,24 +99,24 @@ func (d *Driver) keyOf(m *machine, k *kernel, shim string) (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintln(sum, board, boot, m.accel, m.memoryMiB, m.cpus, m.image, m.console) //nolint:errcheck // it never fails
+	fmt.Fprintln(sum, board, boot, m.accel, m.memoryMiB, m.cpus, m.image, m.console) //nolint:errcheck // never fails
 	for _, path := range []string{program, k.image, shim} {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			return "", &os.PathError{Op: "stat", Path: path, Err: err}
 		}
-		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()) //nolint:errcheck // it never fails
+		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()) //nolint:errcheck // never fails
 	}
-	var image unix.Stat_t // of one that was removed and made anew the guest may know another's blocks
+	var image unix.Stat_t // the guest may have cached blocks of an image that was since replaced
 	if err := unix.Stat(m.image, &image); err != nil {
 		return "", &os.PathError{Op: "stat", Path: m.image, Err: err}
 	}
-	fmt.Fprintln(sum, image.Dev, image.Ino, image.Size, image.Mtim.Nano()) //nolint:errcheck // it never fails
+	fmt.Fprintln(sum, image.Dev, image.Ino, image.Size, image.Mtim.Nano()) //nolint:errcheck // never fails
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// tidy makes room for one more and removes what others that were cut off have left.
-// The lock is held.
+// tidy makes room for one more and removes what interrupted boots have left.
+// The lock must be held.
 func (d *Driver) tidy() error {
 	found, err := filepath.Glob(filepath.Join(d.images.dir, waitingPrefix+"*"))
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *Driver) tidy() error {
 	return nil
 }
 
-// boot boots a guest until it waits for its spec, and fills dir with it.
+// boot boots a guest until it waits for its spec, and saves it to dir.
 func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir strin
 	if err := q.files.take(ramFd, ram, err); err != nil {
 		return err
 	}
-	// All may write to it who find it: nobody but QEMU does in this directory.
+	// All users that reach it may write to it: in this directory only QEMU does.
 	if err := errors.Join(ram.Chmod(0o666), ram.Truncate(int64(m.memoryMiB)<<20)); err != nil {
 		return err
 	}
@@ -163,12 +163,12 @@ func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir strin
 		return err
 	}
 	if err := d.attend(ctx, q, func(ctx context.Context) error { return freeze(ctx, dir) }); err != nil {
-		return fmt.Errorf("boot a guest: %w; QEMU and the guest said %.200q", err, driver.Said(dir))
+		return fmt.Errorf("boot a guest: %w; output of QEMU and the guest: %.200q", err, driver.Said(dir))
 	}
 	return errors.Join(ram.Chmod(0o400), live.Remove(dir, initrdFile, socketFile, qmpFile, driver.LogFile))
 }
 
-// attend runs a QEMU that is nobody's until f returns, whose context ends with it.
+// attend runs a QEMU that belongs to no sandbox until f returns, whose context ends with it.
 func (d *Driver) attend(ctx context.Context, q *qemu, f func(context.Context) error) (err error) {
 	if q.base, err = d.uid(sandbox.NewID()); err != nil {
 		return err
@@ -198,7 +198,7 @@ func freeze(ctx context.Context, dir string) error {
 		return err
 	}
 	defer conn.Close()                                                           //nolint:errcheck // the guest goes no further
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the read fails or not
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the read reports it
 	if err := vminit.AwaitReady(conn); err != nil {
 		return errors.Join(ctx.Err(), err)
 	}

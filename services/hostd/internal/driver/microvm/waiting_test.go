@@ -19,11 +19,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// booting makes this test binary a hostd that boots a guest, with the cache that it
-// names, and is going to be killed.
+// booting makes this test binary a hostd that boots a guest with the cache that the variable
+// names, and that is going to be killed.
 const booting = "MILLRACE_TEST_BOOTING"
 
-// cached is a driver that has this cache and works here; else the test skips.
+// cached returns a driver with this cache, or skips the test if it does not work here.
 func cached(t *testing.T, cache string) *Driver {
 	t.Helper()
 	d := shared(t)
@@ -42,7 +42,7 @@ func guestSpec(t *testing.T) driver.Spec {
 	return s
 }
 
-// kept are the guests in a cache.
+// kept returns the guests in a cache.
 func kept(t *testing.T, cache string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(cache, waitingPrefix+"*"))
@@ -52,15 +52,15 @@ func kept(t *testing.T, cache string) []string {
 	return found
 }
 
-// TestGuestsAreMadeOfOneAndLeaveItAlone: what a guest has in its memory reaches none
-// that is made of the same, neither does one that is made while others are.
-func TestGuestsAreMadeOfOneAndLeaveItAlone(t *testing.T) {
+// What a guest has in its memory is not visible to guests made from the same one, even
+// when they are made at the same time.
+func TestGuestsMadeFromOneShareNoChanges(t *testing.T) {
 	cache := t.TempDir()
 	d := cached(t, cache)
 	first := drivertest.Create(t, d, guestSpec(t))
 	dirs := kept(t, cache)
 	if len(dirs) != 1 {
-		t.Fatalf("guests that wait: %v", dirs)
+		t.Fatalf("waiting guests: %v", dirs)
 	}
 	before, err := os.ReadFile(filepath.Join(dirs[0], ramFile))
 	if err != nil {
@@ -77,15 +77,15 @@ func TestGuestsAreMadeOfOneAndLeaveItAlone(t *testing.T) {
 		}
 	}
 	if after, err := os.ReadFile(filepath.Join(dirs[0], ramFile)); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the memory that all are made of has changed (%v)", err)
+		t.Errorf("the shared memory has changed (%v)", err)
 	}
 	if again := kept(t, cache); !slices.Equal(again, dirs) {
-		t.Errorf("guests that wait: %v, were %v", again, dirs)
+		t.Errorf("waiting guests %v, want %v", again, dirs)
 	}
 }
 
-// TestHostdKilledWhileAGuestBoots: the guest that nobody will use dies with it, and the
-// next create takes away what was left.
+// A guest that boots dies with its hostd, and the next create removes what was
+// left.
 func TestHostdKilledWhileAGuestBoots(t *testing.T) {
 	if cache := os.Getenv(booting); cache != "" {
 		drivertest.Create(t, cached(t, cache), guestSpec(t))
@@ -94,17 +94,17 @@ func TestHostdKilledWhileAGuestBoots(t *testing.T) {
 	cache := t.TempDir()
 	d := cached(t, cache)
 	hostd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-	hostd.Env = append(os.Environ(), booting+"="+cache, "TMPDIR="+t.TempDir()) // which it cannot remove itself
+	hostd.Env = append(os.Environ(), booting+"="+cache, "TMPDIR="+t.TempDir()) // it cannot remove this itself
 	if err := hostd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a guest boots", func() bool { return len(runningIn(t, cache)) > 0 })
-	hostd.Process.Kill() //nolint:errcheck // it waits for it
+	await(t, "a guest to boot", func() bool { return len(runningIn(t, cache)) > 0 })
+	hostd.Process.Kill() //nolint:errcheck // Wait reports it
 	hostd.Wait()         //nolint:errcheck // killed
-	await(t, "the guest is gone", func() bool { return len(runningIn(t, cache)) == 0 })
+	await(t, "the guest to end", func() bool { return len(runningIn(t, cache)) == 0 })
 	drivertest.Create(t, d, guestSpec(t))
 	if dirs := kept(t, cache); len(dirs) != 1 || strings.HasSuffix(dirs[0], unfinished) {
-		t.Errorf("guests that wait: %v", dirs)
+		t.Errorf("waiting guests: %v", dirs)
 	}
 }
 
@@ -116,12 +116,12 @@ func await(t *testing.T, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("timed out after a minute waiting for %s", what)
 		}
 	}
 }
 
-// runningIn are the QEMUs that have a file below dir.
+// runningIn returns the QEMUs that have a file below dir open.
 func runningIn(t *testing.T, dir string) []int {
 	t.Helper()
 	all, err := live.Processes()
@@ -145,8 +145,8 @@ func runningIn(t *testing.T, dir string) []int {
 	return found
 }
 
-// TestFewGuestsAreKept: those that were longest unused go, and what was left unfinished.
-func TestFewGuestsAreKept(t *testing.T) {
+// Guests that were unused for longest are removed, and incomplete ones.
+func TestTidyKeepsRecentGuests(t *testing.T) {
 	d := New(Config{Cache: t.TempDir()})
 	used := time.Now()
 	for i := range mostWaiting + 2 {

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	workDir = "ns" // in Spec.Dir: what the sandbox writes
+	workDir = "ns" // directory in Spec.Dir for what the sandbox writes
 
-	createTimeout = 30 * time.Second // for a host under load; on a quiet one it takes 5 ms
+	createTimeout = 30 * time.Second // for a host under load; on an idle one it takes 5 ms
 	defaultShmMiB = 64
-	minDataMiB    = 512 // a Go or JavaScript program does not start with less
+	minDataMiB    = 512 // Go and JavaScript programs do not start with less
 )
 
-// Create is driver.Driver.Create.
+// Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	box, err := d.create(ctx, s, false)
 	if err != nil {
@@ -48,8 +48,8 @@ func (d *Driver) trial(ctx context.Context, s driver.Spec) error {
 	return box.Destroy(ctx)
 }
 
-// create notes down each thing before it makes it, so that one who is cut off
-// here leaves nothing that Attach would not find.
+// create records each thing in the state before it makes it, so that Attach finds
+// everything that an interrupted create leaves.
 func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -79,8 +79,8 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 	return box, nil
 }
 
-// make makes what state names. What it leaves on error, sweep removes; no
-// process is left.
+// make makes what state names. On error, sweep removes what it leaves, and no
+// process remains.
 func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limits cgroup.Limits, spec nsinit.Spec) (*live.Box, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
@@ -95,13 +95,13 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 		}
 	}
 	if _, err := d.cgroups().Make(state.Cgroups, limits); err != nil {
-		return nil, fmt.Errorf("make cgroups: %w", err)
+		return nil, fmt.Errorf("create cgroups: %w", err)
 	}
 	var disk *os.File
 	var err error
 	if spec.Disk {
 		if disk, state.Disk, err = d.newDisk(ctx, s.Dir, s.DiskMiB, state.UIDBase); err != nil {
-			return nil, fmt.Errorf("make the disk: %w", err)
+			return nil, fmt.Errorf("create disk: %w", err)
 		}
 		defer disk.Close()
 	}
@@ -112,14 +112,14 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 	defer c.close()
 	if err := c.run(ctx, s.Dir, &state, spec); err != nil {
 		if end := live.End(context.WithoutCancel(ctx), c.Proc); end != nil {
-			d.cfg.Log.Error("end a sandbox that was not made", "sandbox", s.ID, "err", end)
+			d.cfg.Log.Error("kill partially created sandbox failed", "sandbox", s.ID, "err", end)
 		}
 		return nil, err
 	}
 	return d.box(s.Dir, state, c.Proc), nil
 }
 
-// run takes a started child to the point where it has executed the shim.
+// run sends a started child its spec and waits until it has executed the shim.
 func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsinit.Spec) error {
 	var err error
 	state.PID = c.Proc.PID
@@ -130,7 +130,7 @@ func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsi
 		return err
 	}
 	if err := c.mapOwners(); err != nil {
-		return fmt.Errorf("give the files to the sandbox: %w", err)
+		return fmt.Errorf("map owners of the sandbox's mounts: %w", err)
 	}
 	err = c.Run(ctx, dir, &spec)
 	var inside *nslaunch.InitError
@@ -142,15 +142,15 @@ func (c *child) run(ctx context.Context, dir string, state *live.State, spec nsi
 	return err
 }
 
-// What a user of a sandbox may have besides processes, descriptors and memory. Of
-// timers the kernel looks through many for each new one.
+// Limits of a sandbox's user besides processes, descriptors and memory. The kernel
+// searches existing timers linearly for each new one.
 const (
-	maxSignals = 1 << 14   // that wait, and timers
+	maxSignals = 1 << 14   // pending signals, and timers
 	maxQueues  = 800 << 10 // bytes of message queues
 )
 
-// shared bounds what the kernel counts for a user. Where all sandboxes are one user,
-// each has a part of what he may have; see nsinit's share.
+// shared returns limits of what the kernel counts for a user. Where all sandboxes are one
+// user, each has a part of what that user may have; see nsinit's share.
 func (d *Driver) shared() []nsinit.Limit {
 	limits := []nsinit.Limit{{Resource: unix.RLIMIT_SIGPENDING, Max: maxSignals}, {Resource: unix.RLIMIT_MSGQUEUE, Max: maxQueues}}
 	for i := range limits {
@@ -162,16 +162,16 @@ func (d *Driver) shared() []nsinit.Limit {
 	return limits
 }
 
-// initSpec is what the child is to do.
+// initSpec returns the child's spec.
 func (d *Driver) initSpec(s *driver.Spec, trial bool) (nsinit.Spec, error) {
 	limits := []nsinit.Limit{
-		// Not 0: a host's core_pattern that begins with "|" would still be run, as
-		// root of the host and with what the sandbox's process was. 1 is how the
-		// kernel marks such a program itself.
+		// Not 0: a core_pattern of the host that begins with "|" would still be run, as
+		// root of the host and with the memory of the sandbox's process. With 1, which the
+		// kernel itself uses to mark such programs, it is not.
 		{Resource: unix.RLIMIT_CORE, Max: 1},
 		{Resource: unix.RLIMIT_NOFILE, Max: uint64(cmp.Or(s.OpenFiles, driver.DefaultOpenFiles))},
 		{Resource: unix.RLIMIT_NPROC, Max: uint64(s.MaxPIDs(driver.MaxProcesses)), Spare: driver.ShimThreads},
-		// hostd's user may have them: then any of its processes could go before all others.
+		// hostd's user may have higher limits: then its processes could preempt all others.
 		{Resource: unix.RLIMIT_RTPRIO}, {Resource: unix.RLIMIT_NICE},
 	}
 	limits = append(limits, d.shared()...)

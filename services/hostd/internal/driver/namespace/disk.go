@@ -22,23 +22,23 @@ import (
 )
 
 // A sandbox whose disk is limited writes to a file system of its own, in a sparse
-// file in its directory. No mount of it is to be seen on the host, and nobody but
-// the kernel writes its blocks; it goes when the sandbox's last process has gone.
+// file in its directory. It is not mounted in any namespace of the host, and only
+// the kernel writes its blocks; it is unmounted with the sandbox's last process.
 const (
 	diskFile = "disk" // in Spec.Dir
 
-	minDiskMiB = 8 // a file system is not smaller
+	minDiskMiB = 8 // minimum size of a file system
 
-	// What is in a sandbox does not outlive a crash of the host: no journal. Its
-	// tables are left as holes, which are zeroes already.
+	// A sandbox does not outlive a crash of the host, so there is no journal. The
+	// tables are left as holes, which read as zeroes.
 	mkfs = "mkfs.ext4"
 )
 
-// makeFS makes a file system in a file that is not there yet.
+// makeFS creates a file system in a new file.
 func makeFS(ctx context.Context, file string, mib uint32) error {
 	path, err := exec.LookPath(mkfs)
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if err != nil { // it need not be in an ordinary PATH
+		if err != nil { // it may not be in an ordinary PATH
 			path, err = exec.LookPath(filepath.Join(dir, mkfs))
 		}
 	}
@@ -54,8 +54,8 @@ func makeFS(ctx context.Context, file string, mib uint32) error {
 	return nil
 }
 
-// blankDisk opens a file with an empty file system. It is made once for each size, as
-// long as that is one of those that were wanted last.
+// blankDisk opens a file with an empty file system. It is made once for each of the
+// sizes used last.
 func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	dir, err := d.templatesDir()
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	}
 	path := filepath.Join(dir, fmt.Sprintf("disk-2-%d.ext4", mib))
 	now := time.Now()
-	os.Chtimes(path, now, now) //nolint:errcheck // else it goes sooner
+	os.Chtimes(path, now, now) //nolint:errcheck // otherwise it is removed sooner
 	if f, err := os.Open(path); !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
@@ -74,12 +74,12 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is empty; what is left is removed later
+	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is empty; what remains is removed later
 	file := filepath.Join(tmp, "disk")
 	if err := makeFS(ctx, file, mib); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(file) // whoever removes it
+	f, err := os.Open(file) // also when it is removed
 	if err == nil {
 		err = errors.Join(os.Rename(file, path), pruneBlanks(dir))
 	}
@@ -90,10 +90,10 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	return f, nil
 }
 
-// mostBlanks is how many sizes are kept: clients choose them.
+// maxBlanks is the number of sizes that are kept: clients choose them.
 const mostBlanks = 16
 
-// pruneBlanks removes the files with empty file systems that were longest unused.
+// pruneBlanks removes the files with empty file systems that were unused for longest.
 func pruneBlanks(dir string) error {
 	found, err := filepath.Glob(filepath.Join(dir, "disk-*.ext4"))
 	if err != nil {
@@ -114,8 +114,8 @@ func pruneBlanks(dir string) error {
 	return nil
 }
 
-// diskMiB is how large the disk of a sandbox in dir is: no larger than the host's, which
-// its owner has no more of, and whose tables would take as much as is there.
+// diskMiB returns the size of the disk of a sandbox in dir: no larger than the host's, since
+// a larger one is useless and its tables would fill the host's disk.
 func diskMiB(dir string, asked uint32) (uint32, error) {
 	var host unix.Statfs_t
 	if err := unix.Statfs(dir, &host); err != nil {
@@ -124,8 +124,8 @@ func diskMiB(dir string, asked uint32) (uint32, error) {
 	return uint32(max(min(uint64(asked), host.Blocks*uint64(host.Bsize)>>20), minDiskMiB)), nil
 }
 
-// newDisk makes the disk of a sandbox and mounts it, in no namespace: it is
-// unmounted with the last descriptor, or the last that is mounted over it. loop
+// newDisk creates the disk of a sandbox and mounts it, in no namespace: it is
+// unmounted with the last descriptor, or the last mount over it. loop
 // is the device.
 func (d *Driver) newDisk(ctx context.Context, dir string, mib, owner uint32) (mount *os.File, loop string, err error) {
 	if mib, err = diskMiB(dir, mib); err != nil {
@@ -155,8 +155,8 @@ func (d *Driver) newDisk(ctx context.Context, dir string, mib, owner uint32) (mo
 	return mount, dev.Name(), nil
 }
 
-// mountDisk mounts the file system on a device. Of one that is mounted already it
-// is another mount.
+// mountDisk mounts the file system on a device. If it is mounted already, this
+// adds another mount.
 func mountDisk(dev string) (*os.File, error) {
 	fs, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -166,7 +166,7 @@ func mountDisk(dev string) (*os.File, error) {
 	if err := unix.FsconfigSetString(fs, "source", dev); err != nil {
 		return nil, os.NewSyscallError("fsconfig", err)
 	}
-	// Tables that nobody needs are not written, and what is removed is given back.
+	// Unneeded tables are not written, and removed blocks are returned to the host.
 	for _, flag := range []string{"noinit_itable", "discard"} {
 		if err := unix.FsconfigSetFlag(fs, flag); err != nil {
 			return nil, os.NewSyscallError("fsconfig "+flag, err)
@@ -182,7 +182,7 @@ func mountDisk(dev string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dev), nil
 }
 
-// attachLoop gives a file a block device, until nobody uses that any more.
+// attachLoop gives a file a block device, which exists as long as it is in use.
 func attachLoop(path string) (*os.File, error) {
 	image, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -205,21 +205,21 @@ func attachLoop(path string) (*os.File, error) {
 			return nil, err
 		}
 		config := unix.LoopConfig{Fd: uint32(image.Fd())}
-		// Without direct I/O everything would be twice in the page cache.
+		// Without direct I/O everything would be in the page cache twice.
 		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO
 		err = unix.IoctlLoopConfigure(int(dev.Fd()), &config)
 		if err == nil {
 			return dev, nil
 		}
 		dev.Close()
-		if !errors.Is(err, unix.EBUSY) { // somebody else was faster
+		if !errors.Is(err, unix.EBUSY) { // another process was faster
 			return nil, os.NewSyscallError("LOOP_CONFIGURE", err)
 		}
 	}
 	return nil, unix.EBUSY
 }
 
-// openDisk mounts a living sandbox's disk once more, to look at it.
+// openDisk mounts a running sandbox's disk once more, to measure it.
 func openDisk(dir, loop string) (*os.File, error) {
 	dev, err := os.Open(loop)
 	if err != nil {
@@ -235,12 +235,12 @@ func openDisk(dir, loop string) (*os.File, error) {
 		return nil, err
 	}
 	if info.Inode != image.Ino {
-		return nil, fmt.Errorf("%s is not the disk of this sandbox any more", loop)
+		return nil, fmt.Errorf("%s is no longer the disk of this sandbox", loop)
 	}
 	return mountDisk(loop)
 }
 
-// disks says why the disk of a sandbox cannot be limited; nil if it can.
+// disks returns the reason why the disk of a sandbox cannot be limited; nil if it can.
 func (d *Driver) disks() error {
 	d.diskOnce.Do(func() { d.diskErr = d.tryDisk() })
 	return d.diskErr

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clients choose the sizes of their disks: what is kept of each is kept of a few.
-func TestBlankDisksAreFew(t *testing.T) {
+// Clients choose the sizes of their disks: blank disks of only a few sizes are kept.
+func TestFewBlankDisksAreKept(t *testing.T) {
 	dir := t.TempDir()
 	path := func(mib int) string { return filepath.Join(dir, fmt.Sprintf("disk-2-%d.ext4", mib)) }
 	for mib := range 3 * mostBlanks {
@@ -36,16 +36,16 @@ func TestBlankDisksAreFew(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(left) != mostBlanks {
-		t.Errorf("%d are kept, want %d: %v", len(left), mostBlanks, err)
+		t.Errorf("%d blank disks, want %d: %v", len(left), mostBlanks, err)
 	}
 	for mib, want := range map[int]bool{5 * mostBlanks: true, 0: true, mostBlanks: false} {
 		if _, err := os.Stat(path(mib)); (err == nil) != want {
-			t.Errorf("that of %d MiB: %v", mib, err)
+			t.Errorf("disk of %d MiB: %v", mib, err)
 		}
 	}
 }
 
-func TestDisksAreNoLargerThanTheHosts(t *testing.T) {
+func TestDiskIsNoLargerThanTheHosts(t *testing.T) {
 	var host unix.Statfs_t
 	dir := t.TempDir()
 	if err := unix.Statfs(dir, &host); err != nil {

@@ -1,36 +1,36 @@
 //go:build linux
 
 // Package namespace isolates sandboxes with Linux namespaces: user, pid, mount,
-// net, ipc, uts and cgroup, an own root view, capabilities that reach no
-// further than the sandbox, no new privileges, and a system call filter. It
+// net, ipc, uts and cgroup, a root file system of their own, capabilities that are valid
+// only in the sandbox, no new privileges, and a system call filter. It
 // needs no root, no package and no download; a sandbox is ready in
 // milliseconds.
 //
-// This is process isolation. All sandboxes and the host share one kernel: who
-// finds a hole in what the filter allows of it owns the host. For code that
-// nobody vouches for choose a driver with a kernel of its own.
+// This is process isolation. All sandboxes and the host share one kernel: an exploit
+// of a system call that the filter allows controls the host. For untrusted code
+// use a driver with a kernel of its own.
 //
-// # The view
-// The template "host", by whichever of its names, is the host's /usr with a
-// private layer for changes, a private /etc of which only a short list comes from
-// the host and only what all of the host may read, and
+// # The root file system
+// The template "host", by any of its names, consists of the host's /usr with a
+// private layer for changes, a private /etc with only a short list of the host's files,
+// of which only those that all users of the host may read, and
 // otherwise empty directories on the disk below Spec.Dir. The network is a
 // loopback of the sandbox's own.
 //
 // # With root and without
-// As root of the machine each sandbox has a range of uids: a root (uid 0, with a
-// few capabilities), `user` (uid 1000), and all others. As an ordinary user the
-// sandbox has one uid, 1000, without any capability: a process as root cannot
-// be had. In both the home of `user` is /home/user, and /usr/local and its like
-// can be written to by root, or by the only user there is.
+// If hostd is root of the machine, each sandbox has a range of uids: a root (uid 0, with a
+// few capabilities), `user` (uid 1000), and all others. If hostd is an ordinary user, the
+// sandbox has one uid, 1000, without any capability: processes cannot run as
+// root. In both cases the home of `user` is /home/user, and /usr/local and similar
+// directories are writable for root, or for the only user.
 //
 // # Limits
-// Memory, processes and CPU are bounded by cgroups v1 or v2 where hostd may make
-// them, as Probe tells. Everywhere each user may have at most Spec.PIDs
-// processes and threads, and where there is no memory cgroup one process has at
-// most MemoryMiB of data. As root of the machine, with loop devices and mkfs.ext4,
-// a sandbox with DiskMiB writes to a file system of that size; elsewhere only
-// one file is bounded. /dev/shm counts as memory.
+// Memory, processes and CPU are limited by cgroups v1 or v2 where hostd may create
+// them, as Probe reports. In any case each user may have at most Spec.PIDs
+// processes and threads, and where there is no memory cgroup each process has at
+// most MemoryMiB of data. If hostd is root of the machine, with loop devices and
+// mkfs.ext4, a sandbox with DiskMiB writes to a file system of that size; otherwise
+// only the size of each file is limited. /dev/shm counts as memory.
 package namespace
 
 import (
@@ -56,23 +56,23 @@ import (
 
 const name = "namespace"
 
-// Config tunes a Driver; its zero value works.
+// Config configures a Driver; its zero value works.
 type Config struct {
-	// Templates is where prepared templates are kept. All of the host must be
-	// able to walk there, and nobody else to write there; they hold no secrets.
+	// Templates is the directory of prepared templates. All users of the host must be
+	// able to enter it, and only hostd to write there; templates contain no secrets.
 	// Empty: /run/millrace/templates for root, and below the user's cache
 	// directory for others.
 	Templates string
-	// Scratch is where trials are made; see live.Trial.
+	// Scratch is the directory for probes; see live.ProbeSpec.
 	Scratch string
-	// Init is a binary that calls nsinit.Init, with which Probe makes its trial.
+	// Init is a binary that calls nsinit.Init, which Probe uses for its trial.
 	// Empty: this program.
 	Init string
-	// Log gets what goes wrong without being an error of a call. Nil: nobody.
+	// Log receives problems that are not returned as errors. Nil: discarded.
 	Log *slog.Logger
 }
 
-// Driver makes sandboxes; see the package. It may be used by many at a time.
+// Driver creates sandboxes; see the package documentation. It is safe for concurrent use.
 type Driver struct {
 	cfg    Config
 	ranges bool
@@ -80,18 +80,18 @@ type Driver struct {
 	shims  nslaunch.Shims
 
 	diskOnce sync.Once
-	diskErr  error // by diskOnce: why the disk of a sandbox cannot be limited
+	diskErr  error // set by diskOnce: why the disk of a sandbox cannot be limited
 
 	mu     sync.Mutex
-	hosts  map[string]*hostTemplate // by mu; prepared, by the program that is their sudo
-	groups *cgroup.Tree             // by mu; nil: not looked for yet
-	parent string                   // by mu; the last directory that spread was asked about
-	noted  string                   // by mu; the last directory of sandboxes that was noted
+	hosts  map[string]*hostTemplate // guarded by mu; prepared templates, by the program that is their sudo
+	groups *cgroup.Tree             // guarded by mu; nil: not opened yet
+	parent string                   // guarded by mu; the last argument of spread
+	noted  string                   // guarded by mu; the last directory of sandboxes that was recorded
 }
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New is a Driver. It does nothing yet.
+// New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -102,10 +102,10 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, ranges: nslaunch.HasRanges(), uids: nslaunch.ForPlaces(), hosts: map[string]*hostTemplate{}}
 }
 
-// Name is driver.Driver.Name.
+// Name implements driver.Driver.
 func (d *Driver) Name() string { return name }
 
-// Probe is driver.Driver.Probe. It makes a sandbox up to the point where the
+// Probe implements driver.Driver. It makes a sandbox up to the point where the
 // shim would be executed.
 func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.cgroups().Caps()
@@ -142,7 +142,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	return caps, nil
 }
 
-// Attach is driver.Driver.Attach.
+// Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
 	state, proc, err := live.Attach(ctx, s, name, d.sweep)
 	if err != nil {
@@ -152,13 +152,13 @@ func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, er
 	return d.box(s.Dir, state, proc), nil
 }
 
-// List is driver.Driver.List.
+// List implements driver.Driver.
 func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
 
-// box is the Instance of a living sandbox. Its pid 1 takes all others with it:
-// the kernel lets it end only when they have ended.
+// newInstance returns the Instance of a running sandbox. The end of its pid 1 ends all other
+// processes: the kernel lets it end only when they have ended.
 func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
 	b := &live.Box{
@@ -175,14 +175,14 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 	return b
 }
 
-// measure is what a sandbox uses.
+// measure returns the resource usage of a sandbox.
 func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.Disk, state live.State) (driver.Stats, error) {
 	s, running, err := live.Measure(group, state.PID)
 	if err != nil {
 		return s, err
 	}
 	if state.Disk != "" {
-		// The root of the sandbox tells of the disk that its changes are on.
+		// The sandbox's root reports the disk that its changes are on.
 		var fs unix.Statfs_t
 		if err := unix.Statfs(filepath.Join("/proc", strconv.Itoa(state.PID), "root"), &fs); err != nil {
 			return s, err
@@ -194,7 +194,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.D
 	return s, err
 }
 
-// sweep removes what is left of a sandbox without processes. Its mounts went
+// sweep removes what is left of a sandbox without processes. Its mounts ended
 // with the last of them.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	if err := cgroup.Reopen(state.Cgroups).Remove(ctx); err != nil {
@@ -216,9 +216,9 @@ func (d *Driver) cgroups() *cgroup.Tree {
 	return d.groups
 }
 
-// spread asks ext4 to put each directory made in parent into another part of the
+// spread makes ext4 put each directory made in parent into another part of the
 // disk than its neighbours, as it does by itself at the top of a file system.
-// Where thousands of files come and go, a place for a new one is looked for
+// Where thousands of files are created and removed, the kernel searches for a free inode
 // among all those that were removed within the last minutes; a sandbox makes
 // twenty, and they took 20 ms.
 func (d *Driver) spread(parent string) {
@@ -235,12 +235,12 @@ func (d *Driver) spread(parent string) {
 	defer unix.Close(fd)
 	const topDir = 0x20000 // FS_TOPDIR_FL
 	if flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS); err == nil {
-		unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags|topDir) //nolint:errcheck // another file system: no harm
+		unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags|topDir) //nolint:errcheck // not supported by other file systems
 	}
 }
 
-// template finds the template of a sandbox that is to be made and prepares it if need
-// be. A trial ends before its copy of /etc could be removed.
+// template returns the template of a sandbox to be created, and prepares it if
+// necessary. A trial has no template, since it ends before its copy of /etc could be removed.
 func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 	if !template.IsHost(s.Template) {
 		return nil, kind.Newf(kind.NotFound, "create sandbox", "", "template %q not found", s.Template)
@@ -266,7 +266,7 @@ func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 	return host, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
 }
 
-// templatesDir is where templates are kept.
+// templatesDir returns the directory of templates.
 func (d *Driver) templatesDir() (string, error) {
 	switch {
 	case d.cfg.Templates != "":

@@ -28,7 +28,7 @@ func TestIsolation(t *testing.T) { drivertest.RunIsolation(t, newDriver) }
 
 func TestTemplate(t *testing.T) { drivertest.RunTemplate(t, newDriver) }
 
-// Without a cgroup, too, a sandbox can be stopped, and a snapshot be made of it.
+// Without a cgroup, too, a sandbox can be paused and snapshotted.
 func TestRootlessWithoutCgroups(t *testing.T) { drivertest.RunBare(t, "^TestContract$") }
 
 func TestRootless(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// etcWanted is what of the host's /etc a sandbox may see: what programs in /usr
-// need to work, and nothing that commonly holds a secret, a name of a person or
-// something about the host. A pattern names a file or a whole directory.
+// etcWanted lists the files of the host's /etc that a sandbox may see: what programs in /usr
+// need to work, and nothing that commonly holds a secret, the name of a person or
+// information about the host. A pattern names a file or a whole directory.
 func etcWanted() []string {
 	return []string{
 		"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
@@ -33,21 +33,21 @@ func etcWanted() []string {
 		"bash_completion", "bash_completion.d", "inputrc", "nanorc", "terminfo", "vim", "manpath.config", "groff", "screenrc",
 		"adduser.conf", "deluser.conf", "login.defs", "pam.conf", "pam.d",
 		"perl", "python*", "java-*", "maven", "php", "ruby*", "gdb", "debuginfod", "dpkg", "rpm", "sgml", "xml", "texmf",
-		"R/ldpaths", "R/Makeconf", "R/Renviron", "R/repositories", // and no Renviron.site: it may have tokens
+		"R/ldpaths", "R/Makeconf", "R/Renviron", "R/repositories", // but not Renviron.site, which may have tokens
 		"X11", "fonts", "gtk-*", "dconf", "glvnd", "vulkan", "OpenCL", "ImageMagick-*", "xdg", "dbus-1", "chromium", "alsa",
 		"pulse", "matplotlibrc", "mke2fs.conf", "ucf.conf", "wgetrc", "rmt",
 	}
 }
 
 const (
-	etcVersion = "2"     // of what prepareEtc makes of the same host
+	etcVersion = "2"     // version of what prepareEtc makes of the same host
 	maxEtcFile = 4 << 20 // bytes; larger ones are left out
-	newPrefix  = "new-"  // of a directory that is being filled
+	newPrefix  = "new-"  // prefix of directories that are being filled
 )
 
-// prepareEtc makes a copy of what is wanted of the directory from, with program as the
-// sudo of places if it is not empty, below the directory templates, and returns its path. It is named after its contents: an
-// unchanged /etc is copied once, and a sandbox keeps the one that it began with.
+// prepareEtc copies the wanted files of the directory from, with program as the sandboxes'
+// sudo if it is not empty, into a directory below templates, and returns its path. It is named
+// after its contents: an unchanged /etc is copied once, and a sandbox keeps its initial copy.
 func prepareEtc(from, templates, program string) (string, error) {
 	if err := os.MkdirAll(templates, 0o755); err != nil {
 		return "", err
@@ -65,7 +65,7 @@ func prepareEtc(from, templates, program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is gone
+	defer os.RemoveAll(tmp) //nolint:errcheck // after success it does not exist
 	for _, f := range files {
 		if err := f.copy(from, tmp); err != nil {
 			return "", fmt.Errorf("copy /etc/%s: %w", f.name, err)
@@ -84,8 +84,8 @@ func prepareEtc(from, templates, program string) (string, error) {
 	return dir, err
 }
 
-// addToEtc makes what programs expect in /etc and no host need have: directories that
-// root puts files into, and what su wants to see.
+// addToEtc adds what programs expect in /etc and a host may lack: directories that
+// root puts files into, and files that su requires.
 func addToEtc(etc string) error {
 	for _, dir := range []string{"default", "profile.d", "security", "sudoers.d"} {
 		if err := os.MkdirAll(filepath.Join(etc, dir), 0o755); err != nil {
@@ -93,10 +93,10 @@ func addToEtc(etc string) error {
 		}
 	}
 	limits := filepath.Join(etc, "security/limits.conf")
-	return errors.Join(os.WriteFile(limits, []byte("# pam_limits wants this file.\n"), 0o644), os.Symlink("/proc/self/mounts", filepath.Join(etc, "mtab")))
+	return errors.Join(os.WriteFile(limits, []byte("# pam_limits requires this file.\n"), 0o644), os.Symlink("/proc/self/mounts", filepath.Join(etc, "mtab")))
 }
 
-// directories lists those in dir, parents first.
+// directories lists the directories in dir, parents first.
 func directories(dir string) ([]string, error) {
 	var all []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -108,7 +108,7 @@ func directories(dir string) ([]string, error) {
 	return all, err
 }
 
-// removeStale removes what one left who was cut off in the middle.
+// removeStale removes what an interrupted prepareEtc left.
 func removeStale(templates string) {
 	old, err := filepath.Glob(filepath.Join(templates, newPrefix+"*"))
 	if err != nil {
@@ -116,7 +116,7 @@ func removeStale(templates string) {
 	}
 	for _, dir := range old {
 		if st, err := os.Stat(dir); err == nil && time.Since(st.ModTime()) > time.Hour {
-			os.RemoveAll(dir) //nolint:errcheck // it will be tried again
+			os.RemoveAll(dir) //nolint:errcheck // the next call tries again
 		}
 	}
 }
@@ -124,10 +124,10 @@ func removeStale(templates string) {
 type etcFile struct {
 	name string // below /etc
 	info fs.FileInfo
-	link string // the target of a symbolic link
+	link string // target of a symbolic link
 }
 
-// scanEtc lists what is wanted, parents first, with a fingerprint of it and of program.
+// scanEtc lists the wanted files, parents first, with a fingerprint of them and of program.
 func scanEtc(from, program string) ([]etcFile, string, error) {
 	var files []etcFile
 	sum := sha256.New()
@@ -135,7 +135,7 @@ func scanEtc(from, program string) ([]etcFile, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	io.WriteString(sum, etcVersion+sudo) //nolint:errcheck // a hash takes all
+	io.WriteString(sum, etcVersion+sudo) //nolint:errcheck // a hash accepts all input
 	err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if p == from || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return nil
@@ -180,7 +180,7 @@ type match int
 
 const (
 	none   match = iota
-	within       // a directory on the way to something wanted
+	within       // a directory that contains something wanted
 	whole
 )
 
@@ -189,7 +189,7 @@ func matchEtc(name string) match {
 	for _, w := range etcWanted() {
 		depth := strings.Count(w, "/") + 1
 		head := firstElements(name, depth)
-		if ok, _ := path.Match(w, head); ok { //nolint:errcheck // the patterns are ours
+		if ok, _ := path.Match(w, head); ok { //nolint:errcheck // the patterns are constant
 			return whole
 		}
 		if strings.HasPrefix(w, name+"/") {
@@ -204,8 +204,8 @@ func firstElements(name string, n int) string {
 	return strings.Join(f[:min(n, len(f))], "/")
 }
 
-// public reports whether everybody on the host may read the file; what only
-// some may is not copied.
+// public reports whether all users of the host may read the file; others
+// are not copied.
 func (f etcFile) public() bool {
 	m := f.info.Mode()
 	switch {
@@ -230,7 +230,7 @@ func (f etcFile) copy(from, to string) error {
 	}
 	src, err := os.OpenFile(filepath.Join(from, f.name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil // gone or shut since it was listed
+		return nil // removed or made unreadable since it was listed
 	}
 	if err != nil {
 		return err

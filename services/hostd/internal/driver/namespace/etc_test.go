@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// A fake /etc: what a sandbox may see of it, and what not.
+// Of a fake /etc only the permitted files are copied.
 func TestPrepareEtc(t *testing.T) {
 	etc, templates := t.TempDir(), t.TempDir()
 	for path, mode := range map[string]fs.FileMode{
@@ -59,7 +59,7 @@ func TestPrepareEtc(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if link, err := os.Readlink(filepath.Join(dir, "alternatives/link")); err != nil || link != "/etc/shadow" {
-		t.Errorf("a link must stay one: %q, %v", link, err)
+		t.Errorf("link: %q, %v", link, err)
 	}
 
 	again, err := prepareEtc(etc, templates, "")
@@ -71,13 +71,13 @@ func TestPrepareEtc(t *testing.T) {
 	}
 	changed, err := prepareEtc(etc, templates, "")
 	if err != nil || changed == dir {
-		t.Errorf("changed: %s, %v; want another than before", changed, err)
+		t.Errorf("changed: %s, %v; want another path", changed, err)
 	}
 }
 
-// A copy of /etc is there as long as a daemon that may use it lives, or a sandbox that
-// sees it, and goes when another one is made after that.
-func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
+// A copy of /etc remains as long as a daemon or a sandbox uses it, and is removed when
+// another one is made after that.
+func TestUnusedCopiesOfEtcAreRemoved(t *testing.T) {
 	etc, templates, root := t.TempDir(), t.TempDir(), t.TempDir()
 	body := ""
 	next := func() (string, *os.File) {
@@ -103,7 +103,7 @@ func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
 	first, heldFirst := next()
 	second, heldSecond := next()
 	if !there(first) || !there(second) {
-		t.Fatal("a copy went while a daemon held it")
+		t.Fatal("a copy was removed while a daemon used it")
 	}
 	box := filepath.Join(root, "i1")
 	if err := errors.Join(os.Mkdir(box, 0o700), roots(templates).Note(root), roots(templates).Note(root)); err != nil {
@@ -123,31 +123,31 @@ func TestCopiesOfEtcGoWhenNobodyUsesThem(t *testing.T) {
 	}
 	third, heldThird := next()
 	if !there(first) || there(second) || !there(third) {
-		t.Errorf("with a sandbox that sees the first: %v %v %v", there(first), there(second), there(third))
+		t.Errorf("with a sandbox that uses the first: %v %v %v", there(first), there(second), there(third))
 	}
-	lives.Start++ // another one has its pid
+	lives.Start++ // another process has its pid
 	if err := errors.Join(lives.Save(box), heldThird.Close()); err != nil {
 		t.Fatal(err)
 	}
 	_, heldFourth := next()
 	if there(first) || there(third) {
-		t.Error("copies that nobody uses are left")
+		t.Error("unused copies remain")
 	}
 	if err := errors.Join(os.RemoveAll(root), heldFourth.Close()); err != nil {
 		t.Fatal(err)
 	}
 	next()
 	if notes, err := os.ReadDir(filepath.Join(templates, etcRoots)); err != nil || len(notes) > 0 {
-		t.Errorf("notes of what is gone: %v, %v", notes, err)
+		t.Errorf("links to removed directories: %v, %v", notes, err)
 	}
 	if _, err := os.Stat(old); err != nil {
-		t.Error("a copy of an earlier version, whose users are not known, is gone")
+		t.Error("a copy of an earlier version, whose users are not recorded, was removed")
 	}
 }
 
-// A daemon that was killed while it removed a copy left half of it; the same copy, made
-// again since, goes all the same.
-func TestHalfACopyOfEtcHoldsNothingUp(t *testing.T) {
+// A partial copy, left by a daemon that was killed while it removed it, does not prevent
+// the removal of the same copy made again since.
+func TestPartialCopyOfEtcIsRemoved(t *testing.T) {
 	etc, templates := t.TempDir(), t.TempDir()
 	hold := func(body string) string {
 		t.Helper()
@@ -168,7 +168,7 @@ func TestHalfACopyOfEtcHoldsNothingUp(t *testing.T) {
 	hold("xx")
 	for _, dir := range []string{first, half} {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is left: %v", dir, err)
+			t.Errorf("%s remains: %v", dir, err)
 		}
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// Copies of /etc are shared by all hosts' daemons that keep their templates at one
-// place. A daemon holds a lock on its copy as long as it lives. Its sandboxes may live
-// longer: their states name the copy, and it has noted where those are.
+// Copies of /etc are shared by all daemons of the host with the same templates
+// directory. A daemon holds a lock on its copy as long as it runs. Its sandboxes may run
+// longer: their states name the copy, and the daemon has recorded where those are.
 const (
-	etcPrefix = "etc2-" // copies of earlier versions begin with "etc-": who uses those is not known
+	etcPrefix = "etc2-" // copies of earlier versions begin with "etc-": their users are not recorded
 	etcLock   = "etc.lock"
 	etcRoots  = "etc-roots" // links to directories of sandboxes, Spec.Dir's parents
 )
 
-// holdEtc is prepareEtc, of a copy that nobody removes until held is closed. Copies that
-// nobody uses any more are removed when there is a new one.
+// holdEtc is prepareEtc, of a copy that is not removed until held is closed. It removes
+// unused copies when it makes a new one.
 func holdEtc(log *slog.Logger, from, templates, program string) (dir string, held *os.File, err error) {
 	unlock, err := lockEtc(templates)
 	if err != nil {
@@ -40,12 +40,12 @@ func holdEtc(log *slog.Logger, from, templates, program string) (dir string, hel
 		return "", nil, errors.Join(os.NewSyscallError("flock", err), held.Close())
 	}
 	if err := pruneEtc(templates, dir); err != nil {
-		log.Warn("copies of /etc that nobody uses are left", "in", templates, "err", err)
+		log.Warn("remove unused copies of /etc failed", "in", templates, "err", err)
 	}
 	return dir, held, nil
 }
 
-// lockEtc lets one at a time make copies, and remove them.
+// lockEtc serializes making and removing copies.
 func lockEtc(templates string) (unlock func(), err error) {
 	if err := os.MkdirAll(templates, 0o755); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func lockEtc(templates string) (unlock func(), err error) {
 	return func() { f.Close() }, nil //nolint:errcheck // nothing was written
 }
 
-// pruneEtc removes the copies that no daemon holds and no sandbox sees.
+// pruneEtc removes the copies that no daemon and no sandbox uses.
 func pruneEtc(templates, current string) error {
 	if err := roots(templates).Forget(); err != nil {
 		return err
@@ -77,9 +77,9 @@ func pruneEtc(templates, current string) error {
 		if dir == current || used[dir] || isHeld(dir) {
 			continue
 		}
-		// No half of one is ever taken for a whole.
+		// Renamed first, so that a partial copy is never used.
 		gone := filepath.Join(templates, newPrefix+filepath.Base(dir))
-		if err := os.RemoveAll(gone); err != nil { // what who was killed here left of an earlier one
+		if err := os.RemoveAll(gone); err != nil { // left by a daemon that was killed here
 			return err
 		}
 		if err := os.Rename(dir, gone); err != nil {
@@ -92,17 +92,17 @@ func pruneEtc(templates, current string) error {
 	return nil
 }
 
-// isHeld reports whether a daemon that lives has a copy.
+// isHeld reports whether a running daemon uses a copy.
 func isHeld(dir string) bool {
 	f, err := os.Open(dir)
 	if err != nil {
 		return true
 	}
-	defer f.Close() //nolint:errcheck // it was only asked for its lock
+	defer f.Close() //nolint:errcheck // only its lock was tested
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
-// usedEtc are the copies that sandboxes see, wherever they are known to be.
+// usedEtc returns the copies that sandboxes in the recorded directories use.
 func usedEtc(templates string) (map[string]bool, error) {
 	boot, err := live.BootID()
 	if err != nil {
@@ -121,7 +121,7 @@ func usedEtc(templates string) (map[string]bool, error) {
 	return used, nil
 }
 
-// mayLive reports whether a sandbox lives, or was about to.
+// mayLive reports whether a sandbox runs, or was about to start.
 func mayLive(s *live.State, boot string) bool {
 	if s.PID == 0 || s.Boot != boot {
 		return s.Boot == boot
@@ -130,5 +130,5 @@ func mayLive(s *live.State, boot string) bool {
 	return err == nil && start == s.Start
 }
 
-// roots is where sandboxes are that may see copies of /etc.
+// roots returns the directories of sandboxes that may use copies of /etc.
 func roots(templates string) live.Roots { return live.Roots(filepath.Join(templates, etcRoots)) }

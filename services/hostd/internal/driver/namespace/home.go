@@ -6,7 +6,7 @@ import "github.com/millrace/millrace/services/hostd/internal/driver/namespace/ns
 
 const userID = 1000
 
-// homeFiles are what a home begins with, of the user and of root, and for others in
+// homeFiles returns the initial files of the homes of the user and of root, and of
 // /etc/skel.
 func homeFiles() []nsinit.File {
 	var all []nsinit.File
@@ -21,7 +21,7 @@ func homeFiles() []nsinit.File {
 	return all
 }
 
-// Only what is read by all login shells costs each command something: none of it starts a
+// What all login shells read adds to the time of each command: none of it starts a
 // program.
 const (
 	dotProfile = `# For login shells.

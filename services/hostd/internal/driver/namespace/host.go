@@ -15,12 +15,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// hostTemplate is what the "host" template takes from the host. It is the same
-// for every sandbox and costs nothing to use.
+// hostTemplate is the part of the host that the "host" template shows. All
+// sandboxes share it.
 type hostTemplate struct {
 	etc     string   // a prepared /etc
 	etcDirs []string // the directories in it
-	held    *os.File // keeps it from being removed
+	held    *os.File // prevents its removal
 	usrDirs []string
 	binds   []string
 	links   []nsinit.Text
@@ -28,7 +28,7 @@ type hostTemplate struct {
 	sudo    bool
 }
 
-// newHostTemplate prepares the template, with a sudo if program is not empty: what that is.
+// newHostTemplate prepares the template, with program as its sudo unless it is empty.
 func newHostTemplate(log *slog.Logger, templates, program string) (*hostTemplate, error) {
 	etc, held, err := holdEtc(log, "/etc", templates, program)
 	if err != nil {
@@ -66,7 +66,7 @@ func writableUsr(usr string) []string {
 			continue
 		}
 		for _, f := range found {
-			// A link in the upper layer's place would be hidden by a directory.
+			// A directory in the upper layer would hide a link of the sandbox's.
 			if st, err := os.Lstat(f); err == nil && st.IsDir() {
 				dirs = append(dirs, strings.TrimPrefix(f, usr+"/"))
 			}
@@ -75,10 +75,10 @@ func writableUsr(usr string) []string {
 	return dirs
 }
 
-// files are what a sandbox begins with.
+// files returns the initial files of a sandbox.
 func (t *hostTemplate) files(hostname string) []nsinit.File {
 	var id [16]byte
-	rand.Read(id[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	rand.Read(id[:]) //nolint:errcheck // never fails since Go 1.24
 	all := append(homeFiles(), []nsinit.File{
 		{Name: "etc/passwd", Body: passwd(t.shell)},
 		{Name: "etc/group", Body: group},
@@ -98,7 +98,7 @@ func (t *hostTemplate) files(hostname string) []nsinit.File {
 	return all
 }
 
-// withPython is files with a command python, where the host has Python without it.
+// withPython adds a command python to files, where the host has only python3.
 func withPython(files []nsinit.File) []nsinit.File {
 	const python = "/usr/bin/python"
 	if _, err := os.Lstat(python); err == nil {
@@ -116,11 +116,11 @@ func hosts(hostname string) string {
 
 const resolvConf = "# There is no network but the loopback.\n"
 
-// searchPath is where programs are looked for.
+// searchPath is the default PATH.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// pipConf has pip install what it is asked to, as E2B's templates do: what a sandbox has
-// of its own is nobody's to manage.
+// pipConf permits pip to install packages, as E2B's templates do: no package manager
+// manages the sandbox's own files.
 const pipConf = "[global]\nbreak-system-packages = true\n"
 
 const profile = `export PATH="${PATH:-` + searchPath + `}" LANG="${LANG:-C.UTF-8}"
@@ -129,7 +129,7 @@ for f in /etc/profile.d/*.sh; do [ ! -r "$f" ] || . "$f"; done
 unset f
 `
 
-// Nobody can log in by a password: there is no /etc/shadow.
+// There are no passwords: /etc/shadow does not exist.
 func passwd(shell string) string {
 	return strings.ReplaceAll(`root:*:0:0:root:/root:SHELL
 daemon:*:1:1:daemon:/usr/sbin:/usr/sbin/nologin
@@ -160,7 +160,7 @@ user:*:1000:
 nogroup:*:65534:
 `
 
-// environ is the shim's environment.
+// environ returns the shim's environment.
 func environ(shell string, env map[string]string) []string {
 	all := map[string]string{
 		"PATH": searchPath, "HOME": "/home/user", "USER": "user", "LOGNAME": "user", "SHELL": shell, "LANG": "C.UTF-8",

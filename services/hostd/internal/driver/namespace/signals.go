@@ -17,38 +17,38 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// signals stop a sandbox where no cgroup freezes it: a live.Brake. Each process gets
-// SIGSTOP, parents before their children, and SIGCONT in the other order, so that
-// none sees another one stand. What stood before is left as it is. A process can
-// tell that it was stopped if it asks to be told of SIGCONT.
+// signals stop a sandbox where no cgroup freezes it: a live.Freezer. Each process gets
+// SIGSTOP, parents before their children, and SIGCONT in the reverse order, so that
+// none sees another one stopped. Processes that were stopped before remain so. A process
+// can detect the pause by a handler for SIGCONT.
 type signals struct {
 	dir string // Spec.Dir
-	pid int    // the sandbox's first process
+	pid int    // first process of the sandbox
 }
 
-// stillFile is there from before the first process is stopped until after the last
-// one goes on.
+// stillFile exists from before the first process is stopped until after the last
+// one continues.
 const stillFile = "still"
 
-// halt is what it says.
+// halt is its content.
 type halt struct {
 	All bool  // every process was stopped
-	Own []int // pids of those that stood before
+	Own []int // pids of processes that were stopped before
 }
 
-// Frozen is live.Brake.Frozen.
+// Frozen implements live.Freezer.
 func (s signals) Frozen() (bool, error) {
 	_, began, err := s.read()
 	return began, err
 }
 
-// Freeze is live.Brake.Freeze.
+// Freeze implements live.Freezer.
 func (s signals) Freeze(ctx context.Context) error {
 	h, began, err := s.read()
 	if err != nil || h.All {
 		return err
 	}
-	if !began { // else who stood before is not known any more: all will go on
+	if !began { // otherwise it is not known which were stopped before: all will continue
 		if err := s.write(h); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (s signals) Freeze(ctx context.Context) error {
 	return s.write(h)
 }
 
-// Thaw is live.Brake.Thaw.
+// Thaw implements live.Freezer.
 func (s signals) Thaw(context.Context) error {
 	h, began, err := s.read()
 	if err != nil || !began {
@@ -89,11 +89,11 @@ func (s signals) thaw(h halt) error {
 	return err
 }
 
-// standstill stops what still runs, and what that has started, until nothing does.
+// standstill stops what still runs, and its new children, until nothing does.
 func (s signals) standstill(ctx context.Context) error {
-	// Who waits for the kernel may be about to end that, with our signal before
-	// him, or wait for a child that he has vforked and that stands.
-	const patience = 50 // looks
+	// A process that waits for the kernel may stop only when that wait ends, or may be
+	// waiting for a child that it has vforked and that is stopped.
+	const patience = 50 // rounds
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
 	for looks := 0; ; looks++ {
@@ -109,8 +109,8 @@ func (s signals) standstill(ctx context.Context) error {
 	}
 }
 
-// stop sends SIGSTOP to each process that does not stand yet. It gives the pids of
-// those that do, and how many wait for the kernel or run.
+// stop sends SIGSTOP to each process that is not stopped yet. It returns the pids of
+// stopped processes, and how many wait for the kernel or run.
 func (s signals) stop() (stood []int, waiting, running int, err error) {
 	all, err := family(s.pid)
 	for _, p := range all {
@@ -138,7 +138,7 @@ func (s signals) read() (h halt, began bool, err error) {
 		return h, false, err
 	}
 	if json.Unmarshal(b, &h) != nil {
-		h = halt{} // whoever wrote it was cut off
+		h = halt{} // its write was interrupted
 	}
 	return h, true, nil
 }
@@ -152,7 +152,7 @@ func (s signals) write(h halt) error {
 	if err := os.WriteFile(path, b, 0o600); err != nil || !s.gone() {
 		return err
 	}
-	// Destroy, which waits for nobody, may have removed all files before.
+	// Destroy, which does not wait for transitions, may have removed all files before.
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -168,8 +168,8 @@ func (s signals) gone() bool {
 // member is a process of a family.
 type member struct{ pid, parent int }
 
-// family is a process with all that came of it, parents before their children; of
-// one that has ended, nobody.
+// family returns a process with all its descendants, parents before their children;
+// none if it has ended.
 func family(root int) ([]member, error) {
 	parents, err := live.Processes()
 	if err != nil {
@@ -184,16 +184,16 @@ func family(root int) ([]member, error) {
 	return all, nil
 }
 
-// pose is what the threads of a process do.
+// pose is the state of a process's threads.
 type pose int
 
 const (
-	stands pose = iota // it was stopped, or has ended
-	waits              // for the kernel
+	stands pose = iota // stopped, or ended
+	waits              // waits in the kernel
 	runs
 )
 
-// pose is that of the thread which is furthest from standing.
+// pose returns the state of the thread that is furthest from stopped.
 func (p member) pose() pose {
 	most := stands
 	for _, tid := range live.Threads(p.pid) {
@@ -209,7 +209,7 @@ func (p member) pose() pose {
 	return most
 }
 
-// send sends a signal, unless the process has ended and its pid is somebody else's.
+// send sends a signal, unless the process has ended and its pid was reused.
 func (p member) send(sig unix.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -217,6 +217,6 @@ func (p member) send(sig unix.Signal) {
 	}
 	defer unix.Close(fd)
 	if _, parent, err := live.Parent(p.pid); err == nil && parent == p.parent {
-		unix.PidfdSendSignal(fd, sig, nil, 0) //nolint:errcheck // then it has ended
+		unix.PidfdSendSignal(fd, sig, nil, 0) //nolint:errcheck // fails only if it has ended
 	}
 }

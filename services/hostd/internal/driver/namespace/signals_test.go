@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Who is stopped after it was destroyed leaves nothing where it was.
-func TestAStopAfterTheEndLeavesNothing(t *testing.T) {
+// Freeze after the sandbox was destroyed creates no files.
+func TestFreezeAfterDestroyLeavesNothing(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
@@ -19,6 +19,6 @@ func TestAStopAfterTheEndLeavesNothing(t *testing.T) {
 		t.Errorf("freeze: %v", err)
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("remaining: %v, %v", left, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// fromSnapshot puts the layers of s.From under the place.
+// fromSnapshot mounts the layers of s.From under the sandbox's own.
 func fromSnapshot(s *driver.Spec, spec *nsinit.Spec) error {
 	if s.From == "" {
 		return nil
@@ -27,7 +27,7 @@ func fromSnapshot(s *driver.Spec, spec *nsinit.Spec) error {
 	return nil
 }
 
-// save makes a snapshot of a sandbox that stands still.
+// save makes a snapshot of a paused sandbox.
 func save(ctx context.Context, dir string, state live.State, to string) error {
 	layer, err := layers.Begin(ctx, state.From, to, state.Tree)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // child is a sandbox's first process, in its namespaces and waiting for its spec.
 type child struct {
 	*nslaunch.Child
-	lent lent // mounts that it has too: the template's tree, the snapshot's layers, the volumes
+	lent lent // mounts that it inherits: the template's tree, the snapshot's layers, the volumes
 }
 
 func (c *child) close() {

@@ -16,17 +16,17 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// A place of the host's files has a sudo of its own, whether the host has one or not:
-// the host's would ask for sudoers that nobody may see. It is the shim's binary (package
-// sudo), which all places see in their copy of /etc, as nobody's in particular; what is
-// set-uid, and each place's own, is a stub of 200 bytes that executes it. So nothing is
-// set-uid on the host, and nothing is copied for each place.
+// A sandbox of the host template has a sudo of its own, whether the host has one or not:
+// the host's would read sudoers, which nobody inside may read. It is the shim's binary
+// (package sudo), which all sandboxes share in their copy of /etc, under an unmapped owner;
+// the set-uid part, each sandbox's own, is a stub of 200 bytes that executes it. So nothing
+// is set-uid on the host, and nothing is copied for each sandbox.
 const (
 	sudoDir  = "millrace"
 	sudoFile = sudoDir + "/sudo" // in /etc
 )
 
-// withSudo is files with the stub.
+// withSudo adds the stub to files.
 func withSudo(files []nsinit.File) []nsinit.File {
 	stub, ok := sudoStub(runtime.GOARCH, "/etc/"+sudoFile)
 	if !ok {
@@ -35,7 +35,7 @@ func withSudo(files []nsinit.File) []nsinit.File {
 	return append(files, nsinit.File{Name: "usr/bin/sudo", Body: string(stub), Mode: 0o4755})
 }
 
-// copySudo copies the program to where places see it, in a copy of /etc.
+// copySudo copies the program into a copy of /etc.
 func copySudo(program, etc string) error {
 	if program == "" {
 		return nil
@@ -54,10 +54,10 @@ func copySudo(program, etc string) error {
 		return err
 	}
 	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close(), os.Chmod(to, 0o755)) // whatever the umask
+	return errors.Join(err, dst.Close(), os.Chmod(to, 0o755)) // independent of the umask
 }
 
-// printOf tells programs apart; no program has none.
+// printOf returns a fingerprint of a program; empty for none.
 func printOf(program string) (string, error) {
 	if program == "" {
 		return "", nil
@@ -69,8 +69,8 @@ func printOf(program string) (string, error) {
 	return fmt.Sprintf("sudo %d %d %d %d", st.Dev, st.Ino, st.Size, st.Mtim.Nano()), nil
 }
 
-// sudoStub is a program that executes another one with its own arguments and
-// environment, and so with its own rights, and ends with 127 if it cannot.
+// sudoStub returns a program that executes another one with its own arguments, environment
+// and privileges, and exits with 127 if it cannot.
 func sudoStub(arch, path string) ([]byte, bool) {
 	var code []byte
 	var machine uint16
@@ -110,8 +110,8 @@ func sudoStub(arch, path string) ([]byte, bool) {
 	return elfOf(machine, append(append(code, path...), 0)), true
 }
 
-// elfOf is the smallest program that executes code: an ELF header, one for the only
-// segment, which can be read and executed, and that.
+// elfOf returns a minimal executable: an ELF header, a program header for its only
+// segment, which is readable and executable, and the code.
 func elfOf(machine uint16, code []byte) []byte {
 	const base, header, segment = 0x400000, 64, 56
 	size := uint64(header + segment + len(code))
@@ -120,7 +120,7 @@ func elfOf(machine uint16, code []byte) []byte {
 	b = le.AppendUint16(b, 2) // ET_EXEC
 	b = le.AppendUint16(b, machine)
 	b = le.AppendUint32(b, 1)
-	for _, n := range []uint64{base + header + segment, header, 0} { // where it begins, the segments' headers, no sections
+	for _, n := range []uint64{base + header + segment, header, 0} { // entry point, offset of the program headers, no sections
 		b = le.AppendUint64(b, n)
 	}
 	b = le.AppendUint32(b, 0)

@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// The stub is the program that it names, with its own arguments and environment.
+// The stub runs the program that it names with the stub's arguments and environment.
 func TestSudoStub(t *testing.T) {
 	for path, want := range map[string]string{"/bin/sh": "a b c d", "/no/such/program": "exit status 127"} {
 		stub, ok := sudoStub(runtime.GOARCH, path)
 		if !ok {
-			t.Skip("there is none for " + runtime.GOARCH)
+			t.Skip("no stub for " + runtime.GOARCH)
 		}
 		file := filepath.Join(t.TempDir(), "stub")
 		if err := os.WriteFile(file, stub, 0o755); err != nil {
@@ -36,8 +36,8 @@ func TestSudoStub(t *testing.T) {
 	}
 }
 
-// What a place's sudo is follows the shim, and is nobody's but to be run.
-func TestSudoIsCopiedBesideEtc(t *testing.T) {
+// The copy of sudo changes with the shim, and other users can only execute it.
+func TestSudoIsCopiedIntoEtc(t *testing.T) {
 	etc, templates, program := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "shim")
 	var seen []string
 	for _, text := range []string{"one", "another"} {
@@ -59,6 +59,6 @@ func TestSudoIsCopiedBesideEtc(t *testing.T) {
 		seen = append(seen, dir)
 	}
 	if seen[0] == seen[1] {
-		t.Error("two programs have one copy")
+		t.Error("two programs share one copy")
 	}
 }

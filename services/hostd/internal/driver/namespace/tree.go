@@ -18,9 +18,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// fromTree makes spec's root the template in s.Root.
+// fromTree makes the template in s.Root the root of spec.
 func fromTree(s *driver.Spec, spec *nsinit.Spec) error {
-	// Below it, links that lead out of the tree are not followed.
+	// Links below it that lead out of the tree are not followed.
 	tree, err := os.OpenRoot(s.Root)
 	if err != nil {
 		return kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
@@ -41,8 +41,8 @@ func fromTree(s *driver.Spec, spec *nsinit.Spec) error {
 	return nil
 }
 
-// cloneTree is a mount of a template's tree that stands in no namespace: it goes
-// away with its last descriptor.
+// cloneTree returns a mount of a template's tree that is in no namespace: it ends
+// with its last descriptor.
 func cloneTree(root string) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, root, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -51,7 +51,7 @@ func cloneTree(root string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), root), nil
 }
 
-// lent are the mounts that a child is handed: those that it only reads, and
+// lent are the mounts that a child inherits: read-only ones, and
 // volumes.
 type lent struct{ below, volumes []*os.File }
 
@@ -61,9 +61,9 @@ func (l *lent) close() {
 	}
 }
 
-// lend opens the mounts that the child is handed, and lists them as it inherits
-// them, null in the place of one that there is not. A child without a uid range
-// walks to them itself, and has no disk. What it opened is the caller's to close,
+// lend opens the mounts that the child inherits, and lists them in the order of its
+// descriptors, with null in place of missing ones. A child without a uid range
+// opens them itself, and has no disk. The caller closes what lend opened,
 // also on error.
 func lend(s *driver.Spec, base uint32, null, disk *os.File) (l lent, inherited []*os.File, err error) {
 	if base == 0 {
@@ -98,14 +98,14 @@ func lend(s *driver.Spec, base uint32, null, disk *os.File) (l lent, inherited [
 	return l, inherited, nil
 }
 
-// The attributes of a child's mounts, besides whom their files belong to.
+// Attributes of a child's mounts, besides the owner mapping.
 const (
 	onlyRead  = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME
 	onlyFiles = unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID
 )
 
-// mapOwners makes the files in the mounts that the child has inherited belong to
-// the ids of its user namespace that have the same numbers.
+// mapOwners maps the owners of files in the mounts that the child has inherited to
+// the ids of its user namespace with the same numbers.
 func (c *child) mapOwners() error {
 	if len(c.lent.below) == 0 && len(c.lent.volumes) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (c *child) mapOwners() error {
 	if err != nil {
 		return err
 	}
-	defer ns.Close() //nolint:errcheck // it was only lent
+	defer ns.Close() //nolint:errcheck // only passed on
 	for _, f := range c.lent.below {
 		if err := mapTo(ns, f, onlyRead, unix.MOUNT_ATTR__ATIME); err != nil {
 			return err
@@ -128,7 +128,7 @@ func (c *child) mapOwners() error {
 	return nil
 }
 
-// mapTo makes a mount what a child is handed.
+// mapTo sets the owner mapping and attributes of a mount.
 func mapTo(ns, f *os.File, set, unset uint64) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | set, Attr_clr: unset, Userns_fd: uint64(ns.Fd())}
 	err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr)

@@ -7,17 +7,17 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// View is what the host template takes of the host, for another driver that makes
+// View is what the host template uses of the host, for another driver that makes
 // a root of it.
 type View struct {
-	Etc   string        // a directory with what all may see of the host's /etc
+	Etc   string        // directory with the public part of the host's /etc
 	Binds []string      // directories in / besides usr
 	Links []nsinit.Text // links in /
-	Files []nsinit.File // of the sandbox's own
-	Env   []string      // the shim's
+	Files []nsinit.File // the sandbox's own files
+	Env   []string      // the shim's environment
 }
 
-// View is the View of the sandbox that s describes; of one with a Root of its own,
+// View returns the View of the sandbox that s describes; with a Root of its own
 // only Files and Env.
 func (d *Driver) View(s driver.Spec) (View, error) {
 	if s.Root != "" {
@@ -35,7 +35,7 @@ func (d *Driver) View(s driver.Spec) (View, error) {
 	}, nil
 }
 
-// OwnFiles are the paths of what is in View.Files of any sandbox.
+// OwnFiles returns the paths in View.Files of any sandbox.
 func OwnFiles() []string {
 	var names []string
 	for _, f := range (&hostTemplate{sudo: true}).files("") {

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const batch = 512 // names held at a time
+const batch = 512 // names read at a time
 
-// nameless adds up what files take that have no name any more and that the processes
-// have open, or mapped where the kernel tells us (root): they are on the disk as long.
-// Files in memory count only where dir is in memory, too. It ends with the error of each,
-// which sees all descriptors and mappings first.
+// nameless adds up the size of deleted files that the processes have open, or mapped where
+// the kernel reports that (to root): they occupy the disk as long.
+// Files in memory count only if dir is in memory, too. It ends with the error of each,
+// which is called for every descriptor and mapping first.
 func nameless(dir string, processes []int, each func() error) (uint64, error) {
 	var home unix.Stat_t
 	if err := unix.Stat(dir, &home); err != nil {
-		return 0, nil //nolint:nilerr // there is nothing yet, or any more
+		return 0, nil //nolint:nilerr // nothing exists yet, or any more
 	}
 	n := counter{home: home.Dev, seen: map[[2]uint64]struct{}{}, each: each}
 	for _, pid := range processes {
@@ -36,11 +36,11 @@ type counter struct {
 	sum  uint64
 }
 
-// links adds what a process's links in dir lead to; of one that has ended nothing.
+// links adds the targets of a process's links in dir; none if the process has ended.
 func (n *counter) links(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil //nolint:nilerr // as it says
+		return nil //nolint:nilerr // the process may have ended
 	}
 	defer d.Close()
 	for {
@@ -70,7 +70,7 @@ func (n *counter) link(dir *os.File, name string) {
 	n.sum += uint64(st.Blocks) * 512
 }
 
-// inMemory reports whether a file, also one that is gone meanwhile, takes nothing of a disk.
+// inMemory reports whether a file, also one deleted meanwhile, is not on a disk.
 func inMemory(path string) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(path, &fs) != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files that were removed count as long as somebody has them open, or mapped.
-func TestFilesWithoutANameCount(t *testing.T) {
+// Deleted files count as long as a process has them open or mapped.
+func TestDeletedFilesCount(t *testing.T) {
 	const size = 1 << 20
 	dir := t.TempDir()
 	of := func() uint64 {

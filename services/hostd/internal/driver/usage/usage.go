@@ -1,4 +1,4 @@
-// Package usage measures what sandboxes and volumes take of the host's disk.
+// Package usage measures the disk space of sandboxes and volumes on the host.
 package usage
 
 import (
@@ -11,30 +11,30 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// Disk measures the disk that a directory takes, again and again. What is in the
-// directory is the sandbox's affair, and so would be how long that takes: one with a
-// million files would keep hostd busy, and not be measured at all. So a look ends after
-// some number of files, and who has many is looked at more seldom. Its zero value is
-// ready, and may be used concurrently.
+// Disk measures the disk space of a directory repeatedly. The sandbox decides how many
+// files the directory has, and so how long that would take: with a million files it would
+// keep hostd busy, and never be measured completely. So a scan ends after some number of
+// files, and directories with many files are scanned less often. The zero value is
+// ready to use and safe for concurrent use.
 type Disk struct {
-	most int // files of a look, and open ones; default 200,000, some 0.3 s
-	step int // so many files make a look as long as one that is left out; default 5,000
+	most int // maximum number of files in a scan, and of open ones; default 200,000, about 0.3 s
+	step int // number of files per skipped scan; default 5,000
 
 	mu    sync.Mutex
 	bytes uint64
 	files uint64
-	skip  int           // looks that are left out
-	cpu   time.Duration // that was used before a look that saw all; 0: there was none
+	skip  int           // scans to skip
+	cpu   time.Duration // CPU time before the last complete scan; 0: there was none
 }
 
 var errEnough = errors.New("enough files")
 
-// Of is the disk space that the directory path takes, and how many files and directories
-// are in it: of very many files those that were looked at, or were when they were looked at
-// last. What a look that ctx ends has found counts, too. Files that have no name any more
-// and that the processes have open or mapped are added; not seen are those that are on
-// their way through a socket. cpu is the time that all who may write there have used, to
-// the last of it: nothing is looked at anew as long as it is the same. 0: nobody counts it so.
+// Of returns the disk space of the directory path, and the number of files and directories
+// in it: in a very large directory, of those in the current or the last scan. A scan that
+// ctx ends returns what it has found. Deleted files that the processes have open or mapped
+// are added, except those in transit through a socket. cpu is the exact CPU time of all
+// processes that can write there: as long as it is the same, nothing is scanned
+// again. 0: it is not counted so exactly.
 func (d *Disk) Of(ctx context.Context, path string, cpu time.Duration, processes ...int) (bytes, files uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,7 +64,7 @@ func (d *Disk) Of(ctx context.Context, path string, cpu time.Duration, processes
 	return d.bytes, d.files, nil
 }
 
-// look measures until it has seen enough files, or has no more time: errEnough.
+// look scans until it has seen enough files, or has no more time: errEnough.
 func (d *Disk) look(ctx context.Context, measure func(each func() error) (uint64, error)) (bytes, n uint64, err error) {
 	most := uint64(cmp.Or(d.most, 200_000))
 	bytes, err = measure(func() error {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fill makes files of a block each.
+// fill makes files of one block each.
 func fill(t *testing.T, dir string, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -25,51 +25,51 @@ func fill(t *testing.T, dir string, from, to int) {
 	}
 }
 
-// Who has many files is looked at seldom, and never longer than so many take.
-func TestALookIsBounded(t *testing.T) {
+// A directory with many files is scanned seldom, and a scan is limited to some number of them.
+func TestScanIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	u := Disk{most: 100, step: 10}
-	look := func() uint64 {
+	scan := func() uint64 {
 		t.Helper()
 		n, files, err := u.Of(t.Context(), dir, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if blocks := n / 4096; files > blocks+1 || files+8 < blocks { // a directory takes more than one at times; of the last file of a look only that it is there counts
+		if blocks := n / 4096; files > blocks+1 || files+8 < blocks { // a directory can take more than one; of the last file of a scan only its existence counts
 			t.Errorf("%d files take %d blocks", files, blocks)
 		}
 		return n
 	}
 	fill(t, dir, 0, 4)
-	few := look()
+	few := scan()
 	fill(t, dir, 4, 53)
-	all := look()
+	all := scan()
 	if few < 4*4096 || all < 53*4096 {
 		t.Errorf("4 files take %d bytes, 53 take %d", few, all)
 	}
-	fill(t, dir, 53, 60) // with the directories it looked at 60, and so leaves 6 looks out
+	fill(t, dir, 53, 60) // with the directories it scanned 60, and so skips 6 scans
 	for i := range 6 {
-		if n := look(); n != all {
-			t.Errorf("look %d: %d bytes, not %d", i, n, all)
+		if n := scan(); n != all {
+			t.Errorf("scan %d: %d bytes, not %d", i, n, all)
 		}
 	}
-	if n := look(); n < 60*4096 {
+	if n := scan(); n < 60*4096 {
 		t.Errorf("after a while 60 files take %d bytes", n)
 	}
 	u = Disk{most: 100, step: 1000}
 	fill(t, dir, 60, 1000)
-	if n := look(); n < 50*4096 || n > 150*4096 {
-		t.Errorf("of 1000 files a look at 100 finds %d bytes", n)
+	if n := scan(); n < 50*4096 || n > 150*4096 {
+		t.Errorf("a scan of 100 of 1000 files finds %d bytes", n)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if n, _, err := u.Of(over, dir, 0); err != nil || n == 0 {
-		t.Errorf("without time: %d bytes, %v", n, err)
+		t.Errorf("with an ended context: %d bytes, %v", n, err)
 	}
 }
 
-// Where nobody has used the CPU nobody has written either.
-func TestOnlyWhoRanIsLookedAt(t *testing.T) {
+// If no process has used the CPU, none has written.
+func TestIdleSandboxesAreNotScanned(t *testing.T) {
 	dir := t.TempDir()
 	var u Disk
 	var last uint64
@@ -79,11 +79,11 @@ func TestOnlyWhoRanIsLookedAt(t *testing.T) {
 		more bool
 	}{
 		{"the first time", time.Second, true},
-		{"who did not run", time.Second, false},
-		{"who ran", time.Second + 1, true},
-		{"who is not counted", 0, true},
-		{"who is not counted, again", 0, true},
-		{"who is counted again", time.Second + 1, true},
+		{"did not run", time.Second, false},
+		{"ran", time.Second + 1, true},
+		{"not counted", 0, true},
+		{"not counted, again", 0, true},
+		{"counted again", time.Second + 1, true},
 	} {
 		fill(t, dir, int(last), int(last)+10)
 		n, files, err := u.Of(t.Context(), dir, tt.cpu)

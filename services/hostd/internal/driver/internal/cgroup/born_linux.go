@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// born has a child that is started with attr begin in the group at path; done is
-// called when it was.
+// spawnIn makes a child that is started with attr start in the group at path; done must be
+// called afterwards.
 func born(attr *syscall.SysProcAttr, path string) (done func(), err error) {
 	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

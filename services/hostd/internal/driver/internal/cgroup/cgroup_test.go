@@ -59,7 +59,7 @@ func TestParseOwn(t *testing.T) {
 	}
 }
 
-// unified makes a directory that looks like a v2 hierarchy that hands down these
+// unified makes a directory that looks like a v2 hierarchy that delegates these
 // controllers.
 func unified(t *testing.T, controllers string) string {
 	t.Helper()
@@ -69,7 +69,7 @@ func unified(t *testing.T, controllers string) string {
 			t.Fatal(err)
 		}
 	}
-	// Writes are not to change it: a real one is not a plain file.
+	// Writes must not change it: a real one is not a plain file.
 	if err := os.Chmod(filepath.Join(dir, "cgroup.subtree_control"), 0o400); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestMakeInV1(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		memory + "/box/memory.limit_in_bytes": "67108864",
-		cpu + "/box/cpu.cfs_quota_us":         "1000", // the kernel takes no less
+		cpu + "/box/cpu.cfs_quota_us":         "1000", // the kernel's minimum
 		cpu + "/box/cpu.cfs_period_us":        "100000",
 		cpu + "/box/cpu.shares":               "5",
 	} {
@@ -119,8 +119,8 @@ func TestMakeInV1(t *testing.T) {
 	}
 }
 
-// Of a pool of huge pages that the host keeps nobody counts what is used.
-func TestNobodyGetsHugePages(t *testing.T) {
+// Huge pages of a host's pool are not counted as memory, so a sandbox gets none.
+func TestMakeForbidsHugePages(t *testing.T) {
 	v1, v2 := t.TempDir(), unified(t, "")
 	for name, tt := range map[string]struct {
 		tree  *Tree
@@ -147,8 +147,8 @@ func TestNobodyGetsHugePages(t *testing.T) {
 	}
 }
 
-// The kernel forgets a group's weight while the group yields.
-func TestYieldKeepsTheWeight(t *testing.T) {
+// The kernel resets a group's weight while the group is deprioritized.
+func TestDeprioritizeKeepsTheWeight(t *testing.T) {
 	for name, tt := range map[string]struct {
 		v2     bool
 		l      Limits
@@ -169,7 +169,7 @@ func TestYieldKeepsTheWeight(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := g.Yield(true); !errors.Is(err, ErrNoYield) {
-				t.Errorf("without a file for it: %v", err)
+				t.Errorf("without cpu.idle: %v", err)
 			}
 			path := func(name string) string { return filepath.Join(g.paths()[0], name) }
 			file, want, _ := strings.Cut(tt.weight, " ")
@@ -199,8 +199,8 @@ func TestYieldKeepsTheWeight(t *testing.T) {
 	}
 }
 
-// A sandbox without a limit of its own still weighs no more than another.
-func TestNoLimitNoGroupButForItsWeight(t *testing.T) {
+// A sandbox without a limit of its own still has a weight like any other.
+func TestPathsWithoutLimitsHaveTheCPUGroup(t *testing.T) {
 	tree := &Tree{v1: map[string]string{"memory": "/m", "cpu": "/c", "pids": "/p"}}
 	if got := tree.Paths("box", Limits{Pids: 5}); !slices.Equal(got, []string{"/c/box", "/p/box"}) {
 		t.Errorf("got %v", got)
@@ -214,17 +214,17 @@ func TestFailedMakeLeavesNothing(t *testing.T) {
 		t.Fatal("no error")
 	}
 	if left, err := os.ReadDir(good); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("remaining: %v, %v", left, err)
 	}
 }
 
-func TestOpenSaysWhatIsMissing(t *testing.T) {
+func TestOpenReportsWhatIsMissing(t *testing.T) {
 	tree := open(map[string]mount{"memory": {filepath.Join(t.TempDir(), "missing"), "/"}}, nil)
 	caps := tree.Caps()
 	if want := (Caps{Notes: caps.Notes}); !reflect.DeepEqual(caps, want) {
 		t.Errorf("got %+v", caps)
 	}
-	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 || !strings.Contains(all, "no cgroup stops a sandbox:") {
+	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 || !strings.Contains(all, "no cgroup freezer:") {
 		t.Errorf("notes: %s", all)
 	}
 	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}); len(got) > 0 {
@@ -232,7 +232,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestReapTakesTheOldAndEmpty(t *testing.T) {
+func TestReapRemovesOldEmptyGroups(t *testing.T) {
 	v1, v2 := t.TempDir(), t.TempDir()
 	for _, dir := range []string{v1 + "/millrace-old", v1 + "/millrace-full/x", v2 + "/millrace-old", v2 + "/other"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -242,7 +242,7 @@ func TestReapTakesTheOldAndEmpty(t *testing.T) {
 	tree := &Tree{v2: v2, v1: map[string]string{"pids": v1}}
 	tree.reap(time.Hour)
 	if _, err := os.Stat(v1 + "/millrace-old"); err != nil {
-		t.Error("a young one was taken")
+		t.Error("a recent group was removed")
 	}
 	tree.reap(-time.Hour)
 	var left []string
@@ -256,11 +256,11 @@ func TestReapTakesTheOldAndEmpty(t *testing.T) {
 		}
 	}
 	if want := []string{"millrace-full", "other"}; !slices.Equal(left, want) {
-		t.Errorf("left %v, want %v", left, want)
+		t.Errorf("remaining %v, want %v", left, want)
 	}
 }
 
-// In a hierarchy of v1 what waits in TCP's buffers has a limit of its own.
+// In a v1 hierarchy TCP's buffers have a limit of their own.
 func TestTCPBuffersAreLimited(t *testing.T) {
 	want := setting{"memory.kmem.tcp.limit_in_bytes", "1048576", true}
 	if got := settings("memory", Limits{MemoryMiB: 1}, true); !slices.Contains(got, want) {
@@ -268,7 +268,7 @@ func TestTCPBuffersAreLimited(t *testing.T) {
 	}
 }
 
-func TestGoneGroupIsNoError(t *testing.T) {
+func TestMissingGroupIsNotAnError(t *testing.T) {
 	g := Reopen([]string{filepath.Join(t.TempDir(), "gone")})
 	if err := g.Kill(t.Context()); err != nil {
 		t.Error(err)

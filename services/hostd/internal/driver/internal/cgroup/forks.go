@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A shim that wants a thread and gets none dies, and with it every record of its
-// sandbox. So it is not counted among the processes that a fork bomb uses up: they
-// are in a group below the sandbox's own, which has only that limit. One thread of the
-// shim is in it and forks. Version 2 lets threads of one process be in different
-// groups if the lower one is threaded.
+// A shim that cannot create a thread dies, and with it every record of its sandbox. So it
+// is not counted among the processes that a fork bomb uses up: those are in a group below
+// the sandbox's own, which has only that limit. One thread of the shim is in it and
+// forks. Version 2 permits threads of one process to be in different groups if the
+// lower one is threaded.
 const forksDir = "forks"
 
 // makeForks makes the group below dir, for most processes and the thread that forks.
@@ -40,8 +40,8 @@ func makeForks(dir string, most uint32, v1 bool) error {
 	return nil
 }
 
-// forks opens the file to which a thread writes "0" to be in the group that
-// Limits.Apart is about; nil where there is none.
+// forks opens the file to which a thread writes "0" to join the group of Limits.Apart;
+// nil where there is none.
 func (g *Group) forks() *os.File {
 	for _, p := range g.paths() {
 		name := "tasks"
@@ -55,15 +55,15 @@ func (g *Group) forks() *os.File {
 	return nil
 }
 
-// procs are the pids in the group dir and below it: 0 for each that our pid namespace
-// does not show.
+// procs returns the pids in the group dir and below it: 0 for each process that this pid
+// namespace does not show.
 func procs(dir string) ([]int, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return nil, err
 	}
 	forks, err := os.ReadFile(filepath.Join(dir, forksDir, "cgroup.procs"))
-	// What is threaded does not tell, but then the one above tells of all.
+	// A threaded group does not list them, but its parent lists all.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func procs(dir string) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// remove removes a group that holds nobody.
+// remove removes a group without processes.
 func remove(dir string) error {
 	if err := unix.Rmdir(filepath.Join(dir, forksDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFreezer says that a group has nothing that could stop its processes.
+// ErrNoFreezer reports that a group has nothing that could stop its processes.
 var ErrNoFreezer = errors.New("the group has no freezer")
 
-// brake is the file that stops and starts a group's processes, and how it is
-// written and read.
+// brake is the file that stops and starts a group's processes, and the values to
+// write and read.
 type brake struct {
-	file, stop, start string // what to write, and to read, and where
-	state, stopped    string // the file that tells, and a line in it when all stand still
+	file, stop, start string // file and values to write
+	state, stopped    string // file with the state, and the line in it when all are stopped
 }
 
-// brake finds the group's; ErrNoFreezer without one.
+// brake finds the group's brake, or returns ErrNoFreezer.
 func (g *Group) brake() (brake, error) {
 	if g.v2 != "" {
 		b := brake{filepath.Join(g.v2, "cgroup.freeze"), "1", "0", filepath.Join(g.v2, "cgroup.events"), "frozen 1"}
@@ -45,7 +45,7 @@ func (g *Group) CanFreeze() bool {
 	return err == nil
 }
 
-// frozen reports whether every process stands still.
+// frozen reports whether every process is stopped.
 func (b brake) frozen() (bool, error) {
 	text, err := os.ReadFile(b.state)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b brake) frozen() (bool, error) {
 	return strings.Contains("\n"+string(text), "\n"+b.stopped+"\n"), nil
 }
 
-// Frozen reports whether the group was stopped last, not started.
+// Frozen reports whether the last transition stopped the group.
 func (g *Group) Frozen() (bool, error) {
 	b, err := g.brake()
 	if err != nil {
@@ -65,7 +65,7 @@ func (g *Group) Frozen() (bool, error) {
 	return word != b.start, err
 }
 
-// Freeze stops every process of the group and returns when all stand still. On
+// Freeze stops every process of the group and returns when all are stopped. On
 // error they run.
 func (g *Group) Freeze(ctx context.Context) error {
 	b, err := g.brake()
@@ -76,15 +76,15 @@ func (g *Group) Freeze(ctx context.Context) error {
 		return err
 	}
 	if err := soon(ctx, b.frozen); err != nil {
-		os.WriteFile(b.file, []byte(b.start), 0) //nolint:errcheck // the error that led here says more
-		return fmt.Errorf("wait until all stand still: %w", err)
+		os.WriteFile(b.file, []byte(b.start), 0) //nolint:errcheck // the error that led here matters more
+		return fmt.Errorf("wait until all processes are frozen: %w", err)
 	}
 	return nil
 }
 
-// Thaw lets the group's processes run on; it does not wait until they do, since
-// somebody may stop them again. A group without a freezer, or one that is gone,
-// is no error.
+// Thaw lets the group's processes run; it does not wait until they do, since they
+// may be stopped again. It returns nil for a group that has no freezer or no longer
+// exists.
 func (g *Group) Thaw(context.Context) error {
 	b, err := g.brake()
 	if err != nil {
@@ -97,7 +97,7 @@ func (g *Group) Thaw(context.Context) error {
 	return err
 }
 
-// soon is poll for what takes a tenth of a millisecond.
+// soon is poll for changes that take a tenth of a millisecond.
 func soon(ctx context.Context, done func() (bool, error)) error {
 	const look = 10 * time.Microsecond
 	for range 20 {

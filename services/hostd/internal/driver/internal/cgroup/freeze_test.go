@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// freezers are groups of both kinds in the host's real hierarchies.
+// freezers returns groups of both kinds in the host's real hierarchies.
 func freezers(t *testing.T) map[string]*Group {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -34,7 +34,7 @@ func freezers(t *testing.T) map[string]*Group {
 		all[filepath.Base(m.path)] = Reopen([]string{dir})
 	}
 	if len(all) == 0 {
-		t.Skip("no freezer to be had")
+		t.Skip("no freezer available")
 	}
 	return all
 }
@@ -55,7 +55,7 @@ func TestFreeze(t *testing.T) {
 				}
 			}
 			if frozen, err := g.Frozen(); err != nil || frozen || !g.CanFreeze() {
-				t.Errorf("at first: frozen %v, %v", frozen, err)
+				t.Errorf("before: frozen %v, %v", frozen, err)
 			}
 			for range 5 {
 				moves(t, file)
@@ -68,13 +68,13 @@ func TestFreeze(t *testing.T) {
 				before := ticks(t, cmd.Process.Pid)
 				spin(20 * time.Millisecond)
 				if after := ticks(t, cmd.Process.Pid); after != before {
-					t.Errorf("it used time while it stood: %s, then %s", before, after)
+					t.Errorf("CPU time while frozen: %s, then %s", before, after)
 				}
 				if err := g.Thaw(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if frozen, err := g.Frozen(); err != nil || frozen {
-					t.Errorf("let go: frozen %v, %v", frozen, err)
+					t.Errorf("thawed: frozen %v, %v", frozen, err)
 				}
 			}
 			moves(t, file)
@@ -91,17 +91,17 @@ func moves(t *testing.T, file string) {
 			return
 		}
 	}
-	t.Fatal("it does not go on")
+	t.Fatal("the process does not run")
 }
 
-// spin lets time pass in which others could run.
+// spin spends time in which others could run.
 func spin(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		os.ReadFile("/proc/uptime")
 	}
 }
 
-// ticks is the process's time on a CPU, to the nanosecond.
+// ticks returns the process's CPU time, in nanoseconds.
 func ticks(t *testing.T, pid int) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/schedstat")

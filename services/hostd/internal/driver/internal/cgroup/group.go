@@ -17,12 +17,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Limits bound a group as a whole; zero is no limit.
+// Limits limit a group as a whole; zero means no limit.
 type Limits struct {
 	MemoryMiB uint32
 	CPUMilli  uint32
 	Pids      uint32
-	Apart     bool // Pids bounds what is forked by who is in the group of driver.ForksFd, and nobody else
+	Apart     bool // Pids limits only what is forked in the group of driver.ForksFd
 }
 
 // Group is a sandbox's cgroups.
@@ -31,8 +31,8 @@ type Group struct {
 	v1 []string // directories
 }
 
-// Paths are the directories that a group of this name would have, to be noted
-// down before Make. A v2 group is made also where it limits nothing: it freezes,
+// Paths returns the directories that a group of this name would have, to be recorded
+// before Make. A v2 group is made also where it limits nothing: it freezes,
 // kills and measures.
 func (t *Tree) Paths(name string, l Limits) []string {
 	var paths []string
@@ -54,7 +54,7 @@ func (t *Tree) Make(paths []string, l Limits) (*Group, error) {
 	g := Reopen(paths)
 	if err := t.make(g, l); err != nil {
 		for _, p := range paths {
-			remove(p) //nolint:errcheck // nothing is in it; if it was never made, all the better
+			remove(p) //nolint:errcheck // it is empty, or was never made
 		}
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (t *Tree) make(g *Group, l Limits) error {
 	return nil
 }
 
-// noHugePages leaves a group none of any size, neither promised nor used.
+// noHugePages forbids a group huge pages of any size, reserved or used.
 func noHugePages(dir string, v1 bool) error {
 	files := "hugetlb.*.max"
 	if v1 {
@@ -107,15 +107,15 @@ func noHugePages(dir string, v1 bool) error {
 
 type setting struct {
 	file, value string
-	optional    bool // the file is there only in some kernels
+	optional    bool // the file exists only in some kernels
 }
 
-// settings are the files that hold the limits of one controller.
+// settings returns the files and values that limit one controller.
 func settings(controller string, l Limits, v1 bool) []setting {
 	bytes := strconv.FormatUint(uint64(l.MemoryMiB)<<20, 10)
 	switch {
 	case controller == "memory" && l.MemoryMiB > 0 && v1:
-		// What waits in TCP's buffers is counted by itself there, and else not bounded.
+		// TCP's buffers are counted separately in v1, and not limited otherwise.
 		return []setting{{"memory.limit_in_bytes", bytes, false}, {"memory.memsw.limit_in_bytes", bytes, true},
 			{"memory.kmem.tcp.limit_in_bytes", bytes, true}}
 	case controller == "memory" && l.MemoryMiB > 0:
@@ -134,12 +134,12 @@ func settings(controller string, l Limits, v1 bool) []setting {
 
 const (
 	cpuPeriod  = 100_000 // us
-	cpuDefault = 2000    // the weight, in thousandths of a CPU, of who has no limit
+	cpuDefault = 2000    // the weight of a sandbox without a limit, in thousandths of a CPU
 )
 
-// cpuSettings gives every sandbox a weight, also without a limit: it is one
-// among equals then, however many sessions its processes make, for each of which
-// the kernel would else give it as much as our own daemons get.
+// cpuSettings gives every sandbox a weight, also without a limit: it then has one share
+// like any other, however many sessions its processes make. Otherwise the kernel would
+// give each session as much as the host's own daemons get.
 func cpuSettings(l Limits, v1 bool) []setting {
 	all := []setting{weight(l.CPUMilli, v1)}
 	quota := strconv.FormatUint(max(uint64(l.CPUMilli)*cpuPeriod/1000, 1000), 10)
@@ -152,7 +152,7 @@ func cpuSettings(l Limits, v1 bool) []setting {
 	return append(all, setting{"cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod), false})
 }
 
-// weight is that of a sandbox with a limit in thousandths of a CPU, or without: 0.
+// weight is that of a sandbox with a limit in thousandths of a CPU; 0: no limit.
 func weight(milli uint32, v1 bool) setting {
 	w := uint64(milli)
 	if w == 0 {
@@ -164,7 +164,7 @@ func weight(milli uint32, v1 bool) setting {
 	return setting{"cpu.weight", strconv.FormatUint(min(max(w/10, 1), 10_000), 10), false}
 }
 
-// Reopen is the group of these directories, which need not be there any more.
+// Reopen returns the group of these directories, which need not exist any more.
 func Reopen(paths []string) *Group {
 	g := &Group{}
 	for _, p := range paths {
@@ -177,7 +177,7 @@ func Reopen(paths []string) *Group {
 	return g
 }
 
-// isV2 tells a unified hierarchy from a v1 one: only there has each group this file.
+// isV2 distinguishes a unified hierarchy from a v1 one: only there each group has this file.
 func isV2(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
 	return err == nil
@@ -193,13 +193,13 @@ func (g *Group) paths() []string {
 	return append([]string{g.v2}, g.v1...)
 }
 
-// Start calls start, which starts a child with attr, so that the child is born
+// Start calls start, which starts a child with attr, so that the child starts
 // in the group. It must be called on a thread that ends afterwards, since that
-// thread may enter the group too: with v1 a child begins where its parent is,
-// and a thread that moves itself does not stop the whole machine's forks, as
-// moving another process does, for milliseconds.
+// thread may enter the group too: with v1 a child starts where its parent is,
+// and a thread that moves itself does not stall the whole machine's forks for
+// milliseconds, as moving another process does.
 func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
-	defer g.leave() // or who kills the group takes us for one of it as long as the thread lives
+	defer g.leave() // otherwise Kill finds this process in the group as long as the thread runs
 	for _, p := range g.v1 {
 		if err := os.WriteFile(filepath.Join(p, "tasks"), []byte("0"), 0); err != nil {
 			return err
@@ -215,17 +215,17 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 	return start()
 }
 
-// leave moves this thread out of the group, to where the group was made.
+// leave moves this thread out of the group, to the group's parent.
 func (g *Group) leave() {
 	for _, p := range g.v1 {
-		os.WriteFile(filepath.Join(filepath.Dir(p), "tasks"), []byte("0"), 0) //nolint:errcheck // it ends soon
+		os.WriteFile(filepath.Join(filepath.Dir(p), "tasks"), []byte("0"), 0) //nolint:errcheck // the thread ends soon
 	}
 }
 
-// oomFiles count, where they are there, what was killed for want of memory.
+// oomFiles count, where they exist, processes killed for lack of memory.
 var oomFiles = [...]string{"memory.events", "memory.oom_control"}
 
-// ForShim opens what driver.OOMFd and driver.ForksFd are to be, in that order.
+// ForShim opens the files for driver.OOMFd and driver.ForksFd, in that order.
 func (g *Group) ForShim() ([]*os.File, error) {
 	oom, err := orNothing(g.oom())
 	if err != nil {
@@ -246,8 +246,8 @@ func orNothing(f *os.File) (*os.File, error) {
 	return os.Open(os.DevNull)
 }
 
-// oom opens the file that counts what was killed for want of memory, for both
-// versions in a line "oom_kill N"; nil if nobody counts.
+// oom opens the file that counts processes killed for lack of memory, for both versions
+// in a line "oom_kill N"; nil if they are not counted.
 func (g *Group) oom() *os.File {
 	for _, p := range g.paths() {
 		for _, n := range oomFiles {
@@ -259,7 +259,7 @@ func (g *Group) oom() *os.File {
 	return nil
 }
 
-// Holds reports whether Kill reaches all that came of the child: whether there
+// Holds reports whether Kill reaches all descendants of the child: whether there
 // is any group at all.
 func (g *Group) Holds() bool { return len(g.paths()) > 0 }
 
@@ -274,7 +274,7 @@ func (g *Group) Kill(ctx context.Context) error {
 	return nil
 }
 
-// killAll kills what is in the group dir and reports whether it was empty.
+// killAll kills the processes in the group dir and reports whether it was empty.
 func killAll(dir string) (bool, error) {
 	pids, err := procs(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -287,17 +287,17 @@ func killAll(dir string) (bool, error) {
 		return false, nil
 	}
 	for _, pid := range pids {
-		// We ourselves are in the group as long as the thread that called Start is
+		// This process itself is in the group as long as the thread that called Start is
 		// about to end.
 		if pid > 0 && pid != os.Getpid() {
-			unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round tells
+			unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round checks
 		}
 	}
 	return false, nil
 }
 
 // Remove removes the group's directories. The kernel refuses for a moment after
-// the last process has gone.
+// the last process has ended.
 func (g *Group) Remove(ctx context.Context) error {
 	for _, p := range g.paths() {
 		err := poll(ctx, func() (bool, error) {
@@ -314,7 +314,7 @@ func (g *Group) Remove(ctx context.Context) error {
 	return nil
 }
 
-// poll asks done until it says yes, with pauses of 0.2 to 20 ms.
+// poll calls done until it returns true, with pauses of 0.2 to 20 ms.
 func poll(ctx context.Context, done func() (bool, error)) error {
 	pause := 200 * time.Microsecond
 	for {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// mount is one mounted hierarchy: path shows its group root.
+// mount is one mounted hierarchy: path is the mount point of its group root.
 type mount struct{ path, root string }
 
-// dir is where the group own, a path from the hierarchy's root, is to be found.
+// dir returns the directory of the group own, a path from the hierarchy's root.
 func (m mount) dir(own string) string {
 	if rest, ok := strings.CutPrefix(own, m.root); ok && m.root != "/" {
 		own = rest
@@ -17,7 +17,7 @@ func (m mount) dir(own string) string {
 	return filepath.Join(m.path, own)
 }
 
-// parseMounts reads a mountinfo: controller -> hierarchy, "" is the unified one.
+// parseMounts parses a mountinfo: controller -> hierarchy, "" is the unified one.
 func parseMounts(mountinfo string) map[string]mount {
 	all := map[string]mount{}
 	for line := range strings.Lines(mountinfo) {
@@ -41,7 +41,7 @@ func parseMounts(mountinfo string) map[string]mount {
 	return all
 }
 
-// parseOwn reads a /proc/self/cgroup: controller -> group, "" is the unified one.
+// parseOwn parses a /proc/self/cgroup: controller -> group, "" is the unified one.
 func parseOwn(s string) map[string]string {
 	own := map[string]string{}
 	for line := range strings.Lines(s) {
@@ -56,7 +56,7 @@ func parseOwn(s string) map[string]string {
 	return own
 }
 
-// unescape undoes mountinfo's octal escapes.
+// unescape decodes mountinfo's octal escapes.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -1,6 +1,6 @@
 // Package cgroup limits and kills the processes of a sandbox where the host
-// allows it: by cgroups v2, by v1, or not at all. Nothing here is needed for a
-// sandbox to work.
+// permits it: by cgroups v2, by v1, or not at all. Sandboxes work without
+// it.
 package cgroup
 
 import (
@@ -16,29 +16,29 @@ import (
 )
 
 // Tree is where this process may make cgroups. It does not change after Open and
-// may be used by many at the same time.
+// is safe for concurrent use.
 type Tree struct {
-	v2          string            // directory to make groups in; empty: none
-	controllers []string          // what v2 limits there
-	v1          map[string]string // controller -> directory to make groups in
+	v2          string            // parent directory of groups; empty: none
+	controllers []string          // controllers of v2 there
+	v1          map[string]string // controller -> parent directory of groups
 	notes       []string
 }
 
 var wanted = [...]string{"memory", "pids", "cpu", hugePages}
 
-// hugePages is the controller of pools of huge pages that a host may keep, which nobody
-// counts as memory: a sandbox gets none.
+// hugePages is the controller of a host's pools of huge pages, which are not counted
+// as memory: a sandbox gets none.
 const hugePages = "hugetlb"
 
-// freezer is the v1 controller for what every group of v2 can do.
+// freezer is the v1 controller for what every v2 group can do.
 const freezer = "freezer"
 
-// Caps says what the groups of a Tree can do.
+// Caps describes what the groups of a Tree can do.
 type Caps struct {
 	Memory, Pids, CPU bool
 	Freeze            bool     // Group.Freeze works
 	Kill              bool     // Group.Kill reaches every process, also one that hides
-	Notes             []string // why something is missing
+	Notes             []string // reasons why something is missing
 }
 
 // Open finds out what this process may do. It never fails: what is missing is in
@@ -61,8 +61,8 @@ func Open() *Tree {
 const Prefix = "millrace-"
 
 // reap removes the groups that are empty and older than age: those of sandboxes
-// whose directory somebody removed, so that nobody will ask for them. The kernel
-// refuses where there is a process, and a younger one may be about to get its
+// whose directory was removed, so that no driver will remove them. The kernel
+// refuses where there is a process, and a younger group may be about to get its
 // first.
 func (t *Tree) reap(age time.Duration) {
 	for _, base := range append(slices.Collect(maps.Values(t.v1)), t.v2) {
@@ -75,7 +75,7 @@ func (t *Tree) reap(age time.Duration) {
 		}
 		for _, dir := range old {
 			if st, err := os.Stat(dir); err == nil && time.Since(st.ModTime()) > age {
-				remove(dir) //nolint:errcheck // somebody lives there, or it is not ours
+				remove(dir) //nolint:errcheck // it has processes or belongs to another user
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func open(mounts map[string]mount, own map[string]string) *Tree {
 			continue // few hosts keep a pool
 		}
 		if !ok {
-			t.notes = append(t.notes, fmt.Sprintf("no %s limit: no cgroup controller to be had", c))
+			t.notes = append(t.notes, fmt.Sprintf("no %s limit: no cgroup controller available", c))
 			continue
 		}
 		base := m.dir(own[c])
@@ -111,25 +111,25 @@ func open(mounts map[string]mount, own map[string]string) *Tree {
 	return t
 }
 
-// openFreezer looks for what stops processes where there is no v2 that would.
+// openFreezer finds the v1 freezer where there is no v2 group that can freeze.
 func (t *Tree) openFreezer(mounts map[string]mount, own map[string]string) {
 	m, ok := mounts[freezer]
 	if !ok {
-		t.notes = append(t.notes, "no cgroup stops a sandbox: neither version 2 nor a freezer to be had")
+		t.notes = append(t.notes, "no cgroup freezer: neither version 2 nor the v1 controller is available")
 		return
 	}
 	base := m.dir(own[freezer])
 	if err := try(base); err != nil {
-		t.notes = append(t.notes, fmt.Sprintf("no cgroup stops a sandbox: %v", err))
+		t.notes = append(t.notes, fmt.Sprintf("no cgroup freezer: %v", err))
 		return
 	}
 	t.v1[freezer] = base
 }
 
-// openV2 looks for a place in the unified tree. In order: the root, which only
-// root of the whole machine may use and which no limit of our own service then
-// binds; our own group's parent, where a delegation begins; our own group,
-// whose controllers cannot be shared out while we are in it.
+// openV2 finds a parent directory in the unified tree. In order: the root, which only
+// root of the whole machine may use and where no limit of hostd's own service
+// applies; the parent of hostd's own group, where a delegation begins; its own group,
+// whose controllers cannot be delegated while it contains hostd.
 func (t *Tree) openV2(m mount, own string) {
 	dir := m.dir(own)
 	var last error
@@ -153,8 +153,8 @@ func (t *Tree) openV2(m mount, own string) {
 	}
 }
 
-// whole reports whether these controllers are all that is needed. To look on for that of huge
-// pages, which not every kernel has, would change groups of others.
+// whole reports whether these controllers are sufficient. Looking further for huge pages,
+// which not every kernel has, would change groups of others.
 func whole(controllers []string) bool {
 	for _, c := range wanted {
 		if c != hugePages && !slices.Contains(controllers, c) {
@@ -164,11 +164,11 @@ func whole(controllers []string) bool {
 	return true
 }
 
-// enable hands the wanted controllers down to the children of dir and returns
+// enable delegates the wanted controllers to the children of dir and returns
 // those that they get.
 func enable(dir string) []string {
 	for _, c := range wanted {
-		os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0) //nolint:errcheck // read back below
+		os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0) //nolint:errcheck // checked below
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
@@ -184,8 +184,8 @@ func enable(dir string) []string {
 }
 
 // try makes a group in base and removes it. Its name is always the same for a
-// user: one who is cut off here leaves no more than one, and a group that is
-// there already was made by somebody with the same rights.
+// user: an interrupted try leaves at most one, and an existing group was made by a
+// process with the same permissions.
 func try(base string) error {
 	dir := filepath.Join(base, fmt.Sprintf(Prefix+"probe-%d", os.Geteuid()))
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -197,7 +197,7 @@ func try(base string) error {
 	return nil
 }
 
-// Caps says what the groups of t can do.
+// Caps describes what the groups of t can do.
 func (t *Tree) Caps() Caps {
 	has := func(c string) bool { return slices.Contains(t.controllers, c) || t.v1[c] != "" }
 	return Caps{

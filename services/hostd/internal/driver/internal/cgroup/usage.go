@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what a group's processes use, those that have ended included where
-// it is a sum. What the group does not tell has its flag unset.
+// Usage is the resource usage of a group's processes; sums include those that have
+// ended. What the group does not report has its flag unset.
 type Usage struct {
 	CPU       time.Duration
-	Memory    uint64 // bytes, without the file pages that nobody used lately
+	Memory    uint64 // bytes, without file pages that were not used recently
 	PIDs      []int
 	OOMKills  uint64
 	HasCPU    bool
@@ -46,8 +46,8 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
-// CPU is the time that the group's processes have used, those that have ended included.
-// false: nobody counts, or the group is gone.
+// CPU returns the time that the group's processes have used, those that have ended included.
+// It returns false if that is not counted, or the group no longer exists.
 func (g *Group) CPU() (time.Duration, bool) {
 	for _, p := range g.paths() {
 		if us, ok := field(p, "cpu.stat", "usage_usec"); ok {
@@ -77,7 +77,7 @@ func number(dir, file string) (uint64, bool) {
 	return n, err == nil
 }
 
-// field is the number behind a name, one a line.
+// field returns the number behind a name, one a line.
 func field(dir, file, name string) (uint64, bool) {
 	b, err := read(dir, file)
 	if err != nil {
@@ -92,14 +92,14 @@ func field(dir, file, name string) (uint64, bool) {
 	return 0, false
 }
 
-// read is os.ReadFile in four system calls instead of ten: each sandbox is looked at all the
-// time, and many do nothing.
+// read is os.ReadFile in four system calls instead of ten: each sandbox is polled all the
+// time, and many are idle.
 func read(dir, file string) ([]byte, error) {
 	fd, err := unix.Open(filepath.Join(dir, file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only read from
+	defer unix.Close(fd) //nolint:errcheck // opened read-only
 	b := make([]byte, 0, 4096)
 	for {
 		n, err := unix.Read(fd, b[len(b):cap(b)])

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// ErrNoYield says that the kernel knows no groups that yield (Linux 5.15 does), or
-// that there is none for the CPU.
-var ErrNoYield = errors.New("the group cannot yield its CPU")
+// ErrNotSupported reports that the kernel has no idle groups (Linux 5.15 does), or
+// that there is no group for the CPU.
+var ErrNoYield = errors.New("the group cannot be deprioritized")
 
-// idle is the file that says whether a group yields.
+// idle is the file that deprioritizes a group.
 const idle = "cpu.idle"
 
-// Yield has the group's processes run only where those of no other group of its parent
-// want to, or again as its weight says. A quota holds either way.
+// SetDeprioritized makes the group's processes run only on CPUs that no other group of its
+// parent needs, or restores the group's weight. A quota applies either way.
 func (g *Group) Yield(yes bool) error {
 	for _, p := range g.paths() {
 		value := "0"
@@ -26,7 +26,7 @@ func (g *Group) Yield(yes bool) error {
 		}
 		file, err := os.OpenFile(filepath.Join(p, idle), os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another controller's, or no longer there
+			continue // of another controller, or no longer there
 		}
 		if err != nil {
 			return err
@@ -35,14 +35,14 @@ func (g *Group) Yield(yes bool) error {
 		if err = errors.Join(err, file.Close()); err != nil || yes {
 			return err
 		}
-		// The kernel has forgotten it.
+		// The kernel has reset the weight.
 		w := weight(quota(p), p != g.v2)
 		return os.WriteFile(filepath.Join(p, w.file), []byte(w.value), 0)
 	}
 	return ErrNoYield
 }
 
-// quota is the limit of the group at dir in thousandths of a CPU, 0 without one.
+// quota returns the limit of the group at dir in thousandths of a CPU, 0 without one.
 func quota(dir string) uint32 {
 	for _, name := range [...]string{"cpu.max", "cpu.cfs_quota_us"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))

@@ -23,19 +23,19 @@ import (
 // layers have there.
 const Opaque = "user.overlay.opaque"
 
-// Below is the layers of a snapshot as a sandbox has them under its own.
+// Below is the layers of a snapshot as they are mounted under a sandbox's own.
 type Below struct {
 	dir string
 	m   Manifest
 }
 
-// Under is the layers of the snapshot in dir, of which For has been asked before; of
-// no snapshot it is empty.
+// Under returns the layers of the snapshot in dir, whose manifest For has read; it is empty
+// without a snapshot.
 func Under(dir string, m Manifest) *Below { return &Below{dir, m} }
 
-// Part gives the directories that are mounted over one another for a directory in the
-// root, the uppermost first, and "" stands for the root itself. Of others than those
-// in nsinit.Uppers it gives those that there are.
+// Part returns the directories that are mounted over one another for a directory in the
+// root, the uppermost first; "" stands for the root itself. Of directories other than
+// nsinit.Uppers it returns those that exist.
 func (b *Below) Part(name string) []string {
 	var all []string
 	for i := b.m.Layers - 1; i >= 0; i-- {
@@ -48,7 +48,7 @@ func (b *Below) Part(name string) []string {
 	return all
 }
 
-// split gives the part of a layer in which a path is, and where there.
+// split returns the part of a layer that contains a path, and the path in it.
 func (b *Below) split(path string) (part, rest string) {
 	uppers := nsinit.Uppers()
 	first, rest, _ := strings.Cut(path, "/")
@@ -62,16 +62,16 @@ func (b *Below) split(path string) (part, rest string) {
 	return uppers[0], path
 }
 
-// Found is what layers say of a path.
+// Found is what layers have at a path.
 type Found struct {
-	Path  string // of the file that is seen; empty: there is none
+	Path  string // of the visible file; empty: none
 	Stat  unix.Stat_t
-	Gone  bool // they hide what is below them
+	Gone  bool // the layers hide what is below them
 	Layer int
 }
 
-// Find says what a sandbox sees at a path in its root, without a slash before it.
-// Links are not followed.
+// Find returns what is visible at a path in a sandbox's root, without a leading slash.
+// It does not follow links.
 func (b *Below) Find(path string) (Found, error) {
 	for i := b.m.Layers - 1; i >= 0; i-- {
 		f, err := b.FindIn(i, path)
@@ -82,7 +82,7 @@ func (b *Below) Find(path string) (Found, error) {
 	return Found{}, nil
 }
 
-// FindIn is Find of one layer alone.
+// FindIn is Find in one layer only.
 func (b *Below) FindIn(i int, path string) (Found, error) {
 	part, rest := b.split(path)
 	f, at := Found{Layer: i}, filepath.Join(At(b.dir, i), part)
@@ -115,22 +115,22 @@ func (b *Below) FindIn(i int, path string) (Found, error) {
 	return f, nil
 }
 
-// ownersFile notes down, beside the parts of a layer, whose its files are.
+// ownersFile lists the owners of a layer's files, beside its parts.
 const ownersFile = "owners"
 
-// Owner is whose a file is, which is there if he is not root.
+// Owner is the owner of a file that does not belong to root.
 type Owner struct {
 	UID, GID uint32
 	Path     string
 }
 
-// Owners writes down the owners of a layer that is being made.
+// Owners writes the list of owners of a layer that is being made.
 type Owners struct {
 	f *os.File
 	w *bufio.Writer
 }
 
-// Owners begins a list of the layer's owners. Close it.
+// Owners creates the list of the layer's owners. The caller closes it.
 func (l *Layer) Owners() (*Owners, error) {
 	f, err := os.OpenFile(filepath.Join(l.Dir, ownersFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -139,20 +139,20 @@ func (l *Layer) Owners() (*Owners, error) {
 	return &Owners{f, bufio.NewWriter(f)}, nil
 }
 
-// Add notes down an owner. Its errors are told by Close.
+// Add adds an owner. Close returns its errors.
 func (o *Owners) Add(w Owner) {
 	fmt.Fprintf(o.w, "%d %d /%s\x00", w.UID, w.GID, w.Path) //nolint:errcheck // see above
 }
 
-// Close ends the list.
+// Close completes the list.
 func (o *Owners) Close() error { return errors.Join(o.w.Flush(), o.f.Close()) }
 
-// most is how long a line in ownersFile may be.
+// most is the maximum length of a line in ownersFile.
 const most = 1 << 20
 
-// Owners are all that a layer has noted down and of which a sandbox sees the file, but
-// for what is in directories that are shut to us: it stays root's. ok is false where
-// nothing was noted down: its files are all one user's, or have their owners.
+// Owners returns the recorded owners of a layer's files that are visible in a sandbox,
+// except in directories that hostd may not enter: those files stay root's. ok is false
+// if none were recorded: all files belong to one user, or have their owners.
 func (b *Below) Owners(i int) (all []Owner, ok bool, err error) {
 	f, err := os.Open(filepath.Join(At(b.dir, i), ownersFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +169,7 @@ func (b *Below) Owners(i int) (all []Owner, ok bool, err error) {
 		var o Owner
 		head, path, ok := strings.Cut(lines.Text(), "/")
 		if _, err := fmt.Sscanf(head, "%d %d", &o.UID, &o.GID); err != nil || !ok {
-			return nil, false, kind.Newf(kind.Invalid, "read snapshot", "", "%s is not one that a driver wrote", f.Name())
+			return nil, false, kind.Newf(kind.Invalid, "read snapshot", "", "%s was not written by a driver", f.Name())
 		}
 		o.Path = path
 		seen, err := b.Find(path)
@@ -186,7 +186,7 @@ func (b *Below) Owners(i int) (all []Owner, ok bool, err error) {
 	return all, true, lines.Err()
 }
 
-// untilZero is a bufio.SplitFunc.
+// untilZero is a bufio.SplitFunc for NUL-terminated strings.
 func untilZero(data []byte, end bool) (int, []byte, error) {
 	if n := bytes.IndexByte(data, 0); n >= 0 {
 		return n + 1, data[:n], nil
@@ -197,5 +197,5 @@ func untilZero(data []byte, end bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// Layers is how many there are.
+// Layers returns the number of layers.
 func (b *Below) Layers() int { return b.m.Layers }

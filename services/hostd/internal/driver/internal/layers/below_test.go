@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// as gives what is below dir to an ordinary user and runs do as him, if the test is
-// root's.
+// as gives the contents of dir to an ordinary user and calls do as that user, if the test
+// runs as root.
 func as(t *testing.T, dir string, do func()) {
 	t.Helper()
 	const user = 1000
@@ -36,7 +36,7 @@ func as(t *testing.T, dir string, do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends, and nobody else is the user
+		runtime.LockOSThread() // for good: the thread ends, and no other thread has the user's uid
 		if err := unix.Setfsuid(user); err != nil {
 			t.Error(err)
 			return
@@ -46,8 +46,8 @@ func as(t *testing.T, dir string, do func()) {
 	<-done
 }
 
-// What a sandbox shut to itself does not keep others from being made of its snapshot.
-func TestOwnersOfWhatIsShut(t *testing.T) {
+// Files that a sandbox made inaccessible do not prevent sandboxes from its snapshot.
+func TestOwnersOfInaccessibleFiles(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "snapshot")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -1,21 +1,21 @@
 //go:build linux
 
-// Package layers is the form in which drivers keep the files of a sandbox: any of
-// them can make a sandbox of what any other kept, whatever program it did that with.
+// Package layers defines the format in which drivers save the files of a sandbox: any
+// driver can make a sandbox from a snapshot of any other.
 //
-// # The form
+// # Format
 // A snapshot is a directory with a manifest and with layers, oldest first: what the
-// sandbox wrote, after what the snapshots that it was made from hold. A sandbox that
-// is made from it has the layers mounted under its own and copies nothing. A layer is
-// what the kernel's overlay wants of a lower directory that anybody may mount: what
-// was removed is a device 0:0, and what was removed and made anew has the attribute
+// sandbox wrote is added to the layers of the snapshots that it was made from. A sandbox
+// made from it has the layers mounted under its own and copies nothing. A layer has the
+// form of a lower directory of an overlay that any user may mount: a removed file is a
+// device 0:0, and a directory that was removed and recreated has the attribute
 // user.overlay.opaque. It has the parts nsinit.Uppers: of the root, of /usr and of
-// /etc; a sandbox with a template's tree has all in the first.
+// /etc; a sandbox with a template's tree has everything in the first.
 //
 // # Owners
-// They are those that the files have inside. An ordinary user cannot give them away:
-// then all files are his, and a driver whose sandboxes have several users notes down
-// what is not root's (Owners).
+// Files have the owners that they have inside. An ordinary user cannot set owners: then
+// it owns all files, and a driver whose sandboxes have several users records
+// which files do not belong to root (Owners).
 package layers
 
 import (
@@ -36,27 +36,27 @@ import (
 )
 
 const (
-	manifestFile = "namespace.json" // the first driver that wrote it gave it its name
+	manifestFile = "namespace.json" // named after the first driver that wrote it
 	dirName      = "layers"
 	format       = 1
 
-	// Max bounds how long a chain of snapshots of sandboxes that were made from
-	// snapshots can get: an overlay's options must fit into a page.
+	// Max is the maximum length of a chain of snapshots made from
+	// snapshots: an overlay's options must fit into a page.
 	Max = 50
 )
 
-// Fits is driver.Caps.FileFits of a driver that can use this form.
+// Fits returns driver.Caps.FileFits of a driver that uses this format.
 func Fits() string { return driver.FilesFit("namespace") }
 
-// Manifest says what a snapshot holds.
+// Manifest describes the contents of a snapshot.
 type Manifest struct {
 	Format int  `json:"format"` // 1
 	Layers int  `json:"layers"`
-	Tree   bool `json:"tree"` // of a sandbox that was made from a template's tree
+	Tree   bool `json:"tree"` // whether the sandbox was made from a template's tree
 }
 
-// Read reads the manifest of the snapshot in dir; of no snapshot it has no layers.
-// Errors: NotFound where there is none, Invalid for one that is not as it should be.
+// Read reads the manifest of the snapshot in dir; without a snapshot it has no layers.
+// It returns NotFound where there is none, Invalid for a malformed one.
 func Read(dir string) (Manifest, error) {
 	var m Manifest
 	if dir == "" {
@@ -64,23 +64,23 @@ func Read(dir string) (Manifest, error) {
 	}
 	b, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, kind.New(kind.NotFound, "read snapshot", "", "the directory holds no snapshot that this driver can use")
+		return m, kind.New(kind.NotFound, "read snapshot", "", "no snapshot that this driver can use")
 	}
 	if err != nil {
 		return m, err
 	}
 	if err := json.Unmarshal(b, &m); err != nil || m.Format != format || m.Layers < 1 || m.Layers > Max {
-		return m, kind.Newf(kind.Invalid, "read snapshot", "", "%s is not one that a driver wrote: %q", manifestFile, b)
+		return m, kind.Newf(kind.Invalid, "read snapshot", "", "%s was not written by a driver: %q", manifestFile, b)
 	}
 	return m, nil
 }
 
-// For is Read for a sandbox that is to begin from the snapshot, with a template's tree
-// or without. Invalid, too, for a snapshot that was made on the other.
+// For is Read for a sandbox to be made from the snapshot, with a template's tree
+// or without. It returns Invalid also if the snapshot differs in that.
 func For(dir string, tree bool) (Manifest, error) {
 	m, err := Read(dir)
 	if err == nil && dir != "" && m.Tree != tree {
-		err = kind.New(kind.Invalid, "read snapshot", "", "the snapshot was made on another template")
+		err = kind.New(kind.Invalid, "read snapshot", "", "the snapshot was made from another template")
 	}
 	return m, err
 }
@@ -93,13 +93,13 @@ func (m Manifest) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, manifestFile), b, 0o600)
 }
 
-// Dir is where a snapshot has its layers, each in a directory with its number.
+// Dir returns the directory of a snapshot's layers, each in a directory with its number.
 func Dir(snapshot string) string { return filepath.Join(snapshot, dirName) }
 
-// At is the directory of a layer.
+// At returns the directory of a layer.
 func At(snapshot string, i int) string { return filepath.Join(Dir(snapshot), strconv.Itoa(i)) }
 
-// Layer is one that is being made: what is in its directory counts from Commit on.
+// Layer is a layer that is being made: the contents of its directory are valid from Commit on.
 type Layer struct {
 	Dir string
 
@@ -108,7 +108,7 @@ type Layer struct {
 }
 
 // Begin begins a snapshot in the directory to, of a sandbox that was made from the
-// snapshot from, if it was, and with a template's tree or not. Errors: Exhausted for
+// snapshot from, if any, and with a template's tree or not. It returns Exhausted for
 // one layer too many and for a full disk.
 func Begin(ctx context.Context, from, to string, tree bool) (*Layer, error) {
 	m, err := Read(from)
@@ -116,7 +116,7 @@ func Begin(ctx context.Context, from, to string, tree bool) (*Layer, error) {
 		return nil, err
 	}
 	if m.Layers >= Max {
-		return nil, kind.Newf(kind.Exhausted, "snapshot", "", "a chain of snapshots ends after %d", Max)
+		return nil, kind.Newf(kind.Exhausted, "snapshot", "", "the chain of snapshots exceeds the limit of %d", Max)
 	}
 	if err := share(ctx, from, to, m.Layers); err != nil {
 		return nil, err
@@ -125,10 +125,10 @@ func Begin(ctx context.Context, from, to string, tree bool) (*Layer, error) {
 	return l, os.Mkdir(l.Dir, 0o755)
 }
 
-// Commit ends a snapshot.
+// Commit completes a snapshot.
 func (l *Layer) Commit() error { return l.m.save(l.to) }
 
-// Share makes another snapshot of a snapshot, in the directory to. Nothing is copied
+// Share makes another snapshot from a snapshot, in the directory to. Nothing is copied
 // where files can be linked.
 func Share(ctx context.Context, from, to string) error {
 	m, err := Read(from)
@@ -141,7 +141,7 @@ func Share(ctx context.Context, from, to string) error {
 	return m.save(to)
 }
 
-// share makes the layers of a snapshot those of another: they change no more.
+// share gives the layers of a snapshot to another one: they do not change any more.
 func share(ctx context.Context, from, to string, layers int) error {
 	if err := os.Mkdir(Dir(to), 0o700); err != nil {
 		return err
@@ -154,7 +154,7 @@ func share(ctx context.Context, from, to string, layers int) error {
 	return nil
 }
 
-// Error is what a snapshot says of an error in writing a layer.
+// Error returns a snapshot's error for an error in writing a layer.
 func Error(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return kind.Wrap(kind.Exhausted, "snapshot", "", err)
@@ -162,7 +162,7 @@ func Error(err error) error {
 	return err
 }
 
-// Empty makes a snapshot without files in the directory to, which it makes, too.
+// Empty creates the directory to with a snapshot without files.
 func Empty(ctx context.Context, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err

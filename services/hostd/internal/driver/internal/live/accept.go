@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// ErrEarly says that a shim ended before it accepted anybody.
+// ErrEarly reports that a shim ended before it accepted a connection.
 var ErrEarly = errors.New("the shim ended early")
 
-// Accepts returns when the shim that listens in dir has taken a connection and
-// let it go again, as it does with one on which nobody speaks: it has been
-// executed. Nobody but the shim may hold its listener. ErrEarly if it is gone.
+// Accepts returns when the shim that listens in dir has accepted a connection and closed
+// it, as it does with one that sends nothing: it has been executed. Only the shim may
+// hold its listener. Accepts returns ErrEarly if the shim has ended.
 func Accepts(ctx context.Context, dir string) error {
 	conn, err := Dial(ctx, dir)
 	if err != nil {
 		return errors.Join(ErrEarly, err)
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a unix socket takes deadlines
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // unix sockets support deadlines
 	defer stop()
 	if c, ok := conn.(*net.UnixConn); ok {
 		if err := c.CloseWrite(); err != nil {
@@ -27,7 +27,7 @@ func Accepts(ctx context.Context, dir string) error {
 		}
 	}
 	// The end comes from a shim that accepted or from the death of the listener;
-	// whoever dials again can tell which.
+	// a second dial distinguishes them.
 	conn.Read(make([]byte, 1)) //nolint:errcheck // see above
 	if ctx.Err() != nil {
 		return ctx.Err()

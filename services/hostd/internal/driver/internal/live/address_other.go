@@ -7,19 +7,19 @@ import (
 	"path/filepath"
 )
 
-// maxAddress is what a unix address holds, without the NUL.
+// maxAddress is the capacity of a unix address, without the NUL.
 const maxAddress = 103
 
-// address is a socket in dir, through a link with a short name if need be.
+// address returns the address of a socket in dir, through a link with a short name if need be.
 func address(dir, name string) (addr string, done func(), err error) {
 	if addr = filepath.Join(dir, name); len(addr) <= maxAddress {
 		return addr, func() {}, nil
 	}
-	short, err := os.MkdirTemp("/tmp", "mr") // shut to all others
+	short, err := os.MkdirTemp("/tmp", "mr") // accessible only to its owner
 	if err != nil {
 		return "", nil, err
 	}
-	done = func() { os.RemoveAll(short) } //nolint:errcheck // a link in /tmp is left
+	done = func() { os.RemoveAll(short) } //nolint:errcheck // leaves at worst a link in /tmp
 	if err := os.Symlink(dir, filepath.Join(short, "d")); err != nil {
 		done()
 		return "", nil, err

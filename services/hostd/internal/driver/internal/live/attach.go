@@ -17,9 +17,9 @@ import (
 // in dir and named in state.
 type Sweep func(ctx context.Context, dir string, state State) error
 
-// Attach is driver.Driver.Attach as far as all drivers are alike: it gives what
-// lives in s.Dir and was made by the driver of that name. What is left of a sandbox
-// that died is swept as long as ctx lasts, and is NotFound then.
+// Attach implements the part of driver.Driver.Attach that all drivers share: it returns
+// the running sandbox in s.Dir that the named driver created. It sweeps what is left of
+// a sandbox that has ended, within ctx, and returns NotFound.
 func Attach(ctx context.Context, s driver.Spec, name string, sweep Sweep) (State, *Proc, error) {
 	state, err := Saved(s.Dir, name, s.ID)
 	if err != nil {
@@ -30,12 +30,12 @@ func Attach(ctx context.Context, s driver.Spec, name string, sweep Sweep) (State
 		if err := sweep(ctx, s.Dir, state); err != nil {
 			return state, nil, kind.Wrap(kind.Internal, "remove", string(s.ID), err)
 		}
-		return state, nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox does not live any more")
+		return state, nil, kind.New(kind.NotFound, "attach", string(s.ID), "the sandbox has ended")
 	}
 	return state, proc, kind.Wrap(kind.Internal, "attach", string(s.ID), err)
 }
 
-// Reattach is driver.Driver.Attach of a driver whose Instances box gives.
+// Reattach implements driver.Driver.Attach with the Instance that newInstance returns.
 func Reattach[B driver.Instance](ctx context.Context, s driver.Spec, name string, sweep Sweep, box func(string, State, *Proc) B) (driver.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, DestroyTimeout)
 	defer cancel()
@@ -46,8 +46,8 @@ func Reattach[B driver.Instance](ctx context.Context, s driver.Spec, name string
 	return box(s.Dir, state, proc), nil
 }
 
-// Vacate makes sure that nothing of d lives in s.Dir, where it is to create:
-// Conflict if something does.
+// CheckVacant returns Conflict if an instance of d runs in s.Dir, where d is about to
+// create one.
 func Vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
 	if _, err := Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -57,14 +57,13 @@ func Vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
 		return nil
 	}
 	if err == nil {
-		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "it exists already")
+		return kind.New(kind.Conflict, "create sandbox", string(s.ID), "the sandbox already exists")
 	}
 	return err
 }
 
-// Undo removes what a create made that then failed by err, and gives what its
-// caller is told. ctx may be over, but what was made must go; what cannot go is
-// logged, and found by Attach.
+// Undo removes what a failed create made, and returns the error for its caller. It
+// works also when ctx has ended. What cannot be removed is logged, and found by Attach.
 func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep Sweep, err error) error {
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -72,18 +71,18 @@ func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DestroyTimeout)
 	defer cancel()
 	if left := sweep(ctx, dir, state); left != nil {
-		log.Error("remove a sandbox that was not made", "sandbox", state.ID, "err", left)
+		log.Error("remove partially created sandbox failed", "sandbox", state.ID, "err", left)
 	}
 	return Failed(state.ID, err)
 }
 
-// Failed is what the caller of a create is told that failed by err; nil of nil.
+// Failed wraps the error of a create for its caller; nil remains nil.
 func Failed(id sandbox.ID, err error) error {
 	return kind.Wrap(kindOf(err), "create sandbox", string(id), err)
 }
 
-// kindOf is the kind of a failed create: what the host lacks now, it may have
-// later.
+// kindOf returns the kind of a failed create: a resource that the host lacks now may be
+// available later.
 func kindOf(err error) kind.Kind {
 	switch {
 	case kind.Of(err) != kind.Internal:

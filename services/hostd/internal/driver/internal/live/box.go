@@ -15,49 +15,49 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 )
 
-// DestroyTimeout is the most that Destroy takes.
+// DestroyTimeout is the maximum duration of Destroy.
 const DestroyTimeout = 5 * time.Second
 
-// Box is a running sandbox as the drivers of processes see it: a driver.Instance.
+// Instance is a running sandbox of a driver that isolates processes: a driver.Instance.
 type Box struct {
 	State State
 	Dir   string
 	Proc  *Proc
-	Group *cgroup.Group // of its processes; nil: there is none
+	Group *cgroup.Group // cgroup of its processes; nil: none
 
 	// Kill ends every process of the sandbox, frozen or not, and returns when
-	// they are gone.
+	// they have ended.
 	Kill func(context.Context) error
-	// Sweep removes what is left of the sandbox once its processes are gone.
+	// Sweep removes what is left of the sandbox once its processes have ended.
 	Sweep func(context.Context) error
-	// Brake stops and starts the processes. Nil: that cannot be done.
+	// Freezer stops and starts the processes. Nil: not supported.
 	Brake Brake
-	// Save fills a directory with the files, which nobody changes meanwhile. Nil:
-	// that cannot be done.
+	// Save fills a directory with the files while nothing changes them. Nil: not
+	// supported.
 	Save func(ctx context.Context, dir string) error
-	// Keep is for a sandbox that is stopped and copied by one who knows how, with
-	// its memory too. It does what Brake and Save would, for what there is no Save
-	// for. Nil: they do it.
+	// Checkpoint stops the sandbox and copies it, with its memory too, where the
+	// driver has its own way to do so. It replaces Freezer and Save for snapshots
+	// that Save cannot make. Nil: they do it.
 	Keep func(ctx context.Context, dir string, memory bool) error
-	// Measure is Stats. Nil: there is nothing to tell.
+	// Measure implements Stats. Nil: no statistics.
 	Measure func(context.Context) (driver.Stats, error)
 
-	// Net says that the first process is in a network namespace of the sandbox's.
+	// Net reports that the first process is in a network namespace of the sandbox's own.
 	Net bool
 
-	moves sync.Mutex // held while it is stopped, started or copied
+	moves sync.Mutex // held while the sandbox is stopped, started or copied
 	mu    sync.Mutex
-	gone  bool // by mu: Destroy has succeeded
+	gone  bool // guarded by mu: Destroy has succeeded
 }
 
-// Brake is what stops all processes of a sandbox at once.
+// Freezer stops all processes of a sandbox at once.
 type Brake interface {
 	Freeze(context.Context) error
 	Thaw(context.Context) error
 	Frozen() (bool, error)
 }
 
-// Dial is driver.Instance.Dial.
+// Dial implements driver.Instance.
 func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := Dial(ctx, b.Dir)
 	if err != nil {
@@ -69,14 +69,14 @@ func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// NetNS is driver.Netted.NetNS.
+// NetNS implements driver.Networked.
 func (b *Box) NetNS() (*os.File, error) {
 	if !b.Net {
 		return nil, b.cannot("enter the network of")
 	}
 	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(b.State.PID), "ns", "net"))
-	if err == nil && b.Proc.Ended() { // another process may have its pid now
-		f.Close() //nolint:errcheck // it was not used
+	if err == nil && b.Proc.Ended() { // another process may have the pid now
+		f.Close() //nolint:errcheck // not used
 		err = errGone
 	}
 	if err != nil {
@@ -85,21 +85,21 @@ func (b *Box) NetNS() (*os.File, error) {
 	return f, nil
 }
 
-// Done is driver.Instance.Done.
+// Done implements driver.Instance.
 func (b *Box) Done() <-chan struct{} { return b.Proc.Done() }
 
-// Pause is driver.Instance.Pause.
+// Pause implements driver.Instance.
 func (b *Box) Pause(ctx context.Context) error {
 	return b.still("pause", func() error { return b.Brake.Freeze(ctx) })
 }
 
-// Resume is driver.Instance.Resume.
+// Resume implements driver.Instance.
 func (b *Box) Resume(ctx context.Context) error {
 	return b.still("resume", func() error { return b.Brake.Thaw(ctx) })
 }
 
-// still calls do if the sandbox can be stopped, once nobody else stops or starts
-// it. Destroy does not wait for that.
+// transition calls do if the sandbox can be stopped, after any other transition has
+// ended. Destroy does not wait for transitions.
 func (b *Box) still(what string, do func() error) error {
 	if b.Brake == nil {
 		return b.cannot(what)
@@ -111,16 +111,16 @@ func (b *Box) still(what string, do func() error) error {
 	if !b.over() {
 		err = do()
 	}
-	// A group that goes while we look at it says that it is not there.
+	// A cgroup that is removed during the call reports that it does not exist.
 	if err != nil && b.over() {
 		return kind.Wrap(kind.Unavailable, what+" sandbox", string(b.State.ID), errGone)
 	}
 	return kind.Wrap(kind.Of(err), what+" sandbox", string(b.State.ID), err)
 }
 
-var errGone = errors.New("it does not live any more")
+var errGone = errors.New("the sandbox has ended")
 
-// over reports whether the shim is gone.
+// ended reports whether the shim has ended.
 func (b *Box) over() bool {
 	select {
 	case <-b.Proc.Done():
@@ -130,7 +130,7 @@ func (b *Box) over() bool {
 	}
 }
 
-// Snapshot is driver.Instance.Snapshot.
+// Snapshot implements driver.Instance.
 func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	switch {
 	case b.Keep != nil && (memory || b.Save == nil):
@@ -154,12 +154,12 @@ func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
 			if err := b.Brake.Freeze(ctx); err != nil {
 				return err
 			}
-			// ctx may be over, but nobody else would let it run again.
-			defer b.Brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume does it again
+			// ctx may have ended, but the sandbox must run again.
+			defer b.Brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
 		}
 		err = b.Save(ctx, dir)
 		if err == nil && b.over() {
-			err = errGone // and with it, perhaps, half of the files before they were copied
+			err = errGone // and then part of the files may have been missing before they were copied
 		}
 		if err != nil {
 			return errors.Join(err, empty(dir))
@@ -168,7 +168,7 @@ func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	})
 }
 
-// empty removes what is in dir.
+// empty removes the contents of dir.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -182,7 +182,7 @@ func empty(dir string) error {
 	return nil
 }
 
-// Stats is driver.Instance.Stats.
+// Stats implements driver.Instance.
 func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
 	if b.Measure == nil {
 		return driver.Stats{}, nil
@@ -191,7 +191,7 @@ func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
 	return s, kind.Wrap(kind.Of(err), "measure sandbox", string(b.State.ID), err)
 }
 
-// Burned is driver.Yielding.Burned.
+// CPUTime implements driver.Deprioritizer.
 func (b *Box) Burned() (time.Duration, error) {
 	cpu, ok := b.Group.CPU()
 	switch {
@@ -203,9 +203,9 @@ func (b *Box) Burned() (time.Duration, error) {
 	return cpu, nil
 }
 
-// Yield is driver.Yielding.Yield.
+// SetDeprioritized implements driver.Deprioritizer.
 func (b *Box) Yield(yes bool) error {
-	const what = "let others go before"
+	const what = "deprioritize"
 	err := b.Group.Yield(yes)
 	switch {
 	case err == nil:
@@ -218,7 +218,7 @@ func (b *Box) Yield(yes bool) error {
 	return kind.Wrap(kind.Of(err), what, string(b.State.ID), err)
 }
 
-// equal has the processes, which need CPU time to stop and to end, get it.
+// restorePriority gives the processes the CPU time that they need to stop and to end.
 func (b *Box) equal() {
 	b.Yield(false) //nolint:errcheck // they stop and end anyway
 }
@@ -227,7 +227,7 @@ func (b *Box) cannot(what string) error {
 	return kind.Newf(kind.Unimplemented, what, string(b.State.ID), "driver %s cannot %s a sandbox here", b.State.Driver, what)
 }
 
-// Destroy is driver.Instance.Destroy.
+// Destroy implements driver.Instance.
 func (b *Box) Destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -247,11 +247,11 @@ func (b *Box) Destroy(ctx context.Context) error {
 	return nil
 }
 
-// End kills p and waits until it has ended.
+// Kill kills p and waits until it has ended.
 func End(ctx context.Context, p *Proc) error { return EndStopped(ctx, p, nil) }
 
-// EndStopped is End for one who may stand still. He is let go, also if somebody
-// stops him again: with some freezers he does not die otherwise.
+// KillFrozen is Kill for a process that may be frozen. It thaws the process repeatedly,
+// in case it is frozen again: with some freezers it does not die otherwise.
 func EndStopped(ctx context.Context, p *Proc, brake Brake) error {
 	select {
 	case <-p.Done():

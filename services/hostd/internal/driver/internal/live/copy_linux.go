@@ -16,13 +16,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
-// Copy says how CopyTree copies.
+// Copy has the options of CopyTree.
 type Copy struct {
-	// Link makes hard links of files instead of copies, where it can: for trees
-	// that nobody changes any more.
+	// Link makes hard links of files instead of copies where possible: for trees
+	// that no longer change.
 	Link bool
-	// Base is taken from each uid and gid, so that a sandbox's range begins at 0;
-	// ids outside of it become nobody's. Without it owners are kept as they are.
+	// Base is subtracted from each uid and gid, so that a sandbox's range starts at 0;
+	// ids outside of it become nobody's. Zero keeps owners as they are.
 	Base uint32
 }
 
@@ -31,12 +31,12 @@ const (
 	rangeSize = 1 << 16
 )
 
-// CopyTree makes the directory to and copies into it what is in from: files with
-// their holes and hard links, directories, links, pipes, sockets and an
-// overlay's whiteouts, with modes, times, owners where we may give them, and
-// user attributes; not the attributes in which other privileges are. Blocks
-// are shared where the file system can. Nobody may write to from meanwhile, but
-// what is in it may be hostile; on error something may be left in to.
+// CopyTree creates the directory to and copies into it what is in from: files with
+// their holes and hard links, directories, links, pipes, sockets and an overlay's
+// whiteouts, with modes, times, owners where permitted, and user attributes, but not
+// attributes that grant privileges. Blocks are shared where the file system supports
+// it. from must not change meanwhile, but its contents may be hostile; on error
+// something may be left in to.
 func CopyTree(ctx context.Context, from, to string, how Copy) error {
 	root := os.Geteuid() == 0
 	c := copier{walker: walker{force: !root}, how: how, links: map[devIno]string{}, owners: root}
@@ -60,7 +60,7 @@ func CopyTree(ctx context.Context, from, to string, how Copy) error {
 
 type copier struct {
 	walker
-	to     *os.File // where dir goes to
+	to     *os.File // destination of dir
 	how    Copy
 	owners bool
 
@@ -119,13 +119,13 @@ func (c *copier) descend(name string) error {
 	return nil
 }
 
-// leave gives the directory that is done its looks, and goes up.
+// leave sets the attributes of the finished directory, and goes up.
 func (c *copier) leave(mode uint32) error {
 	c.mode = mode
 	if len(c.depth) == 1 {
-		return nil // there is still something to do in it
+		return nil // it has subdirectories left
 	}
-	parent, err := openDir(int(c.to.Fd()), "..") // before its mode keeps us from it
+	parent, err := openDir(int(c.to.Fd()), "..") // before its mode prevents it
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (c *copier) leave(mode uint32) error {
 	return nil
 }
 
-// entry copies what is not a directory; of a directory, that it is there.
+// entry copies an entry that is not a directory; for a directory it only checks that it exists.
 func (c *copier) entry(ctx context.Context, name string, st *unix.Stat_t) error {
 	from, to := int(c.dir.Fd()), int(c.to.Fd())
 	kind := st.Mode & unix.S_IFMT
@@ -161,7 +161,7 @@ func (c *copier) entry(ctx context.Context, name string, st *unix.Stat_t) error 
 	case unix.S_IFIFO, unix.S_IFSOCK:
 		err = unix.Mknodat(to, name, kind|0o600, 0)
 	case unix.S_IFCHR:
-		if st.Rdev != 0 { // a whiteout is the only one that a sandbox can make
+		if st.Rdev != 0 { // a whiteout is the only device that a sandbox can make
 			return nil
 		}
 		err = unix.Mknodat(to, name, kind, 0)
@@ -184,7 +184,7 @@ func (c *copier) entry(ctx context.Context, name string, st *unix.Stat_t) error 
 	return nil
 }
 
-// looks gives what is no directory its owner, mode and times.
+// setAttributes sets the owner, mode and times of an entry that is not a directory.
 func (c *copier) looks(name string, st *unix.Stat_t) error {
 	to := int(c.to.Fd())
 	if c.owners {
@@ -200,7 +200,7 @@ func (c *copier) looks(name string, st *unix.Stat_t) error {
 	return unix.UtimesNanoAt(to, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// seal gives the directory that we are in its attributes, owner, mode and times.
+// seal sets attributes, owner, mode and times of the current directory.
 func (c *copier) seal(mode uint32) error {
 	to, from := int(c.to.Fd()), int(c.dir.Fd())
 	var st unix.Stat_t
@@ -240,7 +240,7 @@ func (c *copier) symlink(name string) error {
 	return unix.Symlinkat(string(target[:n]), int(c.to.Fd()), name)
 }
 
-// source opens a file; one that its owner, who we are, may not read is made
+// source opens a file; one that its owner, this user, may not read is made
 // readable for a moment.
 func (c *copier) source(name string, st *unix.Stat_t) (*os.File, error) {
 	at := int(c.dir.Fd())
@@ -284,7 +284,7 @@ func (c *copier) file(ctx context.Context, name string, st *unix.Stat_t) error {
 	return dst.Close()
 }
 
-// CopyFile copies a file with its holes, to a new one.
+// CopyFile copies a file with its holes to a new one.
 func CopyFile(ctx context.Context, src *os.File, to string) error {
 	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -299,9 +299,9 @@ func CopyFile(ctx context.Context, src *os.File, to string) error {
 	return dst.Close()
 }
 
-const chunk = 16 << 20 // bytes copied between two looks at the context
+const chunk = 16 << 20 // bytes copied between two checks of the context
 
-// copyData copies what is between a file's holes.
+// copyData copies the data between a file's holes.
 func copyData(ctx context.Context, dst, src *os.File) error {
 	size, err := src.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -313,13 +313,13 @@ func copyData(ctx context.Context, dst, src *os.File) error {
 	return dst.Truncate(size)
 }
 
-// CopyRange copies size bytes of a file, from the offset from to the offset to of
-// another, but for its holes.
+// CopyRange copies size bytes of src, from the offset from to the offset to of
+// dst, leaving out holes.
 func CopyRange(ctx context.Context, dst *os.File, to int64, src *os.File, from, size int64) error {
 	last := from + size
 	for at := from; at < last; {
 		start, err := unix.Seek(int(src.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // nothing but a hole is left
+		if errors.Is(err, unix.ENXIO) { // only a hole is left
 			return nil
 		}
 		if err != nil {
@@ -341,7 +341,7 @@ func CopyRange(ctx context.Context, dst *os.File, to int64, src *os.File, from, 
 			if _, err := dst.Seek(to+at-from, io.SeekStart); err != nil {
 				return err
 			}
-			if _, err := io.CopyN(dst, src, n); err != nil { // copy_file_range inside
+			if _, err := io.CopyN(dst, src, n); err != nil { // uses copy_file_range
 				return err
 			}
 			at += n
@@ -353,7 +353,7 @@ func CopyRange(ctx context.Context, dst *os.File, to int64, src *os.File, from, 
 const overlayPrefix = "user.overlay."
 
 // copyAttributes copies the user's attributes, and of an overlay's own the one
-// that means something in a lower layer.
+// that has a meaning in a lower layer.
 func copyAttributes(to, from int) error {
 	names, err := attributeNames(from)
 	if err != nil {

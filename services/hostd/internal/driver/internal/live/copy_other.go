@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Copy says how CopyTree copies.
+// Copy has the options of CopyTree.
 type Copy struct{}
 
-// CopyTree copies a tree on Linux only: elsewhere nobody can stop a sandbox, so
-// that there are no snapshots.
+// CopyTree returns Unimplemented: only Linux can stop a sandbox, so that other systems
+// have no snapshots.
 func CopyTree(_ context.Context, from, _ string, _ Copy) error {
-	return kind.New(kind.Unimplemented, "copy", from, "this system has no snapshots of files")
+	return kind.New(kind.Unimplemented, "copy", from, "file snapshots are not supported on this system")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// odd is a tree with what a sandbox may leave.
+// odd makes a tree of everything that a sandbox can leave.
 func odd(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "odd")
@@ -56,7 +56,7 @@ func odd(t *testing.T) string {
 	return dir
 }
 
-// looks is all that can be told of a tree.
+// looks returns a description of every entry of a tree.
 func looks(t *testing.T, root string) []string {
 	t.Helper()
 	var all []string
@@ -107,10 +107,10 @@ func TestCopyTree(t *testing.T) {
 	}
 	t.Cleanup(func() { Remove(filepath.Dir(to), "copy") })
 	if got := looks(t, to); !slices.Equal(got, before) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
+		t.Errorf("copy:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
 	}
 	if after := looks(t, from); !slices.Equal(after, before) {
-		t.Errorf("the original is now\n%s\nwas\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+		t.Errorf("original after the copy:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 	}
 	f, err := os.Open(filepath.Join(to, "sparse"))
 	if err != nil {
@@ -122,7 +122,7 @@ func TestCopyTree(t *testing.T) {
 		t.Errorf("in the sparse file: %q, %v", b, err)
 	}
 	if used, err := DiskUsage(t.Context(), to, nil); err != nil || used > 1<<20 {
-		t.Errorf("%d bytes used, %v: are the holes filled?", used, err)
+		t.Errorf("%d bytes used, %v; want holes kept", used, err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestCopyTreeByLinks(t *testing.T) {
 	}
 	var a, b unix.Stat_t
 	if unix.Stat(filepath.Join(from, "sparse"), &a) != nil || unix.Stat(filepath.Join(dir, "copy/sparse"), &b) != nil || a.Ino != b.Ino {
-		t.Errorf("inodes %d and %d: it was not linked", a.Ino, b.Ino)
+		t.Errorf("inodes %d and %d, want a hard link", a.Ino, b.Ino)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestCopyTreeMovesOwners(t *testing.T) {
 }
 
 func TestCopyTreeOfGreatDepth(t *testing.T) {
-	const depth = 3000 // longer than a path can be, and than we have descriptors
+	const depth = 3000 // longer than a path can be, and than there are descriptors
 	from := t.TempDir()
 	here, err := os.Getwd()
 	if err != nil {
@@ -209,8 +209,8 @@ func TestCopyTreeOfGreatDepth(t *testing.T) {
 	}
 }
 
-// A tenant makes millions of directories in one, and of files with two names.
-func TestCopyTreeRemembersToABound(t *testing.T) {
+// A tenant can make millions of directories in one, and of files with two names.
+func TestCopyTreeBoundsItsMemory(t *testing.T) {
 	const most = 20
 	for _, tt := range []struct {
 		name string
@@ -243,7 +243,7 @@ func TestCopyTreeRemembersToABound(t *testing.T) {
 			}
 			defer func() { c.to.Close() }()
 			if err := c.tree(t.Context()); tt.ok != (err == nil) || err != nil && !kind.Is(err, kind.Exhausted) {
-				t.Errorf("they were copied: %v", err)
+				t.Errorf("copied beyond the limit: %v", err)
 			}
 		})
 	}
@@ -253,6 +253,6 @@ func TestCopyTreeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := CopyTree(ctx, odd(t), filepath.Join(t.TempDir(), "copy"), Copy{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the context's error", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func TestStateComesBack(t *testing.T) {
+func TestLoadReturnsSavedState(t *testing.T) {
 	dir := t.TempDir()
 	want := State{Driver: "d", ID: "i1", PID: 7, Start: 9, Boot: "b", UIDBase: 3, Cgroups: []string{"/a", "/b"}}
 	if err := want.Save(dir); err != nil {
@@ -51,10 +51,10 @@ func TestSavedRefusesForeignState(t *testing.T) {
 	}
 }
 
-// A state that was cut off with its machine's power is everybody's, until somebody has
-// removed what it may have named.
-func TestAStateThatWasCutOff(t *testing.T) {
-	for name, text := range map[string]string{"half of one": `{"driver":"d","id":`, "nothing": "", "zeros": "\x00\x00\x00"} {
+// A state that was truncated by a loss of power is listed by every driver until one
+// has removed what it may have named.
+func TestTruncatedStateIsRemoved(t *testing.T) {
+	for name, text := range map[string]string{"truncated": `{"driver":"d","id":`, "nothing": "", "zeros": "\x00\x00\x00"} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			dir := filepath.Join(root, "i1")
@@ -74,13 +74,13 @@ func TestAStateThatWasCutOff(t *testing.T) {
 			}
 			left, err := os.ReadDir(dir)
 			if err != nil || len(left) != 1 || left[0].Name() != "mine" {
-				t.Errorf("left: %v, %v", left, err)
+				t.Errorf("remaining: %v, %v", left, err)
 			}
 		})
 	}
 }
 
-func TestListKnowsItsOwn(t *testing.T) {
+func TestListReturnsOnlyTheDriversSandboxes(t *testing.T) {
 	root := t.TempDir()
 	for name, driver := range map[string]string{"i1": "mine", "i2": "other", "Not-An-ID": "mine", "i4": ""} {
 		dir := filepath.Join(root, name)
@@ -98,7 +98,7 @@ func TestListKnowsItsOwn(t *testing.T) {
 	}
 }
 
-// sleeper starts a process that is not watched yet.
+// sleeper starts a process that is not monitored yet.
 func sleeper(t *testing.T) (*exec.Cmd, State) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -117,7 +117,7 @@ func sleeper(t *testing.T) (*exec.Cmd, State) {
 	return cmd, State{PID: cmd.Process.Pid, Start: start, Boot: boot}
 }
 
-func TestFindTellsAProcessFromItsSuccessors(t *testing.T) {
+func TestFindDistinguishesAReusedPID(t *testing.T) {
 	_, s := sleeper(t)
 	for _, tt := range []struct {
 		name   string
@@ -128,7 +128,7 @@ func TestFindTellsAProcessFromItsSuccessors(t *testing.T) {
 		{"a later process with its pid", func(s *State) { s.Start++ }, false},
 		{"a process of another boot", func(s *State) { s.Boot = "other" }, false},
 		{"a process never started", func(s *State) { s.PID = 0 }, false},
-		{"a pid that cannot be", func(s *State) { s.PID = 1 << 30 }, false},
+		{"an impossible pid", func(s *State) { s.PID = 1 << 30 }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := s
@@ -140,7 +140,7 @@ func TestFindTellsAProcessFromItsSuccessors(t *testing.T) {
 			if p != nil {
 				select {
 				case <-p.Done():
-					t.Error("done while it lives")
+					t.Error("Done is closed while the process runs")
 				default:
 				}
 			}
@@ -148,7 +148,7 @@ func TestFindTellsAProcessFromItsSuccessors(t *testing.T) {
 	}
 }
 
-func TestEndKillsAndWaits(t *testing.T) {
+func TestKillWaitsForTheEnd(t *testing.T) {
 	_, s := sleeper(t)
 	p, err := Find(s)
 	if err != nil {
@@ -162,9 +162,9 @@ func TestEndKillsAndWaits(t *testing.T) {
 		}
 	}
 	if p.fd.Close() == nil {
-		t.Error("its pidfd was still open")
+		t.Error("pidfd still open")
 	}
-	if _, err := Find(s); !errors.Is(err, ErrGone) { // a zombie is gone
+	if _, err := Find(s); !errors.Is(err, ErrGone) { // a zombie counts as ended
 		t.Errorf("got %v, want %v", err, ErrGone)
 	}
 }
@@ -174,7 +174,7 @@ func TestSocketInADeepDirectory(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a socket that is left over is replaced
+	for range 2 { // an existing socket is replaced
 		l, err := Listen(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -187,11 +187,11 @@ func TestSocketInADeepDirectory(t *testing.T) {
 		l.Close()
 	}
 	if _, err := Dial(t.Context(), dir); err == nil {
-		t.Error("dialed where nobody listens")
+		t.Error("dial succeeded without a listener")
 	}
 }
 
-func TestOnThreadMovesNobodyElse(t *testing.T) {
+func TestOnThreadKeepsTheWorkingDirectoryOfOthers(t *testing.T) {
 	before, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestOnThreadMovesNobodyElse(t *testing.T) {
 		}
 	}
 	if after, err := os.Getwd(); err != nil || after != before {
-		t.Errorf("now in %s, %v; was in %s", after, err, before)
+		t.Errorf("working directory %s, %v; want %s", after, err, before)
 	}
 	if err := OnThread(dir+"/missing", func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing directory: %v", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Streams opens the standard streams of a shim: nothing, and its log.
+// Streams opens the standard streams of a shim: the null device and its log.
 func Streams(dir string) (null, log *os.File, err error) {
 	if null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, nil, err

@@ -12,19 +12,19 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/bsd"
 )
 
-// Proc is a running process. There is no pidfd here: between the look at its
-// start and a signal to it lies a moment, in which another one may in theory have
-// been given its pid.
+// Proc is a running process. There is no pidfd here: between the check of its start
+// time and a signal to it lies a moment in which its pid may in theory have been
+// given to another process.
 type Proc struct {
 	PID   int
 	start uint64
 	done  chan struct{}
 }
 
-// PidFD is what Watch wants; there is none here.
+// PidFD returns the argument for Watch; this system has no pidfds.
 func PidFD(*syscall.SysProcAttr) *int { return new(int) }
 
-// Watch takes over the process that StartProcess made.
+// Watch monitors the process that StartProcess made.
 func Watch(p *os.Process, _ int) (*Proc, error) {
 	found, err := bsd.Find(p.Pid)
 	if err != nil {
@@ -33,13 +33,13 @@ func Watch(p *os.Process, _ int) (*Proc, error) {
 	w := &Proc{PID: p.Pid, start: found.Start, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		p.Wait() //nolint:errcheck // only to reap it: how it ended is nobody's concern
+		p.Wait() //nolint:errcheck // only reaps it: its exit status is not used
 	}()
 	return w, nil
 }
 
-// Find holds the process of s; ErrGone if it does not live any more. It need not
-// be our child.
+// Find returns the process of s, or ErrGone if it has ended. It need not be a child
+// of this process.
 func Find(s State) (*Proc, error) {
 	boot, err := BootID()
 	if err != nil {
@@ -48,7 +48,7 @@ func Find(s State) (*Proc, error) {
 	if s.PID == 0 || s.Boot != boot {
 		return nil, ErrGone
 	}
-	// Watched before it is looked at: what ends in between is noticed.
+	// Monitoring starts before the check, so that an end in between is noticed.
 	kq, err := unix.Kqueue()
 	if err != nil {
 		return nil, os.NewSyscallError("kqueue", err)
@@ -73,7 +73,7 @@ func Find(s State) (*Proc, error) {
 	return p, nil
 }
 
-// wait spends a thread until the process has ended.
+// wait blocks a thread until the process has ended.
 func (p *Proc) wait(kq int) {
 	defer close(p.done)
 	defer unix.Close(kq)
@@ -93,10 +93,10 @@ func (p *Proc) lives() bool {
 // Done is closed when the process has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Ended reports whether the process has ended, which Done tells a moment later.
+// Ended reports whether the process has ended, a moment before Done is closed.
 func (p *Proc) Ended() bool { return !p.lives() }
 
-// Kill sends SIGKILL; a process that has ended already is no error.
+// Kill sends SIGKILL; it returns nil for a process that has already ended.
 func (p *Proc) Kill() error {
 	if !p.lives() {
 		return nil
@@ -107,11 +107,11 @@ func (p *Proc) Kill() error {
 	return nil
 }
 
-// StartTime is when pid started, in microseconds since 1970.
+// StartTime returns when pid started, in microseconds since 1970.
 func StartTime(pid int) (uint64, error) {
 	p, err := bsd.Find(pid)
 	return p.Start, err
 }
 
-// BootID names this boot of the kernel.
+// BootID returns the id of this boot of the kernel.
 func BootID() (string, error) { return bsd.BootID() }

@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Proc is a running process, held by its pidfd so that its pid cannot come to
-// mean another one. The pidfd is closed when the process has ended.
+// Proc is a running process, held by its pidfd so that a reused pid cannot be mistaken
+// for it. The pidfd is closed when the process has ended.
 type Proc struct {
 	PID  int
 	fd   *os.File
 	done chan struct{}
 }
 
-// PidFD has a child that is started with attr give its pidfd for Watch.
+// PidFD requests the pidfd of a child that is started with attr, for Watch.
 func PidFD(attr *syscall.SysProcAttr) *int {
 	fd := -1
 	attr.PidFD = &fd
 	return &fd
 }
 
-// Watch takes over the process that StartProcess made. pidfd is from
-// PidFD and belongs to the Proc from now on.
+// Watch monitors the process that StartProcess made. pidfd is from PidFD and
+// belongs to the Proc from now on.
 func Watch(p *os.Process, pidfd int) (*Proc, error) {
-	return watch(p.Pid, pidfd, func() { p.Wait() }) //nolint:errcheck // only to reap it: how it ended is nobody's concern
+	return watch(p.Pid, pidfd, func() { p.Wait() }) //nolint:errcheck // only reaps it: its exit status is not used
 }
 
-// Find holds the process of s; ErrGone if it does not live any more. It need not
-// be our child.
+// Find returns the process of s, or ErrGone if it has ended. It need not be a child
+// of this process.
 func Find(s State) (*Proc, error) {
 	boot, err := BootID()
 	if err != nil {
@@ -49,8 +49,8 @@ func Find(s State) (*Proc, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
-	// Between the two calls the process may have ended and its pid been given
-	// away; then the pidfd says that it has ended.
+	// Between the two calls the process may have ended and its pid been reused;
+	// then the pidfd reports that it has ended.
 	start, err := StartTime(s.PID)
 	if err != nil || start != s.Start || readable(fd) {
 		unix.Close(fd)
@@ -60,8 +60,8 @@ func Find(s State) (*Proc, error) {
 }
 
 func watch(pid, pidfd int, reap func()) (*Proc, error) {
-	// In non-blocking mode the pidfd is waited for by the runtime's poller: no
-	// thread is spent on a sandbox.
+	// In non-blocking mode the runtime's poller waits for the pidfd, without
+	// a thread for each sandbox.
 	if err := unix.SetNonblock(pidfd, true); err != nil {
 		unix.Close(pidfd)
 		return nil, os.NewSyscallError("fcntl", err)
@@ -75,7 +75,7 @@ func watch(pid, pidfd int, reap func()) (*Proc, error) {
 	go func() {
 		defer close(p.done)
 		if err := conn.Read(func(fd uintptr) bool { return readable(int(fd)) }); err != nil {
-			// The poller does not take pidfds: spend the thread.
+			// The poller does not support pidfds here: block a thread.
 			waitReadable(p.fd)
 		}
 		reap()
@@ -87,8 +87,8 @@ func watch(pid, pidfd int, reap func()) (*Proc, error) {
 // Done is closed when the process has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Ended reports whether the process has ended, which Done tells a moment later: what is
-// read of its pid may be another one's by then.
+// Ended reports whether the process has ended, a moment before Done is closed: what is
+// read by its pid may belong to another process by then.
 func (p *Proc) Ended() bool {
 	conn, err := p.fd.SyscallConn()
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Proc) Ended() bool {
 	return ended
 }
 
-// Kill sends SIGKILL; a process that has ended already is no error.
+// Kill sends SIGKILL; it returns nil for a process that has already ended.
 func (p *Proc) Kill() error {
 	conn, err := p.fd.SyscallConn()
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *Proc) Kill() error {
 	return nil
 }
 
-// StartTime is when pid started, in clock ticks since boot.
+// StartTime returns when pid started, in clock ticks since boot.
 func StartTime(pid int) (uint64, error) {
 	f, err := stat(pid)
 	if err != nil {
@@ -122,7 +122,7 @@ func StartTime(pid int) (uint64, error) {
 	return strconv.ParseUint(f[22-firstStat], 10, 64)
 }
 
-// Parent tells the state of pid, as in ps, and its parent.
+// Parent returns the state of pid, as in ps, and its parent.
 func Parent(pid int) (state byte, parent int, err error) {
 	f, err := stat(pid)
 	if err != nil {
@@ -140,7 +140,7 @@ func stat(pid int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The second field is the command in parentheses and may hold anything.
+	// The second field is the command in parentheses and may contain any character.
 	s := string(b)
 	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
 	if len(f) <= 24-firstStat {
@@ -165,7 +165,7 @@ func readable(pidfd int) bool {
 	return err == nil && n == 1
 }
 
-// BootID names this boot of the kernel.
+// BootID returns the id of this boot of the kernel.
 func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err

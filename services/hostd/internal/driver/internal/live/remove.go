@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
-// Remove removes the named files and trees in dir, in that order. No process of the
-// sandbox that wrote them may be left.
+// Remove removes the named files and trees in dir, in that order. All processes of the
+// sandbox that wrote them must have ended.
 func Remove(dir string, names ...string) error {
 	for _, n := range names {
 		if err := remove.Tree(filepath.Join(dir, n)); err != nil {

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 )
 
-// Roots is a directory with notes of where else something is used: links to
-// directories of sandboxes' or of snapshots' directories, wherever a host keeps those.
+// Roots is a directory that records where else something is in use: it has links to the
+// directories that hold sandboxes' or snapshots' directories, wherever a host keeps those.
 type Roots string
 
-// Note notes a directory.
+// Add records a directory.
 func (r Roots) Note(root string) error {
 	sum := sha256.Sum256([]byte(root))
 	err := os.MkdirAll(string(r), 0o700)
@@ -26,7 +26,7 @@ func (r Roots) Note(root string) error {
 	return err
 }
 
-// Forget removes the notes of directories that are gone, with a host's data.
+// Forget removes the links to directories that no longer exist, such as a removed host's.
 func (r Roots) Forget() error {
 	links, err := filepath.Glob(filepath.Join(string(r), "*"))
 	for _, link := range links {
@@ -37,7 +37,7 @@ func (r Roots) Forget() error {
 	return err
 }
 
-// Dirs are the directories in those that were noted.
+// Dirs returns the directories inside those that were recorded.
 func (r Roots) Dirs() (dirs []string, err error) {
 	links, err := os.ReadDir(string(r))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

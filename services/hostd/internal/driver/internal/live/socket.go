@@ -9,11 +9,11 @@ import (
 
 const socketFile = "shim.sock"
 
-// Listen makes the shim's listening socket in dir, which may be deeper than a
-// unix address can say.
+// Listen creates the shim's listening socket in dir, whose path may be longer than a
+// unix address.
 func Listen(dir string) (*os.File, error) { return ListenAt(dir, socketFile) }
 
-// ListenAt makes a listening socket with a name of the caller's own.
+// ListenAt creates a listening socket with the given name in dir.
 func ListenAt(dir, name string) (*os.File, error) {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -35,7 +35,7 @@ func ListenAt(dir, name string) (*os.File, error) {
 // Dial connects to the shim that listens in dir.
 func Dial(ctx context.Context, dir string) (net.Conn, error) { return DialAt(ctx, dir, socketFile) }
 
-// DialAt connects to whoever listens at a name in dir.
+// DialAt connects to the socket with the given name in dir.
 func DialAt(ctx context.Context, dir, name string) (net.Conn, error) {
 	addr, done, err := address(dir, name)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package live is what drivers share about a running shim: the state file that
-// outlives hostd, the shim's socket, and the watch over a process that need not
-// be our child.
+// Package live contains what drivers share about a running shim: the state file that
+// outlives hostd, the shim's socket, and monitoring of a process that need not
+// be a child.
 package live
 
 import (
@@ -18,32 +18,32 @@ import (
 
 const stateFile = "state.json"
 
-// ErrGone says that the process of a State no longer lives.
+// ErrGone reports that the process of a State has ended.
 var ErrGone = errors.New("the shim is gone")
 
-// errUseless says that a state was cut off with its machine's power, as it is not synced:
-// a kill leaves a whole one. Nothing that it may have named lives.
-var errUseless = errors.New("it is of no use")
+// errUseless reports a state file truncated by a loss of power, since it is not synced: a
+// kill leaves it complete. Nothing that it named is running.
+var errUseless = errors.New("the state is truncated")
 
-// State is what must be known to find a sandbox again. It is written before the
-// first thing it names is made, so that a host cut off at any point leaves
-// nothing unnamed.
+// State is what is needed to find a sandbox again. It is written before the first
+// thing that it names is created, so that an interruption at any point leaves
+// nothing that is not named.
 type State struct {
 	Driver  string     `json:"driver"`
 	ID      sandbox.ID `json:"id"`
 	PID     int        `json:"pid,omitempty"`   // 0: the shim has not been started yet
-	Start   uint64     `json:"start,omitempty"` // its start in clock ticks since boot: tells it from a later process with its pid
-	Boot    string     `json:"boot"`            // the kernel's boot id
+	Start   uint64     `json:"start,omitempty"` // start time in clock ticks since boot, which distinguishes it from a later process with the same pid
+	Boot    string     `json:"boot"`            // boot id of the kernel
 	UIDBase uint32     `json:"uid_base,omitempty"`
 	Cgroups []string   `json:"cgroups,omitempty"` // directories
-	From    string     `json:"from,omitempty"`    // the snapshot that it was made from, if it still needs it
-	Disk    string     `json:"disk,omitempty"`    // the loop device of its disk
-	Etc     string     `json:"etc,omitempty"`     // the copy of the host's /etc that it sees
-	Tree    bool       `json:"tree,omitempty"`    // it was made from a template's tree
-	Dataset string     `json:"dataset,omitempty"` // of ZFS
+	From    string     `json:"from,omitempty"`    // snapshot that it was created from, if still needed
+	Disk    string     `json:"disk,omitempty"`    // loop device of its disk
+	Etc     string     `json:"etc,omitempty"`     // copy of the host's /etc that it uses
+	Tree    bool       `json:"tree,omitempty"`    // whether it was created from a template's tree
+	Dataset string     `json:"dataset,omitempty"` // ZFS dataset
 }
 
-// Save writes s into dir atomically. It is not synced: what it names does not
+// Save writes s into dir atomically. It does not sync: what the state names does not
 // survive a loss of power either.
 func (s State) Save(dir string) error {
 	b, err := json.Marshal(s)
@@ -57,7 +57,7 @@ func (s State) Save(dir string) error {
 	return os.Rename(tmp, filepath.Join(dir, stateFile))
 }
 
-// Load reads the state in dir; fs.ErrNotExist if there is none, errUseless if it is cut off.
+// Load reads the state in dir. It returns fs.ErrNotExist if there is none, errUseless if it is truncated.
 func Load(dir string) (State, error) {
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -70,11 +70,11 @@ func Load(dir string) (State, error) {
 	return s, nil
 }
 
-// Saved is the state that a driver attaches to; its errors are kind.Error.
+// Saved returns the state to attach to; its errors are kind.Error.
 func Saved(dir, name string, id sandbox.ID) (State, error) {
 	s, err := Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		// One who was cut off before he had named anything has made nothing.
+		// A create that was interrupted before it wrote its state has made nothing.
 		if err := Remove(dir, stateFile+".tmp"); err != nil {
 			return s, kind.Wrap(kind.Internal, "attach", string(id), err)
 		}
@@ -84,19 +84,19 @@ func Saved(dir, name string, id sandbox.ID) (State, error) {
 		if err := Remove(dir, driver.Files()...); err != nil {
 			return s, kind.Wrap(kind.Internal, "attach", string(id), err)
 		}
-		return s, kind.New(kind.NotFound, "attach", string(id), "the sandbox ended with its machine")
+		return s, kind.New(kind.NotFound, "attach", string(id), "the sandbox ended with a loss of power")
 	}
 	if err != nil {
 		return s, kind.Wrap(kind.Internal, "attach", string(id), err)
 	}
 	if s.Driver != name || s.ID != id {
-		return s, kind.Newf(kind.Conflict, "attach", string(id), "the directory is that of %s and driver %s", s.ID, s.Driver)
+		return s, kind.Newf(kind.Conflict, "attach", string(id), "the directory belongs to sandbox %s of driver %s", s.ID, s.Driver)
 	}
 	return s, nil
 }
 
-// List names the sandboxes of the driver name in the directories root/<id>, and those of which
-// nobody can say whose they were; its errors are kind.Error.
+// List returns the sandboxes of the named driver in the directories root/<id>, and those
+// whose driver cannot be determined; its errors are kind.Error.
 func List(root, name string) ([]sandbox.ID, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {

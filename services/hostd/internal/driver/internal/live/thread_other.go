@@ -2,6 +2,6 @@
 
 package live
 
-// OnThread calls f. Elsewhere than on Linux a thread has no working directory of
-// its own: who starts a child names the directory.
+// OnThread calls f. Only on Linux can a thread have its own working directory:
+// elsewhere f passes the directory to the child that it starts.
 func OnThread(_ string, f func() error) error { return f() }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 )
 
-// Descendants are the processes below root.
+// Descendants returns the processes below root.
 func Descendants(all map[int]int, root int) []int {
 	children := map[int][]int{}
 	for pid, parent := range all {
@@ -21,17 +21,17 @@ func Descendants(all map[int]int, root int) []int {
 	return found
 }
 
-// Running is who runs in a sandbox.
+// Running describes the processes in a sandbox.
 type Running struct {
 	PIDs []int
-	// CPU is the time that all of them have used, also those that have ended, to the last of
-	// it: as long as it is the same, nobody has done anything. 0: nobody counts it so.
+	// CPU is the exact time that all of them have used, ended ones included: as long as
+	// it is the same, no process has run. 0: not counted.
 	CPU time.Duration
 }
 
-// Measure is what the processes of a group use, and who they are; what the group
-// does not tell is added up over the process root and those below it, where the time of
-// one that has ended counts once its parent knows, and shared memory several times.
+// Measure returns the usage of the processes of a group, and the processes. What the
+// group does not report is added up over the process root and its descendants, where the
+// time of an ended process counts once its parent reaps it, and shared memory several times.
 func Measure(group *cgroup.Group, root int) (driver.Stats, Running, error) {
 	u := group.Usage()
 	s := driver.Stats{CPU: u.CPU, MemoryBytes: u.Memory, Processes: uint32(len(u.PIDs)), OOMKills: u.OOMKills}

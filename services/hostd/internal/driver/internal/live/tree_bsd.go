@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/bsd"
 )
 
-// Processes are the living processes, each with its parent.
+// Processes returns the running processes, each with its parent.
 func Processes() (map[int]int, error) {
 	list, err := bsd.Processes()
 	if err != nil {
@@ -23,7 +23,7 @@ func Processes() (map[int]int, error) {
 	return all, nil
 }
 
-// used is the CPU time and the memory of a process; nothing if it has ended.
+// used returns the CPU time and memory of a process; zero if it has ended.
 func used(pid int) (cpu time.Duration, memory uint64) {
 	p, err := bsd.Find(pid)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Processes are the living processes, each with its parent. Zombies do not count:
-// they cannot be killed, and the one that reaps them is dying too. One whose first
-// thread alone has ended is none.
+// Processes returns the running processes, each with its parent. Zombies do not count:
+// they cannot be killed, and the process that reaps them is ending too. A process of
+// which only the first thread has ended is not a zombie.
 func Processes() (map[int]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -28,7 +28,7 @@ func Processes() (map[int]int, error) {
 	return all, nil
 }
 
-// Threads are those of a process; of one that has ended, none.
+// Threads returns the threads of a process; none if it has ended.
 func Threads(pid int) (tids []int) {
 	entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
 	if err != nil {
@@ -42,7 +42,7 @@ func Threads(pid int) (tids []int) {
 	return tids
 }
 
-// used is the CPU time and the memory of a process; nothing if it has ended.
+// used returns the CPU time and memory of a process; zero if it has ended.
 func used(pid int) (cpu time.Duration, memory uint64) {
 	f, err := stat(pid)
 	if err != nil {
@@ -54,7 +54,7 @@ func used(pid int) (cpu time.Duration, memory uint64) {
 	return ticks(f[14-firstStat : 18-firstStat]), memory
 }
 
-// ticks adds up times in clock ticks, of which Linux shows a hundred a second
+// ticks adds up times in clock ticks, of which Linux reports a hundred a second
 // on every machine.
 func ticks(fields []string) time.Duration {
 	var sum time.Duration

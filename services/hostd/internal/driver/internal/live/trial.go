@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Trial gives a driver a place's directory for a trial of itself, and what removes
-// it. It is made in scratch, whose owner finds there what somebody left who was
-// killed in the middle, as any place in root/<id>; without scratch, in the system's
+// Trial returns a spec with a directory in which a driver can test itself, and a function
+// that removes it. The directory is in scratch, so that scratch's owner finds what a killed
+// trial left, like any instance in root/<id>; if scratch is empty, it is in the system's
 // directory for temporary files.
 func Trial(scratch string) (s driver.Spec, done func(), err error) {
 	s.ID = sandbox.NewID()
@@ -20,5 +20,5 @@ func Trial(scratch string) (s driver.Spec, done func(), err error) {
 	} else {
 		s.Dir, err = os.MkdirTemp("", "millrace-probe-")
 	}
-	return s, func() { os.RemoveAll(s.Dir) }, err //nolint:errcheck // a few files in the directory for such
+	return s, func() { os.RemoveAll(s.Dir) }, err //nolint:errcheck // a few files in the directory for temporary files
 }

@@ -13,40 +13,40 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
-// walker goes through a tree that a sandbox wrote, with a descriptor or two at
-// any depth: it goes up again by "..". Nobody may move directories meanwhile.
+// walker walks a tree that a sandbox wrote, with one or two descriptors at any depth:
+// it returns to the parent by "..". Directories must not be moved meanwhile.
 type walker struct {
 	dir   *os.File
 	depth []frame
-	// force: directories that their owner, who we are, may not read are made
-	// readable as long as we are in them.
+	// force makes directories that their owner, this user, may not read readable
+	// while the walker is in them.
 	force bool
 	mode  uint32 // of dir, before it was forced
-	held  int    // bytes of what is remembered of the tree
+	held  int    // memory used for what is remembered of the tree, in bytes
 }
 
-const batch = 512 // directory entries held at a time
+const batch = 512 // directory entries read at a time
 
-// What is remembered of a tree is bounded: the directories that are still to be entered,
+// Limits of what is remembered of a tree: the directories that are still to be entered,
 // and the files with several names.
 const (
 	maxHeld  = 128 << 20
 	heldEach = 64 // besides its name
 )
 
-// hold fails where more would be remembered than may be.
+// hold accounts for a remembered name and fails beyond the limit.
 func (w *walker) hold(name string) error {
 	if w.held += heldEach + len(name); w.held > maxHeld {
-		return kind.New(kind.Exhausted, "read a tree", "", "it has too many directories, or files with several names")
+		return kind.New(kind.Exhausted, "read a tree", "", "too many directories or files with several names")
 	}
 	return nil
 }
 
 func (w *walker) drop(name string) { w.held -= heldEach + len(name) }
 
-// frame is a directory on the way down.
+// frame is a directory on the path from the root to the current one.
 type frame struct {
-	dirs []string // directories in it that were not entered yet
+	dirs []string // subdirectories not entered yet
 	id   devIno
 	mode uint32 // before it was forced
 }
@@ -57,7 +57,7 @@ func inode(st *unix.Stat_t) devIno {
 	return devIno{uint64(st.Dev), st.Ino} //nolint:unconvert // the types differ between systems
 }
 
-// errMoved says that ".." led elsewhere than back.
+// errMoved reports that ".." led to another directory than the one the walker came from.
 var errMoved = errors.New("a directory was moved while it was read")
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
@@ -70,7 +70,7 @@ func openDir(at int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// scan calls f with everything in the directory that w is in, and notes the
+// scan calls f with every entry of the current directory, and remembers the
 // directories for next.
 func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) error) error {
 	var self unix.Stat_t
@@ -87,7 +87,7 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 			var st unix.Stat_t
 			if err := unix.Fstatat(int(w.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !w.force {
-					continue // somebody writes there; who must not see that stops him before
+					continue // the tree is being written; a caller that needs it unchanged stops the sandbox first
 				}
 				return &os.PathError{Op: "stat", Path: name, Err: err}
 			}
@@ -111,9 +111,9 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 	}
 }
 
-// next moves to where a directory is left to enter, and returns its name, empty
-// at the end. It calls leave before it leaves a directory, with the mode that it
-// had at first.
+// next moves to a directory with a subdirectory left to enter, and returns that one's
+// name, or "" at the end. Before it leaves a directory it calls leave with the
+// directory's original mode.
 func (w *walker) next(leave func(mode uint32) error) (string, error) {
 	for {
 		top := &w.depth[len(w.depth)-1]
@@ -132,7 +132,7 @@ func (w *walker) next(leave func(mode uint32) error) (string, error) {
 	}
 }
 
-// up leaves a directory; the first one it stays in.
+// up leaves a directory; it stays in the top one.
 func (w *walker) up() error {
 	fr := w.depth[len(w.depth)-1]
 	w.depth = w.depth[:len(w.depth)-1]
@@ -163,7 +163,7 @@ func (w *walker) up() error {
 	return nil
 }
 
-// enter moves into a directory, of which it has a name and where that counts.
+// enter moves into the directory name, relative to the descriptor at.
 func (w *walker) enter(at int, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -186,10 +186,10 @@ func (w *walker) enter(at int, name string) error {
 	return nil
 }
 
-// DiskUsage is how many bytes of the disk the files in a tree take. While
-// somebody writes there it is not exact. A tree that is not there takes none.
-// It ends with the error of each, which is called for every entry first unless it
-// is nil; then it gives what it has found so far.
+// DiskUsage returns the number of bytes that the files in a tree occupy on disk. It is
+// not exact while the tree is being written. A tree that does not exist has 0 bytes.
+// Unless each is nil, it is called before every entry is counted; its error ends
+// DiskUsage, which then returns the sum so far.
 func DiskUsage(ctx context.Context, path string, each func() error) (uint64, error) {
 	w := walker{}
 	err := w.enter(unix.AT_FDCWD, path)
@@ -201,7 +201,7 @@ func DiskUsage(ctx context.Context, path string, each func() error) (uint64, err
 	}
 	defer func() { w.dir.Close() }()
 	var sum uint64
-	linked := map[devIno]struct{}{} // seen already
+	linked := map[devIno]struct{}{} // already counted
 	count := func(_ string, st *unix.Stat_t) error {
 		if each != nil {
 			if err := each(); err != nil {
@@ -225,7 +225,7 @@ func DiskUsage(ctx context.Context, path string, each func() error) (uint64, err
 		for {
 			name, err := w.next(func(uint32) error { return nil })
 			if errors.Is(err, errMoved) {
-				return sum, nil // it makes itself smaller than it is for this once
+				return sum, nil // the sandbox only understates its own usage this once
 			}
 			if err != nil || name == "" {
 				return sum, err

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A launcher that was killed when it had forked has told of nothing, and its child has
-// the pipe: nobody waits for each other.
-func TestALauncherThatEndsEarly(t *testing.T) {
+// A launcher that was killed after its fork has reported nothing, and its child has
+// the pipe: neither side waits for the other.
+func TestLauncherThatEndsEarly(t *testing.T) {
 	ours, childs, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -25,8 +25,8 @@ func TestALauncherThatEndsEarly(t *testing.T) {
 	}
 }
 
-// A child for which there is no descriptor more ends, and is reaped.
-func TestAChildThatCannotBeWatchedIsReaped(t *testing.T) {
+// A child that cannot be monitored for lack of descriptors ends, and is reaped.
+func TestChildThatCannotBeMonitoredIsReaped(t *testing.T) {
 	spec, ours, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -52,14 +52,14 @@ func TestAChildThatCannotBeWatchedIsReaped(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
-		t.Errorf("it is still ours: %v", err)
+		t.Errorf("not reaped: %v", err)
 	}
 }
 
 func TestRangesDoNotOverlap(t *testing.T) {
 	u := ForPlaces()
 	seen := map[uint32]bool{}
-	for range 500 { // the same id again and again: the worst case
+	for range 500 { // the same id every time: the worst case
 		base, err := u.Take("i1")
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestRangesDoNotOverlap(t *testing.T) {
 		u.Free(base)
 	}
 	if len(u.used) > 0 {
-		t.Errorf("%d left", len(u.used))
+		t.Errorf("%d ranges remain", len(u.used))
 	}
 }
 

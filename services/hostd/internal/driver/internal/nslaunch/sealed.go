@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shims holds the shim's binary in memory, sealed, as a file that all may
-// execute and none may read. Without that, whoever is root in a sandbox, or
-// the host's user himself where the sandbox has but his uid, could reach the
-// host's file through /proc/1/exe; and a process that executes what it may not
-// read cannot be traced by anyone in its user namespace, so that nobody in the
-// sandbox gets at the shim's memory or descriptors. Its zero value is ready, and may be
-// used by many at a time.
+// Shims keeps the shim's binary in memory, sealed, as a file that all may
+// execute and none may read. Otherwise root in a sandbox, or the host's user
+// where the sandbox has only that uid, could reach the host's file through
+// /proc/1/exe. Moreover a process that executes an unreadable file cannot be
+// traced by others in its user namespace, which protects the shim's memory and
+// descriptors from the sandbox. The zero value is ready to use and safe for concurrent
+// use.
 type Shims struct {
 	mu   sync.Mutex
-	open map[shimKey]*os.File // by mu
+	open map[shimKey]*os.File // guarded by mu
 }
 
 type shimKey struct {
@@ -36,7 +36,7 @@ func (s *Shims) Get(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close() //nolint:errcheck // it was only read from
+	defer src.Close() //nolint:errcheck // opened read-only
 	var st unix.Stat_t
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -60,12 +60,12 @@ func (s *Shims) Get(path string) (*os.File, error) {
 
 const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
-// Seal makes a file in memory, which nobody can change once fill has filled it: who
-// may open it to write, and maps it as his own, changes his copy.
+// Seal makes a file in memory that cannot change once fill has filled it: a process
+// that opens it for writing can only map a private copy.
 func Seal(name string, mode os.FileMode, fill func(*os.File) error) (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // Linux before 6.3 knows no other kind
+	if errors.Is(err, unix.EINVAL) { // older than Linux 6.3: no exec seal
 		fd, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func Seal(name string, mode os.FileMode, fill func(*os.File) error) (*os.File, e
 		err = os.NewSyscallError("seal", err)
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // it is nobody's
+		f.Close() //nolint:errcheck // not used
 		return nil, err
 	}
 	return f, nil

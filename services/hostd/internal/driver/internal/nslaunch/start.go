@@ -24,13 +24,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 )
 
-// Process is what is to be started.
+// Process describes the process to be started.
 type Process struct {
-	Dir    string        // its working directory; empty: it is a child of the calling thread, and where that is
-	Shim   string        // the path of a binary that calls nsinit.Init
-	Sealed *os.File      // that binary, of Shims
-	Base   uint32        // the first of its uids; 0: it has hostd's, as one that is not root
-	Group  *cgroup.Group // which it begins in
+	Dir    string        // working directory; empty: a child of the calling thread, in its directory
+	Shim   string        // path of a binary that calls nsinit.Init
+	Sealed *os.File      // that binary, from Shims
+	Base   uint32        // first of its uids; 0: hostd's own, which is not root
+	Group  *cgroup.Group // its cgroup
 
 	Null, Log *os.File
 	First     [3]*os.File // descriptors 3 to 5
@@ -40,16 +40,16 @@ type Process struct {
 // Child is a first process, in its namespaces and waiting for its spec.
 type Child struct {
 	Proc        *live.Proc
-	spec, fault *os.File // our ends of its pipes
+	spec, fault *os.File // hostd's ends of its pipes
 }
 
-// Close lets go of the child's pipes, not of its Proc: one that has no spec yet ends.
+// Close closes the child's pipes, not its Proc: a child without a spec ends.
 func (c *Child) Close() {
-	c.spec.Close()  //nolint:errcheck // what counts was written
-	c.fault.Close() //nolint:errcheck // it was only read from
+	c.spec.Close()  //nolint:errcheck // what matters was written
+	c.fault.Close() //nolint:errcheck // opened read-only
 }
 
-// Start starts p. Its files stay the caller's.
+// Start starts p. Its files remain the caller's.
 func Start(p Process) (*Child, error) {
 	specIn, specOut, err := os.Pipe()
 	if err != nil {
@@ -65,8 +65,8 @@ func Start(p Process) (*Child, error) {
 	launcher, err := p.launch(specIn, faultOut)
 	faultOut.Close() //nolint:errcheck // the child has its own
 	if err == nil {
-		// However little time there is: nobody else knows the child that it makes.
-		launcher.Wait() //nolint:errcheck // it has said what there is to say
+		// However little time is left: only this process can find the child that it makes.
+		launcher.Wait() //nolint:errcheck // its result came through the pipe
 		var child *os.Process
 		if child, err = launched(faultIn); err == nil {
 			err = c.watch(child)
@@ -102,11 +102,11 @@ func (p *Process) launch(spec, fault *os.File) (launcher *os.Process, err error)
 	return launcher, err
 }
 
-const faultMost = 4096 // bytes of what a first process says of an error
+const faultMost = 4096 // bytes of a first process's error
 
-// launched is the child of which a launcher told before it ended, which is ours. If it
-// did not, there may be a child, which has the pipe too: it ends when that of its spec
-// does.
+// launched returns the child whose pid a launcher reported before it ended; it is this
+// process's child. Without a report there may be a child, which has the pipe too: it ends
+// when the pipe of its spec does.
 func launched(fault *os.File) (*os.Process, error) {
 	if err := fault.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func launched(fault *os.File) (*os.Process, error) {
 	b := make([]byte, faultMost)
 	n, err := fault.Read(b)
 	if err != nil {
-		return nil, fmt.Errorf("the launcher of a sandbox ended early: %w", err)
+		return nil, fmt.Errorf("sandbox launcher ended early: %w", err)
 	}
 	if err := fault.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
@@ -123,11 +123,11 @@ func launched(fault *os.File) (*os.Process, error) {
 	if err != nil {
 		return nil, &InitError{Text: string(b[:n])}
 	}
-	return os.FindProcess(pid) // nobody else waits for it: until then the pid is its own
+	return os.FindProcess(pid) // only this process waits for it: until then the pid is not reused
 }
 
-// watch has the child be looked after. One that cannot be, for want of a descriptor, has
-// ended and is waited for, or it would stay a zombie as long as we live.
+// watch monitors the child. One that cannot be monitored, for lack of a descriptor, has
+// ended and is reaped, or it would stay a zombie as long as hostd runs.
 func (c *Child) watch(child *os.Process) error {
 	pidfd, err := unix.PidfdOpen(child.Pid, 0)
 	if err = os.NewSyscallError("pidfd_open", err); err == nil {
@@ -135,14 +135,14 @@ func (c *Child) watch(child *os.Process) error {
 	}
 	if err != nil {
 		c.Close()
-		child.Wait() //nolint:errcheck // only to reap it
+		child.Wait() //nolint:errcheck // only reaps it
 	}
 	return err
 }
 
-// Run takes the child, of which somebody has taken note, to the point where it has
-// executed what spec says; dir is where its log is. The child that does not come that
-// far, or not as long as ctx lasts, is the caller's to end.
+// Run sends the recorded child its spec and waits until it has executed the program
+// of spec; dir is the directory of its log. If that fails, or ctx ends first, the
+// caller must end the child.
 func (c *Child) Run(ctx context.Context, dir string, spec *nsinit.Spec) error {
 	stop := context.AfterFunc(ctx, func() { c.Proc.Kill() }) //nolint:errcheck // ends the pipes, and with them the calls below
 	defer stop()
@@ -150,8 +150,8 @@ func (c *Child) Run(ctx context.Context, dir string, spec *nsinit.Spec) error {
 	return c.failed(ctx, dir, err)
 }
 
-// failed waits until the child has executed the shim and returns nil, or what
-// kept it from doing so; err is what we have seen of that on our side.
+// failed waits until the child has executed the shim and returns nil, or the reason why it
+// did not; err is the error on this side.
 func (c *Child) failed(ctx context.Context, dir string, err error) error {
 	b, readErr := io.ReadAll(io.LimitReader(c.fault, faultMost))
 	text, ready := strings.CutPrefix(string(b), "\x00")
@@ -168,16 +168,16 @@ func (c *Child) failed(ctx context.Context, dir string, err error) error {
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("the sandbox's first process ended early: %w: %q", err, driver.Said(dir))
+	return fmt.Errorf("first process of the sandbox ended early: %w: %q", err, driver.Said(dir))
 }
 
-// InitError is what a first process reports from inside.
+// InitError is an error that a first process reports.
 type InitError struct{ Text string }
 
 func (e *InitError) Error() string { return e.Text }
 
-// Is knows the causes that the host's owner can do something about, by what is
-// left of them on the way through a pipe.
+// Is recognizes the causes that the host's operator can fix, by the text
+// that came through the pipe.
 func (e *InitError) Is(target error) bool {
 	switch target {
 	case fs.ErrPermission:
@@ -190,22 +190,22 @@ func (e *InitError) Is(target error) bool {
 	return false
 }
 
-// hasSuffix reports whether an error's text ends in that of errno.
+// hasSuffix reports whether an error's text ends with that of errno.
 func hasSuffix(text string, errno unix.Errno) bool {
 	return strings.HasSuffix(text, errno.Error())
 }
 
-// Explain adds what a host's owner can do about an error.
+// Explain adds what a host's operator can do about an error.
 func Explain(err error) error {
 	var file *fs.PathError
 	switch {
 	case errors.Is(err, unix.ENOSPC) && errors.As(err, &file):
 		return err // the disk is full
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		return fmt.Errorf("%w (the kernel refuses user namespaces here: look at user.max_user_namespaces, "+
+		return fmt.Errorf("%w (the kernel does not permit user namespaces: check user.max_user_namespaces, "+
 			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container that hostd runs in)", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w (is this a Linux of 5.12 or newer with overlayfs?)", err)
+		return fmt.Errorf("%w (requires Linux 5.12 or newer with overlayfs)", err)
 	}
 	return err
 }

@@ -15,17 +15,17 @@ import (
 
 const rangeSize = nsinit.RangeSize
 
-// UIDs gives each sandbox its own range of the host's uids, so that what one
-// could do to processes or files of its uid it cannot do to another's. It may be used
-// by many at a time.
+// UIDs assigns each sandbox its own range of the host's uids, which protects the
+// processes and files of one sandbox from another. It is safe for concurrent
+// use.
 type UIDs struct {
 	first, slots uint32
 
 	mu   sync.Mutex
-	used map[uint32]bool // bases; by mu
+	used map[uint32]bool // bases; guarded by mu
 }
 
-// The host's uids from which ranges are given away. They end below what systemd
+// The host's uids from which ranges are assigned. They end below what systemd
 // reserves above 0x6FFFFFFF.
 const (
 	firstMachine = 1 << 27
@@ -33,22 +33,22 @@ const (
 	lastPlace    = 3 << 29
 )
 
-// ForMachines are the UIDs of the programs that run machines.
+// ForMachines returns the UIDs of programs that run virtual machines.
 func ForMachines() *UIDs { return between(firstMachine, firstPlace) }
 
-// ForPlaces are the UIDs of the sandboxes that are processes of the host's kernel.
+// ForPlaces returns the UIDs of sandboxes that are processes of the host's kernel.
 func ForPlaces() *UIDs { return between(firstPlace, lastPlace) }
 
 func between(first, last uint32) *UIDs {
 	return &UIDs{first: first, slots: (last - first) / rangeSize, used: map[uint32]bool{}}
 }
 
-// Take gives the first uid of a free range. Where it begins to look depends on the
-// sandbox, so that two hostds on one machine, which do not know of each other, seldom
-// meet; should they, the other namespaces still part them.
+// Take returns the first uid of a free range. Its search starts at a point that depends on
+// the sandbox, so that two independent hostds on one machine seldom choose the same range;
+// if they do, the other namespaces still separate them.
 func (u *UIDs) Take(id sandbox.ID) (uint32, error) {
 	h := fnv.New32a()
-	h.Write([]byte(id)) //nolint:errcheck // it never fails
+	h.Write([]byte(id)) //nolint:errcheck // never fails
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	start := h.Sum32() % u.slots
@@ -62,7 +62,7 @@ func (u *UIDs) Take(id sandbox.ID) (uint32, error) {
 	return 0, kind.New(kind.Exhausted, "create sandbox", string(id), "no range of user ids is free")
 }
 
-// Mark notes a range as taken; 0 is none.
+// Mark marks a range as taken; 0 is none.
 func (u *UIDs) Mark(base uint32) {
 	if base == 0 {
 		return
@@ -72,14 +72,14 @@ func (u *UIDs) Mark(base uint32) {
 	u.used[base] = true
 }
 
-// Free gives a range back; 0 is none.
+// Free releases a range; 0 is none.
 func (u *UIDs) Free(base uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.used, base)
 }
 
-// HasRanges reports whether this process may give away uid ranges: it is root,
+// HasRanges reports whether this process may assign uid ranges: it is root,
 // and of the whole machine, not of a container with a few ids.
 func HasRanges() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")

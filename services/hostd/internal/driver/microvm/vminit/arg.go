@@ -1,11 +1,11 @@
 package vminit
 
-// Arg is the first argument that means Init, and PackArg that which means Pack.
+// Arg is the first argument that selects Init, and PackArg the one that selects Pack.
 const (
 	Arg     = "microvm-init"
 	PackArg = "microvm-pack"
 )
 
-// PackFlag is the shim's argument with what Aside wants: two descriptors, that of the
-// directory of what was written and that of the directory of all cgroups.
+// PackFlag is the shim's argument with the parameter of Aside: two descriptors, that of the
+// directory of written files and that of the directory of all cgroups.
 const PackFlag = "-pack"

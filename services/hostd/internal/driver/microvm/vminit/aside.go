@@ -17,24 +17,24 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/serial"
 )
 
-// A guest's files are told by a program of their own, which the shim starts when hostd
-// dials aside: all others, the shim among them, stand still meanwhile.
+// A program of its own sends a guest's files. The shim starts it when hostd opens an aside
+// connection: all other processes, the shim included, are stopped meanwhile.
 
-// The descriptors that the program inherits.
+// Descriptors that the program inherits.
 const (
-	packPort    = 3 + iota // written to, and polled
-	packWritten            // the directory of what was written
-	packGroups             // that of all cgroups
-	packDone               // gets a byte when all is written
+	packPort    = 3 + iota // written to and polled
+	packWritten            // directory of written files
+	packGroups             // directory of all cgroups
+	packDone               // receives a byte when all is written
 )
 
-// Aside answers those who dial aside at the stream whose descriptor is out with
-// the guest's files; see serial.ListenAside. It is for the first process of a
-// guest, which waits for all its children, and for what PackFlag says.
+// Aside returns the handler of aside connections at the stream whose descriptor is out: it
+// sends the guest's files; see serial.ListenAside. It is for the first process of a
+// guest, which reaps all children. flag is the value of PackFlag.
 func Aside(flag string, out uintptr) (func(nonce []byte) error, error) {
 	var dirs [2]uint64
 	if n, err := fmt.Sscanf(flag, "%d,%d", &dirs[0], &dirs[1]); n < len(dirs) {
-		return nil, fmt.Errorf("%q are no two descriptors: %w", flag, err)
+		return nil, fmt.Errorf("%q: want two descriptors: %w", flag, err)
 	}
 	for _, fd := range dirs {
 		unix.CloseOnExec(int(fd))
@@ -57,15 +57,15 @@ func Aside(flag string, out uintptr) (func(nonce []byte) error, error) {
 			return err
 		}
 		if n, err := done.Read(make([]byte, 1)); n == 0 {
-			return fmt.Errorf("the guest could not tell its files: %w", err)
+			return fmt.Errorf("the guest could not send its files: %w", err)
 		}
 		return nil
 	}, nil
 }
 
-// Pack is the body of the program, and gives its exit code.
+// Pack runs the program and returns its exit code.
 func Pack(args []string) int {
-	err := errors.New("a nonce is wanted")
+	err := errors.New("missing nonce")
 	switch {
 	case len(args) == 1:
 		err = supervise(args[0])
@@ -79,18 +79,18 @@ func Pack(args []string) int {
 	return 0
 }
 
-// tellTime is how long the files may take to be told: a host that gave up may not show, where
-// another one reads on.
+// sendTime limits how long sending the files may take: a host that gave up may go unnoticed
+// when another one continues to read.
 const tellTime = 15 * time.Second
 
-// childArg is the argument of who packs. He has a parent, so that all go on whatever
-// becomes of him.
+// childArg is the argument of the child that packs. It has a parent, so that all others
+// resume whatever happens to it.
 const childArg = "tell"
 
-// supervise stops all others, and lets them go on when the child has told the files, or is
-// gone.
+// supervise stops all other processes, and resumes them when the child has sent the files or
+// has ended.
 func supervise(nonce string) (err error) {
-	score("-1000") // nobody else could let the others go on
+	score("-1000") // nothing else could resume the others
 	groups, err := anew(packGroups)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func supervise(nonce string) (err error) {
 	}
 	port := fileOf(packPort)
 	defer port.Close()                                 //nolint:errcheck // the child has written
-	defer unix.FcntlInt(packPort, unix.F_SETFL, flags) //nolint:errcheck // they were its flags
+	defer unix.FcntlInt(packPort, unix.F_SETFL, flags) //nolint:errcheck // restores the flags
 	child, err := os.StartProcess("/proc/self/exe", []string{"shim", PackArg, nonce, childArg}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, port, fileOf(packWritten)},
 	})
@@ -136,17 +136,17 @@ func supervise(nonce string) (err error) {
 	return err
 }
 
-// anew opens a directory once more: who was here before has read the other to its end.
+// anew opens a directory again: the inherited descriptor may have been read to its end.
 func anew(fd uintptr) (*os.File, error) { return openAt(fileOf(fd), ".", unix.O_DIRECTORY) }
 
 func fileOf(fd uintptr) *os.File { return os.NewFile(fd, "inherited") }
 
-// score says how soon the kernel may end this program for want of memory.
+// score sets the priority with which the kernel kills this program when memory runs out.
 func score(s string) {
-	os.WriteFile("/proc/self/oom_score_adj", []byte(s), 0) //nolint:errcheck // it has less of a chance then
+	os.WriteFile("/proc/self/oom_score_adj", []byte(s), 0) //nolint:errcheck // it is killed earlier then
 }
 
-// tell writes the files to the port, while all others stand still.
+// tell writes the files to the port, while all other processes are stopped.
 func tell(nonce string) error {
 	score("1000")
 	raw, err := hex.DecodeString(nonce)
@@ -171,9 +171,9 @@ const (
 	stopTime   = 10 * time.Second // more than any process takes to stop
 )
 
-// stop stops all processes but this one, the shim too: each group that root may have made
-// beside the sandbox's, but not what he put into none. It gives those that did not stand still
-// before.
+// stop stops all processes but this one, the shim included: all cgroups that root may have
+// made beside the sandbox's, but not processes outside of any cgroup. It returns the cgroups
+// that were not frozen before.
 func stop(groups *os.File) (stopped []string, err error) {
 	all, err := groups.ReadDir(-1)
 	if err != nil {
@@ -226,7 +226,7 @@ func read(dir *os.File, name string) (string, error) {
 	return string(b[:n]), err
 }
 
-// write writes to a file that is there.
+// write writes to an existing file.
 func write(dir *os.File, name, text string) error {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -237,11 +237,11 @@ func write(dir *os.File, name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// patience is for a host that reads nothing.
+// patience is how long a host may read nothing.
 const patience = 30 * time.Second
 
-// patient is a port, written to without waiting for a host that is gone: nobody would let
-// the sandbox go on.
+// timeoutPort is a port whose writes fail if the host has ended: otherwise the sandbox would
+// remain stopped.
 type patient int
 
 func (p patient) Write(b []byte) (done int, err error) {
@@ -262,7 +262,7 @@ func (p patient) Write(b []byte) (done int, err error) {
 	return done, nil
 }
 
-// await waits until there is room.
+// await waits until the port is writable.
 func (p patient) await() error {
 	fds := []unix.PollFd{{Fd: int32(p), Events: unix.POLLOUT}}
 	n, err := unix.Poll(fds, int(patience.Milliseconds()))
@@ -274,7 +274,7 @@ func (p patient) await() error {
 	case n == 0:
 		return fmt.Errorf("the host has read nothing for %v", patience)
 	case fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
-		return errors.New("the host is gone")
+		return errors.New("the host has closed the port")
 	}
 	return nil
 }

@@ -1,13 +1,13 @@
 //go:build linux
 
-// Package vminit is the inner half of the microvm driver: the first process of a
-// guest, which turns the bare kernel into a sandbox and becomes its shim. It is
+// Package vminit is the part of the microvm driver inside the guest: its first process,
+// which turns the bare kernel into a sandbox and becomes its shim. It is
 // part of the shim's binary and imports little.
 //
 // The kernel finds in its first file system the binary (ShimFile), this package's
-// Boot, and the kernel modules that it needs to go on. A guest whose Boot has no Spec
-// waits for one, which comes by its serial port: so that many can be made of the memory
-// of one that waits. It knows nothing of a sandbox until then.
+// Boot, and the kernel modules that it needs. A guest whose Boot has no Spec
+// waits for one on its serial port, so that many guests can be made from the memory
+// of a waiting one. Until then it has no data of any sandbox.
 package vminit
 
 import (
@@ -29,46 +29,46 @@ import (
 const (
 	ShimFile = "shim"
 	BootFile = "boot.json"
-	Modules  = "modules" // a directory
+	Modules  = "modules" // directory
 )
 
-// Boot is what the guest's first file system says.
+// Boot is the boot configuration in the guest's first file system.
 type Boot struct {
-	Modules []string // files in Modules, in the order in which they are loaded
-	VSock   uint32   // the port at which the shim listens; 0: it talks by the serial port
-	Trial   bool     // switch off instead of all else
-	Spec    *Spec    // nil: it will come by the serial port
+	Modules []string // files in Modules, in load order
+	VSock   uint32   // port on which the shim listens; 0: it uses the serial port
+	Trial   bool     // whether to switch off at once
+	Spec    *Spec    // nil: the serial port delivers it
 }
 
-// Spec is what the guest is to become.
+// Spec describes the sandbox that the guest is to become.
 type Spec struct {
 	Hostname string
-	Argv     []string // the shim's
+	Argv     []string // of the shim
 	Env      []string
-	PIDs     int    // most processes
-	Files    uint64 // most that a process has open
-	DiskMiB  int    // most of what is written; 0: half of the memory
+	PIDs     int    // maximum number of processes
+	Files    uint64 // maximum number of open files per process
+	DiskMiB  int    // maximum size of written files; 0: half of the memory
 	Sudo     bool   // set-uid programs of the template work
-	Written  bool   // what another guest wrote comes by the serial port, after this
+	Written  bool   // files that another guest wrote follow on the serial port
 	Now      int64  // the host's time, in nanoseconds since 1970
-	Seed     []byte // the host's random bytes; see package fresh
+	Seed     []byte // random bytes from the host; see package fresh
 }
 
-// PackFiles is what a guest's shim gets with PackFlag.
+// PackFiles is the value of PackFlag that a guest's shim gets.
 const PackFiles = "6,7"
 
 const (
-	listenFd  = 3 // a listener, or nothing: then the shim talks by stdin and stdout
+	listenFd  = 3 // a listener, if any; otherwise the shim uses stdin and stdout
 	oomFd     = 4
 	forksFd   = 5
-	writtenFd = 6 // PackFiles, where the shim talks by stdin and stdout
+	writtenFd = 6 // PackFiles, where the shim uses stdin and stdout
 	groupsFd  = 7
 
 	newRoot = "/newroot"
 )
 
 // Init turns this process, the first of a guest, into the shim. It returns only on
-// error; then there is nothing to be done but to switch off.
+// error; all that remains then is to switch off.
 func Init(args []string) error {
 	err := begin(args)
 	if err != nil {
@@ -79,14 +79,14 @@ func Init(args []string) error {
 }
 
 func powerOff() {
-	// A reboot, since QEMU is told to end at one, and without ACPI there is no
+	// A reboot, since QEMU is configured to exit at one, and without ACPI there is no
 	// power to switch off.
 	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) //nolint:errcheck // the caller ends, and the kernel with it
 }
 
 func begin(args []string) error {
 	if len(args) > 0 || os.Getpid() != 1 {
-		return errors.New("this is for the first process of a guest")
+		return errors.New("must be the first process of a guest")
 	}
 	b, err := os.ReadFile("/" + BootFile)
 	if err != nil {
@@ -172,7 +172,7 @@ func (b *Boot) devices() (port int, err error) {
 	return unix.Open(ports[0], unix.O_RDWR|unix.O_CLOEXEC, 0)
 }
 
-// listen opens the socket that the host's end of the machine's vsock reaches.
+// listen opens the socket that the host reaches through the machine's vsock.
 func listen(port uint32) (int, error) {
 	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -189,7 +189,7 @@ func load(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close() //nolint:errcheck // opened read-only
 	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return &os.PathError{Op: "load", Path: path, Err: err}
 	}
@@ -205,7 +205,7 @@ func await(pattern string) error {
 		}
 		time.Sleep(pause)
 	}
-	return fmt.Errorf("no %s", pattern)
+	return fmt.Errorf("%s did not appear", pattern)
 }
 
 const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -226,10 +226,10 @@ func (m mount) make() error {
 	return nil
 }
 
-// upper is where what is written goes.
+// upper is the directory of written files.
 const upper = "/rw/upper"
 
-// files makes room for what is written, in memory, with what another guest wrote.
+// files mounts memory for written files, and unpacks there what another guest wrote.
 func (s *Spec) files(from port) error {
 	size := "size=50%"
 	if s.DiskMiB > 0 {
@@ -244,7 +244,7 @@ func (s *Spec) files(from port) error {
 	return take(from, upper)
 }
 
-// root puts what is written over the template.
+// root mounts the directory of written files over the template.
 func (s *Spec) root() error {
 	var flags uintptr = unix.MS_NODEV
 	if !s.Sudo {
@@ -265,19 +265,19 @@ func (s *Spec) view() error {
 			return err
 		}
 	}
-	os.Chmod(newRoot+"/tmp", 0o1777) //nolint:errcheck // the template's own affair
+	os.Chmod(newRoot+"/tmp", 0o1777) //nolint:errcheck // the template may lack it
 	for name, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
-		os.Symlink(to, newRoot+"/dev/"+name) //nolint:errcheck // it may be there
+		os.Symlink(to, newRoot+"/dev/"+name) //nolint:errcheck // it may exist
 	}
-	os.Remove(newRoot + "/dev/ptmx")            //nolint:errcheck // the other kind
+	os.Remove(newRoot + "/dev/ptmx")            //nolint:errcheck // of the other devpts instance
 	os.Symlink("pts/ptmx", newRoot+"/dev/ptmx") //nolint:errcheck // see above
 	for _, n := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
-		os.Chmod(newRoot+"/dev/"+n, 0o666) //nolint:errcheck // the kernel made them so
+		os.Chmod(newRoot+"/dev/"+n, 0o666) //nolint:errcheck // the kernel created them with this mode
 	}
 	return nil
 }
 
-// names are the files that no template can have.
+// names writes the files that a template cannot have.
 func (s *Spec) names() error {
 	if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (s *Spec) names() error {
 		"resolv.conf": "# There is no network but the loopback.\n",
 	} {
 		path := filepath.Join(newRoot, "etc", name)
-		os.Remove(path) //nolint:errcheck // a link that leads elsewhere, perhaps
+		os.Remove(path) //nolint:errcheck // may be a link that leads elsewhere
 		if err := os.WriteFile(path, []byte(body), 0o644); err != nil {
 			return err
 		}
@@ -323,12 +323,12 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// group is the shim's cgroup: what counts those that were killed for want of memory,
-// and the file by which a thread comes to be where processes are counted, which all of
-// the shim's others are not; see cgroup.Limits. And PackFiles.
+// group has the descriptors of the shim's cgroup: the file that counts processes killed for
+// lack of memory, and the file by which a thread joins the group where processes are
+// counted, which excludes the shim's other threads; see cgroup.Limits. And PackFiles.
 type group struct{ events, forks, written, all int }
 
-// group makes the cgroups and puts this process in.
+// group creates the cgroups and moves this process into them.
 func (s *Spec) group() (g group, err error) {
 	const (
 		top   = "/sys/fs/cgroup"

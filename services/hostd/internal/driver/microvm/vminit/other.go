@@ -4,11 +4,11 @@ package vminit
 
 import "errors"
 
-// Init is for Linux.
+// Init is supported only on Linux.
 func Init([]string) error { return errors.ErrUnsupported }
 
-// Pack is for Linux.
+// Pack is supported only on Linux.
 func Pack([]string) int { return 1 }
 
-// Aside is for Linux.
+// Aside is supported only on Linux.
 func Aside(string, uintptr) (func([]byte) error, error) { return nil, errors.ErrUnsupported }

@@ -17,22 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a guest has written, as a stream: a tar with each directory before what is in it,
-// in which a regular file has its size, and then each part that is no hole: where it
-// begins, where it ends, and its bytes; all numbers have eight bytes, little endian. What
-// hides a file of the template is a device 0:0, and what hides all that it has in a
-// directory the attribute opaque. Last is a global header with the record whole: without
-// it, something is missing.
+// Files that a guest has written, as a stream: a tar with each directory before its
+// contents, in which a regular file has its size, and then each part that is not a hole:
+// its start, its end, and its bytes; all numbers have eight bytes, little endian. A
+// whiteout of a template's file is a device 0:0; a directory that hides all of the
+// template's entries has the attribute opaque. The last entry is a global header with the
+// record whole: a stream without it is incomplete.
 const (
 	paxAttribute = "SCHILY.xattr."
 	opaque       = "trusted.overlay.opaque"
 	whole        = "MILLRACE.whole"
 )
 
-// own are the files that every guest begins with anew.
+// own returns the files that every guest creates for itself.
 func own() []string { return []string{"etc/hostname", "etc/hosts", "etc/resolv.conf"} }
 
-// pack writes what is below the directory to w. Nobody changes it meanwhile. Sockets are
+// pack writes the contents of the directory to w. They must not change meanwhile. Sockets are
 // left out.
 func pack(w io.Writer, dir *os.File) error {
 	buffered := bufio.NewWriterSize(w, 1<<18)
@@ -46,12 +46,12 @@ func pack(w io.Writer, dir *os.File) error {
 
 type packer struct {
 	to    *tar.Writer
-	names map[inode]string // of files that have several: the first
+	names map[inode]string // first name of each file with several names
 }
 
 type inode struct{ dev, ino uint64 }
 
-// top packs the directory itself, and what is in it.
+// top packs the directory itself and its contents.
 func (p *packer) top(dir *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -76,7 +76,7 @@ func headerOf(name string, st *unix.Stat_t) *tar.Header {
 	}
 }
 
-// below packs what is in a directory, whose path is empty or ends with a slash.
+// below packs the contents of a directory, whose path is empty or ends with a slash.
 func (p *packer) below(dir *os.File, path string) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *packer) entry(dir *os.File, path, name string) error {
 	}
 	h := headerOf(path+name, &st)
 	if named(&st) {
-		i := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // other systems have another type
+		i := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // the type differs between systems
 		if first, ok := p.names[i]; ok {
 			h.Typeflag, h.Linkname = tar.TypeLink, first
 			return p.to.WriteHeader(h)
@@ -124,18 +124,18 @@ func (p *packer) entry(dir *os.File, path, name string) error {
 	case unix.S_IFIFO:
 		h.Typeflag = tar.TypeFifo
 	case unix.S_IFCHR:
-		if st.Rdev != 0 { // none that a sandbox needs
+		if st.Rdev != 0 { // sandboxes do not need devices
 			return nil
 		}
-		h = &tar.Header{Name: h.Name, Typeflag: tar.TypeChar, Format: tar.FormatPAX} // it is nobody's, and of no time
+		h = &tar.Header{Name: h.Name, Typeflag: tar.TypeChar, Format: tar.FormatPAX} // whiteouts have no owner and no time
 	default:
 		return nil
 	}
 	return p.to.WriteHeader(h)
 }
 
-// named reports whether a file may have other names, too. Those of what hides files are the
-// overlay's affair.
+// named reports whether a file may have several names. Those of whiteouts are internal to
+// the overlay.
 func named(st *unix.Stat_t) bool {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFLNK, unix.S_IFIFO:
@@ -202,7 +202,7 @@ func openAt(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// part is one of a file that is no hole.
+// part is a part of a file that is not a hole.
 type part struct{ Start, End int64 }
 
 func partsOf(f *os.File, size int64) (all []part, err error) {
@@ -224,10 +224,10 @@ func partsOf(f *os.File, size int64) (all []part, err error) {
 	return all, nil
 }
 
-// attributes are those of an open file that count, as records of its header.
+// attributes returns the portable attributes of an open file, as records of its header.
 func attributes(f *os.File) (map[string]string, error) {
 	fd := int(f.Fd())
-	list := make([]byte, 1<<16) // the most that the kernel gives
+	list := make([]byte, 1<<16) // the kernel's maximum
 	n, err := unix.Flistxattr(fd, list)
 	if errors.Is(err, unix.ENOTSUP) || n == 0 {
 		return nil, nil
@@ -250,12 +250,12 @@ func attributes(f *os.File) (map[string]string, error) {
 	return all, nil
 }
 
-// counts reports whether a file has an attribute also in the next guest: not what its
-// overlay notes down for itself.
+// counts reports whether an attribute is valid in another guest, too, unlike those that the
+// overlay uses internally.
 func counts(name string) bool {
 	switch name {
 	case opaque, "security.capability", "system.posix_acl_access", "system.posix_acl_default":
 		return true
 	}
-	return strings.HasPrefix(name, "user.") && !strings.Contains(name, "=") // which no header can have
+	return strings.HasPrefix(name, "user.") && !strings.Contains(name, "=") // a header cannot represent those
 }

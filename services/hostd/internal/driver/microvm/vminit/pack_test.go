@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packed is what pack says of a directory.
+// packed returns the output of pack for a directory.
 func packed(t testing.TB, dir string) []byte {
 	t.Helper()
 	f, err := os.Open(dir)
@@ -32,7 +32,7 @@ func packed(t testing.TB, dir string) []byte {
 	return b.Bytes()
 }
 
-// tree is a directory with a file of each kind.
+// tree returns a directory with a file of each kind.
 func tree(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,9 +79,9 @@ func tree(t testing.TB) string {
 	return dir
 }
 
-// TestFilesComeBack: what another guest takes is what the one had, but for what each has
-// of its own, and a file that is almost all holes costs what it holds.
-func TestFilesComeBack(t *testing.T) {
+// Another guest unpacks the files that this one packed, except those that each creates
+// for itself. A sparse file costs only what it contains.
+func TestUnpackRestoresPackedFiles(t *testing.T) {
 	want := packed(t, tree(t))
 	if len(want) > 1<<20 {
 		t.Errorf("%d bytes were packed", len(want))
@@ -92,16 +92,16 @@ func TestFilesComeBack(t *testing.T) {
 	}
 	t.Cleanup(func() { os.Chmod(filepath.Join(to, "d"), 0o700) })
 	if got := packed(t, to); !bytes.Equal(got, want) {
-		t.Errorf("it has\n%q\nwant\n%q", names(t, got), names(t, want))
+		t.Errorf("got\n%q\nwant\n%q", names(t, got), names(t, want))
 	}
 	for _, name := range []string{"socket", "etc/hosts"} {
 		if _, err := os.Lstat(filepath.Join(to, name)); err == nil {
-			t.Errorf("%s came along", name)
+			t.Errorf("%s was packed", name)
 		}
 	}
 	var gone unix.Stat_t
 	if err := unix.Lstat(filepath.Join(to, "gone"), &gone); err != nil || gone.Mode&unix.S_IFMT != unix.S_IFCHR || gone.Rdev != 0 {
-		t.Errorf("what hides a file: %o, %d, %v", gone.Mode, gone.Rdev, err)
+		t.Errorf("whiteout: %o, %d, %v", gone.Mode, gone.Rdev, err)
 	}
 	b := make([]byte, 6)
 	f, err := os.Open(filepath.Join(to, "sparse"))
@@ -117,7 +117,7 @@ func TestFilesComeBack(t *testing.T) {
 	}
 	value := make([]byte, 1)
 	if n, err := unix.Getxattr(filepath.Join(to, "d/deep"), "trusted.overlay.impure", value); err == nil {
-		t.Errorf("what an overlay notes for itself came along: %q", value[:n])
+		t.Errorf("internal attribute of the overlay was packed: %q", value[:n])
 	}
 }
 
@@ -132,11 +132,11 @@ func names(t *testing.T, b []byte) (all []string) {
 	}
 }
 
-// TestFilesAreSent: a guest takes what the host sends, says whether it could, and reads
-// not a byte of what comes next.
-func TestFilesAreSent(t *testing.T) {
+// A guest reads what the host sends, reports success or failure, and does not read
+// beyond it.
+func TestTakeReadsNoFurtherThanTheFiles(t *testing.T) {
 	files := packed(t, tree(t))
-	for name, sent := range map[string][]byte{"all": files, "half of it": files[:len(files)/2], "nonsense": bytes.Repeat([]byte("no tar"), 300_000)} {
+	for name, sent := range map[string][]byte{"all": files, "truncated": files[:len(files)/2], "nonsense": bytes.Repeat([]byte("no tar"), 300_000)} {
 		host, guest := net.Pipe()
 		to := t.TempDir()
 		t.Cleanup(func() { os.Chmod(filepath.Join(to, "d"), 0o700) })
@@ -149,17 +149,17 @@ func TestFilesAreSent(t *testing.T) {
 		}()
 		err := SendFiles(host, bytes.NewReader(sent))
 		if own := <-took; (own == nil) != (name == "all") || (err == nil) != (own == nil) || err != nil && !errors.Is(err, ErrRefused) {
-			t.Errorf("%s: the guest says %v, the host %v", name, own, err)
+			t.Errorf("%s: guest: %v, host: %v", name, own, err)
 		}
 		io.WriteString(host, "next")
 		host.Read(next[:1]) // the guest has read it then
 		if string(next) != "next" {
-			t.Errorf("%s: after it the guest reads %q", name, next)
+			t.Errorf("%s: next byte in the guest: %q", name, next)
 		}
 	}
 }
 
-// headed is a tar of headers alone.
+// headed returns a tar of headers only.
 func headed(all ...tar.Header) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -172,16 +172,15 @@ func headed(all ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-// TestNothingIsMadeOutside: a stream that no guest writes makes nothing above the
-// directory.
-func TestNothingIsMadeOutside(t *testing.T) {
+// A malicious stream makes nothing outside of the directory.
+func TestUnpackMakesNothingOutside(t *testing.T) {
 	for name, h := range map[string]tar.Header{
-		"a name that climbs":      {Typeflag: tar.TypeDir, Name: "../up"},
-		"one from the root":       {Typeflag: tar.TypeDir, Name: "/up"},
-		"one without a name":      {Typeflag: tar.TypeSymlink, Name: ".", Linkname: ".."},
-		"a device":                {Typeflag: tar.TypeChar, Name: "up", Devmajor: 1, Devminor: 3},
-		"a disk":                  {Typeflag: tar.TypeBlock, Name: "up"},
-		"a name of what is there": {Typeflag: tar.TypeLink, Name: "up", Linkname: "../secret"},
+		"a name with ..":            {Typeflag: tar.TypeDir, Name: "../up"},
+		"an absolute name":          {Typeflag: tar.TypeDir, Name: "/up"},
+		"an empty name":             {Typeflag: tar.TypeSymlink, Name: ".", Linkname: ".."},
+		"a device":                  {Typeflag: tar.TypeChar, Name: "up", Devmajor: 1, Devminor: 3},
+		"a disk":                    {Typeflag: tar.TypeBlock, Name: "up"},
+		"a link to an outside file": {Typeflag: tar.TypeLink, Name: "up", Linkname: "../secret"},
 	} {
 		top := t.TempDir()
 		dir := filepath.Join(top, "dir")
@@ -189,7 +188,7 @@ func TestNothingIsMadeOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := unpack(bytes.NewReader(headed(h)), dir); err == nil {
-			t.Errorf("%s: was taken", name)
+			t.Errorf("%s: was accepted", name)
 		}
 		if all, err := os.ReadDir(top); err != nil || len(all) != 2 {
 			t.Errorf("%s: %v, %v", name, all, err)
@@ -200,9 +199,9 @@ func TestNothingIsMadeOutside(t *testing.T) {
 	}
 }
 
-// TestNothingIsWaitedForInside: a name below a FIFO is an error, which nobody has to come
-// to the FIFO for.
-func TestNothingIsWaitedForInside(t *testing.T) {
+// A name below a FIFO is an error; unpack does not block until a process opens the
+// FIFO.
+func TestUnpackDoesNotBlockOnAFIFO(t *testing.T) {
 	dir := t.TempDir()
 	below := headed(tar.Header{Typeflag: tar.TypeFifo, Name: "f"}, tar.Header{Typeflag: tar.TypeSymlink, Name: "f/x", Linkname: "y"})
 	if err := unpack(bytes.NewReader(below), dir); !errors.Is(err, unix.ENOTDIR) {
@@ -210,7 +209,7 @@ func TestNothingIsWaitedForInside(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: whatever comes, nothing is made above the directory.
+// FuzzUnpack checks that no stream makes anything outside of the directory.
 func FuzzUnpack(f *testing.F) {
 	f.Add(packed(f, tree(f)))
 	f.Add(headed(tar.Header{Typeflag: tar.TypeDir, Name: "../up"}))
@@ -221,7 +220,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		unpack(bytes.NewReader(b), dir) //nolint:errcheck // it is none, mostly
+		unpack(bytes.NewReader(b), dir) //nolint:errcheck // mostly invalid
 		if all, err := os.ReadDir(top); err != nil || len(all) != 1 {
 			t.Errorf("%v, %v", all, err)
 		}
@@ -234,8 +233,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestAHostThatIsGone: who tells does not wait for it, so that the sandbox goes on.
-func TestAHostThatIsGone(t *testing.T) {
+// The sender does not wait for a host that has ended, so that the sandbox resumes.
+func TestSendFailsWhenTheHostHasEnded(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -249,14 +248,14 @@ func TestAHostThatIsGone(t *testing.T) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
-	told := make(chan error)
+	sent := make(chan error)
 	go func() {
 		_, err := patient(fd).Write(make([]byte, 1<<20))
-		told <- err
+		sent <- err
 	}()
 	io.ReadFull(r, make([]byte, 100<<10))
 	r.Close()
-	if err := <-told; err == nil {
-		t.Error("all was written")
+	if err := <-sent; err == nil {
+		t.Error("everything was written")
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dup is a descriptor that a program gets as another one.
+// dup is a descriptor and its number in the new program.
 type dup struct{ from, to int }
 
-// froms are the places of the descriptors that are to be others.
+// froms returns pointers to the descriptors to be renumbered.
 func froms(files []dup) []*int {
 	all := make([]*int, 0, len(files)+1)
 	for i := range files {
@@ -24,7 +24,7 @@ func froms(files []dup) []*int {
 }
 
 // replace executes the program behind a descriptor in place of this one. It returns
-// only on error, and then the thread is good for nothing.
+// only on error, and then the thread is unusable.
 func replace(program int, argv, env []string, files []dup) error {
 	args, err := syscall.SlicePtrFromStrings(argv)
 	if err != nil {
@@ -39,13 +39,13 @@ func replace(program int, argv, env []string, files []dup) error {
 		return err
 	}
 	// The runtime polls descriptors of its own, which may have these numbers. Its other
-	// threads would find a poller gone before they are: so the descriptors become this
-	// thread's, and it the process.
+	// threads would lose their poller before they end: so this thread gets a descriptor table of
+	// its own and becomes the process.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	const high = 64 // above all that are given
+	const high = 64 // above all numbers that are assigned
 	for _, fd := range append(froms(files), &program) {
 		if *fd, err = unix.FcntlInt(uintptr(*fd), unix.F_DUPFD_CLOEXEC, high); err != nil {
 			return os.NewSyscallError("fcntl", err)

@@ -14,8 +14,8 @@ import (
 // replacing makes this test binary one that replaces itself.
 const replacing = "MILLRACE_TEST_REPLACING"
 
-// TestReplaceWhileTheRuntimePolls: the new program gets its descriptors where the old
-// one's runtime has its poller, and the old one does not die of that.
+// The new program gets its descriptors under numbers that the old program's runtime uses for
+// its poller, and the old one does not crash.
 func TestReplaceWhileTheRuntimePolls(t *testing.T) {
 	if os.Getenv(replacing) != "" {
 		t.Fatal(replaceWhilePolling())
@@ -34,7 +34,7 @@ func TestReplaceWhileTheRuntimePolls(t *testing.T) {
 func replaceWhilePolling() error {
 	for range 50 {
 		go func() {
-			for range time.Tick(time.Microsecond) { //nolint:revive // it waits for the clock
+			for range time.Tick(time.Microsecond) { //nolint:revive // waits for the clock
 			}
 		}()
 		r, w, err := os.Pipe()
@@ -44,7 +44,7 @@ func replaceWhilePolling() error {
 		go func() {
 			b := make([]byte, 1)
 			for {
-				w.Write(b) //nolint:errcheck // only to keep the poller busy
+				w.Write(b) //nolint:errcheck // only keeps the poller busy
 				r.Read(b)  //nolint:errcheck // see above
 			}
 		}()
@@ -58,7 +58,7 @@ func replaceWhilePolling() error {
 		return err
 	}
 	var files []dup
-	for fd := 3; fd < 10; fd++ { // also where the shell is, and null itself
+	for fd := 3; fd < 10; fd++ { // includes the numbers of the shell and of null itself
 		files = append(files, dup{null, fd})
 	}
 	return replace(shell, []string{"sh", "-c", "echo replaced"}, nil, files)

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is said before there is a shim: the guest says ready, as one byte, and the host
-// answers with the length of a Spec in four bytes, and the Spec. What another guest wrote
-// follows as chunks, and the guest says whether it has it: a length in four bytes, and an
+// Protocol before the shim starts: the guest sends ready, one byte, and the host sends the
+// length of a Spec in four bytes, and the Spec. Files that another guest wrote follow as
+// chunks, and the guest reports whether it has unpacked them: a length in four bytes, and an
 // error, or nothing.
 const (
 	ready   = 'R'
@@ -29,32 +29,32 @@ const (
 func AwaitReady(guest io.Reader) error {
 	b := make([]byte, 1)
 	if _, err := io.ReadFull(guest, b); err != nil {
-		return fmt.Errorf("the guest does not say that it is ready: %w", err)
+		return fmt.Errorf("the guest did not report ready: %w", err)
 	}
 	if b[0] != ready {
-		return fmt.Errorf("the guest says %q instead of that it is ready", b)
+		return fmt.Errorf("the guest sent %q instead of ready", b)
 	}
 	return nil
 }
 
-// Send tells a guest that is ready what to become.
+// Send sends a guest that is ready its Spec.
 func Send(guest io.Writer, s *Spec) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
 	if len(b) > maxSpec {
-		return fmt.Errorf("a spec of %d bytes, %d at most", len(b), maxSpec)
+		return fmt.Errorf("spec of %d bytes exceeds the limit of %d", len(b), maxSpec)
 	}
 	_, err = guest.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
 	return err
 }
 
-// ErrRefused is what a guest says that could not take what another one wrote.
+// ErrRefused reports that the guest could not unpack the files of another guest.
 var ErrRefused = errors.New("the guest refuses the files")
 
-// SendFiles sends a guest whose Spec says so what another one wrote. ErrRefused: it could
-// not take that.
+// SendFiles sends a guest the files that another one wrote, if its Spec announced them. It
+// returns ErrRefused if the guest could not unpack them.
 func SendFiles(guest io.ReadWriter, files io.Reader) error {
 	b := make([]byte, headLen+maxChunk)
 	for end := false; !end; {
@@ -79,14 +79,14 @@ func SendFiles(guest io.ReadWriter, files io.Reader) error {
 	return err
 }
 
-// maxChunk is how much of it goes at once.
+// maxChunk is the maximum size of a chunk.
 const maxChunk = 256 << 10
 
 // take is the guest's half of SendFiles.
 func take(from io.ReadWriter, dir string) error {
 	in := &chunks{r: from}
 	err := unpack(bufio.NewReaderSize(in, maxChunk), dir)
-	if _, rest := io.Copy(io.Discard, in); rest != nil { // what the host still sends would be taken for what is the shim's
+	if _, rest := io.Copy(io.Discard, in); rest != nil { // the shim must not get the rest of the files as its input
 		return errors.Join(err, rest)
 	}
 	text := ""
@@ -94,13 +94,13 @@ func take(from io.ReadWriter, dir string) error {
 		text = err.Error()
 	}
 	b := append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
-	if _, told := from.Write(b); told != nil {
-		return errors.Join(err, told)
+	if _, sent := from.Write(b); sent != nil {
+		return errors.Join(err, sent)
 	}
 	return err
 }
 
-// message reads a length in four bytes and as many as it says.
+// message reads a length in four bytes and that many bytes.
 func message(r io.Reader) ([]byte, error) {
 	head := make([]byte, headLen)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -108,15 +108,15 @@ func message(r io.Reader) ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(head)
 	if n > maxSpec {
-		return nil, fmt.Errorf("a message of %d bytes, %d at most", n, maxSpec)
+		return nil, fmt.Errorf("message of %d bytes exceeds the limit of %d", n, maxSpec)
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)
 	return b, err
 }
 
-// receive is the guest's half of AwaitReady and Send. It reads no byte more: what
-// follows is the shim's.
+// receive is the guest's half of AwaitReady and Send. It does not read beyond the Spec: what
+// follows is for the shim.
 func receive(port io.ReadWriter) (*Spec, error) {
 	if _, err := port.Write([]byte{ready}); err != nil {
 		return nil, err
@@ -129,11 +129,11 @@ func receive(port io.ReadWriter) (*Spec, error) {
 	return s, json.Unmarshal(b, s)
 }
 
-// port is the serial port's descriptor, read by the thread that asks: a read in flight
-// elsewhere would take what is the shim's.
+// port is the serial port's descriptor. Reads happen on the caller's thread: a pending read
+// on another one would take the shim's input.
 type port int
 
-// Read waits for the host: the kernel gives nothing while nobody is there.
+// Read waits for the host: without a connection the kernel returns no data.
 func (p port) Read(b []byte) (int, error) {
 	const pause = time.Millisecond
 	for {

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestSpecIsHandedOver: what the guest is told reaches it, and not a byte of what the
-// host says next.
-func TestSpecIsHandedOver(t *testing.T) {
+// The guest receives its Spec and does not read beyond it.
+func TestReceiveReadsNoFurtherThanTheSpec(t *testing.T) {
 	host, guest := net.Pipe()
 	defer host.Close()
 	want := &Spec{Hostname: "i1", Argv: []string{"shim", "-x"}, Env: []string{"A=b"}, Seed: []byte{1, 2, 3}, Now: 7, Sudo: true}
@@ -33,7 +32,7 @@ func TestSpecIsHandedOver(t *testing.T) {
 	}
 	next := make([]byte, 4)
 	if _, err := io.ReadFull(guest, next); err != nil || string(next) != "next" {
-		t.Errorf("after it the guest reads %q, %v", next, err)
+		t.Errorf("next byte in the guest: %q, %v", next, err)
 	}
 	if err := <-failed; err != nil {
 		t.Error(err)
@@ -45,23 +44,23 @@ type said struct {
 	io.Writer
 }
 
-// TestGuestTakesNoNonsense: one who dials the shim of a guest that waits is not taken
-// for one who sends a spec.
-func TestGuestTakesNoNonsense(t *testing.T) {
+// A connection to the shim of a waiting guest is not mistaken for one that sends a
+// Spec.
+func TestReceiveRejectsMalformedSpecs(t *testing.T) {
 	for name, text := range map[string]string{
 		"a length beyond all bounds": "\xff\xff\xff\xff{}",
 		"no JSON":                    "\x00\x00\x00\x02xx",
-		"half of it":                 "\x00\x00\x00\x09{}",
+		"truncated":                  "\x00\x00\x00\x09{}",
 		"nothing":                    "",
 	} {
 		if s, err := receive(said{bytes.NewBufferString(text), io.Discard}); err == nil {
-			t.Errorf("%s: taken for %+v", name, s)
+			t.Errorf("%s: accepted as %+v", name, s)
 		}
 	}
 	if err := AwaitReady(bytes.NewBufferString("x")); err == nil {
-		t.Error("a guest that says something else is taken for ready")
+		t.Error("a guest that sends something else counts as ready")
 	}
 	if err := Send(io.Discard, &Spec{Hostname: string(make([]byte, maxSpec))}); err == nil {
-		t.Error("a spec was sent that no guest takes")
+		t.Error("a spec beyond the limit was sent")
 	}
 }

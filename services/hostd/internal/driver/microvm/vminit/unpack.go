@@ -17,20 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var errFiles = errors.New("what has come are not the files of a guest")
+var errFiles = errors.New("malformed files of a guest")
 
-// unpack makes what pack wrote, below a directory that is empty. Nothing is made outside
-// of it, whoever wrote the stream.
+// unpack unpacks the output of pack into an empty directory. The stream may be hostile:
+// nothing is made outside of the directory.
 func unpack(r io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // it has no more to say
+	defer root.Close() //nolint:errcheck // no error to report
 	var dirs []*tar.Header
 	for in := tar.NewReader(r); ; {
 		h, err := in.Next()
-		if err != nil { // its end also: before that comes what is returned at
+		if err != nil { // also at the end: a valid stream returns before it
 			return fmt.Errorf("%w: %w", errFiles, err)
 		}
 		if h.PAXRecords[whole] != "" {
@@ -46,7 +46,7 @@ func unpack(r io.Reader, dir string) error {
 			return fmt.Errorf("make /%s: %w", h.Name, err)
 		}
 	}
-	// What is made in a directory changes its time, and its mode may shut it.
+	// Entries that are created in a directory change its time, and its mode may forbid them.
 	for _, h := range slices.Backward(dirs) {
 		f, err := root.Open(h.Name)
 		if err == nil {
@@ -59,7 +59,7 @@ func unpack(r io.Reader, dir string) error {
 	return nil
 }
 
-// create makes what a header tells of. A directory is to be sealed at the end.
+// create makes what a header describes. The caller seals directories at the end.
 func create(root *os.Root, h *tar.Header, r io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -93,14 +93,14 @@ func create(root *os.Root, h *tar.Header, r io.Reader) error {
 	return fmt.Errorf("%w: an entry of type %q", errFiles, h.Typeflag)
 }
 
-// special makes what is not opened, with its owner and time if it has them.
+// special makes a file that is not opened, with its owner and time if it has them.
 func special(root *os.Root, h *tar.Header, create func(dir int, name string) error) error {
-	// What stands there may be no directory, and a FIFO would have us wait for ever.
+	// An existing file there may not be a directory, and opening a FIFO could block for ever.
 	dir, err := root.OpenFile(path.Dir(h.Name), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // it was only read
+	defer dir.Close() //nolint:errcheck // opened read-only
 	at, name := int(dir.Fd()), path.Base(h.Name)
 	if err := create(at, name); err != nil || h.Typeflag == tar.TypeChar {
 		return err
@@ -116,7 +116,7 @@ func times(h *tar.Header) []unix.Timespec {
 	return []unix.Timespec{t, t}
 }
 
-// fill gives a file its size and its parts.
+// fill sets the size of a file and writes its parts.
 func fill(f *os.File, r io.Reader) error {
 	var size int64
 	if err := binary.Read(r, binary.LittleEndian, &size); err != nil || size < 0 {
@@ -132,7 +132,7 @@ func fill(f *os.File, r io.Reader) error {
 			return nil
 		}
 		if err != nil || p.Start < 0 || p.Start > p.End || p.End > size {
-			return errors.Join(fmt.Errorf("%w: a file's part %v", errFiles, p), err)
+			return errors.Join(fmt.Errorf("%w: part %v of a file", errFiles, p), err)
 		}
 		if _, err := io.CopyN(io.NewOffsetWriter(f, p.Start), r, p.End-p.Start); err != nil {
 			return err
@@ -140,7 +140,7 @@ func fill(f *os.File, r io.Reader) error {
 	}
 }
 
-// seal gives an open file its attributes, owner, mode and time.
+// seal sets attributes, owner, mode and time of an open file.
 func seal(f *os.File, h *tar.Header) error {
 	fd := int(f.Fd())
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
@@ -161,15 +161,15 @@ func seal(f *os.File, h *tar.Header) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), times(h), 0)
 }
 
-// chunks is what is sent after a Spec that wants it: each of some bytes after its length
-// in four, and at the end one without.
+// chunks is the stream of files after a Spec: each chunk has its length in four bytes and
+// its bytes; the last one is empty.
 type chunks struct {
 	r    io.Reader
 	left uint32
 	err  error
 }
 
-// Read is io.Reader.Read. io.EOF: the end was told.
+// Read implements io.Reader. It returns io.EOF after the last chunk.
 func (c *chunks) Read(b []byte) (int, error) {
 	for c.left == 0 && c.err == nil {
 		head := make([]byte, headLen)

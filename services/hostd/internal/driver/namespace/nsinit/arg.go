@@ -1,4 +1,4 @@
 package nsinit
 
-// Arg is the first argument that means Init.
+// Arg is the first argument that selects Init.
 const Arg = "namespace-init"

@@ -4,10 +4,10 @@ package nsinit
 
 import "golang.org/x/sys/unix"
 
-// lastKnown is the newest call that was judged when these lists were written.
+// lastKnown is the newest call that was considered when these lists were written.
 const lastKnown = unix.SYS_LISTNS
 
-// allowed are the calls that need no look at their arguments.
+// allowed returns the calls that are permitted with any arguments.
 func allowed() []uint32 {
 	return append(archAllowed(),
 		unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_BIND, unix.SYS_BRK, unix.SYS_CACHESTAT, unix.SYS_CAPGET,

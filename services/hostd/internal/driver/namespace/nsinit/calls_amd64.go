@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_X86_64
 
-// archAllowed are the older spellings of calls that only this architecture has.
+// archAllowed returns the older variants of calls that only this architecture has.
 func archAllowed() []uint32 {
 	return []uint32{
 		unix.SYS_ACCESS, unix.SYS_ALARM, unix.SYS_ARCH_PRCTL, unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_CREAT, unix.SYS_DUP2,

@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// archAllowed are the calls that this architecture spells its own way.
+// archAllowed returns the calls that have another name on this architecture.
 func archAllowed() []uint32 {
 	return []uint32{
 		unix.SYS_FSTATAT,

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept are the capabilities that the root of a sandbox has, over what belongs
-// to the sandbox's own namespaces. They are Docker's, without those that make
-// device nodes and raw sockets and write the audit log.
+// Kept returns the capabilities that the root of a sandbox has, over what belongs
+// to the sandbox's own namespaces. They are Docker's, without those for
+// device nodes, raw sockets and the audit log.
 func Kept() []uintptr {
 	return []uintptr{
 		unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL,
@@ -19,14 +19,14 @@ func Kept() []uintptr {
 	}
 }
 
-// Needed are the capabilities that Init must be started with.
+// Needed returns the capabilities that Init must be started with.
 func Needed() []uintptr {
 	return append(Kept(), unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_TIME)
 }
 
-// dropPrivileges leaves this thread, and all it executes, with the capabilities
-// in Kept, or with none where the sandbox has no root or is a program, and no way to others; but
-// where it may gain privileges, set-uid programs give back those in Kept.
+// dropPrivileges leaves this thread, and all that it executes, only the capabilities in
+// Kept, or none where the sandbox has no root or is a program, and no way to gain others;
+// but where it may gain privileges, set-uid programs restore those in Kept.
 func dropPrivileges(s *Spec) error {
 	if !s.mayGain() {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -47,7 +47,7 @@ func dropPrivileges(s *Spec) error {
 			continue
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) { // past the kernel's last
+		if errors.Is(err, unix.EINVAL) { // beyond the kernel's last
 			break
 		}
 		if err != nil {

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter allows the calls that it knows to be harmless (allowed) and a few
-// with some arguments (conditions). Another call that existed when the list was
-// written gets EPERM; one that is newer gets ENOSYS, so that a C library falls
+// The filter allows calls that are known to be harmless (allowed) and a few
+// with some arguments (conditions). Any other call that existed when the list was
+// written gets EPERM; a newer one gets ENOSYS, so that a C library falls
 // back to what it replaces. A call by another architecture's numbers kills.
 //
 // Not allowed, above all: mounts, namespaces, ptrace and its relatives, bpf,
 // perf, userfaultfd, io_uring, keys, kernel modules, kexec, clocks, swap, quota,
-// handles of files, and sockets other than unix, route netlink, and TCP, UDP and
+// file handles, and sockets other than unix, route netlink, and TCP, UDP and
 // ping by IPv4 and IPv6 (a vsock is not bound by network namespaces and reaches the
-// machine's host; other protocols are code that few look at, and that the kernel loads
-// for whoever asks). Old asynchronous I/O is as good as not there: what all of the
-// machine may have of it together is bounded, and one sandbox could take it all.
+// machine's host; other protocols are rarely reviewed code that the kernel loads
+// on request). Old asynchronous I/O gets ENOSYS: the machine has one limit for all of it,
+// and one sandbox could use it up.
 
 const (
 	dataNr   = 0
@@ -35,7 +35,7 @@ const (
 	retFamily  = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
 	retType    = unix.SECCOMP_RET_ERRNO | uint32(unix.ESOCKTNOSUPPORT)
 	retProto   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPROTONOSUPPORT)
-	retNothing = unix.SECCOMP_RET_ERRNO // it succeeds
+	retNothing = unix.SECCOMP_RET_ERRNO // it succeeds without effect
 	retOption  = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOPROTOOPT)
 	retFlag    = unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)
 
@@ -50,7 +50,7 @@ const (
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 )
 
-// condition is a call that is decided by its arguments. Its program begins with
+// condition is a call that is decided by its arguments. Its program starts with
 // the call's number loaded and always returns.
 type condition struct {
 	nr   uint32
@@ -64,36 +64,36 @@ func conditions() []condition {
 			choice{unix.AF_NETLINK, oneOf(2, retFamily, allowIf(unix.NETLINK_ROUTE))})},
 		{unix.SYS_SOCKETPAIR, oneOf(0, retFamily, allowIf(unix.AF_UNIX))},
 		{unix.SYS_CLONE, without(0, newNamespace, retPerm)},
-		// Its flags are in memory, where a filter cannot look: fall back to clone.
+		// Its flags are in memory, which a filter cannot read: fall back to clone.
 		{unix.SYS_CLONE3, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PERSONALITY, oneOf(0, retPerm, allowIf(0), allowIf(0x0008), allowIf(0x20000), allowIf(0x20008), allowIf(0xffffffff))},
-		// What takes over a connection, as TLS in the kernel does, is loaded by name. Filters of
-		// sockets are compiled into memory of which all of the machine have so much together
-		// (net.core.bpf_jit_limit): without any of it no place begins.
+		// An upper-layer protocol, such as TLS in the kernel, is loaded by name. Socket filters
+		// are compiled into memory that the whole machine shares (net.core.bpf_jit_limit): when it
+		// is used up, no sandbox can start.
 		{unix.SYS_SETSOCKOPT, oneOf(1, retAllow,
 			choice{unix.SOL_TCP, oneOf(2, retAllow, refuse(unix.TCP_ULP, retOption))},
 			choice{unix.SOL_SOCKET, oneOf(2, retAllow, refuse(unix.SO_ATTACH_FILTER, retOption),
 				refuse(unix.SO_ATTACH_REUSEPORT_CBPF, retOption))})},
-		// The machine's pool of huge pages is nobody's memory that is counted. Chromium asks with all
-		// flags, and does without the file only if that is told as a kernel tells it.
+		// The machine's pool of huge pages is not counted as anyone's memory. Chromium tries with
+		// all flags, and does without the file only if the error is the kernel's own.
 		{unix.SYS_MEMFD_CREATE, without(1, unix.MFD_HUGETLB, retFlag)},
 		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},
 		{unix.SYS_PRLIMIT64, ownLimits()},
-		// It would wait for all that anybody has written to the host's disks, and have all
-		// others wait. What is to be kept, a volume's file, is synced by itself.
+		// It would wait for all pending writes to the host's disks, and make other processes
+		// wait. What must be durable, a volume's file, is synced by itself.
 		{unix.SYS_SYNC, []unix.SockFilter{ret(retNothing)}},
 		// These two put characters into a terminal's input.
 		{unix.SYS_IOCTL, oneOf(1, retAllow, refuse(unix.TIOCSTI, retPerm), refuse(unix.TIOCLINUX, retPerm))},
 	}
 }
 
-// without lets an argument through that has none of these flags.
+// without allows an argument that has none of these flags.
 func without(arg, flags, refusal uint32) []unix.SockFilter {
 	return []unix.SockFilter{load(arg), {Code: opSet, K: flags, Jt: 0, Jf: 1}, ret(refusal), ret(retAllow)}
 }
 
-// inet decides about a socket of the internet's by its type, without its flags, and its
-// protocol. Types are bounded, too, because each has a protocol that 0 stands for.
+// inet decides about an internet socket by its type, without the flags, and its
+// protocol. Types are limited, too, because each has a default protocol for 0.
 func inet() []unix.SockFilter {
 	const typeMask = 0xf
 	protocol := oneOf(2, retProto, allowIf(0), allowIf(unix.IPPROTO_TCP), allowIf(unix.IPPROTO_UDP),
@@ -103,13 +103,13 @@ func inet() []unix.SockFilter {
 		{Code: opEq, K: unix.SOCK_STREAM, Jt: 4},
 		{Code: opEq, K: unix.SOCK_DGRAM, Jt: 3},
 		{Code: opEq, K: unix.SOCK_RAW, Jf: 1},
-		ret(retPerm), // as the kernel says it
+		ret(retPerm), // the kernel's own error
 		ret(retType),
 	}, protocol...)
 }
 
-// ownLimits lets a process set its own limits, and read those of all. The first process's
-// are like any other's of its uid, and would end it; it has many numbers, one a thread.
+// ownLimits lets a process set its own limits, and read those of all. It must not set those
+// of the first process, which has the same uid and would die; each thread has a number.
 func ownLimits() []unix.SockFilter {
 	const set, high = 2, 4 // the argument, and its upper half
 	upper := load(set)
@@ -132,8 +132,8 @@ func allowIf(value uint32) choice { return choice{value, []unix.SockFilter{ret(r
 
 func refuse(value, action uint32) choice { return choice{value, []unix.SockFilter{ret(action)}} }
 
-// oneOf looks at the lower half of an argument, which is all that the kernel
-// looks at in these calls.
+// oneOf checks the lower half of an argument, which is all that the kernel
+// uses in these calls.
 func oneOf(arg uint32, otherwise uint32, choices ...choice) []unix.SockFilter {
 	prog := []unix.SockFilter{load(arg)}
 	for _, c := range choices {
@@ -149,7 +149,7 @@ func load(arg uint32) unix.SockFilter {
 
 func ret(action uint32) unix.SockFilter { return unix.SockFilter{Code: opRet, K: action} }
 
-// program is the whole filter.
+// program returns the whole filter.
 func program() []unix.SockFilter {
 	prog := []unix.SockFilter{
 		{Code: opLoad, K: dataArch},
@@ -164,10 +164,10 @@ func program() []unix.SockFilter {
 	return append(prog, search(spans(allowed()))...)
 }
 
-// span says what becomes of the numbers from first up to the next span's.
+// span is the action for the numbers from first up to the next span's.
 type span struct{ first, action uint32 }
 
-// spans are the maximal spans of numbers with the same fate.
+// spans returns the maximal spans of numbers with the same action.
 func spans(nrs []uint32) []span {
 	slices.Sort(nrs)
 	nrs = slices.Compact(nrs)
@@ -187,8 +187,8 @@ func spans(nrs []uint32) []span {
 	return out
 }
 
-// search finds a number's span by halving: seven or eight steps instead of three
-// hundred, where the kernel does not remember a filter's answers.
+// search finds a number's span by binary search: seven or eight steps instead of three
+// hundred, where the kernel does not cache a filter's results.
 func search(rs []span) []unix.SockFilter {
 	if len(rs) == 1 {
 		return []unix.SockFilter{ret(rs[0].action)}
@@ -205,7 +205,7 @@ func search(rs []span) []unix.SockFilter {
 	return append(append(jump, left...), right...)
 }
 
-// installFilter puts the filter on this thread and all it executes.
+// installFilter installs the filter for this thread and all that it executes.
 func installFilter() error {
 	prog := program()
 	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}

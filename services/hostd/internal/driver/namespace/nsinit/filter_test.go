@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// call is what the kernel shows a filter.
+// call is the input of a filter.
 type call struct {
 	nr, arch uint32
 	args     [6]uint64
 }
 
-// word is the 32-bit word of struct seccomp_data at offset k.
+// word returns the 32-bit word of struct seccomp_data at offset k.
 func (c call) word(k uint32) uint32 {
 	switch {
 	case k == dataNr:
@@ -68,7 +68,7 @@ func eval(t *testing.T, prog []unix.SockFilter, c call) uint32 {
 }
 
 func TestFilter(t *testing.T) {
-	const high = 1 << 32 // what a careless filter would be fooled by
+	const high = 1 << 32 // must be ignored
 	for _, tt := range []struct {
 		name string
 		nr   uint32
@@ -149,7 +149,7 @@ func TestFilterKillsForeignArchitecture(t *testing.T) {
 	}
 }
 
-// Every allowed call comes through the search, and none beside it.
+// Every allowed call is allowed by the search, and no other.
 func TestFilterAgreesWithList(t *testing.T) {
 	want := map[uint32]bool{}
 	for _, nr := range allowed() {
@@ -173,6 +173,6 @@ func TestFilterAgreesWithList(t *testing.T) {
 		}
 	}
 	if len(prog) > 4096 {
-		t.Errorf("%d instructions: the kernel takes 4096", len(prog))
+		t.Errorf("%d instructions: the kernel's limit is 4096", len(prog))
 	}
 }

@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package nsinit is the inner half of the namespace driver: what runs between
+// Package nsinit is the part of the namespace driver inside the sandbox: it runs between
 // the clone of the namespaces and the shim. It imports little, because it is
 // part of the shim's binary.
 //
-// The driver has a launcher (see LaunchArgs) start the shim's binary with Arg as
-// its first argument in fresh user, pid, mount, net, ipc and uts namespaces and
+// The driver makes a launcher (see LaunchArgs) start the shim's binary with Arg as
+// its first argument in new user, pid, mount, net, ipc and uts namespaces and
 // with these descriptors:
 //
 //	3  the shim's listening socket
@@ -20,26 +20,26 @@
 //	11 a mount: the sandbox's own disk, if Spec.Disk
 //	12 and on: mounts, the volumes, if Spec.HasRoot
 //
-// If Spec.Program is executed in the shim's stead, 9 is a mount with Spec.Device, if
+// If Spec.Program is executed instead of the shim, 9 is a mount with Spec.Device, if
 // Spec.HasRoot, and those from 12 on are Spec.Keep descriptors of the program's.
 //
-// The driver writes the Spec when it has noted the process down. Should it die
-// before that, the pipe ends and so does Init: a sandbox that nobody has taken
-// note of does not come to be.
+// The driver writes the Spec when it has recorded the process. If it dies
+// before that, the pipe ends and so does Init: a sandbox that is not recorded is
+// not created.
 //
 // Its working directory is the sandbox's own on the host's disk. The kernel
-// takes it along into the new mount namespace, so that nobody needs the right to
-// walk there, which a sandbox's uid does not have.
+// keeps it across the change of the mount namespace, so that the sandbox's uid needs no
+// permission on the path to it.
 //
 // # Users
 // Where hostd is root of the machine, the sandbox has 65,536 uids of its own and
-// begins as their uid 0. Elsewhere it has one uid, 1000, which is the host's
-// user; he keeps his supplementary groups, as the kernel lets him not drop them.
+// starts as their uid 0. Otherwise it has one uid, 1000, which is the host's
+// user; it keeps that user's supplementary groups, which the kernel does not let it drop.
 //
-// # What is left in the end
-// A root view without the host's files but /usr and the driver's choice of
-// /etc; capabilities that mean something inside only (see caps.go); no way to
-// new privileges; a system call filter (see filter.go).
+// # The result
+// A root file system without the host's files but /usr and the driver's choice of
+// /etc; capabilities that are valid only inside (see caps.go); no way to gain
+// privileges; a system call filter (see filter.go).
 package nsinit
 
 import (
@@ -57,7 +57,7 @@ import (
 )
 
 const (
-	fdGroup = 4 // two
+	fdGroup = 4 // two descriptors
 	fdShim  = 6
 	fdSpec  = 7
 	fdError = 8
@@ -67,14 +67,14 @@ const (
 
 	fdVolumes = 12
 
-	// FirstKept is the first descriptor that a Spec.Program has besides the standard ones.
+	// FirstKept is the first descriptor of a Spec.Program besides the standard ones.
 	FirstKept = fdVolumes
 )
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
 // and in a trial; its caller must then exit. It must be called from main before
-// anything else, when os.Args[1] is Arg; args are those behind it, and none unless
-// it is the launcher, which returns when it is done.
+// anything else, when os.Args[1] is Arg; args are the following ones. There are none except
+// in the launcher, which returns when it is done.
 func Init(args []string) error {
 	if len(args) > 0 && args[0] == launchArg {
 		return report(launch(args[1:]))
@@ -83,7 +83,7 @@ func Init(args []string) error {
 		return errors.New(Arg + " takes no arguments")
 	}
 	// User ids, capabilities and the filter belong to a thread, and the thread
-	// that executes the shim is the one that stays.
+	// that executes the shim is the one that remains.
 	runtime.LockOSThread()
 	for _, fd := range []int{fdShim, fdSpec, fdError, fdTree, fdBelow, fdDisk} {
 		unix.CloseOnExec(fd)
@@ -91,10 +91,10 @@ func Init(args []string) error {
 	return report(run())
 }
 
-// report tells the driver of an error.
+// report sends the driver an error.
 func report(err error) error {
 	if err != nil {
-		unix.Write(fdError, []byte(err.Error())) //nolint:errcheck // the driver that would read it is gone
+		unix.Write(fdError, []byte(err.Error())) //nolint:errcheck // fails only if the driver has ended
 	}
 	return err
 }
@@ -113,11 +113,11 @@ func run() error {
 	}
 	last := []step{{"give up privileges", dropPrivileges}, {"filter system calls", func(*Spec) error { return installFilter() }}}
 	if s.mayGain() {
-		slices.Reverse(last) // without no_new_privs, a filter wants CAP_SYS_ADMIN
+		slices.Reverse(last) // without no_new_privs, a filter requires CAP_SYS_ADMIN
 	}
 	inside := []step{{"loopback", loopback}, {"share", share}, {"time namespace", newTime}, {"mask /proc", maskProc}, {"boot id", newBootID}}
 	if s.Program != "" {
-		inside = nil // it has no use for what they are about
+		inside = nil // the program needs none of them
 	}
 	return s.run(slices.Concat([]step{
 		{"set host name", func(s *Spec) error { return unix.Sethostname([]byte(s.Hostname)) }},
@@ -127,7 +127,7 @@ func run() error {
 	}, last, []step{{"execute", execute}}))
 }
 
-// loopback brings up the only interface there is.
+// loopback brings up the only interface.
 func loopback(*Spec) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -142,13 +142,13 @@ func loopback(*Spec) error {
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
 		return err
 	}
-	// A server in a sandbox may want port 80, whoever runs it.
-	os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0) //nolint:errcheck // a comfort
+	// A server in a sandbox may use port 80 as any user.
+	os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0) //nolint:errcheck // optional
 	return nil
 }
 
-// share leaves other sandboxes a part of what the kernel counts for all that is one
-// user's (see own): where hostd is an ordinary user, all sandboxes are.
+// share leaves other sandboxes a part of what the kernel counts for one user (see own):
+// where hostd is an ordinary user, all sandboxes are that user.
 func share(s *Spec) error {
 	if s.HasRoot {
 		return nil
@@ -159,12 +159,12 @@ func share(s *Spec) error {
 		if err != nil || nerr != nil {
 			continue
 		}
-		os.WriteFile("/proc/sys/user/max_inotify_"+n, []byte(strconv.Itoa(all/Sharers)), 0) //nolint:errcheck // some containers shut it
+		os.WriteFile("/proc/sys/user/max_inotify_"+n, []byte(strconv.Itoa(all/Sharers)), 0) //nolint:errcheck // some containers forbid it
 	}
 	return nil
 }
 
-// Sharers is how many sandboxes of one user it takes to use up what he may have.
+// Sharers is the number of sandboxes of one user that can together use up its limits.
 const Sharers = 4
 
 func setLimits(s *Spec) error {
@@ -181,8 +181,8 @@ func setLimits(s *Spec) error {
 	return nil
 }
 
-// execute turns this process into the shim, of which descriptor 3, and 4 and 5 where
-// they are wanted, are all that it gets; or into the program.
+// execute turns this process into the shim, which inherits only descriptor 3, and 4 and 5
+// if requested; or into the program.
 func execute(s *Spec) error {
 	argv, err := syscall.SlicePtrFromStrings(s.Argv)
 	if err != nil {
@@ -200,7 +200,7 @@ func execute(s *Spec) error {
 		return err
 	}
 	if s.Mortal {
-		// Should hostd be gone already, the write below fails.
+		// If hostd has ended already, the write below fails.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return err
 		}
@@ -208,15 +208,15 @@ func execute(s *Spec) error {
 	if _, err := unix.Write(fdError, []byte{0}); err != nil || s.Trial {
 		return err
 	}
-	// A path that begins with a slash needs no descriptor, and an empty one is the shim's.
+	// A path that begins with a slash ignores the descriptor, and an empty one means the shim.
 	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, fdShim, uintptr(unsafe.Pointer(file)),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), unix.AT_EMPTY_PATH, 0)
 	return errno
 }
 
-// keepDescriptors has all but those that are to stay close when something is executed.
+// keepDescriptors marks all descriptors close-on-exec but those that the program keeps.
 func (s *Spec) keepDescriptors() error {
-	first, last := uint(fdGroup-1), uint(fdGroup-1) // of those that stay
+	first, last := uint(fdGroup-1), uint(fdGroup-1) // of those that it keeps
 	switch {
 	case s.Program != "":
 		first, last = FirstKept, FirstKept+uint(s.Keep)-1

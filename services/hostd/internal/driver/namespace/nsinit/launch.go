@@ -13,49 +13,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child with a user namespace of its own must be forked, where others share
+// A child with a user namespace of its own must be forked, whereas others share
 // their parent's memory until they execute something: the kernel copies the page
 // tables of the whole parent, which then faults on each page that it writes. From
-// a hostd of 100 MiB that takes 20 ms, from one of 1 GiB 150 ms, in which none of
-// its threads gets memory. So hostd starts a launcher, which has next to none and
-// forks in its stead; the kernel makes the child hostd's own (CLONE_PARENT).
+// a hostd of 100 MiB that takes 20 ms, from one of 1 GiB 150 ms, during which none of
+// its threads gets memory. So hostd starts a launcher, which has almost none and
+// forks instead; the kernel makes the child hostd's own (CLONE_PARENT).
 
 const (
 	launchArg = "launch"
 
-	// RangeSize is how many uids a sandbox has where hostd is root.
+	// RangeSize is the number of uids of a sandbox where hostd is root.
 	RangeSize = 1 << 16
 )
 
-// LaunchArgs are the arguments of a launcher, to be started with the descriptors,
+// LaunchArgs returns the arguments of a launcher, to be started with the descriptors,
 // in the working directory and in the cgroups of Init, as hostd's own child. base
-// is the first uid of the sandbox, 0 for the one of who runs hostd; name is what
-// the process is called, and oomScore that of all in the sandbox. It writes the child's
+// is the first uid of the sandbox, 0 for hostd's own uid; name is the name of
+// the process, and oomScore that of all in the sandbox. The launcher writes the child's
 // pid and a newline to the pipe of errors, or an error, and ends.
 func LaunchArgs(name string, base uint32, oomScore int) []string {
 	return []string{name, Arg, launchArg, strconv.FormatUint(uint64(base), 10), strconv.Itoa(oomScore)}
 }
 
-// launch is the launcher: it starts Init in namespaces of its own. args are those
-// behind launchArg.
+// launch is the launcher: it starts Init in namespaces of its own. args follow
+// launchArg.
 func launch(args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("%s wants a uid and a score", launchArg)
+		return fmt.Errorf("%s requires a uid and a score", launchArg)
 	}
 	base, err := strconv.ParseUint(args[0], 10, 32)
 	if err != nil {
 		return err
 	}
-	// As long as this is who hostd is: what CAP_SYS_RESOURCE wrote nobody inside can lower.
+	// While still with hostd's uid: inside nobody can lower what CAP_SYS_RESOURCE wrote.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(args[1]), 0); err != nil {
-		return fmt.Errorf("let others live longer: %w", err)
+		return fmt.Errorf("set oom_score_adj: %w", err)
 	}
 	if err := own(uintptr(base)); err != nil {
-		return fmt.Errorf("become the sandbox's uid: %w", err)
+		return fmt.Errorf("set the sandbox's uid: %w", err)
 	}
 	files := inherited()
-	// By descriptor: the path may lead through directories that are shut to the
-	// sandbox's uid.
+	// By descriptor: the path may lead through directories that the sandbox's uid may not
+	// enter.
 	self := filepath.Join("/proc/self/fd", strconv.Itoa(fdShim))
 	child, err := os.StartProcess(self, []string{os.Args[0], Arg}, &os.ProcAttr{Env: []string{}, Sys: cloneAttr(int(base)), Files: files})
 	if err != nil {
@@ -67,9 +67,9 @@ func launch(args []string) error {
 
 // own makes this thread, and so the user namespace that it makes, belong to the
 // sandbox's first uid, and keeps its capabilities. What the kernel counts for a
-// user (inotify's instances, signals that wait, timers, message queues) it counts for
-// the owners of all namespaces above, too: were that root, one sandbox could use up
-// what all others and the host's root have.
+// user (inotify instances, pending signals, timers, message queues) it counts also for
+// the owners of all parent namespaces: if that were root, one sandbox could use up
+// the limits of all others and of the host's root.
 func own(base uintptr) error {
 	if base == 0 {
 		return nil
@@ -85,12 +85,12 @@ func own(base uintptr) error {
 	return nil
 }
 
-// inherited are the descriptors that this program was started with, by number.
+// inherited returns the descriptors that this program was started with, by number.
 func inherited() []*os.File {
 	var files []*os.File
 	for fd := uintptr(0); ; fd++ {
 		flags, err := unix.FcntlInt(fd, unix.F_GETFD, 0)
-		if err != nil || flags&unix.FD_CLOEXEC != 0 { // none, or one of the runtime's
+		if err != nil || flags&unix.FD_CLOEXEC != 0 { // not open, or one of the runtime's
 			return files
 		}
 		files = append(files, os.NewFile(fd, "inherited"))
@@ -109,14 +109,14 @@ func cloneAttr(base int) *syscall.SysProcAttr {
 		attr.GidMappingsEnableSetgroups = true
 		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
 	} else {
-		// Who is not uid 0 loses his capabilities when he executes something.
+		// A process that is not uid 0 loses its capabilities when it executes something.
 		attr.AmbientCaps = Needed()
 	}
 	return attr
 }
 
-// mappings are the uids of a sandbox, which are also its gids. Base 0 means the
-// one uid of who runs hostd.
+// mappings returns the uids of a sandbox, which are also its gids. Base 0 means only
+// hostd's own uid.
 func mappings(base int) (uid, gid []syscall.SysProcIDMap) {
 	if base == 0 {
 		return []syscall.SysProcIDMap{{ContainerID: userID, HostID: os.Geteuid(), Size: 1}},

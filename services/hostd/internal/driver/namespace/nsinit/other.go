@@ -4,5 +4,5 @@ package nsinit
 
 import "errors"
 
-// Init is for Linux.
+// Init is supported only on Linux.
 func Init([]string) error { return errors.ErrUnsupported }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that is executed in the shim's stead has a root that shows Spec.Shown,
+// A program that is executed instead of the shim has a root that contains Spec.Shown,
 // read-only, and of /proc its own process, through which it opens the descriptors that it
-// is handed. It has no file to write to and no capability.
+// inherits. It has no file to write to and no capability.
 
 // programSteps build such a root, in memory.
 var programSteps = []step{
@@ -25,7 +25,7 @@ var programSteps = []step{
 	{"pivot root", pivot},
 }
 
-// showFiles shows the host's files, and makes what else is mounted on.
+// showFiles mounts the host's files, and makes the other mount points.
 func showFiles(s *Spec) error {
 	for _, path := range append([]string{"/proc/", "/dev/"}, s.Shown...) {
 		if err := showFile(path); err != nil {
@@ -40,8 +40,8 @@ func showFiles(s *Spec) error {
 	return restrict(memory, unix.AT_RECURSIVE, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// showFile shows a file or a directory of the host's; of one whose name ends in a slash
-// it makes the directory alone.
+// showFile mounts a file or a directory of the host's; for a name that ends in a slash
+// it only makes the directory.
 func showFile(path string) error {
 	to := memory + path
 	if err := os.MkdirAll(filepath.Dir(to), rootDir); err != nil || path[len(path)-1] == '/' {
@@ -65,8 +65,8 @@ func showFile(path string) error {
 	return nil
 }
 
-// showDevice lets the program have its device. The uid of a sandbox has no right to the
-// host's: as root of the machine the driver hands over a directory with one.
+// showDevice gives the program its device. The uid of a sandbox has no permission for the
+// host's: if hostd is root of the machine, the driver passes a directory with a copy of it.
 func showDevice(s *Spec) error {
 	switch {
 	case s.Device == "":

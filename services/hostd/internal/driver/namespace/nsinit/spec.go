@@ -8,55 +8,55 @@ import (
 	"io"
 )
 
-// Spec is what the driver tells its child, which it starts in the sandbox's own
+// Spec is what the driver sends its child, which it starts in the sandbox's own
 // directory on the host's disk.
 type Spec struct {
-	EtcLower string   // the host's directory below /etc
+	EtcLower string   // host directory below /etc
 	EtcDirs  []string // directories in it, parents first, which belong to the sandbox's first user
 	UsrDirs  []string // directories below /usr that the sandbox's first user may write to, parents first
-	Binds    []string // top-level directories of the host to show read-only
+	Binds    []string // top-level directories of the host, mounted read-only
 	Links    []Text   // top-level symbolic links
-	Files    []File   // files that the sandbox begins with; of a template's tree, in /etc alone
+	Files    []File   // initial files; with a template's tree, in /etc only
 
-	Tree string // the host's directory with a template's tree; if not empty, nothing above but Files counts
+	Tree string // host directory with a template's tree; if not empty, of the fields above only Files is used
 	Sudo bool   // set-uid programs in Tree or /usr work, where HasRoot
 
-	Below  string // the host's directory with the layers of a snapshot, named by numbers from 0; empty: none
-	Layers uint32 // how many they are; the last one is the uppermost
-	Disk   bool   // what the sandbox writes goes to a disk of its own instead of the working directory
+	Below  string // host directory with the layers of a snapshot, named by numbers from 0; empty: none
+	Layers uint32 // number of layers; the last one is the uppermost
+	Disk   bool   // whether the sandbox writes to a disk of its own instead of the working directory
 
-	Volumes []Text // the host's directories that are seen: Name is the path inside, Body the host's
+	Volumes []Text // host directories to mount: Name is the path inside, Body the host's
 
-	Program string   // the path of a program of the host's, instead of the shim and all above; see program.go
-	Shown   []string // the host's files and directories that it sees
-	Device  string   // the path of a device that it uses; empty: none
-	Keep    uint32   // how many descriptors from FirstKept on it has
-	Mortal  bool     // it dies with the thread of hostd's that started its launcher
+	Program string   // path of a program of the host's, instead of the shim and all above; see program.go
+	Shown   []string // host files and directories that are visible to it
+	Device  string   // path of a device that it uses; empty: none
+	Keep    uint32   // number of descriptors from FirstKept on that it inherits
+	Mortal  bool     // whether it dies with the thread of hostd's that started its launcher
 
 	Hostname string
-	HasRoot  bool // the sandbox has a uid range and begins as its root; otherwise its only user is uid 1000
+	HasRoot  bool // whether the sandbox has a uid range and starts as its root; otherwise its only user is uid 1000
 	ShmMiB   uint32
 	Limits   []Limit
 
 	Argv, Env []string
-	KeepGroup bool // descriptors 4 and 5 are for the shim
-	Trial     bool // stop where the shim would be executed
+	KeepGroup bool // whether descriptors 4 and 5 are for the shim
+	Trial     bool // whether to stop where the shim would be executed
 
-	volumes []int // the mounts of Volumes
+	volumes []int // mounts of Volumes
 }
 
 // File is a file by its path from the root.
 type File struct {
 	Name, Body string
 	Mode       uint32 // 0: 0644
-	Owner      uint32 // his user and group
+	Owner      uint32 // user and group
 }
 
-// Text is a name and what it stands for.
+// Text is a name and its value.
 type Text struct{ Name, Body string }
 
 // Limit is a resource limit: Max is the soft one, and the hard one is Spare above it.
-// What is above the inherited hard limit means that one.
+// Values above the inherited hard limit mean that limit.
 type Limit struct {
 	Resource   uint32
 	Max, Spare uint64
@@ -64,9 +64,9 @@ type Limit struct {
 
 const maxSpec = 16 << 20
 
-var errSpec = errors.New("the spec is cut short")
+var errSpec = errors.New("truncated spec")
 
-// Append appends s as Init reads it: a length, then the fields in order.
+// Append appends s in the form that Init reads: a length, then the fields in order.
 func (s *Spec) Append(b []byte) []byte {
 	at := len(b)
 	c := coder{b: append(b, 0, 0, 0, 0)}
@@ -133,8 +133,8 @@ func (s *Spec) code(c *coder) {
 	c.flag(&s.Trial)
 }
 
-// coder writes to the end of b, or reads from its beginning. After bad, what it
-// reads is zero.
+// coder writes to the end of b, or reads from its beginning. After bad is set, it reads
+// zero values.
 type coder struct {
 	b    []byte
 	read bool
@@ -168,7 +168,7 @@ func (c *coder) flag(f *bool) {
 	*f = n == 1
 }
 
-// count codes a length; one that cannot be is read as 0.
+// count codes a length; an impossible one is read as 0.
 func (c *coder) count(n int) int {
 	v := uint64(n)
 	c.num(&v)

@@ -21,7 +21,7 @@ func sample() Spec {
 	}
 }
 
-func TestSpecComesBack(t *testing.T) {
+func TestReadSpecReturnsTheAppendedSpec(t *testing.T) {
 	want := sample()
 	got, err := readSpec(bytes.NewReader(want.Append(nil)))
 	if err != nil || !reflect.DeepEqual(*got, want) {
@@ -29,19 +29,19 @@ func TestSpecComesBack(t *testing.T) {
 	}
 }
 
-// A spec that was cut short by the death of its writer is never taken for whole.
-func TestSpecCutShort(t *testing.T) {
+// A spec that was truncated by the death of its writer is never accepted.
+func TestTruncatedSpecIsRefused(t *testing.T) {
 	s := sample()
 	s.Env = nil
 	b := s.Append(nil)
 	for n := range b {
 		if _, err := readSpec(bytes.NewReader(b[:n])); err == nil {
-			t.Fatalf("%d of %d bytes were enough", n, len(b))
+			t.Fatalf("%d of %d bytes were accepted", n, len(b))
 		}
 	}
 }
 
-// Every field is coded: one that is forgotten would silently be zero inside.
+// Every field is coded: a forgotten one would silently be zero inside.
 func TestSpecFieldsAreAllInTheSample(t *testing.T) {
 	v := reflect.ValueOf(sample())
 	for i := range v.NumField() {

@@ -11,11 +11,11 @@ import (
 )
 
 // A root that is made from a template's tree is one overlay: the tree below,
-// what the sandbox writes above. What the tree holds was made by strangers, and
+// what the sandbox writes above. The tree's contents are untrusted, and
 // in a sandbox made from another's files the upper layer too: nothing in it is
-// walked through as long as the host's files can be seen.
+// walked through as long as the host's files are visible.
 
-// treeBelow is where the tree is mounted while the view is built.
+// treeBelow is the mount point of the tree while the view is built.
 const treeBelow = memory + "/tree"
 
 // treeDirs must be directories in a root; the first two are mounted on.
@@ -41,13 +41,13 @@ func mountTree(s *Spec) error {
 		return &os.PathError{Op: "mkdir", Path: treeBelow, Err: err}
 	}
 	if err := take(s, fdTree, s.Tree, treeBelow); err != nil {
-		return fmt.Errorf("take over the template: %w", err)
+		return fmt.Errorf("mount the template: %w", err)
 	}
 	return overlayWith(root, s.below(over)+treeBelow, over, work, s.gains())
 }
 
-// ensureDirs makes the names in the working directory directories. Nobody else
-// is here, so that what was looked at stays what it is.
+// ensureDirs makes the names in the working directory directories. No other process
+// can change them between the check and the use.
 func ensureDirs(names []string) error {
 	for _, name := range names {
 		st, err := os.Lstat(name)
@@ -71,8 +71,8 @@ func ensureDirs(names []string) error {
 	return nil
 }
 
-// writeEtc puts the sandbox's own files into /etc. A link that leads elsewhere
-// leads to a place in the sandbox, and is replaced.
+// writeEtc writes the sandbox's own files into /etc. It replaces links, which lead
+// only to files in the sandbox.
 func writeEtc(s *Spec) error {
 	for i := range s.Files {
 		path := "/" + s.Files[i].Name
@@ -87,10 +87,10 @@ func writeEtc(s *Spec) error {
 }
 
 // mayGain reports whether programs in the sandbox may gain privileges, which
-// reach no further than its own root's.
+// are limited to those of its own root.
 func (s *Spec) mayGain() bool { return s.Sudo && s.HasRoot }
 
-// gains are the flags of a mount with programs.
+// gains returns the flags of a mount with programs.
 func (s *Spec) gains() uintptr {
 	if s.mayGain() {
 		return unix.MS_NODEV

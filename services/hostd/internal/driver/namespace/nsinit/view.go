@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The only user besides root; the same numbers that E2B's images have.
+// The only user besides root; the numbers are those of E2B's images.
 const (
 	userID  = 1000
 	ttyGID  = 5
 	rootDir = 0o755
 )
 
-// Where things are while the view is built. A file system in memory holds the
+// Mount points while the view is built. A file system in memory holds the
 // empty directories, because making sixty on a disk would take most of the time
-// that a sandbox takes; it is mounted where nothing that is needed can be. What
+// of a create; it is mounted where nothing that is needed can be. What
 // the sandbox writes goes to the working directory, the sandbox's own on the
 // host's disk.
 const (
@@ -43,10 +43,10 @@ const (
 	etcWork = "etc.work"
 )
 
-// Uppers are the directories in the sandbox's own in which its changes are.
+// Uppers returns the directories in the sandbox's own that contain its changes.
 func Uppers() []string { return []string{over, usrOver, etcOver} }
 
-// step is a part of the work, and what its errors begin with.
+// step is a part of the work, and the prefix of its errors.
 type step struct {
 	name string
 	do   func(*Spec) error
@@ -83,7 +83,7 @@ var hostSteps = []step{
 	{"mount /usr", mountUsr},
 	{"mount /etc", mountEtc},
 	{"enter root", func(*Spec) error { return unix.Chdir(root) }},
-	{"show host directories", bindAll},
+	{"mount host directories", bindAll},
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
@@ -94,8 +94,8 @@ func mountProc(*Spec) error {
 	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// ownMemory mounts the file system in memory. Whatever is mounted from here on is seen in
-// this namespace alone.
+// ownMemory mounts the file system in memory. Mounts from here on are visible only in
+// this namespace.
 func ownMemory(*Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -108,7 +108,7 @@ func prepare(s *Spec) error {
 		return err
 	}
 	if err := takeDisk(s); err != nil {
-		return fmt.Errorf("take over the disk: %w", err)
+		return fmt.Errorf("mount the disk: %w", err)
 	}
 	for _, d := range []string{root, skel, usrSkel, etcSkel, layers, over, work, usrOver, usrWork, etcOver, etcWork} {
 		if err := unix.Mkdir(d, rootDir); err != nil {
@@ -118,7 +118,7 @@ func prepare(s *Spec) error {
 	return takeLayers(s)
 }
 
-// takeDisk moves to the sandbox's own disk, if it has one.
+// takeDisk changes to the sandbox's own disk, if it has one.
 func takeDisk(s *Spec) error {
 	if !s.Disk {
 		return nil
@@ -138,14 +138,14 @@ func takeLayers(s *Spec) error {
 		return nil
 	}
 	if err := take(s, fdBelow, s.Below, layers); err != nil {
-		return fmt.Errorf("take over the snapshot: %w", err)
+		return fmt.Errorf("mount the snapshot: %w", err)
 	}
 	return nil
 }
 
-// take mounts what is the host's directory from. As root of the machine the
-// driver hands it over as a mount whose owners are those of this user namespace;
-// nobody need be able to walk to it.
+// take mounts the host's directory from. If hostd is root of the machine, the
+// driver passes it as a mount whose owners are mapped to this user namespace;
+// the sandbox needs no permission on the path.
 func take(s *Spec, fd int, from, to string) error {
 	if s.HasRoot {
 		return unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
@@ -153,8 +153,8 @@ func take(s *Spec, fd int, from, to string) error {
 	return unix.Mount(from, to, "", unix.MS_BIND, "")
 }
 
-// below is what the layers of a snapshot put under an upper directory, the
-// uppermost first, with a separator behind each.
+// below returns the layers of a snapshot under an upper directory, the
+// uppermost first, each followed by a separator.
 func (s *Spec) below(upper string) string {
 	var b strings.Builder
 	for i := int(s.Layers) - 1; i >= 0; i-- {
@@ -163,13 +163,13 @@ func (s *Spec) below(upper string) string {
 	return b.String()
 }
 
-// restrict adds to what a mount forbids. A plain remount would also try to take
-// away what the host's mount forbids, which is refused here.
+// restrict adds restrictions to a mount. A plain remount would also try to remove
+// the restrictions of the host's mount, which is refused here.
 func restrict(path string, flags uint, attr uint64) error {
 	return unix.MountSetattr(unix.AT_FDCWD, path, flags, &unix.MountAttr{Attr_set: attr})
 }
 
-// dirs are what a root has besides /usr and what Spec brings.
+// dirs returns the directories of a root besides /usr and those of Spec.
 func dirs() []dir {
 	return []dir{
 		{"home", rootDir, 0}, {"home/user", rootDir, userID}, {"root", 0o700, 0},
@@ -193,7 +193,7 @@ func skeleton(s *Spec) error {
 		if err := unix.Mkdir(path, d.mode); err != nil {
 			return &os.PathError{Op: "mkdir", Path: path, Err: err}
 		}
-		// Without a uid range, all there is belongs to the only user already.
+		// Without a uid range, everything belongs to the only user already.
 		if s.HasRoot && d.owner != 0 {
 			if err := unix.Lchown(path, d.owner, d.owner); err != nil {
 				return &os.PathError{Op: "chown", Path: path, Err: err}
@@ -212,8 +212,8 @@ func skeleton(s *Spec) error {
 	return fill(s)
 }
 
-// lendOwner makes directories of a higher layer, which give their owner to those that
-// they are merged with.
+// lendOwner makes directories of a higher layer, whose owner applies to the directories
+// that they are merged with.
 func lendOwner(skel string, dirs []string) error {
 	for _, d := range dirs {
 		if err := unix.Mkdir(filepath.Join(skel, d), rootDir); err != nil {
@@ -223,7 +223,7 @@ func lendOwner(skel string, dirs []string) error {
 	return nil
 }
 
-// fill makes the files that a sandbox begins with.
+// fill makes the initial files of a sandbox.
 func fill(s *Spec) error {
 	for i := range s.Files {
 		f := &s.Files[i]
@@ -261,20 +261,20 @@ func (f *File) write(path string, owners bool) error {
 	if mode <= 0o777 {
 		return nil
 	}
-	return unix.Chmod(path, mode) // after chown, which takes set-uid away
+	return unix.Chmod(path, mode) // after chown, which clears set-uid
 }
 
-// mountUsr shows the host's /usr. Its files belong to uids that are unknown
-// inside, so that even the sandbox's root has no more than anybody's rights on
-// them, but for UsrDirs. Set-uid programs of the host's are of unknown uids, too: only the
-// sandbox's own gain anything.
+// mountUsr mounts the host's /usr. Its files belong to uids that are not mapped
+// inside, so that even the sandbox's root has only the permissions of others on
+// them, except for UsrDirs. Set-uid programs of the host have unmapped uids, too: only the
+// sandbox's own gain privileges.
 func mountUsr(s *Spec) error {
 	return overlayWith(root+"/usr", s.below(usrOver)+usrSkel+":/usr", usrOver, usrWork, s.gains())
 }
 
 func mountEtc(s *Spec) error {
-	// By its descriptor: its path would be told to all inside, and with it where hostd's
-	// user is at home; and what separates layers may be in it.
+	// By its descriptor: its path would be visible to all inside, and with it the home of
+	// hostd's user; and it may contain the character that separates layers.
 	fd, err := unix.Open(s.EtcLower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: s.EtcLower, Err: err}
@@ -283,9 +283,9 @@ func mountEtc(s *Spec) error {
 	return overlay(root+"/etc", fmt.Sprintf("%s%s:/proc/self/fd/%d", s.below(etcOver), etcSkel, fd), etcOver, etcWork)
 }
 
-// overlay mounts one that a user namespace may make. Volatile: nothing of it
-// outlives a crash of the host, so that nobody in it need wait for the host's
-// disk, or can make others wait by asking it to sync.
+// overlay mounts an overlay that a user namespace may make. Volatile: nothing in it
+// outlives a crash of the host, so that its processes never wait for the host's
+// disk, and cannot make others wait by a sync.
 func overlay(to, lower, upper, work string) error {
 	return overlayWith(to, lower, upper, work, unix.MS_NOSUID|unix.MS_NODEV)
 }
@@ -307,7 +307,7 @@ func bindAll(s *Spec) error {
 	return nil
 }
 
-// bindReadOnly shows the host's directory with all that is mounted in it.
+// bindReadOnly mounts the host's directory with all mounts in it.
 func bindReadOnly(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
@@ -366,7 +366,7 @@ func touch(path string) error {
 	return f.Close()
 }
 
-// pivot makes the working directory the root and lets the host's go.
+// pivot makes the working directory the root and unmounts the host's.
 func pivot(*Spec) error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return err
@@ -377,8 +377,8 @@ func pivot(*Spec) error {
 	return unix.Chdir("/")
 }
 
-// maskProc hides what /proc tells and does beyond the sandbox. Much of it is
-// also shut by its owner, who is unknown inside; this does not lean on that.
+// maskProc hides the parts of /proc that reach beyond the sandbox. Much of it is
+// also inaccessible since its owner is not mapped; this does not rely on that.
 func maskProc(*Spec) error {
 	for _, n := range []string{"kcore", "keys", "key-users", "timer_list", "timer_stats", "latency_stats", "sched_debug",
 		"sysrq-trigger", "kallsyms", "kmsg", "slabinfo", "vmallocinfo", "config.gz"} {
@@ -392,7 +392,7 @@ func maskProc(*Spec) error {
 			return fmt.Errorf("%s: %w", n, err)
 		}
 	}
-	// A trigger that is written to pressure is work for the kernel, bounded by nobody.
+	// A trigger that is written to pressure causes unlimited work for the kernel.
 	for _, n := range []string{"bus", "driver", "fs", "irq", "pressure", "sys"} {
 		path := "/proc/" + n
 		err := unix.Mount(path, path, "", unix.MS_BIND, "")

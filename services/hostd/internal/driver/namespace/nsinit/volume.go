@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeVolumes gets hold of the volumes while the host's files can be seen. As root
-// of the machine the driver hands them over, from fdVolumes on.
+// takeVolumes opens the volumes while the host's files are visible. If hostd is root
+// of the machine, the driver passes them, from fdVolumes on.
 func takeVolumes(s *Spec) error {
 	for i, v := range s.Volumes {
 		fd := fdVolumes + i
@@ -32,11 +32,11 @@ func takeVolumes(s *Spec) error {
 	return nil
 }
 
-// ShowVolumes is what an error begins with where a volume's place is not one for it.
+// ShowVolumes is the prefix of the error of a mount point that is not a directory.
 const ShowVolumes = "show volumes"
 
-// showVolumes mounts the volumes at their places, which are the sandbox's own: what
-// a link on the way leads to is in it.
+// showVolumes mounts the volumes at their mount points inside the sandbox: a link on the
+// way leads only to files in it.
 func showVolumes(s *Spec) error {
 	for i, v := range s.Volumes {
 		if err := os.MkdirAll(v.Name, rootDir); err != nil {
