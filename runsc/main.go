@@ -1,12 +1,12 @@
 // Command millrace-runsc is gVisor's runsc, compiled from its Go module, so that
-// the driver "gvisor" needs no download. It is a program and a module of its own:
-// gVisor does not enter the dependencies of millrace.
+// the driver "gvisor" needs no download. It is a program and a module of its own, which
+// keeps gVisor out of the dependencies of millrace.
 //
-// Of runsc it has the commands that the driver uses and those with which runsc
-// calls itself, and one flag more (view.go); of their system call filters, those that are
-// compiled already (package filters); and it leaves alone what a sandbox has said (pipes.go).
-// gVisor promises no stable API: the version is pinned in go.mod, and the driver's contract
-// tests say whether another one fits.
+// It has the commands of runsc that the driver uses and those with which runsc
+// calls itself, and one more flag (view.go); the system call filters are precompiled
+// (package filters); and it does not consume a sandbox's pending output (pipes.go).
+// gVisor has no stable API: the version is pinned in go.mod, and the driver's contract
+// tests show whether another one works.
 package main
 
 import (

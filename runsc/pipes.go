@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdioFlag names each of a sandbox's standard files to its own process, in their order.
+// stdioFlag passes a sandbox's standard files to its own process, in their order.
 const stdioFlag = "--stdio-fds="
 
-// onlyWrite has a sandbox's own process only write to what the sandbox's output goes to: a
-// checkpoint reads all that it can of pipes, and what was on its way out would be in the
-// checkpoint, and nowhere else. The driver gives each pipe to read and to write, so that
-// there is always one who reads. He stays, and gVisor does not know of him.
+// onlyWrite makes a sandbox's own process open the sandbox's output pipes only for writing: a
+// checkpoint reads all that it can from pipes, so that pending output would be in the
+// checkpoint, and nowhere else. The driver passes each pipe opened for reading and writing, so
+// that a reader always exists. That descriptor stays open, but gVisor does not use it.
 func onlyWrite(args []string) error {
 	files := 0
 	for _, arg := range args {
@@ -31,15 +31,15 @@ func onlyWrite(args []string) error {
 			return err
 		}
 		if err := shut(fd); err != nil {
-			return fmt.Errorf("shut what %s names to who reads: %w", arg, err)
+			return fmt.Errorf("reopen %s for writing only: %w", arg, err)
 		}
 	}
 	return nil
 }
 
-// shut puts another descriptor of the same file in the place of fd, that only writes, and
-// keeps the one before at a new place. It does nothing the second time: the process executes
-// itself anew.
+// shut replaces fd by another descriptor of the same file that is only for writing, and
+// keeps the previous one under another number. The second call has no effect: the process
+// executes itself again.
 func shut(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {

@@ -11,30 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The gofer is the host's root where the driver is, whom no mode keeps from a file. What is
-// the host's own is to be had by root inside as far as by anybody: so it is shown through an
-// overlay, which reads what is below it with the rights of who mounted it, and that is
-// nobody. Owners and modes stay what they are: gVisor would take those of an id-mapped mount
-// for nobody's own, and root who runs the host's su, which is set-uid, would become him.
+// The gofer is the host's root where the driver is, and no mode keeps root from a file. Root
+// inside shall have only the permissions of other users on the host's own files: so they are
+// mounted through an overlay, which reads the files below it with the privileges of its
+// mounter, and that is nobody. Owners and modes stay as they are: gVisor would treat those of
+// an id-mapped mount as unmapped, and root that runs the host's set-uid su would become nobody.
 
 const (
-	// veilFile is written to the working directory where something is to be veiled. It says
-	// why something is not: there is no overlayfs, or the directory is in overlays itself.
-	// It is empty where all is.
+	// veilFile is written to the working directory where something is to be veiled. It contains
+	// the reason why something is not: there is no overlayfs, or the directory is itself in
+	// overlays. It is empty if everything is.
 	veilFile = "veil"
 
 	nobody = 65534
-	forAll = 0o004 // everybody may read it
+	forAll = 0o004 // readable for all users
 )
 
-// veil shows the host's directory from as nobody sees it, read-only, and not what is mounted
-// in it. An overlay is of two directories: an empty one is made in the directory scratch.
+// veil mounts the host's directory from as nobody sees it, read-only, without the mounts
+// in it. An overlay needs two directories: an empty one is made in the directory scratch.
 func veil(from, to, scratch string) error {
 	empty := filepath.Join(scratch, "empty")
 	if err := os.MkdirAll(empty, 0o755); err != nil {
 		return err
 	}
-	var fds [3]int // nobody may not walk there
+	var fds [3]int // nobody may not be able to walk there
 	for i, dir := range []string{from, empty, to} {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -46,7 +46,7 @@ func veil(from, to, scratch string) error {
 	data := fmt.Sprintf("lowerdir=/proc/self/fd/%d:/proc/self/fd/%d,userxattr", fds[0], fds[1])
 	err := apart(func() error {
 		if err := beNobody(); err != nil {
-			return fmt.Errorf("be nobody: %w", err)
+			return fmt.Errorf("switch to nobody: %w", err)
 		}
 		return unix.Mount("overlay", fmt.Sprintf("/proc/self/fd/%d", fds[2]), "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, data)
 	})
@@ -56,9 +56,9 @@ func veil(from, to, scratch string) error {
 	return nil
 }
 
-// veilAll is veil of a directory and of what is mounted in it, as far as that can be: procfs,
-// a mount below another one and what has gone meanwhile cannot, and are not shown. Files that
-// are mounted there and that everybody may read are shown as they are.
+// veilAll is veil of a directory and of the mounts in it, as far as possible: procfs,
+// a mount below another one and mounts that were removed meanwhile are not, and are left out.
+// Mounted files that all users may read are mounted as they are.
 func veilAll(from, to, scratch string) error {
 	mounts, err := mountsIn(from)
 	if err != nil {
@@ -81,7 +81,7 @@ func veilAll(from, to, scratch string) error {
 	return nil
 }
 
-// mountsIn are the paths in a directory on which something is mounted, parents first.
+// mountsIn returns the paths of mounts in a directory, parents first.
 func mountsIn(dir string) (paths []string, err error) {
 	all, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -99,13 +99,13 @@ func mountsIn(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// apart calls f on a thread that ends afterwards, whoever it has become.
+// apart calls f on a thread that ends afterwards, whatever user it has become.
 func apart(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
 		if unix.Gettid() == unix.Getpid() {
-			// The runtime cannot end the main thread. It is held here while another
+			// The runtime cannot end the main thread. It stays locked here while another
 			// goroutine, which cannot be on it, does the work.
 			defer runtime.UnlockOSThread()
 			done <- apart(f)
@@ -116,7 +116,7 @@ func apart(f func() error) error {
 	return <-done
 }
 
-// beNobody makes this thread one with no right but to mount.
+// beNobody removes all privileges of this thread except to mount.
 func beNobody() error {
 	if err := unix.Setgroups(nil); err != nil {
 		return err
@@ -124,11 +124,11 @@ func beNobody() error {
 	if err := errors.Join(unix.Setfsgid(nobody), unix.Setfsuid(nobody)); err != nil {
 		return err
 	}
-	// They do not tell whether they worked, but who it was before.
-	gid, _ := unix.SetfsgidRetGid(-1) //nolint:errcheck // it has none
-	uid, _ := unix.SetfsuidRetUid(-1) //nolint:errcheck // as above
+	// They do not return whether they worked, but the previous id.
+	gid, _ := unix.SetfsgidRetGid(-1) //nolint:errcheck // it has no error
+	uid, _ := unix.SetfsuidRetUid(-1) //nolint:errcheck // likewise
 	if uid != nobody || gid != nobody {
-		return fmt.Errorf("the user %d is not known here", nobody)
+		return fmt.Errorf("user %d does not exist here", nobody)
 	}
 	const mount = 1 << unix.CAP_SYS_ADMIN
 	rights := [2]unix.CapUserData{{Effective: mount, Permitted: mount}}

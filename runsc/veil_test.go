@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inMounts makes this test one of a process with mounts of its own, and reports whether it is that.
+// inMounts makes this test a process with a mount namespace of its own.
 const inMounts = "RUNSC_TEST_MOUNTS"
 
-// ownMounts runs the test again in a process whose mounts nobody else sees; there it is true.
+// ownMounts runs the test again in a process with a mount namespace of its own, in which it returns true.
 func ownMounts(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inMounts) != "" {
@@ -25,7 +25,7 @@ func ownMounts(t *testing.T) bool {
 		return true
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root mounts anything, and is to be kept from anything")
+		t.Skip("requires root")
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inMounts+"=1")
@@ -36,7 +36,7 @@ func ownMounts(t *testing.T) bool {
 	return false
 }
 
-// tmpfs mounts one on a directory, with a file for all and one for root.
+// tmpfs mounts a tmpfs on a directory, with a file for all and one for root.
 func tmpfs(t *testing.T, dir string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(dir, 0o755), unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755")); err != nil {
@@ -49,14 +49,14 @@ func tmpfs(t *testing.T, dir string) {
 	}
 }
 
-// Root, who sees through it, reads what all may read, also in what is mounted there.
-func TestRootSeesThroughAVeilWhatNobodySees(t *testing.T) {
+// Through a veil root can read only what all users may read, also in mounts.
+func TestVeilLimitsRootToPublicFiles(t *testing.T) {
 	if !ownMounts(t) {
 		return
 	}
 	dir := t.TempDir()
 	tmpfs(t, dir)
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) }) //nolint:errcheck // then it cannot be removed
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) }) //nolint:errcheck // otherwise it cannot be removed
 	if err := os.Chmod(dir, 0o700); err != nil {             // as where hostd keeps sandboxes
 		t.Fatal(err)
 	}
@@ -85,19 +85,19 @@ func TestRootSeesThroughAVeilWhatNobodySees(t *testing.T) {
 	for name, want := range map[string]error{
 		"open": nil, "shut": unix.EACCES, "a b/open": nil, "a b/shut": unix.EACCES, "a b/deep/open": nil, "a b/deep/shut": unix.EACCES,
 		"file": nil, "private/in/open": unix.EACCES, "hidden/open": nil, "hidden/shut": unix.EACCES,
-		"proc/version": unix.ENOENT, // no overlay shows that; what is around it is veiled all the same
+		"proc/version": unix.ENOENT, // an overlay cannot show it; its parent is veiled all the same
 	} {
 		if got, err := os.ReadFile(filepath.Join(to, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %q, %v; want %v", name, got, err, want)
 		}
 	}
 	if got, err := os.ReadFile(filepath.Join(to, "secret")); string(got) == "shut" {
-		t.Errorf("a file that is mounted: %q, %v", got, err)
+		t.Errorf("a mounted file: %q, %v", got, err)
 	}
 	if got, err := os.ReadFile(filepath.Join(host, "shut")); string(got) != "shut" {
 		t.Errorf("without a veil: %q, %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(to, "new"), nil, 0o644); !errors.Is(err, unix.EROFS) {
-		t.Errorf("it can be written to: %v", err)
+		t.Errorf("writable: %v", err)
 	}
 }

@@ -12,19 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// viewFlag begins the first argument of a call that first makes a root out of
+// viewFlag begins the first argument of a call that first builds a root from
 // directories of the host. The driver has put the process into a mount namespace
-// of its own: nobody else sees the root, and it goes with its last process.
+// of its own: the root is visible only there, and ends with the namespace's last process.
 const viewFlag = "--view="
 
 // view is a root: a small file system in the directory Root with Dirs, Links (name to
-// target) and Binds: by their names, directories of the host, read-only, those of a
-// snapshot's layers before the one that they are over. Below are the directories of
-// layers over the root; with Tree the last one is all that is below them, and there is
-// nothing of the small file system. Where there is more than one directory, in Tree and
-// in the Binds that are in Over, the gofer can make the directories that it mounts on:
-// they are in memory, and the host does not get them. The last directories of the Binds
-// that are in Host are veiled.
+// target) and Binds: by their names, directories of the host, read-only, each preceded by the
+// directories of a snapshot's layers over it. Below are the directories of layers over the
+// root; with Tree the last one is the template's tree, and the small file system is not
+// used. Where there is more than one directory, in Tree and in the Binds that are in Over,
+// the gofer can make mount points: they are in memory, and do not reach the host. The last
+// directories of the Binds that are in Host are veiled.
 type view struct {
 	Root  string
 	Dirs  []string
@@ -36,7 +35,7 @@ type view struct {
 	Tree  bool
 }
 
-// makeView makes the root that args ask for, if they do, and gives what is left of
+// makeView builds the root that args describe, if they do, and returns the other
 // args.
 func makeView(args []string) ([]string, error) {
 	if len(args) < 2 {
@@ -55,17 +54,17 @@ func makeView(args []string) ([]string, error) {
 
 func (v *view) make() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("keep mounts to ourselves: %w", err)
+		return fmt.Errorf("make mounts private: %w", err)
 	}
 	if err := unix.Mount("millrace", v.Root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=1m"); err != nil {
 		return fmt.Errorf("mount %s: %w", v.Root, err)
 	}
-	memory, err := os.Open(v.Root) // also when something is mounted over it
+	memory, err := os.Open(v.Root) // usable also when something is mounted over it
 	if err != nil {
 		return err
 	}
-	defer memory.Close() //nolint:errcheck // it was only looked at
-	// Where gVisor's own hides what must be somewhere.
+	defer memory.Close() //nolint:errcheck // only a handle
+	// A directory that gVisor mounts its own procfs over.
 	scratch := fmt.Sprintf("/proc/self/fd/%d/proc", memory.Fd())
 	if err := os.Mkdir(scratch, 0o755); err != nil {
 		return err
@@ -81,11 +80,11 @@ func (v *view) make() error {
 		veiled := slices.Contains(v.Host, name)
 		err := v.show(name, scratch, veiled)
 		if err != nil && veiled {
-			// Seen as before is better than not at all; the driver tells.
+			// Without a veil is better than not at all; the driver reports it.
 			bare, err = err.Error(), v.show(name, scratch, false)
 		}
 		if err != nil {
-			return fmt.Errorf("show %q: %w", from, err)
+			return fmt.Errorf("mount %q: %w", from, err)
 		}
 	}
 	if len(v.Host) == 0 {
@@ -94,7 +93,7 @@ func (v *view) make() error {
 	return os.WriteFile(veilFile, []byte(bare), 0o600)
 }
 
-// show shows one of the Binds.
+// show mounts one of the Binds.
 func (v *view) show(name, scratch string, veiled bool) error {
 	from, to, scratch := v.Binds[name], filepath.Join(v.Root, name), filepath.Join(scratch, name)
 	last := len(from) - 1
@@ -117,7 +116,7 @@ func (v *view) show(name, scratch string, veiled bool) error {
 	return over(from, to, scratch)
 }
 
-// skeleton makes what a root has of its own, below the layers of a snapshot.
+// skeleton makes the root's own files, below the layers of a snapshot.
 func (v *view) skeleton() error {
 	in := v.Root
 	if len(v.Below) > 0 {
@@ -140,7 +139,7 @@ func (v *view) skeleton() error {
 	return over(append(v.Below, in), v.Root, filepath.Join(v.Root, "proc", "root"))
 }
 
-// over shows directories, the first one uppermost; what is made in them goes to the
+// over mounts an overlay of directories, the first one uppermost; changes go to the
 // directory scratch.
 func over(from []string, to, scratch string) error {
 	for _, dir := range []string{"upper", "work"} {
@@ -148,7 +147,7 @@ func over(from []string, to, scratch string) error {
 			return err
 		}
 	}
-	// By their descriptors: a path with a comma or a colon could not be said.
+	// By their descriptors: a path with a comma or a colon could not be expressed.
 	var names []string
 	for _, dir := range append([]string{scratch}, from...) {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -165,13 +164,13 @@ func over(from []string, to, scratch string) error {
 	return nil
 }
 
-// bind shows the directory from, and what is mounted below it, read-only.
+// bind mounts the directory from, and the mounts below it, read-only.
 func bind(from, to string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(tree) //nolint:errcheck // it is mounted, or nowhere
+	defer unix.Close(tree) //nolint:errcheck // it is mounted, or unused
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
 		return err

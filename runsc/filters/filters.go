@@ -1,9 +1,9 @@
-// Package filters has the system call filters that gVisor's processes put on
-// themselves, compiled: otherwise each of them compiles its own whenever a sandbox is
-// made, which is a sixth of the CPU time that takes.
+// Package filters contains the precompiled system call filters of gVisor's processes:
+// otherwise each process compiles its own for every sandbox, which takes a sixth of the CPU
+// time of a create.
 //
-// They are those of gVisor's own rules, for one version of it, and for what the driver
-// asks of it. gVisor compiles any other itself.
+// They are compiled from gVisor's own rules, for one version and for the configuration that
+// the driver uses. GVisor compiles any other itself.
 package filters
 
 import (
@@ -15,7 +15,7 @@ import (
 	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter"
 )
 
-// gVisor's module comes without the table that its own build writes, and has no call
+// gVisor's module lacks the table that its own build generates, and has no call
 // to fill it.
 
 //go:linkname bootTable gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
@@ -24,7 +24,7 @@ var bootTable map[string]precompiledseccomp.Program
 //go:linkname goferTable gvisor.dev/gvisor/runsc/fsgofer/filter.precompiledPrograms
 var goferTable map[string]precompiledseccomp.Program
 
-// Register has gVisor use the filters, if they are those of its version. It is called
+// Register makes gVisor use the filters, if they are for its version. It must be called
 // once, before anything of gVisor's runs.
 func Register() {
 	if version() == compiledOf {
@@ -43,7 +43,7 @@ func register() {
 	}
 }
 
-// version is that of gVisor in this program.
+// version returns the version of gVisor in this program.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -29,14 +29,14 @@ func bootRules(boot.Options, precompiledseccomp.Values) (allowed, denied seccomp
 //go:linkname goferRules gvisor.dev/gvisor/runsc/fsgofer/filter/config.rules
 func goferRules(gofer.Options, precompiledseccomp.Values) (allowed, denied seccomp.SyscallRules)
 
-// update writes what TestCompiled compares with.
-var update = flag.Bool("update", false, "write the compiled filters anew")
+// update regenerates the file that TestCompiled compares with.
+var update = flag.Bool("update", false, "regenerate the compiled filters")
 
-// What we have compiled says of every call what gVisor's own rules say. Compiled twice
-// it is not the same, only alike.
+// The compiled filters decide every call as gVisor's own rules do. Two compilations
+// are equivalent, not identical.
 func TestCompiled(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("there are none for", runtime.GOARCH)
+		t.Skip("no filters for", runtime.GOARCH)
 	}
 	b := boot.Options{Platform: (*systrap.Systrap)(nil).SeccompInfo(), HostFilesystem: true}
 	sentry := compile(t, b.ConfigKey(), b.Vars(), boot.SeccompOptions(b), func(v precompiledseccomp.Values) (allowed, denied seccomp.SyscallRules) {
@@ -59,7 +59,7 @@ func TestCompiled(t *testing.T) {
 		return
 	}
 	if v := required(t); compiledOf != v {
-		t.Fatalf("they are of gVisor %s, here is %s: run this test with -update", compiledOf, v)
+		t.Fatalf("the filters are for gVisor %s, this is %s: run this test with -update", compiledOf, v)
 	}
 	register()
 	for key, want := range wanted {
@@ -68,13 +68,13 @@ func TestCompiled(t *testing.T) {
 			got, ok = goferTable[key]
 		}
 		if !ok {
-			t.Fatalf("gVisor does not know the filter %s", key)
+			t.Fatalf("gVisor has no filter %s", key)
 		}
 		alike(t, filter{got, want.vars}, want)
 	}
 }
 
-// filter is a program, and what its variables are in this process.
+// filter is a program, and the values of its variables in this process.
 type filter struct {
 	precompiledseccomp.Program
 	vars precompiledseccomp.Values
@@ -93,8 +93,8 @@ func (f filter) runnable(t *testing.T) bpf.Program {
 	return p
 }
 
-// alike fails where two filters differ on a call: of each number, with arguments
-// that either filter speaks of.
+// alike fails where two filters differ on a call: for each number, with the arguments
+// that either filter tests.
 func alike(t *testing.T, got, want filter) {
 	t.Helper()
 	words := append(slices.Clone(got.Bytecode32), want.Bytecode32...)
@@ -120,12 +120,12 @@ func alike(t *testing.T, got, want filter) {
 		}
 	}
 	if len(answers) < 2 {
-		t.Errorf("%s: all calls get the same answer: %v", want.Name, answers)
+		t.Errorf("%s: all calls get the same result: %v", want.Name, answers)
 	}
 }
 
-// required is the version of gVisor that the module asks for: a test does not know of
-// what modules it was built.
+// required returns the version of gVisor in go.mod: a test binary has no build information
+// about its modules.
 func required(t *testing.T) string {
 	t.Helper()
 	mod, err := os.ReadFile("../go.mod")
@@ -135,12 +135,12 @@ func required(t *testing.T) string {
 	_, rest, ok := strings.Cut(string(mod), "\tgvisor.dev/gvisor ")
 	version, _, _ := strings.Cut(rest, "\n")
 	if !ok || version == "" {
-		t.Fatal("go.mod asks for no gVisor")
+		t.Fatal("go.mod does not require gVisor")
 	}
 	return version
 }
 
-// compile does what gVisor's own build does.
+// compile compiles a filter as gVisor's own build does.
 func compile(t *testing.T, key string, vars precompiledseccomp.Values, opts seccomp.ProgramOptions,
 	rules func(precompiledseccomp.Values) (allowed, denied seccomp.SyscallRules)) precompiledseccomp.Program {
 	t.Helper()
@@ -154,7 +154,7 @@ func compile(t *testing.T, key string, vars precompiledseccomp.Values, opts secc
 	return p
 }
 
-// source is the file that has the filters.
+// source returns the file with the filters.
 func source(t *testing.T, boots, gofers []precompiledseccomp.Program) []byte {
 	t.Helper()
 	var w bytes.Buffer

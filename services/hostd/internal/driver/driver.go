@@ -138,24 +138,24 @@ const OOMScore = 200
 
 // Caps describes what a driver can do on this host, as Probe found it.
 type Caps struct {
-	Isolation   string   // "none", "process", "kernel" or "machine": the boundary between a sandbox and the host
-	Rootless    bool     // works, or would work, without root
-	MemoryLimit bool     // Spec.MemoryMiB applies to the sandbox as a whole
-	RootEnds    bool     // root in a sandbox can kill the shim, and with it the sandbox
-	WholeOOM    bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
-	PidsLimit   bool     // Spec.PIDs applies to the sandbox as a whole
-	CPULimit    bool     // Spec.CPUMilli applies
-	DiskLimit   bool     // Spec.DiskMiB applies to everything that the sandbox writes
-	Slow        bool     // Create is so slow that a warm pool is worth its cost
-	Pause       bool     // Instance.Pause works
-	Files       bool     // Instance.Snapshot can save files
-	Memory      bool     // Instance.Snapshot can save the memory, too
-	Volumes     bool     // Spec.Volumes are mounted
-	CPUMilli    uint32   // default where Spec has none; 0: no limit
-	MemoryMiB   uint32   // default where Spec has none; 0: no limit
-	Fits        string   // compatibility of snapshots: this driver can use those of hosts where it reports the same value; empty: only this host's
-	FileFits    string   // the same for snapshots without memory, across drivers; empty: Fits applies
-	Notes       []string // what is missing and why, for `doctor`
+	Isolation       string   // "none", "process", "kernel" or "machine": the boundary between a sandbox and the host
+	Rootless        bool     // works, or would work, without root
+	MemoryLimit     bool     // Spec.MemoryMiB applies to the sandbox as a whole
+	RootCanKillShim bool     // root in a sandbox can kill the shim, and with it the sandbox
+	WholeOOM        bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
+	PidsLimit       bool     // Spec.PIDs applies to the sandbox as a whole
+	CPULimit        bool     // Spec.CPUMilli applies
+	DiskLimit       bool     // Spec.DiskMiB applies to everything that the sandbox writes
+	Slow            bool     // Create is so slow that a warm pool is worth its cost
+	Pause           bool     // Instance.Pause works
+	Files           bool     // Instance.Snapshot can save files
+	Memory          bool     // Instance.Snapshot can save the memory, too
+	Volumes         bool     // Spec.Volumes are mounted
+	CPUMilli        uint32   // default where Spec has none; 0: no limit
+	MemoryMiB       uint32   // default where Spec has none; 0: no limit
+	Fits            string   // compatibility of snapshots: this driver can use those of hosts where it reports the same value; empty: only this host's
+	FileFits        string   // the same for snapshots without memory, across drivers; empty: Fits applies
+	Notes           []string // what is missing and why, for `doctor`
 }
 
 // FilesFit returns Caps.Fits for a driver whose snapshots are files: snapshots that

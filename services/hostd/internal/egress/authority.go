@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// Authority makes the certificates that the proxy shows for the domains of
-// transforms. Sandboxes that have such domains trust it; its key does not leave
+// Authority issues the certificates that the proxy presents for the domains of
+// transforms. Sandboxes with such domains trust it; its key does not leave
 // the host. Its methods may be called concurrently.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	text []byte // the certificate as PEM
 
-	leafKey *ecdsa.PrivateKey // of all leaves: it dies with this process
+	leafKey *ecdsa.PrivateKey // shared by all leaves; it is lost when the process ends
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
@@ -33,7 +33,7 @@ type Authority struct {
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	authorityLate = authorityLife / 10 // before its end it is made anew
+	authorityLate = authorityLife / 10 // remaining lifetime at which it is replaced
 	leafLife      = 30 * 24 * time.Hour
 	leafLate      = leafLife / 2
 	clockSkew     = 24 * time.Hour // a sandbox's clock may be late, as after a memory snapshot
@@ -42,8 +42,8 @@ const (
 	pemCertificate, pemKey = "CERTIFICATE", "EC PRIVATE KEY"
 )
 
-// OpenAuthority reads the authority that a file keeps, or makes one. The file is
-// for this process's user only.
+// OpenAuthority reads the authority from a file, or creates one. Only this process's
+// user may read the file.
 func OpenAuthority(path string) (*Authority, error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -87,7 +87,7 @@ func newAuthority() ([]byte, error) {
 	return append(text, pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: raw})...), nil
 }
 
-// sign makes a certificate for a key; without a parent it is its own.
+// sign makes a certificate for a key; without a parent it is self-signed.
 func sign(c, parent *x509.Certificate, key, by *ecdsa.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -118,16 +118,16 @@ func parseAuthority(text []byte) (*Authority, error) {
 		return nil, err
 	}
 	if !a.key.PublicKey.Equal(a.cert.PublicKey) {
-		return nil, errors.New("the key is not the certificate's")
+		return nil, errors.New("the key does not match the certificate")
 	}
 	a.leafKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	return a, err
 }
 
-// PEM is what must be trusted; the caller must not change it.
+// PEM returns the certificate to trust; the caller must not change it.
 func (a *Authority) PEM() []byte { return a.text }
 
-// leaf is the certificate for a name.
+// leaf returns the certificate for a name.
 func (a *Authority) leaf(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

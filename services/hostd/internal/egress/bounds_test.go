@@ -19,17 +19,17 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// silence is a resolver that says nothing until nobody waits any more, and then why.
-type silence struct {
+// silentResolver is a resolver that does not respond until its context ends, and then returns its cause.
+type silentResolver struct {
 	asked chan struct{}
 	ended chan error
 }
 
-func newSilence() *silence {
-	return &silence{make(chan struct{}, maxFlows+1), make(chan error, maxFlows+1)}
+func newSilence() *silentResolver {
+	return &silentResolver{make(chan struct{}, maxFlows+1), make(chan error, maxFlows+1)}
 }
 
-func (s *silence) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+func (s *silentResolver) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 	s.asked <- struct{}{}
 	<-ctx.Done()
 	s.ended <- ctx.Err()
@@ -38,7 +38,7 @@ func (s *silence) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, e
 
 func TestDialsAreBounded(t *testing.T) {
 	r := newSilence()
-	w, _ := way(t, &sandbox.Network{Internet: true}, "", r)
+	w, _ := newRoute(t, &sandbox.Network{Internet: true}, "", r)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range maxFlows {
@@ -48,22 +48,22 @@ func TestDialsAreBounded(t *testing.T) {
 		<-r.asked
 	}
 	if _, err := w.dial(ctx, "slow.test:80", raw); !kind.Is(err, kind.Exhausted) {
-		t.Errorf("one more: %v", err)
+		t.Errorf("beyond the limit: %v", err)
 	}
 	cancel()
 	wg.Wait()
 	if _, err := w.dial(ctx, "127.0.0.1:80", raw); !kind.Is(err, kind.Denied) {
-		t.Errorf("when they have ended: %v", err)
+		t.Errorf("after they have ended: %v", err)
 	}
 }
 
 func TestOpenConnectionsAreBounded(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // whose connections the kernel takes, and nobody else
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts its connections, and no server does
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	w, dial := way(t, &sandbox.Network{Internet: true}, loopback, nil)
+	w, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, nil)
 	var flows []*flow
 	for range maxFlows {
 		f, err := w.dial(t.Context(), ln.Addr().String(), raw)
@@ -74,17 +74,17 @@ func TestOpenConnectionsAreBounded(t *testing.T) {
 		flows = append(flows, f)
 	}
 	if _, err := w.dial(t.Context(), ln.Addr().String(), raw); !kind.Is(err, kind.Exhausted) {
-		t.Errorf("one more: %v", err)
+		t.Errorf("beyond the limit: %v", err)
 	}
 	if status, got, err := get(t, through(t, dial, "http"), "http://"+ln.Addr().String()); status != http.StatusServiceUnavailable || err != nil {
 		t.Errorf("a request: %d %q, %v", status, got, err)
 	}
 	flows[0].Close()
-	flows[0].Close() // gives one place, not two
+	flows[0].Close() // frees one connection, not two
 	for i, full := range []bool{false, true} {
 		f, err := w.dial(t.Context(), ln.Addr().String(), raw)
 		if kind.Is(err, kind.Exhausted) != full {
-			t.Errorf("%d more than one less: %v", i+1, err)
+			t.Errorf("connection %d after one was closed: %v", i+1, err)
 		}
 		if err == nil {
 			defer f.Close()
@@ -92,30 +92,30 @@ func TestOpenConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Who leaves is not dialed for any more.
-func TestADialEndsWithItsStream(t *testing.T) {
+// The end of the client's stream cancels its dial.
+func TestDialEndsWithItsStream(t *testing.T) {
 	for protocol, hello := range map[string]string{
 		"SOCKS":   "\x05\x01\x00\x05\x01\x00\x03\x09slow.test\x00\x50",
 		"CONNECT": "CONNECT slow.test:80 HTTP/1.1\r\nHost: slow.test:80\r\n\r\n",
 	} {
 		t.Run(protocol, func(t *testing.T) {
 			r := newSilence()
-			_, dial := way(t, &sandbox.Network{Internet: true}, "", r)
+			_, dial := newRoute(t, &sandbox.Network{Internet: true}, "", r)
 			c := dial()
 			io.WriteString(c, hello)
 			<-r.asked
 			c.(*mux.Stream).Abort(nil)
 			if err := <-r.ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the dial ended with %v", err)
 			}
 		})
 	}
 }
 
-// What a SOCKS client says before it is answered still reaches the server.
-func TestSOCKSClientsMaySpeakEarly(t *testing.T) {
+// What a SOCKS client sends before the proxy's reply reaches the server.
+func TestSOCKSClientsMaySendEarly(t *testing.T) {
 	s := hello(t)
-	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, nil)
+	_, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, nil)
 	port := netip.MustParseAddrPort(s.Listener.Addr().String()).Port()
 	c := dial()
 	fmt.Fprintf(c, "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01%s", []byte{byte(port >> 8), byte(port)})
@@ -146,10 +146,10 @@ func TestRequestsOfAnInspectedConnectionAreBounded(t *testing.T) {
 	n := transformed("example.com", "X-Own", "ours")
 	in := inside(t, &n, s)
 	var connections atomic.Int32
-	program := insider{in.way, func() net.Conn { connections.Add(1); return in.dial() }, in.tls}
+	program := insider{in.route, func() net.Conn { connections.Add(1); return in.dial() }, in.tls}
 	c := program.client(t, "http", true)
 	url := "https://example.com:" + portOf(slow.URL)
-	if status, _, err := get(t, c, url+"/first"); status != http.StatusOK || err != nil { // tells the client the bound
+	if status, _, err := get(t, c, url+"/first"); status != http.StatusOK || err != nil { // makes the client learn the limit
 		t.Fatal(status, err)
 	}
 	var wg sync.WaitGroup
@@ -168,8 +168,8 @@ func TestRequestsOfAnInspectedConnectionAreBounded(t *testing.T) {
 	wg.Wait()
 }
 
-// What a host sends is not held for a client that does not read it.
-func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+// A host's response is not buffered without limit for a client that does not read it.
+func TestUnreadResponsesAreBounded(t *testing.T) {
 	sent := make(chan int)
 	s := newSite(t)
 	flood := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -198,7 +198,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if got, most := <-sent, answerWindow+window+256<<10; got > most {
-		t.Errorf("%d bytes were taken, more than %d", got, most)
+		t.Errorf("%d bytes were read, limit %d", got, most)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestRequestsOfASandboxAreBounded(t *testing.T) {
 	n := transformed("example.com", "X-Own", "ours")
 	in := inside(t, &n, s)
 	for range maxFlows {
-		if err := in.way.ask(); err != nil {
+		if err := in.route.beginRequest(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -218,19 +218,19 @@ func TestRequestsOfASandboxAreBounded(t *testing.T) {
 			}
 		}
 		if want == http.StatusServiceUnavailable {
-			in.way.answered()
+			in.route.endRequest()
 		}
 	}
 }
 
-// A request whose client has gone holds no connection to a host that takes nothing of it.
-func TestARequestEndsWithItsStream(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes connections, and nobody reads
+// A request whose client has gone keeps no connection to a host that reads nothing.
+func TestRequestEndsWithItsStream(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and no server reads
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	w, dial := way(t, &sandbox.Network{Internet: true}, loopback, nil)
+	w, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, nil)
 	c := dial()
 	fmt.Fprintf(c, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", ln.Addr())
 	full := make(chan struct{})
@@ -251,7 +251,7 @@ func TestARequestEndsWithItsStream(t *testing.T) {
 	for late := time.After(20 * time.Second); w.open() > 0; {
 		select {
 		case <-late:
-			t.Fatal("the connection is still there")
+			t.Fatal("the connection remains open")
 		case <-time.After(time.Millisecond):
 		}
 	}

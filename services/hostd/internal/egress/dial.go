@@ -22,7 +22,7 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Way is one sandbox's way out. Its methods may be called concurrently.
+// Route is the egress of one sandbox. Its methods may be called concurrently.
 type Way struct {
 	s       *Server
 	policy  atomic.Pointer[Policy]
@@ -31,48 +31,48 @@ type Way struct {
 	sent, received atomic.Uint64
 
 	mu      sync.Mutex
-	dialing int // connections that are being made
-	asking  int // requests that are passed on
+	dialing int // connections in progress
+	asking  int // requests in progress
 	flows   map[*flow]struct{}
 }
 
-// flow is a connection to the world.
+// flow is a connection to a host.
 type flow struct {
 	net.Conn
 	w    *Way
-	name string     // by which it was reached; empty: by its address
-	addr netip.Addr // not valid: the sandbox's own proxy resolved the name
+	name string     // name by which it was dialed; empty: by its address
+	addr netip.Addr // invalid: the sandbox's own proxy resolved the name
 	use  use
 	by   upstream
 }
 
-// use is what becomes of a connection.
+// use is what the proxy does with a connection.
 type use bool
 
 const (
-	raw  use = false // its bytes are passed on
-	read use = true  // what is sent on it is known, and transformed
+	raw    use = false // its bytes are passed on
+	parsed use = true  // its requests are parsed and transformed
 )
 
 const (
-	dialTimeout    = 10 * time.Second // of a connection, with its name's resolution
-	addressTimeout = 4 * time.Second  // of one of several addresses
-	maxAddresses   = 8                // of a name that are tried
+	dialTimeout    = 10 * time.Second // per connection, including the resolution of its name
+	addressTimeout = 4 * time.Second  // per address, if there are several
+	maxAddresses   = 8                // addresses of a name that are tried
 
-	// maxFlows is how many connections a sandbox has, with those that are being made, and how
-	// many requests that are passed on. Its streams alone do not bound them: one of HTTP/2
-	// wants several, and a dial may outlive the stream that it was for.
+	// maxFlows is the maximum number of connections of a sandbox, including those in progress,
+	// and of its requests in progress. The number of its streams does not limit them: one of
+	// HTTP/2 uses several, and a dial may outlive its stream.
 	maxFlows = 256
 )
 
-// Way gives a way out that the policy bounds; markers are what headers name.
+// Route returns a route with a policy; markers resolve what headers name.
 func (s *Server) Way(p *Policy, markers sandbox.Markers) *Way {
 	w := &Way{s: s, markers: markers, flows: make(map[*flow]struct{})}
 	w.policy.Store(p)
 	return w
 }
 
-// SetPolicy bounds the way anew: connections that it forbids are cut.
+// SetPolicy replaces the policy: connections that it forbids are closed.
 func (w *Way) SetPolicy(p *Policy) {
 	w.policy.Store(p)
 	w.mu.Lock()
@@ -84,31 +84,31 @@ func (w *Way) SetPolicy(p *Policy) {
 	}
 }
 
-// suits reports whether the policy lets a connection be as it is.
+// suits reports whether the policy allows a connection as it is.
 func (p *Policy) suits(f *flow) bool {
-	return p.allows(f.name, f.addr) && f.by == p.proxy && (f.use == read || len(p.headers(f.name)) == 0)
+	return p.allows(f.name, f.addr) && f.by == p.proxy && (f.use == parsed || len(p.headers(f.name)) == 0)
 }
 
-// Used is how many bytes went out and came in.
+// Used returns the number of bytes sent and received.
 func (w *Way) Used() (sent, received uint64) { return w.sent.Load(), w.received.Load() }
 
-// dial connects to HOST:PORT. Errors: Denied, NotFound where there is no such
-// name, Precondition where nobody listens, Deadline, Unavailable, Exhausted where
-// maxFlows are reached.
+// dial connects to HOST:PORT. It returns Denied, NotFound for a name that does not exist,
+// Precondition where no server listens, Deadline, Unavailable, or Exhausted at
+// maxFlows.
 func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error) {
-	if err := w.begin(); err != nil {
+	if err := w.beginDial(); err != nil {
 		return nil, err
 	}
-	defer w.begun()
+	defer w.endDial()
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	host, service, err := net.SplitHostPort(hostport)
 	if err != nil {
-		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is no host and port", hostport)
+		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is not a host and port", hostport)
 	}
 	port, err := strconv.ParseUint(service, 10, 16)
 	if err != nil || port == 0 {
-		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is no port", service)
+		return nil, kind.Newf(kind.Invalid, "dial", "", "%q is not a port", service)
 	}
 	by := w.policy.Load().proxy
 	if name := hostOf(host); by != (upstream{}) && w.policy.Load().named(name) {
@@ -132,41 +132,41 @@ func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error)
 	return nil, err
 }
 
-// begin takes a place for a dial until begun; what it made has one of its own then.
-func (w *Way) begin() error {
+// beginDial reserves a connection for a dial until begun; a resulting flow is counted itself.
+func (w *Way) beginDial() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dialing+len(w.flows) >= maxFlows {
-		return kind.Newf(kind.Exhausted, "dial", "", "the sandbox has %d connections, which is as many as may be", maxFlows)
+		return kind.Newf(kind.Exhausted, "dial", "", "the sandbox has reached the limit of %d connections", maxFlows)
 	}
 	w.dialing++
 	return nil
 }
 
-func (w *Way) begun() {
+func (w *Way) endDial() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dialing--
 }
 
-// ask takes a place for a request until answered.
-func (w *Way) ask() error {
+// beginRequest reserves a request until answered.
+func (w *Way) beginRequest() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asking >= maxFlows {
-		return kind.Newf(kind.Exhausted, "ask", "", "the sandbox has %d requests under way, which is as many as may be", maxFlows)
+		return kind.Newf(kind.Exhausted, "ask", "", "the sandbox has reached the limit of %d requests at a time", maxFlows)
 	}
 	w.asking++
 	return nil
 }
 
-func (w *Way) answered() {
+func (w *Way) endRequest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asking--
 }
 
-// resolve gives a host's addresses, and its name if it is no address itself.
+// resolve returns a host's addresses, and its name unless it is an address itself.
 func (w *Way) resolve(ctx context.Context, host string) (name string, addrs []netip.Addr, err error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return "", []netip.Addr{a.Unmap()}, nil
@@ -188,7 +188,7 @@ func (w *Way) allows(name string, a netip.Addr) bool {
 	return dialable(&w.s.cfg.Operator, a, w.s.cfg.own) && w.policy.Load().allows(name, a)
 }
 
-// connect makes a connection of a flow that was judged.
+// connect connects a flow that the policy allows.
 func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) {
 	var err error
 	if f.by == (upstream{}) {
@@ -196,10 +196,10 @@ func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) 
 	} else if f.Conn, err = f.by.reach(ctx, w.s); err == nil {
 		name := f.name
 		if f.addr.IsValid() {
-			name = "" // what was judged is an address
+			name = "" // the policy allows an address
 		}
 		if err = f.by.connect(ctx, f.Conn, name, f.addr, port); err != nil {
-			f.Conn.Close() //nolint:errcheck // nobody uses it
+			f.Conn.Close() //nolint:errcheck // not used
 		}
 	}
 	if err != nil {
@@ -219,7 +219,7 @@ func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) 
 // direct dials an address.
 func (w *Way) direct(ctx context.Context, name string, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Timeout: addressTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		// What the kernel is about to be asked for, once more.
+		// Checks the address that the kernel is about to connect to.
 		if at, err := netip.ParseAddrPort(address); err != nil || !w.allows(name, at.Addr()) {
 			return denied(address)
 		}
@@ -240,26 +240,26 @@ func dialError(to netip.AddrPort, err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return kind.Newf(kind.Precondition, "dial", "", "%s refuses connections", to)
 	case errors.As(err, &ne) && ne.Timeout():
-		return kind.Newf(kind.Deadline, "dial", "", "%s does not answer", to)
+		return kind.Newf(kind.Deadline, "dial", "", "%s does not respond", to)
 	}
 	return kind.Newf(kind.Unavailable, "dial", "", "%s cannot be reached", to)
 }
 
-// Read counts what comes.
+// Read counts received bytes.
 func (f *flow) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
 	f.w.received.Add(uint64(n))
 	return n, err
 }
 
-// Write counts what goes.
+// Write counts sent bytes.
 func (f *flow) Write(p []byte) (int, error) {
 	n, err := f.Conn.Write(p)
 	f.w.sent.Add(uint64(n))
 	return n, err
 }
 
-// CloseWrite ends what is sent.
+// CloseWrite ends the sent data.
 func (f *flow) CloseWrite() error {
 	if c, ok := f.Conn.(*net.TCPConn); ok {
 		return c.CloseWrite()
@@ -267,7 +267,7 @@ func (f *flow) CloseWrite() error {
 	return f.Close()
 }
 
-// SetLinger is net.TCPConn's.
+// SetLinger implements the method of net.TCPConn.
 func (f *flow) SetLinger(sec int) error {
 	if c, ok := f.Conn.(*net.TCPConn); ok {
 		return c.SetLinger(sec)
@@ -275,7 +275,7 @@ func (f *flow) SetLinger(sec int) error {
 	return nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (f *flow) Close() error {
 	f.w.mu.Lock()
 	delete(f.w.flows, f)

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// names resolves what a test says; each look-up of a name gives its next answer.
+// names resolves the names of a test; each lookup of a name returns its next result.
 type names struct {
 	mu    sync.Mutex
 	of    map[string][]string
@@ -48,7 +48,7 @@ func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 
 func noAddress(netip.Addr) bool { return false }
 
-// known is the one secret there is.
+// known resolves the only secret.
 func known(name string) (string, error) {
 	if name != "mine" {
 		return "", kind.Newf(kind.Precondition, "", "", "there is no secret %q", name)
@@ -59,18 +59,18 @@ func known(name string) (string, error) {
 // plain opens what was not sealed.
 func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
 
-// way gives a way out, and a function that connects to its proxy as a program in
+// newRoute returns a route, and a function that connects to its proxy as a program in
 // a sandbox does.
-func way(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Way, func() net.Conn) {
+func newRoute(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Way, func() net.Conn) {
 	t.Helper()
 	cfg := Config{Resolver: r}
 	if allow != "" {
 		cfg.Operator.Allow = []netip.Prefix{netip.MustParsePrefix(allow)}
 	}
-	return wayOf(t, n, cfg)
+	return newRouteWith(t, n, cfg)
 }
 
-func wayOf(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn) {
+func newRouteWith(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn) {
 	t.Helper()
 	cfg.own = noAddress
 	s := NewServer(cfg)
@@ -125,7 +125,7 @@ func wayOf(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn)
 	}
 }
 
-// through gives an HTTP client that goes through the proxy.
+// through returns an HTTP client that uses the proxy.
 func through(t testing.TB, dial func() net.Conn, scheme string) *http.Client {
 	t.Helper()
 	proxy := &url.URL{Scheme: scheme, Host: "proxy.test:3128"}
@@ -158,8 +158,8 @@ func hello(t testing.TB) *httptest.Server {
 
 func portOf(u string) string { return u[strings.LastIndexByte(u, ':')+1:] }
 
-func TestTheThreeProtocolsReachWhatIsAllowed(t *testing.T) {
-	w, dial := way(t, &sandbox.Network{Internet: true}, loopback, &names{of: map[string][]string{"server.test": {"127.0.0.1"}}})
+func TestEveryProtocolReachesAllowedHosts(t *testing.T) {
+	w, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, &names{of: map[string][]string{"server.test": {"127.0.0.1"}}})
 	plain := hello(t)
 	secret := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }))
 	defer secret.Close()
@@ -177,20 +177,20 @@ func TestTheThreeProtocolsReachWhatIsAllowed(t *testing.T) {
 		t.Errorf("CONNECT: %q, %v", got, err)
 	}
 	if sent, received := w.Used(); sent < 100 || received < 100 {
-		t.Errorf("%d bytes out and %d in were counted", sent, received)
+		t.Errorf("counted %d bytes out and %d in", sent, received)
 	}
 }
 
-// TORTURE 95: nothing of this is ever sent to: it is judged before it is dialed,
-// and whoever allows all, allows none of it.
-func TestWhatIsNotPublicIsRefusedInEverySpelling(t *testing.T) {
+// Nothing is ever sent to these addresses: they are checked before they are dialed, and
+// a policy that allows everything allows none of them.
+func TestNonPublicAddressesAreRefusedInEverySpelling(t *testing.T) {
 	all := &sandbox.Network{Internet: true, Allow: []string{"0.0.0.0/0", "*", "169.254.169.254", "10.0.0.0/8", "::/0"}}
 	r := &names{of: map[string][]string{
 		"private.test": {"10.0.0.1"}, "metadata.test": {"169.254.169.254"}, "mapped.test": {"::ffff:169.254.169.254"},
 		"ula.test": {"fd00:ec2::254"}, "local.test": {"127.0.0.1"}, "localhost": {"127.0.0.1"}, "many.test": {"10.0.0.1 ::1 192.168.1.1"},
 		"metadata.google.internal": {"169.254.169.254"},
 	}}
-	w, dial := way(t, all, "", r)
+	w, dial := newRoute(t, all, "", r)
 	hosts := []string{
 		"127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "169.254.169.254", "169.254.170.2",
 		"168.63.129.16", "100.100.100.200", "192.0.0.192", "224.0.0.1", "255.255.255.255", "198.18.0.1",
@@ -236,12 +236,12 @@ func TestWhatIsNotPublicIsRefusedInEverySpelling(t *testing.T) {
 	}
 }
 
-// A name that is harmless when it is asked for and not when it is dialed: there is
-// one look-up, and what it gave is dialed.
-func TestRebindingFindsNoSecondLookUp(t *testing.T) {
+// A name that resolves to a public address when it is checked and to a private one when it
+// is dialed: there is one lookup, and its result is dialed.
+func TestRebindingFindsNoSecondLookup(t *testing.T) {
 	s := hello(t)
 	n := &names{of: map[string][]string{"rebind.test": {"127.0.0.1", "10.0.0.1", "127.0.0.1"}}}
-	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, n)
+	_, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, n)
 	u := "http://rebind.test:" + portOf(s.URL)
 	for i, want := range []int{200, 403, 200} {
 		if status, got, err := get(t, through(t, dial, "http"), u); status != want || err != nil {
@@ -249,14 +249,14 @@ func TestRebindingFindsNoSecondLookUp(t *testing.T) {
 		}
 	}
 	if got := n.asked.Load(); got != 3 {
-		t.Errorf("%d look-ups for 3 requests", got)
+		t.Errorf("%d lookups for 3 requests", got)
 	}
 }
 
-func TestARedirectIsJudgedAnew(t *testing.T) {
+func TestRedirectsAreChecked(t *testing.T) {
 	s := httptest.NewServer(http.RedirectHandler("http://10.0.0.1/", http.StatusFound))
 	defer s.Close()
-	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, &names{})
+	_, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, &names{})
 	if status, got, err := get(t, through(t, dial, "http"), s.URL); status != 403 || err != nil {
 		t.Errorf("got %d %q, %v", status, got, err)
 	}
@@ -278,7 +278,7 @@ func TestPolicies(t *testing.T) {
 		{"the second address is allowed", "two.test", sandbox.Network{Internet: true}, 200, true},
 		{"no such name", "none.test", sandbox.Network{Internet: true}, 502, true},
 		{"allowed by name", "a.test", sandbox.Network{Allow: []string{"a.test"}}, 200, true},
-		{"another name is not even asked for", "c.test", sandbox.Network{Allow: []string{"a.test"}}, 403, false},
+		{"another name is not even resolved", "c.test", sandbox.Network{Allow: []string{"a.test"}}, 403, false},
 		{"its address is not allowed by its name", "127.0.0.1", sandbox.Network{Allow: []string{"a.test"}}, 403, false},
 		{"allowed below a name", "b.a.test", sandbox.Network{Allow: []string{"*.a.test"}}, 200, true},
 		{"the name itself is not below it", "a.test", sandbox.Network{Allow: []string{"*.a.test"}}, 403, false},
@@ -293,7 +293,7 @@ func TestPolicies(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := &names{of: of}
-			_, dial := way(t, &tt.n, loopback, n)
+			_, dial := newRoute(t, &tt.n, loopback, n)
 			status, got, err := get(t, through(t, dial, "http"), "http://"+tt.host+":"+port)
 			if status != tt.want || err != nil || n.asked.Load() > 0 != tt.asks {
 				t.Errorf("got %d %q, %v, asked %v; want %d, %v", status, got, err, n.asked.Load() > 0, tt.want, tt.asks)
@@ -322,13 +322,13 @@ func TestOperators(t *testing.T) {
 			o.Allow = []netip.Prefix{netip.MustParsePrefix(tt.allow)}
 		}
 		if got := dialable(&o, netip.MustParseAddr(tt.addr), mine); got != tt.want {
-			t.Errorf("an operator who allows %q: %s %v", tt.allow, tt.addr, got)
+			t.Errorf("operator allows %q: %s %v", tt.allow, tt.addr, got)
 		}
 	}
 }
 
-// A change of policy cuts what it forbids at once and leaves the rest alone.
-func TestAPolicyChangesLive(t *testing.T) {
+// A change of policy closes connections that it forbids at once and no others.
+func TestPolicyAppliesToOpenConnections(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestAPolicyChangesLive(t *testing.T) {
 		}
 	}()
 	n := &names{of: map[string][]string{"a.test": {"127.0.0.1"}, "b.test": {"127.0.0.1"}}}
-	w, dial := way(t, &sandbox.Network{Internet: true}, loopback, n)
+	w, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, n)
 	open := func(name string) net.Conn {
 		c := dial()
 		fmt.Fprintf(c, "CONNECT %s:%s HTTP/1.1\r\n\r\nping", name, portOf(ln.Addr().String()))
@@ -358,16 +358,16 @@ func TestAPolicyChangesLive(t *testing.T) {
 	a, b := open("a.test"), open("b.test")
 	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}, plain))
 	if _, err := a.Read(make([]byte, 1)); err == nil {
-		t.Error("what is forbidden goes on")
+		t.Error("a forbidden connection remains open")
 	}
 	b.Write([]byte("x"))
 	if _, err := b.Read(make([]byte, 1)); err != nil {
-		t.Errorf("what is allowed was cut: %v", err)
+		t.Errorf("an allowed connection was closed: %v", err)
 	}
 }
 
-func TestWhatIsNoProxyRequest(t *testing.T) {
-	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, &names{})
+func TestOtherRequestsAreRefused(t *testing.T) {
+	_, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, &names{})
 	for _, request := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET https://x/ HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT x HTTP/1.1\r\n\r\n", "\x04\x01\x00\x50\r\n\r\n", "nonsense\r\n\r\n"} {
 		c := dial()
 		io.WriteString(c, request)
@@ -391,7 +391,7 @@ func TestWhatIsNoProxyRequest(t *testing.T) {
 	}
 }
 
-type talk struct {
+type readWriter struct {
 	io.Reader
 	io.Writer
 }
@@ -400,7 +400,7 @@ func FuzzSocks(f *testing.F) {
 	f.Add([]byte("\x05\x01\x00\x05\x01\x00\x01\x01\x02\x03\x04\x00\x50"))
 	f.Add([]byte("\x05\x01\x00\x05\x01\x00\x03\x04name\x00\x50"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		code, target := greet(talk{strings.NewReader(string(b)), io.Discard})
+		code, target := greet(readWriter{strings.NewReader(string(b)), io.Discard})
 		if code != socksOK {
 			return
 		}
@@ -410,7 +410,7 @@ func FuzzSocks(f *testing.F) {
 	})
 }
 
-// However a host is written: what is resolved or dialed was judged.
+// FuzzHost checks that in every spelling of a host, all that is resolved or dialed was checked.
 func FuzzHost(f *testing.F) {
 	for _, s := range []string{"127.0.0.1", "0x7f.1", "localhost.", "::ffff:7f00:1", "a.test"} {
 		f.Add(s)
@@ -421,7 +421,7 @@ func FuzzHost(f *testing.F) {
 		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), sandbox.Markers{Secret: known, Token: known})
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
-			t.Errorf("%q was asked for", host)
+			t.Errorf("%q was resolved", host)
 		}
 		for _, a := range addrs {
 			if err == nil && w.allows(name, a) {
@@ -436,7 +436,7 @@ func FuzzHost(f *testing.F) {
 
 func BenchmarkConnect(b *testing.B) {
 	s := hello(b)
-	_, dial := way(b, &sandbox.Network{Internet: true}, loopback, &names{})
+	_, dial := newRoute(b, &sandbox.Network{Internet: true}, loopback, &names{})
 	c := through(b, dial, "http")
 	for b.Loop() {
 		if _, _, err := get(b, c, s.URL); err != nil {

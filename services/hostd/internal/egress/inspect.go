@@ -16,17 +16,17 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// inspected is a connection to a host whose requests are transformed: we are the
-// server that its client speaks to, and a client of the host. What is spoken is
-// HTTP, within TLS or not, and nothing else: bytes that cannot be understood
-// cannot be transformed, and must not pass for what was.
+// inspected is a connection to a host whose requests are transformed: the proxy is
+// the server of its client, and a client of the host. Only HTTP is possible,
+// within TLS or not: bytes that cannot be parsed
+// cannot be transformed, and must not pass as if they were.
 type inspected struct {
 	*client
-	name   string // of the host
-	target string // host:port
+	name   string // name of the host
+	target string // host and port
 	scheme string
 
-	first     atomic.Pointer[flow] // a connection to the host that nobody uses yet
+	first     atomic.Pointer[flow] // a connection to the host that is not used yet
 	transport *http.Transport
 }
 
@@ -34,8 +34,8 @@ const (
 	tlsHandshake = 22 // the first byte of TLS
 	webSocket    = "websocket"
 
-	// answerWindow is how much of an answer a host that speaks HTTP/2 may send before it is
-	// read: all 256 of a sandbox hold 64 MiB. What comes by HTTP/1 waits in the kernel.
+	// answerWindow is how much of a response an HTTP/2 host may send before it is
+	// read: all 256 of a sandbox take 64 MiB. HTTP/1 responses wait in the kernel.
 	answerWindow = 256 << 10
 )
 
@@ -53,12 +53,12 @@ func (w *Way) inspect(c *client, target string, f *flow) {
 	}
 	if len(c.first) == 0 {
 		c.first = make([]byte, 1)
-		c.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // it cannot fail
+		c.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // never fails
 		if _, err := io.ReadFull(c.Stream, c.first); err != nil {
-			in.Close() //nolint:errcheck // it said nothing
+			in.Close() //nolint:errcheck // it sent nothing
 			return
 		}
-		c.SetReadDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+		c.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails
 	}
 	if c.first[0] != tlsHandshake {
 		w.s.take(in)
@@ -71,19 +71,19 @@ func (w *Way) inspect(c *client, target string, f *flow) {
 	}))
 }
 
-// dial connects to the host, however often the transport needs it.
+// dial connects to the host, as often as the transport needs it.
 func (in *inspected) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if f := in.first.Swap(nil); f != nil {
 		return f, nil
 	}
-	f, err := in.way.dial(ctx, in.target, read)
+	f, err := in.route.dial(ctx, in.target, parsed)
 	if err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// Close ends the client's connection, and those to the host that nobody uses.
+// Close closes the client's connection, and unused ones to the host.
 func (in *inspected) Close() error {
 	if f := in.first.Swap(nil); f != nil {
 		mux.Cut(f, nil)
@@ -92,37 +92,37 @@ func (in *inspected) Close() error {
 	return in.client.Close()
 }
 
-// ServeHTTP passes a request on, transformed. One for another host than was
-// judged is refused: what a transform adds is for this one, not for whoever
-// shares its address.
+// ServeHTTP forwards a request, transformed. A request for another host than was
+// checked is refused: the transform's values are for this host, not for others
+// at its address.
 func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if hostOf(r.Host) != in.name || r.Method == http.MethodConnect {
 		http.Error(w, "millrace: the connection is for "+in.name, http.StatusMisdirectedRequest)
 		return
 	}
-	in.way.pass(w, r, in.name, in.transport, func(out *http.Request) { out.URL.Scheme, out.URL.Host = in.scheme, in.target })
+	in.route.pass(w, r, in.name, in.transport, func(out *http.Request) { out.URL.Scheme, out.URL.Host = in.scheme, in.target })
 }
 
-// pass sends a request to the host of that name on, with the headers of its
-// transform; without a secret or token that these need it is not sent. Of what a transformed
-// one wants to switch to only WebSocket is no other way to send requests.
+// pass forwards a request to the host of that name, with the headers of its
+// transform; if a secret or token that they need is missing, it is not sent. A transformed
+// request may switch only to WebSocket, in which no other requests can be sent.
 func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
-	if err := w.ask(); err != nil {
+	if err := w.beginRequest(); err != nil {
 		fail(rw, r, err)
 		return
 	}
-	defer w.answered()
+	defer w.endRequest()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	// The server sees that the client has gone when it reads of it, which it does not while the
-	// body waits for a host that takes none of it.
+	// The server notices that the client has gone only when it reads from it, which it does not
+	// while the body waits for a host that does not read.
 	if c, ok := ctx.Value(connKey{}).(interface{ AfterBreak(f func()) (stop func()) }); ok {
 		defer c.AfterBreak(cancel)()
 	}
 	var set []header
 	all := w.policy.Load().headers(name)
 	if to := r.Header.Get("Upgrade"); to != "" && len(all) > 0 && !strings.EqualFold(to, webSocket) {
-		r.Header.Del("Upgrade") // no server has to switch (RFC 9110, 7.8)
+		r.Header.Del("Upgrade") // a server need not switch (RFC 9110, 7.8)
 	}
 	for _, h := range all {
 		value, err := w.markers.Expand(h.value)
@@ -143,7 +143,7 @@ func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.
 	p.ServeHTTP(rw, r.WithContext(ctx))
 }
 
-// hostOf is the name in a Host or an authority; empty if it is none.
+// hostOf returns the name in a Host or an authority; empty if there is none.
 func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -159,7 +159,7 @@ func hostOf(hostport string) string {
 // transform sets headers.
 func transform(h http.Header, set []header) {
 	for _, s := range set {
-		for name := range h { // also as HTTP/1 lets them be written, but not Go
+		for name := range h { // also in spellings that HTTP/1 permits and Go does not
 			if strings.EqualFold(name, s.name) {
 				delete(h, name)
 			}

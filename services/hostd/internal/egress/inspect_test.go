@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// site is a server of example.com, over TLS and not, that tells what it was sent.
+// site is a server of example.com, over TLS and not, that returns what it received.
 type site struct{ secure, plain *httptest.Server }
 
 func newSite(t testing.TB) site {
@@ -50,7 +50,7 @@ func authority(t testing.TB) *Authority {
 	return a
 }
 
-// transformed is a network that sets headers for a domain: name, value, name...
+// transformed returns a network that sets headers for a domain: name, value, name...
 func transformed(domain string, headers ...string) sandbox.Network {
 	t := sandbox.Transform{Domain: domain}
 	for i := 0; i < len(headers); i += 2 {
@@ -59,19 +59,19 @@ func transformed(domain string, headers ...string) sandbox.Network {
 	return sandbox.Network{Internet: true, Transforms: []sandbox.Transform{t}}
 }
 
-// insider is what a program of a sandbox has: a way out to a site, and trust in the
+// insider is what a program in a sandbox has: a route to a site, and trust in the
 // proxy's authority and in the site's own.
 type insider struct {
-	way  *Way
-	dial func() net.Conn
-	tls  *tls.Config
+	route *Way
+	dial  func() net.Conn
+	tls   *tls.Config
 }
 
 func inside(t testing.TB, n *sandbox.Network, s site) insider {
 	t.Helper()
 	a := authority(t)
 	all := map[string][]string{"example.com": {"127.0.0.1"}, "other.test": {"127.0.0.1"}, "a.example.com": {"127.0.0.1"}}
-	w, dial := wayOf(t, n, Config{
+	w, dial := newRouteWith(t, n, Config{
 		Resolver: &names{of: all}, Authority: a, Roots: s.roots(), Operator: sandbox.Operator{Allow: []netip.Prefix{netip.MustParsePrefix(loopback)}},
 	})
 	trusts := s.roots()
@@ -123,7 +123,7 @@ func TestTransformsSetHeaders(t *testing.T) {
 	}
 }
 
-// A secret is put in by its name; a request that needs one that is not there is not
+// Headers can name secrets; a request that needs a missing one is not
 // sent.
 func TestHeadersNameSecrets(t *testing.T) {
 	s := newSite(t)
@@ -131,19 +131,19 @@ func TestHeadersNameSecrets(t *testing.T) {
 	in := inside(t, &n, s)
 	for _, u := range []string{"https://example.com:" + portOf(s.secure.URL), "http://example.com:" + portOf(s.plain.URL)} {
 		c := in.client(t, "http", false)
-		in.way.SetPolicy(NewPolicy(&n, plain))
+		in.route.SetPolicy(NewPolicy(&n, plain))
 		if status, got, err := get(t, c, u); status != 200 || !strings.Contains(got, `["Bearer canary"]`) || err != nil {
 			t.Errorf("%s: %d %q, %v", u, status, got, err)
 		}
 		missing := transformed("example.com", "X-Own", "y", "Authorization", "${e2b.secrets.theirs}")
-		in.way.SetPolicy(NewPolicy(&missing, plain))
+		in.route.SetPolicy(NewPolicy(&missing, plain))
 		if status, got, err := get(t, c, u); status != 502 || !strings.Contains(got, `no secret "theirs"`) || err != nil {
 			t.Errorf("%s without its secret: %d %q, %v", u, status, got, err)
 		}
 	}
 }
 
-func TestWhichTransformCounts(t *testing.T) {
+func TestMostSpecificTransformApplies(t *testing.T) {
 	n := sandbox.Network{}
 	for _, d := range []string{"a.test", "a.test", "*.a.test", "*.b.a.test", "*.test"} {
 		n.Transforms = append(n.Transforms, transformed(d, "X", fmt.Sprint(d, len(n.Transforms))).Transforms...)
@@ -160,8 +160,8 @@ func TestWhichTransformCounts(t *testing.T) {
 	}
 }
 
-// A transform is in force with the next request, also on a connection that is open.
-func TestTransformsChangeLive(t *testing.T) {
+// A transform applies to the next request, also on an open connection.
+func TestTransformsApplyToOpenConnections(t *testing.T) {
 	s := newSite(t)
 	n := transformed("example.com", "Authorization", "one")
 	in := inside(t, &n, s)
@@ -173,16 +173,16 @@ func TestTransformsChangeLive(t *testing.T) {
 		if value != "" {
 			n, want = transformed("example.com", "Authorization", value), `["`+value+`"]`
 		}
-		in.way.SetPolicy(NewPolicy(&n, plain))
+		in.route.SetPolicy(NewPolicy(&n, plain))
 		if status, got, err := get(t, c, u); status != 200 || !strings.Contains(got, want) || err != nil {
 			t.Errorf("%q: %d %s, %v", value, status, got, err)
 		}
 	}
 }
 
-// A connection whose bytes nobody reads must not go on when they are to be
+// A connection whose bytes are not parsed must be closed when they are to be
 // transformed.
-func TestANewTransformCutsWhatCannotBeTransformed(t *testing.T) {
+func TestNewTransformClosesRawConnections(t *testing.T) {
 	s := newSite(t)
 	in := inside(t, &sandbox.Network{Internet: true}, s)
 	conn := in.dial()
@@ -193,14 +193,14 @@ func TestANewTransformCutsWhatCannotBeTransformed(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	n := transformed("*.com", "X", "y")
-	in.way.SetPolicy(NewPolicy(&n, plain))
+	in.route.SetPolicy(NewPolicy(&n, plain))
 	if _, err := r.ReadByte(); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the connection ended with %v", err)
 	}
 }
 
-// What a transform adds is for the host that was judged, not for whoever else is
-// served at its address.
+// A transform's values are for the host that was checked, not for others
+// at its address.
 func TestRequestsForOthersAreMisdirected(t *testing.T) {
 	s := newSite(t)
 	n := transformed("example.com", "Authorization", "canary")
@@ -227,8 +227,8 @@ func TestRequestsForOthersAreMisdirected(t *testing.T) {
 	}
 }
 
-// A host that cannot prove who it is gets nothing.
-func TestAnImpostorIsNotToldTheSecret(t *testing.T) {
+// A host without a valid certificate gets nothing.
+func TestImpostorDoesNotGetTheSecret(t *testing.T) {
 	asked := make(chan string, 10)
 	s := newSite(t)
 	impostor := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
@@ -237,12 +237,12 @@ func TestAnImpostorIsNotToldTheSecret(t *testing.T) {
 	in := inside(t, &n, s) // whose certificate is for example.com
 	status, got, err := get(t, in.client(t, "http", false), "https://other.test:"+portOf(impostor.URL))
 	if status != http.StatusBadGateway || err != nil || strings.Contains(got, "canary") || len(asked) > 0 {
-		t.Errorf("%d %q, %v; asked %d times", status, got, err, len(asked))
+		t.Errorf("%d %q, %v; received %d requests", status, got, err, len(asked))
 	}
 }
 
-// To a host with transforms only HTTP is spoken.
-func TestWhatIsNoHTTPIsRefused(t *testing.T) {
+// Only HTTP is possible with a host that has transforms.
+func TestOnlyHTTPIsPossibleWithTransforms(t *testing.T) {
 	s := newSite(t)
 	n := transformed("example.com", "Authorization", "canary")
 	in := inside(t, &n, s)
@@ -258,7 +258,7 @@ func TestWhatIsNoHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever switches to WebSocket goes on in it. Anything else is not switched to: requests
+// A switch to WebSocket is possible. Any other protocol is not: requests
 // sent in it would not be transformed.
 func TestSwitchedProtocolsOfTransformedRequests(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -309,9 +309,9 @@ func TestSwitchedProtocolsOfTransformedRequests(t *testing.T) {
 	}
 }
 
-// A plain request goes to the host that it names, and to none that its letters are made
-// into: that one's transform would be missing.
-func TestANameIsNotMadeIntoAnother(t *testing.T) {
+// A plain request goes to the host exactly as it is written, not to a normalized form of
+// it, whose transform would be missing.
+func TestNamesAreNotNormalized(t *testing.T) {
 	s := newSite(t)
 	n := transformed("example.com", "Authorization", "canary")
 	in := inside(t, &n, s)
@@ -326,8 +326,8 @@ func TestANameIsNotMadeIntoAnother(t *testing.T) {
 	}
 }
 
-// An answer that is cut looks cut to whoever reads it through CONNECT.
-func TestACutConnectionIsNoEnd(t *testing.T) {
+// A truncated response is recognizable as such through CONNECT.
+func TestBrokenConnectionIsNotAnEnd(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestACutConnectionIsNoEnd(t *testing.T) {
 		c.(*net.TCPConn).SetLinger(0)
 		c.Close()
 	}()
-	_, dial := way(t, &sandbox.Network{Internet: true}, loopback, &names{})
+	_, dial := newRoute(t, &sandbox.Network{Internet: true}, loopback, &names{})
 	c := dial()
 	defer c.Close()
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", ln.Addr())
@@ -358,7 +358,7 @@ func TestACutConnectionIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestAnAuthorityIsKept(t *testing.T) {
+func TestAuthorityIsReused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	a, err := OpenAuthority(path)
 	if err != nil {
@@ -373,7 +373,7 @@ func TestAnAuthorityIsKept(t *testing.T) {
 		t.Errorf("another one: %v", err)
 	}
 	if strings.Contains(string(a.PEM()), "KEY") {
-		t.Error("the key is told")
+		t.Error("the key is exposed")
 	}
 	leaf, err := b.leaf("a.test")
 	if err != nil {
@@ -395,7 +395,7 @@ func TestAnAuthorityIsKept(t *testing.T) {
 	}
 }
 
-func TestTextsThatCannotBeOpenedShutTheWay(t *testing.T) {
+func TestUnreadableHeadersCloseTheRoute(t *testing.T) {
 	sealer := func(b byte) *sandbox.Sealer {
 		s, err := sandbox.NewSealer([]byte(strings.Repeat(string(b), 32)))
 		if err != nil {
@@ -409,9 +409,9 @@ func TestTextsThatCannotBeOpenedShutTheWay(t *testing.T) {
 	}
 	n := sandbox.Network{Internet: true, Transforms: []sandbox.Transform{{Domain: "a.test", Headers: []sandbox.Header{h}}}}
 	if p := NewPolicy(&n, sealer('a').Open); !p.Any() || fmt.Sprint(p.headers("a.test")) != "[{X canary}]" {
-		t.Error("it cannot be opened")
+		t.Error("the policy cannot be opened")
 	}
 	if NewPolicy(&n, sealer('b').Open).Any() {
-		t.Error("the way is open without its transforms")
+		t.Error("the route is open without its transforms")
 	}
 }

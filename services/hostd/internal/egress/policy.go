@@ -10,22 +10,22 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Policy is what one sandbox may reach. It is not changed once it is made.
+// Policy determines what one sandbox may reach. It is immutable.
 type Policy struct {
-	open        bool // what no rule names is allowed
+	open        bool // hosts that no rule names are allowed
 	allow, deny []sandbox.Rule
 	set         map[string][]header // by the domains of transforms
 	proxy       upstream
 }
 
-// header is set in place of what a request has.
+// header replaces the header of a request.
 type header struct{ name, value string }
 
-// Opener reads what a sandbox.Sealer hid.
+// Opener decrypts what a sandbox.Sealer sealed.
 type Opener func(sandbox.Sealed) (string, error)
 
-// NewPolicy makes the policy that a sandbox's record asks for. What cannot be read
-// was checked by somebody newer, or sealed by a stranger: then nothing may be
+// NewPolicy returns the policy in a sandbox's record. A record that cannot be read
+// was written by a newer version or sealed with another key: then nothing may be
 // reached.
 func NewPolicy(n *sandbox.Network, open Opener) *Policy {
 	p := &Policy{open: n.Internet}
@@ -55,7 +55,7 @@ func rules(list []string) ([]sandbox.Rule, error) {
 	return out, nil
 }
 
-// unseal reads what is hidden in the record.
+// unseal decrypts what is sealed in the record.
 func (p *Policy) unseal(n *sandbox.Network, open Opener) error {
 	for _, t := range n.Transforms {
 		if p.set == nil {
@@ -79,11 +79,11 @@ func (p *Policy) unseal(n *sandbox.Network, open Opener) error {
 	return err
 }
 
-// Transforms reports whether it transforms anything.
+// Transforms reports whether the policy transforms any requests.
 func (p *Policy) Transforms() bool { return len(p.set) > 0 }
 
-// headers are what requests to a name get: what is said for the name itself, else
-// for the longest name above it.
+// headers returns the headers for requests to a name: those for the name itself, else
+// those for the longest domain above it.
 func (p *Policy) headers(name string) []header {
 	if all, ok := p.set[name]; ok {
 		return all
@@ -98,10 +98,10 @@ func (p *Policy) headers(name string) []header {
 	return nil
 }
 
-// named reports whether a name is allowed as such, wherever it leads.
+// named reports whether a name is allowed as such, whatever its address.
 func (p *Policy) named(name string) bool { return name != "" && matches(p.allow, name, netip.Addr{}) }
 
-// Any reports whether there may be anything that can be reached.
+// Any reports whether anything might be reachable.
 func (p *Policy) Any() bool { return p.open || len(p.allow) > 0 }
 
 func matches(rules []sandbox.Rule, name string, addr netip.Addr) bool {
@@ -113,28 +113,28 @@ func matches(rules []sandbox.Rule, name string, addr netip.Addr) bool {
 	return false
 }
 
-// resolves reports whether a name may be asked for at all. What can only be
-// refused is not: the question alone would carry the sandbox's words out.
+// resolves reports whether a name may be resolved at all. A name that can only be
+// refused may not: the query alone could carry data out.
 func (p *Policy) resolves(name string) bool {
 	if matches(p.allow, name, netip.Addr{}) {
 		return true
 	}
 	for i := range p.allow {
 		if p.allow[i].Net.IsValid() {
-			return true // it may resolve to what is allowed
+			return true // it may resolve to an allowed address
 		}
 	}
 	return p.open && !matches(p.deny, name, netip.Addr{})
 }
 
-// allows reports whether an address that was reached by a name may be dialed, as
-// far as the sandbox's own policy goes.
+// allows reports whether the sandbox's own policy allows an address that was reached by
+// a name.
 func (p *Policy) allows(name string, addr netip.Addr) bool {
 	return matches(p.allow, name, addr) || p.open && !matches(p.deny, name, addr)
 }
 
-// dialable reports whether an address may be dialed by any sandbox, which is not so
-// of the host's own unless its owner names them. own tells which those are.
+// dialable reports whether any sandbox may dial an address. The host's own addresses, which
+// own reports, are allowed only if the operator names them.
 func dialable(o *sandbox.Operator, a netip.Addr, own func(netip.Addr) bool) bool {
 	return o.Allows(a) && (o.Names(a) || !own(a.Unmap()))
 }

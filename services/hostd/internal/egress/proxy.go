@@ -13,11 +13,11 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// upstream is a SOCKS5 proxy of the sandbox's owner; the zero value is none.
+// upstream is the SOCKS5 proxy of a sandbox; the zero value is none.
 type upstream struct{ address, user, password string }
 
-// reach connects to the proxy. Its address is the operator's to allow, not the
-// sandbox's: that is about what is reached through it.
+// reach connects to the proxy. The operator, not the sandbox's policy, decides about its
+// address: the policy is about what is reached through it.
 func (u *upstream) reach(ctx context.Context, s *Server) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(u.address)
 	if err != nil {
@@ -47,7 +47,7 @@ func (u *upstream) reach(ctx context.Context, s *Server) (net.Conn, error) {
 	return nil, failed
 }
 
-// lookUp gives the addresses of a host, or itself if it is one.
+// lookUp returns the addresses of a host, or itself if it is one.
 func (s *Server) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a.Unmap()}, nil
@@ -63,12 +63,12 @@ func (s *Server) lookUp(ctx context.Context, host string) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// connect has the proxy connect to a host, by its name if there is one: then the
-// proxy resolves it.
+// connect requests a connection to a host from the proxy, by its name if there is one: then
+// the proxy resolves it.
 func (u *upstream) connect(ctx context.Context, conn net.Conn, name string, addr netip.Addr, port uint16) error {
 	if at, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(at)                //nolint:errcheck // then it has none
-		defer conn.SetDeadline(time.Time{}) //nolint:errcheck // as above
+		conn.SetDeadline(at)                //nolint:errcheck // otherwise it has no deadline
+		defer conn.SetDeadline(time.Time{}) //nolint:errcheck // likewise
 	}
 	if err := u.greet(conn); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (u *upstream) greet(conn net.Conn) error {
 		return proxyBroke()
 	}
 	if b[1] != method {
-		return kind.New(kind.Unavailable, "dial", "", "the egress proxy does not take these credentials")
+		return kind.New(kind.Unavailable, "dial", "", "the egress proxy rejects the credentials")
 	}
 	if u.user == "" {
 		return nil
@@ -117,13 +117,13 @@ func (u *upstream) greet(conn net.Conn) error {
 		return proxyBroke()
 	}
 	if _, err := io.ReadFull(conn, b[:]); err != nil || b[1] != 0 {
-		return kind.New(kind.Unavailable, "dial", "", "the egress proxy does not take these credentials")
+		return kind.New(kind.Unavailable, "dial", "", "the egress proxy rejects the credentials")
 	}
 	return nil
 }
 
-// answered reads the proxy's answer, with the address that it names and nobody
-// needs.
+// answered reads the proxy's reply, including the address in it, which is not
+// used.
 func answered(conn net.Conn) error {
 	var b [3]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil || b[0] != socksVersion {
@@ -132,7 +132,7 @@ func answered(conn net.Conn) error {
 	switch code := b[1]; code {
 	case socksOK:
 	case socksClosed:
-		return kind.New(kind.Precondition, "dial", "", "the egress proxy says that the host refuses connections")
+		return kind.New(kind.Precondition, "dial", "", "the egress proxy reports that the host refuses connections")
 	case socksDenied:
 		return kind.New(kind.Denied, "dial", "", "the egress proxy does not allow it")
 	default:
@@ -153,5 +153,5 @@ func answered(conn net.Conn) error {
 }
 
 func proxyBroke() error {
-	return kind.New(kind.Unavailable, "dial", "", "the egress proxy does not speak SOCKS5")
+	return kind.New(kind.Unavailable, "dial", "", "the egress proxy is not a SOCKS5 server")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// socksServer is a SOCKS5 proxy that wants a name and a password, tells what it is
-// asked for, and connects to the loopback, wherever that is.
+// socksServer is a SOCKS5 proxy that requires a name and a password, reports the requested
+// addresses, and connects to the loopback instead.
 func socksServer(t testing.TB) (addr string, asked chan string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +74,7 @@ func serveSocks(c net.Conn, asked chan<- string) {
 	io.Copy(c, to)
 }
 
-func TestConnectionsGoThroughTheSandboxsProxy(t *testing.T) {
+func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 	s := hello(t)
 	port := portOf(s.URL)
 	addr, asked := socksServer(t)
@@ -105,19 +105,19 @@ func TestConnectionsGoThroughTheSandboxsProxy(t *testing.T) {
 		asked      string
 	}{
 		{"by address", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 200, "1 127.0.0.1:" + port},
-		{"by a name that anything goes for: it is resolved here", "a.test", sandbox.Network{Internet: true, Proxy: proxy(named, "canary")}, 200, "1 127.0.0.1:" + port},
-		{"by a name that is allowed: the proxy resolves it", "Far.test", sandbox.Network{Allow: []string{"far.test"}, Proxy: proxy(addr, "canary")}, 200, "3 far.test:" + port},
+		{"by a name with an open policy: resolved here", "a.test", sandbox.Network{Internet: true, Proxy: proxy(named, "canary")}, 200, "1 127.0.0.1:" + port},
+		{"by an allowed name: the proxy resolves it", "Far.test", sandbox.Network{Allow: []string{"far.test"}, Proxy: proxy(addr, "canary")}, 200, "3 far.test:" + port},
 		{"denied", "127.0.0.1", sandbox.Network{Internet: true, Deny: []string{"127.0.0.1"}, Proxy: proxy(addr, "canary")}, 403, ""},
 		{"not public", "10.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 403, ""},
 		{"not public by name", "private.test", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 403, ""},
 		{"wrong password", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "wrong")}, 502, ""},
-		{"no SOCKS there", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(mute.Addr().String(), "canary")}, 502, ""},
+		{"not a SOCKS server", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(mute.Addr().String(), "canary")}, 502, ""},
 		{"a proxy that is not public", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy("10.0.0.1:1080", "canary")}, 502, ""},
 		{"a proxy that is not public, by name", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy("private.test:1080", "canary")}, 502, ""},
 		{"metadata as a proxy", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy("169.254.169.254:80", "canary")}, 502, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, dial := way(t, &tt.n, loopback, &names{of: all})
+			_, dial := newRoute(t, &tt.n, loopback, &names{of: all})
 			status, got, err := get(t, through(t, dial, "http"), "http://"+tt.host+":"+port)
 			if status != tt.want || err != nil || strings.Contains(got, "canary") {
 				t.Errorf("%d %q, %v; want %d", status, got, err, tt.want)
@@ -125,23 +125,23 @@ func TestConnectionsGoThroughTheSandboxsProxy(t *testing.T) {
 			select {
 			case was := <-asked:
 				if was != tt.asked {
-					t.Errorf("the proxy was asked for %q, want %q", was, tt.asked)
+					t.Errorf("the proxy got a request for %q, want %q", was, tt.asked)
 				}
 			default:
 				if tt.asked != "" {
-					t.Error("the proxy was not asked")
+					t.Error("the proxy got no request")
 				}
 			}
 		})
 	}
 }
 
-// A proxy that is given or taken away cuts what went the other way.
-func TestAProxyChangesLive(t *testing.T) {
+// Adding or removing a proxy closes connections that did not use it, or did.
+func TestProxyChangesApplyToOpenConnections(t *testing.T) {
 	s := hello(t)
 	addr, asked := socksServer(t)
 	n := sandbox.Network{Internet: true}
-	w, dial := way(t, &n, loopback, &names{})
+	w, dial := newRoute(t, &n, loopback, &names{})
 	open := func() (*bufio.Reader, net.Conn) {
 		c := dial()
 		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", s.Listener.Addr())
@@ -156,15 +156,15 @@ func TestAProxyChangesLive(t *testing.T) {
 	with := sandbox.Network{Internet: true, Proxy: &sandbox.Proxy{Address: addr, User: "user", Password: "canary"}}
 	w.SetPolicy(NewPolicy(&with, plain))
 	if _, err := before.ReadByte(); err == nil {
-		t.Error("what goes past the proxy goes on")
+		t.Error("a direct connection remains open")
 	}
 	through, c2 := open()
 	defer c2.Close()
 	if len(asked) != 1 {
-		t.Errorf("the proxy was asked %d times", len(asked))
+		t.Errorf("the proxy got %d requests", len(asked))
 	}
 	w.SetPolicy(NewPolicy(&n, plain))
 	if _, err := through.ReadByte(); err == nil {
-		t.Error("what goes through the proxy goes on without it")
+		t.Error("a connection through the removed proxy remains open")
 	}
 }

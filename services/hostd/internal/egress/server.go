@@ -20,21 +20,21 @@ import (
 	"github.com/millrace/millrace/internal/ownaddr"
 )
 
-// Config says how a Server works. The zero value of a field is its default.
+// Config configures a Server. The zero value of a field is its default.
 type Config struct {
 	Operator sandbox.Operator
 	Resolver Resolver // default: the machine's, by Go's own client
 
-	// Authority makes certificates for the domains of transforms; it may be missing
-	// where no policy has any. Roots are what those hosts' own certificates are held
-	// to; nil: the machine's.
+	// Authority issues certificates for the domains of transforms; it may be missing
+	// where no policy has any. Roots verify those hosts' own certificates; nil: the
+	// machine's.
 	Authority *Authority
 	Roots     *x509.CertPool
 
-	own func(netip.Addr) bool // whether an address is the machine's; in tests
+	own func(netip.Addr) bool // reports whether an address is the machine's; set in tests
 }
 
-// Server serves the ways out of all sandboxes of a host.
+// Server serves the egress of all sandboxes of a host.
 type Server struct {
 	cfg   Config
 	http  *http.Server
@@ -43,18 +43,18 @@ type Server struct {
 }
 
 const (
-	headTimeout = 30 * time.Second // of a request's head, and of SOCKS's
+	headTimeout = 30 * time.Second // for a request's header, and for SOCKS's
 	idleTimeout = time.Minute      // between two requests
 	maxHead     = 64 << 10
-	maxRequests = 16 // at a time on a connection of HTTP/2
+	maxRequests = 16 // at a time per HTTP/2 connection
 
-	// bodyWindow is how much of a request's body a client that speaks HTTP/2 may send before it
-	// is read: those of one connection do not wait for each other.
+	// bodyWindow is how much of a request's body an HTTP/2 client may send before it
+	// is read: the requests of one connection do not wait for each other.
 	bodyWindow = 64 << 10
 )
 
-// ResolverAt asks the name server at IP:PORT, besides the machine's own file of
-// hosts.
+// ResolverAt returns a resolver that uses the name server at IP:PORT, besides the machine's
+// own hosts file.
 func ResolverAt(addr string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -64,7 +64,7 @@ func ResolverAt(addr string) *net.Resolver {
 
 type connKey struct{}
 
-// NewServer gives a server; Close ends it and all that it serves.
+// NewServer returns a server; Close ends it and all that it serves.
 func NewServer(cfg Config) *Server {
 	if cfg.Resolver == nil {
 		cfg.Resolver = &net.Resolver{PreferGo: true}
@@ -89,26 +89,26 @@ func NewServer(cfg Config) *Server {
 	}
 	go func() {
 		defer close(s.done)
-		s.http.Serve(s.conns) //nolint:errcheck // it ends with Close
+		s.http.Serve(s.conns) //nolint:errcheck // ends with Close
 	}()
 	return s
 }
 
-// Close ends the server; the connections of ways end with their streams.
+// Close ends the server; connections of routes end with their streams.
 func (s *Server) Close() {
-	s.http.Close()  //nolint:errcheck // nothing of it fails
-	s.conns.Close() //nolint:errcheck // it cannot fail
+	s.http.Close()  //nolint:errcheck // no error matters
+	s.conns.Close() //nolint:errcheck // never fails
 	<-s.done
 }
 
-// client is a program in a sandbox that uses its way out.
+// client is a connection of a program in a sandbox.
 type client struct {
 	*mux.Stream
-	way   *Way
+	route *Way
 	first []byte // read already
 }
 
-// Read reads what was read already, then what comes.
+// Read reads what was read already, then from the stream.
 func (c *client) Read(p []byte) (int, error) {
 	if len(c.first) > 0 {
 		n := copy(p, c.first)
@@ -118,34 +118,34 @@ func (c *client) Read(p []byte) (int, error) {
 	return c.Stream.Read(p)
 }
 
-// Serve serves a connection to the proxy until it ends, or hands it on; it does
-// not wait for what it hands on. The stream is the server's.
+// Serve serves a connection to the proxy until it ends or is handed to another
+// goroutine, for which Serve does not wait. The server owns the stream.
 func (w *Way) Serve(st *mux.Stream) {
 	st.Accept()
-	c := &client{Stream: st, way: w, first: make([]byte, 1)}
-	st.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // it cannot fail
+	c := &client{Stream: st, route: w, first: make([]byte, 1)}
+	st.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // never fails
 	if _, err := io.ReadFull(st, c.first); err != nil {
-		st.Close() //nolint:errcheck // it said nothing
+		st.Close() //nolint:errcheck // it sent nothing
 		return
 	}
 	if c.first[0] == socksVersion {
 		w.socks(c)
 		return
 	}
-	st.SetReadDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+	st.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails
 	w.s.take(c)
 }
 
-// take has the HTTP server serve a connection.
+// take passes a connection to the HTTP server.
 func (s *Server) take(c net.Conn) {
 	select {
 	case s.conns.conns <- c:
 	case <-s.conns.over:
-		mux.Cut(c, kind.New(kind.Unavailable, "serve", "", "the host's daemon ends"))
+		mux.Cut(c, kind.New(kind.Unavailable, "serve", "", "hostd is shutting down"))
 	}
 }
 
-// listener gives the http.Server what Serve was given.
+// listener passes connections from Serve to the http.Server.
 type listener struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -168,7 +168,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// Addr names the proxy.
+// Addr returns the name of the proxy.
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "egress", Net: "unix"} }
 
 // serveHTTP is the HTTP proxy.
@@ -179,9 +179,9 @@ func serveHTTP(w http.ResponseWriter, r *http.Request) {
 	case *client:
 		switch {
 		case r.Method == http.MethodConnect:
-			c.way.connectHTTP(w, r)
+			c.route.connectHTTP(w, r)
 		case r.URL.Scheme == "http" && r.URL.Host != "":
-			c.way.forward(w, r)
+			c.route.forward(w, r)
 		default:
 			http.Error(w, "millrace: this is a proxy: it serves CONNECT and requests for http URLs", http.StatusBadRequest)
 		}
@@ -190,7 +190,7 @@ func serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// useOf is what becomes of a connection to a host.
+// useOf returns what the proxy does with a connection to a host.
 func (w *Way) useOf(hostport string) use {
 	return use(len(w.policy.Load().headers(hostOf(hostport))) > 0)
 }
@@ -204,18 +204,18 @@ func (w *Way) connectHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	conn, buffered, err := http.NewResponseController(rw).Hijack()
 	if err != nil {
-		f.Close() //nolint:errcheck // nobody uses it
+		f.Close() //nolint:errcheck // not used
 		return
 	}
 	c, ok := conn.(*client)
 	if !ok {
-		conn.Close() //nolint:errcheck // it cannot be
-		f.Close()    //nolint:errcheck // nobody uses it
+		conn.Close() //nolint:errcheck // impossible
+		f.Close()    //nolint:errcheck // not used
 		return
 	}
-	c.SetDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+	c.SetDeadline(time.Time{}) //nolint:errcheck // never fails
 	if n := buffered.Reader.Buffered(); n > 0 {
-		early, _ := buffered.Reader.Peek(n) //nolint:errcheck // they are there
+		early, _ := buffered.Reader.Peek(n) //nolint:errcheck // they are buffered
 		c.first = append(append([]byte(nil), early...), c.first...)
 	}
 	if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -226,22 +226,22 @@ func (w *Way) connectHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // carry serves a client that was promised a connection.
 func (w *Way) carry(c *client, target string, f *flow) {
-	if f.use == read {
+	if f.use == parsed {
 		w.inspect(c, target, f)
 		return
 	}
-	mux.Join(c, f) //nolint:errcheck // both ends know
+	mux.Join(c, f) //nolint:errcheck // both ends get the error
 }
 
-// forward serves a plain request. Each has a connection of its own, so that each
-// is judged. What is dialed is the host as the request has it: the transport would make
-// another name's letters of some.
+// forward serves a plain request. Each request has a connection of its own, so that each
+// is checked. It dials the host as the request has it: the transport would normalize
+// some names to others.
 func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 	target := net.JoinHostPort(r.URL.Hostname(), cmp.Or(r.URL.Port(), "80"))
 	t := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			f, err := w.dial(ctx, target, read)
+			f, err := w.dial(ctx, target, parsed)
 			if err != nil {
 				return nil, err
 			}
@@ -251,7 +251,7 @@ func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
 	w.pass(rw, r, hostOf(r.URL.Host), t, func(*http.Request) {})
 }
 
-// fail answers that something could not be reached.
+// fail responds that a host could not be reached.
 func fail(w http.ResponseWriter, _ *http.Request, err error) {
 	status := http.StatusBadGateway
 	switch kind.Of(err) {

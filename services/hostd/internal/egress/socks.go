@@ -18,7 +18,7 @@ import (
 const (
 	socksVersion = 5
 	socksNone    = 0    // no authentication
-	socksRefused = 0xff // no method will do
+	socksRefused = 0xff // no acceptable method
 	socksConnect = 1
 	socksIPv4    = 1
 	socksName    = 3
@@ -34,7 +34,7 @@ const (
 	socksAddress     = 8
 )
 
-// socks serves a connection whose first byte said SOCKS5.
+// socks serves a connection whose first byte is SOCKS5's version.
 func (w *Way) socks(c *client) {
 	code, target := greet(c)
 	var f *flow
@@ -47,25 +47,25 @@ func (w *Way) socks(c *client) {
 		stop()
 	}
 	if code == socksRefused {
-		c.Close() //nolint:errcheck // it was told
+		c.Close() //nolint:errcheck // the client has the reply
 		return
 	}
 	_, err := c.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	if f == nil || err != nil {
-		c.Close() //nolint:errcheck // it was told
+		c.Close() //nolint:errcheck // the client has the reply
 		if f != nil {
-			f.Close() //nolint:errcheck // nobody uses it
+			f.Close() //nolint:errcheck // not used
 		}
 		return
 	}
-	c.SetDeadline(time.Time{}) //nolint:errcheck // it cannot fail
+	c.SetDeadline(time.Time{}) //nolint:errcheck // never fails
 	w.carry(c, target, f)
 }
 
-// presence gives a context that ends when the client's stream breaks. Nothing else
-// may read of the client before stop.
+// presence returns a context that ends when the client's stream breaks. Only presence
+// may read from the client before stop.
 func (c *client) presence() (ctx context.Context, stop func()) {
-	c.SetReadDeadline(time.Time{}) //nolint:errcheck // it cannot fail; it was that of the head
+	c.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails; the deadline was for the header
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
@@ -73,19 +73,19 @@ func (c *client) presence() (ctx context.Context, stop func()) {
 		early := make([]byte, 1)
 		n, err := c.Stream.Read(early)
 		c.first = append(c.first, early[:n]...)
-		if err != nil && !errors.Is(err, io.EOF) { // who has said all may still listen
+		if err != nil && !errors.Is(err, io.EOF) { // after the end of its data the client may still read
 			cancel()
 		}
 	}()
 	return ctx, func() {
-		c.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it cannot fail
+		c.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // never fails
 		<-over
 		cancel()
 	}
 }
 
-// greet reads what a client wants: the code is socksOK, what it is to be told, or
-// socksRefused if there is nothing more to say.
+// greet reads a client's request: code is socksOK, the reply for the client, or
+// socksRefused if it already got its reply.
 func greet(c io.ReadWriter) (code byte, target string) {
 	var b [256]byte
 	if _, err := io.ReadFull(c, b[:2]); err != nil || b[0] != socksVersion {
@@ -96,7 +96,7 @@ func greet(c io.ReadWriter) (code byte, target string) {
 		return socksRefused, ""
 	}
 	if !slices.Contains(methods, socksNone) {
-		c.Write([]byte{socksVersion, socksRefused}) //nolint:errcheck // it ends anyway
+		c.Write([]byte{socksVersion, socksRefused}) //nolint:errcheck // the connection ends anyway
 		return socksRefused, ""
 	}
 	if _, err := c.Write([]byte{socksVersion, socksNone}); err != nil {

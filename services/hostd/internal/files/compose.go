@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// compose puts files together in one, and removes them. Readers see what was there
-// or all of it; who is cut off leaves the sources.
+// compose concatenates files into one, and removes them. Readers see the previous content
+// or all of the new one; an interruption leaves the sources.
 func (o *op) compose() error {
 	sources, err := o.sources()
 	if err != nil {
@@ -22,17 +22,17 @@ func (o *op) compose() error {
 	if _, err := o.ensure(path.Dir(o.path)); err != nil {
 		return err
 	}
-	at, err := o.place(o.path)
+	at, err := o.target(o.path)
 	if err != nil {
 		return err
 	}
 	defer closeFd(at.dir)
-	if err := o.put(at, func(f *os.File) error { return o.gather(f, sources) }); err != nil {
+	if err := o.put(at, func(f *os.File) error { return o.copySources(f, sources) }); err != nil {
 		return err
 	}
 	for _, p := range sources {
 		if dir, base, err := o.openParent(p); err == nil {
-			unix.Unlinkat(dir, base, 0) //nolint:errcheck // all of it is in the new file
+			unix.Unlinkat(dir, base, 0) //nolint:errcheck // all of its content is in the new file
 			closeFd(dir)
 		}
 	}
@@ -43,7 +43,7 @@ func (o *op) compose() error {
 	return o.send(&e)
 }
 
-// sources are the paths of what is put together, each of which can be.
+// sources returns the paths of the sources, all of which can be used.
 func (o *op) sources() ([]string, error) {
 	if len(o.req.Sources) == 0 {
 		return nil, kind.New(kind.Invalid, "compose", "", "source_paths must not be empty")
@@ -51,7 +51,7 @@ func (o *op) sources() ([]string, error) {
 	var there unix.Stat_t
 	if f, err := o.openSource(o.path); err == nil {
 		err = unix.Fstat(int(f.Fd()), &there)
-		f.Close() //nolint:errcheck // it was only looked at
+		f.Close() //nolint:errcheck // only checked
 		if err != nil {
 			return nil, err
 		}
@@ -68,11 +68,11 @@ func (o *op) sources() ([]string, error) {
 		}
 		var st unix.Stat_t
 		err = unix.Fstat(int(f.Fd()), &st)
-		f.Close() //nolint:errcheck // it was only looked at
+		f.Close() //nolint:errcheck // only checked
 		switch {
 		case err != nil:
 			return nil, err
-		case st.Ino == there.Ino && st.Dev == there.Dev: // also by another name: it would be removed in the end
+		case st.Ino == there.Ino && st.Dev == there.Dev: // also by another name: it would be removed at the end
 			return nil, kind.Newf(kind.Invalid, "compose", "", "source path %q cannot be the same as destination", given)
 		}
 		out = append(out, p)
@@ -91,14 +91,14 @@ func (o *op) openSource(p string) (*os.File, error) {
 		err = regular(p, &st)
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // it was only looked at
+		f.Close() //nolint:errcheck // only checked
 		return nil, err
 	}
 	return f, nil
 }
 
-// gather copies the sources.
-func (o *op) gather(to *os.File, sources []string) error {
+// copySources copies the sources.
+func (o *op) copySources(to *os.File, sources []string) error {
 	for _, p := range sources {
 		f, err := o.openSource(p)
 		if err != nil {

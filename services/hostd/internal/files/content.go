@@ -24,8 +24,8 @@ const (
 	maxLinks   = 40
 )
 
-// The names under which content waits until all of it came: in the place of
-// nothing, or of a file.
+// Prefixes of temporary names for content that is being written: for a new file,
+// or for an existing one.
 const (
 	hiddenPrefix = ".millrace-upload-"
 	hiddenNew    = hiddenPrefix + "new-"
@@ -33,16 +33,16 @@ const (
 	hiddenRandom = 16
 )
 
-// Hidden reports whether a name is that of content that waits.
+// Hidden reports whether a name is a temporary name.
 func Hidden(name string) bool {
 	return strings.HasPrefix(name, hiddenPrefix) && len(name) == len(hiddenNew)+hiddenRandom
 }
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// read sends a file's entry, then the part of it that is asked for.
+// read sends a file's entry, then the requested part of it.
 func (o *op) read() error {
-	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY) // opening a FIFO must not wait
+	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY) // opening a FIFO must not block
 	if oneOf(err, unix.ENXIO, unix.EXDEV) {
 		return o.unlikeFile(err)
 	}
@@ -67,7 +67,7 @@ func (o *op) read() error {
 	}
 	raw, err := file.ReadFrame(o.in, nil)
 	if isEOF(err) {
-		return nil // who asks wants no more than the entry
+		return nil // only the entry was requested
 	}
 	if err != nil {
 		return err
@@ -79,8 +79,8 @@ func (o *op) read() error {
 	return o.sendPart(f, part)
 }
 
-// sendPart sends a part of a file, which may end sooner only if that was asked
-// for.
+// sendPart sends a part of a file. Only a part that was requested as open-ended may end
+// early.
 func (o *op) sendPart(f *os.File, part file.Range) error {
 	if part.Offset > 0 {
 		if _, err := f.Seek(part.Offset, io.SeekStart); err != nil {
@@ -98,8 +98,8 @@ func (o *op) sendPart(f *os.File, part file.Range) error {
 	return err
 }
 
-// unlikeFile tells of what is no file that it is none: the error of opening it does not say
-// so of a socket (ENXIO), nor, in a gVisor, of a FIFO (EXDEV).
+// unlikeFile returns the error for something that is not a regular file: the error of opening
+// it is misleading for a socket (ENXIO), and in gVisor for a FIFO (EXDEV).
 func (o *op) unlikeFile(failed error) error {
 	fd, err := o.open(o.path, unix.O_PATH)
 	if err != nil {
@@ -126,23 +126,23 @@ func regular(p string, st *unix.Stat_t) error {
 	return kind.Newf(kind.Invalid, "file", "", "path '%s' is not a regular file", p)
 }
 
-// place is where a file is put: a name in an open directory.
-type place struct {
+// target is where a file is written: a name in an open directory.
+type target struct {
 	dir  int
 	name string
-	mode uint32 // of what is there, or of a new file
-	old  bool   // something is there
+	mode uint32 // of the existing file, or of a new one
+	old  bool   // a file exists
 }
 
-// write takes a file's content and puts it in place.
+// write receives a file's content and moves it to its path.
 func (o *op) write() error {
-	if strings.HasSuffix(o.req.Path, "/") && o.path != "/" { // a directory is named, whether or not it is there
+	if strings.HasSuffix(o.req.Path, "/") && o.path != "/" { // the path names a directory, whether or not it exists
 		return kind.Newf(kind.Invalid, "write", "", "path '%s' is a directory", o.req.Path)
 	}
 	if _, err := o.ensure(path.Dir(o.path)); err != nil {
 		return err
 	}
-	at, err := o.place(o.path)
+	at, err := o.target(o.path)
 	if err != nil {
 		return err
 	}
@@ -160,14 +160,14 @@ func (o *op) write() error {
 	return o.send(&e)
 }
 
-// place finds where a write to p ends: links are followed, also one to nothing.
-func (o *op) place(p string) (*place, error) {
+// target finds where a write to p ends: it follows links, also dangling ones.
+func (o *op) target(p string) (*target, error) {
 	for range maxLinks {
 		dir, base, err := o.openParent(p)
 		if err != nil {
 			return nil, err
 		}
-		at := &place{dir: dir, name: base, mode: o.req.Mode}
+		at := &target{dir: dir, name: base, mode: o.req.Mode}
 		if at.mode == 0 {
 			at.mode = fileMode
 		}
@@ -199,8 +199,8 @@ func (o *op) place(p string) (*place, error) {
 	return nil, unix.ELOOP
 }
 
-// linkTarget is the path that the link at p leads to. It is not made clean: what
-// ".." means behind another link is for the kernel to say.
+// linkTarget returns the path that the link at p leads to. It is not cleaned: only the
+// kernel can resolve ".." behind another link.
 func linkTarget(dir int, base, p string) (string, error) {
 	var buf [unix.PathMax]byte
 	n, err := unix.Readlinkat(dir, base, buf[:])
@@ -221,21 +221,21 @@ func linkTarget(dir int, base, p string) (string, error) {
 	return to, nil
 }
 
-// begin makes the file that is written to.
-func (at *place) begin() (string, int, error) {
+// begin creates the file that is written to.
+func (at *target) begin() (string, int, error) {
 	prefix := hiddenNew
 	if at.old {
 		prefix = hiddenOld
 	}
 	var b [hiddenRandom / 2]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails
+	rand.Read(b[:]) //nolint:errcheck // never fails
 	name := prefix + hex.EncodeToString(b[:])
 	fd, err := unix.Openat(at.dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	return name, fd, err
 }
 
-// put makes a file with what fill writes, and moves it to its place.
-func (o *op) put(at *place, fill func(*os.File) error) error {
+// put creates a file with what fill writes, and moves it to its path.
+func (o *op) put(at *target, fill func(*os.File) error) error {
 	name, fd, err := at.begin()
 	if err != nil {
 		return err
@@ -251,32 +251,32 @@ func (o *op) put(at *place, fill func(*os.File) error) error {
 		err = o.land(at, name)
 	}
 	if err != nil {
-		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is told
+		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is returned
 	}
 	return err
 }
 
-// fill writes what comes.
+// fill writes the received content.
 func (o *op) fill(f *os.File) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{f}, guarded{o.in, o.room}, make([]byte, copyBuffer))
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, guarded{o.in, o.diskFree}, make([]byte, copyBuffer))
 	return err
 }
 
-// guarded is what comes as long as it may be written.
+// guarded is the received content, as long as disk space is left.
 type guarded struct {
-	in   io.Reader
-	room func() error
+	in       io.Reader
+	diskFree func() error
 }
 
 func (g guarded) Read(b []byte) (int, error) {
-	if err := g.room(); err != nil {
+	if err := g.diskFree(); err != nil {
 		return 0, err
 	}
 	return g.in.Read(b)
 }
 
-// finish makes a file what it is to be.
-func (o *op) finish(fd int, at *place) error {
+// finish sets the final attributes of a file.
+func (o *op) finish(fd int, at *target) error {
 	if err := writeMeta(fd, o.req.Meta); err != nil {
 		return err
 	}

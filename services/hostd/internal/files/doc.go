@@ -1,19 +1,19 @@
-// Package files works on a sandbox's files for whoever asks over a stream, in the
-// language of package events/file.
+// Package files performs operations on a sandbox's files for clients of a stream, in the
+// protocol of package events/file.
 //
-// # Where paths lead
-// Nowhere but into Config.Root: each path is walked by the kernel with that
-// directory as its root (openat2, RESOLVE_IN_ROOT), and what is done is done to
-// the directory that was found then, by its descriptor. Links that change
-// meanwhile change what is found, never where it can be. The kernel's own links
-// (/proc/self/fd and its like) are not followed: they are the shim's.
+// # Paths
+// Paths lead only into Config.Root: the kernel resolves each path with that
+// directory as its root (openat2, RESOLVE_IN_ROOT), and operations use
+// the descriptor of the directory that was found. Links that change
+// meanwhile change what is found, but never lead out of the root. The kernel's own links
+// (/proc/self/fd and the like) are not followed: they are the shim's.
 //
-// # Who does it
-// The server, with its own rights, as E2B's does; what it makes is given to the
-// account that the request names. A sandbox is one trust: its users are names.
+// # Permissions
+// The server uses its own permissions, as E2B's does; new files are given to the
+// account that the request names. A sandbox is one trust domain: its users are only names.
 //
 // # Uploads
-// A file's new content is written beside it, under a name that Hidden knows, and
-// renamed when all of it came: readers see the old or the new one, whole. What is
-// left of a write that was cut is removed.
+// A file's new content is written beside it, under a name that Hidden recognizes, and
+// renamed when it is complete: readers see the old or the new content. The partial file
+// of an interrupted write is removed.
 package files

@@ -13,24 +13,24 @@ import (
 	"github.com/millrace/millrace/events/field"
 )
 
-// entry is what is told of a name in a directory.
+// entry is the information about a name in a directory.
 type entry struct {
 	path   string
 	st     unix.Stat_t // of the name itself
 	link   bool
-	target string      // of a link: where it leads, or its own path if nowhere
-	at     unix.Stat_t // of a link: what it leads to; Mode 0 if nothing
+	target string      // of a link: the path that it leads to, or its own path if dangling
+	at     unix.Stat_t // of a link: the file that it leads to; Mode 0 if dangling
 	meta   map[string]string
 }
 
-// The numbers of filesystem.FileType.
+// Numbers of filesystem.FileType.
 const (
 	typeFile      = 1
 	typeDirectory = 2
 	typeSymlink   = 3
 )
 
-// stat tells of a path; the last link of it is not followed.
+// stat returns the entry of a path; a link at its end is not followed.
 func (o *op) stat(p string) (entry, error) {
 	if p == "/" {
 		e := entry{path: p}
@@ -44,7 +44,7 @@ func (o *op) stat(p string) (entry, error) {
 	return o.statAt(dir, base, p)
 }
 
-// statAt tells of a name in a directory, as path p.
+// statAt returns the entry of a name in a directory, as path p.
 func (o *op) statAt(dir int, name, p string) (entry, error) {
 	e := entry{path: p}
 	if err := unix.Fstatat(dir, name, &e.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -76,11 +76,11 @@ func (o *op) follow(e *entry) {
 }
 
 // appendEntry appends the bytes of a filesystem.EntryInfo, by hand because the
-// generated type would double the shim.
+// generated type would double the size of the shim.
 func (o *op) appendEntry(b []byte, e *entry) []byte {
 	shown := &e.st
 	if e.link {
-		shown = &e.at // type and mode are those of what it leads to, as E2B tells them
+		shown = &e.at // type and mode are those of the link's target, as in E2B
 	}
 	b = appendString(b, 1, path.Base(e.path))
 	b = field.AppendUint(b, 2, fileType(shown.Mode))
@@ -117,7 +117,7 @@ func appendTime(b []byte, num protowire.Number, at unix.Timespec) []byte {
 	return field.PutBytes(b, num, t)
 }
 
-// nameOf is the name of an owner or a group, looked up once a question.
+// nameOf returns the name of an owner or a group, looked up once per request.
 func (o *op) nameOf(group bool, id uint32) string {
 	key := uint64(id)
 	if group {
@@ -143,7 +143,7 @@ func fileType(mode uint32) uint64 {
 	return 0
 }
 
-// modeOf is a mode as package fs writes it.
+// modeOf returns a mode in the form of package fs.
 func modeOf(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	switch m & unix.S_IFMT {
@@ -168,8 +168,8 @@ func modeOf(m uint32) fs.FileMode {
 	return mode
 }
 
-// appendString appends a string; a name that is no UTF-8 is shown as near to it
-// as protobuf's strings can be.
+// appendString appends a string; a name that is not UTF-8 is approximated, since
+// protobuf's strings must be.
 func appendString(b []byte, num protowire.Number, v string) []byte {
 	return field.PutString(b, num, strings.ToValidUTF8(v, "�"))
 }

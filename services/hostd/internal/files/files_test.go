@@ -38,7 +38,7 @@ func (e *end) Abort(err error) {
 	e.Close()
 }
 
-// rig is a server over a directory of its own.
+// rig is a server with a directory of its own.
 type rig struct {
 	*Server
 	root string
@@ -68,7 +68,7 @@ func newRig(t testing.TB) *rig {
 	return &rig{s, root}
 }
 
-// pipe gives the two ends of a stream.
+// pipe returns the two ends of a stream.
 func pipe(t testing.TB) (*net.UnixConn, *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -88,8 +88,8 @@ func pipe(t testing.TB) (*net.UnixConn, *net.UnixConn) {
 	return out[0], out[1]
 }
 
-// talk asks, and hands the client's end to with.
-func (r *rig) talk(t testing.TB, req file.Request, with func(c *net.UnixConn)) error {
+// exchange sends a request, and passes the client's end to with.
+func (r *rig) exchange(t testing.TB, req file.Request, with func(c *net.UnixConn)) error {
 	t.Helper()
 	ours, theirs := pipe(t)
 	defer ours.Close()
@@ -105,11 +105,11 @@ func (r *rig) talk(t testing.TB, req file.Request, with func(c *net.UnixConn)) e
 	return e.err
 }
 
-// ask asks what needs no more than a question, and gives the entries.
+// ask sends a request without content, and returns the entries.
 func (r *rig) ask(t testing.TB, req file.Request) ([]*pb.EntryInfo, error) {
 	t.Helper()
 	var out []*pb.EntryInfo
-	err := r.talk(t, req, func(c *net.UnixConn) {
+	err := r.exchange(t, req, func(c *net.UnixConn) {
 		c.CloseWrite()
 		for {
 			b, err := file.ReadFrame(c, nil)
@@ -129,7 +129,7 @@ func (r *rig) ask(t testing.TB, req file.Request) ([]*pb.EntryInfo, error) {
 func (r *rig) write(t testing.TB, req file.Request, content string, whole bool) error {
 	t.Helper()
 	req.Op = file.OpWrite
-	return r.talk(t, req, func(c *net.UnixConn) {
+	return r.exchange(t, req, func(c *net.UnixConn) {
 		io.WriteString(c, content)
 		if !whole {
 			return
@@ -142,7 +142,7 @@ func (r *rig) write(t testing.TB, req file.Request, content string, whole bool) 
 func (r *rig) read(t testing.TB, p string, part file.Range) (string, error) {
 	t.Helper()
 	var out []byte
-	err := r.talk(t, file.Request{Op: file.OpRead, Path: p}, func(c *net.UnixConn) {
+	err := r.exchange(t, file.Request{Op: file.OpRead, Path: p}, func(c *net.UnixConn) {
 		if _, err := file.ReadFrame(c, nil); err != nil {
 			return
 		}
@@ -179,7 +179,7 @@ func paths(es []*pb.EntryInfo) []string {
 	return out
 }
 
-func TestStatTellsOfFilesDirectoriesAndLinks(t *testing.T) {
+func TestStatDescribesFilesDirectoriesAndLinks(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/f", "12345")
 	r.link(t, "f", "home/u/l")
@@ -221,7 +221,7 @@ func TestStatTellsOfFilesDirectoriesAndLinks(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestErrorsHaveTheirKind(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/f", "x")
 	r.link(t, "round", "home/u/round")
@@ -238,26 +238,26 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		req  file.Request
 		want kind.Kind
 	}{
-		{"stat of nothing", file.Request{Op: file.OpStat, Path: "no"}, kind.NotFound},
+		{"stat of a missing file", file.Request{Op: file.OpStat, Path: "no"}, kind.NotFound},
 		{"stat below a file", file.Request{Op: file.OpStat, Path: "f/x"}, kind.Invalid},
-		{"list of nothing", file.Request{Op: file.OpList, Path: "no"}, kind.NotFound},
+		{"list of a missing directory", file.Request{Op: file.OpList, Path: "no"}, kind.NotFound},
 		{"list of a file", file.Request{Op: file.OpList, Path: "f"}, kind.Invalid},
 		{"list of a loop", file.Request{Op: file.OpList, Path: "round"}, kind.Precondition},
-		{"a directory that is there", file.Request{Op: file.OpMakeDir, Path: "/home"}, kind.Conflict},
-		{"a directory in a file's place", file.Request{Op: file.OpMakeDir, Path: "f"}, kind.Invalid},
+		{"an existing directory", file.Request{Op: file.OpMakeDir, Path: "/home"}, kind.Conflict},
+		{"a directory in place of a file", file.Request{Op: file.OpMakeDir, Path: "f"}, kind.Invalid},
 		{"a directory below a file", file.Request{Op: file.OpMakeDir, Path: "f/x"}, kind.Invalid},
-		{"a move of nothing", file.Request{Op: file.OpMove, Path: "no", To: "yes/x"}, kind.NotFound},
+		{"a move of a missing file", file.Request{Op: file.OpMove, Path: "no", To: "yes/x"}, kind.NotFound},
 		{"a move of the root", file.Request{Op: file.OpMove, Path: "/", To: "x"}, kind.Invalid},
 		{"removal of the root", file.Request{Op: file.OpRemove, Path: "/"}, kind.Invalid},
-		{"reading nothing", file.Request{Op: file.OpRead, Path: "no"}, kind.NotFound},
+		{"reading a missing file", file.Request{Op: file.OpRead, Path: "no"}, kind.NotFound},
 		{"reading a directory", file.Request{Op: file.OpRead, Path: "/home"}, kind.Invalid},
 		{"reading a FIFO", file.Request{Op: file.OpRead, Path: "fifo"}, kind.Invalid},
 		{"writing a directory", file.Request{Op: file.OpWrite, Path: "/home"}, kind.Invalid},
-		{"writing what can only be a directory", file.Request{Op: file.OpWrite, Path: "/home/u/new/"}, kind.Invalid},
+		{"writing a path with a trailing slash", file.Request{Op: file.OpWrite, Path: "/home/u/new/"}, kind.Invalid},
 		{"writing a FIFO", file.Request{Op: file.OpWrite, Path: "fifo"}, kind.Invalid},
 		{"writing a loop", file.Request{Op: file.OpWrite, Path: "round"}, kind.Precondition},
-		{"somebody unknown", file.Request{Op: file.OpStat, Path: "f", User: "nobody"}, kind.Unauthenticated},
-		{"another's home", file.Request{Op: file.OpStat, Path: "~root/f"}, kind.Invalid},
+		{"an unknown user", file.Request{Op: file.OpStat, Path: "f", User: "nobody"}, kind.Unauthenticated},
+		{"another user's home", file.Request{Op: file.OpStat, Path: "~root/f"}, kind.Invalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -272,14 +272,14 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(r.at("home/u/yes")); err == nil {
-		t.Error("a move of nothing made directories")
+		t.Error("a failed move created directories")
 	}
 	if _, err := os.Lstat(r.at("home/u/new")); err == nil {
-		t.Error("a write that cannot be left something")
+		t.Error("a failed write left a file")
 	}
 }
 
-func TestListIsInOrderAndStopsAtItsDepth(t *testing.T) {
+func TestListIsSortedAndLimitedInDepth(t *testing.T) {
 	r := newRig(t)
 	for _, f := range []string{"b", "a/y", "a/x/deep", "c/z"} {
 		r.put(t, "tmp/"+f, "")
@@ -305,14 +305,14 @@ func TestListIsInOrderAndStopsAtItsDepth(t *testing.T) {
 	}
 }
 
-func TestDirectoriesAreMadeMovedAndRemoved(t *testing.T) {
+func TestDirectoriesAreCreatedMovedAndRemoved(t *testing.T) {
 	r := newRig(t)
 	es, err := r.ask(t, file.Request{Op: file.OpMakeDir, Path: "a/b/c"})
 	if err != nil || es[0].GetPath() != "/home/u/a/b/c" || es[0].GetType() != pb.FileType_FILE_TYPE_DIRECTORY {
 		t.Fatalf("%v, %v", es, err)
 	}
 	if os.Geteuid() == 0 && (es[0].GetOwner() != "1234" || es[0].GetGroup() != "4321") {
-		t.Errorf("it is %s's and %s's", es[0].GetOwner(), es[0].GetGroup())
+		t.Errorf("owner %s, group %s", es[0].GetOwner(), es[0].GetGroup())
 	}
 	r.put(t, "home/u/a/b/f", "moved")
 	if es, err = r.ask(t, file.Request{Op: file.OpMove, Path: "a", To: "new/parent/a"}); err != nil || es[0].GetPath() != "/home/u/new/parent/a" {
@@ -326,22 +326,22 @@ func TestDirectoriesAreMadeMovedAndRemoved(t *testing.T) {
 	}
 	r.put(t, "keep/f", "kept")
 	r.link(t, "/keep", "home/u/new/link")
-	for range 2 { // what is not there is removed already
+	for range 2 { // removing a missing file succeeds
 		if _, err := r.ask(t, file.Request{Op: file.OpRemove, Path: "~/new"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := os.Lstat(r.at("home/u/new")); err == nil {
-		t.Error("it is still there")
+		t.Error("the directory still exists")
 	}
 	if _, err := os.Stat(r.at("keep/f")); err != nil {
 		t.Error("a link was followed:", err)
 	}
 }
 
-// Who makes directories in one another by the thousand does not use up the descriptors of
-// those who share ours.
-func TestADeepTreeIsRefused(t *testing.T) {
+// A tree of thousands of nested directories must not use up the descriptors that hostd's
+// sandboxes share.
+func TestDeepTreeIsRefused(t *testing.T) {
 	r := newRig(t)
 	at, err := unix.Open(r.at("home/u"), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	for range maxLevels + 2 {
@@ -352,7 +352,7 @@ func TestADeepTreeIsRefused(t *testing.T) {
 		if err == nil {
 			next, err = unix.Openat(at, "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		}
-		unix.Close(at) //nolint:errcheck // it was only looked at
+		unix.Close(at) //nolint:errcheck // only a handle
 		at = next
 	}
 	if err := errors.Join(err, unix.Close(at)); err != nil {
@@ -372,7 +372,7 @@ func TestADeepTreeIsRefused(t *testing.T) {
 	}
 }
 
-func TestContentGoesUpAndDown(t *testing.T) {
+func TestContentIsWrittenAndRead(t *testing.T) {
 	r := newRig(t)
 	big := strings.Repeat("0123456789abcdef", 1<<16)
 	meta := map[string]string{"kind": "test", "n": "1"}
@@ -380,7 +380,7 @@ func TestContentGoesUpAndDown(t *testing.T) {
 		if !kind.Is(err, kind.Unimplemented) {
 			t.Fatal(err)
 		}
-		meta = nil // the file system knows no attributes
+		meta = nil // the file system does not support attributes
 		if err := r.write(t, file.Request{Path: "new/dir/f"}, big, true); err != nil {
 			t.Fatal(err)
 		}
@@ -403,7 +403,7 @@ func TestContentGoesUpAndDown(t *testing.T) {
 		}
 	}
 	if _, err := r.read(t, "new/dir/f", file.Range{Length: int64(len(big)) + 1}); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("more than there is: %v", err)
+		t.Errorf("beyond the end: %v", err)
 	}
 	if err := r.write(t, file.Request{Path: "new/dir/f"}, "", true); err != nil {
 		t.Fatal(err)
@@ -414,9 +414,9 @@ func TestContentGoesUpAndDown(t *testing.T) {
 	}
 }
 
-// A write keeps the file's mode and follows links; one that is cut leaves no
-// trace.
-func TestWritesAreWholeOrNothing(t *testing.T) {
+// A write keeps the file's mode and follows links; an interrupted one leaves no
+// partial file.
+func TestWritesAreAtomic(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/f", "old")
 	os.Chmod(r.at("home/u/f"), 0o600)
@@ -442,7 +442,7 @@ func TestWritesAreWholeOrNothing(t *testing.T) {
 	names, _ := os.ReadDir(r.at("home/u"))
 	for _, n := range names {
 		if Hidden(n.Name()) {
-			t.Error("left behind:", n.Name())
+			t.Error("remaining:", n.Name())
 		}
 	}
 }
@@ -468,7 +468,7 @@ func (*cutStream) Close() error                     { return nil }
 func (*cutStream) SetWriteDeadline(time.Time) error { return nil }
 func (c *cutStream) Abort(e error)                  { c.err = e }
 
-func TestAWriteThatIsCutLeavesTheOldFile(t *testing.T) {
+func TestInterruptedWriteKeepsTheOldFile(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/f", "old")
 	req := file.Request{Op: file.OpWrite, Path: "f"}
@@ -484,7 +484,7 @@ func TestAWriteThatIsCutLeavesTheOldFile(t *testing.T) {
 	}
 }
 
-// Links lead where they would if the root were the machine's.
+// Links are resolved as if the root were the machine's.
 func TestLinksStayInTheRoot(t *testing.T) {
 	r := newRig(t)
 	outside := t.TempDir()
@@ -500,19 +500,19 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	for _, p := range []string{"out", "up", "root" + outside, strings.Repeat("../", 40) + outside} {
 		if w, err := r.Watch(&file.Watch{Path: p}); err == nil {
 			w.Stop()
-			t.Errorf("%s can be watched", p)
+			t.Errorf("watch of %s succeeds", p)
 		}
 	}
 	for _, p := range []string{"out/secret", "up/secret", "file", "root" + secret, strings.Repeat("../", 40) + secret, "fds/0"} {
 		if got, err := r.read(t, p, file.Range{Length: -1}); err == nil {
-			t.Errorf("%s gave %q", p, got)
+			t.Errorf("%s: read %q", p, got)
 		}
-		r.write(t, file.Request{Path: p}, "ours", true) // in the root, or nowhere
+		r.write(t, file.Request{Path: p}, "ours", true) // in the root, or not at all
 		r.ask(t, file.Request{Op: file.OpRemove, Path: p})
 		r.ask(t, file.Request{Op: file.OpMakeDir, Path: p + "/d"})
 	}
 	if got, err := os.ReadFile(secret); string(got) != "theirs" || err != nil {
-		t.Fatalf("it is %q now, %v", got, err)
+		t.Fatalf("outside file: %q, %v", got, err)
 	}
 	if names, err := os.ReadDir(outside); len(names) != 1 || err != nil {
 		t.Errorf("%v, %v", names, err)
@@ -554,7 +554,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-func TestFilesArePutTogether(t *testing.T) {
+func TestComposeConcatenatesFiles(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/a", "one ")
 	r.put(t, "home/u/dir/b", "two")
@@ -573,10 +573,10 @@ func TestFilesArePutTogether(t *testing.T) {
 		}
 	}
 	if _, err := r.ask(t, file.Request{Op: file.OpCompose, Path: "all", Sources: []string{"a", "none"}}); !kind.Is(err, kind.NotFound) {
-		t.Errorf("a source that is not there: %v", err)
+		t.Errorf("a missing source: %v", err)
 	}
 	if got, err := os.ReadFile(r.at("home/u/all")); string(got) != "old" {
-		t.Fatalf("what failed left %q, %v", got, err)
+		t.Fatalf("after the failures: %q, %v", got, err)
 	}
 	es, err := r.ask(t, file.Request{Op: file.OpCompose, Path: "all", Sources: []string{"a", "~/dir/b", "a"}})
 	if err != nil || len(es) != 1 || es[0].GetPath() != "/home/u/all" {
@@ -587,10 +587,10 @@ func TestFilesArePutTogether(t *testing.T) {
 	}
 	for _, p := range []string{"home/u/a", "home/u/dir/b"} {
 		if _, err := os.Lstat(r.at(p)); err == nil {
-			t.Errorf("%s is still there", p)
+			t.Errorf("%s still exists", p)
 		}
 	}
 	if es, err := r.ask(t, file.Request{Op: file.OpList, Path: "~"}); err != nil || !slices.Equal(paths(es), []string{"/home/u/all", "/home/u/dir"}) {
-		t.Errorf("left: %v, %v", paths(es), err)
+		t.Errorf("remaining: %v, %v", paths(es), err)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// land moves complete content from a waiting name to its place. A rename is the rule:
+// land moves complete content from a temporary name to its path. Normally it renames:
 // readers see the old content or the new one. A file that has other names, or that
 // another process has open, is overwritten instead: its inode stays, so that hard links,
-// `tail -f` and bind mounts see the new content. Should that fail, the rename follows.
-func (o *op) land(at *place, name string) error {
+// `tail -f` and bind mounts see the new content. If that fails, the rename follows.
+func (o *op) land(at *target, name string) error {
 	var old unix.Stat_t
 	if unix.Fstatat(at.dir, at.name, &old, unix.AT_SYMLINK_NOFOLLOW) == nil && old.Mode&unix.S_IFMT == unix.S_IFREG &&
 		(old.Nlink > 1 || o.cfg.Procs && openElsewhere(&old)) && o.overwrite(at, name, &old) == nil {
@@ -24,9 +24,9 @@ func (o *op) land(at *place, name string) error {
 	return unix.Renameat(at.dir, name, at.dir, at.name)
 }
 
-// overwrite copies what waits under a name into the old file. Owner, mode and metadata
-// come first, so that content is never seen under the old ones.
-func (o *op) overwrite(at *place, name string, old *unix.Stat_t) error {
+// overwrite copies the content under a temporary name into the old file. Owner, mode and
+// metadata are set first, so that content is never visible with the old ones.
+func (o *op) overwrite(at *target, name string, old *unix.Stat_t) error {
 	from, err := openAt(at.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (o *op) overwrite(at *place, name string, old *unix.Stat_t) error {
 		return err
 	}
 	out := os.NewFile(uintptr(fd), at.name)
-	defer out.Close() //nolint:errcheck // a write reports what a close could
+	defer out.Close() //nolint:errcheck // a write reports the errors of a close
 	var st unix.Stat_t
 	switch err := unix.Fstat(fd, &st); {
 	case err != nil:
@@ -57,7 +57,7 @@ func (o *op) overwrite(at *place, name string, old *unix.Stat_t) error {
 }
 
 // become is finish for a file that is overwritten.
-func (o *op) become(fd int, at *place, old *unix.Stat_t) error {
+func (o *op) become(fd int, at *target, old *unix.Stat_t) error {
 	for key := range readMeta(procPath(fd)) {
 		if _, keep := o.req.Meta[key]; keep {
 			continue
@@ -81,11 +81,11 @@ func (o *op) become(fd int, at *place, old *unix.Stat_t) error {
 }
 
 // openElsewhere reports whether another process in /proc has a file open. Processes that
-// cannot be looked into do not count.
+// cannot be inspected do not count.
 func openElsewhere(file *unix.Stat_t) bool {
 	found := make(chan bool)
 	go func() {
-		// The ids of a thread are its own. One that does not get its ids back ends here.
+		// The ids of a thread are its own. If they cannot be restored, the thread ends.
 		runtime.LockOSThread()
 		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 		found <- scan(file)
@@ -93,14 +93,14 @@ func openElsewhere(file *unix.Stat_t) bool {
 			runtime.UnlockOSThread()
 		}
 		if err == nil { // a change of ids clears it for the whole process
-			unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0) //nolint:errcheck // only core dumps lack then
+			unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0) //nolint:errcheck // only core dumps would be missing
 		}
 	}()
 	return <-found
 }
 
-// as gives this thread the ids by which the kernel decides what it may see of processes:
-// those of the file system, or the real ones in a gVisor, which has no others.
+// as sets the ids of this thread by which the kernel decides about access to processes: those
+// of the file system, or the real ones in gVisor, which has no others.
 func as(uid, gid uint32) bool {
 	const keep = ^uintptr(0)
 	if unix.Setfsgid(int(gid)) == nil && unix.Setfsuid(int(uid)) == nil {
@@ -115,8 +115,8 @@ func as(uid, gid uint32) bool {
 	return err == 0
 }
 
-// scan looks through the open files of all processes but this one. The kernel shows a
-// process's files to its own user and to CAP_SYS_PTRACE, which sandboxes lack: the thread
+// scan searches the open files of all processes but this one. The kernel shows a process's
+// files to its own user and to CAP_SYS_PTRACE, which sandboxes lack: the thread
 // takes the ids of each process's owner.
 func scan(file *unix.Stat_t) bool {
 	proc, err := os.Open("/proc")
@@ -144,7 +144,7 @@ func scan(file *unix.Stat_t) bool {
 	return false
 }
 
-// has reports whether a directory of open files, a path below proc, has a file.
+// has reports whether a directory of open files, a path below proc, contains a file.
 func has(proc int, path string, file *unix.Stat_t) bool {
 	fd, err := openAt(proc, path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {

@@ -33,9 +33,9 @@ func content(t *testing.T, path string) string {
 	return string(b)
 }
 
-// hold has another process, of another user where the test may do that, keep a file open.
-// The result reads the file's next line by that process.
-func hold(t *testing.T, path string) (line func() string) {
+// keepOpen makes another process, of another user if possible, keep a file open. line returns
+// the file's next line as that process reads it.
+func keepOpen(t *testing.T, path string) (line func() string) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func hold(t *testing.T, path string) (line func() string) {
 	}
 }
 
-func TestAWriteKeepsTheInodeOfAFileThatOthersUse(t *testing.T) {
+func TestWriteKeepsTheInodeOfASharedFile(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Procs = true
 	t.Run("of a file with another name", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestAWriteKeepsTheInodeOfAFileThatOthersUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := content(t, r.at("home/u/other")); got != "new" {
-			t.Errorf("the other name has %q", got)
+			t.Errorf("content under the other name: %q", got)
 		}
 		if st, err := os.Stat(r.at("home/u/linked")); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("mode %v, %v", st.Mode(), err)
@@ -95,25 +95,25 @@ func TestAWriteKeepsTheInodeOfAFileThatOthersUse(t *testing.T) {
 	})
 	t.Run("of a file that another process has open", func(t *testing.T) {
 		r.put(t, "home/u/log", "")
-		was, line := inode(t, r.at("home/u/log")), hold(t, r.at("home/u/log"))
+		was, line := inode(t, r.at("home/u/log")), keepOpen(t, r.at("home/u/log"))
 		if err := r.write(t, file.Request{Path: "log"}, "first\n", true); err != nil {
 			t.Fatal(err)
 		}
 		if got := line(); got != "first\n" {
-			t.Errorf("it reads %q", got)
+			t.Errorf("the process reads %q", got)
 		}
 		if now := inode(t, r.at("home/u/log")); now != was {
 			t.Errorf("inode %d, want %d", now, was)
 		}
 		if os.Geteuid() == 0 {
 			if uid, _ := unix.SetfsuidRetUid(-1); uid != 0 {
-				t.Errorf("the thread is left with uid %d", uid)
+				t.Errorf("the thread still has uid %d", uid)
 			}
 		}
 	})
-	t.Run("but no other's", func(t *testing.T) {
+	t.Run("but not of other files", func(t *testing.T) {
 		r.put(t, "home/u/plain", "old")
-		f, err := os.Open(r.at("home/u/plain")) // this process serves downloads: they keep what they began
+		f, err := os.Open(r.at("home/u/plain")) // this process serves downloads: they keep the content they started with
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,12 +126,12 @@ func TestAWriteKeepsTheInodeOfAFileThatOthersUse(t *testing.T) {
 		}
 	})
 	if left, err := os.ReadDir(r.at("home/u")); err != nil || len(left) != 4 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("remaining %v, %v", left, err)
 	}
 }
 
-// A program that runs cannot be overwritten: its name gets a new file.
-func TestAWriteReplacesARunningProgram(t *testing.T) {
+// A running program cannot be overwritten: its name gets a new file.
+func TestWriteReplacesARunningProgram(t *testing.T) {
 	r := newRig(t)
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/events/file"
 )
 
-// metaPrefix is what a file's metadata are called among its attributes.
+// metaPrefix is the prefix of the attributes with a file's metadata.
 const metaPrefix = "user.e2b."
 
-// readMeta reads the metadata of what is at p, which must name no link; what
-// cannot be read is none.
+// readMeta returns the metadata of the file at p, which must not be a link; unreadable
+// metadata count as none.
 func readMeta(p string) map[string]string {
 	var names [4 * file.MaxMeta]byte
 	n, err := unix.Llistxattr(p, names[:])
@@ -37,13 +37,13 @@ func readMeta(p string) map[string]string {
 		}
 		meta[key] = string(value[:n])
 	}
-	if file.CheckMeta(meta) != nil { // not of ours
+	if file.CheckMeta(meta) != nil { // not written by this package
 		return nil
 	}
 	return meta
 }
 
-// writeMeta gives an open file its metadata.
+// writeMeta sets the metadata of an open file.
 func writeMeta(fd int, meta map[string]string) error {
 	for k, v := range meta {
 		if err := unix.Fsetxattr(fd, metaPrefix+k, []byte(v), 0); err != nil {

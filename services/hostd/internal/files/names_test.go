@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// TORTURE 94: names are bytes, and kept as they are; what is too long for a file system is
+// Names are bytes and kept as they are; names that are too long for a file system are
 // refused.
 func TestStrangeNames(t *testing.T) {
 	r := newRig(t)
@@ -38,8 +38,8 @@ func TestStrangeNames(t *testing.T) {
 	}
 }
 
-// A sandbox makes as many files in a volume as it likes, whose names hostd would hold.
-func TestADirectoryOfTooManyNamesIsNotListed(t *testing.T) {
+// A sandbox can make any number of files in a volume, whose names hostd would hold in memory.
+func TestDirectoryWithTooManyNamesIsNotListed(t *testing.T) {
 	at := t.TempDir()
 	for _, name := range []string{"b", "c", "a"} {
 		if err := os.WriteFile(filepath.Join(at, name), nil, 0o600); err != nil {
@@ -52,7 +52,7 @@ func TestADirectoryOfTooManyNamesIsNotListed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer dir.Close()
-		got, err := (&op{Server: &Server{}, held: maxNames - most}).names(dir)
+		got, err := (&op{Server: &Server{}, listed: maxNames - most}).names(dir)
 		if want != 0 && !kind.Is(err, want) || want == 0 && (err != nil || !slices.Equal(got, []string{"a", "b", "c"})) {
 			t.Errorf("at most %d: %q, %v", most, got, err)
 		}

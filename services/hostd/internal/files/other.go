@@ -9,13 +9,13 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Account is whom new files are given to.
+// Account is the owner of new files.
 type Account struct {
 	Home     string // absolute
 	UID, GID int
 }
 
-// Config says whose files and where.
+// Config configures a Server.
 type Config struct {
 	Root   string
 	Lookup func(user string) (Account, error)
@@ -26,35 +26,35 @@ type Config struct {
 	Turn   func() (end func(), err error)
 }
 
-// Server refuses: only Linux walks a path within a root by itself (openat2), and a
-// walk that is made of steps has to be written for the others yet.
+// Server refuses all requests: only on Linux the kernel resolves a path within a root
+// (openat2); the other systems need a resolution in steps, which is not written yet.
 type Server struct{}
 
-// New is a Server.
+// New returns a Server.
 func New(Config) (*Server, error) { return &Server{}, nil }
 
 // Close does nothing.
 func (*Server) Close() error { return nil }
 
-// Stream is what a question comes over.
+// Stream carries one request and its response.
 type Stream interface {
 	io.ReadWriteCloser
 	Accept()
 	Abort(err error)
 }
 
-// Serve refuses.
+// Serve refuses the request.
 func (*Server) Serve(s Stream) {
 	s.Accept()
-	s.Abort(kind.New(kind.Unimplemented, "files", "", "the file interface is not there on this system yet"))
+	s.Abort(kind.New(kind.Unimplemented, "files", "", "files are not supported on this system yet"))
 }
 
-// Watcher is none.
+// Watcher is not supported on this system.
 type Watcher struct{}
 
-// Watch refuses.
+// Watch returns Unimplemented.
 func (*Server) Watch(*file.Watch) (*Watcher, error) {
-	return nil, kind.New(kind.Unimplemented, "watch", "", "the file interface is not there on this system yet")
+	return nil, kind.New(kind.Unimplemented, "watch", "", "files are not supported on this system yet")
 }
 
 // Run does nothing.

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Resolve makes a path absolute and clean: relative ones and ~ begin at home.
+// Resolve makes a path absolute and clean: relative paths and ~ start at home.
 func Resolve(home, p string) (string, error) {
 	switch {
 	case strings.IndexByte(p, 0) >= 0:
@@ -20,14 +20,14 @@ func Resolve(home, p string) (string, error) {
 	case p == "~" || strings.HasPrefix(p, "~/"):
 		p = home + "/" + p[1:]
 	case strings.HasPrefix(p, "~"):
-		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': only one's own home can be named by ~", p)
+		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': ~ can only name the user's own home", p)
 	case !strings.HasPrefix(p, "/"):
 		p = home + "/" + p
 	}
 	return path.Clean("/" + p), nil
 }
 
-// racing is how often a walk is tried that something else in the tree disturbs.
+// racing is how often a path resolution is repeated when the tree changes meanwhile.
 const racing = 64
 
 // open opens a path below the root.
@@ -42,14 +42,14 @@ func (s *Server) open(p string, flags int) (int, error) {
 		case err == unix.EINTR || err == unix.EAGAIN && n < racing:
 			continue
 		case err == unix.ENOSYS && s.cfg.Root == "/":
-			// A kernel without the call, where our own root is the boundary.
+			// A kernel without the call, where the process's own root is the boundary.
 			return openAt(unix.AT_FDCWD, p, flags)
 		}
 		return fd, err
 	}
 }
 
-// openAt opens a name in a directory, or a path from our own root.
+// openAt opens a name in a directory, or a path from the process's own root.
 func openAt(dir int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
@@ -62,7 +62,7 @@ func openAt(dir int, name string, flags int) (int, error) {
 // openDir opens a directory to work in.
 func (s *Server) openDir(p string) (int, error) { return s.open(p, unix.O_PATH|unix.O_DIRECTORY) }
 
-// openParent opens the directory that a path is in; base is its name there. The
+// openParent opens the directory that contains a path; base is the name there. The
 // root has none.
 func (s *Server) openParent(p string) (dir int, base string, err error) {
 	if p == "/" {
@@ -75,10 +75,10 @@ func (s *Server) openParent(p string) (dir int, base string, err error) {
 
 func closeFd(fd int) { unix.Close(fd) } //nolint:errcheck // nothing waits to be written
 
-// procPath names an open file in a way that calls take which know no descriptors.
+// procPath returns a path of an open file for calls that do not accept descriptors.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// whereIs is the path below the root of what is open.
+// whereIs returns the path below the root of an open file.
 func (s *Server) whereIs(fd int) (string, bool) {
 	var buf [unix.PathMax]byte
 	n, err := unix.Readlink(procPath(fd), buf[:])

@@ -2,4 +2,4 @@
 
 package files
 
-const races = 5_000 // with -tags long they are a million
+const races = 5_000 // a million with -tags long

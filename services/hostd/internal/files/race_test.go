@@ -16,7 +16,7 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
-// swap makes a directory a link and back again, as fast as can be, until it is
+// swap replaces a directory by a link and back again, as fast as possible, until it is
 // stopped.
 func (r *rig) swap(dir string, links ...string) (stop func()) {
 	done := make(chan struct{})
@@ -26,7 +26,7 @@ func (r *rig) swap(dir string, links ...string) (stop func()) {
 			select {
 			case <-done:
 				return
-			default: // what is in the place of links[i] now may be the directory: it comes back
+			default: // links[i] may be the directory now: it is moved back
 				unix.Renameat2(unix.AT_FDCWD, r.at(dir), unix.AT_FDCWD, r.at(links[i/2%len(links)]), unix.RENAME_EXCHANGE)
 			}
 		}
@@ -34,8 +34,8 @@ func (r *rig) swap(dir string, links ...string) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// Whatever is asked for while a directory becomes a link that leads out, and back:
-// nothing outside is read, told of, changed or made: TORTURE 92.
+// While a directory is replaced by a link that leads out, and back, no request reads,
+// reports, changes or makes anything outside.
 func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 	r := newRig(t)
 	const theirs = "theirs-alone"
@@ -51,10 +51,10 @@ func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 	r.link(t, strings.Repeat("../", 30)+outside, "tmp/evil2")
 	packed := tarOf(t, tar.Header{Name: "f", Mode: 0o600}, tar.Header{Name: "new/x", Mode: 0o600})
 	stop := r.swap("tmp/dir", "tmp/evil", "tmp/evil2")
-	told := func(es []*pb.EntryInfo, err error) error {
+	checkInside := func(es []*pb.EntryInfo, err error) error {
 		for _, e := range es {
 			if strings.Contains(e.GetName()+e.GetPath(), theirs) || e.GetSize() == int64(len(theirs)) && e.GetName() == "f" {
-				t.Errorf("told of %v", e)
+				t.Errorf("reported %v", e)
 			}
 		}
 		return err
@@ -63,28 +63,30 @@ func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 		func() error {
 			got, err := r.read(t, "/tmp/dir/f", file.Range{Length: -1})
 			if got == theirs {
-				t.Error("read what is outside")
+				t.Error("read a file outside")
 			}
 			return err
 		},
 		func() error { return r.write(t, file.Request{Path: "/tmp/dir/f"}, "ours", true) },
-		func() error { return told(r.ask(t, file.Request{Op: file.OpStat, Path: "/tmp/dir/f"})) },
-		func() error { return told(r.ask(t, file.Request{Op: file.OpList, Path: "/tmp/dir", Depth: 3})) },
-		func() error { return told(r.ask(t, file.Request{Op: file.OpStat, Path: "/tmp/dir/" + theirs})) },
-		func() error { return told(r.ask(t, file.Request{Op: file.OpRemove, Path: "/tmp/dir/f"})) },
-		func() error { return told(r.ask(t, file.Request{Op: file.OpMakeDir, Path: "/tmp/dir/d"})) },
+		func() error { return checkInside(r.ask(t, file.Request{Op: file.OpStat, Path: "/tmp/dir/f"})) },
+		func() error { return checkInside(r.ask(t, file.Request{Op: file.OpList, Path: "/tmp/dir", Depth: 3})) },
+		func() error { return checkInside(r.ask(t, file.Request{Op: file.OpStat, Path: "/tmp/dir/" + theirs})) },
+		func() error { return checkInside(r.ask(t, file.Request{Op: file.OpRemove, Path: "/tmp/dir/f"})) },
+		func() error { return checkInside(r.ask(t, file.Request{Op: file.OpMakeDir, Path: "/tmp/dir/d"})) },
 		func() error {
-			return told(r.ask(t, file.Request{Op: file.OpMove, Path: "/tmp/dir/d", To: "/tmp/dir/e"}))
+			return checkInside(r.ask(t, file.Request{Op: file.OpMove, Path: "/tmp/dir/d", To: "/tmp/dir/e"}))
 		},
 		func() error {
-			return told(r.ask(t, file.Request{Op: file.OpMove, Path: "/tmp/dir/e", To: "/tmp/dir/d"}))
+			return checkInside(r.ask(t, file.Request{Op: file.OpMove, Path: "/tmp/dir/e", To: "/tmp/dir/d"}))
 		},
 		func() error {
-			return told(r.ask(t, file.Request{Op: file.OpMove, Path: "/tmp/dir/f", To: "/tmp/stolen"}))
+			return checkInside(r.ask(t, file.Request{Op: file.OpMove, Path: "/tmp/dir/f", To: "/tmp/stolen"}))
 		},
-		func() error { return told(r.ask(t, file.Request{Op: file.OpChange, Path: "/tmp/dir/f", Mode: 0o666})) },
 		func() error {
-			return told(r.ask(t, file.Request{Op: file.OpCompose, Path: "/tmp/dir/whole", Sources: []string{"/tmp/dir/f"}}))
+			return checkInside(r.ask(t, file.Request{Op: file.OpChange, Path: "/tmp/dir/f", Mode: 0o666}))
+		},
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpCompose, Path: "/tmp/dir/whole", Sources: []string{"/tmp/dir/f"}}))
 		},
 		func() error { return r.unpack(t, "/tmp/dir", packed) },
 	}
@@ -113,6 +115,6 @@ func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 		t.Errorf("outside is %v, %v", names, err)
 	}
 	if got, err := r.read(t, "/tmp/stolen", file.Range{Length: -1}); err == nil && got == theirs {
-		t.Error("moved in what is outside")
+		t.Error("moved a file from outside")
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Where there is room no more, as in the middle of an upload, nothing is written.
-func TestNothingIsWrittenWithoutRoom(t *testing.T) {
-	full := kind.New(kind.Exhausted, "test", "", "no room")
+// If the disk is full, also in the middle of an upload, nothing is written.
+func TestNothingIsWrittenToAFullDisk(t *testing.T) {
+	full := kind.New(kind.Exhausted, "test", "", "disk full")
 	for _, tt := range []struct {
 		req   file.Request
-		calls int // that find room
+		calls int // number of calls that return nil
 	}{
 		{file.Request{Op: file.OpMakeDir, Path: "dir"}, 0},
 		{file.Request{Op: file.OpWrite, Path: "f"}, 0},
@@ -32,9 +32,9 @@ func TestNothingIsWrittenWithoutRoom(t *testing.T) {
 			}
 			return nil
 		}
-		err := r.talk(t, tt.req, func(c *net.UnixConn) {
-			c.Write(make([]byte, 100)) //nolint:errcheck // nobody may read it
-			c.CloseWrite()             //nolint:errcheck // nor that
+		err := r.exchange(t, tt.req, func(c *net.UnixConn) {
+			c.Write(make([]byte, 100)) //nolint:errcheck // the server may not read it
+			c.CloseWrite()             //nolint:errcheck // likewise
 		})
 		names, _ := os.ReadDir(r.at("home/u"))
 		if got, _ := os.ReadFile(r.at("home/u/f")); !errors.Is(err, full) || string(got) != "old" || len(names) != 1 {
@@ -42,7 +42,7 @@ func TestNothingIsWrittenWithoutRoom(t *testing.T) {
 		}
 		r.cfg.Room = func() error { return full }
 		if _, err := r.read(t, "f", file.Range{}); err != nil {
-			t.Errorf("what is there cannot be read: %v", err)
+			t.Errorf("an existing file cannot be read: %v", err)
 		}
 	}
 }

@@ -15,31 +15,31 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Account is whom new files are given to.
+// Account is the owner of new files.
 type Account struct {
 	Home     string // absolute
 	UID, GID int
 }
 
-// Config says whose files and where. Lookup and Name are required.
+// Config configures a Server. Lookup and Name are required.
 type Config struct {
-	Root   string                             // the directory that paths begin at; default "/"
-	Lookup func(user string) (Account, error) // empty: the default user
-	Name   func(group bool, id uint32) string // of an owner or a group
-	Times  bool                               // entries have all of their times
-	Procs  bool                               // the processes in /proc use these files: what they have open is overwritten, not replaced
-	Room   func() error                       // says why nothing more may be written; default: something may
-	Turn   func() (end func(), err error)     // waited for by who lists much, which is held meanwhile; default: nobody waits
+	Root   string                             // directory that paths start at; default "/"
+	Lookup func(user string) (Account, error) // account of a user; "": the default user
+	Name   func(group bool, id uint32) string // name of an owner or a group
+	Times  bool                               // whether entries have all of their times
+	Procs  bool                               // whether the processes in /proc use these files: files that they have open are overwritten, not replaced
+	Room   func() error                       // returns why nothing more may be written; default: nil
+	Turn   func() (end func(), err error)     // waits for a turn to list a large directory; default: no wait
 }
 
-// Server works on files. Its methods may be called concurrently.
+// Server performs file operations. Its methods may be called concurrently.
 type Server struct {
 	cfg  Config
 	root int
-	give bool // what is made can be given away
+	give bool // whether new files can be given to other users
 }
 
-// New opens the root. Close lets go of it.
+// New opens the root. Close closes it.
 func New(cfg Config) (*Server, error) {
 	if cfg.Root == "" {
 		cfg.Root = "/"
@@ -51,10 +51,10 @@ func New(cfg Config) (*Server, error) {
 	return &Server{cfg: cfg, root: fd, give: os.Geteuid() == 0}, nil
 }
 
-// Close lets go of the root. Nothing may be asked any more.
+// Close closes the root. No method may be called afterwards.
 func (s *Server) Close() error { return unix.Close(s.root) }
 
-// Stream is what a question comes over: a *mux.Stream.
+// Stream carries one request and its response: a *mux.Stream.
 type Stream interface {
 	io.ReadWriteCloser
 	SetWriteDeadline(t time.Time) error
@@ -62,29 +62,29 @@ type Stream interface {
 	Abort(err error)
 }
 
-// Serve answers the one question of a stream.
+// Serve serves the one request of a stream.
 func (s *Server) Serve(st Stream) {
 	st.Accept()
 	if err := s.serve(st); err != nil {
 		st.Abort(err)
 		return
 	}
-	st.Close() //nolint:errcheck // what was written still arrives, or nobody wants it
+	st.Close() //nolint:errcheck // what was written still arrives, or is not needed
 }
 
-// op is one question at work.
+// op is one request in progress.
 type op struct {
 	*Server
-	req  file.Request
-	who  Account
-	path string // absolute and clean
-	in   io.Reader
-	out  *bufio.Writer
-	buf  []byte
-	name map[uint64]string     // of owners and groups that were looked up
-	held int                   // names of directories that are being listed
-	by   func(time.Time) error // when the answer must be read
-	end  func()                // of the turn that it has; nil: it has none
+	req    file.Request
+	who    Account
+	path   string // absolute and clean
+	in     io.Reader
+	out    *bufio.Writer
+	buf    []byte
+	name   map[uint64]string     // owners and groups that were looked up
+	listed int                   // number of names of directories that are being listed
+	by     func(time.Time) error // sets the deadline for reading the response
+	end    func()                // ends the current turn; nil: none
 }
 
 const writeBuffer = 64 << 10
@@ -111,7 +111,7 @@ func (s *Server) serve(st Stream) error {
 	return o.out.Flush()
 }
 
-func (s *Server) room() error {
+func (s *Server) diskFree() error {
 	if s.cfg.Room == nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (o *op) do() error {
 	case file.OpList:
 		return o.list()
 	case file.OpMakeDir:
-		if err := o.room(); err != nil {
+		if err := o.diskFree(); err != nil {
 			return err
 		}
 		return o.makeDir()
@@ -144,7 +144,7 @@ func (o *op) do() error {
 	case file.OpUnpack:
 		return o.unpack()
 	}
-	return kind.New(kind.Unimplemented, "file", "", "no such operation")
+	return kind.New(kind.Unimplemented, "file", "", "unknown operation")
 }
 
 // send sends an entry.
@@ -163,7 +163,7 @@ func (o *op) sendStat(path string) error {
 	return o.send(&e)
 }
 
-// errorOf tells what a failed operation on a path means to its client.
+// errorOf returns the client's error of a failed operation on a path.
 func errorOf(path string, err error) error {
 	var k *kind.Error
 	var errno unix.Errno
@@ -171,7 +171,7 @@ func errorOf(path string, err error) error {
 	case errors.As(err, &k):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return kind.New(kind.Deadline, "file", "", "the answer was not read in time")
+		return kind.New(kind.Deadline, "file", "", "the response was not read in time")
 	case !errors.As(err, &errno):
 		return kind.Wrap(kind.Internal, "file", path, err)
 	}

@@ -17,17 +17,17 @@ import (
 
 const dirMode = 0o755
 
-// maxLevels is how deep a tree is listed and removed: each level takes a descriptor, and
-// those of volumes are hostd's own. What is deeper no path can name as a whole.
+// maxLevels is the maximum depth to which a tree is listed and removed: each level takes a
+// descriptor, and those of volumes are hostd's own. Deeper files have no path of valid length.
 const maxLevels = 1024
 
 func tooDeep(op string) error {
-	return kind.Newf(kind.Invalid, op, "", "there are more than %d directories in one another", maxLevels)
+	return kind.Newf(kind.Invalid, op, "", "directories are nested deeper than %d levels", maxLevels)
 }
 
-// list tells of all that is in a directory, and in those below it to a depth, in
-// the order of their names; each directory comes before what is in it. Links are
-// told of and not followed.
+// list sends the entries of a directory, and of those below it to a depth, sorted
+// by name; each directory comes before its contents. Links are
+// listed and not followed.
 func (o *op) list() error {
 	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENOTDIR) {
@@ -40,8 +40,8 @@ func (o *op) list() error {
 	return o.walk(fd, o.path, max(o.req.Depth, 1), 1)
 }
 
-// Who lists more names, or directories in each other, than freeNames and freeLevels waits for
-// a turn. It has to be read within turnTimeout then: others wait for theirs.
+// A request that lists more names or levels than freeNames and freeLevels waits for
+// a turn. Its client must then read within turnTimeout: others wait for their turns.
 const (
 	freeNames   = nameBatch
 	freeLevels  = 16
@@ -60,13 +60,13 @@ func (o *op) takeTurn() (err error) {
 
 func (o *op) endTurn() {
 	if o.end != nil {
-		o.by(time.Time{}) //nolint:errcheck // what is left is not held
+		o.by(time.Time{}) //nolint:errcheck // the rest needs no memory
 		o.end()
 	}
 }
 
 // walk lists an open directory, which it closes, and those below it down to a depth;
-// level is its own.
+// level is the directory's own.
 func (o *op) walk(fd int, at string, depth, level uint32) error {
 	dir := os.NewFile(uintptr(fd), at)
 	defer dir.Close() //nolint:errcheck // it was only read from
@@ -78,12 +78,12 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 			return err
 		}
 	}
-	held := o.held
-	defer func() { o.held = held }()
+	before := o.listed
+	defer func() { o.listed = before }()
 	all, err := o.names(dir)
 	switch {
 	case level > 1 && oneOf(err, unix.EACCES):
-		return nil // not ours to see, which a gVisor says here, not when it is opened
+		return nil // no permission, which gVisor reports here, not at the open
 	case err != nil:
 		return err
 	}
@@ -94,7 +94,7 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 		p := path.Join(at, name)
 		e, err := o.statAt(fd, name, p)
 		switch {
-		case errors.Is(err, unix.ENOENT): // it went meanwhile
+		case errors.Is(err, unix.ENOENT): // removed meanwhile
 			continue
 		case err != nil:
 			return err
@@ -108,7 +108,7 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 		sub, err := openAt(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 		switch {
 		case oneOf(err, unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES):
-			continue // it went, it is another by now, or it is not ours to see
+			continue // removed or replaced meanwhile, or no permission
 		case err != nil:
 			return err
 		}
@@ -119,18 +119,18 @@ func (o *op) walk(fd int, at string, depth, level uint32) error {
 	return nil
 }
 
-// maxNames is how many names of a directory, and of those that it is in, are listed: they
-// are held together, to be sorted, and those of volumes by hostd.
+// maxNames is the maximum number of names of a directory, and of its parents, in memory at
+// once: they are sorted, and those of volumes are in hostd's memory.
 const maxNames = 1 << 18
 
-// names are the sorted names in a directory, which are held from now on.
+// names returns the sorted names in a directory, and adds them to o.held.
 func (o *op) names(dir *os.File) ([]string, error) {
 	var all []string
 	for {
 		some, err := dir.Readdirnames(nameBatch)
 		all = append(all, some...)
-		if o.held += len(some); o.held > maxNames {
-			return nil, kind.Newf(kind.Exhausted, "list", "", "there are more than %d files in a directory and in those that it is in", maxNames)
+		if o.listed += len(some); o.listed > maxNames {
+			return nil, kind.Newf(kind.Exhausted, "list", "", "a directory and its parents have more than %d files", maxNames)
 		}
 		switch {
 		case isEOF(err):
@@ -139,7 +139,7 @@ func (o *op) names(dir *os.File) ([]string, error) {
 		case err != nil:
 			return nil, err
 		}
-		if o.held > freeNames {
+		if o.listed > freeNames {
 			if err := o.takeTurn(); err != nil {
 				return nil, err
 			}
@@ -147,7 +147,7 @@ func (o *op) names(dir *os.File) ([]string, error) {
 	}
 }
 
-// makeDir makes a directory that was not there.
+// makeDir makes a directory that does not exist.
 func (o *op) makeDir() error {
 	made, err := o.ensure(o.path)
 	switch {
@@ -166,7 +166,7 @@ func (o *op) makeDir() error {
 	return o.sendStat(o.path)
 }
 
-// chmod sets the mode of what is at the path; of a link, what it leads to.
+// chmod sets the mode of the file at the path; of a link, of its target.
 func (o *op) chmod() error {
 	fd, err := o.open(o.path, unix.O_PATH)
 	if err != nil {
@@ -176,7 +176,7 @@ func (o *op) chmod() error {
 	return unix.Fchmodat(unix.AT_FDCWD, procPath(fd), o.req.Mode, 0)
 }
 
-// change sets the owner, the group and the mode of what is at the path.
+// change sets the owner, the group and the mode of the file at the path.
 func (o *op) change() error {
 	uid, gid, err := file.ParseOwner(o.req.User)
 	if err != nil {
@@ -200,7 +200,7 @@ func (o *op) change() error {
 	return o.sendStat(o.path)
 }
 
-// isFile reports whether something stands at p that is no directory.
+// isFile reports whether something other than a directory exists at p.
 func (o *op) isFile(p string) bool {
 	fd, err := o.open(p, unix.O_PATH)
 	if err != nil {
@@ -211,8 +211,8 @@ func (o *op) isFile(p string) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
 }
 
-// ensure makes the directories of p that are missing, and reports whether the last
-// one was.
+// ensure makes the missing directories of p, and reports whether it made the last
+// one.
 func (o *op) ensure(p string) (made bool, err error) {
 	fd, err := o.openDir(p)
 	if err == nil {
@@ -232,7 +232,7 @@ func (o *op) ensure(p string) (made bool, err error) {
 	}
 	defer closeFd(dir)
 	switch err := unix.Mkdirat(dir, base, dirMode); {
-	case err == unix.EEXIST: // somebody else made it; or it is a link to nothing
+	case err == unix.EEXIST: // made by another process, or a dangling link
 		fd, err := o.openDir(p)
 		if err == nil {
 			closeFd(fd)
@@ -244,7 +244,7 @@ func (o *op) ensure(p string) (made bool, err error) {
 	return true, o.own(dir, base)
 }
 
-// own gives what was made to the account.
+// own gives a new file to the account.
 func (o *op) own(dir int, name string) error {
 	if !o.give {
 		return nil
@@ -268,7 +268,7 @@ func (o *op) move() error {
 		return err // before anything is made
 	}
 	if to == o.path {
-		return o.sendStat(to) // a gVisor takes a directory for full here
+		return o.sendStat(to) // gVisor would return ENOTEMPTY here
 	}
 	if _, err := o.ensure(path.Dir(to)); err != nil {
 		return errorOf(to, err)
@@ -288,8 +288,8 @@ func (o *op) move() error {
 	return o.sendStat(to)
 }
 
-// remove removes what is at the path and all below it. What is not there is
-// removed already.
+// remove removes the file at the path and all below it. A missing file counts as
+// removed.
 func (o *op) remove() error {
 	dir, base, err := o.openParent(o.path)
 	if errors.Is(err, unix.ENOENT) {
@@ -302,8 +302,8 @@ func (o *op) remove() error {
 	return removeAll(dir, base, 1)
 }
 
-// removeAll removes a name of a directory, which is at that level of a tree; links are
-// not followed.
+// removeAll removes a name of a directory, which is at that level of a tree; it does not
+// follow links.
 func removeAll(dir int, name string, level int) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err == nil || err == unix.ENOENT {
@@ -318,7 +318,7 @@ func removeAll(dir int, name string, level int) error {
 		case err == nil || err == unix.ENOENT:
 			return nil
 		case err != unix.ENOTEMPTY && err != unix.EEXIST || n == racing:
-			return err // ENOTEMPTY at the end: somebody fills it as fast
+			return err // ENOTEMPTY at the end: a process fills it as fast
 		}
 		if level > maxLevels {
 			return tooDeep("remove")
@@ -329,10 +329,10 @@ func removeAll(dir int, name string, level int) error {
 	}
 }
 
-// nameBatch is how many names of a directory are held at a time.
+// nameBatch is the number of names of a directory in memory at a time.
 const nameBatch = 1024
 
-// empty removes all that is in a directory at that level.
+// empty removes all contents of a directory at that level.
 func empty(dir int, name string, level int) error {
 	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Who lists much has a turn meanwhile, and nobody else waits for one.
-func TestWhoListsMuchHasATurn(t *testing.T) {
+// A request that lists many names has a turn meanwhile; other requests do not wait for one.
+func TestLargeListsTakeATurn(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/few/f", "")
 	r.put(t, path.Join("home/u/deep", strings.Repeat("d/", freeLevels), "f"), "")
@@ -55,8 +55,8 @@ func (*piped) Accept() {}
 
 func (p *piped) Abort(err error) { p.err = err }
 
-// Who does not read what he asked for does not keep his turn.
-func TestATurnEnds(t *testing.T) {
+// A client that does not read its response does not keep its turn.
+func TestTurnEndsWithoutReader(t *testing.T) {
 	r := newRig(t)
 	for i := range 4 * freeNames {
 		r.put(t, fmt.Sprintf("home/u/many/%d", i), "")
@@ -68,11 +68,11 @@ func TestATurnEnds(t *testing.T) {
 		defer ours.Close()
 		go func() {
 			req := file.Request{Op: file.OpList, Path: "many"}
-			ours.Write(file.AppendFrame(nil, req.Append(nil))) //nolint:errcheck // what comes of it tells
+			ours.Write(file.AppendFrame(nil, req.Append(nil))) //nolint:errcheck // the result shows it
 		}()
 		p := &piped{Conn: theirs}
 		if r.Serve(p); !ended || !kind.Is(p.err, kind.Deadline) {
-			t.Errorf("it ended: %v, %v", ended, p.err)
+			t.Errorf("turn ended: %v, %v", ended, p.err)
 		}
 	})
 }

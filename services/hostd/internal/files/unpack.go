@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// unpack makes what a tar holds below the path. A name cannot climb out of it; a
-// link that was there before is followed, within the root, as everywhere.
+// unpack makes the contents of a tar below the path. Names cannot lead out of it; an
+// existing link is followed, within the root, as in all operations.
 func (o *op) unpack() error {
 	if _, err := o.ensure(o.path); err != nil {
 		return err
@@ -22,11 +22,11 @@ func (o *op) unpack() error {
 	for r := tar.NewReader(o.in); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			_, err = io.Copy(io.Discard, o.in) // what is behind its end
+			_, err = io.Copy(io.Discard, o.in) // the padding behind its end
 			return err
 		}
 		if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return kind.Newf(kind.Invalid, "unpack", "", "it is no whole tar: %s", err)
+			return kind.Newf(kind.Invalid, "unpack", "", "incomplete or malformed tar: %s", err)
 		}
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (o *op) unpack() error {
 
 func (o *op) below(name string) string { return path.Join(o.path, path.Clean("/"+name)) }
 
-// make makes one entry of a tar; link is what a hard link is another name of.
+// make makes one entry of a tar; link is the target of a hard link.
 func (o *op) make(h *tar.Header, link string) error {
 	if h.Typeflag == tar.TypeDir {
 		return o.makeDirOf()
@@ -54,7 +54,7 @@ func (o *op) make(h *tar.Header, link string) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		at, err := o.place(o.path)
+		at, err := o.target(o.path)
 		if err != nil {
 			return err
 		}
@@ -74,13 +74,13 @@ func (o *op) make(h *tar.Header, link string) error {
 	return kind.Newf(kind.Invalid, "unpack", "", "%q is neither a file, a directory nor a link", h.Name)
 }
 
-// makeDirOf has the directory with the entry's mode.
+// makeDirOf makes a directory with the entry's mode.
 func (o *op) makeDirOf() error {
 	if o.path == "/" {
 		return nil
 	}
 	made, err := o.ensure(o.path)
-	if err != nil || !made { // one that was there stays as it was: a copy into /usr does not change it
+	if err != nil || !made { // an existing one stays as it was: a copy into /usr does not change it
 		return err
 	}
 	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
@@ -91,7 +91,7 @@ func (o *op) makeDirOf() error {
 	return unix.Fchmod(fd, o.req.Mode)
 }
 
-// replace makes a link in the place of what is no directory.
+// replace makes a link in place of anything but a directory.
 func (o *op) replace(link func(dir int, name string) error) error {
 	dir, name, err := o.openParent(o.path)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // unpack sends a tar, or the beginning of one.
 func (r *rig) unpack(t testing.TB, to string, content []byte) error {
 	t.Helper()
-	return r.talk(t, file.Request{Op: file.OpUnpack, Path: to}, func(c *net.UnixConn) {
-		c.Write(content) //nolint:errcheck // the server may have said no by now
+	return r.exchange(t, file.Request{Op: file.OpUnpack, Path: to}, func(c *net.UnixConn) {
+		c.Write(content) //nolint:errcheck // the server may have refused by now
 		c.CloseWrite()   //nolint:errcheck // likewise
 		c.Read(make([]byte, 1))
 	})
@@ -57,7 +57,7 @@ func TestUnpack(t *testing.T) {
 		tar.Header{Name: "same", Typeflag: tar.TypeLink, Linkname: "dir/run"},
 		tar.Header{Name: "made/for/it", Mode: 0o644},
 	)
-	for range 2 { // the second time all of it is there
+	for range 2 { // the second time everything exists
 		if err := r.unpack(t, "/srv", content); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// What climbs ends in the directory; what goes through a link, in the root.
+// Names with .. end in the directory; names through a link, in the root.
 func TestUnpackStaysInTheRoot(t *testing.T) {
 	r := newRig(t)
 	outside := filepath.Join(filepath.Dir(r.root), filepath.Base(r.root)+"-outside")
@@ -96,7 +96,7 @@ func TestUnpackStaysInTheRoot(t *testing.T) {
 		tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: "out/../../../etc/passwd"},
 	))
 	if err == nil {
-		t.Error("a link to what is not there was made")
+		t.Error("a link to a missing file was made")
 	}
 	if left, err := os.ReadDir(outside); len(left) > 0 || err != nil {
 		t.Errorf("outside: %v, %v", left, err)
@@ -124,7 +124,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(tarOf(f, tar.Header{Name: "../x"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := newRig(t)
-		r.unpack(t, "/srv", b) //nolint:errcheck // whatever it is, it stays inside
+		r.unpack(t, "/srv", b) //nolint:errcheck // it stays inside, whatever it contains
 		for _, name := range []string{"x", "a"} {
 			if _, err := os.Lstat(filepath.Join(filepath.Dir(r.root), name)); err == nil {
 				t.Errorf("%s was made outside", name)

@@ -17,23 +17,23 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// Watcher tells of what happens in a directory. Run belongs to one goroutine.
+// Watcher reports changes in a directory. Run must be called from one goroutine.
 type Watcher struct {
-	o       *op
-	req     file.Watch
-	f       *os.File // inotify's
-	fd      int
-	dirs    map[int32]string  // watched, by number: its place below the path
-	moved   map[uint32]string // content on its way to its place, by cookie: its hidden name
-	told    map[string]bool   // names that were found in new directories and may be told of once more
-	pending []byte
+	o        *op
+	req      file.Watch
+	f        *os.File // the inotify descriptor
+	fd       int
+	dirs     map[int32]string  // watched directories, by number: their paths below the root of the watch
+	moved    map[uint32]string // temporary names of content being renamed, by cookie
+	reported map[string]bool   // names found in new directories, whose events may still come
+	pending  []byte
 }
 
-// watchMask is what is told of.
+// watchMask selects the reported events.
 const watchMask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_DELETE_SELF | unix.IN_ATTRIB |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// The numbers of filesystem.EventType.
+// Numbers of filesystem.EventType.
 const (
 	eventCreate = 1
 	eventWrite  = 2
@@ -42,9 +42,9 @@ const (
 	eventChmod  = 5
 )
 
-// Watch begins to watch, so that what happens after it returns is told. Errors:
-// NotFound, Denied, Invalid for what is no directory or lies on the network, Exhausted
-// where the kernel watches no more. What is below and not ours to see is left out.
+// Watch starts a watch, so that changes after it returns are reported. It returns
+// NotFound, Denied, Invalid for a path that is not a directory or is on a network file system,
+// or Exhausted at the kernel's limit. Directories below without permission are left out.
 func (s *Server) Watch(req *file.Watch) (*Watcher, error) {
 	who, err := s.cfg.Lookup(req.User)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Server) Watch(req *file.Watch) (*Watcher, error) {
 	}
 	w := &Watcher{
 		o: &op{Server: s, who: who, path: p, name: make(map[uint64]string)}, req: *req, fd: fd,
-		f: os.NewFile(uintptr(fd), "inotify"), dirs: make(map[int32]string), moved: make(map[uint32]string), told: make(map[string]bool),
+		f: os.NewFile(uintptr(fd), "inotify"), dirs: make(map[int32]string), moved: make(map[uint32]string), reported: make(map[string]bool),
 	}
 	if err := w.begin(); err != nil {
 		w.Stop()
@@ -82,8 +82,8 @@ func (w *Watcher) begin() error {
 		return kind.Newf(kind.Invalid, "watch", "", "cannot watch path on network filesystem: %s", w.o.path)
 	}
 	switch err := w.add(dir, "", false); {
-	case oneOf(err, unix.ENOSPC): // which says nothing of the disk
-		return kind.Newf(kind.Exhausted, "watch", "", "cannot watch %s: the sandbox's watches have more directories than the kernel watches for it", w.o.path)
+	case oneOf(err, unix.ENOSPC): // it does not mean a full disk
+		return kind.Newf(kind.Exhausted, "watch", "", "cannot watch %s: the sandbox has reached the kernel's limit of watched directories", w.o.path)
 	case oneOf(err, unix.EACCES):
 		return errorOf(w.o.path, err)
 	case err != nil:
@@ -92,8 +92,8 @@ func (w *Watcher) begin() error {
 	return nil
 }
 
-// onNetwork reports whether a directory's changes may be made elsewhere, and go
-// unseen.
+// onNetwork reports whether a directory's changes may be made on another machine, and
+// not be noticed.
 func onNetwork(fd int) bool {
 	var st unix.Statfs_t
 	if unix.Fstatfs(fd, &st) != nil {
@@ -106,13 +106,13 @@ func onNetwork(fd int) bool {
 	return false
 }
 
-// add watches an open directory, and those below it if that was asked for; tell
-// says whether what is in it is news.
+// add watches an open directory, and those below it if requested; tell
+// reports whether its contents are new.
 func (w *Watcher) add(dir int, rel string, tell bool) error {
 	wd, err := unix.InotifyAddWatch(w.fd, procPath(dir), watchMask)
 	switch {
 	case rel != "" && oneOf(err, unix.EACCES, unix.ENOENT, unix.ESRCH):
-		return nil // it is not ours to see, or went meanwhile, as a process's directory does
+		return nil // no permission, or removed meanwhile, as a process's directory
 	case err != nil:
 		return err
 	}
@@ -122,7 +122,7 @@ func (w *Watcher) add(dir int, rel string, tell bool) error {
 	}
 	fd, err := openAt(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {
-		return nil //nolint:nilerr // it went meanwhile, or is not ours to see
+		return nil //nolint:nilerr // removed meanwhile, or no permission
 	}
 	f := os.NewFile(uintptr(fd), rel)
 	defer f.Close() //nolint:errcheck // it was only read from
@@ -133,7 +133,7 @@ func (w *Watcher) add(dir int, rel string, tell bool) error {
 			continue
 		}
 		if tell {
-			w.told[at] = true
+			w.reported[at] = true
 			w.event(at, eventCreate)
 		}
 		if !d.IsDir() {
@@ -157,8 +157,8 @@ func (w *Watcher) Stop() { w.f.Close() } //nolint:errcheck // it was only read f
 
 const watchBuffer = 32 << 10
 
-// Run tells out of events as they come, each Write whole ones, until Stop. A
-// slow out makes the kernel drop events at last, which is an event, too.
+// Run writes events to out as they occur, each Write whole ones, until Stop. If out is
+// slow, the kernel finally drops events, which is an event, too.
 func (w *Watcher) Run(out io.Writer) error {
 	buf := make([]byte, watchBuffer)
 	for {
@@ -182,8 +182,8 @@ func (w *Watcher) Run(out io.Writer) error {
 				}
 			}
 		}
-		if n < watchBuffer/2 { // the kernel has no more of what was found twice
-			clear(w.told)
+		if n < watchBuffer/2 { // the kernel has no more events of names that were already found
+			clear(w.reported)
 		}
 		if err := w.flush(out); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (w *Watcher) Run(out io.Writer) error {
 	}
 }
 
-// flush writes what is pending in parts of whole events that a reader takes at
+// flush writes pending events in parts of whole events that a reader accepts at
 // once.
 func (w *Watcher) flush(out io.Writer) error {
 	for b := w.pending; len(b) > 0; {
@@ -215,7 +215,7 @@ func (w *Watcher) flush(out io.Writer) error {
 	return nil
 }
 
-// happened takes one event of the kernel's.
+// happened handles one event of the kernel's.
 func (w *Watcher) happened(wd int32, mask, cookie uint32, name string) {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		w.overflow()
@@ -242,7 +242,7 @@ func (w *Watcher) happened(wd int32, mask, cookie uint32, name string) {
 		}
 		return
 	case mask&unix.IN_MOVED_TO != 0 && w.moved[cookie] != "":
-		// What envd does to a file that is written: it makes it, sets the owner, writes.
+		// envd's sequence for a written file: it creates the file, sets the owner, writes.
 		if strings.HasPrefix(w.moved[cookie], hiddenNew) {
 			w.event(at, eventCreate)
 		}
@@ -250,8 +250,8 @@ func (w *Watcher) happened(wd int32, mask, cookie uint32, name string) {
 		w.event(at, eventChmod)
 		w.event(at, eventWrite)
 		return
-	case mask&unix.IN_CREATE != 0 && w.told[at]:
-		delete(w.told, at)
+	case mask&unix.IN_CREATE != 0 && w.reported[at]:
+		delete(w.reported, at)
 		return
 	}
 	w.named(mask, at)
@@ -270,14 +270,14 @@ func (w *Watcher) named(mask uint32, at string) {
 		return
 	}
 	if mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 {
-		w.grow(at)
+		w.watchNew(at)
 	}
 	if mask&unix.IN_MOVED_FROM != 0 {
 		w.forget(at)
 	}
 }
 
-// self tells of the watched directory itself.
+// self reports an event of the watched directory itself.
 func (w *Watcher) self(mask uint32) {
 	switch {
 	case mask&unix.IN_DELETE_SELF != 0:
@@ -289,23 +289,23 @@ func (w *Watcher) self(mask uint32) {
 	}
 }
 
-// grow watches a directory that is new below the path.
-func (w *Watcher) grow(at string) {
+// watchNew watches a new directory below the path.
+func (w *Watcher) watchNew(at string) {
 	dir, err := w.o.open(path.Join(w.o.path, at), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
-		return // it went again
+		return // removed again
 	}
 	defer closeFd(dir)
 	if w.add(dir, at, true) != nil {
-		w.overflow() // what happens there is not seen
+		w.overflow() // events there are not noticed
 	}
 }
 
-// forget watches what was moved away no more: it has another name now.
+// forget stops watching a directory that was moved away and has another path now.
 func (w *Watcher) forget(at string) {
 	for wd, rel := range w.dirs {
 		if rel == at || strings.HasPrefix(rel, at+"/") {
-			unix.InotifyRmWatch(w.fd, uint32(wd)) //nolint:errcheck // it is gone already
+			unix.InotifyRmWatch(w.fd, uint32(wd)) //nolint:errcheck // it no longer exists
 			delete(w.dirs, wd)
 		}
 	}
@@ -322,7 +322,7 @@ func (w *Watcher) event(name string, typ uint32) {
 	w.pending = protowire.AppendBytes(w.pending, b)
 }
 
-// overflow tells that events were lost: who wants to know more must look.
+// overflow reports that events were lost: the client must list the directory to catch up.
 func (w *Watcher) overflow() {
 	b := field.AppendUint(appendString(nil, 1, "."), file.OverflowField, 1)
 	w.pending = protowire.AppendBytes(w.pending, b)

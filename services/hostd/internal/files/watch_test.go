@@ -22,7 +22,7 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
-// watching runs a watch and gives what reads its events up to one that is named.
+// watching runs a watch and returns a function that reads its events up to a given one.
 func watching(t *testing.T, r *rig, req file.Watch) func(until string) []string {
 	t.Helper()
 	w, err := r.Watch(&req)
@@ -74,7 +74,7 @@ func watching(t *testing.T, r *rig, req file.Watch) func(until string) []string 
 	}
 }
 
-func TestWatchesTellWhatHappensInOrder(t *testing.T) {
+func TestWatchReportsEventsInOrder(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/w/old", "x")
 	next := watching(t, r, file.Watch{Path: "w"})
@@ -87,7 +87,7 @@ func TestWatchesTellWhatHappensInOrder(t *testing.T) {
 	if got := next("remove g"); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	// An upload looks like a write, though it is none.
+	// An upload looks like a write, although it is a rename.
 	r.write(t, file.Request{Path: "w/new"}, "content", true)
 	r.write(t, file.Request{Path: "w/old"}, "content", true)
 	if got := next("write old"); !slices.Equal(got, []string{"create new", "chmod new", "write new", "chmod old", "write old"}) {
@@ -102,7 +102,7 @@ func TestWatchesTellWhatHappensInOrder(t *testing.T) {
 	}
 }
 
-func TestWatchesGrowWithTheirTree(t *testing.T) {
+func TestRecursiveWatchIncludesNewDirectories(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/w/a/f", "x")
 	next := watching(t, r, file.Watch{Path: "~/w", Recursive: true, Entries: true})
@@ -118,7 +118,7 @@ func TestWatchesGrowWithTheirTree(t *testing.T) {
 			}
 		}
 		if n != 1 {
-			t.Errorf("%q was told %d times: %q", want, n, got)
+			t.Errorf("%q was reported %d times: %q", want, n, got)
 		}
 	}
 	os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "moved"))
@@ -126,8 +126,8 @@ func TestWatchesGrowWithTheirTree(t *testing.T) {
 	next("create moved/c/late /home/u/w/moved/c/late") // as above
 }
 
-// An overflow of the kernel's queue is told in its place.
-func TestWatchesTellOfOverflow(t *testing.T) {
+// An overflow of the kernel's queue is reported in sequence.
+func TestWatchReportsOverflow(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/w/f", "x")
 	raw, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -143,7 +143,7 @@ func TestWatchesTellOfOverflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range limit + 10 { // two files in turn: equal events in a row are one
+	for i := range limit + 10 { // two files in turn: equal events in a row are merged
 		name := filepath.Join(r.at("home/u/w"), fmt.Sprint(i%2))
 		fd, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY, 0o644)
 		if err != nil {
@@ -180,7 +180,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func TestWhatCannotBeWatched(t *testing.T) {
+func TestWatchErrors(t *testing.T) {
 	r := newRig(t)
 	r.put(t, "home/u/f", "x")
 	for _, tt := range []struct {
@@ -198,9 +198,9 @@ func TestWhatCannotBeWatched(t *testing.T) {
 	}
 }
 
-// A watch leaves out what is below it and nobody lets it see; of what it was asked for it
-// says so.
-func TestWhatIsNotOursToSeeIsNotWatched(t *testing.T) {
+// A watch leaves out directories below it without permission; for its own directory it
+// returns an error.
+func TestUnreadableDirectoriesAreNotWatched(t *testing.T) {
 	r := newRig(t)
 	if err := os.MkdirAll(r.at("home/u/shut/in"), 0o755); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestWhatIsNotOursToSeeIsNotWatched(t *testing.T) {
 	if err := os.Chmod(r.at("home/u/shut"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // this thread alone is nobody, and without root's way through modes
+	if os.Geteuid() == 0 { // gives only this thread another user, without root's privileges
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		unix.Setfsuid(65534)   //nolint:errcheck // the check below fails without it
@@ -220,9 +220,9 @@ func TestWhatIsNotOursToSeeIsNotWatched(t *testing.T) {
 	}
 	defer w.Stop()
 	if len(w.dirs) != 2 {
-		t.Errorf("watched are %v, want /home and /home/u", w.dirs)
+		t.Errorf("watched: %v, want /home and /home/u", w.dirs)
 	}
 	if w, err := r.Watch(&file.Watch{Path: "shut"}); !kind.Is(err, kind.Denied) {
-		t.Errorf("what is shut itself: %v, %v", w, err)
+		t.Errorf("the unreadable directory itself: %v, %v", w, err)
 	}
 }

@@ -22,18 +22,18 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
-// Source is where the parts of templates are had.
+// Source provides the parts of templates.
 type Source interface {
-	// Part gives a part as it was packed, or NotFound.
+	// Part returns a part as it was packed, or NotFound.
 	Part(ctx context.Context, sum template.Sum) ([]byte, error)
 }
 
-// Config says how to keep trees. Dir and Source are required.
+// Config configures a Cache. Dir and Source are required.
 type Config struct {
-	Dir    string // absolute, for one Cache at a time; made with mode 0700
+	Dir    string // absolute, for one Cache at a time; created with mode 0700
 	Source Source
-	Kept   Source // of the parts of copies of hosts' files; nil: there are none
-	Max    int64  // bytes of trees that are kept though nobody uses them; 0: 32 GiB
+	Kept   Source // source of the parts of copies of hosts' files; nil: none
+	Max    int64  // maximum size of unused trees, in bytes; 0: 32 GiB
 	Log    *slog.Logger
 
 	// Sudo returns the path of a static program that is sudo if it is called so; for trees
@@ -43,16 +43,16 @@ type Config struct {
 
 const (
 	defaultMax = 32 << 30
-	staleParts = 24 * time.Hour // after which nobody goes on with what has come
+	staleParts = 24 * time.Hour // age after which partial downloads are removed
 
 	treeName     = "root"     // in a template's directory: its tree
-	manifestName = "manifest" // and the manifest; its time is when the tree was last wanted
-	partsName    = "parts"    // in Dir: parts that have come, by the template
-	newPrefix    = "new-"     // of a directory that is being filled
-	oldPrefix    = "old-"     // of one that is being removed
+	manifestName = "manifest" // and the manifest; its modification time is the tree's last use
+	partsName    = "parts"    // in Dir: downloaded parts, by template
+	newPrefix    = "new-"     // prefix of directories that are being filled
+	oldPrefix    = "old-"     // prefix of directories that are being removed
 )
 
-// Cache keeps trees. Its methods may be called concurrently.
+// Cache stores trees. Its methods may be called concurrently.
 type Cache struct {
 	cfg Config
 
@@ -60,27 +60,27 @@ type Cache struct {
 	trees map[template.ID]*tree
 }
 
-// tree is one template's on this host.
+// tree is a template's tree on this host.
 type tree struct {
 	id    template.ID
 	size  int64
-	used  time.Time     // when it was last wanted
-	refs  int           // who uses it
-	ready chan struct{} // closed when it is filled, or cannot be
-	err   error         // why not; set before ready is closed
+	used  time.Time     // time of the last use
+	refs  int           // number of users
+	ready chan struct{} // closed when it is filled, or the fill has failed
+	err   error         // error of the fill; set before ready is closed
 	m     template.Manifest
 }
 
-// Tree is a template that is used; it stays until Release.
+// Tree is a template in use; it stays until Release.
 type Tree struct {
-	Root     string            // absolute
-	Manifest template.Manifest // shared: not to be changed
+	Root     string            // absolute path
+	Manifest template.Manifest // shared: must not be changed
 	once     sync.Once
 	c        *Cache
 	t        *tree
 }
 
-// Open finds what an earlier life kept, and removes what it left half done.
+// Open finds the trees that an earlier run stored, and removes incomplete ones.
 func Open(cfg Config) (*Cache, error) {
 	if cfg.Max <= 0 {
 		cfg.Max = defaultMax
@@ -103,7 +103,7 @@ func Open(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// find takes an entry of the directory for what it is.
+// find adds the tree of a directory entry.
 func (c *Cache) find(name string) {
 	if strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, oldPrefix) {
 		c.remove(filepath.Join(c.cfg.Dir, name))
@@ -111,7 +111,7 @@ func (c *Cache) find(name string) {
 	}
 	id, err := template.ParseID(name)
 	if err != nil {
-		return // not ours
+		return // not a template
 	}
 	file := filepath.Join(c.cfg.Dir, name, manifestName)
 	raw, err := os.ReadFile(file)
@@ -122,7 +122,7 @@ func (c *Cache) find(name string) {
 	}
 	fi, statErr := os.Stat(file)
 	if err != nil || statErr != nil || got != id {
-		c.cfg.Log.Warn("a template's directory cannot be read, it is fetched again", "template", name, "err", errors.Join(err, statErr))
+		c.cfg.Log.Warn("read template directory failed, fetching it again", "template", name, "err", errors.Join(err, statErr))
 		c.remove(filepath.Join(c.cfg.Dir, name))
 		return
 	}
@@ -133,25 +133,25 @@ func (c *Cache) find(name string) {
 
 func (c *Cache) remove(dir string) {
 	if err := remove.Tree(dir); err != nil {
-		c.cfg.Log.Warn("a template cannot be removed", "dir", dir, "err", err)
+		c.cfg.Log.Warn("remove template failed", "dir", dir, "err", err)
 	}
 }
 
-// sweepParts removes parts that nobody uses, and that nobody came back for in that time.
+// sweepParts removes parts that are not in use and at least as old as age.
 func (c *Cache) sweepParts(age time.Duration) {
 	entries, err := os.ReadDir(filepath.Join(c.cfg.Dir, partsName))
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		// What is no directory is an earlier version's, which had the parts of all together.
+		// A file is from an earlier version, which kept the parts of all templates together.
 		if fi, err := e.Info(); err == nil && (!e.IsDir() || time.Since(fi.ModTime()) >= age) {
 			c.dropParts(e.Name())
 		}
 	}
 }
 
-// dropParts takes a template's parts out of everybody's reach, and removes them.
+// dropParts makes a template's parts inaccessible, and removes them.
 func (c *Cache) dropParts(name string) {
 	old := filepath.Join(c.cfg.Dir, oldPrefix+partsName+"-"+name)
 	c.mu.Lock()
@@ -165,7 +165,7 @@ func (c *Cache) dropParts(name string) {
 	}
 }
 
-// Have names the templates that are there.
+// Have returns the ids of the stored templates.
 func (c *Cache) Have() []template.ID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,8 +188,8 @@ func (t *tree) done() bool {
 	}
 }
 
-// Hold uses a template that is there, without fetching it: for sandboxes that an
-// earlier life made. False if it is not there.
+// Hold uses a stored template without fetching it: for sandboxes that an
+// earlier run made. It returns false if it is not stored.
 func (c *Cache) Hold(id template.ID) (*Tree, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +200,7 @@ func (c *Cache) Hold(id template.ID) (*Tree, bool) {
 	return c.use(t), true
 }
 
-// use is by mu.
+// use records a use; c.mu must be held.
 func (c *Cache) use(t *tree) *Tree {
 	t.refs++
 	t.used = time.Now()
@@ -208,10 +208,10 @@ func (c *Cache) use(t *tree) *Tree {
 	return &Tree{Root: filepath.Join(c.cfg.Dir, string(t.id), treeName), Manifest: t.m, c: c, t: t}
 }
 
-// ID is what the cache calls it.
+// ID returns the template's id.
 func (t *Tree) ID() template.ID { return t.t.id }
 
-// Release lets go of a template. It may be called more than once, and of nil.
+// Release ends the use of a template. It may be called more than once, and on nil.
 func (t *Tree) Release() {
 	if t == nil {
 		return
@@ -223,10 +223,10 @@ func (t *Tree) Release() {
 	})
 }
 
-// Get gives the template of that manifest, and fetches it if it is not there;
-// several that want it at the same time share the work. Errors: NotFound if its
-// parts are not stored any more, Invalid if they are not what they should be or
-// are for other machines, Exhausted if the disk has no room.
+// Get returns the template of that manifest, and fetches it if it is not stored;
+// concurrent calls share the work. It returns NotFound if its parts are not stored any
+// more, Invalid if they are damaged or for another architecture, Exhausted if the disk is
+// full.
 func (c *Cache) Get(ctx context.Context, manifest []byte) (*Tree, error) {
 	m, id, err := template.Decode(manifest)
 	if err != nil {
@@ -249,23 +249,23 @@ func (c *Cache) Get(ctx context.Context, manifest []byte) (*Tree, error) {
 		if got, ok := c.Hold(id); ok {
 			return got, nil
 		}
-		// Who filled it could not, or it was evicted since. His trouble may have
-		// been his own, as a context that ended.
+		// The fill failed, or the tree was evicted since. The error may concern only
+		// the other caller, such as an ended context.
 		if t.err != nil && !errors.Is(t.err, context.Canceled) && !errors.Is(t.err, context.DeadlineExceeded) {
 			return nil, t.err
 		}
 	}
 }
 
-// Adopt makes the directory dir, which is the tree of a manifest and beside the
-// cache's, the cache's own.
+// Adopt moves the directory dir, which is the tree of a manifest and beside the
+// cache's, into the cache.
 func (c *Cache) Adopt(dir string, manifest []byte) error {
 	m, id, err := template.Decode(manifest)
 	if err != nil {
 		return err
 	}
 	t, mine := c.claim(id, &m)
-	if !mine { // it is there, or comes
+	if !mine { // it is stored, or being fetched
 		return remove.Tree(dir)
 	}
 	err = c.adopt(dir, id, manifest)
@@ -278,22 +278,22 @@ func (c *Cache) adopt(dir string, id template.ID, manifest []byte) error {
 	if err := Sync(dir); err != nil {
 		return err
 	}
-	place, err := os.MkdirTemp(c.cfg.Dir, newPrefix)
+	temp, err := os.MkdirTemp(c.cfg.Dir, newPrefix)
 	if err != nil {
 		return err
 	}
-	tree := filepath.Join(place, treeName)
-	err = os.WriteFile(filepath.Join(place, manifestName), manifest, 0o600)
+	tree := filepath.Join(temp, treeName)
+	err = os.WriteFile(filepath.Join(temp, manifestName), manifest, 0o600)
 	if err == nil {
 		err = os.Rename(dir, tree)
 	}
 	if err != nil {
-		return errors.Join(err, remove.Tree(place))
+		return errors.Join(err, remove.Tree(temp))
 	}
-	return os.Rename(place, filepath.Join(c.cfg.Dir, string(id)))
+	return os.Rename(temp, filepath.Join(c.cfg.Dir, string(id)))
 }
 
-// claim gives a template's tree, and whether the caller is to fill it.
+// claim returns a template's tree, and whether the caller must fill it.
 func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,13 +305,13 @@ func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool)
 	return t, true
 }
 
-// settle tells those who wait how the filling ended, and has who filled it use it.
+// settle passes the result of a fill to those who wait, and marks it as used by the filler.
 func (c *Cache) settle(t *tree, err error) (used *Tree) {
 	c.mu.Lock()
 	if t.err = err; err != nil {
 		delete(c.trees, t.id)
 	} else {
-		used = c.use(t) // before it is looked at for what can go
+		used = c.use(t) // before eviction is considered
 	}
 	close(t.ready)
 	c.mu.Unlock()
@@ -319,8 +319,8 @@ func (c *Cache) settle(t *tree, err error) (used *Tree) {
 	return used
 }
 
-// evict removes unused trees, the longest unused first, until what is kept fits
-// and the disk has at least what is needed.
+// evict removes unused trees, the longest unused first, until the rest fits
+// and the disk has at least the space needed.
 func (c *Cache) evict(need space) {
 	for {
 		dir, ok := c.victim(need)
@@ -331,7 +331,7 @@ func (c *Cache) evict(need space) {
 	}
 }
 
-// victim takes the tree that is to go out of everybody's reach.
+// victim makes the tree to be removed inaccessible.
 func (c *Cache) victim(need space) (dir string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,11 +345,11 @@ func (c *Cache) victim(need space) (dir string, ok bool) {
 	if oldest == nil || total <= c.cfg.Max && c.free().fits(need) {
 		return "", false
 	}
-	return c.takeAway(oldest), true
+	return c.hide(oldest), true
 }
 
-// Shed makes room on the disk: it removes what has come of templates that nobody fetches
-// any more, and the tree that was not used for the longest time. False if all are used.
+// Shed frees disk space: it removes partial downloads that are not in progress, and the tree
+// that was unused for longest. It returns false if all are in use.
 func (c *Cache) Shed() bool {
 	c.sweepParts(0)
 	dir, ok := c.victim(space{bytes: math.MaxInt64})
@@ -359,18 +359,18 @@ func (c *Cache) Shed() bool {
 	return ok
 }
 
-// takeAway takes a tree out of everybody's reach; it is by mu.
-func (c *Cache) takeAway(t *tree) (dir string) {
+// hide makes a tree inaccessible; c.mu must be held.
+func (c *Cache) hide(t *tree) (dir string) {
 	dir = filepath.Join(c.cfg.Dir, oldPrefix+string(t.id))
 	err := os.Rename(filepath.Join(c.cfg.Dir, string(t.id)), dir)
 	delete(c.trees, t.id)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.cfg.Log.Warn("a template cannot be removed", "template", t.id, "err", err)
+		c.cfg.Log.Warn("remove template failed", "template", t.id, "err", err)
 	}
 	return dir
 }
 
-// Drop removes a tree that nobody is to use any more, unless somebody does.
+// Drop removes a tree, unless it is in use.
 func (c *Cache) Drop(id template.ID) {
 	c.mu.Lock()
 	t := c.trees[id]
@@ -378,13 +378,13 @@ func (c *Cache) Drop(id template.ID) {
 		c.mu.Unlock()
 		return
 	}
-	dir := c.takeAway(t)
+	dir := c.hide(t)
 	c.mu.Unlock()
 	c.remove(dir)
 }
 
-// Lacks reports whether a template is neither here nor on its way, and can be had without
-// others having to go, with spare bytes of the disk left free.
+// Lacks reports whether a template is neither stored nor being fetched, and fits without
+// removing others, with spare bytes of the disk left free.
 func (c *Cache) Lacks(id template.ID, m *template.Manifest, spare int64) bool {
 	c.mu.Lock()
 	here, total := c.trees[id] != nil, takes(m)
@@ -397,23 +397,23 @@ func (c *Cache) Lacks(id template.ID, m *template.Manifest, spare int64) bool {
 	return !here && total <= c.cfg.Max && c.free().fits(need)
 }
 
-// space is what a disk has, or is to have.
+// space is what a disk has, or must have.
 type space struct {
 	bytes int64
-	files int64 // its inodes
+	files int64 // inodes
 }
 
 func (s space) fits(need space) bool { return need.bytes <= s.bytes && need.files <= s.files }
 
-// free is what of the disk we may fill.
+// free returns the space of the disk that the cache may fill.
 func (c *Cache) free() space {
 	var st unix.Statfs_t
 	if err := unix.Statfs(c.cfg.Dir, &st); err != nil {
 		return space{}
 	}
-	s := space{bytes: int64(st.Bavail) * int64(st.Bsize), files: int64(st.Ffree)} //nolint:unconvert // their types differ between systems
+	s := space{bytes: int64(st.Bavail) * int64(st.Bsize), files: int64(st.Ffree)} //nolint:unconvert // the types differ between systems
 	if st.Files == 0 {
-		s.files = math.MaxInt64 // no bound of their own
+		s.files = math.MaxInt64 // no limit on files
 	}
 	return s
 }

@@ -45,7 +45,7 @@ func (s *store) Part(_ context.Context, sum template.Sum) ([]byte, error) {
 	return b, err
 }
 
-// source is a Source.
+// source is a function as a Source.
 type source func(context.Context, template.Sum) ([]byte, error)
 
 func (s source) Part(ctx context.Context, sum template.Sum) ([]byte, error) { return s(ctx, sum) }
@@ -60,7 +60,7 @@ func (s *store) reads() int {
 	return n
 }
 
-// entry is one of a test's tar.
+// entry is an entry of a test's tar.
 type entry struct {
 	name, body string
 	flag       byte
@@ -68,7 +68,7 @@ type entry struct {
 	uid        int
 }
 
-// add stores a template and gives its manifest.
+// add stores a template and returns its manifest.
 func (s *store) add(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -140,7 +140,7 @@ func small(name string) []entry {
 	return []entry{{"etc/", "", tar.TypeDir, 0o755, 0}, {"etc/name", name, 0, 0o644, 0}, {"shut/", "", tar.TypeDir, 0o555, 0}, {"shut/x", "x", 0, 0o600, 0}}
 }
 
-func TestATreeIsWhatItsTarSays(t *testing.T) {
+func TestTreeMatchesItsTar(t *testing.T) {
 	s := newStore(t)
 	raw := s.add(t,
 		entry{"d/", "", tar.TypeDir, 0o750, 1000}, entry{"d/suid", "x", 0, 0o4755, 0}, entry{"d/mine", "mine", 0, 0o600, 1000},
@@ -176,14 +176,14 @@ func TestATreeIsWhatItsTarSays(t *testing.T) {
 	a, _ := os.Stat(filepath.Join(got.Root, "d/mine"))
 	b, _ := os.Stat(filepath.Join(got.Root, "d/other"))
 	if !os.SameFile(a, b) {
-		t.Error("two names are two files")
+		t.Error("the hard link is a separate file")
 	}
 	if fi, err := os.Stat(c.cfg.Dir); err != nil || fi.Mode().Perm() != 0o700 {
-		t.Errorf("others may walk to set-uid files: %v, %v", fi.Mode(), err)
+		t.Errorf("other users may reach set-uid files: %v, %v", fi.Mode(), err)
 	}
 }
 
-func TestManyShareOneTree(t *testing.T) {
+func TestConcurrentGetsShareOneTree(t *testing.T) {
 	s := newStore(t)
 	raw := s.add(t, small("a")...)
 	c := open(t, filepath.Join(t.TempDir(), "c"), s, 0)
@@ -203,16 +203,16 @@ func TestManyShareOneTree(t *testing.T) {
 	if len(slices.Compact(roots)) != 1 || s.reads() != 1 {
 		t.Errorf("roots %v, %d parts read", slices.Compact(roots), s.reads())
 	}
-	again := open(t, c.cfg.Dir, s, 0) // the next life has it
+	again := open(t, c.cfg.Dir, s, 0) // the next run has it
 	if _, ok := again.Hold(again.Have()[0]); !ok || s.reads() != 1 {
-		t.Errorf("the next life has %v, %d parts read", again.Have(), s.reads())
+		t.Errorf("the next run has %v, %d parts read", again.Have(), s.reads())
 	}
 }
 
-func TestTheLongestUnusedGoes(t *testing.T) {
+func TestLongestUnusedTreeIsEvicted(t *testing.T) {
 	s := newStore(t)
 	raws := [][]byte{s.add(t, small("1")...), s.add(t, small("2")...), s.add(t, small("3")...)}
-	c := open(t, filepath.Join(t.TempDir(), "c"), s, int64(2*len(small(""))*perFile+100)) // their files take more than what is in them
+	c := open(t, filepath.Join(t.TempDir(), "c"), s, int64(2*len(small(""))*perFile+100)) // their files take more than their contents
 	get := func(i int) *Tree {
 		t.Helper()
 		got, err := c.Get(t.Context(), raws[i])
@@ -224,27 +224,27 @@ func TestTheLongestUnusedGoes(t *testing.T) {
 	first := get(0)
 	get(1).Release()
 	first.Release()
-	first.Release() // twice is once
+	first.Release() // the second call has no effect
 	again := get(0)
-	get(2).Release() // one must go: the second, because the first is used
+	get(2).Release() // one must be evicted: the second, since the first is used
 	if have := c.Have(); len(have) != 2 || !slices.Contains(have, again.t.id) {
 		t.Errorf("have %v", have)
 	}
 	if b, err := os.ReadFile(filepath.Join(again.Root, "etc/name")); err != nil || string(b) != "1" {
-		t.Errorf("a tree that is used: %.10q, %v", b, err)
+		t.Errorf("a tree in use: %.10q, %v", b, err)
 	}
 	reads := s.reads()
 	get(1)
 	if s.reads() != reads+1 {
-		t.Error("what had gone was not fetched again")
+		t.Error("the evicted tree was not fetched again")
 	}
 	left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*-*"))
 	if len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining: %v", left)
 	}
 }
 
-func TestWhatIsWrongIsNoTree(t *testing.T) {
+func TestDamagedTemplatesAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		entries []entry
@@ -252,19 +252,19 @@ func TestWhatIsWrongIsNoTree(t *testing.T) {
 		spoil   func(*store, *template.Manifest)
 		want    kind.Kind
 	}{
-		{name: "a part that is lost", spoil: func(s *store, m *template.Manifest) { os.Remove(filepath.Join(s.dir, string(m.Parts[0]))) }, want: kind.NotFound},
-		{name: "a part that is another", spoil: func(s *store, m *template.Manifest) {
+		{name: "a missing part", spoil: func(s *store, m *template.Manifest) { os.Remove(filepath.Join(s.dir, string(m.Parts[0]))) }, want: kind.NotFound},
+		{name: "a wrong part", spoil: func(s *store, m *template.Manifest) {
 			os.WriteFile(filepath.Join(s.dir, string(m.Parts[0])), []byte("?"), 0o600)
 		}, want: kind.Invalid},
-		{name: "another machine's", change: func(m *template.Manifest) { m.Arch = "z80" }, want: kind.Invalid},
-		{name: "more files than told", change: func(m *template.Manifest) { m.Files-- }, want: kind.Invalid},
-		{name: "fewer files than told", change: func(m *template.Manifest) { m.Files++ }, want: kind.Invalid},
-		{name: "more bytes than told", change: func(m *template.Manifest) { m.Size-- }, want: kind.Invalid},
-		{name: "a path that climbs", entries: []entry{{"../x", "", 0, 0o644, 0}}, want: kind.Invalid},
+		{name: "another architecture", change: func(m *template.Manifest) { m.Arch = "z80" }, want: kind.Invalid},
+		{name: "more files than declared", change: func(m *template.Manifest) { m.Files-- }, want: kind.Invalid},
+		{name: "fewer files than declared", change: func(m *template.Manifest) { m.Files++ }, want: kind.Invalid},
+		{name: "more bytes than declared", change: func(m *template.Manifest) { m.Size-- }, want: kind.Invalid},
+		{name: "a path with ..", entries: []entry{{"../x", "", 0, 0o644, 0}}, want: kind.Invalid},
 		{name: "an absolute path", entries: []entry{{"/x", "", 0, 0o644, 0}}, want: kind.Invalid},
 		{name: "a device", entries: []entry{{"x", "", tar.TypeChar, 0o644, 0}}, want: kind.Invalid},
 		{name: "a file through a link to outside", entries: []entry{{"l", "/tmp", tar.TypeSymlink, 0o777, 0}, {"l/millrace-escaped", "", 0, 0o644, 0}}, want: kind.Internal},
-		{name: "a name of a file outside", entries: []entry{{"l", "../../../etc/hostname", tar.TypeLink, 0o777, 0}}, want: kind.Internal},
+		{name: "a link to a file outside", entries: []entry{{"l", "../../../etc/hostname", tar.TypeLink, 0o777, 0}}, want: kind.Internal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStore(t)
@@ -290,13 +290,13 @@ func TestWhatIsWrongIsNoTree(t *testing.T) {
 				t.Errorf("got %+v, %v; want %v", got, err, tt.want)
 			}
 			if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*")); len(left) != 1 || len(c.Have()) > 0 {
-				t.Errorf("left: %v, have %v", left, c.Have())
+				t.Errorf("remaining: %v, have %v", left, c.Have())
 			}
 			if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, partsName, "*")); len(left) > 0 {
-				t.Errorf("left: %v", left)
+				t.Errorf("remaining: %v", left)
 			}
 			if _, err := os.Lstat("/tmp/millrace-escaped"); err == nil {
-				t.Error("it was written outside")
+				t.Error("a file was written outside")
 			}
 		})
 	}
@@ -325,9 +325,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Wherever a host is killed while it fetches, the next life finds no tree or a
-// whole one.
-func TestKilledWhileItFetches(t *testing.T) {
+// After a kill of a host at any point of a fetch, the next run finds no tree or a
+// complete one.
+func TestKilledFetchLeavesNoPartialTree(t *testing.T) {
 	s := newStore(t)
 	var entries []entry
 	for i := range 300 {
@@ -363,7 +363,7 @@ func TestKilledWhileItFetches(t *testing.T) {
 		}
 	}
 	if !whole || killed == 0 {
-		t.Fatalf("killed %d times, then whole: %v", killed, whole)
+		t.Fatalf("killed %d times, then complete: %v", killed, whole)
 	}
 	t.Logf("killed %d times", killed)
 	c := open(t, dir, s, 0)
@@ -373,7 +373,7 @@ func TestKilledWhileItFetches(t *testing.T) {
 	}
 	checkWhole(t, got.Root, entries)
 	if left, _ := filepath.Glob(filepath.Join(dir, "new-*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining: %v", left)
 	}
 }
 
@@ -381,13 +381,13 @@ func checkWhole(t *testing.T, root string, entries []entry) {
 	t.Helper()
 	for _, e := range entries {
 		if b, err := os.ReadFile(filepath.Join(root, e.name)); err != nil || string(b) != e.body {
-			t.Fatalf("half a tree: %s has %d bytes, %v", e.name, len(b), err)
+			t.Fatalf("partial tree: %s has %d bytes, %v", e.name, len(b), err)
 		}
 	}
 }
 
-// What had come before a host was cut off is not fetched again.
-func TestAFetchGoesOn(t *testing.T) {
+// Parts that were fetched before an interruption are not fetched again.
+func TestFetchResumes(t *testing.T) {
 	s := newStore(t)
 	var noise []entry
 	for i := range 5 {
@@ -421,13 +421,13 @@ func TestAFetchGoesOn(t *testing.T) {
 		t.Errorf("read %d parts more, want %d of %d", s.reads()-before, want, len(m.Parts))
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, partsName, "*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining: %v", left)
 	}
 }
 
 func TestAsAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("this is an ordinary user already")
+		t.Skip("already running as an ordinary user")
 	}
 	dir, err := os.MkdirTemp("", "templates-")
 	if err != nil {

@@ -1,14 +1,14 @@
-// Package templates keeps the trees of templates on a host: each once, read by
+// Package templates stores the trees of templates on a host: each once, shared read-only by
 // all sandboxes that are made from it.
 //
-// # Promise
-// A tree that Get gives is whole and is what its ID says. Wherever filling one is
-// cut off, by a kill or a power loss, nothing of it is ever taken for whole, and
-// the next Get goes on with the parts that had come. Trees that no sandbox uses
-// are kept until others need their room, the longest unused go first.
+// # Guarantees
+// A tree that Get returns is complete and matches its ID. If a fill is interrupted by a kill
+// or a loss of power, its partial tree is never used, and
+// the next Get continues with the parts that were fetched. Trees that no sandbox uses
+// are kept until their space is needed; the longest unused are removed first.
 //
 // # Trust
-// The tree's names and links were made by strangers: it is filled by descriptors
-// that do not lead out of it, and stands in a directory that is shut to all but
-// hostd, because it has set-uid files where hostd is root.
+// A tree's names and links are untrusted: it is filled by descriptors
+// that do not lead out of it, and is in a directory that only hostd may enter,
+// because it has set-uid files where hostd is root.
 package templates

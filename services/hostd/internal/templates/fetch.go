@@ -20,13 +20,13 @@ import (
 
 const (
 	fetchAtOnce = 4
-	perFile     = 4 << 10  // bytes of a disk that an entry takes besides its own
+	perFile     = 4 << 10  // bytes of a disk for each entry besides its content
 	headroom    = 64 << 20 // bytes that are left free
 )
 
-// fill makes a template's tree: all of it, or nothing that anybody takes for one. Its
-// parts have a directory of their own, which no other fill takes away, and which stays
-// only where a fill can go on with them.
+// fill makes a template's tree: all of it, or nothing that could be mistaken for one. Its
+// parts have a directory of their own, which other fills leave alone, and which is kept
+// only if a later fill can continue with them.
 func (c *Cache) fill(ctx context.Context, id template.ID, m *template.Manifest, manifest []byte) error {
 	parts := c.partsOf(id)
 	err := c.fillFrom(ctx, parts, id, m, manifest)
@@ -62,18 +62,18 @@ func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *t
 	return c.unpack(ctx, parts, id, m, manifest)
 }
 
-// takes is how many bytes of a disk a tree takes: one of nothing but empty files, too.
+// takes returns how many bytes of a disk a tree occupies, empty files included.
 func takes(m *template.Manifest) int64 { return m.Size + m.Files*perFile }
 
-// needs is what of a disk filling a template still takes. The parts come
-// packed, half the size or less of what they hold; those that are there need no more.
+// needs returns the disk space that filling a template still needs. The parts are
+// packed, to half their contents' size or less; those already on the disk need no more.
 func needs(parts string, m *template.Manifest) space {
 	return space{bytes: takes(m) + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom, files: m.Files}
 }
 
-// came is how many bytes of parts an earlier fill left.
+// came returns the size of the parts that an earlier fill left.
 func came(parts string) (n int64) {
-	entries, _ := os.ReadDir(parts) //nolint:errcheck // what cannot be seen comes again
+	entries, _ := os.ReadDir(parts) //nolint:errcheck // unreadable parts are fetched again
 	for _, e := range entries {
 		if fi, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), newPrefix) {
 			n += fi.Size()
@@ -87,7 +87,7 @@ func full(id template.ID, err error, format string, args ...any) error {
 	return errors.Join(e, err)
 }
 
-// fetch has all parts on the disk, each as it was packed and checked.
+// fetch writes all parts to the disk, each as it was packed and checked.
 func (c *Cache) fetch(ctx context.Context, parts string, m *template.Manifest) error {
 	g, ctx := errgroup.WithContext(ctx)
 	next := make(chan int)
@@ -140,7 +140,7 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) //nolint:errcheck // after success it is gone
+	defer os.Remove(tmp.Name()) //nolint:errcheck // after success it does not exist
 	_, err = tmp.Write(packed)
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 	if err != nil {
 		return err
 	}
-	defer remove.Tree(dir) //nolint:errcheck // after success it is gone; else the next life tries again
+	defer remove.Tree(dir) //nolint:errcheck // after success it does not exist; otherwise the next run tries again
 	r, err := newReader(ctx, parts, m)
 	if err != nil {
 		return err

@@ -24,12 +24,12 @@ func sharing(t *testing.T, s *store) (raws [2][]byte, ms [2]template.Manifest) {
 		}
 	}
 	if ms[0].Parts[0] != ms[1].Parts[0] || ms[0].Parts[1] == ms[1].Parts[1] {
-		t.Fatal("they do not share their first part alone")
+		t.Fatal("they do not share exactly their first part")
 	}
 	return raws, ms
 }
 
-func TestFillsThatShareAPartLeaveItToEachOther(t *testing.T) {
+func TestConcurrentFillsKeepASharedPart(t *testing.T) {
 	s := newStore(t)
 	raws, ms := sharing(t, s)
 	dir := filepath.Join(t.TempDir(), "c")
@@ -59,7 +59,7 @@ func TestFillsThatShareAPartLeaveItToEachOther(t *testing.T) {
 	})
 }
 
-func TestAFetchThatCannotGoOnLeavesNoParts(t *testing.T) {
+func TestFailedFetchLeavesNoParts(t *testing.T) {
 	s := newStore(t)
 	raws, ms := sharing(t, s)
 	if err := os.Remove(filepath.Join(s.dir, string(ms[0].Parts[1]))); err != nil {
@@ -70,11 +70,11 @@ func TestAFetchThatCannotGoOnLeavesNoParts(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, partsName, "*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining: %v", left)
 	}
 }
 
-func TestPartsThatNobodyUsesAreSwept(t *testing.T) {
+func TestUnusedPartsAreSwept(t *testing.T) {
 	s := newStore(t)
 	raw := s.add(t, small("a")...)
 	dir := filepath.Join(t.TempDir(), "c")
@@ -88,21 +88,21 @@ func TestPartsThatNobodyUsesAreSwept(t *testing.T) {
 	if _, err := c.Get(t.Context(), raw); !kind.Is(err, kind.Unavailable) {
 		t.Fatalf("got %v", err)
 	}
-	flat := filepath.Join(dir, partsName, string(template.SumOf(nil))) // an earlier version's
+	flat := filepath.Join(dir, partsName, string(template.SumOf(nil))) // of an earlier version
 	if err := os.WriteFile(flat, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c = open(t, dir, s, 0)
 	if left, _ := filepath.Glob(filepath.Join(dir, partsName, "*")); len(left) != 1 || left[0] == flat {
-		t.Errorf("left by the next life: %v", left)
+		t.Errorf("remaining after the next run: %v", left)
 	}
 	c.sweepParts(0)
 	if left, _ := filepath.Glob(filepath.Join(dir, "*", "*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining: %v", left)
 	}
 }
 
-func TestPartsThatAreThereNeedNoRoom(t *testing.T) {
+func TestFetchedPartsNeedNoSpace(t *testing.T) {
 	dir := t.TempDir()
 	for name, size := range map[string]int{string(template.SumOf(nil)): 5, newPrefix + "half": 7} {
 		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600); err != nil {
@@ -110,15 +110,15 @@ func TestPartsThatAreThereNeedNoRoom(t *testing.T) {
 		}
 	}
 	if got := came(dir); got != 5 {
-		t.Errorf("%d bytes came, want 5", got)
+		t.Errorf("%d bytes fetched, want 5", got)
 	}
 }
 
-func TestOnlyWhatIsNotHereIsLacking(t *testing.T) {
+func TestLacksReportsMissingTemplatesThatFit(t *testing.T) {
 	s := newStore(t)
 	raws := [][]byte{s.add(t, small("here")...), s.add(t, small("away")...)}
 	files := int64(len(small("")))
-	c := open(t, filepath.Join(t.TempDir(), "c"), s, 2*files*perFile+12) // two of 5 bytes, and of their files
+	c := open(t, filepath.Join(t.TempDir(), "c"), s, 2*files*perFile+12) // space for two of 5 bytes, and their files
 	if _, err := c.Get(t.Context(), raws[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestOnlyWhatIsNotHereIsLacking(t *testing.T) {
 			t.Errorf("template %d of %d bytes: %v", i, m.Size, got)
 		}
 		if m.Size = 8; c.Lacks(id, &m, 0) {
-			t.Errorf("template %d of 8 bytes: lacking, though another one would have to go", i)
+			t.Errorf("template %d of 8 bytes: lacking, though another one would have to be removed", i)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-func TestAFullDiskIsSaid(t *testing.T) {
+func TestFullDiskIsExhausted(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("a small disk wants root")
+		t.Skip("a small disk requires root")
 	}
 	s := newStore(t)
 	var many []entry
@@ -35,15 +35,15 @@ func TestAFullDiskIsSaid(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*")); len(left) != 1 {
-				t.Errorf("left: %v", left)
+				t.Errorf("remaining: %v", left)
 			}
 		})
 	}
 }
 
-func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
+func TestFetchedPartsAreNotCountedTwice(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("a small disk wants root")
+		t.Skip("a small disk requires root")
 	}
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=71m"); err != nil {
@@ -54,7 +54,7 @@ func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
 	m := template.Manifest{Size: 1 << 20, Tar: template.PartSize} // 69 MiB in all, of which 4 are parts
 	here, other := template.ID(template.SumOf([]byte("here"))), template.ID(template.SumOf([]byte("other")))
 	if !c.Lacks(here, &m, 0) || !c.Lacks(other, &m, 0) {
-		t.Fatal("there is no room at all")
+		t.Fatal("no template fits at all")
 	}
 	if err := os.Mkdir(c.partsOf(here), 0o700); err != nil {
 		t.Fatal(err)
@@ -63,17 +63,17 @@ func TestThereIsRoomForATemplateWhosePartsAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.Lacks(here, &m, 0) {
-		t.Error("no room for 66 MiB where 68 are free: what is there is counted again")
+		t.Error("66 MiB do not fit into 68 free ones: fetched parts are counted again")
 	}
 	if c.Lacks(other, &m, 0) {
-		t.Error("room for 69 MiB where 68 are free")
+		t.Error("69 MiB fit into 68 free ones")
 	}
 }
 
-// Where the disk has too few files, as where it has too few bytes, what nobody uses goes.
-func TestUnusedTreesGoForFiles(t *testing.T) {
+// If the disk lacks inodes, as if it lacks bytes, unused trees are removed.
+func TestUnusedTreesAreRemovedForInodes(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("a small disk wants root")
+		t.Skip("a small disk requires root")
 	}
 	s := newStore(t)
 	var many, more []entry
@@ -93,18 +93,18 @@ func TestUnusedTreesGoForFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Get(t.Context(), raws[1]); !kind.Is(err, kind.Exhausted) {
-		t.Errorf("beside one that is used: %v", err)
+		t.Errorf("beside one in use: %v", err)
 	}
 	if c.Shed() {
-		t.Error("one that is used was shed")
+		t.Error("one in use was removed")
 	}
 	first.Release()
 	second, err := c.Get(t.Context(), raws[1])
 	if err != nil {
-		t.Fatalf("beside one that is not used: %v", err)
+		t.Fatalf("beside an unused one: %v", err)
 	}
 	second.Release()
 	if !c.Shed() || c.Shed() || len(c.Have()) > 0 {
-		t.Errorf("what nobody uses was not shed, or twice: %v", c.Have())
+		t.Errorf("unused trees were not removed, or twice: %v", c.Have())
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// userAttribute begins the names of the attributes that users may set.
+// userAttribute is the prefix of attributes that users may set.
 const userAttribute = "user."
 
 const (
-	maxAttribute  = 1 << 16   // bytes of a value, as of the list of all names (XATTR_SIZE_MAX)
-	maxAttributes = 512 << 10 // of all values of a file; some file systems have room for thousands, a tar has not
+	maxAttribute  = 1 << 16   // bytes of a value, and of the list of all names (XATTR_SIZE_MAX)
+	maxAttributes = 512 << 10 // of all values of a file; some file systems permit thousands, which a tar cannot hold
 )
 
-// attributes are the user's attributes of an open file.
+// attributes returns the user's attributes of an open file.
 func attributes(f *os.File) (map[string]string, error) {
 	list := make([]byte, maxAttribute)
 	n, err := unix.Flistxattr(int(f.Fd()), list)
@@ -41,7 +41,7 @@ func attributes(f *os.File) (map[string]string, error) {
 			return nil, os.NewSyscallError("fgetxattr", err)
 		}
 		if size += n; size > maxAttributes {
-			return nil, kind.Newf(kind.Invalid, "copy files", "", "more than %d KiB of attributes of a file are not copied", maxAttributes>>10)
+			return nil, kind.Newf(kind.Invalid, "copy files", "", "a file has more than %d KiB of attributes", maxAttributes>>10)
 		}
 		if all == nil {
 			all = make(map[string]string)

@@ -11,13 +11,13 @@ import (
 
 const userAttribute = "user."
 
-// attributes are none here: a snapshot of this system's is a file of its own.
+// attributes returns nil: on this system a snapshot is a single file.
 func attributes(*os.File) (map[string]string, error) { return nil, nil }
 
 func setAttribute(_ *os.File, name, _ string) error {
-	return kind.New(kind.Unimplemented, "copy files", name, "this system keeps no attributes of files")
+	return kind.New(kind.Unimplemented, "copy files", name, "file attributes are not supported on this system")
 }
 
 func makeNode(_ *os.File, name string, _ *tar.Header) error {
-	return kind.New(kind.Unimplemented, "copy files", name, "this system makes no such files")
+	return kind.New(kind.Unimplemented, "copy files", name, "such files are not supported on this system")
 }

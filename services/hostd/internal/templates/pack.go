@@ -19,35 +19,35 @@ import (
 	"github.com/millrace/millrace/internal/part"
 )
 
-// Sink takes the parts of a tree, each as it is packed.
+// Sink receives the parts of a tree, each as it is packed.
 type Sink func(ctx context.Context, sum template.Sum, packed []byte) error
 
 const (
-	// maxPath bounds the paths in a copy, in bytes.
+	// maxPath is the maximum length of a path in a copy, in bytes.
 	maxPath = 16 << 10
 
-	// maxDepth bounds the directories in each other: each is a descriptor while they are
+	// maxDepth is the maximum depth of directories: each is a descriptor while they are
 	// packed, and a call for each path while they are unpacked.
 	maxDepth = template.MaxDepth
 
-	// maxHeld bounds the bytes that are held of a tree while it is packed: the names in a
-	// directory, which are sorted, and of files that have more than one, and what is held
-	// of directories while it is unpacked.
-	maxHeld  = 256 << 20
-	nameSize = 48  // what a name takes besides its bytes
-	dirSize  = 256 // and a directory
-	batch    = 512 // names read at a time
+	// maxMemory limits the memory for a tree while it is packed, in bytes: for the names in a
+	// directory, which are sorted, and of files with several names, and for
+	// directories while it is unpacked.
+	maxMemory = 256 << 20
+	nameSize  = 48  // memory for a name besides its bytes
+	dirSize   = 256 // and for a directory
+	batch     = 512 // names read at a time
 
-	xattrRecord  = "SCHILY.xattr."   // of a tar: an attribute, as GNU tar and star call it
-	socketRecord = "MILLRACE.socket" // of a pipe that is a socket
+	xattrRecord  = "SCHILY.xattr."   // of a tar: an attribute, in GNU tar's and star's form
+	socketRecord = "MILLRACE.socket" // of a pipe that stands for a socket
 )
 
-// Pack gives the manifest of a copy of the directory dir, and its parts to sink,
-// of which it holds one at a time: the same tree makes the same. Nobody may change what
-// is in it meanwhile, but what is in it may be hostile. What is in an overlay's layer
-// is kept: owners, modes, times, links, pipes, sockets, whiteouts and the user's
-// attributes. Holes are packed as the zeros that they read as, and count. Invalid for
-// what cannot be copied, as for more than most bytes.
+// Pack returns the manifest of a copy of the directory dir, and passes its parts to sink,
+// one at a time: the same tree has the same parts. Its contents must not change
+// meanwhile, but may be hostile. The contents of an overlay's layer are preserved:
+// owners, modes, times, links, pipes, sockets, whiteouts and the user's
+// attributes. Holes are packed as zeros, and count. Pack returns Invalid for
+// what cannot be copied, and for more than most bytes.
 func Pack(ctx context.Context, dir string, most int64, sink Sink) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -80,13 +80,13 @@ func Pack(ctx context.Context, dir string, most int64, sink Sink) ([]byte, error
 	return raw, err
 }
 
-// Measure is how many bytes Pack would give away, but for a little.
+// Measure returns approximately how many bytes Pack would pass on.
 func Measure(ctx context.Context, dir string) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return 0, err
 	}
-	defer root.Close() //nolint:errcheck // it was only looked at
+	defer root.Close() //nolint:errcheck // only walked through
 	w := newPacker(ctx, template.MaxTar)
 	w.blind = true
 	err = w.add(root, ".")
@@ -95,33 +95,33 @@ func Measure(ctx context.Context, dir string) (int64, error) {
 
 // packer packs a tree.
 type packer struct {
-	//nolint:containedctx // a packer lives for one call
+	//nolint:containedctx // a packer exists for one call
 	ctx    context.Context
 	tar    *tar.Writer
 	cut    part.Cutter
 	m      template.Manifest
 	most   int64
-	linked map[inode]string // files with several names: the first
-	force  bool             // what its owner, who we are, may not read is made readable for a moment
-	blind  bool             // nothing is read
-	depth  int              // how many directories are open
-	room   int              // bytes that may yet be held
+	linked map[inode]string // first name of each file with several names
+	force  bool             // files that their owner, this user, may not read are made readable for a moment
+	blind  bool             // contents are not read
+	depth  int              // number of open directories
+	memory int              // memory left, in bytes
 }
 
 func newPacker(ctx context.Context, most int64) *packer {
-	return &packer{ctx: ctx, most: most, linked: make(map[inode]string), force: os.Geteuid() != 0, room: maxHeld}
+	return &packer{ctx: ctx, most: most, linked: make(map[inode]string), force: os.Geteuid() != 0, memory: maxMemory}
 }
 
 type inode struct{ dev, ino uint64 }
 
-// add packs what is at a path, and what is in it. in is the directory that it is in: by a
-// path from the top a file would cost as many calls as it is deep.
+// add packs the entry at a path, and its contents. in is its parent directory: by a
+// path from the top each file would cost as many calls as it is deep.
 func (w *packer) add(in *os.Root, name string) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
 	if len(name) > maxPath {
-		return damaged("a path of more than %d bytes", maxPath)
+		return damaged("a path exceeds %d bytes", maxPath)
 	}
 	fi, err := in.Lstat(path.Base(name))
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *packer) add(in *os.Root, name string) error {
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
-		return kind.New(kind.Unimplemented, "copy files", name, "this system does not say what a file is")
+		return kind.New(kind.Unimplemented, "copy files", name, "file types are not supported on this system")
 	}
 	h, ok, err := w.header(in, name, fi, st)
 	if err != nil || !ok {
@@ -138,7 +138,7 @@ func (w *packer) add(in *os.Root, name string) error {
 	w.m.Files++
 	w.m.Size += h.Size
 	if w.m.Size > w.most || w.m.Files > template.MaxFiles {
-		return kind.Newf(kind.Invalid, "copy files", "", "more than %d MiB or %d files are not copied", w.most>>20, template.MaxFiles)
+		return kind.Newf(kind.Invalid, "copy files", "", "the tree exceeds the limit of %d MiB or %d files", w.most>>20, template.MaxFiles)
 	}
 	switch {
 	case fi.IsDir():
@@ -151,7 +151,7 @@ func (w *packer) add(in *os.Root, name string) error {
 	return w.tar.WriteHeader(h)
 }
 
-// header is how an entry begins; false: it is left out.
+// header returns the header of an entry; false: it is left out.
 func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.Stat_t) (*tar.Header, bool, error) {
 	h := &tar.Header{
 		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid), //nolint:unconvert // the types differ between systems
@@ -164,7 +164,7 @@ func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.St
 			return h, true, nil
 		}
 		w.linked[id] = name
-		if err := w.hold(name); err != nil {
+		if err := w.rememberNames(name); err != nil {
 			return nil, false, err
 		}
 	}
@@ -175,7 +175,7 @@ func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.St
 	case mode.IsRegular():
 		h.Typeflag, h.Size = tar.TypeReg, fi.Size()
 	case mode&fs.ModeSymlink != 0:
-		h.Typeflag, h.ModTime = tar.TypeSymlink, time.Unix(0, 0) // which cannot be set everywhere
+		h.Typeflag, h.ModTime = tar.TypeSymlink, time.Unix(0, 0) // cannot be set on all systems
 		h.Linkname, err = in.Readlink(path.Base(name))
 	case mode&fs.ModeNamedPipe != 0:
 		h.Typeflag = tar.TypeFifo
@@ -189,10 +189,10 @@ func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.St
 	return h, true, err
 }
 
-// dir packs a directory before what is in it, in the order of names.
+// dir packs a directory before its contents, in the order of names.
 func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) error {
 	if w.depth++; w.depth > maxDepth {
-		return kind.Newf(kind.Invalid, "copy files", "", "more than %d directories in each other are not copied", maxDepth)
+		return kind.Newf(kind.Invalid, "copy files", "", "directories are nested deeper than %d levels", maxDepth)
 	}
 	defer func() { w.depth-- }()
 	base := path.Base(name)
@@ -200,7 +200,7 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 		if err := in.Chmod(base, fi.Mode()|0o700); err != nil {
 			return err
 		}
-		defer in.Chmod(base, fi.Mode()) //nolint:errcheck // it is only less shut than it was
+		defer in.Chmod(base, fi.Mode()) //nolint:errcheck // at worst it remains more permissive
 	}
 	here, err := in.OpenRoot(base)
 	if err != nil {
@@ -212,12 +212,12 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 		return err
 	}
 	names, err := w.names(d)
-	defer w.drop(names)
+	defer w.forgetNames(names)
 	if err == nil && !w.blind {
 		err = addAttributes(h, d)
 	}
 	if err == nil {
-		err = w.take(sizeOf(h))
+		err = w.reserve(sizeOf(h))
 	}
 	if err = errors.Join(err, d.Close()); err != nil {
 		return err
@@ -235,12 +235,12 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 	return nil
 }
 
-// names are those in a directory, sorted. They are held until drop, also on error.
+// names returns the sorted names in a directory. Their memory is accounted until drop, also on error.
 func (w *packer) names(d *os.File) (all []string, err error) {
 	for {
 		some, err := d.Readdirnames(batch)
 		all = append(all, some...)
-		if err := errors.Join(w.ctx.Err(), w.hold(some...)); err != nil {
+		if err := errors.Join(w.ctx.Err(), w.rememberNames(some...)); err != nil {
 			return all, err
 		}
 		if errors.Is(err, io.EOF) {
@@ -253,24 +253,24 @@ func (w *packer) names(d *os.File) (all []string, err error) {
 	}
 }
 
-// hold takes room for names.
-func (w *packer) hold(names ...string) error {
+// rememberNames accounts for the memory of names.
+func (w *packer) rememberNames(names ...string) error {
 	n := 0
 	for _, name := range names {
 		n += nameSize + len(name)
 	}
-	return w.take(n)
+	return w.reserve(n)
 }
 
-// take fails where more would be held than may be.
-func (w *packer) take(n int) error {
-	if w.room -= n; w.room < 0 {
-		return kind.New(kind.Invalid, "copy files", "", "so many directories, names in one, and files with several names are not copied")
+// reserve fails if the memory limit is exceeded.
+func (w *packer) reserve(n int) error {
+	if w.memory -= n; w.memory < 0 {
+		return kind.New(kind.Invalid, "copy files", "", "too many directories, names in a directory, or files with several names")
 	}
 	return nil
 }
 
-// sizeOf is what is held of a directory while a tree is unpacked.
+// sizeOf returns the memory for a directory while a tree is unpacked.
 func sizeOf(h *tar.Header) int {
 	n := dirSize + len(h.Name)
 	for key, value := range h.PAXRecords {
@@ -281,9 +281,9 @@ func sizeOf(h *tar.Header) int {
 	return n
 }
 
-func (w *packer) drop(names []string) {
+func (w *packer) forgetNames(names []string) {
 	for _, n := range names {
-		w.room += nameSize + len(n)
+		w.memory += nameSize + len(n)
 	}
 }
 
@@ -310,7 +310,7 @@ func (w *packer) file(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) e
 	}
 	n, err := io.Copy(w.tar, io.LimitReader(f, h.Size))
 	if err == nil && n != h.Size {
-		err = kind.Newf(kind.Conflict, "copy files", name, "it was changed while it was copied")
+		err = kind.Newf(kind.Conflict, "copy files", name, "the file changed while it was copied")
 	}
 	return err
 }
@@ -320,7 +320,7 @@ func addAttributes(h *tar.Header, f *os.File) error {
 	all, err := attributes(f)
 	for name, value := range all {
 		if strings.Contains(name, "=") {
-			continue // no tar can say that
+			continue // a tar cannot represent it
 		}
 		h.PAXRecords[xattrRecord+name] = value
 	}

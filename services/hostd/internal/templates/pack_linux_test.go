@@ -25,12 +25,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/remove"
 )
 
-// keep is a Sink of the store.
+// keep implements Sink with the store.
 func (s *store) keep(_ context.Context, sum template.Sum, packed []byte) error {
 	return os.WriteFile(filepath.Join(s.dir, string(sum)), packed, 0o644)
 }
 
-// layerTree fills a directory with what an overlay's layer may have in it.
+// layerTree fills a directory with everything that an overlay's layer can contain.
 func layerTree(t *testing.T, dir string) {
 	t.Helper()
 	must := func(err error) {
@@ -73,8 +73,8 @@ func layerTree(t *testing.T, dir string) {
 	must(os.Chtimes(in("layers"), time.Unix(9, 0), time.Unix(9, 0)))
 }
 
-// looks is everything that must be the same of a tree and its copy.
-func looks(t *testing.T, dir string) map[string]string {
+// describe describes everything that must be the same in a tree and its copy.
+func describe(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
@@ -122,13 +122,13 @@ func pack(t *testing.T, s *store, dir string) []byte {
 	return raw
 }
 
-func TestACopyIsTheTree(t *testing.T) {
+func TestCopyEqualsTheTree(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
 	t.Cleanup(func() { remove.Tree(filepath.Join(dir, "layers")) })
 	layerTree(t, dir)
-	before := looks(t, dir)
+	before := describe(t, dir)
 	raw := pack(t, s, dir)
-	if after := looks(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
+	if after := describe(t, dir); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("packing changed the tree:\n%v\n%v", before, after)
 	}
 	if again := pack(t, s, dir); !bytes.Equal(again, raw) {
@@ -146,7 +146,7 @@ func TestACopyIsTheTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { remove.Tree(c.cfg.Dir) })
-	have := looks(t, got.Root)
+	have := describe(t, got.Root)
 	for name, want := range before {
 		if have[name] != want {
 			t.Errorf("%s: %s, want %s", name, have[name], want)
@@ -157,21 +157,21 @@ func TestACopyIsTheTree(t *testing.T) {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(filepath.Join(got.Root, "sparse"), &st); err != nil || st.Blocks*512 > 1<<20 {
-		t.Errorf("holes were filled: %d bytes on the disk, %v", st.Blocks*512, err)
+		t.Errorf("want holes kept: %d bytes on the disk, %v", st.Blocks*512, err)
 	}
 	if again := pack(t, s, got.Root); !bytes.Equal(again, raw) {
-		t.Error("the copy of a copy is another one")
+		t.Error("the copy of a copy differs")
 	}
 	got.Release()
 	c.cfg.Max = 1
 	c.evict(space{})
 	if left, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*")); len(left) != 1 {
-		t.Errorf("left of what was evicted: %v", left)
+		t.Errorf("remaining after eviction: %v", left)
 	}
 }
 
-// A chain of snapshots stores what they have in common once.
-func TestCopiesShareTheirBeginning(t *testing.T) {
+// A chain of snapshots stores its common parts once.
+func TestCopiesShareCommonParts(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
 	if err := os.MkdirAll(filepath.Join(dir, "layers/0"), 0o755); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestCopiesShareTheirBeginning(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeIsNotCopied(t *testing.T) {
+func TestPackRefusesLargeTrees(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "f"))
 	if err != nil {
@@ -217,9 +217,9 @@ func TestWhatIsTooLargeIsNotCopied(t *testing.T) {
 	}
 }
 
-// Directories in each other are bounded, on both sides: by paths each cost as many calls
+// The depth of directories is limited, on both sides: each path costs as many calls
 // as it is deep, so that ten thousand of them took a host minutes.
-func TestWhatIsTooDeepIsNotCopied(t *testing.T) {
+func TestDeepTreesAreRefused(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
 	deep := func(levels int) {
 		t.Helper()
@@ -247,14 +247,14 @@ func TestWhatIsTooDeepIsNotCopied(t *testing.T) {
 		t.Errorf("measured: %v", err)
 	}
 	raw = s.add(t, entry{strings.Repeat("d/", maxDepth+1) + "f", "", '0', 0o600, 0})
-	if _, err := open(t, filepath.Join(t.TempDir(), "c"), s, 0).Get(t.Context(), raw); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "each other") {
+	if _, err := open(t, filepath.Join(t.TempDir(), "c"), s, 0).Get(t.Context(), raw); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "nested") {
 		t.Errorf("unpacked: %v", err)
 	}
 }
 
-// A tenant makes directories of millions of names, and files with two of 16 KiB: what is held
-// of them is bounded, and directories beside each other are not held together.
-func TestNamesAreHeldToABound(t *testing.T) {
+// A tenant can make directories of millions of names, and files with two names of 16 KiB: the
+// memory for them is limited, and sibling directories are not in memory at the same time.
+func TestPackBoundsMemoryForNames(t *testing.T) {
 	const most, name = 3 * batch, "a file of some name"
 	tree := func(fill func(dir string, i int) error) string {
 		t.Helper()
@@ -290,7 +290,7 @@ func TestNamesAreHeldToABound(t *testing.T) {
 			}
 			defer root.Close()
 			w := newPacker(t.Context(), template.MaxTar)
-			w.blind, w.tar, w.room = blind, tar.NewWriter(io.Discard), most*nameSize
+			w.blind, w.tar, w.memory = blind, tar.NewWriter(io.Discard), most*nameSize
 			if err := w.add(root, "."); tt.ok != (err == nil) || err != nil && !kind.Is(err, kind.Invalid) {
 				t.Errorf("names %s: %v", tt.name, err)
 			}
@@ -298,9 +298,9 @@ func TestNamesAreHeldToABound(t *testing.T) {
 	}
 }
 
-// Of directories the whole paths and attributes are held until all is unpacked: as much of
-// them is copied as can be unpacked.
-func TestDirectoriesAreHeldToABound(t *testing.T) {
+// Paths and attributes of all directories are in memory until all is unpacked: a tree is
+// packed only if it can be unpacked.
+func TestPackBoundsMemoryForDirectories(t *testing.T) {
 	const most = 20
 	top := t.TempDir()
 	var entries []entry
@@ -311,35 +311,35 @@ func TestDirectoriesAreHeldToABound(t *testing.T) {
 		}
 		entries = append(entries, entry{name + "/", "", tar.TypeDir, 0o700, 0})
 	}
-	for room, want := range map[int]kind.Kind{most * (dirSize + 100): kind.Invalid, maxHeld: 0} {
+	for limit, want := range map[int]kind.Kind{most * (dirSize + 100): kind.Invalid, maxMemory: 0} {
 		root, err := os.OpenRoot(top)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer root.Close()
 		w := newPacker(t.Context(), template.MaxTar)
-		w.blind, w.room = true, room+most*(nameSize+202) // and their names
+		w.blind, w.memory = true, limit+most*(nameSize+202) // and their names
 		if err := w.add(root, "."); kind.Of(err) != want {
-			t.Errorf("packed with room for %d: %v", room, err)
+			t.Errorf("packed with %d bytes: %v", limit, err)
 		}
 		to, err := os.OpenRoot(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer to.Close()
-		f := filler{root: to, files: most, room: room}
+		f := filler{root: to, files: most, memory: limit}
 		err = nil
 		for _, e := range entries {
 			err = errors.Join(err, f.add(&tar.Header{Name: e.name, Typeflag: e.flag, Mode: e.mode}, nil))
 		}
 		if kind.Of(err) != want {
-			t.Errorf("unpacked with room for %d: %v", room, err)
+			t.Errorf("unpacked with %d bytes: %v", limit, err)
 		}
 	}
 }
 
-// Some file systems have room for thousands of attributes of 64 KiB.
-func TestAttributesAreCopiedToABound(t *testing.T) {
+// Some file systems permit thousands of attributes of 64 KiB.
+func TestPackBoundsAttributes(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
 		t.Skipf("mount: %v", err)
@@ -361,8 +361,8 @@ func TestAttributesAreCopiedToABound(t *testing.T) {
 	}
 }
 
-// Packing and filling hold a few parts in memory, whatever their size.
-func TestACopyIsStreamed(t *testing.T) {
+// Packing and filling keep only a few parts in memory, whatever the size of the tree.
+func TestCopyIsStreamed(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
 	f, err := os.Create(filepath.Join(dir, "f"))
 	if err != nil {
@@ -401,12 +401,12 @@ func TestACopyIsStreamed(t *testing.T) {
 	}
 	m, _, err := template.Decode(raw)
 	if err != nil || len(slices.Compact(m.Parts)) > 4 {
-		t.Errorf("zeros are %d parts, %v", len(slices.Compact(m.Parts)), err)
+		t.Errorf("zeros take %d parts, %v", len(slices.Compact(m.Parts)), err)
 	}
 }
 
-// A tar that a stranger made may not have in it what a copy of a host's files may.
-func TestDevicesAreInCopiesOnly(t *testing.T) {
+// An untrusted tar may not contain devices; a copy of a host's files may.
+func TestOnlyCopiesMayContainDevices(t *testing.T) {
 	s := newStore(t)
 	raw := s.add(t, entry{"dev", "", '3', 0o600, 0})
 	c := open(t, filepath.Join(t.TempDir(), "c"), s, 0)

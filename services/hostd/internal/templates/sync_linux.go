@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync has all of a directory's file system on the disk: a tree that has its
-// name must have its files, also after a power loss.
+// Sync writes all of a directory's file system to the disk: a tree with its final name
+// must have its files, also after a loss of power.
 func Sync(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // it was only lent
+	defer d.Close() //nolint:errcheck // only used for the call
 	return os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd())))
 }

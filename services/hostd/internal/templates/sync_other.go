@@ -4,8 +4,8 @@ package templates
 
 import "golang.org/x/sys/unix"
 
-// Sync has all that was written on the disk; see the Linux one.
+// Sync writes everything to the disk; see the Linux version.
 func Sync(string) error {
-	unix.Sync() //nolint:errcheck // some systems cannot fail
+	unix.Sync() //nolint:errcheck // some systems never return an error
 	return nil
 }

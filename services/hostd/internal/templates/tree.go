@@ -16,19 +16,19 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// fillTree makes the directory root of a template's tar. As root the files get
-// their owners; else they are hostd's, and nothing is set-uid. A copy of a host's
-// files is made exact: it comes from a host whose files ours can be.
+// fillTree fills the directory root from a template's tar. As root the files get
+// their owners; otherwise they are hostd's, and nothing is set-uid. A copy of a host's
+// files is exact: it is only used on hosts that can represent them.
 func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 	if err := os.Mkdir(root, 0o700); err != nil {
 		return err
 	}
-	dir, err := os.OpenRoot(root) // whose methods do not lead out of it
+	dir, err := os.OpenRoot(root) // its methods do not lead out of it
 	if err != nil {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it
-	f := filler{root: dir, owners: os.Geteuid() == 0, exact: m.Exact, files: m.Files, size: m.Size, room: maxHeld}
+	f := filler{root: dir, owners: os.Geteuid() == 0, exact: m.Exact, files: m.Files, size: m.Size, memory: maxMemory}
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -45,7 +45,7 @@ func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 		}
 	}
 	if f.files != 0 || f.size != 0 {
-		return damaged("it has %d files and %d bytes less than its manifest says", f.files, f.size)
+		return damaged("it has %d files and %d bytes less than its manifest declares", f.files, f.size)
 	}
 	if err := f.finish(); err != nil || f.exact {
 		return err
@@ -62,10 +62,10 @@ type filler struct {
 	root   *os.Root
 	owners bool
 	exact  bool
-	files  int64 // that may come
-	size   int64 // bytes that may come
+	files  int64 // files left
+	size   int64 // bytes left
 	dirs   []*tar.Header
-	room   int // bytes of them that may yet be held
+	memory int // memory left for them, in bytes
 }
 
 func (f *filler) add(h *tar.Header, body io.Reader) error {
@@ -74,21 +74,21 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 		return damaged("path %q", h.Name)
 	}
 	if strings.Count(name, "/") > maxDepth {
-		return damaged("more than %d directories in each other", maxDepth)
+		return damaged("directories nested deeper than %d levels", maxDepth)
 	}
 	if f.files--; f.files < 0 {
-		return damaged("more files than its manifest says")
+		return damaged("more files than its manifest declares")
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if f.room -= sizeOf(h); f.room < 0 {
-			return damaged("too many directories, or too long ones")
+		if f.memory -= sizeOf(h); f.memory < 0 {
+			return damaged("too many directories, or too long paths")
 		}
-		f.dirs = append(f.dirs, placeOf(h))
+		f.dirs = append(f.dirs, dirHeader(h))
 		if name == "." {
 			return nil
 		}
-		return f.root.Mkdir(name, 0o700) // its mode comes last: it may be shut
+		return f.root.Mkdir(name, 0o700) // its mode is set last: it may forbid access
 	case tar.TypeReg:
 		return f.file(name, h, body)
 	case tar.TypeSymlink:
@@ -106,9 +106,9 @@ func (f *filler) add(h *tar.Header, body io.Reader) error {
 	return damaged("%q is of type %q", h.Name, h.Typeflag)
 }
 
-// placeOf is what finish needs of a directory's header, whose strings are parts of all that
-// it says.
-func placeOf(h *tar.Header) *tar.Header {
+// dirHeader returns what finish needs of a directory's header, whose strings share memory with
+// its whole record.
+func dirHeader(h *tar.Header) *tar.Header {
 	p := &tar.Header{Name: strings.Clone(h.Name), Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime, PAXRecords: map[string]string{}}
 	for key, value := range h.PAXRecords {
 		if strings.HasPrefix(key, xattrRecord) {
@@ -120,7 +120,7 @@ func placeOf(h *tar.Header) *tar.Header {
 
 func (f *filler) file(name string, h *tar.Header, body io.Reader) error {
 	if f.size -= h.Size; f.size < 0 {
-		return damaged("more bytes than its manifest says")
+		return damaged("more bytes than its manifest declares")
 	}
 	out, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -136,7 +136,7 @@ func (f *filler) file(name string, h *tar.Header, body io.Reader) error {
 	if err == nil && f.owners {
 		err = out.Chown(h.Uid, h.Gid)
 	}
-	if err == nil { // after chown, which takes set-uid away
+	if err == nil { // after chown, which clears set-uid
 		err = out.Chmod(f.mode(h))
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
@@ -187,11 +187,11 @@ func zero(b []byte) bool {
 	return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1])
 }
 
-// mode is an entry's, without what only root's files can use where we are not.
+// mode returns an entry's mode, without set-uid and set-gid unless hostd is root.
 func (f *filler) mode(h *tar.Header) fs.FileMode {
 	mode := h.FileInfo().Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 	if !f.owners && !f.exact {
-		mode = mode&^(fs.ModeSetuid|fs.ModeSetgid) | 0o400 // what we cannot read nobody could
+		mode = mode&^(fs.ModeSetuid|fs.ModeSetgid) | 0o400 // hostd must be able to read it
 	}
 	return mode
 }
@@ -203,14 +203,14 @@ func (f *filler) own(name string, h *tar.Header) error {
 	return f.root.Lchown(name, h.Uid, h.Gid)
 }
 
-// finish gives directories what they are to have in the end, the innermost first.
+// finish sets the final attributes of directories, the innermost first.
 func (f *filler) finish() error {
 	for i := len(f.dirs) - 1; i >= 0; i-- {
 		h := f.dirs[i]
 		name := strings.TrimSuffix(h.Name, "/")
 		mode := f.mode(h)
 		if !f.owners && !f.exact {
-			mode |= 0o700 // else we could not remove it
+			mode |= 0o700 // otherwise hostd could not remove it
 		}
 		err := f.own(name, h)
 		if err == nil && f.exact {
@@ -237,7 +237,7 @@ func (f *filler) attributes(name string, h *tar.Header) error {
 	return errors.Join(setAttributes(d, h), d.Close())
 }
 
-// setAttributes gives an open file the user's attributes of its entry.
+// setAttributes sets the user's attributes of its entry on an open file.
 func setAttributes(out *os.File, h *tar.Header) error {
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, xattrRecord)

@@ -21,8 +21,8 @@ const (
 	runDir = "/run/millrace"
 )
 
-// forward has this machine forward packets between its interfaces. The value before is kept
-// for [Net.Close], which may be that of a later run or of another host on this machine.
+// forward enables forwarding of packets between this machine's interfaces. The value before is
+// saved for [Net.Close], possibly of a later run or of another host on this machine.
 func (n *Net) forward() error {
 	was, err := os.ReadFile(forwardPath)
 	if err == nil && strings.TrimSpace(string(was)) == forwardOn {
@@ -39,9 +39,9 @@ func (n *Net) forward() error {
 		err = os.WriteFile(forwardPath, []byte(forwardOn), 0o644) //nolint:gosec // the kernel's own file
 	}
 	if err != nil {
-		return fmt.Errorf("switch forwarding on: %w", err)
+		return fmt.Errorf("enable forwarding: %w", err)
 	}
-	n.cfg.Log.Warn("this machine forwards packets between its interfaces while sandboxes have some", "setting", "net.ipv4.ip_forward", "was", strings.TrimSpace(string(was)))
+	n.cfg.Log.Warn("forwarding between this machine's interfaces enabled", "setting", "net.ipv4.ip_forward", "was", strings.TrimSpace(string(was)))
 	return nil
 }
 
@@ -53,7 +53,7 @@ func unforward(ctx context.Context) error {
 	}
 	was, err := os.ReadFile(kept)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it was on before
+		return nil // it was enabled before
 	}
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func unforward(ctx context.Context) error {
 		return nil
 	}
 	if err := os.WriteFile(forwardPath, was, 0o644); err != nil { //nolint:gosec // the kernel's own file
-		return fmt.Errorf("switch forwarding off: %w", err)
+		return fmt.Errorf("disable forwarding: %w", err)
 	}
 	return os.Remove(kept)
 }

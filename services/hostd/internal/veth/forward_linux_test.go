@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// ip_forward is as before when the last host on the machine has closed.
+// ip_forward has its previous value when the last host on the machine has closed.
 func TestForwardingIsRestored(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHost(t)
 	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
 	forwarding := func() (is string) {
 		h.do(t, func(*Net) error {

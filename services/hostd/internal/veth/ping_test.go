@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ping asks an address for an echo, as programs without rights do.
-func (r room) ping(to [4]byte) error {
+// ping sends an echo request, as programs without privileges do.
+func (r netns) ping(to [4]byte) error {
 	return r.in(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		limit := unix.NsecToTimeval(int64(patience))
+		limit := unix.NsecToTimeval(int64(waitTime))
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 			return err
 		}
@@ -30,7 +30,7 @@ func (r room) ping(to [4]byte) error {
 }
 
 func TestASandboxPings(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHost(t)
 	if err := h.attach(t, "ia").ping([4]byte{8, 8, 8, 8}); err != nil {
 		t.Error(err)
 	}

@@ -10,16 +10,16 @@ import (
 // conns is the set that counts connections, by interface.
 const conns = "conns"
 
-// rules is the table that must be in force, for nft. Of a table that is there the rules are
-// replaced, and what was counted stays.
+// rules returns nft's script of the table. It replaces the rules of an existing table and
+// keeps its counters.
 func (c *Config) rules() string {
 	var b strings.Builder
 	table, ours := "inet "+c.table(), fmt.Sprintf("%q", c.prefix()+"*")
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("table %s {}", table) // so that there is one to flush
+	line("table %s {}", table) // so that there is a table to flush
 	line("flush table %s", table)
 	line("table %s {", table)
-	line("set %s { type ifname; size %d; flags dynamic; }", conns, maxBoxes)
+	line("set %s { type ifname; size %d; flags dynamic; }", conns, maxSandboxes)
 	line("chain host { type filter hook input priority -10; policy accept; iifname %s drop; }", ours)
 	line("chain pass { type filter hook forward priority -10; policy accept;")
 	line("oifname %s ct state established,related accept", ours)
@@ -39,7 +39,7 @@ func (c *Config) rules() string {
 		if s.Allow {
 			verdict = "accept"
 		}
-		for _, n := range nets { // one each: a set must not have ranges that overlap
+		for _, n := range nets { // one set each: ranges in a set must not overlap
 			line("ip daddr %s %s", n, verdict)
 		}
 	}

@@ -2,9 +2,9 @@ package veth
 
 import "net/netip"
 
-// Step is one look at where a packet of a sandbox goes; the first that knows the
-// address decides, and one that nobody knows passes.
+// Step is one step in deciding about a sandbox's destination address: the first step that
+// contains the address decides; an address in no step is permitted.
 type Step struct {
 	Allow bool
-	Nets  []netip.Prefix // of IPv6 none counts
+	Nets  []netip.Prefix // IPv6 prefixes are ignored
 }

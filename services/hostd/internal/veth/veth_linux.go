@@ -25,48 +25,48 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Config says how to run a Net. The zero value of a field is its default.
+// Config configures a Net. The zero value of a field is its default.
 type Config struct {
-	Key   string       // what tells this host's interfaces from another's on the same machine: its data directory
-	Range netip.Prefix // of IPv4, of which each sandbox has a /30; default 10.213.0.0/16
-	Steps []Step       // what sandboxes may send to
-	Log   *slog.Logger // default: silence
+	Key   string       // distinguishes this host's interfaces from those of others on the same machine: its data directory
+	Range netip.Prefix // IPv4 range of which each sandbox gets a /30; default 10.213.0.0/16
+	Steps []Step       // destinations that sandboxes may or may not reach
+	Log   *slog.Logger // default: discard
 
-	again time.Duration // between two times that Keep applies the rules
-	conns uint64        // that a sandbox may have; default a part of those that the kernel tracks
+	interval time.Duration // interval at which Keep applies the rules
+	conns    uint64        // maximum number of connections per sandbox; default: a fraction of those that the kernel tracks
 }
 
-// Net gives interfaces. Its methods may be called concurrently.
+// Net assigns interfaces. Its methods may be called concurrently.
 type Net struct {
 	cfg Config
 
 	mu     sync.Mutex
-	given  numbers // that have an interface, or had one
+	given  numbers // numbers that have an interface, or had one
 	giving uint64
 }
 
 const (
-	inside   = "eth0" // an interface's name in its sandbox
-	perBox   = 4      // addresses of a sandbox
-	boxBits  = 30
-	maxBoxes = 1 << 14
+	inside          = "eth0" // name of an interface in its sandbox
+	addrsPerSandbox = 4      // addresses per sandbox
+	sandboxBits     = 30
+	maxSandboxes    = 1 << 14
 
 	defaultAgain = 10 * time.Second
 
 	tablePrefix = "millrace_"
 
-	attachTries = 8 // of numbers that another host takes at the same moment
+	attachTries = 8 // retries when another host takes the same number at the same moment
 
-	connsPart    = 16 // of the connections that the kernel tracks a sandbox may have that part
+	connsPart    = 16 // divisor of the number of connections that the kernel tracks
 	defaultConns = 1 << 18 / connsPart
 )
 
 func (c *Config) id() string     { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(c.Key)))[:6] }
 func (c *Config) table() string  { return tablePrefix + c.id() }
-func (c *Config) prefix() string { return "mr" + c.id() + "x" } // an interface's name has 15 bytes at most
+func (c *Config) prefix() string { return "mr" + c.id() + "x" } // the name of an interface has at most 15 bytes
 
-// Open puts the rules in force, or says why that cannot be done here. Interfaces
-// that an earlier life gave stay.
+// Open installs the rules, or returns why that is not possible here. Interfaces
+// that an earlier run assigned stay.
 func Open(ctx context.Context, cfg Config) (*Net, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -74,20 +74,20 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 	if !cfg.Range.IsValid() {
 		cfg.Range = netip.MustParsePrefix("10.213.0.0/16")
 	}
-	cfg.again = cmp.Or(cfg.again, defaultAgain)
+	cfg.interval = cmp.Or(cfg.interval, defaultAgain)
 	cfg.conns = cmp.Or(cfg.conns, tracked()/connsPart, defaultConns)
 	cfg.Range = cfg.Range.Masked()
 	switch {
 	case os.Geteuid() != 0:
-		return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes need root")
-	case !cfg.Range.Addr().Is4() || cfg.Range.Bits() > boxBits:
-		return nil, kind.Newf(kind.Invalid, "open veth", "", "%s has no room for a sandbox", cfg.Range)
+		return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes require root")
+	case !cfg.Range.Addr().Is4() || cfg.Range.Bits() > sandboxBits:
+		return nil, kind.Newf(kind.Invalid, "open veth", "", "%s is too small for a sandbox", cfg.Range)
 	}
 	n := &Net{cfg: cfg, given: make(numbers)}
 	if err := nft(ctx, cfg.rules()); err != nil {
 		return nil, err
 	}
-	for i := range n.most() { // by an earlier life, perhaps
+	for i := range n.most() { // possibly assigned by an earlier run
 		n.give(i)
 	}
 	n.clean()
@@ -97,7 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 	return n, nil
 }
 
-// tracked is how many connections the kernel tracks at most; 0: it does not say.
+// tracked returns how many connections the kernel tracks at most; 0: unknown.
 func tracked() uint64 {
 	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
 	if err != nil {
@@ -107,10 +107,10 @@ func tracked() uint64 {
 	return n
 }
 
-// Keep applies the rules now and then until ctx ends: whoever loads the machine's own
-// with nft mostly begins with "flush ruleset", and ours went with the others.
+// Keep applies the rules periodically until ctx ends: tools that load the machine's own rules
+// with nft mostly start with "flush ruleset", which removes these, too.
 func (n *Net) Keep(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.again)
+	tick := time.NewTicker(n.cfg.interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -120,23 +120,23 @@ func (n *Net) Keep(ctx context.Context) {
 		}
 		n.clean()
 		if err := nft(ctx, n.cfg.rules()); err != nil && ctx.Err() == nil {
-			n.cfg.Log.Error("the rules for sandboxes' interfaces could not be applied again", "err", err)
+			n.cfg.Log.Error("reapply rules for sandboxes' interfaces failed", "err", err)
 		}
-		if err := n.forward(); err != nil { // another host may have switched it off
-			n.cfg.Log.Error("forwarding for sandboxes' interfaces could not be switched on again", "err", err)
+		if err := n.forward(); err != nil { // another host may have disabled it
+			n.cfg.Log.Error("re-enable forwarding for sandboxes' interfaces failed", "err", err)
 		}
 	}
 }
 
-// Remove takes the interfaces away that earlier lives with that Config.Key gave. It
-// wants no nft, and is for a life that gives none: nobody there would count what goes
-// through them, or see to their rules.
+// Remove removes the interfaces that earlier runs with that Config.Key assigned. It does
+// not need nft, and is for a run that assigns none: it would not count their traffic
+// or maintain their rules.
 func Remove(key string) error {
 	n := &Net{cfg: Config{Key: key}}
 	return n.Sweep(func(sandbox.ID) bool { return false })
 }
 
-// nft has nftables do what a script says, all of it or nothing.
+// nft executes a script, completely or not at all.
 func nft(ctx context.Context, script string) error {
 	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
@@ -161,17 +161,17 @@ func (n *Net) Close(ctx context.Context) error {
 	return unforward(ctx)
 }
 
-// links are our interfaces, by their number. Where others came or went meanwhile it may lack
-// some.
+// links returns this host's interfaces, by number. If interfaces change meanwhile, some may be
+// missing.
 func (n *Net) links() (map[int]netlink.Link, error) {
-	all, err := n.look()
+	all, err := n.list()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	return all, nil
 }
 
-func (n *Net) look() (map[int]netlink.Link, error) {
+func (n *Net) list() (map[int]netlink.Link, error) {
 	all, err := netlink.LinkList()
 	out := make(map[int]netlink.Link)
 	for _, l := range all {
@@ -184,20 +184,20 @@ func (n *Net) look() (map[int]netlink.Link, error) {
 	return out, err
 }
 
-// addrs are the two ends of an interface: the host's and the sandbox's.
+// addrs returns the addresses of both ends of an interface: the host's and the sandbox's.
 func (n *Net) addrs(i int) (ours, theirs *netlink.Addr) {
 	b := n.cfg.Range.Addr().As4()
 	base := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	at := func(k int) *netlink.Addr {
-		v := base + uint32(i*perBox+k)
+		v := base + uint32(i*addrsPerSandbox+k)
 		ip := net.IPv4(byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
-		return &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(boxBits, 32)}}
+		return &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(sandboxBits, 32)}}
 	}
 	return at(1), at(2)
 }
 
-// Attach gives the sandbox with that network namespace an interface, unless it has
-// one. The file is the namespace's and stays the caller's.
+// Attach assigns an interface to the sandbox with that network namespace, unless it has
+// one. ns is the namespace; the caller keeps it.
 func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,11 +209,11 @@ func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
 		if l.Attrs().Alias != string(id) {
 			continue
 		}
-		if l.Attrs().Flags&net.FlagUp != 0 { // that comes last
+		if l.Attrs().Flags&net.FlagUp != 0 { // set last
 			return nil
 		}
 		if err := netlink.LinkDel(l); err != nil {
-			return fmt.Errorf("remove half an interface: %w", err)
+			return fmt.Errorf("remove incomplete interface: %w", err)
 		}
 	}
 	for range attachTries {
@@ -227,20 +227,20 @@ func (n *Net) Attach(id sandbox.ID, ns *os.File) error {
 			return nil
 		}
 		if l, lerr := netlink.LinkByName(name); lerr == nil {
-			netlink.LinkDel(l) //nolint:errcheck // the first error says more, and Sweep comes by
+			netlink.LinkDel(l) //nolint:errcheck // the first error matters more, and Sweep follows
 		}
 		if err != nil {
-			return fmt.Errorf("make an interface: %w", err)
+			return fmt.Errorf("create interface: %w", err)
 		}
 	}
-	return kind.New(kind.Unavailable, "attach", string(id), "another host takes the same addresses")
+	return kind.New(kind.Unavailable, "attach", string(id), "another host uses the same addresses")
 }
 
-// choose gives a number that nobody has; n.mu is held.
+// choose returns an unused number; n.mu must be held.
 func (n *Net) choose(id sandbox.ID, links map[int]netlink.Link) (i int, err error) {
 	others := n.others()
 	i, ok := n.free(links, others)
-	if !ok { // but those that went a moment ago
+	if !ok { // except those released a moment ago
 		n.forget(n.gone(links))
 		i, ok = n.free(links, others)
 	}
@@ -251,13 +251,13 @@ func (n *Net) choose(id sandbox.ID, links map[int]netlink.Link) (i int, err erro
 	return i, nil
 }
 
-// others are the numbers whose addresses are on interfaces that are not ours, as of another
-// host on this machine. Who cannot tell finds none.
+// others returns the numbers whose addresses other interfaces have, for example of another
+// host on this machine; none if that cannot be determined.
 func (n *Net) others() map[int]bool {
 	others := make(map[int]bool)
-	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_V4) //nolint:errcheck // as said
+	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_V4) //nolint:errcheck // see above
 	ours := make(map[int]bool)
-	links, _ := n.look() //nolint:errcheck // likewise
+	links, _ := n.list() //nolint:errcheck // likewise
 	for _, l := range links {
 		ours[l.Attrs().Index] = true
 	}
@@ -269,10 +269,10 @@ func (n *Net) others() map[int]bool {
 	return others
 }
 
-// most is how many interfaces there can be.
-func (n *Net) most() int { return min(maxBoxes, 1<<(boxBits-n.cfg.Range.Bits())) }
+// most returns the maximum number of interfaces.
+func (n *Net) most() int { return min(maxSandboxes, 1<<(sandboxBits-n.cfg.Range.Bits())) }
 
-// free is the first number that no interface has, nor connections; n.mu is held.
+// free returns the first number without an interface or connections; n.mu must be held.
 func (n *Net) free(links map[int]netlink.Link, others map[int]bool) (i int, ok bool) {
 	for links[i] != nil || n.given[i] > 0 || others[i] {
 		i++
@@ -298,7 +298,7 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		return err
 	}
 	for file, value := range map[string]string{"ipv6/conf/" + name + "/disable_ipv6": "1", "ipv4/conf/" + name + "/rp_filter": "1"} {
-		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644) //nolint:gosec // it is the kernel's
+		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644) //nolint:gosec // a file of the kernel
 		if err != nil && !errors.Is(err, os.ErrNotExist) {               // a kernel without IPv6
 			return err
 		}
@@ -306,7 +306,7 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 	return errors.Join(netlink.AddrAdd(link, ours), netlink.LinkSetUp(link))
 }
 
-// furnish gives the sandbox's end its address and its way.
+// furnish configures the address and the default route of the sandbox's end.
 func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
 	h, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()))
 	if err != nil {
@@ -326,10 +326,10 @@ func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
 	return letPing(ns)
 }
 
-// letPing lets all in a namespace send pings, which need no rights then. The kernel lets
-// nobody before somebody says who may.
+// letPing permits all users in a namespace to send pings, which then needs no privileges. The
+// kernel's default permits no user.
 func letPing(ns *os.File) error {
-	runtime.LockOSThread() // and where it cannot come back it stays so, and serves nobody else
+	runtime.LockOSThread() // if it cannot return, it stays locked, and serves no other goroutine
 	ours, err := netns.Get()
 	if err != nil {
 		runtime.UnlockOSThread()
@@ -337,7 +337,7 @@ func letPing(ns *os.File) error {
 	}
 	defer ours.Close() //nolint:errcheck // it was only looked at
 	if err = netns.Set(netns.NsHandle(ns.Fd())); err == nil {
-		err = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o644) //nolint:gosec // it is the kernel's
+		err = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o644) //nolint:gosec // a file of the kernel
 	}
 	if back := netns.Set(ours); back != nil {
 		return errors.Join(err, back)
@@ -346,14 +346,14 @@ func letPing(ns *os.File) error {
 	return err
 }
 
-// Used is what the sandboxes' interfaces have counted, as the sandboxes see it.
+// Used returns the traffic counters of all interfaces, from the sandboxes' point of view.
 func (n *Net) Used() (map[sandbox.ID]sandbox.LinkUsed, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	links, err := n.links()
 	used := make(map[sandbox.ID]sandbox.LinkUsed, len(links))
 	for _, l := range links {
-		// Ours is the other end: what it receives a sandbox has sent.
+		// The host's end receives what the sandbox sends.
 		if a := l.Attrs(); a.Statistics != nil {
 			used[sandbox.ID(a.Alias)] = sandbox.LinkUsed{Index: uint32(a.Index), Sent: a.Statistics.RxBytes, Received: a.Statistics.TxBytes}
 		}
@@ -361,14 +361,14 @@ func (n *Net) Used() (map[sandbox.ID]sandbox.LinkUsed, error) {
 	return used, err
 }
 
-// Detach takes a sandbox's interface away, and gives what it had counted; none is
-// fine.
+// Detach removes a sandbox's interface, and returns its counters; a sandbox without one is
+// not an error.
 func (n *Net) Detach(id sandbox.ID) (sandbox.LinkUsed, error) {
 	used, err := n.Used()
 	return used[id], errors.Join(err, n.Sweep(func(other sandbox.ID) bool { return other != id }))
 }
 
-// Sweep takes the interfaces away that keep does not want.
+// Sweep removes the interfaces of sandboxes for which keep returns false.
 func (n *Net) Sweep(keep func(sandbox.ID) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -380,7 +380,7 @@ func (n *Net) Sweep(keep func(sandbox.ID) bool) error {
 		derr := netlink.LinkDel(l)
 		var gone netlink.LinkNotFoundError
 		if derr != nil && !errors.As(derr, &gone) { // its sandbox may have ended meanwhile
-			if _, still := netlink.LinkByName(l.Attrs().Name); still == nil {
+			if _, lookErr := netlink.LinkByName(l.Attrs().Name); lookErr == nil {
 				err = cmp.Or(err, derr)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Config is Linux's.
+// Config configures a Net, which is supported only on Linux.
 type Config struct {
 	Key   string
 	Range netip.Prefix
@@ -20,12 +20,12 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Net is there on Linux only.
+// Net is supported only on Linux.
 type Net struct{}
 
-// Open says that it cannot be.
+// Open returns Unimplemented.
 func Open(context.Context, Config) (*Net, error) {
-	return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes are Linux's")
+	return nil, kind.New(kind.Unimplemented, "open veth", "", "interfaces for sandboxes require Linux")
 }
 
 // Remove does nothing.
@@ -40,7 +40,7 @@ func (*Net) Close(context.Context) error { return nil }
 // Attach does nothing.
 func (*Net) Attach(sandbox.ID, *os.File) error { return nil }
 
-// Used is nothing.
+// Used returns nothing.
 func (*Net) Used() (map[sandbox.ID]sandbox.LinkUsed, error) { return nil, nil }
 
 // Detach does nothing.

@@ -23,22 +23,22 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// steps are what a test lets through: all but 10.0.0.0/8, of which 10.9.9.9.
+// steps are the destinations of a test: all but 10.0.0.0/8, of which only 10.9.9.9.
 var steps = []Step{
 	{Allow: true, Nets: []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")}},
 	{Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/8")}},
 }
 
-// room is a network namespace of the test's own, held open.
-type room struct {
+// netns is a network namespace of the test's own, held open.
+type netns struct {
 	t  *testing.T
 	ns *os.File
 }
 
-// newRoom makes a namespace. Nothing leads out of it but what the test makes.
-func newRoom(t *testing.T) room {
+// newNetns creates a namespace. It has only the connections that the test makes.
+func newNetns(t *testing.T) netns {
 	t.Helper()
-	r := room{t: t}
+	r := netns{t: t}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with this goroutine
@@ -59,10 +59,10 @@ func newRoom(t *testing.T) room {
 }
 
 // in runs f in the namespace.
-func (r room) in(f func() error) error {
+func (r netns) in(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread must not serve others
+		runtime.LockOSThread() // never unlocked: the thread must not be reused
 		err := netns.Set(netns.NsHandle(r.ns.Fd()))
 		if err == nil {
 			err = f()
@@ -72,7 +72,7 @@ func (r room) in(f func() error) error {
 	return <-done
 }
 
-func (r room) ip(commands ...string) {
+func (r netns) ip(commands ...string) {
 	r.t.Helper()
 	for _, c := range commands {
 		if err := r.in(func() error {
@@ -87,8 +87,8 @@ func (r room) ip(commands ...string) {
 	}
 }
 
-// wire joins two rooms.
-func wire(a, b room, nameA, nameB string) {
+// wire connects two namespaces.
+func wire(a, b netns, nameA, nameB string) {
 	a.t.Helper()
 	if err := a.in(func() error {
 		v := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: nameB, PeerNamespace: netlink.NsFd(b.ns.Fd())}
@@ -99,8 +99,8 @@ func wire(a, b room, nameA, nameB string) {
 	}
 }
 
-// serve tells who asks at an address of the room from where he seems to come.
-func (r room) serve(addr string) {
+// serve starts a server that returns the client's address.
+func (r netns) serve(addr string) {
 	r.t.Helper()
 	var ln net.Listener
 	if err := r.in(func() (err error) { ln, err = net.Listen(family(addr), addr); return err }); err != nil {
@@ -127,13 +127,13 @@ func family(addr string) string {
 	return "tcp4"
 }
 
-// ask connects from the room, and gives what it was told.
-func (r room) ask(addr string) string { return r.askFor(addr, patience) }
+// ask connects from the namespace, and returns the server's response.
+func (r netns) ask(addr string) string { return r.askFor(addr, waitTime) }
 
-// refused is ask where nothing is to be let through.
-func (r room) refused(addr string) string { return r.askFor(addr, refusal) }
+// refused is ask for a connection that must not succeed.
+func (r netns) refused(addr string) string { return r.askFor(addr, refusal) }
 
-func (r room) askFor(addr string, limit time.Duration) string {
+func (r netns) askFor(addr string, limit time.Duration) string {
 	var said string
 	r.in(func() error {
 		c, err := net.DialTimeout(family(addr), addr, limit)
@@ -148,32 +148,32 @@ func (r room) askFor(addr string, limit time.Duration) string {
 	return strings.TrimSpace(said)
 }
 
-// patience is how long a connection may take: an interface that was made within a
-// second of another can take one to begin. refusal is how long one that is to be
-// refused by silence is tried.
+// waitTime bounds a connection: an interface that was created within a
+// second of another can take one to start. refusal bounds a connection that is expected to be
+// dropped.
 const (
-	patience = 20 * time.Second
+	waitTime = 20 * time.Second
 	refusal  = 1500 * time.Millisecond
 )
 
-// house is a host with an uplink to a world, all in namespaces.
-type house struct {
-	host, world room
+// testHost is a host with an uplink to a world, all in namespaces.
+type testHost struct {
+	host, world netns
 	cfg         Config
 	net         *Net
 }
 
-func newHouse(t *testing.T) *house {
+func newTestHost(t *testing.T) *testHost {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("wants root")
+		t.Skip("requires root")
 	}
 	for _, tool := range []string{"nft", "ip"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("there is no %s", tool)
+			t.Skipf("%s not found", tool)
 		}
 	}
-	h := &house{host: newRoom(t), world: newRoom(t), cfg: Config{Key: t.Name(), Steps: steps}}
+	h := &testHost{host: newNetns(t), world: newNetns(t), cfg: Config{Key: t.Name(), Steps: steps}}
 	wire(h.host, h.world, "up0", "down0")
 	h.host.ip("addr add 198.18.0.1/24 dev up0", "link set up0 up", "route add default via 198.18.0.2")
 	h.world.ip("addr add 198.18.0.2/24 dev down0", "link set down0 up", "addr add 8.8.8.8/32 dev lo", "addr add 10.9.9.9/32 dev lo",
@@ -191,36 +191,36 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// open begins a life of the host's daemon.
-func (h *house) open(t *testing.T) {
+// open starts a run of the host's daemon.
+func (h *testHost) open(t *testing.T) {
 	t.Helper()
 	if err := h.host.in(func() (err error) { h.net, err = Open(t.Context(), h.cfg); return err }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (h *house) do(t *testing.T, f func(*Net) error) {
+func (h *testHost) do(t *testing.T, f func(*Net) error) {
 	t.Helper()
 	if err := h.host.in(func() error { return f(h.net) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (h *house) attach(t *testing.T, id sandbox.ID) room {
+func (h *testHost) attach(t *testing.T, id sandbox.ID) netns {
 	t.Helper()
-	r := newRoom(t)
+	r := newNetns(t)
 	h.do(t, func(n *Net) error { return n.Attach(id, r.ns) })
 	return r
 }
 
-func (h *house) detach(t *testing.T, id sandbox.ID) (used sandbox.LinkUsed) {
+func (h *testHost) detach(t *testing.T, id sandbox.ID) (used sandbox.LinkUsed) {
 	t.Helper()
 	h.do(t, func(n *Net) (err error) { used, err = n.Detach(id); return err })
 	return used
 }
 
-// links are the interfaces of sandboxes that there are.
-func (h *house) links(t *testing.T) (n int) {
+// links returns the number of sandboxes' interfaces.
+func (h *testHost) links(t *testing.T) (n int) {
 	t.Helper()
 	h.do(t, func(net *Net) error {
 		all, err := net.links()
@@ -231,17 +231,17 @@ func (h *house) links(t *testing.T) (n int) {
 }
 
 func TestWhatASandboxReaches(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHost(t)
 	a, b := h.attach(t, "ia"), h.attach(t, "ib")
 	b.serve("0.0.0.0:80")
 	for _, tt := range []struct{ what, addr, want string }{
 		{"a public address, in the host's name", "8.8.8.8:80", "198.18.0.1"},
-		{"a private one that is allowed", "10.9.9.9:80", "198.18.0.1"},
-		{"a private one", "10.1.1.1:80", ""},
+		{"an allowed private address", "10.9.9.9:80", "198.18.0.1"},
+		{"a private address", "10.1.1.1:80", ""},
 		{"the host at the near end", "10.213.0.1:80", ""},
 		{"the host at its uplink", "198.18.0.1:80", ""},
 		{"another sandbox", "10.213.0.6:80", ""},
-		{"the host at another's end", "10.213.0.5:80", ""},
+		{"the host at another sandbox's near end", "10.213.0.5:80", ""},
 		{"itself", "127.0.0.1:80", ""},
 	} {
 		ask := a.refused
@@ -253,25 +253,25 @@ func TestWhatASandboxReaches(t *testing.T) {
 		}
 	}
 	if got := h.world.refused("10.213.0.6:80"); got != "" {
-		t.Errorf("the world reaches a sandbox: %q", got)
+		t.Errorf("a sandbox is reachable from outside: %q", got)
 	}
 	if got := b.ask("10.213.0.6:80"); got == "" {
-		t.Error("the server of the other sandbox does not serve") // else the rows above say nothing
+		t.Error("the server of the other sandbox does not respond") // otherwise the rows above prove nothing
 	}
 	if got := h.world.ask("198.18.0.1:80"); got == "" {
-		t.Error("the rules shut the host to others")
+		t.Error("the rules make the host unreachable")
 	}
-	// Who takes another's address is not believed.
+	// Packets with another sandbox's source address are dropped.
 	a.ip("addr add 10.213.0.6/32 dev eth0", "route replace default via 10.213.0.1 src 10.213.0.6")
 	if got := a.refused("8.8.8.8:80"); got != "" {
-		t.Errorf("in another's name: %q", got)
+		t.Errorf("with another's address: %q", got)
 	}
 }
 
-// IPv6 goes nowhere, not even where the host forwards it, knows the way, and speaks
-// it at the sandbox's interface.
-func TestIPv6IsShut(t *testing.T) {
-	h := newHouse(t)
+// IPv6 is blocked, even where the host forwards it, has a route, and an address
+// at the sandbox's interface.
+func TestIPv6IsBlocked(t *testing.T) {
+	h := newTestHost(t)
 	a := h.attach(t, "ia")
 	name := h.cfg.prefix() + "0"
 	setting := func(file, value string) (was string) {
@@ -287,7 +287,7 @@ func TestIPv6IsShut(t *testing.T) {
 		return was
 	}
 	if was := setting(name+"/disable_ipv6", "0"); was != "1" {
-		t.Errorf("disable_ipv6 of the host's end is %s", was)
+		t.Errorf("disable_ipv6 of the host's end: %s", was)
 	}
 	setting("all/forwarding", "1")
 	h.host.ip("addr add 2001:db8::1/64 dev up0 nodad", "addr add 2001:db8:a::1/64 dev "+name+" nodad")
@@ -297,57 +297,57 @@ func TestIPv6IsShut(t *testing.T) {
 	h.host.serve("[::]:80")
 	for _, addr := range []string{"[2001:db8::2]:80", "[2001:db8:a::1]:80", "[2001:db8::1]:80"} {
 		if got := a.refused(addr); got != "" {
-			t.Errorf("%s is reached: %s", addr, got)
+			t.Errorf("%s is reachable: %s", addr, got)
 		}
 	}
 	if err := h.host.in(func() error { return nft(t.Context(), "delete table inet "+h.cfg.table()+"\n") }); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.ask("[2001:db8::2]:80"); got != "2001:db8:a::2" { // else the rows above say nothing
+	if got := a.ask("[2001:db8::2]:80"); got != "2001:db8:a::2" { // otherwise the rows above prove nothing
 		t.Errorf("without rules: %q", got)
 	}
 }
 
-// What goes through an interface is counted, as its sandbox sees it.
+// The traffic of an interface is counted, from its sandbox's point of view.
 func TestInterfacesAreMetered(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHost(t)
 	a := h.attach(t, "ia")
 	h.attach(t, "ib")
 	before := h.used(t)["ia"]
 	if got := a.ask("8.8.8.8:80"); got == "" {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
-	h.open(t) // the next life counts on
+	h.open(t) // the next run continues the counters
 	after := h.used(t)["ia"]
 	if after.Index != before.Index || after.Sent < before.Sent+100 || after.Received < before.Received+100 {
-		t.Errorf("before %+v, after %+v", before, after)
+		t.Errorf("before restart %+v, after %+v", before, after)
 	}
 	if last := h.detach(t, "ia"); last.Index != after.Index || last.Sent < after.Sent {
-		t.Errorf("after %+v, at last %+v", after, last)
+		t.Errorf("after restart %+v, on detach %+v", after, last)
 	}
 	if left := h.used(t); len(left) != 1 || left["ib"].Index == 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining: %v", left)
 	}
 }
 
-func (h *house) used(t *testing.T) (used map[sandbox.ID]sandbox.LinkUsed) {
+func (h *testHost) used(t *testing.T) (used map[sandbox.ID]sandbox.LinkUsed) {
 	t.Helper()
 	h.do(t, func(n *Net) (err error) { used, err = n.Used(); return err })
 	return used
 }
 
-func TestInterfacesComeAndGo(t *testing.T) {
-	h := newHouse(t)
+func TestInterfacesSurviveRestarts(t *testing.T) {
+	h := newTestHost(t)
 	a := h.attach(t, "ia")
 	h.do(t, func(n *Net) error { return n.Attach("ia", a.ns) })
 	if n := h.links(t); n != 1 {
 		t.Errorf("%d interfaces for one sandbox", n)
 	}
-	// A host daemon that was killed, and its next life.
+	// A host daemon that was killed, and its next run.
 	h.open(t)
 	h.do(t, func(n *Net) error { return n.Attach("ia", a.ns) })
 	if got, n := a.ask("8.8.8.8:80"), h.links(t); got == "" || n != 1 {
-		t.Errorf("after a new life: %q, %d interfaces", got, n)
+		t.Errorf("after a restart: %q, %d interfaces", got, n)
 	}
 	h.attach(t, "ib")
 	h.detach(t, "ia")
@@ -356,33 +356,33 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	}
 	h.do(t, func(n *Net) error { return n.Attach("ia", a.ns) })
 	if got := a.ask("8.8.8.8:80"); got == "" {
-		t.Error("it does not come back")
+		t.Error("no connection after the interface was assigned again")
 	}
 	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
 	if got := a.refused("10.1.1.1:80"); got != "" {
-		t.Error("the rules went before the sandboxes did")
+		t.Error("the rules were removed before the sandboxes")
 	}
 	h.do(t, func(n *Net) error { return n.Sweep(func(sandbox.ID) bool { return false }) })
 	if n := h.links(t); n != 0 {
-		t.Errorf("%d interfaces are left", n)
+		t.Errorf("%d interfaces remain", n)
 	}
 	h.do(t, func(n *Net) error { return n.Close(t.Context()) })
 	if tables := h.tables(t); tables != "" {
-		t.Errorf("tables are left: %s", tables)
+		t.Errorf("tables remain: %s", tables)
 	}
 }
 
-// Two hosts on one machine may have one range: neither takes the other's addresses, nor ends
+// Two hosts on one machine may share a range: neither uses the other's addresses, or ends
 // its sandboxes' connections.
 func TestTwoHostsShareARange(t *testing.T) {
-	h := newHouse(t)
+	h := newTestHost(t)
 	a := h.attach(t, "ia")
 	long := a.hold("8.8.8.8:81", h.world)
 	other := *h
 	other.cfg.Key += " other"
 	other.open(t)
 	b := other.attach(t, "ib")
-	for name, r := range map[string]room{"the first host's": a, "the second's": b, "the first's next": h.attach(t, "ic")} {
+	for name, r := range map[string]netns{"the first host's": a, "the second's": b, "the first's next": h.attach(t, "ic")} {
 		if got := r.ask("8.8.8.8:80"); got != "198.18.0.1" {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -393,9 +393,9 @@ func TestTwoHostsShareARange(t *testing.T) {
 	}
 }
 
-// hold opens a connection to what listens in the world at addr; what it gives has a word go
-// to and fro on it.
-func (r room) hold(addr string, world room) (try func() error) {
+// hold opens a connection to a listener in the world at addr; try sends a word
+// and back on it.
+func (r netns) hold(addr string, world netns) (try func() error) {
 	r.t.Helper()
 	var ln, c net.Conn
 	var l net.Listener
@@ -405,7 +405,7 @@ func (r room) hold(addr string, world room) (try func() error) {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { l.Close() })
-	if err := r.in(func() (err error) { c, err = net.DialTimeout("tcp4", addr, patience); return err }); err != nil {
+	if err := r.in(func() (err error) { c, err = net.DialTimeout("tcp4", addr, waitTime); return err }); err != nil {
 		r.t.Fatal(err)
 	}
 	if ln, err = l.Accept(); err != nil {
@@ -422,41 +422,41 @@ func (r room) hold(addr string, world room) (try func() error) {
 	}
 }
 
-// An interface goes with its sandbox, whoever is there to take it away.
-func TestAnInterfaceGoesWithItsSandbox(t *testing.T) {
-	h := newHouse(t)
-	r := newRoom(t)
+// An interface is removed with its sandbox, whether or not a host daemon runs.
+func TestInterfaceEndsWithItsSandbox(t *testing.T) {
+	h := newTestHost(t)
+	r := newNetns(t)
 	h.do(t, func(n *Net) error { return n.Attach("ia", r.ns) })
 	r.ns.Close()
 	for end := time.Now().Add(20 * time.Second); h.links(t) > 0; {
 		if time.Now().After(end) {
-			t.Fatal("it is still there")
+			t.Fatal("the interface remains")
 		}
 		runtime.Gosched()
 	}
 }
 
-func TestTheRangeEnds(t *testing.T) {
-	h := newHouse(t)
+func TestRangeIsExhausted(t *testing.T) {
+	h := newTestHost(t)
 	h.cfg.Range = netip.MustParsePrefix("10.213.0.0/29")
 	h.open(t)
 	h.attach(t, "ia")
 	h.attach(t, "ib")
-	r := newRoom(t)
+	r := newNetns(t)
 	if err := h.host.in(func() error { return h.net.Attach("ic", r.ns) }); err == nil {
-		t.Error("a third sandbox has a place in a range for two")
+		t.Error("a third sandbox got an interface in a range for two")
 	}
 	h.detach(t, "ia")
 	h.do(t, func(n *Net) error { return n.Attach("ic", r.ns) })
 	if got := r.ask("8.8.8.8:80"); got == "" {
-		t.Error("who got a place that was free again reaches nothing")
+		t.Error("a sandbox with a reused address has no connection")
 	}
 }
 
-// Whoever loads other rules takes ours away for a moment only.
-func TestRulesThatWereFlushedComeBack(t *testing.T) {
-	h := newHouse(t)
-	h.cfg.again = time.Millisecond
+// Rules that another program flushes are soon restored.
+func TestFlushedRulesAreRestored(t *testing.T) {
+	h := newTestHost(t)
+	h.cfg.interval = time.Millisecond
 	h.open(t)
 	a := h.attach(t, "ia")
 	h.do(t, func(*Net) error { return exec.Command("nft", "flush", "ruleset").Run() })
@@ -465,7 +465,7 @@ func TestRulesThatWereFlushedComeBack(t *testing.T) {
 	go func() { kept <- h.host.in(func() error { h.net.Keep(ctx); return nil }) }()
 	for end := time.Now().Add(20 * time.Second); h.tables(t) == ""; {
 		if time.Now().After(end) {
-			t.Fatal("they stay away")
+			t.Fatal("the rules are not restored")
 		}
 	}
 	stop()
@@ -473,76 +473,76 @@ func TestRulesThatWereFlushedComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := a.refused("10.1.1.1:80"); got != "" {
-		t.Errorf("what is not public is reached: %q", got)
+		t.Errorf("a private address is reachable: %q", got)
 	}
 	if got := a.ask("8.8.8.8:80"); got != "198.18.0.1" {
-		t.Errorf("what is public: %q", got)
+		t.Errorf("public address: %q", got)
 	}
 }
 
-// A sandbox has so many connections at a time, so that there are some left for others; also
-// when the rules are applied again, and not those of who had its place before.
+// The number of a sandbox's connections is limited, so that some remain for others; also when
+// the rules are applied again, and without those of the previous user of its addresses.
 func TestConnectionsAreCounted(t *testing.T) {
-	for name, forgotten := range map[string]bool{"its place is free after a while": true, "its place is the only one": false} {
+	for name, forgotten := range map[string]bool{"its address is free after a while": true, "its address is the only one": false} {
 		t.Run(name, func(t *testing.T) { connectionsAreCounted(t, forgotten) })
 	}
 }
 
 func connectionsAreCounted(t *testing.T, forgotten bool) {
-	h := newHouse(t)
+	h := newTestHost(t)
 	h.cfg.conns = 5
 	if !forgotten {
 		h.cfg.Range = netip.MustParsePrefix("10.213.0.0/29")
 	}
 	h.open(t)
 	a, b := h.attach(t, "ia"), h.attach(t, "ib")
-	fill := func(r room, most int) (held []net.Conn) {
+	fill := func(r netns, most int) (open []net.Conn) {
 		t.Helper()
 		for range most {
 			if err := r.in(func() error {
-				c, err := net.DialTimeout("tcp4", "8.8.8.8:80", patience)
-				held = append(held, c)
+				c, err := net.DialTimeout("tcp4", "8.8.8.8:80", waitTime)
+				open = append(open, c)
 				return err
 			}); err != nil {
-				t.Fatalf("connection %d: %v", len(held), err)
+				t.Fatalf("connection %d: %v", len(open), err)
 			}
 		}
-		return held
+		return open
 	}
-	held, addr := fill(a, 5), a.addr()
+	open, addr := fill(a, 5), a.addr()
 	for _, when := range []string{"at once", "after the rules were applied again"} {
 		if got := a.refused("8.8.8.8:80"); got != "" {
-			t.Errorf("one too many is let through %s", when)
+			t.Errorf("a connection beyond the limit succeeded %s", when)
 		}
 		h.open(t)
 	}
 	if got := b.ask("8.8.8.8:80"); got == "" {
-		t.Error("another sandbox reaches nothing")
+		t.Error("another sandbox has no connection")
 	}
-	held[0].Close()
+	open[0].Close()
 	if got := a.ask("8.8.8.8:80"); got == "" {
-		t.Error("one that has ended counts")
+		t.Error("an ended connection still counts")
 	}
-	a.ns.Close() // its sandbox goes, and its connections stay
+	a.ns.Close() // its sandbox ends, and its connections stay
 	h.detach(t, "ia")
 	if forgotten {
 		h.do(t, func(n *Net) error { n.clean(); return nil })
 	}
 	c := h.attach(t, "ic")
 	if addr == "" || c.addr() != addr {
-		t.Errorf("the place of the first is not given away again: %s, %s", addr, c.addr())
+		t.Errorf("the first sandbox's address is not reused: %s, %s", addr, c.addr())
 	}
 	for _, c := range fill(c, 5) {
 		c.Close()
 	}
-	for _, c := range held {
+	for _, c := range open {
 		c.Close()
 	}
 }
 
-// addr is the address that a sandbox's interface has.
-func (r room) addr() (addr string) {
-	r.in(func() error { //nolint:errcheck // an address that is missing shows
+// addr returns the address of a sandbox's interface.
+func (r netns) addr() (addr string) {
+	r.in(func() error { //nolint:errcheck // a missing address is noticed
 		l, err := net.InterfaceByName(inside)
 		if err != nil {
 			return err
@@ -556,25 +556,25 @@ func (r room) addr() (addr string) {
 	return addr
 }
 
-func (h *house) tables(t *testing.T) string {
+func (h *testHost) tables(t *testing.T) string {
 	t.Helper()
 	var list []byte
 	h.do(t, func(*Net) (err error) { list, err = exec.Command("nft", "list", "tables").Output(); return err })
 	return string(list)
 }
 
-// A life that gives no interfaces takes away what others with its key gave, without
+// A run that assigns no interfaces removes those that others with its key assigned, without
 // nft.
-func TestRemoveTakesOursAway(t *testing.T) {
-	h := newHouse(t)
+func TestRemoveRemovesOnlyOwnInterfaces(t *testing.T) {
+	h := newTestHost(t)
 	h.attach(t, "ia")
 	h.attach(t, "ib")
-	theirs := house{host: h.host, cfg: Config{Key: "another", Range: netip.MustParsePrefix("10.214.0.0/16")}}
+	theirs := testHost{host: h.host, cfg: Config{Key: "another", Range: netip.MustParsePrefix("10.214.0.0/16")}}
 	theirs.open(t)
 	theirs.attach(t, "ic")
 	t.Setenv("PATH", "")
 	h.do(t, func(*Net) error { return Remove(h.cfg.Key) })
 	if ours, left := h.links(t), theirs.links(t); ours != 0 || left != 1 {
-		t.Errorf("%d of ours and %d of another host's are left", ours, left)
+		t.Errorf("%d of ours and %d of another host's remain", ours, left)
 	}
 }

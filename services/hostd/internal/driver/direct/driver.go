@@ -38,9 +38,9 @@ const (
 	// idVariable marks the processes of a sandbox.
 	idVariable = "MILLRACE_SANDBOX_ID"
 
-	// cutOff is how long the child of a hostd that was killed while it started
+	// startTimeout is how long the child of a hostd that was killed while it started
 	// a shim may need to become one, and so be recognizable by its environment.
-	cutOff = 200 * time.Millisecond
+	startTimeout = 200 * time.Millisecond
 )
 
 // Config configures a Driver; its zero value works.
@@ -74,7 +74,7 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	c := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "none", Rootless: true, MemoryLimit: c.Memory, PidsLimit: c.Pids, CPULimit: c.CPU, Pause: c.Freeze, Files: c.Freeze,
-		Volumes: canShow(), Fits: driver.FilesFit(name),
+		Volumes: canMountVolumes(), Fits: driver.FilesFit(name),
 		Notes: append(c.Notes, "sandboxes are not isolated from the host or from each other"),
 	}
 	if !c.Kill {
@@ -88,7 +88,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if s.Root != "" {
 		return nil, kind.Newf(kind.Invalid, "create sandbox", string(s.ID), "driver direct supports only the host template: %q is not available", s.Template)
 	}
-	if err := live.Vacate(ctx, d, s); err != nil {
+	if err := live.CheckVacant(ctx, d, s); err != nil {
 		return nil, err
 	}
 	boot, err := live.BootID()
@@ -102,7 +102,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if err != nil {
 		return nil, live.Undo(ctx, d.log, s.Dir, state, d.sweep, err)
 	}
-	return d.box(s.Dir, state, proc), nil
+	return d.newInstance(s.Dir, state, proc), nil
 }
 
 // start starts the shim. It saves the state before the process exists; after an interruption
@@ -145,7 +145,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State, li
 	pidfd := live.PidFD(attr)
 	var p *os.Process
 	err = live.OnThread(home, func() error {
-		if err := show(s.Volumes); err != nil {
+		if err := mountVolumes(s.Volumes); err != nil {
 			return err
 		}
 		return group.Start(attr, func() (err error) {
@@ -206,7 +206,7 @@ func environ(s driver.Spec, home string) []string {
 
 // Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, d.sweep, d.box)
+	return live.Reattach(ctx, s, name, d.sweep, d.newInstance)
 }
 
 // List implements driver.Driver.
@@ -214,15 +214,15 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
 
-func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
+func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *live.Instance {
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
-	b := &live.Box{
+	b := &live.Instance{
 		State: state, Dir: dir, Proc: proc, Group: group,
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, disk, state.PID) },
 	}
 	if group.CanFreeze() {
-		b.Brake = group
+		b.Freezer = group
 		b.Save = func(ctx context.Context, to string) error {
 			return live.CopyTree(ctx, filepath.Join(dir, homeDir), filepath.Join(to, homeDir), live.Copy{})
 		}
@@ -235,7 +235,7 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
 		if err := killTree(ctx, state.PID, proc.Done()); err != nil {
 			return err
 		}
-		return live.EndStopped(ctx, proc, b.Brake)
+		return live.KillFrozen(ctx, proc, b.Freezer)
 	}
 	return b
 }
@@ -260,7 +260,7 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 	if !group.Holds() {
 		var settle time.Duration
 		if state.PID == 0 {
-			settle = cutOff
+			settle = startTimeout
 		}
 		if err := killMarked(ctx, state.ID, settle); err != nil {
 			return err

@@ -7,12 +7,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// show returns an error for volumes: this system has no mount namespaces.
-func show(volumes []driver.Volume) error {
+// mountVolumes returns an error for volumes: this system has no mount namespaces.
+func mountVolumes(volumes []driver.Volume) error {
 	if len(volumes) == 0 {
 		return nil
 	}
 	return kind.New(kind.Unimplemented, "show volumes", "", "driver direct supports volumes only on Linux")
 }
 
-func canShow() bool { return false }
+func canMountVolumes() bool { return false }

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// show gives the thread, and those that it starts from now on, a mount namespace
+// mountVolumes gives the thread, and those that it starts from now on, a mount namespace
 // with the volumes at their paths. A path that does not exist is
 // created on the host's own disk, and stays.
-func show(volumes []driver.Volume) error {
+func mountVolumes(volumes []driver.Volume) error {
 	if len(volumes) == 0 {
 		return nil
 	}
@@ -35,7 +35,7 @@ func show(volumes []driver.Volume) error {
 	return nil
 }
 
-// canShow reports whether show works here.
-func canShow() bool {
+// canMountVolumes reports whether mountVolumes works here.
+func canMountVolumes() bool {
 	return live.OnThread("/", func() error { return unix.Unshare(unix.CLONE_NEWNS) }) == nil
 }

@@ -74,14 +74,14 @@ func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	if !root { // with more of them than gVisor could take
 		sparse = "60000000"
 	}
-	begin := func(s *suite, from string) *box {
+	begin := func(s *suite, from string) *instance {
 		return s.create(t, func(sp *driver.Spec) {
 			change(sp)
 			sp.From, sp.Env = from, map[string]string{"AT": acrossHome, "SPARSE": sparse}
 		})
 	}
 	owners := root || first.own && second.own
-	same := func(b *box, want string) {
+	same := func(b *instance, want string) {
 		t.Helper()
 		if got := b.list(t, owners); got != want {
 			t.Errorf("in an instance of %s: %s", b.d.Name(), difference(want, got))
@@ -115,21 +115,21 @@ func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 }
 
 // must runs a script that prints "done" at its end.
-func (b *box) must(t *testing.T, script string) {
+func (b *instance) must(t *testing.T, script string) {
 	t.Helper()
 	if got := b.sh(t, script); !strings.HasSuffix(got, "done") {
 		t.Fatalf("%s: %q", b.d.Name(), got)
 	}
 }
 
-func (b *box) attribute(t *testing.T, path, name, value string) {
+func (b *instance) attribute(t *testing.T, path, name, value string) {
 	t.Helper()
 	if r := ask(t, b.Instance, request{Call: "attribute", Args: []string{path, name, value}}); r.Out != "" {
 		t.Fatalf("%s: %s", b.d.Name(), r.Out)
 	}
 }
 
-func (b *box) list(t *testing.T, owners bool) string {
+func (b *instance) list(t *testing.T, owners bool) string {
 	t.Helper()
 	return ask(t, b.Instance, request{Call: "list", Args: []string{acrossHome, strconv.FormatBool(owners)}}).Out
 }

@@ -318,7 +318,7 @@ func (s *suite) killFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	eachUser(t, func(t *testing.T, uid int) {
-		if uid < 0 && caps.RootEnds {
+		if uid < 0 && caps.RootCanKillShim {
 			t.Skip("the sandbox's root can end the sandbox")
 		}
 		b.shAs(t, uid, "for n in $(seq 1 64); do kill -$n 1; /bin/kill -q 1 -s $n 1; done 2>/dev/null")
@@ -369,7 +369,7 @@ func (s *suite) copyLinks(t *testing.T) {
 	b := s.create(t, nil)
 	path := plant(t, b.root)
 	b.sh(t, "cd $HOME; ln -s "+path+" file; ln -s "+b.root+" dir; ln -s / root; ln -s /proc/self/fd/3 fd; mkdir d; ln -s ../../../../../../../.. d/up")
-	dir := shelf(t)
+	dir := snapshotDir(t)
 	if err := b.Snapshot(t.Context(), dir, false); err != nil {
 		t.Skipf("no snapshots: %v", err)
 	}

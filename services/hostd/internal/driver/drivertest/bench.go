@@ -127,8 +127,8 @@ func (m *meter) fork(in driver.Instance, prefix string, memory bool) {
 		m.b.Error(err)
 	}
 	m.time(prefix+"snapshot", func() error { return in.Snapshot(m.b.Context(), dir, memory) })
-	if again := m.create(prefix+"fork-", dir); again != nil {
-		if err := again.Destroy(context.Background()); err != nil {
+	if forked := m.create(prefix+"fork-", dir); forked != nil {
+		if err := forked.Destroy(context.Background()); err != nil {
 			m.b.Error(err)
 		}
 	}

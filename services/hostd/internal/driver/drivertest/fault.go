@@ -74,8 +74,8 @@ func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 // next run finds what exists.
 func (s *suite) killed(task string) func(*testing.T) {
 	return func(t *testing.T) {
-		s.kill(t, task, patient) // prepares what is cached permanently
-		whole := s.kill(t, task, patient)
+		s.kill(t, task, waitTime) // prepares what is cached permanently
+		whole := s.kill(t, task, waitTime)
 		for i := range s.scale.Moments {
 			s.kill(t, task, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 		}

@@ -12,23 +12,23 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// givenUp cancels creates at points spread over one, and checks each time that
+// cancels cancels creates at points spread over one, and checks each time that
 // nothing of it exists when Create returns. Besides what checkClean looks for, no
 // process may be left that was started for it, whatever its name.
-func (s *suite) givenUp(t *testing.T) {
-	d := s.newDriver(t)   // a single driver, since it may keep descriptors
-	giveUp(t, d, patient) // prepares what is cached permanently
-	whole := giveUp(t, d, patient)
+func (s *suite) cancels(t *testing.T) {
+	d := s.newDriver(t)          // a single driver, since it may keep descriptors
+	cancelCreate(t, d, waitTime) // prepares what is cached permanently
+	whole := cancelCreate(t, d, waitTime)
 	before := onHost(t)
 	for i := range s.scale.Moments {
-		giveUp(t, d, whole*time.Duration(i)/time.Duration(s.scale.Moments))
+		cancelCreate(t, d, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 	}
 	noMore(t, before)
 }
 
-// giveUp starts a create, cancels it after a while if it has not ended by then, and
+// cancelCreate starts a create, cancels it after a while if it has not ended by then, and
 // returns how long it took.
-func giveUp(t *testing.T, d driver.Driver, after time.Duration) time.Duration {
+func cancelCreate(t *testing.T, d driver.Driver, after time.Duration) time.Duration {
 	t.Helper()
 	sp, root := spec(t)
 	sp.MemoryMiB, sp.DiskMiB = 256, 16

@@ -35,9 +35,9 @@ func Headless(arg string, env []string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// loseHead is the body of such a process. It never returns.
-func loseHead() {
-	go goOn()
+// endFirstThread is the body of such a process. It never returns.
+func endFirstThread() {
+	go workHeadless()
 	// The existing goroutines keep their threads, so that a new one gets the first.
 	for {
 		another := make(chan struct{})
@@ -53,8 +53,8 @@ func loseHead() {
 	}
 }
 
-// goOn reports when the first thread has ended, and works.
-func goOn() {
+// workHeadless reports when the first thread has ended, and works.
+func workHeadless() {
 	for {
 		b, err := os.ReadFile("/proc/self/stat")
 		if err == nil && strings.HasPrefix(string(b[strings.LastIndexByte(string(b), ')'):]), ") Z") {
@@ -69,7 +69,7 @@ func goOn() {
 }
 
 // headless starts such a process in the instance.
-func (b *box) headless(t *testing.T) {
+func (b *instance) headless(t *testing.T) {
 	t.Helper()
 	if r := ask(t, b.Instance, request{Call: "headless", Args: []string{string(b.spec.ID)}}); r.Out != "" {
 		t.Fatalf("a process without its first thread: %s", r.Out)

@@ -26,7 +26,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	s, caps := probed(t, newDriver)
 	for _, tt := range []struct {
 		name string
-		run  func(*testing.T, *box)
+		run  func(*testing.T, *instance)
 	}{
 		{"files of the host are invisible", hiddenFiles},
 		{"there are no devices", devices},
@@ -51,7 +51,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	}
 	for _, tt := range []struct {
 		name string
-		run  func(*testing.T, *box)
+		run  func(*testing.T, *instance)
 	}{
 		{"system calls are refused", refusedCalls},
 		{"harmless calls work", harmlessCalls},
@@ -76,7 +76,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 
 // hardware: each device of a virtual machine adds to the attack surface of its emulator. It
 // has two bridges, which every board has, and two devices.
-func hardware(t *testing.T, b *box) {
+func hardware(t *testing.T, b *instance) {
 	const bridge, isa, disk, port = "0x060000", "0x060100", "0x010000", "0x078000"
 	if got := b.sh(t, "cat /sys/bus/pci/devices/*/class | sort"); got != strings.Join([]string{disk, bridge, isa, port}, "\n") {
 		t.Errorf("classes of devices: %q", got)
@@ -90,7 +90,7 @@ func hardware(t *testing.T, b *box) {
 	}
 }
 
-func refusedCalls(t *testing.T, b *box) {
+func refusedCalls(t *testing.T, b *instance) {
 	eachUser(t, func(t *testing.T, uid int) {
 		for name := range calls() {
 			if got := ask(t, b.Instance, request{Call: name, UID: uid}).Out; got == "" && !b.harmless(name, uid) {
@@ -101,7 +101,7 @@ func refusedCalls(t *testing.T, b *box) {
 }
 
 // harmless reports whether a call by uid affects only the instance's own kernel.
-func (b *box) harmless(call string, uid int) bool {
+func (b *instance) harmless(call string, uid int) bool {
 	switch call {
 	case "process_vm_readv", "process_vm_writev", "clone user", "syslog", "socket uevent", "io_setup", "socket mptcp", "socket sctp", "TCP_ULP", "SO_ATTACH_FILTER", "prlimit of pid 1":
 		return b.own
@@ -114,7 +114,7 @@ func (b *box) harmless(call string, uid int) bool {
 	return false
 }
 
-func harmlessCalls(t *testing.T, b *box) {
+func harmlessCalls(t *testing.T, b *instance) {
 	for name := range harmless() {
 		if got := ask(t, b.Instance, request{Call: name}).Out; got != "" {
 			t.Errorf("%s: %s", name, got)
@@ -122,7 +122,7 @@ func harmlessCalls(t *testing.T, b *box) {
 	}
 }
 
-func hiddenProcesses(t *testing.T, b *box) {
+func hiddenProcesses(t *testing.T, b *instance) {
 	list, most := "cd /proc && echo [0-9]*", 3 // the shim, sh, perhaps one more
 	if b.machine {                             // without the kernel's threads, which are children of 2, and including this pipe's processes
 		list, most = "cd /proc && cat [0-9]*/stat 2>/dev/null | awk '$1 != 2 && $4 != 2 { print $1 }'", 5
@@ -137,7 +137,7 @@ func hiddenProcesses(t *testing.T, b *box) {
 	}
 }
 
-func hiddenFiles(t *testing.T, b *box) {
+func hiddenFiles(t *testing.T, b *instance) {
 	for _, path := range []string{b.spec.Dir, filepath.Dir(b.spec.Dir), "/boot/.", "/sys/kernel", "/root/.ssh", "/home/" + os.Getenv("SUDO_USER") + "/.",
 		"/var/lib/dpkg", "/etc/ssh", "/etc/ssl/private", "/etc/sudoers", "/etc/crontab", "/.dockerenv"} {
 		if path == "/home//." {
@@ -164,7 +164,7 @@ func hiddenFiles(t *testing.T, b *box) {
 	}
 }
 
-func secrets(t *testing.T, b *box) {
+func secrets(t *testing.T, b *instance) {
 	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/proc/1/root/etc/shadow", "/proc/self/root/../etc/shadow"} {
 		if got := b.sh(t, "cat "+path+" 2>/dev/null"); got != "" {
 			t.Errorf("%s can be read", path)
@@ -219,7 +219,7 @@ func PlantSecrets(t *testing.T) (paths []string) {
 	return paths
 }
 
-func devices(t *testing.T, b *box) {
+func devices(t *testing.T, b *instance) {
 	got := strings.Fields(b.sh(t, "ls /dev"))
 	want := "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
 	if strings.Join(got, " ") != want {
@@ -233,7 +233,7 @@ func devices(t *testing.T, b *box) {
 	}
 }
 
-func readOnly(t *testing.T, b *box) {
+func readOnly(t *testing.T, b *instance) {
 	for _, path := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches",
 		"/proc/sysrq-trigger", "/proc/sys/net/ipv4/ip_forward", "/proc/pressure/cpu"} {
 		if got := b.sh(t, "echo some 500000 2000000 2>/dev/null > "+path+" && echo written"); strings.Contains(got, "written") && path != "/proc/sysrq-trigger" {
@@ -248,7 +248,7 @@ func readOnly(t *testing.T, b *box) {
 	}
 }
 
-func privileges(t *testing.T, b *box) {
+func privileges(t *testing.T, b *instance) {
 	status := b.sh(t, "cat /proc/self/status")
 	never := "NoNewPrivs:\t1"
 	if b.spec.Sudo && os.Geteuid() == 0 {
@@ -278,7 +278,7 @@ func privileges(t *testing.T, b *box) {
 	}
 }
 
-func cores(t *testing.T, b *box) {
+func cores(t *testing.T, b *instance) {
 	eachUser(t, func(t *testing.T, uid int) {
 		got := b.shAs(t, uid, "grep core /proc/self/limits; ulimit -Hc unlimited 2>/dev/null; cd /tmp && sh -c 'kill -SEGV $$'; ls /tmp | grep core")
 		if f := strings.Fields(got); len(f) < 6 || f[4] != "1" || f[5] != "1" || strings.HasSuffix(got, "core") {
@@ -288,7 +288,7 @@ func cores(t *testing.T, b *box) {
 }
 
 // otherCalls: a filter could be bypassed by another architecture's call numbers.
-func otherCalls(t *testing.T, b *box) {
+func otherCalls(t *testing.T, b *instance) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only one architecture here")
 	}
@@ -306,7 +306,7 @@ func otherCalls(t *testing.T, b *box) {
 	}
 }
 
-func shimOutOfReach(t *testing.T, b *box) {
+func shimOutOfReach(t *testing.T, b *instance) {
 	for _, f := range []string{"mem", "environ", "maps", "fd/3", "exe", "cwd", "root", "auxv"} {
 		if got := b.sh(t, "(cat /proc/1/"+f+" || ls /proc/1/"+f+"/ ) 2>/dev/null | head -c 20"); got != "" {
 			t.Errorf("/proc/1/%s: %q", f, got)
@@ -318,13 +318,13 @@ func shimOutOfReach(t *testing.T, b *box) {
 	}
 }
 
-func hostname(t *testing.T, b *box) {
+func hostname(t *testing.T, b *instance) {
 	if got := b.sh(t, "hostname; cat /etc/hostname /proc/sys/kernel/hostname"); got != strings.Repeat(string(b.spec.ID)+"\n", 2)+string(b.spec.ID) {
 		t.Errorf("got %q", got)
 	}
 }
 
-func network(t *testing.T, b *box) {
+func network(t *testing.T, b *instance) {
 	got := b.sh(t, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route | wc -l")
 	if got != "lo\n0" {
 		t.Errorf("interfaces and routes: %q", got)
@@ -338,7 +338,7 @@ func network(t *testing.T, b *box) {
 	}
 }
 
-func users(t *testing.T, b *box) {
+func users(t *testing.T, b *instance) {
 	shell := "/bin/bash"
 	if b.machine { // where the host's is invisible
 		shell = "/bin/sh"
@@ -358,7 +358,7 @@ func users(t *testing.T, b *box) {
 	}
 }
 
-func writable(t *testing.T, b *box) {
+func writable(t *testing.T, b *instance) {
 	for _, dir := range []string{"/tmp", "/var/tmp", "/home/user", "/dev/shm", "/usr/local/bin", "/opt", "/etc", "/var/lib", "/run", "/root"} {
 		if got := b.sh(t, "echo x > "+dir+"/probe && cat "+dir+"/probe && rm "+dir+"/probe"); got != "x" {
 			t.Errorf("%s: %q", dir, got)
@@ -372,7 +372,7 @@ func writable(t *testing.T, b *box) {
 	}
 }
 
-func terminals(t *testing.T, b *box) {
+func terminals(t *testing.T, b *instance) {
 	if b.sh(t, "command -v script; :") == "" {
 		t.Skip("no script(1) in the sandbox")
 	}
@@ -382,7 +382,7 @@ func terminals(t *testing.T, b *box) {
 	}
 }
 
-func tools(t *testing.T, b *box) {
+func tools(t *testing.T, b *instance) {
 	if b.machine {
 		t.Skip("the host's files are not visible")
 	}
@@ -399,11 +399,11 @@ func tools(t *testing.T, b *box) {
 	}
 }
 
-func forkBomb(t *testing.T, b *box) {
+func forkBomb(t *testing.T, b *instance) {
 	b.shAs(t, 1000, "bomb() { bomb | bomb & }; (ulimit -u 300; bomb) >/dev/null 2>&1 &")
 }
 
-func deepTree(t *testing.T, b *box) {
+func deepTree(t *testing.T, b *instance) {
 	if got := b.shAs(t, 1000, `cd /tmp && perl -e 'for (1..5000) { mkdir "d"; chdir "d" or die } print "deep"; chmod 0, ".."'`); got != "deep" {
 		t.Skipf("no deep tree: %q", got)
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// noted is an instance's state file, whose name and fields are documented for operators who
+// stateFile is an instance's state file, whose name and fields are documented for operators who
 // look for a sandbox's processes.
-type noted struct {
+type stateFile struct {
 	PID     int
 	Cgroups []string
 }
 
-func note(t *testing.T, sp driver.Spec) (n noted) {
+func readState(t *testing.T, sp driver.Spec) (n stateFile) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(sp.Dir, "state.json"))
 	if err != nil {
@@ -34,7 +34,7 @@ func note(t *testing.T, sp driver.Spec) (n noted) {
 	return n
 }
 
-func shimPID(t *testing.T, sp driver.Spec) int { t.Helper(); return note(t, sp).PID }
+func shimPID(t *testing.T, sp driver.Spec) int { t.Helper(); return readState(t, sp).PID }
 
 func descriptors(t *testing.T) int {
 	t.Helper()

@@ -40,7 +40,7 @@ func (s *suite) redials(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if got := b.sh(t, "echo still here"); got != "still here" {
+	if got := b.sh(t, "echo here"); got != "here" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -161,9 +161,9 @@ func (s *suite) killsAll(caps driver.Caps) func(*testing.T) {
 
 func (s *suite) done(t *testing.T) {
 	b := s.create(t, nil)
-	again := b.attach(t, s.newDriver(t))
+	attached := b.attach(t, s.newDriver(t))
 	kill(t, b.spec)
-	for name, in := range map[string]driver.Instance{"created": b.Instance, "attached": again} {
+	for name, in := range map[string]driver.Instance{"created": b.Instance, "attached": attached} {
 		wait(t, name, in)
 		if _, err := in.Dial(t.Context()); !kind.Is(err, kind.Unavailable) {
 			t.Errorf("%s: dial: %v, want Unavailable", name, err)
@@ -172,7 +172,7 @@ func (s *suite) done(t *testing.T) {
 }
 
 // attach attaches as another run of hostd would.
-func (b *box) attach(t *testing.T, d driver.Driver) driver.Instance {
+func (b *instance) attach(t *testing.T, d driver.Driver) driver.Instance {
 	t.Helper()
 	in, err := d.Attach(t.Context(), driver.Spec{ID: b.spec.ID, Dir: b.spec.Dir})
 	if err != nil {
@@ -185,7 +185,7 @@ func wait(t *testing.T, name string, in driver.Instance) {
 	t.Helper()
 	select {
 	case <-in.Done():
-	case <-time.After(patient):
+	case <-time.After(waitTime):
 		t.Fatalf("%s: Done is not closed", name)
 	}
 }

@@ -22,7 +22,7 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 		}
 		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.Cgroup = 128, true })
 		if caps.WholeOOM {
-			endsOfHunger(t, b)
+			exhaustMemory(t, b)
 			return
 		}
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
@@ -42,8 +42,8 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// endsOfHunger uses up the memory of an instance that then ends as a whole.
-func endsOfHunger(t *testing.T, b *box) {
+// exhaustMemory uses up the memory of an instance that then ends as a whole.
+func exhaustMemory(t *testing.T, b *instance) {
 	t.Helper()
 	r, err := try(t.Context(), b.Instance, request{Args: []string{"sh", "-c", "head -c 300m /dev/zero | tail | wc -c"}, UID: -1})
 	if err == nil {
@@ -92,17 +92,17 @@ func (s *suite) limitsCPU(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// yields: a deprioritized instance still runs, and afterwards has its previous weight.
-func (s *suite) yields(t *testing.T) {
+// deprioritizes: a deprioritized instance still runs, and afterwards has its previous weight.
+func (s *suite) deprioritizes(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
 	b.sh(t, "true") // it has started
-	place, ok := b.Instance.(driver.Yielding)
+	inst, ok := b.Instance.(driver.Yielding)
 	if !ok {
 		t.Skip("the driver cannot deprioritize")
 	}
-	before, err := place.Burned()
+	before, err := inst.Burned()
 	if err == nil {
-		err = place.Yield(true)
+		err = inst.Yield(true)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		t.Skip(err)
@@ -111,17 +111,17 @@ func (s *suite) yields(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.sh(t, "true") // more may take long where other processes take all CPUs
-	after, err := place.Burned()
+	after, err := inst.Burned()
 	if err != nil || after <= before {
 		t.Errorf("%v used, then %v: %v", before, after, err)
 	}
 	for range 2 {
-		if err := place.Yield(false); err != nil {
+		if err := inst.Yield(false); err != nil {
 			t.Error(err)
 		}
 	}
 	weights := map[string]string{"cpu.shares": "307", "cpu.weight": "30"} // for 0.3 CPUs
-	for _, dir := range note(t, b.spec).Cgroups {
+	for _, dir := range readState(t, b.spec).Cgroups {
 		for file, want := range weights {
 			if got, err := os.ReadFile(filepath.Join(dir, file)); err == nil && strings.TrimSpace(string(got)) != want {
 				t.Errorf("%s of %s: %s, want %s", file, dir, got, want)
@@ -131,7 +131,7 @@ func (s *suite) yields(t *testing.T) {
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := place.Yield(true); !kind.Is(err, kind.Unavailable) {
+	if err := inst.Yield(true); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("after the end of the instance: %v", err)
 	}
 }
@@ -163,8 +163,8 @@ func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// diskLooks measures the disk as programs do that check for free space.
-func (s *suite) diskLooks(t *testing.T) {
+// diskSize measures the disk as programs do that check for free space.
+func (s *suite) diskSize(t *testing.T) {
 	b := s.create(t, nil)
 	var most uint64 // KiB
 	for _, dir := range []string{"/", b.spec.Dir} {

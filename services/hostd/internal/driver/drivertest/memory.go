@@ -10,25 +10,25 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// remember takes a snapshot with the memory.
-func (b *box) remember(t *testing.T) string {
+// snapshotMemory takes a snapshot with the memory.
+func (b *instance) snapshotMemory(t *testing.T) string {
 	t.Helper()
-	dir := shelf(t)
+	dir := snapshotDir(t)
 	if err := b.Snapshot(t.Context(), dir, true); err != nil {
 		t.Fatalf("snapshot with memory: %v", err)
 	}
 	return dir
 }
 
-// ticking starts a process that counts in memory, and responds on a FIFO.
-const ticking = `cd $HOME && mkfifo question && echo kept > file &&
+// counterScript starts a process that counts in memory, and responds on a FIFO.
+const counterScript = `cd $HOME && mkfifo question && echo kept > file &&
 	setsid sh -c 'n=100; while read x < question; do n=$((n+1)); echo $n > answer.new; mv answer.new answer; done' >/dev/null 2>&1 &
 	until [ -p $HOME/question ]; do :; done`
 
-// tick requests the next number of that process.
-const tick = `cd $HOME && rm -f answer && echo > question && until [ -e answer ]; do :; done; cat answer file`
+// nextScript requests the next number of that process.
+const nextScript = `cd $HOME && rm -f answer && echo > question && until [ -e answer ]; do :; done; cat answer file`
 
-func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
+func (s *suite) snapshotsMemory(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if !caps.Memory {
@@ -37,56 +37,56 @@ func (s *suite) remembers(caps driver.Caps) func(*testing.T) {
 			}
 			return
 		}
-		b.sh(t, ticking)
-		if got := b.sh(t, tick); got != "101\nkept" {
+		b.sh(t, counterScript)
+		if got := b.sh(t, nextScript); got != "101\nkept" {
 			t.Fatalf("before: %q", got)
 		}
-		dir := b.remember(t)
-		if got := b.sh(t, tick); got != "102\nkept" {
+		dir := b.snapshotMemory(t)
+		if got := b.sh(t, nextScript); got != "102\nkept" {
 			t.Errorf("after it, the instance itself: %q", got)
 		}
 		first, second := s.fork(t, dir), s.fork(t, dir)
 		for i, want := range []string{"102\nkept", "103\nkept"} {
-			if got := first.sh(t, tick); got != want {
+			if got := first.sh(t, nextScript); got != want {
 				t.Errorf("the first, question %d: %q, want %q", i, got, want)
 			}
 		}
-		if got := second.sh(t, tick); got != "102\nkept" {
+		if got := second.sh(t, nextScript); got != "102\nkept" {
 			t.Errorf("the second: %q", got)
 		}
-		third := s.fork(t, first.remember(t))
+		third := s.fork(t, first.snapshotMemory(t))
 		if err := first.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := third.sh(t, tick); got != "104\nkept" {
+		if got := third.sh(t, nextScript); got != "104\nkept" {
 			t.Errorf("the second generation: %q", got)
 		}
-		again := third.attach(t, s.newDriver(t))
-		if r := ask(t, again, request{Args: []string{"sh", "-c", tick}, UID: -1}); r.Out != "105\nkept\n" {
+		attached := third.attach(t, s.newDriver(t))
+		if r := ask(t, attached, request{Args: []string{"sh", "-c", nextScript}, UID: -1}); r.Out != "105\nkept\n" {
 			t.Errorf("in another run of hostd: %q", r.Out)
 		}
 	}
 }
 
-func (s *suite) remembersPaused(caps driver.Caps) func(*testing.T) {
+func (s *suite) snapshotsMemoryPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.Memory || !caps.Pause {
 			t.Skip("the driver cannot do both")
 		}
 		b := s.create(t, nil)
-		b.sh(t, ticking)
+		b.sh(t, counterScript)
 		if err := b.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		dir := b.remember(t)
-		stands(t, b.Instance)
-		if got := s.fork(t, dir).sh(t, tick); got != "101\nkept" {
+		dir := b.snapshotMemory(t)
+		checkPaused(t, b.Instance)
+		if got := s.fork(t, dir).sh(t, nextScript); got != "101\nkept" {
 			t.Errorf("a fork of it: %q", got)
 		}
 		if err := b.Resume(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.sh(t, tick); got != "101\nkept" {
+		if got := b.sh(t, nextScript); got != "101\nkept" {
 			t.Errorf("after it: %q", got)
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, "new*")); err != nil || len(left) > 0 {

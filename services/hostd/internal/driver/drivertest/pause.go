@@ -26,7 +26,7 @@ until [ -s one ] && [ -s two ]; do :; done`
 
 // cannotPause checks that a driver without pausing returns Unimplemented, and reports
 // whether that is the case.
-func cannotPause(t *testing.T, b *box, caps driver.Caps) bool {
+func cannotPause(t *testing.T, b *instance, caps driver.Caps) bool {
 	t.Helper()
 	if caps.Pause {
 		return false
@@ -55,7 +55,7 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 				t.Fatalf("pause: %v", err)
 			}
 		}
-		stands(t, b.Instance)
+		checkPaused(t, b.Instance)
 		// A request during the pause waits, and is complete afterwards.
 		answer := later(t, b.Instance, request{Args: []string{"echo", "asked during the pause"}, UID: -1})
 		for range 2 {
@@ -72,10 +72,10 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// stands checks that no process of an instance runs: it uses no CPU time while the host
+// checkPaused checks that no process of an instance runs: it uses no CPU time while the host
 // does. The driver itself may need a moment to become idle, on a busy machine also after
 // Pause; a running process would use time in each round.
-func stands(t *testing.T, in driver.Instance) {
+func checkPaused(t *testing.T, in driver.Instance) {
 	t.Helper()
 	const rounds = 10
 	var used time.Duration
@@ -121,7 +121,7 @@ func later(t *testing.T, in driver.Instance, req request) <-chan string {
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}
-	conn.SetDeadline(time.Now().Add(patient)) //nolint:errcheck // unix sockets support deadlines
+	conn.SetDeadline(time.Now().Add(waitTime)) //nolint:errcheck // unix sockets support deadlines
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
 		t.Fatalf("ask: %v", err)
 	}
@@ -147,12 +147,12 @@ func (s *suite) findsPaused(caps driver.Caps) func(*testing.T) {
 		if err := b.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		again := b.attach(t, s.newDriver(t))
-		stands(t, again)
-		if err := again.Resume(t.Context()); err != nil {
+		attached := b.attach(t, s.newDriver(t))
+		checkPaused(t, attached)
+		if err := attached.Resume(t.Context()); err != nil {
 			t.Fatalf("resume in another run: %v", err)
 		}
-		if r := ask(t, again, request{Args: []string{"echo", "runs"}, UID: -1}); r.Out != "runs\n" {
+		if r := ask(t, attached, request{Args: []string{"echo", "runs"}, UID: -1}); r.Out != "runs\n" {
 			t.Errorf("got %q", r.Out)
 		}
 	}

@@ -49,7 +49,7 @@ func (s *suite) reboots(caps driver.Caps) func(*testing.T) {
 }
 
 // boot returns the output of booted, of an instance that is no older than age.
-func (s *suite) boot(t *testing.T, b *box, age time.Duration) []string {
+func (s *suite) boot(t *testing.T, b *instance, age time.Duration) []string {
 	t.Helper()
 	lines := strings.Split(b.sh(t, booted), "\n")
 	if len(lines) != 4 {

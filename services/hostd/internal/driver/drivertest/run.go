@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	self    = "/proc/self/exe"
-	patient = time.Minute // for a machine that QEMU translates on a busy host
+	self     = "/proc/self/exe"
+	waitTime = time.Minute // for a machine that QEMU translates on a busy host
 )
 
 // Scale sets how often repeated tests repeat: less often where each repetition
@@ -61,7 +61,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"attach sweeps what ended meanwhile", s.sweeps},
 		{"attach without a sandbox is not found", s.attachNothing},
 		{"list names running and ended sandboxes", s.lists},
-		{"a create canceled at any moment leaves nothing", s.givenUp},
+		{"a create canceled at any moment leaves nothing", s.cancels},
 		{"hostd killed while it creates", s.killed("create")},
 		{"hostd killed while it destroys", s.killed("destroy")},
 		{"creates leak nothing", s.leaks},
@@ -69,9 +69,9 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"a process beyond the memory limit dies alone", s.limitsMemory(caps)},
 		{"forks end at the limit of processes", s.limitsProcesses(caps)},
 		{"two spinners get no more than their share", s.limitsCPU(caps)},
-		{"it can be deprioritized and restored", s.yields},
+		{"it can be deprioritized and restored", s.deprioritizes},
 		{"what is written ends at the limit of the disk", s.limitsDisk(caps)},
-		{"a disk without a limit is no larger than the host's", s.diskLooks},
+		{"a disk without a limit is no larger than the host's", s.diskSize},
 		{"a process cannot open more files than its limit", s.limitsFiles(caps)},
 		{"a paused instance does nothing until it is resumed", s.pauses(caps)},
 		{"a paused instance is attached paused", s.findsPaused(caps)},
@@ -84,8 +84,8 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"a snapshot of a paused instance leaves it paused", s.snapshotsPaused(caps)},
 		{"a snapshot that fails leaves nothing", s.snapshotFails(caps)},
 		{"many instances from one snapshot at a time", s.forksAtOnce(caps)},
-		{"a snapshot with memory continues where it was", s.remembers(caps)},
-		{"a snapshot with memory of a paused instance", s.remembersPaused(caps)},
+		{"a snapshot with memory continues where it was", s.snapshotsMemory(caps)},
+		{"a snapshot with memory of a paused instance", s.snapshotsMemoryPaused(caps)},
 	} {
 		t.Run(tt.name, tt.run)
 	}
@@ -134,7 +134,7 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 }
 
 // instance is one sandbox of a test.
-type box struct {
+type instance struct {
 	driver.Instance
 	d    driver.Driver
 	spec driver.Spec
@@ -158,7 +158,7 @@ func spec(t *testing.T) (driver.Spec, string) {
 }
 
 // create makes a sandbox and checks at the end of the test that nothing is left.
-func (s *suite) create(t *testing.T, change func(*driver.Spec)) *box {
+func (s *suite) create(t *testing.T, change func(*driver.Spec)) *instance {
 	t.Helper()
 	d := s.newDriver(t)
 	sp, root := spec(t)
@@ -166,7 +166,7 @@ func (s *suite) create(t *testing.T, change func(*driver.Spec)) *box {
 		change(&sp)
 	}
 	t.Cleanup(func() { checkClean(t, sp) }) // after Create's cleanup
-	return &box{Instance: Create(t, d, sp), d: d, spec: sp, root: root, own: s.own, machine: s.machine, bare: s.bare}
+	return &instance{Instance: Create(t, d, sp), d: d, spec: sp, root: root, own: s.own, machine: s.machine, bare: s.bare}
 }
 
 // Create makes an instance, which is destroyed at the end of the test.
@@ -185,12 +185,12 @@ func Create(t *testing.T, d driver.Driver, s driver.Spec) driver.Instance {
 }
 
 // sh runs a shell command in the sandbox, as the shim's user.
-func (b *box) sh(t *testing.T, script string) string {
+func (b *instance) sh(t *testing.T, script string) string {
 	t.Helper()
 	return b.shAs(t, -1, script)
 }
 
-func (b *box) shAs(t *testing.T, uid int, script string) string {
+func (b *instance) shAs(t *testing.T, uid int, script string) string {
 	t.Helper()
 	r := ask(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: uid})
 	return strings.TrimSuffix(r.Out, "\n")
@@ -218,7 +218,7 @@ func ask(t *testing.T, in driver.Instance, req request) response {
 // try is ask for goroutines other than the test's.
 func try(ctx context.Context, in driver.Instance, req request) (response, error) {
 	var resp response
-	ctx, cancel := context.WithTimeout(ctx, patient)
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
 	conn, err := in.Dial(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func noLoops(t *testing.T, id sandbox.ID) {
 func eventually(ask func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patient); !ask(); <-tick.C {
+	for deadline := time.Now().Add(waitTime); !ask(); <-tick.C {
 		if time.Now().After(deadline) {
 			return false
 		}

@@ -99,7 +99,7 @@ func (s *suite) useUp(t *testing.T) {
 	for what, take := range shares() {
 		t.Run(what, func(t *testing.T) {
 			a, b := s.create(t, nil), s.create(t, nil)
-			taken := func(b *box, uid int) int {
+			taken := func(b *instance, uid int) int {
 				return ask(t, b.Instance, request{Call: "use up", Args: []string{what}, UID: uid}).Code
 			}
 			root := taken(a, -1)

@@ -53,7 +53,7 @@ func Main(m *testing.M) {
 			serve()
 			os.Exit(1)
 		case HeadlessArg:
-			loseHead()
+			endFirstThread()
 		}
 	}
 	// With the race detector, programs that tests start wait for a second before they end.
@@ -143,9 +143,9 @@ func answer(conn net.Conn) {
 	case req.Call == "list":
 		resp.Out = listAll(req.Args[0], req.Args[1] == "true")
 	case req.Call == "stdio":
-		resp = told(withStdio(req))
+		resp = toResponse(withStdio(req))
 	case req.Call == "terminal":
-		resp = told(atTerminal(req))
+		resp = toResponse(atTerminal(req))
 	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":
 		resp.Out = probe(req.Call, req.Args)
 	case req.Call != "":
@@ -156,7 +156,7 @@ func answer(conn net.Conn) {
 	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails without a response
 }
 
-func told(resp response, err error) response {
+func toResponse(resp response, err error) response {
 	if err != nil {
 		return response{Out: err.Error(), Code: 127}
 	}

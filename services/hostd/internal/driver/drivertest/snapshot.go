@@ -19,13 +19,13 @@ import (
 const (
 	written = `cd $HOME && mkdir -p d/deep && echo one > d/file && ln d/file d/same && ln -s file d/link && mkfifo pipe &&
 		touch d/shut && chmod 000 d/shut && chmod 4751 d/file && truncate -s 60M sparse && touch -d @1000000000 d/deep && echo written`
-	tell = `cd $HOME && cat d/file d/link && stat -c '%n %a %s %F' d/file d/same d/shut sparse pipe &&
+	describe = `cd $HOME && cat d/file d/link && stat -c '%n %a %s %F' d/file d/same d/shut sparse pipe &&
 		stat -c '%n %a %F %Y' d/deep && [ d/file -ef d/same ] && echo same`
 )
 
 // cannotKeep checks that a driver without snapshots returns Unimplemented, and reports
 // whether that is the case.
-func cannotKeep(t *testing.T, b *box, caps driver.Caps) bool {
+func cannotKeep(t *testing.T, b *instance, caps driver.Caps) bool {
 	t.Helper()
 	if caps.Files {
 		return false
@@ -37,18 +37,18 @@ func cannotKeep(t *testing.T, b *box, caps driver.Caps) bool {
 }
 
 // snapshot takes a snapshot of the files.
-func (b *box) snapshot(t *testing.T) string {
+func (b *instance) snapshot(t *testing.T) string {
 	t.Helper()
-	dir := shelf(t)
+	dir := snapshotDir(t)
 	if err := b.Snapshot(t.Context(), dir, false); err != nil {
 		t.Fatalf("snapshot: %v", err)
 	}
 	return dir
 }
 
-// shelf returns an empty directory for a snapshot. t.TempDir could not remove what an
+// snapshotDir returns an empty directory for a snapshot. t.TempDir could not remove what an
 // ordinary user's sandbox leaves there.
-func shelf(t *testing.T) string {
+func snapshotDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "snapshot-")
 	if err != nil {
@@ -69,7 +69,7 @@ func shelf(t *testing.T) string {
 }
 
 // fork makes an instance from a snapshot.
-func (s *suite) fork(t *testing.T, from string) *box {
+func (s *suite) fork(t *testing.T, from string) *instance {
 	t.Helper()
 	return s.create(t, func(sp *driver.Spec) { sp.From = from })
 }
@@ -83,20 +83,20 @@ func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
 		if got := b.sh(t, written); got != "written" {
 			t.Fatalf("got %q", got)
 		}
-		want := b.sh(t, tell)
+		want := b.sh(t, describe)
 		dir := b.snapshot(t)
-		if got := b.sh(t, "cd $HOME && "+tell+" && rm -rf d && mkdir d && echo changed > d/file"); got != want {
+		if got := b.sh(t, "cd $HOME && "+describe+" && rm -rf d && mkdir d && echo changed > d/file"); got != want {
 			t.Errorf("after the snapshot: got\n%s\nwant\n%s", got, want)
 		}
 		first, second := s.fork(t, dir), s.fork(t, dir)
-		for _, f := range []*box{first, second} {
-			if got := f.sh(t, tell); got != want {
+		for _, f := range []*instance{first, second} {
+			if got := f.sh(t, describe); got != want {
 				t.Errorf("an instance made from it: got\n%s\nwant\n%s", got, want)
 			}
 		}
 		// From here on their files differ.
 		first.sh(t, "cd $HOME && rm -rf d/same sparse && echo first > d/file && mkdir new")
-		if got := second.sh(t, tell); got != want {
+		if got := second.sh(t, describe); got != want {
 			t.Errorf("the other instance: got\n%s\nwant\n%s", got, want)
 		}
 		if got := second.sh(t, "cd $HOME && ls; hostname 2>/dev/null"); strings.Contains(got, "new") || strings.Contains(got, string(b.spec.ID)) {
@@ -110,7 +110,7 @@ func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
 		if err := first.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.fork(t, dir).sh(t, tell); got != want {
+		if got := s.fork(t, dir).sh(t, describe); got != want {
 			t.Errorf("the first snapshot: got\n%s\nwant\n%s", got, want)
 		}
 	}
@@ -163,7 +163,7 @@ func (s *suite) snapshotsPaused(caps driver.Caps) func(*testing.T) {
 			t.Fatal(err)
 		}
 		dir := b.snapshot(t)
-		stands(t, b.Instance)
+		checkPaused(t, b.Instance)
 		if got := s.fork(t, dir).sh(t, "cd $HOME && [ -e one ] && ls"); got != "one\ntwo" {
 			t.Errorf("got %q", got)
 		}
@@ -176,7 +176,7 @@ func (s *suite) snapshotFails(caps driver.Caps) func(*testing.T) {
 		if cannotKeep(t, b, caps) {
 			return
 		}
-		dir := shelf(t)
+		dir := snapshotDir(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := b.Snapshot(ctx, dir, false); !kind.Is(err, kind.Canceled) {
@@ -189,7 +189,7 @@ func (s *suite) snapshotFails(caps driver.Caps) func(*testing.T) {
 			t.Errorf("after it: %q", got)
 		}
 		sp, _ := spec(t)
-		sp.From = shelf(t)
+		sp.From = snapshotDir(t)
 		if _, err := s.newDriver(t).Create(t.Context(), sp); !kind.Is(err, kind.NotFound) {
 			t.Errorf("from an empty directory: %v, want NotFound", err)
 		}

@@ -42,7 +42,7 @@ func (s *suite) reopens(t *testing.T) {
 	})
 }
 
-func reopensTerminal(t *testing.T, b *box, uid int) {
+func reopensTerminal(t *testing.T, b *instance, uid int) {
 	t.Helper()
 	const script = `echo a > /dev/stdout; echo b > /dev/stderr; echo c > /dev/tty; echo d > "$(tty)"; echo e > /proc/self/fd/0
 read line < /dev/stdin; echo "$line"; [ "$(stat -c %u "$(tty)")" = "$(id -u)" ] || stat "$(tty)"`
@@ -55,7 +55,7 @@ read line < /dev/stdin; echo "$line"; [ "$(stat -c %u "$(tty)")" = "$(id -u)" ] 
 }
 
 // reopensAsOthers checks other users that the sandbox's user can switch to.
-func reopensAsOthers(t *testing.T, b *box) {
+func reopensAsOthers(t *testing.T, b *instance) {
 	t.Helper()
 	users := []string{"sudo"}
 	// Only the owner and root can open gVisor's pipes.

@@ -47,14 +47,14 @@ func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	for _, tt := range []struct {
 		name string
 		sudo bool
-		run  func(*testing.T, *box)
+		run  func(*testing.T, *instance)
 	}{
 		{"the root is the template's", false, treeIsRoot},
 		{"changes stay in the instance", false, treeIsShared(s, tree)},
 		{"files have the template's owners", false, treeOwners},
 		{"its links do not lead to the host", false, treeLinks},
-		{"its set-uid programs gain nothing", false, treeGains(1000)},
-		{"its set-uid programs work with sudo", true, treeGains(0)},
+		{"its set-uid programs gain nothing", false, treeSetuid(1000)},
+		{"its set-uid programs work with sudo", true, treeSetuid(0)},
 		{"there are devices, terminals and a host name", false, treeDevices},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func listing(t *testing.T, root string) string {
 	return b.String()
 }
 
-func treeIsRoot(t *testing.T, b *box) {
+func treeIsRoot(t *testing.T, b *instance) {
 	if got := b.sh(t, "cat /etc/marker"); got != "of the template" {
 		t.Errorf("/etc/marker: %q", got)
 	}
@@ -234,8 +234,8 @@ func treeIsRoot(t *testing.T, b *box) {
 	}
 }
 
-func treeIsShared(s *suite, tree string) func(*testing.T, *box) {
-	return func(t *testing.T, b *box) {
+func treeIsShared(s *suite, tree string) func(*testing.T, *instance) {
+	return func(t *testing.T, b *instance) {
 		other := s.create(t, func(sp *driver.Spec) { sp.Template, sp.Root = "tree", tree })
 		if got := b.sh(t, "echo changed > /tmp/x && echo changed > /home/user/new && cat /tmp/x /home/user/new"); got != "changed\nchanged" {
 			t.Errorf("write: %q", got)
@@ -267,7 +267,7 @@ func treeVolumes(t *testing.T, s *suite, caps driver.Caps, tree string) {
 	}
 }
 
-func treeOwners(t *testing.T, b *box) {
+func treeOwners(t *testing.T, b *instance) {
 	want := "0 0\n1000 1000"
 	if os.Geteuid() != 0 {
 		want = "1000 1000\n1000 1000" // there is only one user
@@ -283,7 +283,7 @@ func treeOwners(t *testing.T, b *box) {
 	}
 }
 
-func treeLinks(t *testing.T, b *box) {
+func treeLinks(t *testing.T, b *instance) {
 	if got := b.sh(t, "cat /etc/marker"); got != "of the template" {
 		t.Errorf("the driver wrote through a link: %q", got)
 	}
@@ -295,8 +295,8 @@ func treeLinks(t *testing.T, b *box) {
 	}
 }
 
-func treeGains(want int) func(*testing.T, *box) {
-	return func(t *testing.T, b *box) {
+func treeSetuid(want int) func(*testing.T, *instance) {
+	return func(t *testing.T, b *instance) {
 		if os.Geteuid() != 0 {
 			want = 1000 // no other user exists
 		}
@@ -306,7 +306,7 @@ func treeGains(want int) func(*testing.T, *box) {
 	}
 }
 
-func treeDevices(t *testing.T, b *box) {
+func treeDevices(t *testing.T, b *instance) {
 	if got := b.sh(t, "echo x > /dev/null && test -c /dev/tty && test -d /dev/pts && test -d /dev/shm && echo ok"); got != "ok" {
 		t.Errorf("devices: %q", got)
 	}

@@ -27,8 +27,8 @@ import (
 )
 
 // instance is a running sandbox.
-type box struct {
-	*live.Box
+type instance struct {
+	*live.Instance
 	d     *Driver
 	r     *runsc
 	group *cgroup.Group
@@ -38,19 +38,19 @@ type box struct {
 	mu   sync.Mutex
 	conn *serial.Conn // guarded by mu: the stream takes one at a time
 
-	still sync.Mutex // held while the sandbox is stopped or started
+	transition sync.Mutex // held while the sandbox is stopped or started
 
 	counted atomic.Uint32 // number of processes at the last query; 0: never queried
 }
 
-func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
+func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *instance {
 	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
-	b := &box{d: d, r: r, group: group, control: newControl(r)}
-	b.Box = &live.Box{
+	b := &instance{d: d, r: r, group: group, control: newControl(r)}
+	b.Instance = &live.Instance{
 		State: state, Dir: dir, Proc: proc, Group: group,
-		Brake: tasks{b},
-		Sweep: func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
+		Freezer: tasks{b},
+		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) {
 			s, running, err := live.Measure(group, state.PID)
 			if err == nil { // the contents of its files are in a file that has no name
@@ -62,15 +62,15 @@ func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
 			return s, err
 		},
 	}
-	b.Box.Save, b.Box.Keep = b.save, b.keep
-	b.Box.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, group) }
+	b.Instance.Save, b.Instance.Checkpoint = b.save, b.checkpoint
+	b.Instance.Kill = func(ctx context.Context) error { return live.KillFrozen(ctx, proc, group) }
 	return b
 }
 
 // program opens the program that the sandbox's process runs, also when the file has been
 // replaced since: builds of gVisor differ in their control protocol. A process that gets
 // the pid after that one's end runs something else.
-func (b *box) program() (*os.File, error) {
+func (b *instance) program() (*os.File, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", b.State.PID))
 	if err == nil && b.Proc.Ended() {
 		f.Close() //nolint:errcheck // not used
@@ -81,8 +81,8 @@ func (b *box) program() (*os.File, error) {
 
 // Dial implements driver.Instance. It ends the previous connection. In a paused
 // sandbox the connection starts when the sandbox is resumed.
-func (b *box) Dial(ctx context.Context) (net.Conn, error) {
-	frozen, err := b.Brake.Frozen()
+func (b *instance) Dial(ctx context.Context) (net.Conn, error) {
+	frozen, err := b.Freezer.Frozen()
 	conn, lost := b.begin()
 	if lost == nil && (err != nil || !frozen) {
 		lost = conn.Await(ctx)
@@ -101,7 +101,7 @@ var errGone = errors.New("the sandbox has ended")
 
 // begin starts a connection and ends the previous one, since the stream takes one at a
 // time. It does not wait for the peer to acknowledge that end.
-func (b *box) begin() (*serial.Conn, error) {
+func (b *instance) begin() (*serial.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hangUp()
@@ -120,7 +120,7 @@ func (b *box) begin() (*serial.Conn, error) {
 
 // giveUp ends a connection unless another has replaced it: it would read the answer to
 // that one's greeting.
-func (b *box) giveUp(conn *serial.Conn) {
+func (b *instance) giveUp(conn *serial.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.conn == conn {
@@ -129,7 +129,7 @@ func (b *box) giveUp(conn *serial.Conn) {
 }
 
 // hangUp ends the current connection; b.mu must be held.
-func (b *box) hangUp() {
+func (b *instance) hangUp() {
 	if b.conn != nil {
 		b.conn.Close() //nolint:errcheck // it may have broken
 		b.conn = nil
@@ -137,12 +137,12 @@ func (b *box) hangUp() {
 }
 
 // Destroy implements driver.Instance.
-func (b *box) Destroy(ctx context.Context) error {
+func (b *instance) Destroy(ctx context.Context) error {
 	b.mu.Lock()
 	b.hangUp()
 	b.mu.Unlock()
 	b.control.close()
-	return b.Box.Destroy(ctx)
+	return b.Instance.Destroy(ctx)
 }
 
 // pair opens hostd's ends of the FIFOs. GVisor holds the other ends as long as it runs.

@@ -20,7 +20,7 @@ import (
 const (
 	configFile = "config.json"
 	shimInside = "/sys" // mount point of shimDir: a directory that every root has, so that none is created in a template's tree
-	gather     = "1ms"  // costs a third less for programs that print in pieces of 4 KiB, and for the shim
+	coalesce   = "1ms"  // costs a third less for programs that print in pieces of 4 KiB, and for the shim
 	userID     = 1000
 	home       = "home/user"
 	shmMiB     = 64 // without a memory limit; with one, half of it
@@ -70,8 +70,8 @@ type (
 	}
 )
 
-// seedNote is the annotation with the tar that a root starts with.
-const seedNote = "dev.gvisor.tar.rootfs.upper"
+// seedAnnotation is the annotation with the tar that a root starts with.
+const seedAnnotation = "dev.gvisor.tar.rootfs.upper"
 
 // newConfig returns the bundle of a new sandbox.
 func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config {
@@ -86,7 +86,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	c := config{
 		Version: "1.0.2", Hostname: s.HostName(), Root: configRoot{root},
 		Process: configProcess{
-			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", gather)...),
+			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", coalesce)...),
 			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, OOM: driver.OOMScore, Caps: map[string][]string{},
 			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", uint64(most), userPIDs(most)}, {Type: "RLIMIT_CORE"}},
 		},
@@ -98,7 +98,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 			{To: shimInside, Type: "bind", From: r.in(shimDir), Options: []string{"ro"}},
 		},
 		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}, "/" + string(s.ID)},
-		Notes: map[string]string{seedNote: r.in(seedFile)},
+		Notes: map[string]string{seedAnnotation: r.in(seedFile)},
 	}
 	for _, v := range s.Volumes {
 		c.Mounts = append(c.Mounts, configMount{To: v.Path, Type: "bind", From: v.Source, Options: []string{"rw"}})

@@ -47,7 +47,7 @@ func (c *control) call(ctx context.Context, method string, arg, result any, file
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // unix sockets support deadlines
-	got, err := ask(conn, question, files)
+	got, err := roundTrip(conn, question, files)
 	if inTime := stop(); inTime && err == nil {
 		c.keep(conn)
 	} else {
@@ -72,11 +72,11 @@ type answer struct {
 	Result  json.RawMessage `json:"result"`
 }
 
-func ask(conn net.Conn, question []byte, files []*os.File) (a answer, err error) {
+func roundTrip(conn net.Conn, question []byte, files []*os.File) (a answer, err error) {
 	if len(files) == 0 {
 		_, err = conn.Write(question)
 	} else {
-		err = hand(conn, question, files)
+		err = sendFiles(conn, question, files)
 	}
 	if err != nil {
 		return a, err
@@ -84,8 +84,8 @@ func ask(conn net.Conn, question []byte, files []*os.File) (a answer, err error)
 	return a, json.NewDecoder(io.LimitReader(conn, maxControl)).Decode(&a)
 }
 
-// hand writes a request with files.
-func hand(conn net.Conn, question []byte, files []*os.File) error {
+// sendFiles writes a request with files.
+func sendFiles(conn net.Conn, question []byte, files []*os.File) error {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
 		return errors.ErrUnsupported

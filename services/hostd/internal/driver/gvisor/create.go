@@ -39,14 +39,14 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 
 // create records each thing in the state before it makes it, so that Attach finds
 // everything that an interrupted create leaves.
-func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
+func (d *Driver) create(ctx context.Context, s driver.Spec) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	path, err := d.cfg.Runsc()
 	if err != nil {
 		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
 	}
-	if err := live.Vacate(ctx, d, s); err != nil {
+	if err := live.CheckVacant(ctx, d, s); err != nil {
 		return nil, err
 	}
 	state := live.State{Driver: name, ID: s.ID, From: below(s.From), Tree: s.Root != ""}
@@ -67,7 +67,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*box, error) {
 func threads(s *driver.Spec) uint32 { return 256 + 4*s.MaxPIDs(driver.MaxProcesses) }
 
 // make makes what state names. On error, sweep removes what it leaves.
-func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, limits cgroup.Limits, r *runsc) (*box, error) {
+func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, limits cgroup.Limits, r *runsc) (*instance, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err != nil {
 		return nil, err
 	}
-	b := d.box(s.Dir, state, proc)
+	b := d.newInstance(s.Dir, state, proc)
 	if inner == "" {
 		return b, nil
 	}
@@ -140,7 +140,7 @@ func (r *runsc) makeDirs(s *driver.Spec) error {
 			return err
 		}
 	}
-	for _, fifo := range []string{toShim, toHostd, complaints} {
+	for _, fifo := range []string{toShim, toHostd, outputPipe} {
 		if err := unix.Mkfifo(r.in(fifo), 0o600); err != nil {
 			return &os.PathError{Op: "mkfifo", Path: r.in(fifo), Err: err}
 		}
@@ -237,7 +237,7 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 	}
 	args := []string{"--log=" + r.in(errorFile), "--log-format=json", overlay, "--allow-rootfs-tar-annotation", "--allow-suid=" + strconv.FormatBool(!c.Process.NoNew), "run"}
 	if hasMemory(s.From) {
-		// It would compare the annotations, and does not support seedNote.
+		// It would compare the annotations, and does not support seedAnnotation.
 		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")
 		args = append(args, "--image-path="+filepath.Join(s.From, memoryDir))
 	} else if hasOldFiles(s.From) {
@@ -246,7 +246,7 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 	args = append(args, "--detach", "--bundle="+r.dir, "--pid-file="+r.in(pidFile), string(r.id))
 	cmd := r.command(ctx, first, args...)
 	var files [3]*os.File
-	for i, fifo := range []string{toShim, toHostd, complaints} {
+	for i, fifo := range []string{toShim, toHostd, outputPipe} {
 		f, err := os.OpenFile(r.in(fifo), os.O_RDWR, 0)
 		if err != nil {
 			return err

@@ -96,7 +96,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
-		MemoryLimit: groups.Memory, WholeOOM: true, RootEnds: true, PidsLimit: true, CPULimit: groups.CPU,
+		MemoryLimit: groups.Memory, WholeOOM: true, RootCanKillShim: true, PidsLimit: true, CPULimit: groups.CPU,
 		Slow: true, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, FileFits: layers.Fits(),
 		Notes: append(slices.DeleteFunc(groups.Notes, itself), "the disk limit bounds the total size of files, only the memory limit their number"),
 	}
@@ -106,13 +106,13 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	if path, err := d.cfg.Runsc(); err == nil {
 		caps.Fits = fits(path)
 	}
-	s, done, err := live.Trial(d.cfg.Scratch)
+	s, done, err := live.ProbeSpec(d.cfg.Scratch)
 	if err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
 	defer done()
 	s.ShimPath, s.ShimArgs = "/proc/self/exe", []string{"-probe"}
-	box, err := d.create(ctx, s)
+	inst, err := d.create(ctx, s)
 	if why := d.bare.Load(); why != nil {
 		caps.Notes = append(caps.Notes, "root inside can read host files that only root may read:  "+*why)
 	}
@@ -122,7 +122,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	if err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, explain(err))
 	}
-	return caps, kind.Wrap(kind.Unavailable, "probe", name, box.Destroy(ctx))
+	return caps, kind.Wrap(kind.Unavailable, "probe", name, inst.Destroy(ctx))
 }
 
 // itself reports whether a note is about something that gVisor can do and the host's cgroups cannot.
@@ -132,7 +132,7 @@ func itself(note string) bool {
 
 // Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, d.sweep, d.box)
+	return live.Reattach(ctx, s, name, d.sweep, d.newInstance)
 }
 
 // List implements driver.Driver.

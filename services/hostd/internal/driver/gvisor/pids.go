@@ -54,7 +54,7 @@ type (
 )
 
 // limitPIDs limits how many processes and threads the sandbox may have.
-func (b *box) limitPIDs(ctx context.Context, inner string, most uint32) error {
+func (b *instance) limitPIDs(ctx context.Context, inner string, most uint32) error {
 	_, err := b.control.group(ctx, "Cgroups.WriteControlFiles", groupOp{groupFile{"pids", inner, "pids.max"}, strconv.Itoa(int(most))})
 	if err == nil {
 		return nil
@@ -74,10 +74,10 @@ const countTimeout = 200 * time.Millisecond
 // processes returns how many processes the sandbox has, or had at the last query: the
 // query costs CPU, and a paused sandbox does not respond. It does not wait for a
 // transition in progress. 0: never determined.
-func (b *box) processes(ctx context.Context) uint32 {
+func (b *instance) processes(ctx context.Context) uint32 {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	if noted, err := b.r.noted(); err == nil && noted == runs {
+	if noted, err := b.r.recorded(); err == nil && noted == running {
 		if n, err := b.countPIDs(ctx); err == nil {
 			b.counted.Store(n)
 		}
@@ -85,7 +85,7 @@ func (b *box) processes(ctx context.Context) uint32 {
 	return b.counted.Load()
 }
 
-func (b *box) countPIDs(ctx context.Context) (uint32, error) {
+func (b *instance) countPIDs(ctx context.Context) (uint32, error) {
 	c, err := readConfig(b.r.in(configFile))
 	if err != nil {
 		return 0, err

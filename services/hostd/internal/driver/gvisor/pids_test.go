@@ -28,7 +28,7 @@ func TestLimitOfProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer in.Destroy(t.Context()) //nolint:errcheck // cleanup
-		b := in.(*box)
+		b := in.(*instance)
 		c, err := readConfig(b.r.in(configFile))
 		if err != nil {
 			t.Fatal(err)
@@ -52,10 +52,10 @@ func TestLimitOfProcesses(t *testing.T) {
 func TestStatsWithoutResponse(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		hold, letGo func(b *box)
+		hold, letGo func(b *instance)
 	}{
-		{"stopped", func(b *box) { b.still.Lock(); b.r.note(moves) }, func(b *box) { b.r.note(runs); b.still.Unlock() }}, //nolint:errcheck // checked by the test
-		{"silent", func(b *box) { unix.Kill(b.State.PID, unix.SIGSTOP) }, func(b *box) { unix.Kill(b.State.PID, unix.SIGCONT) }},
+		{"stopped", func(b *instance) { b.transition.Lock(); b.r.record(changing) }, func(b *instance) { b.r.record(running); b.transition.Unlock() }}, //nolint:errcheck // checked by the test
+		{"silent", func(b *instance) { unix.Kill(b.State.PID, unix.SIGSTOP) }, func(b *instance) { unix.Kill(b.State.PID, unix.SIGCONT) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, in := shellIn(t, "sleep 1000 & sleep 1000")
@@ -65,8 +65,8 @@ func TestStatsWithoutResponse(t *testing.T) {
 				t.Fatal(err)
 			}
 			measured := make(chan driver.Stats, 1)
-			tt.hold(in.(*box))
-			defer tt.letGo(in.(*box))
+			tt.hold(in.(*instance))
+			defer tt.letGo(in.(*instance))
 			go func() {
 				s, _ := in.Stats(t.Context())
 				measured <- s

@@ -48,7 +48,7 @@ const (
 	errorFile  = "runsc.log" // errors of runsc, one JSON object a line
 	toShim     = "in"
 	toHostd    = "out"
-	complaints = "err" // output that is not read otherwise: a pipe, so that it does not fill the disk
+	outputPipe = "err" // output that is not read otherwise: a pipe, so that it does not fill the disk
 )
 
 func (r *runsc) in(names ...string) string {
@@ -105,7 +105,7 @@ func (h *head) Write(b []byte) (int, error) {
 
 // run runs a command to its end.
 func (r *runsc) run(cmd *exec.Cmd) error {
-	return failure(cmd.Run(), func() string { return cmp.Or(r.lastError(), r.complaint()) })
+	return failure(cmd.Run(), func() string { return cmp.Or(r.lastError(), r.output()) })
 }
 
 // failure adds runsc's own message to err. Only that text shows that the host's disk
@@ -147,9 +147,9 @@ func (r *runsc) lastError() string {
 	return string(b[:min(len(b), most)])
 }
 
-// complaint returns the beginning of the unread output.
-func (r *runsc) complaint() string {
-	fd, err := unix.Open(r.in(complaints), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// output returns the beginning of the unread output.
+func (r *runsc) output() string {
+	fd, err := unix.Open(r.in(outputPipe), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}

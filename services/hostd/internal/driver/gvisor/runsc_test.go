@@ -28,7 +28,7 @@ func TestProgramIgnoresAReusedPID(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-proc.Done()
-	b := &box{Box: &live.Box{State: live.State{PID: os.Getpid()}, Proc: proc}}
+	b := &instance{Instance: &live.Instance{State: live.State{PID: os.Getpid()}, Proc: proc}}
 	if f, err := b.program(); !errors.Is(err, errGone) {
 		t.Errorf("got %v, %v", f, err)
 	}

@@ -52,7 +52,7 @@ func below(from string) string {
 }
 
 // save fills dir with the files; it implements live.Instance.Save.
-func (b *box) save(ctx context.Context, dir string) error {
+func (b *instance) save(ctx context.Context, dir string) error {
 	tree, err := b.tree()
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func seededOver(from string, tree bool) (map[string]bool, error) {
 
 // tree reports whether the sandbox has a template's tree. The state that older versions
 // wrote does not record it.
-func (b *box) tree() (bool, error) {
+func (b *instance) tree() (bool, error) {
 	c, err := readConfig(b.r.in(configFile))
 	return b.State.Tree || c.Root.Path != b.r.in(rootDir), err
 }
@@ -105,7 +105,7 @@ func (b *box) tree() (bool, error) {
 // list makes gVisor write the list of the files that it holds and of their positions in the
 // store, and calls read on it meanwhile, so that the list, which can be of any length, is
 // never stored. What else gVisor would write, the files' contents included, is discarded.
-func (b *box) list(ctx context.Context, read func(io.Reader) error) error {
+func (b *instance) list(ctx context.Context, read func(io.Reader) error) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -117,21 +117,21 @@ func (b *box) list(ctx context.Context, read func(io.Reader) error) error {
 	}
 	stop := context.AfterFunc(ctx, func() { list.SetReadDeadline(time.Unix(1, 0)) }) //nolint:errcheck // pipes support deadlines
 	defer stop()
-	told := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		err := b.control.call(ctx, "containerManager.FSSave", struct{}{}, nil, null, its, null, null)
-		told <- errors.Join(err, its.Close())
+		done <- errors.Join(err, its.Close())
 	}()
 	err = read(list)
 	if err == nil {
 		_, err = io.Copy(io.Discard, list) // padding of the last block
 	}
 	list.Close() //nolint:errcheck // it was only read
-	return errors.Join(err, <-told)
+	return errors.Join(err, <-done)
 }
 
-// keep fills dir with the memory; it implements live.Instance.Checkpoint.
-func (b *box) keep(ctx context.Context, dir string, _ bool) error {
+// checkpoint fills dir with the memory; it implements live.Instance.Checkpoint.
+func (b *instance) checkpoint(ctx context.Context, dir string, _ bool) error {
 	program, err := b.program()
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (b *box) keep(ctx context.Context, dir string, _ bool) error {
 }
 
 // Keeping implements driver.Checkpointer: the stacks of gVisor's own program show it.
-func (b *box) Keeping(ctx context.Context) bool {
+func (b *instance) Keeping(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	var stacks string
@@ -177,7 +177,7 @@ func (b *box) Keeping(ctx context.Context) bool {
 // nudge makes the shim read its stream. GVisor takes pending input out of the stream to
 // save it with the memory and returns it to the next reader, but it reports that there is
 // something to read only when more arrives.
-func (b *box) nudge() {
+func (b *instance) nudge() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if conn := b.conn; conn != nil {
@@ -211,7 +211,7 @@ func fits(path string) string {
 }
 
 // Fits implements driver.Versioned.
-func (b *box) Fits() string {
+func (b *instance) Fits() string {
 	program, err := b.program()
 	if err != nil {
 		return ""

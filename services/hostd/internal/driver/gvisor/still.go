@@ -16,43 +16,43 @@ import (
 // to the sandbox's own process, as runsc would send it: to run runsc for it takes a
 // hundred times as long. GVisor counts the stops and dies of an excess start, so the
 // transition is recorded before it happens.
-type tasks struct{ *box }
+type tasks struct{ *instance }
 
 // Contents of pauseFile. Without the file the sandbox runs. All have one length, so
 // that each atomically overwrites the previous one: creating a new file and renaming
 // it takes longer than the stop.
 const (
-	stillFile = "still"
-	moves     = "moves " // a stop or start is in progress, or was interrupted
-	stands    = "stands"
-	runs      = "runs  "
+	pauseFile = "still"
+	changing  = "moves " // a stop or start is in progress, or was interrupted
+	paused    = "stands"
+	running   = "runs  "
 )
 
 // Freeze implements live.Freezer.
-func (t tasks) Freeze(ctx context.Context) error { return t.turn(ctx, true, "containerManager.Pause") }
+func (t tasks) Freeze(ctx context.Context) error { return t.set(ctx, true, "containerManager.Pause") }
 
 // Thaw implements live.Freezer.
-func (t tasks) Thaw(ctx context.Context) error { return t.turn(ctx, false, "containerManager.Resume") }
+func (t tasks) Thaw(ctx context.Context) error { return t.set(ctx, false, "containerManager.Resume") }
 
 // Frozen implements live.Freezer.
 func (t tasks) Frozen() (bool, error) {
-	t.still.Lock()
-	defer t.still.Unlock()
+	t.transition.Lock()
+	defer t.transition.Unlock()
 	return t.frozen()
 }
 
-// turn stops or starts the sandbox. It completes what it has begun, even if ctx
+// set stops or starts the sandbox. It completes what it has begun, even if ctx
 // ends.
-func (t tasks) turn(ctx context.Context, stand bool, method string) error {
+func (t tasks) set(ctx context.Context, stand bool, method string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	t.still.Lock()
-	defer t.still.Unlock()
+	t.transition.Lock()
+	defer t.transition.Unlock()
 	if on, err := t.frozen(); on == stand || err != nil {
 		return err
 	}
-	if err := t.r.note(moves); err != nil {
+	if err := t.r.record(changing); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -60,22 +60,22 @@ func (t tasks) turn(ctx context.Context, stand bool, method string) error {
 	if err := t.control.call(ctx, method, struct{}{}, nil); err != nil {
 		return t.settle(err)
 	}
-	return t.r.noteStill(stand)
+	return t.r.recordPause(stand)
 }
 
 // frozen reads the recorded state; after an interruption it determines the actual one.
 func (t tasks) frozen() (bool, error) {
-	noted, err := t.r.noted()
-	if err != nil || noted == runs || noted == stands {
-		return noted == stands, err
+	noted, err := t.r.recorded()
+	if err != nil || noted == running || noted == paused {
+		return noted == paused, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
-	stand, err := t.standing(ctx)
+	stand, err := t.determine(ctx)
 	if err != nil {
 		return false, t.settle(err)
 	}
-	return stand, t.r.noteStill(stand)
+	return stand, t.r.recordPause(stand)
 }
 
 // settle waits, after an error, for the sandbox to end, if it is ending: only then
@@ -88,24 +88,24 @@ func (t tasks) settle(err error) error {
 	return err
 }
 
-func (r *runsc) noteStill(stand bool) error {
+func (r *runsc) recordPause(stand bool) error {
 	if stand {
-		return r.note(stands)
+		return r.record(paused)
 	}
-	return r.note(runs)
+	return r.record(running)
 }
 
 // recorded returns the state that was recorded last.
-func (r *runsc) noted() (string, error) {
-	b, err := os.ReadFile(r.in(stillFile))
+func (r *runsc) recorded() (string, error) {
+	b, err := os.ReadFile(r.in(pauseFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return runs, nil
+		return running, nil
 	}
 	return string(b), err
 }
 
-func (r *runsc) note(what string) error {
-	f, err := os.OpenFile(r.in(stillFile), os.O_CREATE|os.O_WRONLY, 0o600)
+func (r *runsc) record(what string) error {
+	f, err := os.OpenFile(r.in(pauseFile), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -113,11 +113,11 @@ func (r *runsc) note(what string) error {
 	return errors.Join(err, f.Close())
 }
 
-// paused determines whether all tasks are stopped, from the stacks of gVisor's own
+// determine reports whether all tasks are stopped, from the stacks of gVisor's own
 // program.
-func (t tasks) standing(ctx context.Context) (bool, error) {
-	const looks, pause = 100, 10 * time.Millisecond // a stop may be in progress
-	for range looks {
+func (t tasks) determine(ctx context.Context) (bool, error) {
+	const rounds, pause = 100, 10 * time.Millisecond // a stop may be in progress
+	for range rounds {
 		var stacks string
 		if err := t.control.call(ctx, "debug.Stacks", struct{}{}, &stacks); err != nil {
 			return false, err

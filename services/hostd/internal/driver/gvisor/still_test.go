@@ -41,14 +41,14 @@ func TestInterruptedPauseIsDetermined(t *testing.T) {
 		if err := do(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(s.Dir, workDir, stillFile), []byte(moves), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.Dir, workDir, pauseFile), []byte(changing), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var err error
 		if in, err = d.Attach(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := in.(*box).Brake.Frozen(); got != stand || err != nil {
+		if got, err := in.(*instance).Freezer.Frozen(); got != stand || err != nil {
 			t.Errorf("frozen: %v, %v; want %v", got, err, stand)
 		}
 	}
@@ -72,7 +72,7 @@ func TestSandboxEndsDespiteControlConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(in.(*box).control.idle) == 0 {
+	if len(in.(*instance).control.idle) == 0 {
 		t.Error("no connection is kept")
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, workDir, toShim), []byte("end\n"), 0o600); err != nil {

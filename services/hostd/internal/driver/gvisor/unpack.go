@@ -37,11 +37,11 @@ type unpacker struct {
 	seeded map[string]bool // initial files of the sandbox
 	owners *layers.Owners  // nil: owners can be set on the files
 
-	top  *os.File // of the layer
-	dir  *os.File // the current one
-	path []place  // path to dir, from the root on
-	shut []place  // directories whose permissions are restricted at the end
-	held int      // bytes of their paths
+	top       *os.File  // of the layer
+	dir       *os.File  // the current one
+	path      []pathDir // path to dir, from the root on
+	shut      []pathDir // directories whose permissions are restricted at the end
+	pathBytes int       // bytes of their paths
 
 	// spare has the unchanged files in seeded, by their names inside: their temporary names
 	// beside the parts until the end, since they may have other names, too.
@@ -50,20 +50,20 @@ type unpacker struct {
 }
 
 // pathDir is a directory on the current path.
-type place struct {
+type pathDir struct {
 	name string // inside; "" for the root
 	at   string // in the layer
 	head *tar.Header
 }
 
 // pathDirOf returns the entry of a directory. A header's strings share memory with its whole record.
-func placeOf(inside, at string, h *tar.Header) place {
-	return place{strings.Clone(inside), at, &tar.Header{Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}}
+func pathDirOf(inside, at string, h *tar.Header) pathDir {
+	return pathDir{strings.Clone(inside), at, &tar.Header{Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}}
 }
 
 const (
-	maxPath = unix.PathMax // bytes of a path inside
-	maxHeld = 64 << 20     // bytes of the paths of directories to be restricted
+	maxPath      = unix.PathMax // bytes of a path inside
+	maxPathBytes = 64 << 20     // bytes of the paths of directories to be restricted
 )
 
 var errList = errors.New("malformed list of files")
@@ -241,7 +241,7 @@ func (u *unpacker) enter(in *os.File, at, inside string, h *tar.Header) error {
 		return err
 	}
 	u.dir.Close() //nolint:errcheck // it was only read
-	u.dir, u.path = child, append(u.path, placeOf(inside, at, h))
+	u.dir, u.path = child, append(u.path, pathDirOf(inside, at, h))
 	return setAttributes(int(child.Fd()), h)
 }
 
@@ -277,7 +277,7 @@ func (u *unpacker) leave() error {
 		return fmt.Errorf("keep /%s: %w", p.name, err)
 	}
 	if u.owners != nil && mode(p.head)&0o700 != 0o700 {
-		if u.held += len(p.name) + len(p.at); u.held > maxHeld {
+		if u.pathBytes += len(p.name) + len(p.at); u.pathBytes > maxPathBytes {
 			up.Close() //nolint:errcheck // it was only read
 			return kind.New(kind.Precondition, "snapshot", "", "too many directories that their owner may not enter")
 		}

@@ -51,7 +51,7 @@ func begin(t *testing.T, d *Driver, from string) (driver.Spec, driver.Instance, 
 	return s, in, err
 }
 
-func says(t *testing.T, in driver.Instance, script, want string) {
+func expect(t *testing.T, in driver.Instance, script, want string) {
 	t.Helper()
 	if got, err := drivertest.Sh(t.Context(), in, script); got != want || err != nil {
 		t.Errorf("%s: %q, %v; want %q", script, got, err, want)
@@ -89,7 +89,7 @@ func TestAnotherBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, in, "echo first > $HOME/file; cat $HOME/file", "first\n")
+	expect(t, in, "echo first > $HOME/file; cat $HOME/file", "first\n")
 	files, memory := kept(t, in, false), kept(t, in, true)
 
 	anotherBuild(t, built, path+".new")
@@ -100,29 +100,29 @@ func TestAnotherBuild(t *testing.T) {
 	if err != nil || now.Fits == was.Fits || now.FileFits != was.FileFits {
 		t.Fatalf("the new build: %+v, %v; the old one: %+v", now, err, was)
 	}
-	again, err := after.Attach(t.Context(), s)
+	attached, err := after.Attach(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := again.(driver.Built).Fits(); got != was.Fits {
+	if got := attached.(driver.Built).Fits(); got != was.Fits {
 		t.Errorf("the sandbox's memory fits %q, want that of its build: %q", got, was.Fits)
 	}
-	says(t, again, "cat $HOME/file; echo second > $HOME/file", "first\n")
+	expect(t, attached, "cat $HOME/file; echo second > $HOME/file", "first\n")
 	for _, of := range []struct{ files, memory, want string }{
 		{files, memory, "first\n"},
-		{kept(t, again, false), kept(t, again, true), "second\n"},
+		{kept(t, attached, false), kept(t, attached, true), "second\n"},
 	} {
 		_, fork, err := begin(t, after, of.files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		says(t, fork, "cat $HOME/file", of.want)
+		expect(t, fork, "cat $HOME/file", of.want)
 		if _, _, err := begin(t, after, of.memory); !kind.Is(err, kind.Precondition) {
 			t.Errorf("memory of another build: %v, want Precondition", err)
 		}
 		if _, fork, err = begin(t, before, of.memory); err != nil {
 			t.Fatal(err)
 		}
-		says(t, fork, "cat $HOME/file", of.want)
+		expect(t, fork, "cat $HOME/file", of.want)
 	}
 }

@@ -41,9 +41,9 @@ func TestRootInsideCannotReadHostFilesOfRootOnly(t *testing.T) {
 			}
 			t.Fatal(*why)
 		}
-		says(t, in, "cat "+strings.Join(paths, " ")+" 2>/dev/null; stat -c %u /usr/bin/env", "0\n")
-		says(t, in, "stat -c %a "+paths[0], "600\n") // it exists
-		says(t, in, "cd /usr/local/lib && echo own > of-root && chmod 600 of-root && cat of-root; stat -c %u of-root", "own\n0\n")
+		expect(t, in, "cat "+strings.Join(paths, " ")+" 2>/dev/null; stat -c %u /usr/bin/env", "0\n")
+		expect(t, in, "stat -c %a "+paths[0], "600\n") // it exists
+		expect(t, in, "cd /usr/local/lib && echo own > of-root && chmod 600 of-root && cat of-root; stat -c %u of-root", "own\n0\n")
 	}
 	volumes := func(s *driver.Spec) {
 		s.Volumes = []driver.Volume{{Source: t.TempDir(), Path: "/usr/local/lib/of-millrace/a"}, {Source: t.TempDir(), Path: "/usr/share/of-millrace"}}
@@ -51,7 +51,7 @@ func TestRootInsideCannotReadHostFilesOfRootOnly(t *testing.T) {
 	plain := hostsOwn(t, d, func(*driver.Spec) {})
 	try(t, plain)
 	const files = "cat /usr/local/lib/kept; stat -c '%u %a' /usr/local/lib/kept; ls /usr/share/doc"
-	says(t, plain, "echo kept > /usr/local/lib/kept; rm -r /usr/share/doc && mkdir /usr/share/doc;"+files, "kept\n0 644\n")
+	expect(t, plain, "echo kept > /usr/local/lib/kept; rm -r /usr/share/doc && mkdir /usr/share/doc;"+files, "kept\n0 644\n")
 	snapshot, memory := kept(t, plain, false), kept(t, plain, true)
 	for _, tt := range []struct {
 		name         string
@@ -66,7 +66,7 @@ func TestRootInsideCannotReadHostFilesOfRootOnly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			in := hostsOwn(t, d, tt.change)
 			try(t, in)
-			says(t, in, tt.script, tt.want)
+			expect(t, in, tt.script, tt.want)
 		})
 	}
 }

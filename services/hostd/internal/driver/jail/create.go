@@ -20,7 +20,7 @@ import (
 
 // Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	if err := live.Vacate(ctx, d, s); err != nil {
+	if err := live.CheckVacant(ctx, d, s); err != nil {
 		return nil, err
 	}
 	template := ""
@@ -39,7 +39,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	if err != nil {
 		return nil, live.Undo(ctx, d.log, s.Dir, state, d.sweep, err)
 	}
-	return d.box(s.Dir, state, proc), nil
+	return d.newInstance(s.Dir, state, proc), nil
 }
 
 // make makes a sandbox. It saves the state before it makes the first thing that the state

@@ -129,7 +129,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 
 // Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, d.sweep, d.box)
+	return live.Reattach(ctx, s, name, d.sweep, d.newInstance)
 }
 
 // List implements driver.Driver.
@@ -138,21 +138,21 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 }
 
 // instance is the Instance of a running sandbox.
-type box struct {
-	*live.Box
+type instance struct {
+	*live.Instance
 	d       *Driver
 	dataset string
 }
 
-func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
+func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *instance {
 	jid := jailName(state.ID)
-	return &box{d: d, dataset: state.Dataset, Box: &live.Box{
+	return &instance{d: d, dataset: state.Dataset, Instance: &live.Instance{
 		State: state, Dir: dir, Proc: proc,
 		Kill: func(ctx context.Context) error {
 			if err := d.removeJail(ctx, jid); err != nil {
 				return err
 			}
-			return live.End(ctx, proc)
+			return live.Kill(ctx, proc)
 		},
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return d.measure(ctx, &state) },

@@ -39,9 +39,9 @@ func TestContract(t *testing.T) {
 	drivertest.Scale{Creates: 25, Moments: 8}.Run(t, func(t *testing.T) driver.Driver { return newDriver(t) })
 }
 
-// place returns a spec in a directory of its own; the shim is a shell script that keeps
+// testSpec returns a spec in a directory of its own; the shim is a shell script that keeps
 // the socket open until it is told to end.
-func place(t *testing.T) driver.Spec {
+func testSpec(t *testing.T) driver.Spec {
 	t.Helper()
 	id := sandbox.ID("i1")
 	dir := filepath.Join(t.TempDir(), string(id))
@@ -119,7 +119,7 @@ func withLimits(t *testing.T) (fake, *Driver) {
 
 func TestCommandLines(t *testing.T) {
 	f, d := withLimits(t)
-	s := place(t)
+	s := testSpec(t)
 	in, err := d.Create(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -150,14 +150,14 @@ func TestCommandLines(t *testing.T) {
 }
 
 func TestEveryStepThatFailsIsUndone(t *testing.T) {
-	s := place(t)
+	s := testSpec(t)
 	for _, line := range wantCreate(&s)[2:] {
 		if strings.HasPrefix(line, "sysctl") {
 			continue // without a result there are no limits
 		}
 		t.Run(line[:min(len(line), 40)], func(t *testing.T) {
 			f, d := withLimits(t)
-			s := place(t)
+			s := testSpec(t)
 			words := strings.Fields(line)
 			fail := strings.Join(words[:min(len(words), 2)], " ")
 			if words[0] == "rctl" {
@@ -183,7 +183,7 @@ func TestDestroyCanBeRepeatedAfterEveryStep(t *testing.T) {
 	for _, fail := range []string{"jail -r", "rctl -r", "zfs destroy"} {
 		t.Run(fail, func(t *testing.T) {
 			f, d := withLimits(t)
-			s := place(t)
+			s := testSpec(t)
 			in, err := d.Create(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
@@ -211,7 +211,7 @@ func TestDestroyCanBeRepeatedAfterEveryStep(t *testing.T) {
 
 func TestSnapshotAndFrom(t *testing.T) {
 	f, d := withLimits(t)
-	s := place(t)
+	s := testSpec(t)
 	in, err := d.Create(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestSnapshotAndFrom(t *testing.T) {
 		t.Errorf("snapshots remain: %v", left)
 	}
 
-	fork := place(t)
+	fork := testSpec(t)
 	fork.ID, fork.From, fork.DiskMiB = "i2", dir, 0
 	n = len(f.calls())
 	forked, err := d.Create(t.Context(), fork)
@@ -260,7 +260,7 @@ func TestSnapshotAndFrom(t *testing.T) {
 func TestUnknownTemplates(t *testing.T) {
 	d := newDriver(t)
 	for _, name := range []string{"none", "../run", "-r", "a b", "a@b"} {
-		s := place(t)
+		s := testSpec(t)
 		s.Template = name
 		if _, err := d.Create(t.Context(), s); !kind.Is(err, kind.NotFound) {
 			t.Errorf("%q: %v, want NotFound", name, err)

@@ -63,9 +63,9 @@ const streamFile = "files.zfs"
 
 // Snapshot implements driver.Instance. The instance need not be paused:
 // the file system is copied as of one moment.
-func (b *box) Snapshot(ctx context.Context, dir string, memory bool) error {
+func (b *instance) Snapshot(ctx context.Context, dir string, memory bool) error {
 	if memory {
-		return b.Box.Snapshot(ctx, dir, memory)
+		return b.Instance.Snapshot(ctx, dir, memory)
 	}
 	err := b.snapshot(ctx, filepath.Join(dir, streamFile))
 	of := kind.Of(err)
@@ -77,7 +77,7 @@ func (b *box) Snapshot(ctx context.Context, dir string, memory bool) error {
 	return kind.Wrap(of, "snapshot sandbox", string(b.State.ID), err)
 }
 
-func (b *box) snapshot(ctx context.Context, path string) (err error) {
+func (b *instance) snapshot(ctx context.Context, path string) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

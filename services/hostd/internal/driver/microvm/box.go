@@ -20,8 +20,8 @@ import (
 const socketFile = "shim.sock"
 
 // instance is the Instance of a running machine.
-type box struct {
-	*live.Box
+type instance struct {
+	*live.Instance
 	brake  brake
 	images *images
 
@@ -29,16 +29,16 @@ type box struct {
 	conn *serial.Conn  // guarded by port, which takes one connection at a time
 }
 
-func (d *Driver) box(dir string, state live.State, proc *live.Proc) *box {
+func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *instance {
 	d.uids.Mark(state.UIDBase)
-	b := &box{Box: machineBox(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: d.images, port: make(chan struct{}, 1)}
-	b.Brake, b.Keep = b.brake, b.keep
+	b := &instance{Instance: machineInstance(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: d.images, port: make(chan struct{}, 1)}
+	b.Freezer, b.Checkpoint = b.brake, b.checkpoint
 	return b
 }
 
 // begin resumes the machine from where it was saved, and waits until its shim responds. A
 // machine that was saved without memory waits for its spec.
-func (b *box) begin(ctx context.Context, as birth) error {
+func (b *instance) begin(ctx context.Context, as origin) error {
 	if err := wake(ctx, b.Dir, as.spec == nil); err != nil {
 		return err
 	}
@@ -51,18 +51,18 @@ func (b *box) begin(ctx context.Context, as birth) error {
 
 // Dial implements driver.Instance. It waits for the response of the shim unless the
 // guest is paused.
-func (b *box) Dial(ctx context.Context) (net.Conn, error) { return b.dial(ctx, birth{}) }
+func (b *instance) Dial(ctx context.Context) (net.Conn, error) { return b.dial(ctx, origin{}) }
 
 // dial is Dial, also for a guest that still needs its spec.
-func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
-	release, err := b.hold(ctx)
+func (b *instance) dial(ctx context.Context, as origin) (net.Conn, error) {
+	release, err := b.acquirePort(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	conn, err := b.redial(ctx)
 	if err == nil && as.spec != nil {
-		err = as.tell(ctx, conn)
+		err = as.sendSpec(ctx, conn)
 	}
 	if err == nil {
 		b.conn, err = b.open(ctx, conn)
@@ -78,8 +78,8 @@ func (b *box) dial(ctx context.Context, as birth) (net.Conn, error) {
 	return b.conn, nil
 }
 
-// hold waits for the port, which the caller holds until it calls release.
-func (b *box) hold(ctx context.Context) (release func(), err error) {
+// acquirePort waits for the port, which the caller holds until it calls release.
+func (b *instance) acquirePort(ctx context.Context) (release func(), err error) {
 	select {
 	case b.port <- struct{}{}:
 		return func() { <-b.port }, nil
@@ -89,7 +89,7 @@ func (b *box) hold(ctx context.Context) (release func(), err error) {
 }
 
 // redial restarts the port's stream and ends its previous connection. The caller holds the port.
-func (b *box) redial(ctx context.Context) (net.Conn, error) {
+func (b *instance) redial(ctx context.Context) (net.Conn, error) {
 	if b.conn != nil {
 		b.conn.Close() //nolint:errcheck // it has ended
 		b.conn = nil
@@ -97,8 +97,8 @@ func (b *box) redial(ctx context.Context) (net.Conn, error) {
 	return live.Dial(ctx, b.Dir)
 }
 
-// tell sends a waiting guest its spec and files.
-func (as *birth) tell(ctx context.Context, conn net.Conn) error {
+// sendSpec sends a waiting guest its spec and files.
+func (as *origin) sendSpec(ctx context.Context, conn net.Conn) error {
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the write reports it
 	as.spec.Now, as.spec.Seed = time.Now().UnixNano(), seed()
 	if err := vminit.Send(conn, as.spec); err != nil || as.files == "" {
@@ -113,7 +113,7 @@ func (as *birth) tell(ctx context.Context, conn net.Conn) error {
 }
 
 // open starts a connection. A paused guest responds later.
-func (b *box) open(ctx context.Context, conn net.Conn) (*serial.Conn, error) {
+func (b *instance) open(ctx context.Context, conn net.Conn) (*serial.Conn, error) {
 	if frozen, err := b.brake.Frozen(); err == nil && frozen {
 		return serial.Begin(conn), nil
 	}

@@ -34,7 +34,7 @@ type plan struct {
 	// continue; nil: it is already running.
 	launch func(context.Context, *cgroup.Group) (proc *live.Proc, run func(context.Context) error, err error)
 	// box returns the machine as an instance, and the function that makes it the sandbox.
-	box func(live.State, *live.Proc) (in driver.Instance, base *live.Box, begin func(context.Context) error)
+	instance func(live.State, *live.Proc) (in driver.Instance, base *live.Instance, begin func(context.Context) error)
 	// close releases what launch needs.
 	close func()
 }
@@ -52,7 +52,7 @@ func create(
 	ctx context.Context, d driver.Driver, groups *cgroup.Tree, log *slog.Logger, s driver.Spec,
 	prepare func(context.Context, driver.Spec) (*plan, error), sweep live.Sweep,
 ) (driver.Instance, error) {
-	if err := live.Vacate(ctx, d, s); err != nil {
+	if err := live.CheckVacant(ctx, d, s); err != nil {
 		return nil, err
 	}
 	boot, err := live.BootID()
@@ -94,27 +94,27 @@ func start(
 	if err != nil {
 		return nil, err
 	}
-	if err = note(s.Dir, state, proc); err == nil && run != nil {
+	if err = record(s.Dir, state, proc); err == nil && run != nil {
 		err = run(ctx)
 	}
-	in, box, begin := p.box(*state, proc)
+	in, inst, begin := p.instance(*state, proc)
 	if err == nil {
-		living, cancel := until(ctx, box.Done()) // a machine that has ended does not respond
+		living, cancel := until(ctx, inst.Done()) // a machine that has ended does not respond
 		err = begin(living)
 		cancel()
 	}
 	if err != nil {
-		return nil, errors.Join(early(box, err), live.End(context.WithoutCancel(ctx), proc))
+		return nil, errors.Join(earlyEnd(inst, err), live.Kill(context.WithoutCancel(ctx), proc))
 	}
 	return in, nil
 }
 
-// machineBox returns the part of an instance that both drivers share.
-func machineBox(dir string, state live.State, proc *live.Proc, sweep live.Sweep) *live.Box {
+// machineInstance returns the part of an instance that both drivers share.
+func machineInstance(dir string, state live.State, proc *live.Proc, sweep live.Sweep) *live.Instance {
 	group := cgroup.Reopen(state.Cgroups)
-	return &live.Box{
+	return &live.Instance{
 		State: state, Dir: dir, Proc: proc, Group: group,
-		Kill:  func(ctx context.Context) error { return live.End(ctx, proc) },
+		Kill:  func(ctx context.Context) error { return live.Kill(ctx, proc) },
 		Sweep: func(ctx context.Context) error { return sweep(ctx, dir, state) },
 		Measure: func(context.Context) (driver.Stats, error) {
 			s, _, err := live.Measure(group, proc.PID)
@@ -140,7 +140,7 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 	q := &qemu{dir: s.Dir, shim: s.ShimPath, m: m}
 	b, err := d.origin(ctx, s, &k, q)
 	if err == nil {
-		err = errors.Join(d.images.users().Note(filepath.Dir(s.Dir)), m.save(filepath.Join(s.Dir, workDir)))
+		err = errors.Join(d.images.users().Add(filepath.Dir(s.Dir)), m.save(filepath.Join(s.Dir, workDir)))
 	}
 	if err == nil {
 		err = q.files.listen(s.Dir)
@@ -162,15 +162,15 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 			q.group = group
 			return d.start(ctx, q)
 		},
-		box: func(state live.State, proc *live.Proc) (driver.Instance, *live.Box, func(context.Context) error) {
-			in := d.box(s.Dir, state, proc)
-			return in, in.Box, func(ctx context.Context) error { return in.begin(ctx, b) }
+		instance: func(state live.State, proc *live.Proc) (driver.Instance, *live.Instance, func(context.Context) error) {
+			in := d.newInstance(s.Dir, state, proc)
+			return in, in.Instance, func(ctx context.Context) error { return in.begin(ctx, b) }
 		},
 	}, nil
 }
 
-// birth describes how a machine becomes a sandbox.
-type birth struct {
+// origin describes how a machine becomes a sandbox.
+type origin struct {
 	spec  *vminit.Spec // sent to its guest; nil: not sent, the machine continues where it was saved
 	files string       // file of what another guest wrote, if spec says so
 }
@@ -185,7 +185,7 @@ func (d *Driver) Prepare(ctx context.Context, s *driver.Spec) error {
 }
 
 // origin returns how the machine that s describes starts.
-func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (b birth, err error) {
+func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) (b origin, err error) {
 	files, err := filesIn(s.From, s.Root != "")
 	if err != nil {
 		return b, err
@@ -197,7 +197,7 @@ func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) 
 		memory, err := os.Open(filepath.Join(s.From, memoryFile))
 		return b, errors.Join(q.files.take(memoryFd, memory, err), q.files.open(q.m, k))
 	}
-	q.m.ram, q.m.tells = ramFrom, true
+	q.m.ram, q.m.sendsFiles = ramFrom, true
 	if q.m.image, err = d.images.get(ctx, s.Root); err != nil {
 		return b, err
 	}
@@ -206,7 +206,7 @@ func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) 
 		return b, err
 	}
 	q.files[memoryFd-shimFd], q.files[ramFd-shimFd] = w.devices, w.ram
-	b = birth{spec: guest(s), files: files}
+	b = origin{spec: guest(s), files: files}
 	b.spec.Written = files != ""
 	b.spec.Argv = append(b.spec.Argv, vminit.PackFlag, vminit.PackFiles)
 	return b, q.files.open(q.m, k)

@@ -99,16 +99,16 @@ type Config struct {
 
 // Driver creates virtual machines; see the package documentation. It is safe for concurrent use.
 type Driver struct {
-	cfg    Config
-	groups func() *cgroup.Tree
-	kvm    func() error // why KVM is not available
-	apart  func() error // why QEMU cannot run in namespaces of its own
-	images *images
-	ranges bool // whether each QEMU has a uid of its own
-	uids   *nslaunch.UIDs
-	shims  nslaunch.Shims
-	views  views
-	seals  seals
+	cfg       Config
+	groups    func() *cgroup.Tree
+	kvm       func() error // why KVM is not available
+	isolation func() error // why QEMU cannot run in namespaces of its own
+	images    *images
+	ranges    bool // whether each QEMU has a uid of its own
+	uids      *nslaunch.UIDs
+	shims     nslaunch.Shims
+	views     views
+	seals     seals
 }
 
 var (
@@ -126,7 +126,7 @@ func New(cfg Config) *Driver {
 		cfg.QEMU = "qemu-system-x86_64"
 	}
 	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: newImages(cacheDir(cfg.Cache)), ranges: nslaunch.HasRanges(), uids: nslaunch.ForMachines()}
-	d.kvm, d.apart = sync.OnceValue(d.tryKVM), sync.OnceValue(d.tryApart)
+	d.kvm, d.isolation = sync.OnceValue(d.tryKVM), sync.OnceValue(d.tryIsolation)
 	return d
 }
 
@@ -162,7 +162,7 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	if _, err := d.kernel(); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
-	if err := d.apart(); err != nil {
+	if err := d.isolation(); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, fmt.Errorf("isolate QEMU: %w", nslaunch.Explain(err)))
 	}
 	if err := d.kvm(); err != nil {
@@ -174,9 +174,9 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	return caps, nil
 }
 
-// tryApart starts a QEMU up to the point where its program would be executed.
-func (d *Driver) tryApart() error {
-	s, done, err := live.Trial(d.cfg.Scratch)
+// tryIsolation starts a QEMU up to the point where its program would be executed.
+func (d *Driver) tryIsolation() error {
+	s, done, err := live.ProbeSpec(d.cfg.Scratch)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (d *Driver) tryKVM() error {
 		return err
 	}
 	f.Close() //nolint:errcheck // nothing was written
-	s, done, err := live.Trial(d.cfg.Scratch)
+	s, done, err := live.ProbeSpec(d.cfg.Scratch)
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (d *Driver) Close() error {
 
 // Attach implements driver.Driver.
 func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, name, d.sweep, d.box)
+	return live.Reattach(ctx, s, name, d.sweep, d.newInstance)
 }
 
 // List implements driver.Driver.
@@ -272,8 +272,8 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 	return nil
 }
 
-// note records the process of a machine in the state.
-func note(dir string, state *live.State, proc *live.Proc) (err error) {
+// record records the process of a machine in the state.
+func record(dir string, state *live.State, proc *live.Proc) (err error) {
 	state.PID = proc.PID
 	if state.Start, err = live.StartTime(state.PID); err != nil {
 		return err
@@ -281,8 +281,8 @@ func note(dir string, state *live.State, proc *live.Proc) (err error) {
 	return state.Save(dir)
 }
 
-// early returns the error of a machine that ended before it was ready.
-func early(b *live.Box, err error) error {
+// earlyEnd returns the error of a machine that ended before it was ready.
+func earlyEnd(b *live.Instance, err error) error {
 	if errors.Is(err, vminit.ErrRefused) { // the error has the cause
 		return err
 	}

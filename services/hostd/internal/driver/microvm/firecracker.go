@@ -120,7 +120,7 @@ func (d *Firecracker) Close() error {
 
 // Attach implements driver.Driver.
 func (d *Firecracker) Attach(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	return live.Reattach(ctx, s, firecrackerName, sweep, d.box)
+	return live.Reattach(ctx, s, firecrackerName, sweep, d.newInstance)
 }
 
 // List implements driver.Driver.
@@ -152,9 +152,9 @@ func (d *Firecracker) prepare(ctx context.Context, s driver.Spec) (*plan, error)
 			proc, err := launch(s, group, d.cfg.Program, "--api-sock", apiFile, "--id", string(s.ID))
 			return proc, nil, err
 		},
-		box: func(state live.State, proc *live.Proc) (driver.Instance, *live.Box, func(context.Context) error) {
-			b := d.box(s.Dir, state, proc)
-			return b, b.Box, func(ctx context.Context) error { return b.begin(ctx, calls) }
+		instance: func(state live.State, proc *live.Proc) (driver.Instance, *live.Instance, func(context.Context) error) {
+			b := d.newInstance(s.Dir, state, proc)
+			return b, b.Instance, func(ctx context.Context) error { return b.begin(ctx, calls) }
 		},
 	}, nil
 }
@@ -191,7 +191,7 @@ func launch(s driver.Spec, group *cgroup.Group, name string, args ...string) (*l
 		return nil, err
 	}
 	if err := live.Expendable(p.Pid); err != nil {
-		return nil, errors.Join(err, live.End(context.Background(), proc))
+		return nil, errors.Join(err, live.Kill(context.Background(), proc))
 	}
 	return proc, nil
 }
@@ -220,7 +220,7 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 		if _, err := os.Stat(filepath.Join(s.From, stateFile)); errors.Is(err, fs.ErrNotExist) {
 			return nil, kind.New(kind.NotFound, "find snapshot", "", "snapshot not found")
 		}
-		if err := errors.Join(os.Mkdir(work, 0o700), keepMachine(s.From, work), d.images.users().Note(filepath.Dir(s.Dir))); err != nil {
+		if err := errors.Join(os.Mkdir(work, 0o700), keepMachine(s.From, work), d.images.users().Add(filepath.Dir(s.Dir))); err != nil {
 			return nil, err
 		}
 		return []call{{"PUT", "/snapshot/load", object{
@@ -237,7 +237,7 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 		return nil, err
 	}
 	m := machine{accel: "kvm", memoryMiB: memoryMiB, cpus: cpus(s), image: image}
-	if err := errors.Join(d.images.users().Note(filepath.Dir(s.Dir)), m.save(work)); err != nil {
+	if err := errors.Join(d.images.users().Add(filepath.Dir(s.Dir)), m.save(work)); err != nil {
 		return nil, err
 	}
 	spec := guest(s)
@@ -260,20 +260,20 @@ func (d *Firecracker) calls(ctx context.Context, s driver.Spec, memoryMiB uint32
 }
 
 // fcInstance is the Instance of a running machine.
-type fcBox struct {
-	*live.Box
+type fcInstance struct {
+	*live.Instance
 	api    api
 	images *images
 }
 
-func (d *Firecracker) box(dir string, state live.State, proc *live.Proc) *fcBox {
-	b := &fcBox{Box: machineBox(dir, state, proc, sweep), api: newAPI(dir), images: d.images}
-	b.Brake, b.Keep = b.api, b.keep
+func (d *Firecracker) newInstance(dir string, state live.State, proc *live.Proc) *fcInstance {
+	b := &fcInstance{Instance: machineInstance(dir, state, proc, sweep), api: newAPI(dir), images: d.images}
+	b.Freezer, b.Checkpoint = b.api, b.checkpoint
 	return b
 }
 
 // begin makes the calls and waits until the machine's shim responds.
-func (b *fcBox) begin(ctx context.Context, calls []call) error {
+func (b *fcInstance) begin(ctx context.Context, calls []call) error {
 	for {
 		// The socket appears a moment after the program starts.
 		conn, err := live.DialAt(ctx, b.Dir, apiFile)
@@ -303,11 +303,11 @@ func (b *fcBox) begin(ctx context.Context, calls []call) error {
 
 // Dial implements driver.Instance: Firecracker connects to the guest's port that the
 // first line names, and responds with a line.
-func (b *fcBox) Dial(ctx context.Context) (net.Conn, error) {
+func (b *fcInstance) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := live.DialAt(ctx, b.Dir, vsockFile)
 	if err == nil {
 		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read reports it
-		if err = knock(conn); !stop() && err == nil {
+		if err = connectGuest(conn); !stop() && err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
@@ -323,7 +323,7 @@ func (b *fcBox) Dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-func knock(conn net.Conn) error {
+func connectGuest(conn net.Conn) error {
 	if _, err := fmt.Fprintf(conn, "CONNECT %d\n", shimPort); err != nil {
 		return err
 	}
@@ -344,8 +344,8 @@ func knock(conn net.Conn) error {
 	return nil
 }
 
-// keep implements live.Instance.Checkpoint. It requires memory.
-func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
+// checkpoint implements live.Instance.Checkpoint. It requires memory.
+func (b *fcInstance) checkpoint(ctx context.Context, dir string, memory bool) error {
 	if !memory {
 		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "a machine's files are in its memory: a snapshot without memory is not supported")
 	}
@@ -360,7 +360,7 @@ func (b *fcBox) keep(ctx context.Context, dir string, memory bool) error {
 			return err
 		}
 	}
-	if err := errors.Join(b.images.users().Note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
+	if err := errors.Join(b.images.users().Add(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
 		return err
 	}
 	return b.api.do(ctx, call{"PUT", "/snapshot/create", object{

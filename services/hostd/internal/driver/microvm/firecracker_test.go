@@ -106,7 +106,7 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-func tellToFail(t *testing.T, dir, request string) {
+func markToFail(t *testing.T, dir, request string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "fail"), []byte(request), 0o600); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestFirecrackerUndoesWhatFails(t *testing.T) {
 	} {
 		t.Run(fail, func(t *testing.T) {
 			d, dir := fakeFirecracker(t)
-			tellToFail(t, dir, fail)
+			markToFail(t, dir, fail)
 			s := fakeSpec(t, d, "i1")
 			s.From = want.from
 			_, err := d.Create(t.Context(), s)
@@ -243,7 +243,7 @@ func TestFirecrackerThatRefusesToStop(t *testing.T) {
 	} {
 		d, dir := fakeFirecracker(t)
 		in := createOne(t, d, fakeSpec(t, d, "i1"))
-		tellToFail(t, dir, fail)
+		markToFail(t, dir, fail)
 		if err := do(in); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "told to fail") {
 			t.Errorf("%s: got %v, want unavailable and Firecracker's message", fail, err)
 		}
@@ -286,7 +286,7 @@ func TestFirecrackerSnapshotThatFails(t *testing.T) {
 	if err := in.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
 		t.Errorf("without memory: %v, want unimplemented", err)
 	}
-	tellToFail(t, dir, "PUT /snapshot/create")
+	markToFail(t, dir, "PUT /snapshot/create")
 	kept := t.TempDir()
 	if err := in.Snapshot(t.Context(), kept, true); err == nil {
 		t.Error("a failed snapshot was reported as success")

@@ -25,8 +25,8 @@ const (
 	imagePrefix = "image-" // images of earlier versions lack it: which saved machines use those is not recorded
 	imageSuffix = ".squashfs"
 	usersDir    = "users"   // links to directories of sandboxes' and of snapshots' directories
-	mostImages  = 8         // maximum number of unneeded images; those unused for longest are removed
-	beginning   = time.Hour // more than a guest takes to start
+	maxImages   = 8         // maximum number of unneeded images; those unused for longest are removed
+	startTime   = time.Hour // more than a guest takes to start
 )
 
 // users returns the directories that may contain machineFiles.
@@ -66,13 +66,13 @@ func (i *images) prune(now time.Time) error {
 		if err := unix.Stat(path, &st); err != nil || needed[path] {
 			continue
 		}
-		if last := time.Unix(st.Atim.Unix()); now.Sub(last) > beginning {
+		if last := time.Unix(st.Atim.Unix()); now.Sub(last) > startTime {
 			used[path] = last
 		}
 	}
 	idle := slices.Collect(maps.Keys(used))
 	slices.SortFunc(idle, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
-	for _, path := range idle[min(mostImages, len(idle)):] {
+	for _, path := range idle[min(maxImages, len(idle)):] {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

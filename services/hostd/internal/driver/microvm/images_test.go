@@ -40,14 +40,14 @@ func TestPruneKeepsNeededImages(t *testing.T) {
 	saves := func(path, dir string) {
 		t.Helper()
 		m := machine{image: path}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), m.save(dir), i.users().Note(filepath.Dir(dir))); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), m.save(dir), i.users().Add(filepath.Dir(dir))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	snapshot, sandbox, begun, idle := next(), next(), next(), next()
 	saves(snapshot, filepath.Join(data, "snapshots", "s1"))
 	saves(sandbox, filepath.Join(data, "sandboxes", "i1", workDir))
-	if err := i.users().Note(filepath.Join(data, "sandboxes")); err != nil {
+	if err := i.users().Add(filepath.Join(data, "sandboxes")); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -61,10 +61,10 @@ func TestPruneKeepsNeededImages(t *testing.T) {
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
 	half := f.Name()
-	if err := os.Chtimes(half, now.Add(-2*beginning), now); err != nil {
+	if err := os.Chtimes(half, now.Add(-2*startTime), now); err != nil {
 		t.Fatal(err)
 	}
-	for range mostImages + 1 {
+	for range maxImages + 1 {
 		next()
 	}
 	for path, want := range map[string]bool{snapshot: true, sandbox: true, begun: true, idle: false, cut: false, half: true} {

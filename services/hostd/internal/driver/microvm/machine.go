@@ -17,14 +17,14 @@ const board = 2
 // machine is the virtual hardware of a guest. When memory is loaded it must be the same as
 // when it was saved.
 type machine struct {
-	accel     string // "kvm" or "tcg"
-	memoryMiB uint32
-	cpus      uint32
-	boots     bool   // has a first file system; otherwise the guest has already booted
-	image     string // image of the root; empty: none
-	ram       ram
-	console   bool
-	tells     bool // the guest can send its files on an aside connection
+	accel      string // "kvm" or "tcg"
+	memoryMiB  uint32
+	cpus       uint32
+	boots      bool   // has a first file system; otherwise the guest has already booted
+	image      string // image of the root; empty: none
+	ram        ram
+	console    bool
+	sendsFiles bool // the guest can send its files on an aside connection
 }
 
 // ram is where a guest's memory is stored.

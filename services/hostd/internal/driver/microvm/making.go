@@ -13,9 +13,9 @@ import (
 // caller, until close: a large tree may take longer than any caller
 // waits.
 type images struct {
-	dir  string
-	life context.Context //nolint:containedctx // ended by close
-	end  context.CancelFunc
+	dir    string
+	ctx    context.Context //nolint:containedctx // ended by close
+	cancel context.CancelFunc
 
 	slots chan struct{} // one value for each image that is being made
 
@@ -32,20 +32,20 @@ type making struct {
 }
 
 const (
-	makeTime = 30 * time.Minute // time limit of an image, once it has a slot
-	atOnce   = 2                // images at once: a slow one must not delay others
+	makeTime      = 30 * time.Minute // time limit of an image, once it has a slot
+	maxConcurrent = 2                // images at once: a slow one must not delay others
 )
 
 func newImages(dir string) *images {
-	i := &images{dir: dir, making: map[string]*making{}, slots: make(chan struct{}, atOnce)}
-	i.life, i.end = context.WithCancel(context.Background())
+	i := &images{dir: dir, making: map[string]*making{}, slots: make(chan struct{}, maxConcurrent)}
+	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
 
 // close cancels what is being made, and waits for it to end.
 func (i *images) close() {
 	i.mu.Lock()
-	i.end()
+	i.cancel()
 	i.mu.Unlock()
 	i.makers.Wait()
 }
@@ -68,7 +68,7 @@ func (i *images) once(ctx context.Context, name string, f func(context.Context) 
 func (i *images) begin(name string, f func(context.Context) (string, error)) (*making, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if err := i.life.Err(); err != nil {
+	if err := i.ctx.Err(); err != nil {
 		return nil, err
 	}
 	if m := i.making[name]; m != nil {
@@ -77,7 +77,7 @@ func (i *images) begin(name string, f func(context.Context) (string, error)) (*m
 	m := &making{done: make(chan struct{})}
 	i.making[name] = m
 	i.makers.Go(func() {
-		m.path, m.err = f(i.life)
+		m.path, m.err = f(i.ctx)
 		i.mu.Lock()
 		delete(i.making, name)
 		i.mu.Unlock()

@@ -116,7 +116,7 @@ func TestSlowImageDelaysNoOther(t *testing.T) {
 	slow := ask(t.Context(), i, tree)
 	open := begun(t, tree)
 	half := made()[0]
-	long := time.Now().Add(-2 * beginning)
+	long := time.Now().Add(-2 * startTime)
 	if err := os.Chtimes(half, long, long); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestImagesWaitForASlot(t *testing.T) {
 	i, made := testImages(t), slow(t)
 	var got []<-chan given
 	var open []func()
-	for range atOnce {
+	for range maxConcurrent {
 		tree := gated(t)
 		got, open = append(got, ask(t.Context(), i, tree)), append(open, begun(t, tree))
 	}
@@ -152,7 +152,7 @@ func TestImagesWaitForASlot(t *testing.T) {
 		t.Errorf("one caller more got %v", a)
 	case <-time.After(100 * time.Millisecond):
 	}
-	if all := made(); len(all) != atOnce {
+	if all := made(); len(all) != maxConcurrent {
 		t.Errorf("%d images are made at once", len(all))
 	}
 	open[0]()

@@ -56,13 +56,13 @@ func TestQEMUHasNoPrivileges(t *testing.T) {
 		drivertest.Create(t, d, s)
 		procs = append(procs, procOf(t, s))
 	}
-	t.Run("has a uid of its own", func(t *testing.T) { isNobody(t, procs) })
-	t.Run("has namespaces of its own", func(t *testing.T) { isAlone(t, procs) })
+	t.Run("has a uid of its own", func(t *testing.T) { hasOwnUID(t, procs) })
+	t.Run("has namespaces of its own", func(t *testing.T) { hasOwnNamespaces(t, procs) })
 	t.Run("sees its own files, read-only", func(t *testing.T) { seesItsOwn(t, d, procs[0]) })
 	t.Run("cannot change the memory that others start from", func(t *testing.T) { cannotChange(t, procs[0]) })
 }
 
-func isNobody(t *testing.T, procs []string) {
+func hasOwnUID(t *testing.T, procs []string) {
 	uids := map[string]bool{strconv.Itoa(os.Getuid()): os.Getuid() == 0}
 	for _, proc := range procs {
 		status := statusOf(t, proc)
@@ -97,7 +97,7 @@ func differs(t *testing.T, own, proc, file string) bool {
 	return string(b) != own
 }
 
-func isAlone(t *testing.T, procs []string) {
+func hasOwnNamespaces(t *testing.T, procs []string) {
 	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		seen := map[string]bool{}
 		for _, proc := range append([]string{"/proc/self"}, procs...) {

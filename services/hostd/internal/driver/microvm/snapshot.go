@@ -27,20 +27,20 @@ const (
 
 // saved describes the machine that the memory of a snapshot requires.
 type saved struct {
-	Board     int    `json:"board"`
-	Accel     string `json:"accel"`
-	MemoryMiB uint32 `json:"memory_mib"`
-	CPUs      uint32 `json:"cpus"`
-	Image     string `json:"image"`
-	Tells     bool   `json:"tells,omitempty"` // the guest can send its files
+	Board      int    `json:"board"`
+	Accel      string `json:"accel"`
+	MemoryMiB  uint32 `json:"memory_mib"`
+	CPUs       uint32 `json:"cpus"`
+	Image      string `json:"image"`
+	SendsFiles bool   `json:"tells,omitempty"` // the guest can send its files
 }
 
-// keep implements live.Instance.Checkpoint. It always saves the memory.
-func (b *box) keep(ctx context.Context, dir string, memory bool) (err error) {
+// checkpoint implements live.Instance.Checkpoint. It always saves the memory.
+func (b *instance) checkpoint(ctx context.Context, dir string, memory bool) (err error) {
 	if !memory {
-		return b.keepFiles(ctx, dir)
+		return b.saveFiles(ctx, dir)
 	}
-	if err := errors.Join(b.images.users().Note(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
+	if err := errors.Join(b.images.users().Add(filepath.Dir(dir)), keepMachine(filepath.Join(b.Dir, workDir), dir)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, memoryFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -72,7 +72,7 @@ func (m *machine) save(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	b, err := json.Marshal(saved{board, m.accel, m.memoryMiB, m.cpus, m.image, m.tells})
+	b, err := json.Marshal(saved{board, m.accel, m.memoryMiB, m.cpus, m.image, m.sendsFiles})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (m *machine) load(dir string) error {
 	if _, err := os.Stat(s.Image); err != nil {
 		return kind.Wrap(kind.NotFound, "load snapshot", "", err)
 	}
-	m.memoryMiB, m.cpus, m.image, m.tells = s.MemoryMiB, s.CPUs, s.Image, s.Tells
+	m.memoryMiB, m.cpus, m.image, m.sendsFiles = s.MemoryMiB, s.CPUs, s.Image, s.SendsFiles
 	return nil
 }
 
@@ -110,8 +110,8 @@ func readMachine(dir string) (s saved, err error) {
 	return s, json.Unmarshal(b, &s)
 }
 
-// origin describes the sandbox that the files of a snapshot without memory come from.
-type origin struct {
+// filesOrigin describes the sandbox that the files of a snapshot without memory come from.
+type filesOrigin struct {
 	Format int  `json:"format"` // 1
 	Tree   bool `json:"tree"`   // whether it was created from a template's tree
 }
@@ -131,7 +131,7 @@ func filesIn(from string, tree bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var o origin
+	var o filesOrigin
 	if err := json.Unmarshal(b, &o); err != nil || o.Format != filesFormat {
 		return "", kind.Newf(kind.Invalid, "load snapshot", "", "%s was not written by this driver: %q", originFile, b)
 	}
@@ -141,14 +141,14 @@ func filesIn(from string, tree bool) (string, error) {
 	return filepath.Join(from, writtenFile), nil
 }
 
-// keepFiles fills dir with what the guest sends of its files. A paused guest runs for that
+// saveFiles fills dir with what the guest sends of its files. A paused guest runs for that
 // moment.
-func (b *box) keepFiles(ctx context.Context, dir string) error {
+func (b *instance) saveFiles(ctx context.Context, dir string) error {
 	m, err := readMachine(filepath.Join(b.Dir, workDir))
 	if err != nil {
 		return err
 	}
-	if !m.Tells {
+	if !m.SendsFiles {
 		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "the sandbox was created by a version that saves files only with the memory")
 	}
 	frozen, err := b.brake.Frozen()
@@ -159,7 +159,7 @@ func (b *box) keepFiles(ctx context.Context, dir string) error {
 		err = b.brake.Thaw(ctx)
 	}
 	if err == nil {
-		err = b.takeFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB)
+		err = b.receiveFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB)
 	}
 	if frozen { // ctx may have ended, but the guest must be paused again
 		err = errors.Join(err, b.brake.Freeze(context.WithoutCancel(ctx)))
@@ -167,29 +167,29 @@ func (b *box) keepFiles(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	o, err := json.Marshal(origin{filesFormat, b.State.Tree})
+	o, err := json.Marshal(filesOrigin{filesFormat, b.State.Tree})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, originFile), o, 0o600)
 }
 
-// takeTime bounds how long a guest may take to send its files: less than hostd waits for a
+// receiveTime bounds how long a guest may take to send its files: less than hostd waits for a
 // lost shim, and than a sandbox that starts with them has.
-const takeTime = 20 * time.Second
+const receiveTime = 20 * time.Second
 
-// takeFiles writes what the guest sends to a file. The size is limited by the guest's memory.
-func (b *box) takeFiles(ctx context.Context, path string, memoryMiB uint32) (err error) {
-	release, err := b.hold(ctx)
+// receiveFiles writes what the guest sends to a file. The size is limited by the guest's memory.
+func (b *instance) receiveFiles(ctx context.Context, path string, memoryMiB uint32) (err error) {
+	release, err := b.acquirePort(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	timed, cancel := context.WithTimeout(ctx, takeTime)
+	timed, cancel := context.WithTimeout(ctx, receiveTime)
 	defer cancel()
 	defer func() {
 		if timed.Err() != nil && ctx.Err() == nil {
-			err = kind.Newf(kind.Exhausted, "snapshot sandbox", string(b.State.ID), "the guest did not send its files within %v", takeTime)
+			err = kind.Newf(kind.Exhausted, "snapshot sandbox", string(b.State.ID), "the guest did not send its files within %v", receiveTime)
 		}
 	}()
 	conn, err := b.redial(timed)

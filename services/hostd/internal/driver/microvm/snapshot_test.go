@@ -39,18 +39,18 @@ func contractSpec(t *testing.T) driver.Spec {
 	return s
 }
 
-// boxOf creates a guest and returns it as this package's type.
-func boxOf(t *testing.T, d *Driver, s driver.Spec) *box {
+// instanceOf creates a guest and returns it as this package's type.
+func instanceOf(t *testing.T, d *Driver, s driver.Spec) *instance {
 	t.Helper()
-	b, ok := drivertest.Create(t, d, s).(*box)
+	b, ok := drivertest.Create(t, d, s).(*instance)
 	if !ok {
 		t.Fatal("not an instance of this driver")
 	}
 	return b
 }
 
-// asks runs a script in the guest and returns its output.
-func asks(t *testing.T, in driver.Instance, script string) string {
+// output runs a script in the guest and returns its output.
+func output(t *testing.T, in driver.Instance, script string) string {
 	t.Helper()
 	got, err := drivertest.Sh(t.Context(), in, script)
 	if err != nil {
@@ -63,8 +63,8 @@ func asks(t *testing.T, in driver.Instance, script string) string {
 // next run gets all of them.
 func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 	d := shared(t)
-	b := boxOf(t, d, contractSpec(t))
-	asks(t, b, "cd /root 2>/dev/null; head -c 20000000 /dev/urandom > noise; (i=0; while :; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 &")
+	b := instanceOf(t, d, contractSpec(t))
+	output(t, b, "cd /root 2>/dev/null; head -c 20000000 /dev/urandom > noise; (i=0; while :; do i=$((i+1)); echo $i > count; done) >/dev/null 2>&1 &")
 	for range 3 {
 		conn, err := live.Dial(t.Context(), b.Dir)
 		if err != nil {
@@ -78,7 +78,7 @@ func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close() //nolint:errcheck // as a kill does
-		asks(t, b, "cd /root; was=$(cat count); until [ $(cat count) -gt $was ]; do :; done")
+		output(t, b, "cd /root; was=$(cat count); until [ $(cat count) -gt $was ]; do :; done")
 	}
 	dir := filepath.Join(t.TempDir(), "snapshot")
 	if err := errors.Join(os.Mkdir(dir, 0o700), b.Snapshot(t.Context(), dir, false)); err != nil {
@@ -86,7 +86,7 @@ func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 	}
 	s := contractSpec(t)
 	s.From = dir
-	if got := asks(t, boxOf(t, d, s), "wc -c < /root/noise"); got != "20000000" {
+	if got := output(t, instanceOf(t, d, s), "wc -c < /root/noise"); got != "20000000" {
 		t.Errorf("the new guest has %q bytes", got)
 	}
 }
@@ -94,8 +94,8 @@ func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 // Each snapshot that cannot be used is an error with its cause, and leaves no guest.
 func TestUnusableSnapshotsAreRefused(t *testing.T) {
 	d := shared(t)
-	b := boxOf(t, d, contractSpec(t))
-	asks(t, b, "head -c 20000000 /dev/urandom > /root/noise")
+	b := instanceOf(t, d, contractSpec(t))
+	output(t, b, "head -c 20000000 /dev/urandom > /root/noise")
 	dir := filepath.Join(t.TempDir(), "snapshot")
 	if err := errors.Join(os.Mkdir(dir, 0o700), b.Snapshot(t.Context(), dir, false)); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestUnusableSnapshotsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old.Tells = false
+	old.SendsFiles = false
 	raw, err := json.Marshal(old)
 	if err := errors.Join(err, os.WriteFile(filepath.Join(b.Dir, workDir, machineFile), raw, 0o600)); err != nil {
 		t.Fatal(err)

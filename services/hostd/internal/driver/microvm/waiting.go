@@ -36,7 +36,7 @@ const (
 	unfinished    = ".new"
 	ramFile       = "ram"
 	deviceFile    = "devices"
-	mostWaiting   = 8 // maximum number of stored guests; those unused for longest are removed
+	maxWaiting    = 8 // maximum number of stored guests; those unused for longest are removed
 )
 
 // waiting is such a guest, opened: its files stay while a machine starts from them, even
@@ -130,7 +130,7 @@ func (d *Driver) tidy() error {
 	}
 	slices.SortFunc(found, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
 	for i, dir := range found {
-		if _, whole := used[dir]; !whole || i >= mostWaiting-1 {
+		if _, whole := used[dir]; !whole || i >= maxWaiting-1 {
 			if err := os.RemoveAll(dir); err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func (d *Driver) attend(ctx context.Context, q *qemu, f func(context.Context) er
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, live.End(context.WithoutCancel(ctx), proc)) }()
+		defer func() { err = errors.Join(err, live.Kill(context.WithoutCancel(ctx), proc)) }()
 		if err := run(ctx); err != nil {
 			return err
 		}

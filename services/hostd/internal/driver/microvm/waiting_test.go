@@ -149,7 +149,7 @@ func runningIn(t *testing.T, dir string) []int {
 func TestTidyKeepsRecentGuests(t *testing.T) {
 	d := New(Config{Cache: t.TempDir()})
 	used := time.Now()
-	for i := range mostWaiting + 2 {
+	for i := range maxWaiting + 2 {
 		dir := filepath.Join(d.images.dir, waitingPrefix+string(rune('a'+i)))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestTidyKeepsRecentGuests(t *testing.T) {
 	for _, dir := range kept(t, d.images.dir) {
 		names.WriteString(strings.TrimPrefix(filepath.Base(dir), waitingPrefix))
 	}
-	if want := "abcdefghijklmnop"[:mostWaiting-1]; names.String() != want {
+	if want := "abcdefghijklmnop"[:maxWaiting-1]; names.String() != want {
 		t.Errorf("kept %q, want %q", names.String(), want)
 	}
 }

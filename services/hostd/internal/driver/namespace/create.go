@@ -32,32 +32,32 @@ const (
 
 // Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, error) {
-	box, err := d.create(ctx, s, false)
+	inst, err := d.create(ctx, s, false)
 	if err != nil {
 		return nil, err
 	}
-	return box, nil
+	return inst, nil
 }
 
 // trial creates a sandbox whose pid 1 ends where it would execute the shim.
 func (d *Driver) trial(ctx context.Context, s driver.Spec) error {
-	box, err := d.create(ctx, s, true)
+	inst, err := d.create(ctx, s, true)
 	if err != nil {
 		return err
 	}
-	return box.Destroy(ctx)
+	return inst.Destroy(ctx)
 }
 
 // create records each thing in the state before it makes it, so that Attach finds
 // everything that an interrupted create leaves.
-func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.Box, error) {
+func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	spec, err := d.initSpec(&s, trial)
 	if err != nil {
 		return nil, err
 	}
-	if err := live.Vacate(ctx, d, s); err != nil {
+	if err := live.CheckVacant(ctx, d, s); err != nil {
 		return nil, err
 	}
 	d.spread(filepath.Dir(s.Dir))
@@ -72,16 +72,16 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.B
 			return nil, err
 		}
 	}
-	box, err := d.make(ctx, s, state, limits, spec)
+	inst, err := d.make(ctx, s, state, limits, spec)
 	if err != nil {
 		return nil, live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
 	}
-	return box, nil
+	return inst, nil
 }
 
 // make makes what state names. On error, sweep removes what it leaves, and no
 // process remains.
-func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limits cgroup.Limits, spec nsinit.Spec) (*live.Box, error) {
+func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limits cgroup.Limits, spec nsinit.Spec) (*live.Instance, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
 	}
@@ -111,12 +111,12 @@ func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limi
 	}
 	defer c.close()
 	if err := c.run(ctx, s.Dir, &state, spec); err != nil {
-		if end := live.End(context.WithoutCancel(ctx), c.Proc); end != nil {
+		if end := live.Kill(context.WithoutCancel(ctx), c.Proc); end != nil {
 			d.cfg.Log.Error("kill partially created sandbox failed", "sandbox", s.ID, "err", end)
 		}
 		return nil, err
 	}
-	return d.box(s.Dir, state, c.Proc), nil
+	return d.newInstance(s.Dir, state, c.Proc), nil
 }
 
 // run sends a started child its spec and waits until it has executed the shim.

@@ -91,7 +91,7 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 }
 
 // maxBlanks is the number of sizes that are kept: clients choose them.
-const mostBlanks = 16
+const maxBlanks = 16
 
 // pruneBlanks removes the files with empty file systems that were unused for longest.
 func pruneBlanks(dir string) error {
@@ -106,7 +106,7 @@ func pruneBlanks(dir string) error {
 		}
 	}
 	slices.SortFunc(found, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(a, b)) })
-	for _, path := range found[min(mostBlanks, len(found)):] {
+	for _, path := range found[min(maxBlanks, len(found)):] {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -250,7 +250,7 @@ func (d *Driver) tryDisk() error {
 	if !d.ranges {
 		return errors.New("hostd is not root")
 	}
-	s, done, err := live.Trial(d.cfg.Scratch)
+	s, done, err := live.ProbeSpec(d.cfg.Scratch)
 	if err != nil {
 		return err
 	}

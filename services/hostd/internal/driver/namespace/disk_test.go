@@ -16,7 +16,7 @@ import (
 func TestFewBlankDisksAreKept(t *testing.T) {
 	dir := t.TempDir()
 	path := func(mib int) string { return filepath.Join(dir, fmt.Sprintf("disk-2-%d.ext4", mib)) }
-	for mib := range 3 * mostBlanks {
+	for mib := range 3 * maxBlanks {
 		if err := os.WriteFile(path(mib), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -25,20 +25,20 @@ func TestFewBlankDisksAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := New(Config{Templates: dir}).blankDisk(t.Context(), 5*mostBlanks)
+	f, err := New(Config{Templates: dir}).blankDisk(t.Context(), 5*maxBlanks)
 	if err != nil {
 		t.Skip(err) // no mkfs.ext4
 	}
 	defer f.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Size != 5*mostBlanks<<20 {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Size != 5*maxBlanks<<20 {
 		t.Errorf("a disk of %d bytes: %v", st.Size, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(left) != mostBlanks {
-		t.Errorf("%d blank disks, want %d: %v", len(left), mostBlanks, err)
+	if err != nil || len(left) != maxBlanks {
+		t.Errorf("%d blank disks, want %d: %v", len(left), maxBlanks, err)
 	}
-	for mib, want := range map[int]bool{5 * mostBlanks: true, 0: true, mostBlanks: false} {
+	for mib, want := range map[int]bool{5 * maxBlanks: true, 0: true, maxBlanks: false} {
 		if _, err := os.Stat(path(mib)); (err == nil) != want {
 			t.Errorf("disk of %d MiB: %v", mib, err)
 		}

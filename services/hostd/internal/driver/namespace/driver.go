@@ -99,7 +99,7 @@ func New(cfg Config) *Driver {
 	if cfg.Init == "" {
 		cfg.Init = "/proc/self/exe"
 	}
-	return &Driver{cfg: cfg, ranges: nslaunch.HasRanges(), uids: nslaunch.ForPlaces(), hosts: map[string]*hostTemplate{}}
+	return &Driver{cfg: cfg, ranges: nslaunch.HasRanges(), uids: nslaunch.ForProcesses(), hosts: map[string]*hostTemplate{}}
 }
 
 // Name implements driver.Driver.
@@ -122,7 +122,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	if !d.ranges {
 		caps.Notes = append(caps.Notes, "hostd is not root: a sandbox has one user and no root, and keeps the groups of hostd's user")
 	}
-	s, done, err := live.Trial(d.cfg.Scratch)
+	s, done, err := live.ProbeSpec(d.cfg.Scratch)
 	if err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)
 	}
@@ -149,7 +149,7 @@ func (d *Driver) Attach(ctx context.Context, s driver.Spec) (driver.Instance, er
 		return nil, err
 	}
 	d.uids.Mark(state.UIDBase)
-	return d.box(s.Dir, state, proc), nil
+	return d.newInstance(s.Dir, state, proc), nil
 }
 
 // List implements driver.Driver.
@@ -159,19 +159,19 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 
 // newInstance returns the Instance of a running sandbox. The end of its pid 1 ends all other
 // processes: the kernel lets it end only when they have ended.
-func (d *Driver) box(dir string, state live.State, proc *live.Proc) *live.Box {
+func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *live.Instance {
 	group, disk := cgroup.Reopen(state.Cgroups), &usage.Disk{}
-	b := &live.Box{
+	b := &live.Instance{
 		State: state, Dir: dir, Proc: proc, Group: group, Net: true,
-		Brake:   signals{dir, state.PID},
+		Freezer: signals{dir, state.PID},
 		Sweep:   func(ctx context.Context) error { return d.sweep(ctx, dir, state) },
 		Measure: func(ctx context.Context) (driver.Stats, error) { return measure(ctx, dir, group, disk, state) },
 	}
 	if group.CanFreeze() {
-		b.Brake = group
+		b.Freezer = group
 	}
 	b.Save = func(ctx context.Context, to string) error { return save(ctx, dir, state, to) }
-	b.Kill = func(ctx context.Context) error { return live.EndStopped(ctx, proc, b.Brake) }
+	b.Kill = func(ctx context.Context) error { return live.KillFrozen(ctx, proc, b.Freezer) }
 	return b
 }
 
@@ -259,7 +259,7 @@ func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 		}
 	}
 	if root := filepath.Dir(s.Dir); err == nil && d.noted != root && !trial {
-		if err = roots(dir).Note(root); err == nil {
+		if err = roots(dir).Add(root); err == nil {
 			d.noted = root
 		}
 	}

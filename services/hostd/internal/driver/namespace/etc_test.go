@@ -86,7 +86,7 @@ func TestUnusedCopiesOfEtcAreRemoved(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(etc, "services"), []byte(body), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		dir, held, err := holdEtc(slog.New(slog.DiscardHandler), etc, templates, "")
+		dir, held, err := lockedEtc(slog.New(slog.DiscardHandler), etc, templates, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +105,8 @@ func TestUnusedCopiesOfEtcAreRemoved(t *testing.T) {
 	if !there(first) || !there(second) {
 		t.Fatal("a copy was removed while a daemon used it")
 	}
-	box := filepath.Join(root, "i1")
-	if err := errors.Join(os.Mkdir(box, 0o700), roots(templates).Note(root), roots(templates).Note(root)); err != nil {
+	dir := filepath.Join(root, "i1")
+	if err := errors.Join(os.Mkdir(dir, 0o700), roots(templates).Add(root), roots(templates).Add(root)); err != nil {
 		t.Fatal(err)
 	}
 	boot, err := live.BootID()
@@ -118,7 +118,7 @@ func TestUnusedCopiesOfEtcAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	lives := live.State{Driver: name, ID: "i1", PID: os.Getpid(), Start: start, Boot: boot, Etc: first}
-	if err := errors.Join(lives.Save(box), heldFirst.Close(), heldSecond.Close()); err != nil {
+	if err := errors.Join(lives.Save(dir), heldFirst.Close(), heldSecond.Close()); err != nil {
 		t.Fatal(err)
 	}
 	third, heldThird := next()
@@ -126,7 +126,7 @@ func TestUnusedCopiesOfEtcAreRemoved(t *testing.T) {
 		t.Errorf("with a sandbox that uses the first: %v %v %v", there(first), there(second), there(third))
 	}
 	lives.Start++ // another process has its pid
-	if err := errors.Join(lives.Save(box), heldThird.Close()); err != nil {
+	if err := errors.Join(lives.Save(dir), heldThird.Close()); err != nil {
 		t.Fatal(err)
 	}
 	_, heldFourth := next()
@@ -154,7 +154,7 @@ func TestPartialCopyOfEtcIsRemoved(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(etc, "services"), []byte(body), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		dir, held, err := holdEtc(slog.New(slog.DiscardHandler), etc, templates, "")
+		dir, held, err := lockedEtc(slog.New(slog.DiscardHandler), etc, templates, "")
 		if err := errors.Join(err, held.Close()); err != nil {
 			t.Fatal(err)
 		}

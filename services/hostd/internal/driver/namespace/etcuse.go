@@ -22,9 +22,9 @@ const (
 	etcRoots  = "etc-roots" // links to directories of sandboxes, Spec.Dir's parents
 )
 
-// holdEtc is prepareEtc, of a copy that is not removed until held is closed. It removes
+// lockedEtc is prepareEtc, of a copy that is not removed until lock is closed. It removes
 // unused copies when it makes a new one.
-func holdEtc(log *slog.Logger, from, templates, program string) (dir string, held *os.File, err error) {
+func lockedEtc(log *slog.Logger, from, templates, program string) (dir string, lock *os.File, err error) {
 	unlock, err := lockEtc(templates)
 	if err != nil {
 		return "", nil, err
@@ -33,16 +33,16 @@ func holdEtc(log *slog.Logger, from, templates, program string) (dir string, hel
 	if dir, err = prepareEtc(from, templates, program); err != nil {
 		return "", nil, err
 	}
-	if held, err = os.Open(dir); err != nil {
+	if lock, err = os.Open(dir); err != nil {
 		return "", nil, err
 	}
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_SH); err != nil {
-		return "", nil, errors.Join(os.NewSyscallError("flock", err), held.Close())
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH); err != nil {
+		return "", nil, errors.Join(os.NewSyscallError("flock", err), lock.Close())
 	}
 	if err := pruneEtc(templates, dir); err != nil {
 		log.Warn("remove unused copies of /etc failed", "in", templates, "err", err)
 	}
-	return dir, held, nil
+	return dir, lock, nil
 }
 
 // lockEtc serializes making and removing copies.
@@ -74,7 +74,7 @@ func pruneEtc(templates, current string) error {
 		return err
 	}
 	for _, dir := range copies {
-		if dir == current || used[dir] || isHeld(dir) {
+		if dir == current || used[dir] || isLocked(dir) {
 			continue
 		}
 		// Renamed first, so that a partial copy is never used.
@@ -92,8 +92,8 @@ func pruneEtc(templates, current string) error {
 	return nil
 }
 
-// isHeld reports whether a running daemon uses a copy.
-func isHeld(dir string) bool {
+// isLocked reports whether a running daemon uses a copy.
+func isLocked(dir string) bool {
 	f, err := os.Open(dir)
 	if err != nil {
 		return true

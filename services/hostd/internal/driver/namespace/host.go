@@ -20,7 +20,7 @@ import (
 type hostTemplate struct {
 	etc     string   // a prepared /etc
 	etcDirs []string // the directories in it
-	held    *os.File // prevents its removal
+	lock    *os.File // prevents its removal
 	usrDirs []string
 	binds   []string
 	links   []nsinit.Text
@@ -30,15 +30,15 @@ type hostTemplate struct {
 
 // newHostTemplate prepares the template, with program as its sudo unless it is empty.
 func newHostTemplate(log *slog.Logger, templates, program string) (*hostTemplate, error) {
-	etc, held, err := holdEtc(log, "/etc", templates, program)
+	etc, lock, err := lockedEtc(log, "/etc", templates, program)
 	if err != nil {
 		return nil, fmt.Errorf("prepare /etc: %w", err)
 	}
 	etcDirs, err := directories(etc)
 	if err != nil {
-		return nil, errors.Join(err, held.Close())
+		return nil, errors.Join(err, lock.Close())
 	}
-	t := &hostTemplate{etc: etc, etcDirs: etcDirs, held: held, usrDirs: writableUsr("/usr"), shell: "/bin/sh", sudo: program != ""}
+	t := &hostTemplate{etc: etc, etcDirs: etcDirs, lock: lock, usrDirs: writableUsr("/usr"), shell: "/bin/sh", sudo: program != ""}
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		t.shell = "/bin/bash"
 	}

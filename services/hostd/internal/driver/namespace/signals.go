@@ -26,9 +26,9 @@ type signals struct {
 	pid int    // first process of the sandbox
 }
 
-// stillFile exists from before the first process is stopped until after the last
+// haltFile exists from before the first process is stopped until after the last
 // one continues.
-const stillFile = "still"
+const haltFile = "still"
 
 // halt is its content.
 type halt struct {
@@ -56,7 +56,7 @@ func (s signals) Freeze(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.standstill(ctx); err != nil {
+	if err := s.stopAll(ctx); err != nil {
 		return errors.Join(err, s.thaw(h))
 	}
 	h.All = true
@@ -82,23 +82,23 @@ func (s signals) thaw(h halt) error {
 			p.send(unix.SIGCONT)
 		}
 	}
-	err = os.Remove(filepath.Join(s.dir, stillFile))
+	err = os.Remove(filepath.Join(s.dir, haltFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// standstill stops what still runs, and its new children, until nothing does.
-func (s signals) standstill(ctx context.Context) error {
+// stopAll stops what still runs, and its new children, until nothing does.
+func (s signals) stopAll(ctx context.Context) error {
 	// A process that waits for the kernel may stop only when that wait ends, or may be
 	// waiting for a child that it has vforked and that is stopped.
-	const patience = 50 // rounds
+	const maxRounds = 50 // rounds
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
-	for looks := 0; ; looks++ {
+	for rounds := 0; ; rounds++ {
 		_, waiting, running, err := s.stop()
-		if err != nil || running == 0 && (waiting == 0 || looks >= patience) {
+		if err != nil || running == 0 && (waiting == 0 || rounds >= maxRounds) {
 			return err
 		}
 		select {
@@ -130,7 +130,7 @@ func (s signals) stop() (stood []int, waiting, running int, err error) {
 }
 
 func (s signals) read() (h halt, began bool, err error) {
-	b, err := os.ReadFile(filepath.Join(s.dir, stillFile))
+	b, err := os.ReadFile(filepath.Join(s.dir, haltFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, false, nil
 	}
@@ -148,7 +148,7 @@ func (s signals) write(h halt) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, stillFile)
+	path := filepath.Join(s.dir, haltFile)
 	if err := os.WriteFile(path, b, 0o600); err != nil || !s.gone() {
 		return err
 	}

@@ -9,11 +9,11 @@ import (
 
 const batch = 512 // names read at a time
 
-// nameless adds up the size of deleted files that the processes have open, or mapped where
+// deletedFiles adds up the size of deleted files that the processes have open, or mapped where
 // the kernel reports that (to root): they occupy the disk as long.
 // Files in memory count only if dir is in memory, too. It ends with the error of each,
 // which is called for every descriptor and mapping first.
-func nameless(dir string, processes []int, each func() error) (uint64, error) {
+func deletedFiles(dir string, processes []int, each func() error) (uint64, error) {
 	var home unix.Stat_t
 	if err := unix.Stat(dir, &home); err != nil {
 		return 0, nil //nolint:nilerr // nothing exists yet, or any more

@@ -45,11 +45,11 @@ func (d *Disk) Of(ctx context.Context, path string, cpu time.Duration, processes
 		d.skip--
 		return d.bytes, d.files, nil
 	}
-	named, n, err := d.look(ctx, func(each func() error) (uint64, error) { return live.DiskUsage(ctx, path, each) })
+	named, n, err := d.scan(ctx, func(each func() error) (uint64, error) { return live.DiskUsage(ctx, path, each) })
 	if err != nil && !errors.Is(err, errEnough) {
 		return 0, 0, err
 	}
-	open, opened, err2 := d.look(ctx, func(each func() error) (uint64, error) { return nameless(path, processes, each) })
+	open, opened, err2 := d.scan(ctx, func(each func() error) (uint64, error) { return deletedFiles(path, processes, each) })
 	whole := err == nil && err2 == nil
 	if d.cpu = 0; whole {
 		d.cpu = cpu
@@ -64,8 +64,8 @@ func (d *Disk) Of(ctx context.Context, path string, cpu time.Duration, processes
 	return d.bytes, d.files, nil
 }
 
-// look scans until it has seen enough files, or has no more time: errEnough.
-func (d *Disk) look(ctx context.Context, measure func(each func() error) (uint64, error)) (bytes, n uint64, err error) {
+// scan scans until it has seen enough files, or has no more time: errEnough.
+func (d *Disk) scan(ctx context.Context, measure func(each func() error) (uint64, error)) (bytes, n uint64, err error) {
 	most := uint64(cmp.Or(d.most, 200_000))
 	bytes, err = measure(func() error {
 		if n++; n >= most || ctx.Err() != nil {

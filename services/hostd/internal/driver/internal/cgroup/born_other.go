@@ -7,4 +7,4 @@ import (
 	"syscall"
 )
 
-func born(*syscall.SysProcAttr, string) (func(), error) { return nil, errors.ErrUnsupported }
+func spawnIn(*syscall.SysProcAttr, string) (func(), error) { return nil, errors.ErrUnsupported }

@@ -80,17 +80,17 @@ func TestMakeInV2(t *testing.T) {
 	base := unified(t, "")
 	tree := &Tree{v2: base, controllers: []string{"memory", "pids", "cpu"}}
 	l := Limits{MemoryMiB: 64, CPUMilli: 1500, Pids: 9}
-	g, err := tree.Make(tree.Paths("box", l), l)
+	g, err := tree.Make(tree.Paths("sandbox", l), l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !g.Holds() || g.v2 != filepath.Join(base, "box") || len(g.v1) > 0 {
+	if !g.Holds() || g.v2 != filepath.Join(base, "sandbox") || len(g.v1) > 0 {
 		t.Errorf("got %+v", g)
 	}
 	for file, want := range map[string]string{
 		"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "9", "cpu.max": "150000 100000", "cpu.weight": "150",
 	} {
-		if got, err := os.ReadFile(filepath.Join(base, "box", file)); err != nil || string(got) != want {
+		if got, err := os.ReadFile(filepath.Join(base, "sandbox", file)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", file, got, err, want)
 		}
 	}
@@ -100,7 +100,7 @@ func TestMakeInV1(t *testing.T) {
 	memory, cpu := t.TempDir(), t.TempDir()
 	tree := &Tree{v1: map[string]string{"memory": memory, "cpu": cpu}}
 	l := Limits{MemoryMiB: 64, CPUMilli: 5}
-	g, err := tree.Make(tree.Paths("box", l), l)
+	g, err := tree.Make(tree.Paths("sandbox", l), l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +108,10 @@ func TestMakeInV1(t *testing.T) {
 		t.Errorf("got %+v", g)
 	}
 	for path, want := range map[string]string{
-		memory + "/box/memory.limit_in_bytes": "67108864",
-		cpu + "/box/cpu.cfs_quota_us":         "1000", // the kernel's minimum
-		cpu + "/box/cpu.cfs_period_us":        "100000",
-		cpu + "/box/cpu.shares":               "5",
+		memory + "/sandbox/memory.limit_in_bytes": "67108864",
+		cpu + "/sandbox/cpu.cfs_quota_us":         "1000", // the kernel's minimum
+		cpu + "/sandbox/cpu.cfs_period_us":        "100000",
+		cpu + "/sandbox/cpu.shares":               "5",
 	} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
@@ -126,8 +126,8 @@ func TestMakeForbidsHugePages(t *testing.T) {
 		tree  *Tree
 		files []string
 	}{
-		"v1": {&Tree{v1: map[string]string{hugePages: v1}}, []string{v1 + "/box/hugetlb.2MB.limit_in_bytes", v1 + "/box/hugetlb.1GB.rsvd.limit_in_bytes"}},
-		"v2": {&Tree{v2: v2, controllers: []string{hugePages}}, []string{v2 + "/box/hugetlb.2MB.max", v2 + "/box/hugetlb.2MB.rsvd.max"}},
+		"v1": {&Tree{v1: map[string]string{hugePages: v1}}, []string{v1 + "/sandbox/hugetlb.2MB.limit_in_bytes", v1 + "/sandbox/hugetlb.1GB.rsvd.limit_in_bytes"}},
+		"v2": {&Tree{v2: v2, controllers: []string{hugePages}}, []string{v2 + "/sandbox/hugetlb.2MB.max", v2 + "/sandbox/hugetlb.2MB.rsvd.max"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, f := range tt.files { // as the kernel does
@@ -135,7 +135,7 @@ func TestMakeForbidsHugePages(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := tt.tree.Make(tt.tree.Paths("box", Limits{}), Limits{}); err != nil {
+			if _, err := tt.tree.Make(tt.tree.Paths("sandbox", Limits{}), Limits{}); err != nil {
 				t.Fatal(err)
 			}
 			for _, f := range tt.files {
@@ -164,11 +164,11 @@ func TestDeprioritizeKeepsTheWeight(t *testing.T) {
 			if tt.v2 {
 				tree = &Tree{v2: unified(t, ""), controllers: []string{"cpu"}}
 			}
-			g, err := tree.Make(tree.Paths("box", tt.l), tt.l)
+			g, err := tree.Make(tree.Paths("sandbox", tt.l), tt.l)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.Yield(true); !errors.Is(err, ErrNoYield) {
+			if err := g.SetDeprioritized(true); !errors.Is(err, ErrNotSupported) {
 				t.Errorf("without cpu.idle: %v", err)
 			}
 			path := func(name string) string { return filepath.Join(g.paths()[0], name) }
@@ -188,11 +188,11 @@ func TestDeprioritizeKeepsTheWeight(t *testing.T) {
 				return string(b)
 			}
 			write(idle, "0")
-			if err := g.Yield(true); err != nil || read(idle) != "1" {
+			if err := g.SetDeprioritized(true); err != nil || read(idle) != "1" {
 				t.Errorf("%v, %s", err, read(idle))
 			}
 			write(file, "forgotten")
-			if err := g.Yield(false); err != nil || read(idle) != "0" || read(file) != want {
+			if err := g.SetDeprioritized(false); err != nil || read(idle) != "0" || read(file) != want {
 				t.Errorf("%v, %s, %s %s, want %s", err, read(idle), file, read(file), want)
 			}
 		})
@@ -202,14 +202,14 @@ func TestDeprioritizeKeepsTheWeight(t *testing.T) {
 // A sandbox without a limit of its own still has a weight like any other.
 func TestPathsWithoutLimitsHaveTheCPUGroup(t *testing.T) {
 	tree := &Tree{v1: map[string]string{"memory": "/m", "cpu": "/c", "pids": "/p"}}
-	if got := tree.Paths("box", Limits{Pids: 5}); !slices.Equal(got, []string{"/c/box", "/p/box"}) {
+	if got := tree.Paths("sandbox", Limits{Pids: 5}); !slices.Equal(got, []string{"/c/sandbox", "/p/sandbox"}) {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestFailedMakeLeavesNothing(t *testing.T) {
 	good := t.TempDir()
-	paths := []string{filepath.Join(good, "box"), filepath.Join(good, "missing", "box")}
+	paths := []string{filepath.Join(good, "sandbox"), filepath.Join(good, "missing", "sandbox")}
 	if _, err := (&Tree{v1: map[string]string{"pids": good}}).Make(paths, Limits{}); err == nil {
 		t.Fatal("no error")
 	}
@@ -227,7 +227,7 @@ func TestOpenReportsWhatIsMissing(t *testing.T) {
 	if all := strings.Join(caps.Notes, "\n"); strings.Count(all, "limit:") != 3 || !strings.Contains(all, "no cgroup freezer:") {
 		t.Errorf("notes: %s", all)
 	}
-	if got := tree.Paths("box", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}); len(got) > 0 {
+	if got := tree.Paths("sandbox", Limits{MemoryMiB: 1, Pids: 1, CPUMilli: 1}); len(got) > 0 {
 		t.Errorf("paths %v", got)
 	}
 }

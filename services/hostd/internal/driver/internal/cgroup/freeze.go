@@ -15,17 +15,17 @@ import (
 // ErrNoFreezer reports that a group has nothing that could stop its processes.
 var ErrNoFreezer = errors.New("the group has no freezer")
 
-// brake is the file that stops and starts a group's processes, and the values to
+// freezeFile is the file that stops and starts a group's processes, and the values to
 // write and read.
-type brake struct {
+type freezeFile struct {
 	file, stop, start string // file and values to write
 	state, stopped    string // file with the state, and the line in it when all are stopped
 }
 
-// brake finds the group's brake, or returns ErrNoFreezer.
-func (g *Group) brake() (brake, error) {
+// freezeFile finds the group's brake, or returns ErrNoFreezer.
+func (g *Group) freezeFile() (freezeFile, error) {
 	if g.v2 != "" {
-		b := brake{filepath.Join(g.v2, "cgroup.freeze"), "1", "0", filepath.Join(g.v2, "cgroup.events"), "frozen 1"}
+		b := freezeFile{filepath.Join(g.v2, "cgroup.freeze"), "1", "0", filepath.Join(g.v2, "cgroup.events"), "frozen 1"}
 		if _, err := os.Stat(b.file); err == nil { // Linux 5.2
 			return b, nil
 		}
@@ -33,20 +33,20 @@ func (g *Group) brake() (brake, error) {
 	for _, p := range g.v1 {
 		file := filepath.Join(p, "freezer.state")
 		if _, err := os.Stat(file); err == nil {
-			return brake{file, "FROZEN", "THAWED", file, "FROZEN"}, nil
+			return freezeFile{file, "FROZEN", "THAWED", file, "FROZEN"}, nil
 		}
 	}
-	return brake{}, ErrNoFreezer
+	return freezeFile{}, ErrNoFreezer
 }
 
 // CanFreeze reports whether Freeze works.
 func (g *Group) CanFreeze() bool {
-	_, err := g.brake()
+	_, err := g.freezeFile()
 	return err == nil
 }
 
 // frozen reports whether every process is stopped.
-func (b brake) frozen() (bool, error) {
+func (b freezeFile) frozen() (bool, error) {
 	text, err := os.ReadFile(b.state)
 	if err != nil {
 		return false, err
@@ -56,7 +56,7 @@ func (b brake) frozen() (bool, error) {
 
 // Frozen reports whether the last transition stopped the group.
 func (g *Group) Frozen() (bool, error) {
-	b, err := g.brake()
+	b, err := g.freezeFile()
 	if err != nil {
 		return false, err
 	}
@@ -68,14 +68,14 @@ func (g *Group) Frozen() (bool, error) {
 // Freeze stops every process of the group and returns when all are stopped. On
 // error they run.
 func (g *Group) Freeze(ctx context.Context) error {
-	b, err := g.brake()
+	b, err := g.freezeFile()
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(b.file, []byte(b.stop), 0); err != nil {
 		return err
 	}
-	if err := soon(ctx, b.frozen); err != nil {
+	if err := pollFast(ctx, b.frozen); err != nil {
 		os.WriteFile(b.file, []byte(b.start), 0) //nolint:errcheck // the error that led here matters more
 		return fmt.Errorf("wait until all processes are frozen: %w", err)
 	}
@@ -86,7 +86,7 @@ func (g *Group) Freeze(ctx context.Context) error {
 // may be stopped again. It returns nil for a group that has no freezer or no longer
 // exists.
 func (g *Group) Thaw(context.Context) error {
-	b, err := g.brake()
+	b, err := g.freezeFile()
 	if err != nil {
 		return nil //nolint:nilerr // nothing can have been stopped
 	}
@@ -97,14 +97,14 @@ func (g *Group) Thaw(context.Context) error {
 	return err
 }
 
-// soon is poll for changes that take a tenth of a millisecond.
-func soon(ctx context.Context, done func() (bool, error)) error {
-	const look = 10 * time.Microsecond
+// pollFast is poll for changes that take a tenth of a millisecond.
+func pollFast(ctx context.Context, done func() (bool, error)) error {
+	const interval = 10 * time.Microsecond
 	for range 20 {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
-		time.Sleep(look)
+		time.Sleep(interval)
 	}
 	return poll(ctx, done)
 }

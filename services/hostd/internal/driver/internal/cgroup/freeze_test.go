@@ -22,7 +22,7 @@ func freezers(t *testing.T) map[string]*Group {
 	}
 	all := map[string]*Group{}
 	for controller, m := range parseMounts(string(mounts)) {
-		if controller != "" && controller != freezer {
+		if controller != "" && controller != freezerController {
 			continue
 		}
 		dir, err := os.MkdirTemp(m.path, "cgroup-test-")
@@ -58,7 +58,7 @@ func TestFreeze(t *testing.T) {
 				t.Errorf("before: frozen %v, %v", frozen, err)
 			}
 			for range 5 {
-				moves(t, file)
+				awaitChange(t, file)
 				if err := g.Freeze(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -77,13 +77,13 @@ func TestFreeze(t *testing.T) {
 					t.Errorf("thawed: frozen %v, %v", frozen, err)
 				}
 			}
-			moves(t, file)
+			awaitChange(t, file)
 		})
 	}
 }
 
-// moves waits until the file changes.
-func moves(t *testing.T, file string) {
+// awaitChange waits until the file changes.
+func awaitChange(t *testing.T, file string) {
 	t.Helper()
 	was, _ := os.ReadFile(file)
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {

@@ -40,7 +40,7 @@ func (t *Tree) Paths(name string, l Limits) []string {
 		paths = append(paths, filepath.Join(t.v2, name))
 	}
 	for c, base := range t.v1 {
-		if c == freezer || c == hugePages || len(settings(c, l, true)) > 0 {
+		if c == freezerController || c == hugePages || len(settings(c, l, true)) > 0 {
 			paths = append(paths, filepath.Join(base, name))
 		}
 	}
@@ -206,7 +206,7 @@ func (g *Group) Start(attr *syscall.SysProcAttr, start func() error) error {
 		}
 	}
 	if g.v2 != "" {
-		done, err := born(attr, g.v2)
+		done, err := spawnIn(attr, g.v2)
 		if err != nil {
 			return err
 		}

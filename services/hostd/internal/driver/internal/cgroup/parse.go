@@ -32,7 +32,7 @@ func parseMounts(mountinfo string) map[string]mount {
 			all[""] = m
 		case "cgroup":
 			for _, opt := range strings.Split(g[2], ",") {
-				if opt == freezer || slices.Contains(wanted[:], opt) {
+				if opt == freezerController || slices.Contains(wanted[:], opt) {
 					all[opt] = m
 				}
 			}

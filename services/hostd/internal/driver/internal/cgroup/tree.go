@@ -30,8 +30,8 @@ var wanted = [...]string{"memory", "pids", "cpu", hugePages}
 // as memory: a sandbox gets none.
 const hugePages = "hugetlb"
 
-// freezer is the v1 controller for what every v2 group can do.
-const freezer = "freezer"
+// freezerController is the v1 controller for what every v2 group can do.
+const freezerController = "freezer"
 
 // Caps describes what the groups of a Tree can do.
 type Caps struct {
@@ -113,17 +113,17 @@ func open(mounts map[string]mount, own map[string]string) *Tree {
 
 // openFreezer finds the v1 freezer where there is no v2 group that can freeze.
 func (t *Tree) openFreezer(mounts map[string]mount, own map[string]string) {
-	m, ok := mounts[freezer]
+	m, ok := mounts[freezerController]
 	if !ok {
 		t.notes = append(t.notes, "no cgroup freezer: neither version 2 nor the v1 controller is available")
 		return
 	}
-	base := m.dir(own[freezer])
+	base := m.dir(own[freezerController])
 	if err := try(base); err != nil {
 		t.notes = append(t.notes, fmt.Sprintf("no cgroup freezer: %v", err))
 		return
 	}
-	t.v1[freezer] = base
+	t.v1[freezerController] = base
 }
 
 // openV2 finds a parent directory in the unified tree. In order: the root, which only
@@ -144,7 +144,7 @@ func (t *Tree) openV2(m mount, own string) {
 		if t.v2 == "" || len(got) > len(t.controllers) {
 			t.v2, t.controllers = base, got
 		}
-		if whole(got) {
+		if sufficient(got) {
 			return
 		}
 	}
@@ -153,9 +153,9 @@ func (t *Tree) openV2(m mount, own string) {
 	}
 }
 
-// whole reports whether these controllers are sufficient. Looking further for huge pages,
+// sufficient reports whether these controllers are sufficient. Looking further for huge pages,
 // which not every kernel has, would change groups of others.
-func whole(controllers []string) bool {
+func sufficient(controllers []string) bool {
 	for _, c := range wanted {
 		if c != hugePages && !slices.Contains(controllers, c) {
 			return false
@@ -202,8 +202,8 @@ func (t *Tree) Caps() Caps {
 	has := func(c string) bool { return slices.Contains(t.controllers, c) || t.v1[c] != "" }
 	return Caps{
 		Memory: has("memory"), Pids: has("pids"), CPU: has("cpu"),
-		Freeze: t.v2 != "" || t.v1[freezer] != "",
-		Kill:   t.v2 != "" || t.v1["pids"] != "" || t.v1[freezer] != "",
+		Freeze: t.v2 != "" || t.v1[freezerController] != "",
+		Kill:   t.v2 != "" || t.v1["pids"] != "" || t.v1[freezerController] != "",
 		Notes:  slices.Clone(t.notes),
 	}
 }

@@ -11,14 +11,14 @@ import (
 
 // ErrNotSupported reports that the kernel has no idle groups (Linux 5.15 does), or
 // that there is no group for the CPU.
-var ErrNoYield = errors.New("the group cannot be deprioritized")
+var ErrNotSupported = errors.New("the group cannot be deprioritized")
 
 // idle is the file that deprioritizes a group.
 const idle = "cpu.idle"
 
 // SetDeprioritized makes the group's processes run only on CPUs that no other group of its
 // parent needs, or restores the group's weight. A quota applies either way.
-func (g *Group) Yield(yes bool) error {
+func (g *Group) SetDeprioritized(yes bool) error {
 	for _, p := range g.paths() {
 		value := "0"
 		if yes {
@@ -39,7 +39,7 @@ func (g *Group) Yield(yes bool) error {
 		w := weight(quota(p), p != g.v2)
 		return os.WriteFile(filepath.Join(p, w.file), []byte(w.value), 0)
 	}
-	return ErrNoYield
+	return ErrNotSupported
 }
 
 // quota returns the limit of the group at dir in thousandths of a CPU, 0 without one.

@@ -32,9 +32,9 @@ func Accepts(ctx context.Context, dir string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	again, err := Dial(ctx, dir)
+	second, err := Dial(ctx, dir)
 	if err != nil {
 		return errors.Join(ErrEarly, err)
 	}
-	return again.Close()
+	return second.Close()
 }

@@ -36,19 +36,19 @@ func Attach(ctx context.Context, s driver.Spec, name string, sweep Sweep) (State
 }
 
 // Reattach implements driver.Driver.Attach with the Instance that newInstance returns.
-func Reattach[B driver.Instance](ctx context.Context, s driver.Spec, name string, sweep Sweep, box func(string, State, *Proc) B) (driver.Instance, error) {
+func Reattach[B driver.Instance](ctx context.Context, s driver.Spec, name string, sweep Sweep, newInstance func(string, State, *Proc) B) (driver.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, DestroyTimeout)
 	defer cancel()
 	state, proc, err := Attach(ctx, s, name, sweep)
 	if err != nil {
 		return nil, err
 	}
-	return box(s.Dir, state, proc), nil
+	return newInstance(s.Dir, state, proc), nil
 }
 
 // CheckVacant returns Conflict if an instance of d runs in s.Dir, where d is about to
 // create one.
-func Vacate(ctx context.Context, d driver.Driver, s driver.Spec) error {
+func CheckVacant(ctx context.Context, d driver.Driver, s driver.Spec) error {
 	if _, err := Load(s.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 const DestroyTimeout = 5 * time.Second
 
 // Instance is a running sandbox of a driver that isolates processes: a driver.Instance.
-type Box struct {
+type Instance struct {
 	State State
 	Dir   string
 	Proc  *Proc
@@ -31,34 +31,34 @@ type Box struct {
 	// Sweep removes what is left of the sandbox once its processes have ended.
 	Sweep func(context.Context) error
 	// Freezer stops and starts the processes. Nil: not supported.
-	Brake Brake
+	Freezer Freezer
 	// Save fills a directory with the files while nothing changes them. Nil: not
 	// supported.
 	Save func(ctx context.Context, dir string) error
 	// Checkpoint stops the sandbox and copies it, with its memory too, where the
 	// driver has its own way to do so. It replaces Freezer and Save for snapshots
 	// that Save cannot make. Nil: they do it.
-	Keep func(ctx context.Context, dir string, memory bool) error
+	Checkpoint func(ctx context.Context, dir string, memory bool) error
 	// Measure implements Stats. Nil: no statistics.
 	Measure func(context.Context) (driver.Stats, error)
 
 	// Net reports that the first process is in a network namespace of the sandbox's own.
 	Net bool
 
-	moves sync.Mutex // held while the sandbox is stopped, started or copied
-	mu    sync.Mutex
-	gone  bool // guarded by mu: Destroy has succeeded
+	transitions sync.Mutex // held while the sandbox is stopped, started or copied
+	mu          sync.Mutex
+	destroyed   bool // guarded by mu: Destroy has succeeded
 }
 
 // Freezer stops all processes of a sandbox at once.
-type Brake interface {
+type Freezer interface {
 	Freeze(context.Context) error
 	Thaw(context.Context) error
 	Frozen() (bool, error)
 }
 
 // Dial implements driver.Instance.
-func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
+func (b *Instance) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := Dial(ctx, b.Dir)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -70,9 +70,9 @@ func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // NetNS implements driver.Networked.
-func (b *Box) NetNS() (*os.File, error) {
+func (b *Instance) NetNS() (*os.File, error) {
 	if !b.Net {
-		return nil, b.cannot("enter the network of")
+		return nil, b.unsupported("enter the network of")
 	}
 	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(b.State.PID), "ns", "net"))
 	if err == nil && b.Proc.Ended() { // another process may have the pid now
@@ -86,33 +86,33 @@ func (b *Box) NetNS() (*os.File, error) {
 }
 
 // Done implements driver.Instance.
-func (b *Box) Done() <-chan struct{} { return b.Proc.Done() }
+func (b *Instance) Done() <-chan struct{} { return b.Proc.Done() }
 
 // Pause implements driver.Instance.
-func (b *Box) Pause(ctx context.Context) error {
-	return b.still("pause", func() error { return b.Brake.Freeze(ctx) })
+func (b *Instance) Pause(ctx context.Context) error {
+	return b.transition("pause", func() error { return b.Freezer.Freeze(ctx) })
 }
 
 // Resume implements driver.Instance.
-func (b *Box) Resume(ctx context.Context) error {
-	return b.still("resume", func() error { return b.Brake.Thaw(ctx) })
+func (b *Instance) Resume(ctx context.Context) error {
+	return b.transition("resume", func() error { return b.Freezer.Thaw(ctx) })
 }
 
 // transition calls do if the sandbox can be stopped, after any other transition has
 // ended. Destroy does not wait for transitions.
-func (b *Box) still(what string, do func() error) error {
-	if b.Brake == nil {
-		return b.cannot(what)
+func (b *Instance) transition(what string, do func() error) error {
+	if b.Freezer == nil {
+		return b.unsupported(what)
 	}
-	b.moves.Lock()
-	defer b.moves.Unlock()
-	b.equal()
+	b.transitions.Lock()
+	defer b.transitions.Unlock()
+	b.restorePriority()
 	err := errGone
-	if !b.over() {
+	if !b.ended() {
 		err = do()
 	}
 	// A cgroup that is removed during the call reports that it does not exist.
-	if err != nil && b.over() {
+	if err != nil && b.ended() {
 		return kind.Wrap(kind.Unavailable, what+" sandbox", string(b.State.ID), errGone)
 	}
 	return kind.Wrap(kind.Of(err), what+" sandbox", string(b.State.ID), err)
@@ -121,7 +121,7 @@ func (b *Box) still(what string, do func() error) error {
 var errGone = errors.New("the sandbox has ended")
 
 // ended reports whether the shim has ended.
-func (b *Box) over() bool {
+func (b *Instance) ended() bool {
 	select {
 	case <-b.Proc.Done():
 		return true
@@ -131,34 +131,34 @@ func (b *Box) over() bool {
 }
 
 // Snapshot implements driver.Instance.
-func (b *Box) Snapshot(ctx context.Context, dir string, memory bool) error {
+func (b *Instance) Snapshot(ctx context.Context, dir string, memory bool) error {
 	switch {
-	case b.Keep != nil && (memory || b.Save == nil):
-		return b.still("snapshot", func() error {
-			if err := b.Keep(ctx, dir, memory); err != nil {
+	case b.Checkpoint != nil && (memory || b.Save == nil):
+		return b.transition("snapshot", func() error {
+			if err := b.Checkpoint(ctx, dir, memory); err != nil {
 				return errors.Join(err, empty(dir))
 			}
 			return nil
 		})
 	case memory:
-		return b.cannot("keep the memory of")
-	case b.Save == nil || b.Brake == nil:
-		return b.cannot("snapshot")
+		return b.unsupported("keep the memory of")
+	case b.Save == nil || b.Freezer == nil:
+		return b.unsupported("snapshot")
 	}
-	return b.still("snapshot", func() error {
-		frozen, err := b.Brake.Frozen()
+	return b.transition("snapshot", func() error {
+		frozen, err := b.Freezer.Frozen()
 		if err != nil {
 			return err
 		}
 		if !frozen {
-			if err := b.Brake.Freeze(ctx); err != nil {
+			if err := b.Freezer.Freeze(ctx); err != nil {
 				return err
 			}
 			// ctx may have ended, but the sandbox must run again.
-			defer b.Brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
+			defer b.Freezer.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
 		}
 		err = b.Save(ctx, dir)
-		if err == nil && b.over() {
+		if err == nil && b.ended() {
 			err = errGone // and then part of the files may have been missing before they were copied
 		}
 		if err != nil {
@@ -183,7 +183,7 @@ func empty(dir string) error {
 }
 
 // Stats implements driver.Instance.
-func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
+func (b *Instance) Stats(ctx context.Context) (driver.Stats, error) {
 	if b.Measure == nil {
 		return driver.Stats{}, nil
 	}
@@ -192,67 +192,67 @@ func (b *Box) Stats(ctx context.Context) (driver.Stats, error) {
 }
 
 // CPUTime implements driver.Deprioritizer.
-func (b *Box) Burned() (time.Duration, error) {
+func (b *Instance) Burned() (time.Duration, error) {
 	cpu, ok := b.Group.CPU()
 	switch {
-	case b.over():
+	case b.ended():
 		return 0, kind.Wrap(kind.Unavailable, "measure sandbox", string(b.State.ID), errGone)
 	case !ok:
-		return 0, b.cannot("count the CPU time of")
+		return 0, b.unsupported("count the CPU time of")
 	}
 	return cpu, nil
 }
 
 // SetDeprioritized implements driver.Deprioritizer.
-func (b *Box) Yield(yes bool) error {
+func (b *Instance) Yield(yes bool) error {
 	const what = "deprioritize"
-	err := b.Group.Yield(yes)
+	err := b.Group.SetDeprioritized(yes)
 	switch {
 	case err == nil:
 		return nil
-	case b.over():
+	case b.ended():
 		return kind.Wrap(kind.Unavailable, what, string(b.State.ID), errGone)
-	case errors.Is(err, cgroup.ErrNoYield):
-		return b.cannot(what)
+	case errors.Is(err, cgroup.ErrNotSupported):
+		return b.unsupported(what)
 	}
 	return kind.Wrap(kind.Of(err), what, string(b.State.ID), err)
 }
 
 // restorePriority gives the processes the CPU time that they need to stop and to end.
-func (b *Box) equal() {
+func (b *Instance) restorePriority() {
 	b.Yield(false) //nolint:errcheck // they stop and end anyway
 }
 
-func (b *Box) cannot(what string) error {
+func (b *Instance) unsupported(what string) error {
 	return kind.Newf(kind.Unimplemented, what, string(b.State.ID), "driver %s cannot %s a sandbox here", b.State.Driver, what)
 }
 
 // Destroy implements driver.Instance.
-func (b *Box) Destroy(ctx context.Context) error {
+func (b *Instance) Destroy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gone {
+	if b.destroyed {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, DestroyTimeout)
 	defer cancel()
-	b.equal()
+	b.restorePriority()
 	if err := b.Kill(ctx); err != nil {
 		return kind.Wrap(kind.Of(err), "kill sandbox", string(b.State.ID), err)
 	}
 	if err := b.Sweep(ctx); err != nil {
 		return kind.Wrap(kind.Of(err), "remove sandbox", string(b.State.ID), err)
 	}
-	b.gone = true
+	b.destroyed = true
 	return nil
 }
 
 // Kill kills p and waits until it has ended.
-func End(ctx context.Context, p *Proc) error { return EndStopped(ctx, p, nil) }
+func Kill(ctx context.Context, p *Proc) error { return KillFrozen(ctx, p, nil) }
 
 // KillFrozen is Kill for a process that may be frozen. It thaws the process repeatedly,
 // in case it is frozen again: with some freezers it does not die otherwise.
-func EndStopped(ctx context.Context, p *Proc, brake Brake) error {
+func KillFrozen(ctx context.Context, p *Proc, brake Freezer) error {
 	select {
 	case <-p.Done():
 		return nil
@@ -261,8 +261,8 @@ func EndStopped(ctx context.Context, p *Proc, brake Brake) error {
 	if err := p.Kill(); err != nil {
 		return err
 	}
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
+	retry := time.NewTicker(20 * time.Millisecond)
+	defer retry.Stop()
 	for {
 		if brake != nil {
 			if err := brake.Thaw(ctx); err != nil {
@@ -274,7 +274,7 @@ func EndStopped(ctx context.Context, p *Proc, brake Brake) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-again.C:
+		case <-retry.C:
 		}
 	}
 }

@@ -169,11 +169,11 @@ func (c *copier) entry(ctx context.Context, name string, st *unix.Stat_t) error 
 		return nil
 	}
 	if err == nil {
-		err = c.looks(name, st)
+		err = c.setAttributes(name, st)
 	}
 	if err == nil && st.Nlink > 1 {
 		c.links[id] = strconv.Itoa(len(c.links))
-		if err := c.hold(c.links[id]); err != nil {
+		if err := c.remember(c.links[id]); err != nil {
 			return err
 		}
 		err = unix.Linkat(to, name, int(c.hub.Fd()), c.links[id], 0)
@@ -185,7 +185,7 @@ func (c *copier) entry(ctx context.Context, name string, st *unix.Stat_t) error 
 }
 
 // setAttributes sets the owner, mode and times of an entry that is not a directory.
-func (c *copier) looks(name string, st *unix.Stat_t) error {
+func (c *copier) setAttributes(name string, st *unix.Stat_t) error {
 	to := int(c.to.Fd())
 	if c.owners {
 		if err := unix.Fchownat(to, name, c.owner(st.Uid), c.owner(st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {

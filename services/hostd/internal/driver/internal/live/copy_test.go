@@ -56,8 +56,8 @@ func odd(t *testing.T) string {
 	return dir
 }
 
-// looks returns a description of every entry of a tree.
-func looks(t *testing.T, root string) []string {
+// describe returns a description of every entry of a tree.
+func describe(t *testing.T, root string) []string {
 	t.Helper()
 	var all []string
 	inodes := map[uint64]string{}
@@ -100,16 +100,16 @@ func looks(t *testing.T, root string) []string {
 
 func TestCopyTree(t *testing.T) {
 	from := odd(t)
-	before := looks(t, from)
+	before := describe(t, from)
 	to := filepath.Join(t.TempDir(), "copy")
 	if err := CopyTree(t.Context(), from, to, Copy{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { Remove(filepath.Dir(to), "copy") })
-	if got := looks(t, to); !slices.Equal(got, before) {
+	if got := describe(t, to); !slices.Equal(got, before) {
 		t.Errorf("copy:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
 	}
-	if after := looks(t, from); !slices.Equal(after, before) {
+	if after := describe(t, from); !slices.Equal(after, before) {
 		t.Errorf("original after the copy:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 	}
 	f, err := os.Open(filepath.Join(to, "sparse"))
@@ -133,11 +133,11 @@ func TestCopyTreeByLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { Remove(dir, "copy") })
-	before := looks(t, from)
+	before := describe(t, from)
 	if err := CopyTree(t.Context(), from, filepath.Join(dir, "copy"), Copy{Link: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := looks(t, filepath.Join(dir, "copy")); !slices.Equal(got, before) {
+	if got := describe(t, filepath.Join(dir, "copy")); !slices.Equal(got, before) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
 	}
 	var a, b unix.Stat_t
@@ -232,7 +232,7 @@ func TestCopyTreeBoundsItsMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := copier{walker: walker{held: maxHeld - most*heldEach}, links: map[devIno]string{}}
+			c := copier{walker: walker{remembered: maxRemembered - most*rememberedEach}, links: map[devIno]string{}}
 			if err := c.enter(unix.AT_FDCWD, from); err != nil {
 				t.Fatal(err)
 			}

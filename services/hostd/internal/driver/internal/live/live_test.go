@@ -157,7 +157,7 @@ func TestKillWaitsForTheEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for range 2 {
-		if err := End(ctx, p); err != nil {
+		if err := Kill(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,7 +65,7 @@ func Find(s State) (*Proc, error) {
 		return nil, os.NewSyscallError("kevent", err)
 	}
 	p := &Proc{PID: s.PID, start: s.Start, done: make(chan struct{})}
-	if !p.lives() {
+	if !p.running() {
 		unix.Close(kq)
 		return nil, ErrGone
 	}
@@ -85,7 +85,7 @@ func (p *Proc) wait(kq int) {
 	}
 }
 
-func (p *Proc) lives() bool {
+func (p *Proc) running() bool {
 	found, err := bsd.Find(p.PID)
 	return err == nil && found.Start == p.start && !found.Zombie
 }
@@ -94,11 +94,11 @@ func (p *Proc) lives() bool {
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
 // Ended reports whether the process has ended, a moment before Done is closed.
-func (p *Proc) Ended() bool { return !p.lives() }
+func (p *Proc) Ended() bool { return !p.running() }
 
 // Kill sends SIGKILL; it returns nil for a process that has already ended.
 func (p *Proc) Kill() error {
-	if !p.lives() {
+	if !p.running() {
 		return nil
 	}
 	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

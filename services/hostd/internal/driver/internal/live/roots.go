@@ -14,7 +14,7 @@ import (
 type Roots string
 
 // Add records a directory.
-func (r Roots) Note(root string) error {
+func (r Roots) Add(root string) error {
 	sum := sha256.Sum256([]byte(root))
 	err := os.MkdirAll(string(r), 0o700)
 	if err == nil {

@@ -21,9 +21,9 @@ const stateFile = "state.json"
 // ErrGone reports that the process of a State has ended.
 var ErrGone = errors.New("the shim is gone")
 
-// errUseless reports a state file truncated by a loss of power, since it is not synced: a
+// errTruncated reports a state file truncated by a loss of power, since it is not synced: a
 // kill leaves it complete. Nothing that it named is running.
-var errUseless = errors.New("the state is truncated")
+var errTruncated = errors.New("the state is truncated")
 
 // State is what is needed to find a sandbox again. It is written before the first
 // thing that it names is created, so that an interruption at any point leaves
@@ -57,7 +57,7 @@ func (s State) Save(dir string) error {
 	return os.Rename(tmp, filepath.Join(dir, stateFile))
 }
 
-// Load reads the state in dir. It returns fs.ErrNotExist if there is none, errUseless if it is truncated.
+// Load reads the state in dir. It returns fs.ErrNotExist if there is none, errTruncated if it is truncated.
 func Load(dir string) (State, error) {
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -65,7 +65,7 @@ func Load(dir string) (State, error) {
 	}
 	var s State
 	if err := json.Unmarshal(b, &s); err != nil {
-		return State{}, fmt.Errorf("%s in %s: %w: %w", stateFile, dir, errUseless, err)
+		return State{}, fmt.Errorf("%s in %s: %w: %w", stateFile, dir, errTruncated, err)
 	}
 	return s, nil
 }
@@ -80,7 +80,7 @@ func Saved(dir, name string, id sandbox.ID) (State, error) {
 		}
 		return s, kind.New(kind.NotFound, "attach", string(id), "no sandbox here")
 	}
-	if errors.Is(err, errUseless) {
+	if errors.Is(err, errTruncated) {
 		if err := Remove(dir, driver.Files()...); err != nil {
 			return s, kind.Wrap(kind.Internal, "attach", string(id), err)
 		}
@@ -112,7 +112,7 @@ func List(root, name string) ([]sandbox.ID, error) {
 			continue
 		}
 		s, err := Load(filepath.Join(root, e.Name()))
-		if err == nil && s.Driver == name || errors.Is(err, errUseless) {
+		if err == nil && s.Driver == name || errors.Is(err, errTruncated) {
 			ids = append(ids, id)
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Trial returns a spec with a directory in which a driver can test itself, and a function
+// ProbeSpec returns a spec with a directory in which a driver can test itself, and a function
 // that removes it. The directory is in scratch, so that scratch's owner finds what a killed
 // trial left, like any instance in root/<id>; if scratch is empty, it is in the system's
 // directory for temporary files.
-func Trial(scratch string) (s driver.Spec, done func(), err error) {
+func ProbeSpec(scratch string) (s driver.Spec, done func(), err error) {
 	s.ID = sandbox.NewID()
 	if scratch != "" {
 		s.Dir = filepath.Join(scratch, string(s.ID))

@@ -20,9 +20,9 @@ type walker struct {
 	depth []frame
 	// force makes directories that their owner, this user, may not read readable
 	// while the walker is in them.
-	force bool
-	mode  uint32 // of dir, before it was forced
-	held  int    // memory used for what is remembered of the tree, in bytes
+	force      bool
+	mode       uint32 // of dir, before it was forced
+	remembered int    // memory used for what is remembered of the tree, in bytes
 }
 
 const batch = 512 // directory entries read at a time
@@ -30,19 +30,19 @@ const batch = 512 // directory entries read at a time
 // Limits of what is remembered of a tree: the directories that are still to be entered,
 // and the files with several names.
 const (
-	maxHeld  = 128 << 20
-	heldEach = 64 // besides its name
+	maxRemembered  = 128 << 20
+	rememberedEach = 64 // besides its name
 )
 
-// hold accounts for a remembered name and fails beyond the limit.
-func (w *walker) hold(name string) error {
-	if w.held += heldEach + len(name); w.held > maxHeld {
+// remember accounts for a remembered name and fails beyond the limit.
+func (w *walker) remember(name string) error {
+	if w.remembered += rememberedEach + len(name); w.remembered > maxRemembered {
 		return kind.New(kind.Exhausted, "read a tree", "", "too many directories or files with several names")
 	}
 	return nil
 }
 
-func (w *walker) drop(name string) { w.held -= heldEach + len(name) }
+func (w *walker) forget(name string) { w.remembered -= rememberedEach + len(name) }
 
 // frame is a directory on the path from the root to the current one.
 type frame struct {
@@ -92,7 +92,7 @@ func (w *walker) scan(ctx context.Context, f func(name string, st *unix.Stat_t) 
 				return &os.PathError{Op: "stat", Path: name, Err: err}
 			}
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				if err := w.hold(name); err != nil {
+				if err := w.remember(name); err != nil {
 					return err
 				}
 				fr.dirs = append(fr.dirs, name)
@@ -120,7 +120,7 @@ func (w *walker) next(leave func(mode uint32) error) (string, error) {
 		if n := len(top.dirs); n > 0 {
 			name := top.dirs[n-1]
 			top.dirs = top.dirs[:n-1]
-			w.drop(name)
+			w.forget(name)
 			return name, nil
 		}
 		if err := leave(top.mode); err != nil {

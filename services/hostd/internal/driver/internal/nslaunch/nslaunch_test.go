@@ -57,14 +57,14 @@ func TestChildThatCannotBeMonitoredIsReaped(t *testing.T) {
 }
 
 func TestRangesDoNotOverlap(t *testing.T) {
-	u := ForPlaces()
+	u := ForProcesses()
 	seen := map[uint32]bool{}
 	for range 500 { // the same id every time: the worst case
 		base, err := u.Take("i1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[base] || base%rangeSize != 0 || base < firstPlace || base >= lastPlace {
+		if seen[base] || base%rangeSize != 0 || base < firstProcess || base >= lastProcess {
 			t.Fatalf("base %d", base)
 		}
 		seen[base] = true

@@ -29,15 +29,15 @@ type UIDs struct {
 // reserves above 0x6FFFFFFF.
 const (
 	firstMachine = 1 << 27
-	firstPlace   = 1 << 28
-	lastPlace    = 3 << 29
+	firstProcess = 1 << 28
+	lastProcess  = 3 << 29
 )
 
 // ForMachines returns the UIDs of programs that run virtual machines.
-func ForMachines() *UIDs { return between(firstMachine, firstPlace) }
+func ForMachines() *UIDs { return between(firstMachine, firstProcess) }
 
-// ForPlaces returns the UIDs of sandboxes that are processes of the host's kernel.
-func ForPlaces() *UIDs { return between(firstPlace, lastPlace) }
+// ForProcesses returns the UIDs of sandboxes that are processes of the host's kernel.
+func ForProcesses() *UIDs { return between(firstProcess, lastProcess) }
 
 func between(first, last uint32) *UIDs {
 	return &UIDs{first: first, slots: (last - first) / rangeSize, used: map[uint32]bool{}}

@@ -45,15 +45,15 @@ func Aside(flag string, out uintptr) (func(nonce []byte) error, error) {
 			return err
 		}
 		defer null.Close() //nolint:errcheck // nothing was written
-		done, told, err := os.Pipe()
+		done, doneWriter, err := os.Pipe()
 		if err != nil {
 			return err
 		}
 		defer done.Close() //nolint:errcheck // it was only read
 		_, err = syscall.ForkExec("/proc/self/exe", []string{"shim", PackArg, hex.EncodeToString(nonce)}, &syscall.ProcAttr{
-			Files: []uintptr{null.Fd(), null.Fd(), uintptr(syscall.Stderr), out, uintptr(dirs[0]), uintptr(dirs[1]), told.Fd()},
+			Files: []uintptr{null.Fd(), null.Fd(), uintptr(syscall.Stderr), out, uintptr(dirs[0]), uintptr(dirs[1]), doneWriter.Fd()},
 		})
-		if err := errors.Join(err, told.Close()); err != nil {
+		if err := errors.Join(err, doneWriter.Close()); err != nil {
 			return err
 		}
 		if n, err := done.Read(make([]byte, 1)); n == 0 {
@@ -70,7 +70,7 @@ func Pack(args []string) int {
 	case len(args) == 1:
 		err = supervise(args[0])
 	case len(args) == 2 && args[1] == childArg:
-		err = tell(args[0])
+		err = send(args[0])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "millrace guest: pack:", err) //nolint:errcheck // the console, if there is one
@@ -81,17 +81,17 @@ func Pack(args []string) int {
 
 // sendTime limits how long sending the files may take: a host that gave up may go unnoticed
 // when another one continues to read.
-const tellTime = 15 * time.Second
+const sendTime = 15 * time.Second
 
 // childArg is the argument of the child that packs. It has a parent, so that all others
 // resume whatever happens to it.
-const childArg = "tell"
+const childArg = "send"
 
 // supervise stops all other processes, and resumes them when the child has sent the files or
 // has ended.
 func supervise(nonce string) (err error) {
 	score("-1000") // nothing else could resume the others
-	groups, err := anew(packGroups)
+	groups, err := reopen(packGroups)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func supervise(nonce string) (err error) {
 	if err != nil {
 		return err
 	}
-	late := time.AfterFunc(tellTime, func() { child.Kill() }) //nolint:errcheck // it has ended then
+	late := time.AfterFunc(sendTime, func() { child.Kill() }) //nolint:errcheck // it has ended then
 	defer late.Stop()
 	state, err := child.Wait()
 	if err == nil && !state.Success() {
@@ -136,8 +136,8 @@ func supervise(nonce string) (err error) {
 	return err
 }
 
-// anew opens a directory again: the inherited descriptor may have been read to its end.
-func anew(fd uintptr) (*os.File, error) { return openAt(fileOf(fd), ".", unix.O_DIRECTORY) }
+// reopen opens a directory again: the inherited descriptor may have been read to its end.
+func reopen(fd uintptr) (*os.File, error) { return openAt(fileOf(fd), ".", unix.O_DIRECTORY) }
 
 func fileOf(fd uintptr) *os.File { return os.NewFile(fd, "inherited") }
 
@@ -146,19 +146,19 @@ func score(s string) {
 	os.WriteFile("/proc/self/oom_score_adj", []byte(s), 0) //nolint:errcheck // it is killed earlier then
 }
 
-// tell writes the files to the port, while all other processes are stopped.
-func tell(nonce string) error {
+// send writes the files to the port, while all other processes are stopped.
+func send(nonce string) error {
 	score("1000")
 	raw, err := hex.DecodeString(nonce)
 	if err != nil {
 		return err
 	}
-	written, err := anew(packWritten)
+	written, err := reopen(packWritten)
 	if err != nil {
 		return err
 	}
 	defer written.Close() //nolint:errcheck // it was only read
-	w := serial.Resume(patient(packPort), raw)
+	w := serial.Resume(timeoutPort(packPort), raw)
 	if err := pack(w, written); err != nil {
 		return err
 	}
@@ -237,14 +237,14 @@ func write(dir *os.File, name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// patience is how long a host may read nothing.
-const patience = 30 * time.Second
+// stallTimeout is how long a host may read nothing.
+const stallTimeout = 30 * time.Second
 
 // timeoutPort is a port whose writes fail if the host has ended: otherwise the sandbox would
 // remain stopped.
-type patient int
+type timeoutPort int
 
-func (p patient) Write(b []byte) (done int, err error) {
+func (p timeoutPort) Write(b []byte) (done int, err error) {
 	for done < len(b) {
 		n, err := unix.Write(int(p), b[done:])
 		switch {
@@ -263,16 +263,16 @@ func (p patient) Write(b []byte) (done int, err error) {
 }
 
 // await waits until the port is writable.
-func (p patient) await() error {
+func (p timeoutPort) await() error {
 	fds := []unix.PollFd{{Fd: int32(p), Events: unix.POLLOUT}}
-	n, err := unix.Poll(fds, int(patience.Milliseconds()))
+	n, err := unix.Poll(fds, int(stallTimeout.Milliseconds()))
 	switch {
 	case errors.Is(err, unix.EINTR):
 		return nil
 	case err != nil:
 		return os.NewSyscallError("poll", err)
 	case n == 0:
-		return fmt.Errorf("the host has read nothing for %v", patience)
+		return fmt.Errorf("the host has read nothing for %v", stallTimeout)
 	case fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0:
 		return errors.New("the host has closed the port")
 	}

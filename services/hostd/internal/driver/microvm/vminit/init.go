@@ -331,14 +331,14 @@ type group struct{ events, forks, written, all int }
 // group creates the cgroups and moves this process into them.
 func (s *Spec) group() (g group, err error) {
 	const (
-		top   = "/sys/fs/cgroup"
-		box   = top + "/box"
-		forks = box + "/forks"
+		top          = "/sys/fs/cgroup"
+		sandboxGroup = top + "/box"
+		forks        = sandboxGroup + "/forks"
 	)
 	if err := (mount{"cgroup2", top, "cgroup2", noExec, ""}).make(); err != nil {
 		return g, err
 	}
-	for _, dir := range []string{box, forks} {
+	for _, dir := range []string{sandboxGroup, forks} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return g, err
 		}
@@ -346,16 +346,16 @@ func (s *Spec) group() (g group, err error) {
 	for _, w := range []struct{ file, text string }{
 		{top + "/cgroup.subtree_control", "+memory +pids"},
 		{forks + "/cgroup.type", "threaded"},
-		{box + "/cgroup.subtree_control", "+pids"},
-		{box + "/pids.max", strconv.Itoa(s.PIDs + driver.ShimThreads)},
+		{sandboxGroup + "/cgroup.subtree_control", "+pids"},
+		{sandboxGroup + "/pids.max", strconv.Itoa(s.PIDs + driver.ShimThreads)},
 		{forks + "/pids.max", strconv.Itoa(s.PIDs + 1)}, // and the thread
-		{box + "/cgroup.procs", "1"},
+		{sandboxGroup + "/cgroup.procs", "1"},
 	} {
 		if err := os.WriteFile(w.file, []byte(w.text), 0); err != nil {
 			return g, err
 		}
 	}
-	if g.events, err = unix.Open(box+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if g.events, err = unix.Open(sandboxGroup+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return g, err
 	}
 	if g.forks, err = unix.Open(forks+"/cgroup.threads", unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {

@@ -250,7 +250,7 @@ func TestSendFailsWhenTheHostHasEnded(t *testing.T) {
 	}
 	sent := make(chan error)
 	go func() {
-		_, err := patient(fd).Write(make([]byte, 1<<20))
+		_, err := timeoutPort(fd).Write(make([]byte, 1<<20))
 		sent <- err
 	}()
 	io.ReadFull(r, make([]byte, 100<<10))

@@ -39,7 +39,7 @@ func TestReceiveReadsNoFurtherThanTheSpec(t *testing.T) {
 	}
 }
 
-type said struct {
+type specResult struct {
 	io.Reader
 	io.Writer
 }
@@ -53,7 +53,7 @@ func TestReceiveRejectsMalformedSpecs(t *testing.T) {
 		"truncated":                  "\x00\x00\x00\x09{}",
 		"nothing":                    "",
 	} {
-		if s, err := receive(said{bytes.NewBufferString(text), io.Discard}); err == nil {
+		if s, err := receive(specResult{bytes.NewBufferString(text), io.Discard}); err == nil {
 			t.Errorf("%s: accepted as %+v", name, s)
 		}
 	}
