@@ -239,8 +239,8 @@ type Instance interface {
 
 // Networked is implemented by an Instance whose network namespace can be entered.
 type Netted interface {
-	// NetNS opens the namespace; the caller closes it. It returns kind.Unimplemented where
-	// there is none, kind.Unavailable if the instance has ended.
+	// NetNS opens the namespace; the caller closes it. It returns kind.Unimplemented if it
+	// has none, kind.Unavailable if the instance has ended.
 	NetNS() (*os.File, error)
 }
 

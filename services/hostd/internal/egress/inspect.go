@@ -143,7 +143,7 @@ func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.
 	p.ServeHTTP(rw, r.WithContext(ctx))
 }
 
-// hostOf returns the name in a Host or an authority; empty if there is none.
+// hostOf returns the name in a Host or an authority; empty if it has none.
 func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// upstream is the SOCKS5 proxy of a sandbox; the zero value is none.
+// upstream is the SOCKS5 proxy of a sandbox; the zero value means no proxy.
 type upstream struct{ address, user, password string }
 
 // reach connects to the proxy. The operator, not the sandbox's policy, decides about its

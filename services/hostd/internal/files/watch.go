@@ -107,7 +107,7 @@ func onNetwork(fd int) bool {
 }
 
 // add watches an open directory, and those below it if requested; tell
-// reports whether its contents are new.
+// is true if its contents are new.
 func (w *Watcher) add(dir int, rel string, tell bool) error {
 	wd, err := unix.InotifyAddWatch(w.fd, procPath(dir), watchMask)
 	switch {

@@ -127,7 +127,7 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *
 	}
 	file := filepath.Join(parts, string(sum))
 	if _, err := os.Stat(file); err == nil {
-		return nil // it is checked once more when it is used
+		return nil // it is checked again when it is used
 	}
 	packed, err := source.Part(ctx, sum)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *
 	if _, err := p.Unpack(packed, sum, m.Part(i)); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(parts, newPrefix) // a template may have a part twice
+	tmp, err := os.CreateTemp(parts, newPrefix) // a template may contain a part twice
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *
 	return os.Rename(tmp.Name(), file)
 }
 
-// unpack fills a directory beside the tree's place and moves it there whole.
+// unpack fills a directory beside the tree and renames it when complete.
 func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *template.Manifest, manifest []byte) error {
 	dir, err := os.MkdirTemp(c.cfg.Dir, newPrefix)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 	if err := fillTree(filepath.Join(dir, treeName), tar.NewReader(r), m); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil { // the end of the archive is summed, too
+	if _, err := io.Copy(io.Discard, r); err != nil { // the checksums include the end of the archive
 		return err
 	}
 	if m.Sudo && !m.Exact && c.cfg.Sudo != nil {
@@ -186,7 +186,7 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 
 // reader reads a template's tar from its parts.
 type reader struct {
-	//nolint:containedctx // a reader lives for one call
+	//nolint:containedctx // a reader exists for one call
 	ctx    context.Context
 	parts  string
 	m      *template.Manifest

@@ -9,7 +9,7 @@ import (
 )
 
 // ping sends an echo request, as programs without privileges do.
-func (r netns) ping(to [4]byte) error {
+func (r namespace) ping(to [4]byte) error {
 	return r.in(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 		if err != nil {

@@ -29,16 +29,16 @@ var steps = []Step{
 	{Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/8")}},
 }
 
-// netns is a network namespace of the test's own, held open.
-type netns struct {
+// namespace is a network namespace of the test's own, held open.
+type namespace struct {
 	t  *testing.T
 	ns *os.File
 }
 
 // newNetns creates a namespace. It has only the connections that the test makes.
-func newNetns(t *testing.T) netns {
+func newNetns(t *testing.T) namespace {
 	t.Helper()
-	r := netns{t: t}
+	r := namespace{t: t}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with this goroutine
@@ -59,7 +59,7 @@ func newNetns(t *testing.T) netns {
 }
 
 // in runs f in the namespace.
-func (r netns) in(f func() error) error {
+func (r namespace) in(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread must not be reused
@@ -72,7 +72,7 @@ func (r netns) in(f func() error) error {
 	return <-done
 }
 
-func (r netns) ip(commands ...string) {
+func (r namespace) ip(commands ...string) {
 	r.t.Helper()
 	for _, c := range commands {
 		if err := r.in(func() error {
@@ -88,7 +88,7 @@ func (r netns) ip(commands ...string) {
 }
 
 // wire connects two namespaces.
-func wire(a, b netns, nameA, nameB string) {
+func wire(a, b namespace, nameA, nameB string) {
 	a.t.Helper()
 	if err := a.in(func() error {
 		v := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: nameB, PeerNamespace: netlink.NsFd(b.ns.Fd())}
@@ -100,7 +100,7 @@ func wire(a, b netns, nameA, nameB string) {
 }
 
 // serve starts a server that returns the client's address.
-func (r netns) serve(addr string) {
+func (r namespace) serve(addr string) {
 	r.t.Helper()
 	var ln net.Listener
 	if err := r.in(func() (err error) { ln, err = net.Listen(family(addr), addr); return err }); err != nil {
@@ -128,12 +128,12 @@ func family(addr string) string {
 }
 
 // ask connects from the namespace, and returns the server's response.
-func (r netns) ask(addr string) string { return r.askFor(addr, waitTime) }
+func (r namespace) ask(addr string) string { return r.askFor(addr, waitTime) }
 
 // refused is ask for a connection that must not succeed.
-func (r netns) refused(addr string) string { return r.askFor(addr, refusal) }
+func (r namespace) refused(addr string) string { return r.askFor(addr, refusal) }
 
-func (r netns) askFor(addr string, limit time.Duration) string {
+func (r namespace) askFor(addr string, limit time.Duration) string {
 	var said string
 	r.in(func() error {
 		c, err := net.DialTimeout(family(addr), addr, limit)
@@ -158,7 +158,7 @@ const (
 
 // testHost is a host with an uplink to a world, all in namespaces.
 type testHost struct {
-	host, world netns
+	host, world namespace
 	cfg         Config
 	net         *Net
 }
@@ -206,7 +206,7 @@ func (h *testHost) do(t *testing.T, f func(*Net) error) {
 	}
 }
 
-func (h *testHost) attach(t *testing.T, id sandbox.ID) netns {
+func (h *testHost) attach(t *testing.T, id sandbox.ID) namespace {
 	t.Helper()
 	r := newNetns(t)
 	h.do(t, func(n *Net) error { return n.Attach(id, r.ns) })
@@ -382,7 +382,7 @@ func TestTwoHostsShareARange(t *testing.T) {
 	other.cfg.Key += " other"
 	other.open(t)
 	b := other.attach(t, "ib")
-	for name, r := range map[string]netns{"the first host's": a, "the second's": b, "the first's next": h.attach(t, "ic")} {
+	for name, r := range map[string]namespace{"the first host's": a, "the second's": b, "the first's next": h.attach(t, "ic")} {
 		if got := r.ask("8.8.8.8:80"); got != "198.18.0.1" {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -395,7 +395,7 @@ func TestTwoHostsShareARange(t *testing.T) {
 
 // hold opens a connection to a listener in the world at addr; try sends a word
 // and back on it.
-func (r netns) hold(addr string, world netns) (try func() error) {
+func (r namespace) hold(addr string, world namespace) (try func() error) {
 	r.t.Helper()
 	var ln, c net.Conn
 	var l net.Listener
@@ -496,7 +496,7 @@ func connectionsAreCounted(t *testing.T, forgotten bool) {
 	}
 	h.open(t)
 	a, b := h.attach(t, "ia"), h.attach(t, "ib")
-	fill := func(r netns, most int) (open []net.Conn) {
+	fill := func(r namespace, most int) (open []net.Conn) {
 		t.Helper()
 		for range most {
 			if err := r.in(func() error {
@@ -541,7 +541,7 @@ func connectionsAreCounted(t *testing.T, forgotten bool) {
 }
 
 // addr returns the address of a sandbox's interface.
-func (r netns) addr() (addr string) {
+func (r namespace) addr() (addr string) {
 	r.in(func() error { //nolint:errcheck // a missing address is noticed
 		l, err := net.InterfaceByName(inside)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
-// killTree kills the descendants of the process root, but not root, until there
-// are none or root has ended.
+// killTree kills the descendants of the process root, but not root, until none
+// remains or root has ended.
 func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 	return repeat(ctx, 0, func() (int, error) {
 		select {

@@ -49,7 +49,7 @@ func RunAcross(t *testing.T, makers ...Maker) {
 }
 
 // The first instance fills a directory, the second changes everything that can be changed in
-// it. Steps that need root inside are left out where there is none.
+// it. Steps that need root inside are left out without it.
 const (
 	acrossHome = "/home/user"
 	acrossFill = `set -e; cd $AT; mkdir -p d/deep/er gone/with/all kept; echo one > d/file; ln d/file d/same; ln d/file kept/same

@@ -250,7 +250,7 @@ func (s *suite) lists(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %v", when, got, err, want)
 		}
 	}
-	list("living")
+	list("running")
 	kill(t, b.spec)
 	wait(t, "created", b.Instance)
 	list("dead")

@@ -50,7 +50,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"a connection may be dialed again", s.redials},
 		{"the environment is the spec's and not the host's", s.environment},
 		{"standard files can be opened by their paths", s.reopens},
-		{"a long directory name is no obstacle", s.longDirectory},
+		{"a long directory name works", s.longDirectory},
 		{"an unknown shim leaves nothing", s.badShim},
 		{"a canceled create leaves nothing", s.canceled},
 		{"a second create in a directory is a conflict", s.twice},

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// written is a script that leaves files of all kinds in $HOME, tell one that
+// written is a script that leaves files of all kinds in $HOME, describe one that
 // describes them; both run as the shim does.
 const (
 	written = `cd $HOME && mkdir -p d/deep && echo one > d/file && ln d/file d/same && ln -s file d/link && mkfifo pipe &&

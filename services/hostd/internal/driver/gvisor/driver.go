@@ -55,7 +55,7 @@ const name = "gvisor"
 
 // Config configures a Driver.
 type Config struct {
-	// Runsc returns the path of millrace-runsc, or an error that says why there is none yet, or at all.
+	// Runsc returns the path of millrace-runsc, or an error with the reason why it does not exist, or not yet.
 	Runsc func() (string, error)
 	// Templates is the same as namespace.Config.Templates.
 	Templates string

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/layers"
 )
 
-// Where hostd is not root, the files of a snapshot all belong to its user, who is root
+// Where hostd is not root, the files of a snapshot all belong to its user, which is root
 // inside. Files that belong to another user are put into the seed, where they can have
 // an owner: gVisor reads it into its own file system.
 

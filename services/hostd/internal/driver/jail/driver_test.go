@@ -40,7 +40,7 @@ func TestContract(t *testing.T) {
 }
 
 // testSpec returns a spec in a directory of its own; the shim is a shell script that keeps
-// the socket open until it is told to end.
+// the socket open until it is stopped.
 func testSpec(t *testing.T) driver.Spec {
 	t.Helper()
 	id := sandbox.ID("i1")
@@ -166,7 +166,7 @@ func TestEveryStepThatFailsIsUndone(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(f.dir, "fail"), []byte(fail), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.Create(t.Context(), s); err == nil || !strings.Contains(err.Error(), "told to fail") {
+			if _, err := d.Create(t.Context(), s); err == nil || !strings.Contains(err.Error(), "set to fail") {
 				t.Errorf("got %v, want the program's message", err)
 			}
 			f.clean(t, &s)

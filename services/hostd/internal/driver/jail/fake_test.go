@@ -131,7 +131,7 @@ func (f fake) play(name string, args []string) int {
 	fmt.Fprintf(log, "%s\n", line)
 	log.Close()
 	if fail, _ := os.ReadFile(filepath.Join(f.dir, "fail")); len(fail) > 0 && strings.HasPrefix(strings.Join(call, " "), string(fail)) {
-		fmt.Fprintln(os.Stderr, "told to fail")
+		fmt.Fprintln(os.Stderr, "set to fail")
 		return 1
 	}
 	if err := f.work(name, args); err != nil {

@@ -21,7 +21,7 @@ type images struct {
 
 	mu     sync.Mutex         // also held while images are looked up and removed
 	making map[string]*making // guarded by mu; by name
-	makers sync.WaitGroup     // started under mu, before life ends
+	makers sync.WaitGroup     // started under mu, before ctx ends
 }
 
 // making is an image or directory that is being made.

@@ -69,7 +69,7 @@ func (f *fakeMachine) answer(line string, body []byte) error {
 	defer log.Close()
 	fmt.Fprintln(log, line)
 	if fail, err := os.ReadFile(filepath.Join(f.dir, "fail")); err == nil && strings.HasPrefix(line, string(fail)) {
-		return errors.New("told to fail")
+		return errors.New("set to fail")
 	}
 	return f.work(line, body)
 }

@@ -223,7 +223,7 @@ func TestFirecrackerUndoesWhatFails(t *testing.T) {
 			s := fakeSpec(t, d, "i1")
 			s.From = want.from
 			_, err := d.Create(t.Context(), s)
-			if !kind.Is(err, want.kind) || !strings.Contains(err.Error(), "told to fail") || strings.Contains(err.Error(), "fault_message") {
+			if !kind.Is(err, want.kind) || !strings.Contains(err.Error(), "set to fail") || strings.Contains(err.Error(), "fault_message") {
 				t.Errorf("got %v, want %v and Firecracker's message", err, want.kind)
 			}
 			empty(t, s.Dir)
@@ -244,7 +244,7 @@ func TestFirecrackerThatRefusesToStop(t *testing.T) {
 		d, dir := fakeFirecracker(t)
 		in := createOne(t, d, fakeSpec(t, d, "i1"))
 		markToFail(t, dir, fail)
-		if err := do(in); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "told to fail") {
+		if err := do(in); !kind.Is(err, kind.Unavailable) || !strings.Contains(err.Error(), "set to fail") {
 			t.Errorf("%s: got %v, want unavailable and Firecracker's message", fail, err)
 		}
 		if err := os.Remove(filepath.Join(dir, "fail")); err != nil {

@@ -185,8 +185,8 @@ func TestGuestCanUseAllItsMemory(t *testing.T) {
 	s.MemoryMiB = 640
 	in := drivertest.Create(t, d, s)
 	for i := range 5 { // each has its own time limit, for slow machines
-		more := fmt.Sprintf("mount -o remount,size=520m /dev/shm && head -c 100m /dev/zero > /dev/shm/%d && echo lives", i)
-		if got, err := drivertest.Sh(t.Context(), in, more); err != nil || got != "lives\n" {
+		more := fmt.Sprintf("mount -o remount,size=520m /dev/shm && head -c 100m /dev/zero > /dev/shm/%d && echo alive", i)
+		if got, err := drivertest.Sh(t.Context(), in, more); err != nil || got != "alive\n" {
 			t.Fatalf("file %d: got %q, %v", i, got, err)
 		}
 	}

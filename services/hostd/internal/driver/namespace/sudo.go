@@ -17,7 +17,7 @@ import (
 )
 
 // A sandbox of the host template has a sudo of its own, whether the host has one or not:
-// the host's would read sudoers, which nobody inside may read. It is the shim's binary
+// the host's would read sudoers, which is unreadable inside. It is the shim's binary
 // (package sudo), which all sandboxes share in their copy of /etc, under an unmapped owner;
 // the set-uid part, each sandbox's own, is a stub of 200 bytes that executes it. So nothing
 // is set-uid on the host, and nothing is copied for each sandbox.

@@ -41,7 +41,7 @@ func makeForks(dir string, most uint32, v1 bool) error {
 }
 
 // forks opens the file to which a thread writes "0" to join the group of Limits.Apart;
-// nil where there is none.
+// nil if it does not exist.
 func (g *Group) forks() *os.File {
 	for _, p := range g.paths() {
 		name := "tasks"

@@ -56,7 +56,7 @@ type Manifest struct {
 }
 
 // Read reads the manifest of the snapshot in dir; without a snapshot it has no layers.
-// It returns NotFound where there is none, Invalid for a malformed one.
+// It returns NotFound if it is missing, Invalid for a malformed one.
 func Read(dir string) (Manifest, error) {
 	var m Manifest
 	if dir == "" {

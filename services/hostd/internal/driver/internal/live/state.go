@@ -57,7 +57,7 @@ func (s State) Save(dir string) error {
 	return os.Rename(tmp, filepath.Join(dir, stateFile))
 }
 
-// Load reads the state in dir. It returns fs.ErrNotExist if there is none, errTruncated if it is truncated.
+// Load reads the state in dir. It returns fs.ErrNotExist if it is missing, errTruncated if it is truncated.
 func Load(dir string) (State, error) {
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {

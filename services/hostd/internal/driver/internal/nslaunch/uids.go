@@ -62,7 +62,7 @@ func (u *UIDs) Take(id sandbox.ID) (uint32, error) {
 	return 0, kind.New(kind.Exhausted, "create sandbox", string(id), "no range of user ids is free")
 }
 
-// Mark marks a range as taken; 0 is none.
+// Mark marks a range as taken; 0 means no range.
 func (u *UIDs) Mark(base uint32) {
 	if base == 0 {
 		return
@@ -72,7 +72,7 @@ func (u *UIDs) Mark(base uint32) {
 	u.used[base] = true
 }
 
-// Free releases a range; 0 is none.
+// Free releases a range; 0 means no range.
 func (u *UIDs) Free(base uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -74,7 +74,7 @@ func conditions() []condition {
 			choice{unix.SOL_TCP, oneOf(2, retAllow, refuse(unix.TCP_ULP, retOption))},
 			choice{unix.SOL_SOCKET, oneOf(2, retAllow, refuse(unix.SO_ATTACH_FILTER, retOption),
 				refuse(unix.SO_ATTACH_REUSEPORT_CBPF, retOption))})},
-		// The machine's pool of huge pages is not counted as anyone's memory. Chromium tries with
+		// The machine's pool of huge pages is not counted as a sandbox's memory. Chromium tries with
 		// all flags, and does without the file only if the error is the kernel's own.
 		{unix.SYS_MEMFD_CREATE, without(1, unix.MFD_HUGETLB, retFlag)},
 		{unix.SYS_IO_SETUP, []unix.SockFilter{ret(retNoSys)}},

@@ -73,8 +73,8 @@ const (
 
 // Init makes this process the shim of a new sandbox. It returns only on error,
 // and in a trial; its caller must then exit. It must be called from main before
-// anything else, when os.Args[1] is Arg; args are the following ones. There are none except
-// in the launcher, which returns when it is done.
+// anything else, when os.Args[1] is Arg; args are the following ones, which only
+// the launcher has; it returns when it is done.
 func Init(args []string) error {
 	if len(args) > 0 && args[0] == launchArg {
 		return report(launch(args[1:]))

@@ -46,7 +46,7 @@ func launch(args []string) error {
 	if err != nil {
 		return err
 	}
-	// While still with hostd's uid: inside nobody can lower what CAP_SYS_RESOURCE wrote.
+	// While still with hostd's uid: processes inside cannot lower what CAP_SYS_RESOURCE wrote.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(args[1]), 0); err != nil {
 		return fmt.Errorf("set oom_score_adj: %w", err)
 	}
