@@ -273,7 +273,7 @@ func inodeOf(e entry, h *tar.Header) *inode {
 	return f
 }
 
-// ownerOf maps ids outside of a sandbox's range to nobody.
+// ownerOf maps ids outside of a sandbox's range to the user nobody.
 func ownerOf(id int) int {
 	if id < 0 || id > maxUID {
 		return nobody

@@ -141,7 +141,7 @@ func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, err
 	}
 	secure := def.secure || b.Secure != nil && *b.Secure
 	if err == nil && network.Private && !secure {
-		err = invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to anyone with its id")
+		err = invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to any client with its id")
 	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,
