@@ -252,7 +252,7 @@ func (r *run) steps(ctx context.Context, base origin, layers []layer, after sett
 	}
 }
 
-// dropHost reports whether the build can continue without the layers of the host in err.
+// dropHost excludes the host in err, and reports whether the build can continue without its layers.
 func (r *run) dropHost(err error, base *origin) bool {
 	var u *sandboxError
 	if !errors.As(err, &u) || u.on.ID == base.snap.ID || r.failedHosts[u.on.Host] {

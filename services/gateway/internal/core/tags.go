@@ -41,8 +41,8 @@ func ParseBuildName(name string, tags []string) (string, []string, error) {
 	return base, slices.Compact(tags), nil
 }
 
-// TagBuilt tags a build's result. It returns NotFound if the template, and the build with it,
-// was deleted meanwhile, which no tag brings back, or if its files were dropped.
+// TagBuilt tags a build's result. It returns NotFound if the template and its builds were
+// deleted meanwhile, which a tag must not undo, or if the build's files were dropped.
 func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []string, b *template.Built) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
@@ -81,9 +81,9 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 	return err
 }
 
-// ClaimLayer changes a layer's record after a template or a build's record has come to refer
-// to it, so that a concurrent PruneLayers checks the layer again before it drops it. It
-// returns NotFound if the layer was dropped before. Layers are not kept for ever.
+// ClaimLayer changes the record of a layer to which a template or a build has just been made to
+// refer, so that a concurrent PruneLayers does not drop it. It returns NotFound if the layer
+// was dropped before: layers are not kept for ever.
 func (c *Core) ClaimLayer(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	if id == "" {
 		return sandbox.Snapshot{}, nil
@@ -139,7 +139,7 @@ func (c *Core) own(ctx context.Context, p Principal, name string) (events.Templa
 	return t, err
 }
 
-// Tags returns all tagged templates with the name of a template, by tag.
+// Tags returns the templates that share the name of a template, by tag.
 func (c *Core) Tags(ctx context.Context, p Principal, name string) ([]events.Template, error) {
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
@@ -304,7 +304,7 @@ func (c *Core) pruneBases(ctx context.Context) error {
 	return nil
 }
 
-// keepBase keeps the template that a tenant's name is about to be moved from, if it is a base.
+// keepBase hides a base, so that it is kept, before a tenant's name is moved away from it.
 func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) error {
 	if err := c.Sync(ctx); err != nil {
 		return err

@@ -299,8 +299,8 @@ func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 	return nil
 }
 
-// TemplateName returns a template's name in answers, or its id as a sandbox's record has it
-// if it has no name.
+// TemplateName returns a template's name in answers: NAME:TAG, or NAME for the default tag
+// of a built template.
 func TemplateName(t *events.Template) string {
 	if t.Built != nil && t.Tag == DefaultTag {
 		return t.Name

@@ -39,7 +39,7 @@ func (c *Core) Undrainable(ctx context.Context, host string) (fleet.Host, []Undr
 	return h, c.undrainable(map[string]bool{host: true}), nil
 }
 
-// undrainable is Held of several hosts, as of the view.
+// undrainable is Undrainable for several hosts, as of the view.
 func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
 	out := []Undrainable{}
 	all := c.view.Hosts()
@@ -104,8 +104,8 @@ func (c *Core) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason 
 	return state, reason
 }
 
-// usableElsewhere reports whether another host accepts sandboxes and can use snapshots that fit
-// so. The abilities of a host that starts are not known yet.
+// usableElsewhere reports whether another host accepts sandboxes and can use snapshots of kind
+// fits. A starting host counts, since its abilities are not known yet.
 func usableElsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 	return slices.ContainsFunc(all, func(h fleet.Host) bool {
 		if h.Host == host || !h.Alive(time.Now()) || h.Draining && !h.Starting {
