@@ -1,7 +1,7 @@
-// Times what people do with the released e2b SDK, unmodified, against a gateway, and
-// prints a Markdown row for each figure. Usage: node bench.mjs [part...];
-// E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL say where to, MILLRACE_PID which
-// process's memory to tell (of the gateway, or of `millrace up`).
+// Measures common operations with the released e2b SDK, unmodified, and prints a Markdown
+// row for each figure. Usage: node bench.mjs [part...]; E2B_API_KEY, E2B_API_URL and
+// E2B_SANDBOX_URL select the gateway, and MILLRACE_PID the process whose memory is measured
+// (the gateway or `millrace up`).
 import { readFileSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
 import { Sandbox } from 'e2b'
@@ -10,7 +10,7 @@ import { parallel } from './cases.mjs'
 const ms = (n) => n.toFixed(n < 10 ? 1 : 0)
 const row = (what, seen) => console.log(`| ${what} | ${seen} |`)
 
-// times says the middle and the worst hundredth of many.
+// times formats the median and the 99th percentile.
 function times(all) {
   const sorted = all.toSorted((a, b) => a - b)
   const at = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))]
@@ -23,7 +23,7 @@ async function timed(fn) {
   return performance.now() - began
 }
 
-// cpu says what each of n calls took of the client's own CPU since.
+// cpu formats the client's own CPU time per call.
 function cpu() {
   const since = process.cpuUsage()
   return (n) => {
@@ -41,7 +41,7 @@ async function within(fn) {
   }
 }
 
-// life is one sandbox's, in three legs.
+// life measures create, command and kill of one sandbox.
 async function life() {
   let sbx
   const create = await timed(async () => (sbx = await Sandbox.create('base', { timeoutMs: 60_000 })))
@@ -50,7 +50,7 @@ async function life() {
   return { create, first, kill, ready: create + first }
 }
 
-// memory is the most that the process has had resident since the last call, in MiB.
+// memory returns the peak resident memory of the process since the last call, in MiB.
 function memory() {
   const pid = process.env.MILLRACE_PID
   if (!pid) return undefined

@@ -1,6 +1,6 @@
 // Creates many sandboxes at once with the released e2b SDK, unmodified. Each one is
 // killed as soon as it runs, so that capacity becomes free for the others. Usage: node
-// burst.mjs <number of creates>; E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL name the
+// burst.mjs <number of creates>; E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL select the
 // gateway.
 import { Sandbox } from 'e2b'
 

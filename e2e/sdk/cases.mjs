@@ -1,6 +1,6 @@
-// What people do with the SDK. Each case has a sandbox of its own.
+// Common uses of the SDK. Each case has a sandbox of its own.
 
-// within makes a sandbox for fn and ends it.
+// within creates a sandbox for fn and kills it.
 export async function within({ Sandbox }, fn, opts = {}) {
   const sbx = await Sandbox.create('base', { timeoutMs: 120_000, ...opts })
   try {
@@ -10,7 +10,7 @@ export async function within({ Sandbox }, fn, opts = {}) {
   }
 }
 
-// until waits for a condition that something else brings about.
+// until polls until a condition is true.
 export async function until(what, cond, ms = 30_000) {
   const end = Date.now() + ms
   while (!(await cond())) {
@@ -19,7 +19,7 @@ export async function until(what, cond, ms = 30_000) {
   }
 }
 
-// parallel calls fn n times, at most wide at a time, and gives what each call gave.
+// parallel calls fn n times, at most wide at a time, and returns the results.
 export async function parallel(n, wide, fn) {
   const all = []
   let next = 0
@@ -119,7 +119,7 @@ export const cases = {
       await until('output', () => h.stdout.includes('tick 3'))
       await h.disconnect()
       await sbx.files.write('stop', '')
-      // What was said before and in between is there again: no tick is missing.
+      // Earlier output is replayed: no tick is missing.
       let seen = ''
       const back = await sbx.commands.connect(h.pid, { onStdout: (d) => (seen += d) })
       const res = await back.wait()
@@ -127,7 +127,7 @@ export const cases = {
       assert.equal(res.stdout, want)
       assert.equal(seen, want)
       assert.equal(res.exitCode, 0)
-      // And after the end.
+      // Also after the end.
       const after = await (await sbx.commands.connect(h.pid)).wait()
       assert.equal(after.stdout, want)
     }),
@@ -196,7 +196,7 @@ export const cases = {
         return true
       })
       assert.ok(Date.now() - began < 5_000)
-      // The command is gone, not only its stream.
+      // The command has ended, not only its stream.
       await until('the catalogue is empty', async () => (await sbx.commands.list()).length === 0)
       const res = await sbx.commands.run('sleep 1.2; echo no limit', { timeoutMs: 0 })
       assert.equal(res.stdout, 'no limit\n')
@@ -239,7 +239,7 @@ export const cases = {
       assert.ok(listed.some((s) => s.sandboxId === sbx.sandboxId))
       const again = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 60_000 })
       assert.equal(await again.isRunning(), true)
-      // The process went on where it stood: no tick is missing, none is there twice.
+      // The process continued: no tick is missing or repeated.
       const res = await (await again.commands.connect(h.pid)).wait()
       assert.equal(res.stdout, Array.from({ length: 60 }, (_, i) => `tick ${i + 1}\n`).join(''))
       assert.equal((await again.commands.run('echo on')).stdout, 'on\n')
@@ -253,7 +253,7 @@ export const cases = {
         assert.deepEqual(info.lifecycle, { onTimeout: 'pause', autoResume: true })
         await sbx.setTimeout(1_000)
         await until('the pause', async () => (await sbx.getInfo()).state === 'paused')
-        assert.equal(await sbx.isRunning(), true) // the check resumes it, as at E2B
+        assert.equal(await sbx.isRunning(), true) // the check resumes it, as in E2B
         await sbx.setTimeout(1_000)
         await until('the next pause', async () => (await sbx.getInfo()).state === 'paused')
         assert.equal((await sbx.commands.run('echo woken')).stdout, 'woken\n')
@@ -281,7 +281,7 @@ export const cases = {
         await assert.rejects(h.wait())
         await sbx.connect()
         await fresh(sbx, 'one')
-        if (pkg === 'e2b') { // older ones know no onResume
+        if (pkg === 'e2b') { // older versions have no onResume
           h = await begin(sbx, 'two')
           assert.equal(await sbx.pause(), true)
           await sbx.connect({ onResume: 'reboot' })
@@ -289,7 +289,7 @@ export const cases = {
           await fresh(sbx, 'two')
         }
         h = await begin(sbx, 'three')
-        await sbx.connect({ onResume: 'reboot' }) // it runs: nothing happens
+        await sbx.connect({ onResume: 'reboot' }) // no effect on a running sandbox
         assert.equal((await sbx.commands.list()).length, 1)
         await sbx.setTimeout(1_000)
         await until('the pause', async () => (await sbx.getInfo()).state === 'paused')
@@ -301,7 +301,7 @@ export const cases = {
     )
   },
 
-  // A file that another process has open, or that has another name, keeps its inode.
+  // A file that is open in another process or has hard links keeps its inode.
   inplace: (e2b, assert) =>
     within(e2b, async (sbx) => {
       await sbx.files.write('log', 'one\n')
@@ -318,8 +318,8 @@ export const cases = {
       await assert.rejects(tail.wait())
     }),
 
-  // On a busy machine a request of the five may start after the pause is over; then it is
-  // no pause at the same time, and another round is tried.
+  // On a busy machine one of the five requests may start after the pause is over; then the
+  // pauses are not concurrent, and the round is repeated.
   pauses: (e2b, assert) =>
     within(e2b, async (sbx) => {
       let all = []
@@ -469,7 +469,7 @@ export const cases = {
       { secure: true },
     ),
 
-  // What the newest SDK sends of a network, and reads back.
+  // The network options of the newest SDK can be set and read back.
   async network(e2b, assert, pkg) {
     if (pkg !== 'e2b') return
     const rules = (value) => ({ 'api.example.com': [{ transform: { headers: { Authorization: value } } }] })

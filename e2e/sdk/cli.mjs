@@ -1,6 +1,6 @@
-// Runs E2B's released command line program, unmodified, against a gateway and
-// says, a JSON object a line, which cases hold. E2B_API_KEY, E2B_API_URL and
-// E2B_SANDBOX_URL say where to.
+// Runs E2B's released command line program, unmodified, against a gateway and prints the
+// result of each case as a JSON line. E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL select
+// the gateway.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'

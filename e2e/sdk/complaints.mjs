@@ -1,5 +1,5 @@
-// What users of E2B complain of, each as a case that would show it (see
-// complaints_test.go). Each has a sandbox of its own.
+// Problems that users of E2B reported, each as a test case (see reported_test.go). Each has
+// a sandbox of its own.
 import { fork } from 'node:child_process'
 import { bytes, text, until, within } from './cases.mjs'
 
@@ -7,7 +7,7 @@ const ticks = (n) => Array.from({ length: n }, (_, i) => `tick ${i + 1}\n`).join
 const ticking = (n) => `for i in $(seq 1 ${n}); do echo tick $i; sleep 0.05; done`
 const unlimited = { background: true, timeoutMs: 0 }
 
-// record asks the gateway what it knows of a process that a handle belongs to.
+// record returns the gateway's entry of a handle's process.
 async function record(sandboxId, pid) {
   const headers = { 'X-API-Key': process.env.E2B_API_KEY }
   const all = await (await fetch(`${process.env.E2B_API_URL}/v1/processes?sandbox=${sandboxId}`, { headers })).json()
@@ -35,8 +35,8 @@ export const complaints = {
       assert.equal(stdout, ticks(stdout.split('\n').length - 1))
     }),
 
-  // A server that answers over stdio goes on to do so, however large its answers
-  // are and however often its sandbox was paused.
+  // A server over stdio keeps responding, however large its responses are and however often
+  // its sandbox was paused.
   largeAnswersAfterResume: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const server = 'while read n; do head -c 1000000 /dev/zero | tr "\\0" $n; echo; done'
@@ -53,7 +53,7 @@ export const complaints = {
       }
     }),
 
-  // A command that has ended can still be connected to, by anybody.
+  // Any client can connect to a command that has ended.
   endedCommands: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const h = await sbx.commands.run('echo done; exit 4', unlimited)
@@ -65,8 +65,8 @@ export const complaints = {
       })
     }),
 
-  // The SDK's limit of 60 s holds for background commands, too. What ends by it
-  // says so, and what it said before can be read; 0 is no limit.
+  // The SDK's timeout of 60 s applies to background commands too. The record has the timeout
+  // as the cause, and all earlier output; 0 is no timeout.
   backgroundTimeout: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const free = await sbx.commands.run('sleep 1.5; echo free', unlimited)
@@ -93,7 +93,7 @@ export const complaints = {
       assert.equal((await (await sbx.commands.connect(pid)).wait()).stdout, ticks(40))
     }),
 
-  // To kill a command is to kill all that it started.
+  // Killing a command kills all its children.
   killTakesTheChildren: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const left = async () => (await sbx.commands.run('cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep || true')).stdout
@@ -104,7 +104,7 @@ export const complaints = {
       await until('the end of all of them', async () => (await left()) === '0\n')
     }),
 
-  // What runs is listed, also once its sandbox was paused and woken.
+  // Running commands are listed, also after a pause and resume of their sandbox.
   listedAfterPause: (e2b, assert) =>
     within(
       e2b,
@@ -119,7 +119,7 @@ export const complaints = {
       { lifecycle: { onTimeout: 'pause', autoResume: true } },
     ),
 
-  // Every change of a file is there after every resume, the second and third too.
+  // File changes survive every resume, including the second and third.
   filesAfterEachResume: (e2b, assert) =>
     within(e2b, async (sbx) => {
       for (let n = 1; n <= 4; n++) {
@@ -132,7 +132,7 @@ export const complaints = {
       }
     }),
 
-  // Shells of their own, without tmux.
+  // Independent shells work without tmux.
   independentShells: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const shells = await Promise.all(
@@ -159,8 +159,7 @@ export const complaints = {
       await sbx.pty.kill(h.pid)
     }),
 
-  // Long output is no problem: it comes in few messages, whole, to every callback
-  // before wait returns.
+  // Long output arrives completely, in few messages, at every callback before wait returns.
   longOutput: (e2b, assert) =>
     within(e2b, async (sbx) => {
       let calls = 0
@@ -177,7 +176,7 @@ export const complaints = {
       assert.ok(calls < 20_000, `${calls} messages for 2,000,000 lines`)
     }),
 
-  // A handle outlives what is done to its sandbox: a fork, a pause.
+  // A handle survives a fork and a pause of its sandbox.
   handlesSurvive: (e2b, assert) =>
     within(e2b, async (sbx) => {
       const h = await sbx.commands.run(ticking(40), unlimited)
@@ -189,7 +188,7 @@ export const complaints = {
     }),
 }
 
-// As a program of its own it is a client that starts a command and stays.
+// As a separate program, this file is a client that starts a command and keeps running.
 if (process.argv[2] === 'client') {
   const [pkg, id] = process.argv.slice(3)
   const { Sandbox } = await import(pkg)

@@ -1,6 +1,6 @@
-// Runs the released desktop SDK of E2B, unmodified, against a gateway and says, a
-// JSON object a line, which cases hold. E2B_API_KEY, E2B_API_URL and
-// E2B_SANDBOX_URL say where to; there must be a template "desktop".
+// Runs the released desktop SDK of E2B, unmodified, against a gateway and prints the result
+// of each case as a JSON line. E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL select the
+// gateway, which must have a template "desktop".
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { request } from 'node:http'
@@ -50,7 +50,7 @@ const cases = {
   },
 }
 
-// firstFrame opens a WebSocket and gives the first thing that it is told.
+// firstFrame opens a WebSocket and returns the payload of the first frame.
 function firstFrame(url, headers) {
   return new Promise((resolve, reject) => {
     const key = randomBytes(16).toString('base64')
@@ -68,7 +68,7 @@ function firstFrame(url, headers) {
   })
 }
 
-// until tries for a minute.
+// until retries for a minute.
 async function until(attempt) {
   for (const end = Date.now() + 60_000; ; ) {
     try {

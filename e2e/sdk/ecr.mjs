@@ -1,6 +1,6 @@
-// Builds templates of an image in a registry of AWS's by the released e2b SDK,
-// unmodified. Usage: node ecr.mjs <registry>; the registry has the image busybox:test,
-// for who has a password of the access key AKIAMINE.
+// Builds templates from an image in an AWS registry by the released e2b SDK, unmodified.
+// Usage: node ecr.mjs <registry>; the registry has the image busybox:test, for clients with
+// a password of the access key AKIAMINE.
 import assert from 'node:assert/strict'
 import { Template, Sandbox, BuildError } from 'e2b'
 import { inTurn } from './inturn.mjs'

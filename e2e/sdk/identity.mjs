@@ -1,7 +1,6 @@
-// Runs the workload identity of the released e2b SDK, unmodified: a sandbox asks a
-// server whose address is given, and must get what it answers without ever seeing
-// the token. Usage: node identity.mjs <url>; E2B_API_KEY, E2B_API_URL and
-// E2B_SANDBOX_URL say where to.
+// Tests the workload identity of the released e2b SDK, unmodified: a sandbox sends requests
+// to a server, and must get its responses without ever seeing the token. Usage: node
+// identity.mjs <url>; E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL select the gateway.
 import assert from 'node:assert/strict'
 import { Sandbox, Secret } from 'e2b'
 import { inTurn } from './inturn.mjs'

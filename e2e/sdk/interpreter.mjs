@@ -1,6 +1,6 @@
-// Runs the released code interpreter SDK, unmodified, against a gateway and says,
-// a JSON object a line, which cases hold. E2B_API_KEY, E2B_API_URL and
-// E2B_SANDBOX_URL say where to.
+// Runs the released code interpreter SDK, unmodified, against a gateway and prints the
+// result of each case as a JSON line. E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL select
+// the gateway.
 import assert from 'node:assert/strict'
 import { Sandbox, TimeoutError } from '@e2b/code-interpreter'
 
@@ -57,7 +57,7 @@ const cases = {
   },
   async 'gives output in pieces as it comes, not by the line'(s) {
     const at = []
-    // Each piece is waited for: what follows it is printed when its client has it.
+    // The code prints each piece only after the client has received the one before.
     const code = 'import os, time\nfor i in range(3):\n  print(i, end="")\n  while not os.path.exists(f"/tmp/piece-{i}"): time.sleep(0.01)\nprint("\\nfour")\nprint("five")'
     const seen = []
     const onStdout = (m) => {
@@ -108,7 +108,7 @@ const cases = {
     ]
     for (const [language, code, want] of all) {
       const context = await s.createCodeContext({ language, requestTimeoutMs: 60_000 }).catch((e) => {
-        if (['typescript', 'java', 'r'].includes(language) && /^400/.test(e.message)) return null // the template has not its program
+        if (['typescript', 'java', 'r'].includes(language) && /^400/.test(e.message)) return null // the template does not have its program
         throw e
       })
       if (!context) continue

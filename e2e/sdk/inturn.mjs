@@ -1,5 +1,5 @@
-// inTurn runs cases, a function by its name each, one after the other, says which hold,
-// a JSON object a line, and ends the program.
+// inTurn runs cases (functions by name) one after another, prints the result of each as a
+// JSON line, and ends the program.
 export async function inTurn(cases) {
   const say = (result) => process.stdout.write(JSON.stringify(result) + '\n')
   for (const [name, run] of Object.entries(cases)) {

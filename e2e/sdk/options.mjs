@@ -1,5 +1,5 @@
-// The options of the SDK's methods that cases.mjs does not use. Each case has a
-// sandbox of its own.
+// Options of the SDK's methods that cases.mjs does not use. Each case has a sandbox of its
+// own.
 import { bytes, text, until, within } from './cases.mjs'
 
 const late = (ms) => AbortSignal.timeout(ms)
@@ -80,7 +80,7 @@ export const options = {
       })
       await assert.rejects(sbx.commands.run('no-such-program'), (err) => err.exitCode === 127 && /not found/.test(err.stderr))
       await assert.rejects(sbx.commands.run('true', { user: 'nobody-there' }), e2b.AuthenticationError)
-      // A callback may take its time; what is not over is not told.
+      // A slow callback delays the end: it is reported only after the callback has returned.
       let done = 0
       await sbx.commands.run('echo a; sleep 0.1; echo b', { onStdout: () => new Promise((r) => setTimeout(() => r(done++), 100)) })
       assert.equal(done, 2)
@@ -149,7 +149,7 @@ export const options = {
         const size = format === 'stream' ? (await new Response(got).arrayBuffer()).byteLength : got.size ?? got.length
         if (format !== 'text') assert.equal(size, all.length, format)
       }
-      // Of a stream that is given up, the next read is as good as new.
+      // After an abandoned stream, the next read works.
       const half = await sbx.files.read('buffer', { format: 'stream', streamIdleTimeoutMs: 10_000 })
       await half.cancel()
       await same('buffer')
@@ -184,7 +184,7 @@ export const options = {
     within(e2b, async (sbx) => {
       await sbx.commands.run('mkdir -p d/e/f && echo x > d/x && chmod 751 d/x && ln -s x d/link && ln -s none d/broken && ln -s e d/dir && ln -s loop d/loop')
       const list = await sbx.files.list('d')
-      // Links that lead nowhere are of no type, and the SDK leaves those out.
+      // Dangling links have no type, and the SDK skips them.
       assert.deepEqual(list.map((e) => e.name), ['dir', 'e', 'link', 'x'])
       const by = Object.fromEntries(list.map((e) => [e.name, e]))
       const x = by.x
@@ -283,7 +283,7 @@ export const options = {
       assert.ok(info.endAt - Date.now() > 500_000)
       assert.deepEqual([info.templateId, info.envdVersion, info.state, info.metadata], ['base', '0.6.13', 'running', tag])
       assert.ok(info.cpuCount > 0 && info.memoryMB > 0 && Math.abs(info.startedAt - before) < 60_000)
-      // To connect may only lengthen what is left.
+      // Connecting can only extend the remaining time.
       await e2b.Sandbox.connect(ids[0], { timeoutMs: 10_000 })
       assert.ok((await e2b.Sandbox.getInfo(ids[0])).endAt - info.endAt >= 0)
       assert.equal(await e2b.Sandbox.pause(ids[0]), true)
@@ -384,7 +384,7 @@ export const options = {
       await assert.rejects(git.clone(`file://${home}/none.git`, { path: 'bad' }))
     }),
 
-  // What the client class and the options of connections are good for.
+  // The client class and the connection options work.
   async clients(e2b, assert) {
     await assert.rejects(e2b.Sandbox.create('base', { apiUrl: 'http://127.0.0.1:9', requestTimeoutMs: 2_000 }))
     const sbx = await e2b.Sandbox.create({ timeoutMs: 60_000, headers: { 'X-Mine': 'a' }, secure: false })

@@ -1,4 +1,4 @@
-// The three lines that a newcomer pastes. Usage: node smoke.mjs <package>.
+// The quick start of the SDK. Usage: node smoke.mjs <package>.
 const { Sandbox } = await import(process.argv[2])
 const sbx = await Sandbox.create()
 const { stdout, exitCode } = await sbx.commands.run('echo hello')

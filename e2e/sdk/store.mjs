@@ -1,6 +1,6 @@
 // Runs the volumes and secrets of the released e2b SDK, unmodified. Usage: node
 // store.mjs <prefix>; E2B_API_KEY, E2B_API_URL, E2B_SANDBOX_URL and
-// E2B_VOLUME_API_URL say where to.
+// E2B_VOLUME_API_URL select the gateway.
 import assert from 'node:assert/strict'
 import * as e2b from 'e2b'
 import { inTurn } from './inturn.mjs'
@@ -26,7 +26,7 @@ const cases = {
     const v = await Volume.connect((await Volume.create(prefix + 'files')).volumeId)
     const dir = await v.makeDir('/d', { mode: 0o750, uid: 1234, gid: 99 })
     assert.equal(dir.type, 'directory')
-    // Where the host's owner is not root, all files have one owner.
+    // If the service does not run as root, all files have one owner.
     assert.deepEqual([dir.mode, dir.uid, dir.gid], process.getuid() === 0 ? [0o750, 1234, 99] : [0o750, 1000, 1000])
     await assert.rejects(() => v.makeDir('/a/b/c'), { name: 'VolumePathNotFoundError' })
     await assert.rejects(() => v.makeDir('/d'))
@@ -52,7 +52,7 @@ const cases = {
     if (process.env.MILLRACE_E2E_ROOT === '1') {
       const changed = await v.updateMetadata('/d/f', { uid: 5, mode: 0o644 })
       assert.deepEqual([changed.uid, changed.mode], [5, 0o644])
-    } else { // all files of a service that is not root are its user's
+    } else { // without root all files belong to the service's user
       await assert.rejects(() => v.updateMetadata('/d/f', { uid: 5 }), /not permitted/)
       assert.equal((await v.updateMetadata('/d/f', { mode: 0o644 })).mode, 0o644)
     }

@@ -1,7 +1,7 @@
-// Runs the released e2b SDK, unmodified, against a gateway and says, a JSON
-// object a line, which cases hold. Usage: node suite.mjs <package> [case...];
-// E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL say where to, and
-// MILLRACE_E2E_WIDE how many cases are tried at once.
+// Runs the released e2b SDK, unmodified, against a gateway and prints the result of each
+// case as a JSON line. Usage: node suite.mjs <package> [case...]; E2B_API_KEY, E2B_API_URL
+// and E2B_SANDBOX_URL select the gateway, and MILLRACE_E2E_WIDE is the number of concurrent
+// cases.
 import assert from 'node:assert/strict'
 import { cases, parallel } from './cases.mjs'
 import { complaints } from './complaints.mjs'
@@ -25,7 +25,7 @@ function say(result) {
 }
 
 const names = wanted.length ? wanted : Object.keys({ ...cases, ...options })
-const wide = Number(process.env.MILLRACE_E2E_WIDE ?? 10) // a host has room for 64 sandboxes
+const wide = Number(process.env.MILLRACE_E2E_WIDE ?? 10) // a host has a capacity of 64 sandboxes
 await parallel(names.length, wide, (i) => one(names[i]))
 say({ name: 'done', ok: true, cases: names.length })
 process.exit(0)

@@ -1,6 +1,6 @@
-// Runs the template API of the released e2b SDK, unmodified, against a gateway and
-// says, a JSON object a line, which cases hold. Usage: node templates.mjs
-// <package> <registry>; the registry has the image busybox:test.
+// Runs the template API of the released e2b SDK, unmodified, against a gateway and prints
+// the result of each case as a JSON line. Usage: node templates.mjs <package> <registry>;
+// the registry has the image busybox:test.
 import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import os from 'node:os'
@@ -19,7 +19,7 @@ fs.symlinkSync('index.html', path.join(dir, 'site/link'))
 fs.writeFileSync(path.join(dir, 'one.txt'), 'one')
 
 const template = () => Template({ fileContextPath: dir })
-// shown keeps what a build says.
+// shown records the log of a build.
 async function build(t, name, opts = {}) {
   const lines = []
   const info = await Template.build(t, name, { ...opts, onBuildLogs: (l) => lines.push(`${l.level} ${l.message}`) })
@@ -40,7 +40,7 @@ async function use(name, f, opts) {
 const cases = {
   async 'steps, cached the second time'() {
     const t = () => template().fromBaseImage()
-      .setEnvs({ UNIQUE: unique, GREETING: 'hi', BOTH: '$GREETING-$HOME_OF' }) // nobody has cached it
+      .setEnvs({ UNIQUE: unique, GREETING: 'hi', BOTH: '$GREETING-$HOME_OF' }) // unique, so that no layer is cached
       .setWorkdir('/srv/app')
       .setUser('root')
       .runCmd('echo layer-ran; echo oops >&2; id -un > who; date +%N > /srv/once')
@@ -117,7 +117,7 @@ const cases = {
       }, { envs: { MINE: 'other' } })
       await use(snapshotId, async (other) => assert.equal(await sh(other, look), 'template create\n/srv\nroot'))
       await Sandbox.deleteSnapshot(snapshotId)
-      // A reboot starts nothing, as E2B's: what served must be started again.
+      // As in E2B, a reboot starts no processes: servers must be restarted.
       await sbx.pause({ keepMemory: false })
       await sbx.connect()
       assert.equal(await sh(sbx, look), 'template create\n/srv\nroot')
@@ -140,7 +140,7 @@ const cases = {
     await assert.rejects(Template.build(template().fromImage(`${registry}/no-such:1`), name), (err) => err instanceof BuildError && /pull image .*no-such/.test(err.message))
     await assert.rejects(Template.build(template().fromImage('169.254.169.254/x:1'), name), /not public/)
     await assert.rejects(Template.build(template().fromBaseImage(), 'Not A Name'), /template name/)
-    // Each step that can fail is the one that is said to have, also where others follow.
+    // The error names the step that failed, also if other steps follow.
     for (const [step, wrong] of Object.entries({
       workdir: (t) => t.setWorkdir('/etc/passwd'),
       user: (t) => t.setUser('; exit 1'),

@@ -169,7 +169,7 @@ func (a *app) showUndrainable(h undrainableInfo) error {
 			return err
 		}
 	}
-	verdict := fmt.Sprintf("host %s must not be switched off: %d items would be lost", h.Host, len(h.Items))
+	verdict := fmt.Sprintf("host %s must not be switched off (items that would be lost: %d)", h.Host, len(h.Items))
 	switch {
 	case h.Safe:
 		verdict = fmt.Sprintf("host %s can be switched off: nothing would be lost", h.Host)

@@ -62,7 +62,7 @@ func TestDrainWaitsUntilTheHostIsSafe(t *testing.T) {
 					t.Errorf("error %q; want %q", err, want)
 				}
 			}
-			if n := strings.Count(out.String(), "host h m"); n != tt.shown {
+			if n := strings.Count(out.String(), "host h "); n != tt.shown {
 				t.Errorf("printed %d times, want %d:\n%s", n, tt.shown, out.String())
 			}
 		})

@@ -126,7 +126,7 @@ in a registry.`,
 	f.StringVar(&facts.User, "user", "", "default user of processes (default the image's, else user)")
 	f.StringVar(&facts.Workdir, "workdir", "", "default working directory (default the image's, else the user's home)")
 	f.StringArrayVarP(&env, "env", "e", nil, "environment variable of all processes, as NAME=VALUE; repeatable (default the image's)")
-	f.BoolVar(&facts.Sudo, "sudo", false, "let the default user become root with the image's sudo")
+	f.BoolVar(&facts.Sudo, "sudo", false, "let the default user become root with sudo")
 	f.Int64Var(&maxSize, "max-size", 0, "maximum unpacked size in bytes (default 16 GiB)")
 	return c
 }

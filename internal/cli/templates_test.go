@@ -163,7 +163,6 @@ func TestTemplateImportRejectsInvalidInput(t *testing.T) {
 		"an invalid name":           {rootTar(t, 16), "A/B"},
 		"a missing file":            {"/nowhere/at-all.tar", "app"},
 		"more than the maximum":     {rootTar(t, 1<<20), "app", "--max-size", "1000"},
-		"an image without sudo":     {rootTar(t, 16), "app", "--sudo"},
 		"a variable without a name": {rootTar(t, 16), "app", "-e", "=1"},
 	} {
 		if out, _, err := run(t, srv, append([]string{"template", "import"}, args...)...); err == nil {

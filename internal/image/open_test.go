@@ -131,7 +131,7 @@ func TestSparseConfigurationIsRejected(t *testing.T) {
 	if err := os.WriteFile(at, append(sparse("conf.json", 1<<26)[:512], manifest...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), at, t.TempDir()); !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "more bytes") {
+	if _, err := Open(t.Context(), at, t.TempDir()); !kind.Is(err, kind.Invalid) || !strings.Contains(kind.Message(err), "larger than the archive") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,6 @@
-// Creates sandboxes with MCP servers by the released e2b SDK, and uses those by the
-// released client of MCP, both unmodified, and says, a JSON object a line, which cases
-// hold. Usage: node mcp.mjs <mcp-gateway>; its directory has had `npm ci`.
+// Creates sandboxes with MCP servers by the released e2b SDK, uses them by the released MCP
+// client, both unmodified, and prints the result of each case as a JSON line. Usage: node
+// mcp.mjs <mcp-gateway>, after `npm ci` in its directory.
 import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import path from 'node:path'
@@ -13,8 +13,8 @@ const here = import.meta.dirname
 const name = 'github/modelcontextprotocol/servers'
 const runCmd = 'node node_modules/@modelcontextprotocol/server-everything/dist/index.js stdio'
 
-// The template as `millrace template build mcp-gateway` makes it, of this machine's own
-// files, with a server's repository.
+// The template of `millrace template build mcp-gateway`, but from this machine's own files,
+// with a server's repository.
 async function template() {
   fs.copyFileSync(process.argv[2], path.join(here, 'node_modules/.mcp-gateway'))
   await Template.build(Template({ fileContextPath: here }).fromBaseImage().setUser('root')
