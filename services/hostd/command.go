@@ -78,7 +78,7 @@ const (
 	// maxPending is how many commands may wait for the shim's reply, as input does for a process
 	// that does not read, until their senders give up.
 	maxPending = 1 << 16
-	// inputPart is the fraction of both that is not available to input: signals must get through.
+	// inputPart keeps an eighth of both from input: signals must get through.
 	inputPart = 8
 )
 

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	reserveBytes    = 1 << 30 // bytes of the host's disk that are kept free, or
-	reserveFiles    = 1 << 16 // inodes that are kept free, or
-	reserveFraction = 20      // this fraction of a small disk, if that is less
-	evictFraction   = 4       // a sandbox with less than this fraction of the reserve is never evicted
-	nearFactor      = 2       // times the reserve: below it, the growth of volumes is measured
-	minReserve      = 1. / 16 // fraction of the reserve at which sandboxes are evicted whose volumes grew
-	evictEvery      = 100 * time.Millisecond
-	evictPause      = 10              // minimum pause after a check, as a multiple of its duration
-	warnEvery       = 5 * time.Second // between warnings when no sandbox can be evicted
+	reserveBytes   = 1 << 30 // bytes of the host's disk that are kept free, or
+	reserveFiles   = 1 << 16 // inodes that are kept free, or
+	reserveDivisor = 20      // one 20th of a small disk, if that is less
+	evictDivisor   = 4       // a sandbox that uses less than a quarter of the reserve is never evicted
+	nearFactor     = 2       // times the reserve: below it, the growth of volumes is measured
+	minReserve     = 1. / 16 // fraction of the reserve at which sandboxes are evicted whose volumes grew
+	evictEvery     = 100 * time.Millisecond
+	evictPause     = 10              // minimum pause after a check, as a multiple of its duration
+	warnEvery      = 5 * time.Second // between warnings when no sandbox can be evicted
 	// evictRetry is the time after which a sandbox that could not be ended may be chosen again.
 	evictRetry = 5 * time.Second
 
@@ -43,7 +43,7 @@ type disk struct {
 }
 
 // reserve returns how many bytes of the disk are kept free.
-func (d disk) reserve() uint64 { return min(d.total/reserveFraction, reserveBytes) }
+func (d disk) reserve() uint64 { return min(d.total/reserveDivisor, reserveBytes) }
 
 // shortage is a resource that a disk is short of.
 type shortage struct {
@@ -56,7 +56,7 @@ type shortage struct {
 func (d disk) shortages(part float64) (all []shortage) {
 	for _, s := range [...]shortage{
 		{"bytes", d.free, d.reserve(), func(s *driver.Stats) uint64 { return s.DiskBytes }},
-		{"files", d.freeFiles, min(d.files/reserveFraction, reserveFiles), func(s *driver.Stats) uint64 { return s.DiskFiles }},
+		{"files", d.freeFiles, min(d.files/reserveDivisor, reserveFiles), func(s *driver.Stats) uint64 { return s.DiskFiles }},
 	} {
 		if float64(s.free) < part*float64(s.reserve) {
 			all = append(all, s)
@@ -197,7 +197,7 @@ func (h *host) evictOne(ctx context.Context, sandboxes []*hostSandbox, grew []di
 	}
 	all := append(diskUses(ctx, sandboxes), grew...)
 	for _, s := range shortages {
-		top := topConsumer(all, max(s.free, s.reserve/evictFraction), s.usage)
+		top := topConsumer(all, max(s.free, s.reserve/evictDivisor), s.usage)
 		if top == nil {
 			continue
 		}
