@@ -14,8 +14,8 @@ import (
 // The gofer is the host's root where the driver is, and no mode keeps root from a file. Root
 // inside shall have only the permissions of other users on the host's own files: so they are
 // mounted through an overlay, which reads the files below it with the privileges of its
-// mounter, and that is nobody. Owners and modes stay as they are: gVisor would treat those of
-// an id-mapped mount as unmapped, and root that runs the host's set-uid su would become nobody.
+// mounter, the user nobody. Owners and modes stay as they are: gVisor would treat those of
+// an id-mapped mount as unmapped, and root that runs the host's set-uid su would lose its uid.
 
 const (
 	// veilFile is written to the working directory where something is to be veiled. It contains
@@ -27,14 +27,14 @@ const (
 	forAll = 0o004 // readable for all users
 )
 
-// veil mounts the host's directory from as nobody sees it, read-only, without the mounts
+// veil mounts the host's directory from as the user nobody sees it, read-only, without the mounts
 // in it. An overlay needs two directories: an empty one is made in the directory scratch.
 func veil(from, to, scratch string) error {
 	empty := filepath.Join(scratch, "empty")
 	if err := os.MkdirAll(empty, 0o755); err != nil {
 		return err
 	}
-	var fds [3]int // nobody may not be able to walk there
+	var fds [3]int // the user nobody may not be able to walk there
 	for i, dir := range []string{from, empty, to} {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {

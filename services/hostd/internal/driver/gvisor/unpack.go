@@ -379,7 +379,7 @@ func (u *unpacker) own(inside string, h *tar.Header, give func(uid, gid int) err
 	return nil
 }
 
-// inRange maps ids that not all drivers have to nobody.
+// inRange maps ids that not all drivers have to the user nobody.
 func inRange(id int) int {
 	const nobody = 65534
 	if id < 0 || id >= nsinit.RangeSize {

@@ -22,7 +22,7 @@ type Copy struct {
 	// that no longer change.
 	Link bool
 	// Base is subtracted from each uid and gid, so that a sandbox's range starts at 0;
-	// ids outside of it become nobody's. Zero keeps owners as they are.
+	// ids outside of it become the user nobody. Zero keeps owners as they are.
 	Base uint32
 }
 
