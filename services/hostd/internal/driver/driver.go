@@ -3,14 +3,14 @@
 // one shim in the instance and provides the connection to it; the shim does the rest.
 //
 // # Lifecycle
-// Create makes the instance and leaves the shim running, with a listening unix
+// [Driver.Create] makes the instance and leaves the shim running, with a listening unix
 // socket as its fd 3. The shim outlives the process that called Create. The next
-// run of hostd finds the instance with List and Attach, since Spec.Dir holds all
-// state. If a kill interrupts Create or Destroy at any point, List still returns
+// run of hostd finds the instance with [Driver.List] and [Driver.Attach], since Spec.Dir
+// holds all state. If a kill interrupts Create or Destroy at any point, List still returns
 // what is left, and Attach or Destroy complete the cleanup.
 //
 // # Trust
-// Everything read from a connection that Dial returned was written inside the
+// Everything read from a connection that [Instance.Dial] returned was written inside the
 // instance and is hostile input.
 //
 // Every driver passes drivertest.Run.
