@@ -58,7 +58,7 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the guest kernel for the drivers microvm and firecracker (default /var/lib/millrace/microvm, else /)")
 	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm emulate the CPU without KVM, 20 to 50 times slower")
 	f.StringVar(&h.jailPool, "jail-pool", "millrace", "ZFS dataset of the driver jail, with templates in tpl and sandboxes in run")
-	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "path of a program for the driver jail, as NAME=PATH; names: jexec, jail, jls, zfs, rctl, umount, sysctl (default from PATH)")
+	f.StringToStringVar(&h.jailTools, "jail-tool", nil, "path of a program for the driver jail, as NAME=PATH; names: jexec, jail, jls, zfs, rctl, umount, sysctl; others are found in PATH")
 	f.StringVar(&h.egress, "egress", egressNone, "network access of sandboxes: none, or internet (public addresses, within each sandbox's own rules)")
 	f.StringSliceVar(&h.allow, egressAllow, nil, "non-public prefixes that sandboxes may reach, such as 10.1.0.0/16; link-local and metadata addresses must be listed one by one (default none)")
 	f.StringVar(&h.dns, "egress-dns", "", "name server for sandboxes, as IP:PORT (default this machine's)")

@@ -72,7 +72,7 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 	var g gateway.Config
 	var allow []string
 	var w webhooks
-	return role(cfg, "gateway", "Serve clients; runs in any number", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
+	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		gatewayFlags(f, &g)
@@ -112,7 +112,7 @@ func schedulerCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var s streams
 	var sched scheduler.Config
-	return role(cfg, "scheduler", "Place sandboxes on hosts; runs in any number", always(shortBound), func(f *pflag.FlagSet) {
+	return role(cfg, "scheduler", "Place sandboxes on hosts; any number can run", always(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		schedulerFlags(f, &sched)
@@ -133,7 +133,7 @@ func reaperCommand(cfg *cli.Config) *cobra.Command {
 	var s streams
 	var w webhooks
 	var to reaper.Webhooks
-	return role(cfg, "reaper", "End expired and lost sandboxes; runs in any number", always(shortBound), func(f *pflag.FlagSet) {
+	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", always(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		w.flags(f)

@@ -117,7 +117,7 @@ func TestFilesUpAndDown(t *testing.T) {
 		{"from a place on", "Range", fmt.Sprintf("bytes=%d-", len(data)-3), 206, data[len(data)-3:]},
 		{"past the end", "Range", fmt.Sprintf("bytes=%d-", len(data)), 416, nil},
 		{"two at once", "Range", "bytes=0-1,5-6", 200, data},
-		{"what is not new", "If-Modified-Since", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat), 304, nil},
+		{"not modified since", "If-Modified-Since", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat), 304, nil},
 	} {
 		ans := down(filesPath(dir+"/gz"), tt.header, tt.value)
 		if ans.Status != tt.status || tt.want != nil && !bytes.Equal(ans.Body, tt.want) {

@@ -170,7 +170,7 @@ func TestNDJSONTimeouts(t *testing.T) {
 	}{
 		{"300 ms", []any{"timeout_ms", 300}, 300 * time.Millisecond, 1500 * time.Millisecond, -1, false},
 		{"omitted", nil, 60 * time.Second, 63 * time.Second, -1, true},
-		{"none", []any{"timeout_ms", 0}, 61 * time.Second, 65 * time.Second, 0, true},
+		{"no timeout", []any{"timeout_ms", 0}, 61 * time.Second, 65 * time.Second, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.long && testing.Short() {

@@ -20,7 +20,7 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 		away func(*rig.Program)
 	}{
 		{"NATS is stopped", (*rig.Program).Stop},
-		{"NATS is gone", (*rig.Program).Kill9},
+		{"NATS is down", (*rig.Program).Kill9},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := rig.NewSplit(t, rig.Topology{})

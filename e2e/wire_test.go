@@ -124,7 +124,7 @@ func TestWireMalformedEnvelopeIsRejected(t *testing.T) {
 		body []byte
 	}{
 		{"no message", nil},
-		{"half a head", rig.Seal(0, good)[:3]},
+		{"a partial header", rig.Seal(0, good)[:3]},
 		{"less than promised", rig.Seal(0, good)[:20]},
 		{"more than the maximum", []byte{0, 0xff, 0xff, 0xff, 0xff, '{', '}'}},
 		{"little endian", []byte{0, byte(len(good)), 0, 0, 0}},

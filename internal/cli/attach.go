@@ -16,7 +16,7 @@ func (a *app) attachCommand() *cobra.Command {
 	var after uint64
 	c := &cobra.Command{
 		Use:   "attach PROCESS",
-		Short: "Attach to a process: replay its output, then follow",
+		Short: "Replay a process's output and attach to it",
 		Long: `Attach to a process: replay its output from the beginning (or after an event),
 follow it live, and forward your input. At a terminal, Ctrl-P Ctrl-Q detaches: the
 process keeps running, and the exit status is 0. Closing the terminal (SIGHUP)
