@@ -21,8 +21,8 @@ type setting struct {
 	want  string
 }
 
-// refuse returns an error for the first invalid setting.
-func refuse(all ...setting) error {
+// firstInvalid returns an error for the first invalid setting.
+func firstInvalid(all ...setting) error {
 	for _, s := range all {
 		if !s.ok {
 			return fmt.Errorf("--%s %v: must be %s", s.flag, s.value, s.want)
@@ -35,7 +35,7 @@ func refuse(all ...setting) error {
 const leastRetention = time.Second
 
 func (s *streams) check() error {
-	return refuse(setting{"retention", s.retention, s.retention == 0 || s.retention >= leastRetention, "0 or at least 1s"})
+	return firstInvalid(setting{"retention", s.retention, s.retention == 0 || s.retention >= leastRetention, "0 or at least 1s"})
 }
 
 func checkGateway(g *gateway.Config) error {
@@ -45,7 +45,7 @@ func checkGateway(g *gateway.Config) error {
 		}
 	}
 	l := &g.Limits
-	return refuse(
+	return firstInvalid(
 		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0 or at least %v CPUs", gateway.MinCPUs)},
 		setting{"default-memory", l.MemoryMB, l.MemoryMB == 0 || l.MemoryMB >= gateway.MinMemory, fmt.Sprintf("0 or at least %d MiB", gateway.MinMemory)},
 		setting{"default-pids", l.PIDs, l.PIDs == 0 || l.PIDs >= gateway.MinPIDs, fmt.Sprintf("0 or at least %d processes", gateway.MinPIDs)},
@@ -59,20 +59,20 @@ func checkScheduler(s *scheduler.Config) error {
 	factor := func(flag string, f float64) setting {
 		return setting{flag, f, f >= 0 && !math.IsInf(f, 0), "a finite number, 0 or more"}
 	}
-	return refuse(factor("cpu-overcommit", s.CPUOvercommit), factor("memory-overcommit", s.MemoryOvercommit))
+	return firstInvalid(factor("cpu-overcommit", s.CPUOvercommit), factor("memory-overcommit", s.MemoryOvercommit))
 }
 
 func (h *host) check() error {
 	if err := hostd.CheckDrivers(h.drivers); err != nil {
 		return err
 	}
-	if _, _, err := h.reach(); err != nil {
+	if _, _, err := h.egressSettings(); err != nil {
 		return err
 	}
-	if _, _, err := h.interfaces(); err != nil {
+	if _, _, err := h.networkSettings(); err != nil {
 		return err
 	}
-	if err := refuse(setting{"capacity", h.capacity, h.capacity >= 0, "0 or more"}); err != nil {
+	if err := firstInvalid(setting{"capacity", h.capacity, h.capacity >= 0, "0 or more"}); err != nil {
 		return err
 	}
 	if h.shim == "" || h.shim == hostd.ShimSelf {
@@ -82,5 +82,5 @@ func (h *host) check() error {
 	if err != nil {
 		return fmt.Errorf("--shim: %w", err)
 	}
-	return refuse(setting{"shim", h.shim, st.Mode().IsRegular(), "an executable file"})
+	return firstInvalid(setting{"shim", h.shim, st.Mode().IsRegular(), "an executable file"})
 }

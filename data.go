@@ -31,9 +31,9 @@ func syncAlways(durability string) (bool, error) {
 	return false, fmt.Errorf("--durability %s: must be %s or %s", durability, durabilityProcess, durabilityPower)
 }
 
-// patience is how long lock waits for another process to exit, for example one that was
+// lockTimeout is how long lock waits for another process to exit, for example one that was
 // just killed.
-const patience = 2 * time.Second
+const lockTimeout = 2 * time.Second
 
 // lock locks a data directory until unlock or the end of the process: two servers on the
 // same files would corrupt them.
@@ -61,9 +61,9 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 }
 
 func flock(ctx context.Context, f *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
-	tick := time.NewTicker(patience / 20)
+	tick := time.NewTicker(lockTimeout / 20)
 	defer tick.Stop()
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

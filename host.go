@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/hostd"
 )
 
-// inside runs this program as a helper in a sandbox if args ask for that, as hosts do.
-func inside(args []string) bool {
+// runHelper runs this program as a helper in a sandbox if args ask for that, as hosts do.
+func runHelper(args []string) bool {
 	code, ok := hostd.Inside(args, os.Stdout, os.Stderr)
 	if ok && code != 0 {
 		os.Exit(code)
@@ -29,21 +29,21 @@ func inside(args []string) bool {
 
 // host holds the settings of a host.
 type host struct {
-	capacity int
-	warm     int
-	drivers  []string
-	output   output
-	shim     string
-	egress   string
-	allow    []string
-	dns      string
-	network  string
-	veths    string
-	tune     bool
-	cache    int64
-	ahead    int64
-	destroy  func() bool  // see hostd.Config.DestroyOnExit
-	view     *events.View // see hostd.Config.View
+	capacity  int
+	warm      int
+	drivers   []string
+	output    output
+	shim      string
+	egress    string
+	allow     []string
+	dns       string
+	network   string
+	veths     string
+	tune      bool
+	cache     int64
+	copyAhead int64
+	destroy   func() bool  // see hostd.Config.DestroyOnExit
+	view      *events.View // see hostd.Config.View
 
 	kernel    string
 	tcg       bool
@@ -67,7 +67,7 @@ func (h *host) flags(f *pflag.FlagSet) {
 	f.BoolVar(&h.tune, "tune-host", false, "raise this machine's kernel limits and the priority of this process, as deploy/ does; requires root")
 	h.output.flags(f)
 	f.Int64Var(&h.cache, "template-cache", 0, "maximum size of unused templates and snapshot copies on this host, in bytes (default 32 GiB)")
-	f.Int64Var(&h.ahead, "copy-ahead", 0, "maximum size in bytes of a snapshot that is copied to the servers' store in advance; negative disables it (default 4 GiB)")
+	f.Int64Var(&h.copyAhead, "copy-ahead", 0, "maximum size in bytes of a snapshot that is copied to the servers' store in advance; negative disables it (default 4 GiB)")
 	f.StringVar(&h.shim, "shim", "", "program to run as the first process of each sandbox, or self for this program (default millrace-shim beside this program, else built from source)")
 }
 
@@ -101,8 +101,8 @@ const (
 	networkProxy = "proxy"
 )
 
-// interfaces parses --network and --veth-range.
-func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
+// networkSettings parses --network and --veth-range.
+func (h *host) networkSettings() (network string, addrs netip.Prefix, err error) {
 	if h.veths != "" {
 		if addrs, err = netip.ParsePrefix(h.veths); err != nil {
 			return "", addrs, fmt.Errorf("--veth-range: %w", err)
@@ -117,8 +117,8 @@ func (h *host) interfaces() (network string, addrs netip.Prefix, err error) {
 	return "", addrs, fmt.Errorf("--network: %q must be %s or %s", h.network, networkProxy, hostd.NetworkVeth)
 }
 
-// reach parses --egress and --egress-allow.
-func (h *host) reach() (bool, []netip.Prefix, error) {
+// egressSettings parses --egress and --egress-allow.
+func (h *host) egressSettings() (bool, []netip.Prefix, error) {
 	allow, err := prefixes(egressAllow, h.allow)
 	if err != nil {
 		return false, nil, err
@@ -148,11 +148,11 @@ func (o *output) flags(f *pflag.FlagSet) {
 
 // run serves as a host until ctx ends.
 func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, name, dir, version string) error {
-	egress, allow, err := h.reach()
+	egress, allow, err := h.egressSettings()
 	if err != nil {
 		return err
 	}
-	network, addrs, err := h.interfaces()
+	network, addrs, err := h.networkSettings()
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 		shim = []string{h.shim}
 	}
 	return hostd.Serve(ctx, hostd.Config{
-		Shim: shim, TemplateCache: h.cache, CopyAhead: h.ahead,
+		Shim: shim, TemplateCache: h.cache, CopyAhead: h.copyAhead,
 		Log: log, View: h.view, Name: name, DataDir: dir, Drivers: h.drivers, Capacity: h.capacity, Warm: h.warm, DestroyOnExit: h.destroy, Version: version, Slog: logger,
 		Quota: h.output.quota, SandboxQuota: h.output.sandboxQuota, Rate: h.output.rate, SandboxRate: h.output.sandboxRate, Spool: h.output.spool,
 		Egress: egress, EgressAllow: allow, EgressDNS: h.dns, Network: network, VethRange: addrs, GuestKernel: h.kernel, TCG: h.tcg, JailPool: h.jailPool, JailTools: h.jailTools,
@@ -173,7 +173,7 @@ func hostdCommand(cfg *cli.Config) *cobra.Command {
 	var s streams
 	var h host
 	var name, dir string
-	return role(cfg, "hostd", "Run sandboxes on this machine", always(hostBound), func(f *pflag.FlagSet) {
+	return role(cfg, "hostd", "Run sandboxes on this machine", constantBound(hostBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		h.flags(f)

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	if inside(os.Args) {
+	if runHelper(os.Args) {
 		return
 	}
 	ctx, stop := untilSignal(context.Background())

@@ -18,7 +18,7 @@ import (
 
 // TestMain lets the test binary run as a helper in a sandbox.
 func TestMain(m *testing.M) {
-	if inside(os.Args) {
+	if runHelper(os.Args) {
 		return
 	}
 	os.Exit(m.Run())

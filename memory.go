@@ -23,9 +23,9 @@ const (
 
 	// A million recorded commands take 0.9 GiB of live heap. Without headroom above that
 	// the collector would run all the time.
-	leastGarbage = 2               // headroom is at least half of the live heap,
-	mostOfAll    = 2               // while the limit is at most half of the machine's memory
-	memoryLook   = 1 * time.Second // interval between reads of the live heap's size
+	leastGarbage   = 2               // headroom is at least half of the live heap,
+	mostOfAll      = 2               // while the limit is at most half of the machine's memory
+	memoryInterval = 1 * time.Second // interval between reads of the live heap's size
 )
 
 // limitMemory keeps this program's memory within a fraction of the machine's, or above the
@@ -44,14 +44,14 @@ func limitMemory(ctx context.Context, getenv func(string) string) {
 	}
 	limit := memoryLimit(machine, 0)
 	debug.SetMemoryLimit(limit)
-	go follow(ctx, machine, limit)
+	go adjustLimit(ctx, machine, limit)
 }
 
-// follow adjusts the limit to the live heap. A change stops the world, so small changes
+// adjustLimit adjusts the limit to the live heap. A change stops the world, so small changes
 // are skipped.
-func follow(ctx context.Context, machine, limit int64) {
+func adjustLimit(ctx context.Context, machine, limit int64) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	look := time.NewTicker(memoryLook)
+	look := time.NewTicker(memoryInterval)
 	defer look.Stop()
 	for {
 		select {

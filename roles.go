@@ -112,7 +112,7 @@ func schedulerCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var s streams
 	var sched scheduler.Config
-	return role(cfg, "scheduler", "Place sandboxes on hosts; any number can run", always(shortBound), func(f *pflag.FlagSet) {
+	return role(cfg, "scheduler", "Place sandboxes on hosts; any number can run", constantBound(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		schedulerFlags(f, &sched)
@@ -133,7 +133,7 @@ func reaperCommand(cfg *cli.Config) *cobra.Command {
 	var s streams
 	var w webhooks
 	var to reaper.Webhooks
-	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", always(shortBound), func(f *pflag.FlagSet) {
+	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", constantBound(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		w.flags(f)
@@ -174,7 +174,7 @@ func natsCommand(cfg *cli.Config) *cobra.Command {
 	var c common
 	var n natsd.Config
 	var durability string
-	command := role(cfg, "nats", "Run a NATS server, alone or in a cluster", always(natsBound), func(f *pflag.FlagSet) {
+	command := role(cfg, "nats", "Run a NATS server, alone or in a cluster", constantBound(natsBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		f.StringVar(&n.Listen, "listen", "127.0.0.1:4222", "address for services")
 		f.StringVar(&n.Dir, "data", "", "directory of the server's files (required)")

@@ -113,7 +113,7 @@ func role(cfg *cli.Config, use, short string, bound func() time.Duration, flags 
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnv(cmd.Flags(), cfg.Getenv) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			serve(cmd.Context())
-			err := within(cmd.Context(), bound(), run)
+			err := runBounded(cmd.Context(), bound(), run)
 			if ended := cmd.Context().Err(); ended != nil && errors.Is(err, ended) {
 				return nil // stopped during its start
 			}

@@ -32,10 +32,10 @@ const (
 	natsBound    = natsd.StopTimeout + stopGrace
 )
 
-// within runs a role. After ctx has ended, run has the time bound to return; then within
+// runBounded runs a role. After ctx has ended, run has the time bound to return; then within
 // returns an error so that the program exits. A slow NATS server, disk or client must not
 // block a service manager.
-func within(ctx context.Context, bound time.Duration, run func(context.Context) error) error {
+func runBounded(ctx context.Context, bound time.Duration, run func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
 	select {
@@ -55,5 +55,5 @@ func within(ctx context.Context, bound time.Duration, run func(context.Context) 
 	}
 }
 
-// always returns a constant bound.
-func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+// constantBound returns a constant bound.
+func constantBound(d time.Duration) func() time.Duration { return func() time.Duration { return d } }

@@ -63,7 +63,7 @@ func TestTokenIsRequired(t *testing.T) {
 func TestNamesAreUnique(t *testing.T) {
 	taken := map[string]string{}
 	for _, tt := range [][3]string{{"github/a/one", "echo", "echo"}, {"github/a/t.wo", "echo", "t_wo_echo"}, {"github/b/t.wo", "echo", "t_wo_t_wo_echo"}, {"github/a/one", "add", "add"}} {
-		if got := free(taken, tt[0], tt[1]); got != tt[2] {
+		if got := uniqueName(taken, tt[0], tt[1]); got != tt[2] {
 			t.Errorf("free(%s, %s) = %s, want %s", tt[0], tt[1], got, tt[2])
 		}
 	}

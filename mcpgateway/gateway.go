@@ -53,7 +53,7 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 			return fmt.Errorf("%q: %w", name, err)
 		}
 	}
-	if err := keep(token); err != nil {
+	if err := writeToken(token); err != nil {
 		return err
 	}
 	s := &http.Server{Handler: handler(all, token), ReadHeaderTimeout: 10 * time.Second}
@@ -66,8 +66,8 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 	return nil
 }
 
-// keep writes the token to the file from which later clients of the sandbox read it.
-func keep(token string) error {
+// writeToken writes the token to the file from which later clients of the sandbox read it.
+func writeToken(token string) error {
 	if err := os.MkdirAll(filepath.Dir(tokenFile), 0o700); err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ type merged struct {
 
 var unnameable = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// free returns name, with a prefix if it is taken, and records its owner.
-func free(taken map[string]string, owner, name string) string {
+// uniqueName returns name, with a prefix if it is taken, and records its owner.
+func uniqueName(taken map[string]string, owner, name string) string {
 	for taken[name] != "" {
 		name = unnameable.ReplaceAllString(owner[strings.LastIndexByte(owner, '/')+1:], "_") + "_" + name
 	}
@@ -117,9 +117,9 @@ func free(taken map[string]string, owner, name string) string {
 	return name
 }
 
-// offer calls do, which adds something of a server. It skips what violates MCP, such as a
+// addSafely calls do, which adds something of a server. It skips what violates MCP, such as a
 // tool without a schema: for that the SDK panics.
-func offer(owner, name string, do func()) {
+func addSafely(owner, name string, do func()) {
 	defer func() {
 		if why := recover(); why != nil {
 			fmt.Fprintf(os.Stderr, "mcp-gateway: %q: %q skipped: %v\n", owner, name, why)
@@ -143,11 +143,11 @@ func (m *merged) add(ctx context.Context, owner string, s *mcp.ClientSession) er
 				return err
 			}
 			theirs, ours := p.Name, *p
-			ours.Name = free(m.prompts, owner, p.Name)
+			ours.Name = uniqueName(m.prompts, owner, p.Name)
 			get := func(ctx context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 				return s.GetPrompt(ctx, &mcp.GetPromptParams{Name: theirs, Arguments: r.Params.Arguments})
 			}
-			offer(owner, theirs, func() { m.server.AddPrompt(&ours, get) })
+			addSafely(owner, theirs, func() { m.server.AddPrompt(&ours, get) })
 		}
 	}
 	if can.Resources != nil {
@@ -162,11 +162,11 @@ func (m *merged) addTools(ctx context.Context, owner string, s *mcp.ClientSessio
 			return err
 		}
 		theirs, ours := t.Name, *t
-		ours.Name = free(m.tools, owner, t.Name)
+		ours.Name = uniqueName(m.tools, owner, t.Name)
 		call := func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return s.CallTool(ctx, &mcp.CallToolParams{Name: theirs, Arguments: r.Params.Arguments})
 		}
-		offer(owner, theirs, func() { m.server.AddTool(&ours, call) })
+		addSafely(owner, theirs, func() { m.server.AddTool(&ours, call) })
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (m *merged) addResources(ctx context.Context, owner string, s *mcp.ClientSe
 		}
 		if !slices.Contains(m.resources, res.URI) {
 			m.resources = append(m.resources, res.URI)
-			offer(owner, res.URI, func() { m.server.AddResource(res, read) })
+			addSafely(owner, res.URI, func() { m.server.AddResource(res, read) })
 		}
 	}
 	for t, err := range s.ResourceTemplates(ctx, nil) {
@@ -190,7 +190,7 @@ func (m *merged) addResources(ctx context.Context, owner string, s *mcp.ClientSe
 		}
 		if !slices.Contains(m.resources, t.URITemplate) {
 			m.resources = append(m.resources, t.URITemplate)
-			offer(owner, t.URITemplate, func() { m.server.AddResourceTemplate(t, read) })
+			addSafely(owner, t.URITemplate, func() { m.server.AddResourceTemplate(t, read) })
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "--config":
-		return leave(args[1])
+		return startDetached(args[1])
 	case len(args) == 1 && args[0] == serveVerb:
 		return serve()
 	case len(args) > 0 && args[0] == "pull":
@@ -48,8 +48,8 @@ func run(args []string) error {
 	return errors.New("usage: mcp-gateway --config JSON")
 }
 
-// leave starts the gateway in a new session and waits until it is ready.
-func leave(config string) error {
+// startDetached starts the gateway in a new session and waits until it is ready.
+func startDetached(config string) error {
 	if _, err := parse([]byte(config)); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // used unchanged, so a template can include servers.
 const repositories = "/var/lib/mcp-gateway"
 
-const lastWords = 2 << 10 // bytes of a command's last output in an error
+const maxTail = 2 << 10 // bytes of a command's last output in an error
 
 // prepare clones a server's repository and runs its installCmd, unless the directory
 // exists.
@@ -52,7 +52,7 @@ func (e *entry) command(ctx context.Context, line, dir string) *exec.Cmd {
 func do(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out[max(0, len(out)-lastWords):])
+		return fmt.Errorf("%w: %s", err, out[max(0, len(out)-maxTail):])
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.end = append(t.end, p...)
-	t.end = t.end[max(0, len(t.end)-lastWords):]
+	t.end = t.end[max(0, len(t.end)-maxTail):]
 	return os.Stderr.Write(p)
 }
 
