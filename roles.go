@@ -94,7 +94,7 @@ func gatewayCommand(cfg *cli.Config) *cobra.Command {
 
 func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.StringVar(&g.Listen, "listen", "127.0.0.1:7300", "address of the API for clients")
-	f.StringVar(&g.APIKey, "api-key", "", "API key to issue at the start; prefer MILLRACE_API_KEY (default none)")
+	f.StringVar(&g.APIKey, "api-key", "", "API key to issue if it does not exist; prefer MILLRACE_API_KEY")
 	f.StringVar(&g.Domain, "domain", "", "domain of sandboxes' host names, <port>-<sandbox>.<domain> (default localhost:<port> for up at a local address, else the client's own: E2B_DOMAIN or e2b.app)")
 	f.StringVar(&g.Issuer, "issuer", "", "URL of this gateway for services that verify sandboxes' identity tokens (default http:// and --listen)")
 	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "maximum wait of a new sandbox while all hosts are full (default 25s)")

@@ -158,9 +158,9 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 	// The services behind the gateway run until it has drained.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	viewing, blind := context.WithCancel(context.WithoutCancel(ctx))
-	defer blind()
-	view, err := front.OpenView(viewing)
+	viewCtx, stopView := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopView()
+	view, err := front.OpenView(viewCtx)
 	if err != nil {
 		return err
 	}
