@@ -119,7 +119,7 @@ func (h *Handler) withFiles(ctx context.Context, r *call, req *file.Request, wit
 	}
 	defer f.Close()
 	if err = with(f); err != nil && ctx.Err() != nil {
-		return ctx.Err() // the stream's own error says only that it was cut
+		return ctx.Err() // the stream's own error reports only a cut
 	}
 	return err
 }
