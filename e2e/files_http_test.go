@@ -159,7 +159,7 @@ func TestInvalidFileRequests(t *testing.T) {
 	}
 	wantMessage(t, "missing", down(filesPath(dir+"/none")), 404, "path '"+dir+"/none' does not exist")
 	wantMessage(t, "a directory", down(filesPath(dir)), 400, "path '"+dir+"' is a directory")
-	wantMessage(t, "nobody", down(filesPath(dir+"/f", "username", "nobody-there")), 401, "nobody-there")
+	wantMessage(t, "unknown user", down(filesPath(dir+"/f", "username", "nobody-there")), 401, "nobody-there")
 	wantMessage(t, "no coding", down(filesPath(dir+"/f"), "Accept-Encoding", "br;q=1, *;q=0"), 406, "encoding")
 	wantMessage(t, "onto a directory", up(filesPath(dir), []byte("x"), "Content-Type", octets), 400, "is a directory")
 	wantMessage(t, "what can only be a directory", up(filesPath(dir+"/new/"), []byte("x"), "Content-Type", octets), 400, "path '"+dir+"/new/' is a directory")

@@ -78,7 +78,7 @@ func TestFilesystemRPCs(t *testing.T) {
 	} {
 		wantCode(t, tt.method, call(tt.method, tt.msg), tt.status, tt.code)
 	}
-	wantCode(t, "nobody", a.RPC(t, box.ID, fsService+"Stat", map[string]any{"path": "/"}, "Authorization", "Basic bm9ib2R5LXRoZXJlOg=="), 401, "unauthenticated")
+	wantCode(t, "unknown user", a.RPC(t, box.ID, fsService+"Stat", map[string]any{"path": "/"}, "Authorization", "Basic bm9ib2R5LXRoZXJlOg=="), 401, "unauthenticated")
 	for range 2 {
 		if ans := call("Remove", map[string]any{"path": dir}); ans.Status != http.StatusOK {
 			t.Errorf("Remove: %v", ans)
