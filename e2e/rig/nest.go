@@ -66,7 +66,7 @@ func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, 
 func (n *Nest) Program(name string) *Program {
 	i := slices.IndexFunc(n.programs, func(p *Program) bool { return p.Name == name })
 	if i < 0 {
-		panic("no program " + name)
+		panic("program " + name + " does not exist")
 	}
 	return n.programs[i]
 }
