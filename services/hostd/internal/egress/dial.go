@@ -78,14 +78,14 @@ func (w *Way) SetPolicy(p *Policy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for f := range w.flows {
-		if !p.suits(f) {
+		if !p.allowsFlow(f) {
 			mux.Cut(f.Conn, nil)
 		}
 	}
 }
 
-// suits reports whether the policy allows a connection as it is.
-func (p *Policy) suits(f *flow) bool {
+// allowsFlow reports whether the policy allows a connection as it is.
+func (p *Policy) allowsFlow(f *flow) bool {
 	return p.allows(f.name, f.addr) && f.by == p.proxy && (f.use == parsed || len(p.headers(f.name)) == 0)
 }
 
@@ -209,7 +209,7 @@ func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) 
 	w.mu.Lock()
 	w.flows[f] = struct{}{}
 	w.mu.Unlock()
-	if !w.policy.Load().suits(f) { // it may have changed meanwhile
+	if !w.policy.Load().allowsFlow(f) { // it may have changed meanwhile
 		mux.Cut(f, nil)
 		return nil, denied(cmp.Or(f.name, f.addr.String()))
 	}

@@ -39,7 +39,7 @@ func (w *Way) socks(c *client) {
 	code, target := greet(c)
 	var f *flow
 	if code == socksOK {
-		ctx, stop := c.presence()
+		ctx, stop := c.watchClient()
 		var err error
 		if f, err = w.dial(ctx, target, w.useOf(target)); err != nil {
 			code = socksCode(err)
@@ -62,9 +62,9 @@ func (w *Way) socks(c *client) {
 	w.carry(c, target, f)
 }
 
-// presence returns a context that ends when the client's stream breaks. Only presence
+// watchClient returns a context that ends when the client's stream breaks. Only watchClient
 // may read from the client before stop.
-func (c *client) presence() (ctx context.Context, stop func()) {
+func (c *client) watchClient() (ctx context.Context, stop func()) {
 	c.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails; the deadline was for the header
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})

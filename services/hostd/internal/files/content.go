@@ -248,7 +248,7 @@ func (o *op) put(at *target, fill func(*os.File) error) error {
 		err = err2
 	}
 	if err == nil {
-		err = o.land(at, name)
+		err = o.moveIntoPlace(at, name)
 	}
 	if err != nil {
 		unix.Unlinkat(at.dir, name, 0) //nolint:errcheck // the first error is returned
@@ -258,17 +258,17 @@ func (o *op) put(at *target, fill func(*os.File) error) error {
 
 // fill writes the received content.
 func (o *op) fill(f *os.File) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{f}, guarded{o.in, o.diskFree}, make([]byte, copyBuffer))
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, guardedReader{o.in, o.diskFree}, make([]byte, copyBuffer))
 	return err
 }
 
-// guarded is the received content, as long as disk space is left.
-type guarded struct {
+// guardedReader is the received content, as long as disk space is left.
+type guardedReader struct {
 	in       io.Reader
 	diskFree func() error
 }
 
-func (g guarded) Read(b []byte) (int, error) {
+func (g guardedReader) Read(b []byte) (int, error) {
 	if err := g.diskFree(); err != nil {
 		return 0, err
 	}

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// land moves complete content from a temporary name to its path. Normally it renames:
+// moveIntoPlace moves complete content from a temporary name to its path. Normally it renames:
 // readers see the old content or the new one. A file that has other names, or that
 // another process has open, is overwritten instead: its inode stays, so that hard links,
 // `tail -f` and bind mounts see the new content. If that fails, the rename follows.
-func (o *op) land(at *target, name string) error {
+func (o *op) moveIntoPlace(at *target, name string) error {
 	var old unix.Stat_t
 	if unix.Fstatat(at.dir, at.name, &old, unix.AT_SYMLINK_NOFOLLOW) == nil && old.Mode&unix.S_IFMT == unix.S_IFREG &&
 		(old.Nlink > 1 || o.cfg.Procs && openElsewhere(&old)) && o.overwrite(at, name, &old) == nil {
@@ -46,7 +46,7 @@ func (o *op) overwrite(at *target, name string, old *unix.Stat_t) error {
 	case st.Ino != old.Ino || st.Dev != old.Dev:
 		return unix.ESTALE // another file has the name by now
 	}
-	if err := o.become(fd, at, old); err != nil {
+	if err := o.setAttributes(fd, at, old); err != nil {
 		return err
 	}
 	if err := out.Truncate(0); err != nil {
@@ -56,8 +56,8 @@ func (o *op) overwrite(at *target, name string, old *unix.Stat_t) error {
 	return err
 }
 
-// become is finish for a file that is overwritten.
-func (o *op) become(fd int, at *target, old *unix.Stat_t) error {
+// setAttributes is finish for a file that is overwritten.
+func (o *op) setAttributes(fd int, at *target, old *unix.Stat_t) error {
 	for key := range readMeta(procPath(fd)) {
 		if _, keep := o.req.Meta[key]; keep {
 			continue
@@ -89,7 +89,7 @@ func openElsewhere(file *unix.Stat_t) bool {
 		runtime.LockOSThread()
 		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 		found <- scan(file)
-		if os.Geteuid() != 0 || as(0, uint32(os.Getegid())) {
+		if os.Geteuid() != 0 || setFSIDs(0, uint32(os.Getegid())) {
 			runtime.UnlockOSThread()
 		}
 		if err == nil { // a change of ids clears it for the whole process
@@ -99,9 +99,9 @@ func openElsewhere(file *unix.Stat_t) bool {
 	return <-found
 }
 
-// as sets the ids of this thread by which the kernel decides about access to processes: those
+// setFSIDs sets the ids of this thread by which the kernel decides about access to processes: those
 // of the file system, or the real ones in gVisor, which has no others.
-func as(uid, gid uint32) bool {
+func setFSIDs(uid, gid uint32) bool {
 	const keep = ^uintptr(0)
 	if unix.Setfsgid(int(gid)) == nil && unix.Setfsuid(int(uid)) == nil {
 		now, _ := unix.SetfsuidRetUid(-1)   //nolint:errcheck // as above
@@ -134,7 +134,7 @@ func scan(file *unix.Stat_t) bool {
 		if unix.Fstatat(int(proc.Fd()), name, &owner, 0) != nil {
 			continue
 		}
-		if os.Geteuid() == 0 && !as(owner.Uid, owner.Gid) {
+		if os.Geteuid() == 0 && !setFSIDs(owner.Uid, owner.Gid) {
 			continue
 		}
 		if has(int(proc.Fd()), name+"/fd", file) {

@@ -27,8 +27,8 @@ func Resolve(home, p string) (string, error) {
 	return path.Clean("/" + p), nil
 }
 
-// racing is how often a path resolution is repeated when the tree changes meanwhile.
-const racing = 64
+// maxRetries is how often a path resolution is repeated when the tree changes meanwhile.
+const maxRetries = 64
 
 // open opens a path below the root.
 func (s *Server) open(p string, flags int) (int, error) {
@@ -39,7 +39,7 @@ func (s *Server) open(p string, flags int) (int, error) {
 	for n := 0; ; n++ {
 		fd, err := unix.Openat2(s.root, p, &how)
 		switch {
-		case err == unix.EINTR || err == unix.EAGAIN && n < racing:
+		case err == unix.EINTR || err == unix.EAGAIN && n < maxRetries:
 			continue
 		case err == unix.ENOSYS && s.cfg.Root == "/":
 			// A kernel without the call, where the process's own root is the boundary.

@@ -75,16 +75,16 @@ func (s *Server) Serve(st Stream) {
 // op is one request in progress.
 type op struct {
 	*Server
-	req    file.Request
-	who    Account
-	path   string // absolute and clean
-	in     io.Reader
-	out    *bufio.Writer
-	buf    []byte
-	name   map[uint64]string     // owners and groups that were looked up
-	listed int                   // number of names of directories that are being listed
-	by     func(time.Time) error // sets the deadline for reading the response
-	end    func()                // ends the current turn; nil: none
+	req         file.Request
+	who         Account
+	path        string // absolute and clean
+	in          io.Reader
+	out         *bufio.Writer
+	buf         []byte
+	name        map[uint64]string     // owners and groups that were looked up
+	listed      int                   // number of names of directories that are being listed
+	setDeadline func(time.Time) error // sets the deadline for reading the response
+	end         func()                // ends the current turn; nil: none
 }
 
 const writeBuffer = 64 << 10
@@ -98,7 +98,7 @@ func (s *Server) serve(st Stream) error {
 	if err != nil {
 		return err
 	}
-	o := &op{Server: s, req: req, in: st, out: bufio.NewWriterSize(st, writeBuffer), by: st.SetWriteDeadline, name: make(map[uint64]string)}
+	o := &op{Server: s, req: req, in: st, out: bufio.NewWriterSize(st, writeBuffer), setDeadline: st.SetWriteDeadline, name: make(map[uint64]string)}
 	if o.who, err = s.cfg.Lookup(req.User); err != nil {
 		return err
 	}

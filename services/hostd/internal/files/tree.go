@@ -55,12 +55,12 @@ func (o *op) takeTurn() (err error) {
 	if o.end, err = o.cfg.Turn(); err != nil {
 		return err
 	}
-	return o.by(time.Now().Add(turnTimeout))
+	return o.setDeadline(time.Now().Add(turnTimeout))
 }
 
 func (o *op) endTurn() {
 	if o.end != nil {
-		o.by(time.Time{}) //nolint:errcheck // the rest needs no memory
+		o.setDeadline(time.Time{}) //nolint:errcheck // the rest needs no memory
 		o.end()
 	}
 }
@@ -317,7 +317,7 @@ func removeAll(dir int, name string, level int) error {
 		switch {
 		case err == nil || err == unix.ENOENT:
 			return nil
-		case err != unix.ENOTEMPTY && err != unix.EEXIST || n == racing:
+		case err != unix.ENOTEMPTY && err != unix.EEXIST || n == maxRetries:
 			return err // ENOTEMPTY at the end: a process fills it as fast
 		}
 		if level > maxLevels {

@@ -128,7 +128,7 @@ func (c *Cache) find(name string) {
 	}
 	ready := make(chan struct{})
 	close(ready)
-	c.trees[id] = &tree{id: id, size: takes(&m), used: fi.ModTime(), ready: ready, m: m}
+	c.trees[id] = &tree{id: id, size: diskSize(&m), used: fi.ModTime(), ready: ready, m: m}
 }
 
 func (c *Cache) remove(dir string) {
@@ -300,7 +300,7 @@ func (c *Cache) claim(id template.ID, m *template.Manifest) (t *tree, mine bool)
 	if t = c.trees[id]; t != nil {
 		return t, false
 	}
-	t = &tree{id: id, size: takes(m), m: *m, used: time.Now(), ready: make(chan struct{})}
+	t = &tree{id: id, size: diskSize(m), m: *m, used: time.Now(), ready: make(chan struct{})}
 	c.trees[id] = t
 	return t, true
 }
@@ -387,7 +387,7 @@ func (c *Cache) Drop(id template.ID) {
 // removing others, with spare bytes of the disk left free.
 func (c *Cache) Lacks(id template.ID, m *template.Manifest, spare int64) bool {
 	c.mu.Lock()
-	here, total := c.trees[id] != nil, takes(m)
+	here, total := c.trees[id] != nil, diskSize(m)
 	for _, t := range c.trees {
 		total += t.size
 	}

@@ -62,17 +62,17 @@ func (c *Cache) fillFrom(ctx context.Context, parts string, id template.ID, m *t
 	return c.unpack(ctx, parts, id, m, manifest)
 }
 
-// takes returns how many bytes of a disk a tree occupies, empty files included.
-func takes(m *template.Manifest) int64 { return m.Size + m.Files*perFile }
+// diskSize returns how many bytes of a disk a tree occupies, empty files included.
+func diskSize(m *template.Manifest) int64 { return m.Size + m.Files*perFile }
 
 // needs returns the disk space that filling a template still needs. The parts are
 // packed, to half their contents' size or less; those already on the disk need no more.
 func needs(parts string, m *template.Manifest) space {
-	return space{bytes: takes(m) + m.Tar/2 - min(m.Tar/2, came(parts)) + headroom, files: m.Files}
+	return space{bytes: diskSize(m) + m.Tar/2 - min(m.Tar/2, fetchedBytes(parts)) + headroom, files: m.Files}
 }
 
-// came returns the size of the parts that an earlier fill left.
-func came(parts string) (n int64) {
+// fetchedBytes returns the size of the parts that an earlier fill left.
+func fetchedBytes(parts string) (n int64) {
 	entries, _ := os.ReadDir(parts) //nolint:errcheck // unreadable parts are fetched again
 	for _, e := range entries {
 		if fi, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), newPrefix) {

@@ -109,7 +109,7 @@ func TestFetchedPartsNeedNoSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := came(dir); got != 5 {
+	if got := fetchedBytes(dir); got != 5 {
 		t.Errorf("%d bytes fetched, want 5", got)
 	}
 }

@@ -22,18 +22,18 @@ type numbers map[int]uint64
 // gone returns the assigned numbers whose interfaces no longer exist; n.mu must be held.
 func (n *Net) gone(links map[int]netlink.Link) numbers {
 	gone := make(numbers)
-	for i, giving := range n.given {
+	for i, sequence := range n.assigned {
 		if links[i] == nil {
-			gone[i] = giving
+			gone[i] = sequence
 		}
 	}
 	return gone
 }
 
-// give records the assignment of a number; n.mu must be held.
-func (n *Net) give(i int) {
-	n.giving++
-	n.given[i] = n.giving
+// assign records the assignment of a number; n.mu must be held.
+func (n *Net) assign(i int) {
+	n.sequence++
+	n.assigned[i] = n.sequence
 }
 
 // clean forgets the connections of interfaces that were removed since the last time.
@@ -60,9 +60,9 @@ func (n *Net) release(gone numbers, err error) {
 	if err != nil {
 		n.cfg.Log.Warn("connections of earlier sandboxes may still be there", "err", err)
 	}
-	for i, giving := range gone {
-		if n.given[i] == giving { // otherwise it is assigned again already
-			delete(n.given, i)
+	for i, sequence := range gone {
+		if n.assigned[i] == sequence { // otherwise it is assigned again already
+			delete(n.assigned, i)
 		}
 	}
 }

@@ -40,9 +40,9 @@ type Config struct {
 type Net struct {
 	cfg Config
 
-	mu     sync.Mutex
-	given  numbers // numbers that have an interface, or had one
-	giving uint64
+	mu       sync.Mutex
+	assigned numbers // numbers that have an interface, or had one
+	sequence uint64
 }
 
 const (
@@ -83,12 +83,12 @@ func Open(ctx context.Context, cfg Config) (*Net, error) {
 	case !cfg.Range.Addr().Is4() || cfg.Range.Bits() > sandboxBits:
 		return nil, kind.Newf(kind.Invalid, "open veth", "", "%s is too small for a sandbox", cfg.Range)
 	}
-	n := &Net{cfg: cfg, given: make(numbers)}
+	n := &Net{cfg: cfg, assigned: make(numbers)}
 	if err := nft(ctx, cfg.rules()); err != nil {
 		return nil, err
 	}
 	for i := range n.most() { // possibly assigned by an earlier run
-		n.give(i)
+		n.assign(i)
 	}
 	n.clean()
 	if err := n.forward(); err != nil {
@@ -247,7 +247,7 @@ func (n *Net) choose(id sandbox.ID, links map[int]netlink.Link) (i int, err erro
 	if !ok {
 		return 0, kind.New(kind.Exhausted, "attach", string(id), "the range of addresses is used up")
 	}
-	n.give(i)
+	n.assign(i)
 	return i, nil
 }
 
@@ -274,7 +274,7 @@ func (n *Net) most() int { return min(maxSandboxes, 1<<(sandboxBits-n.cfg.Range.
 
 // free returns the first number without an interface or connections; n.mu must be held.
 func (n *Net) free(links map[int]netlink.Link, others map[int]bool) (i int, ok bool) {
-	for links[i] != nil || n.given[i] > 0 || others[i] {
+	for links[i] != nil || n.assigned[i] > 0 || others[i] {
 		i++
 	}
 	return i, i < n.most()
@@ -294,7 +294,7 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		return err
 	}
 	ours, theirs := n.addrs(i)
-	if err := furnish(ns, theirs, ours.IP); err != nil {
+	if err := configure(ns, theirs, ours.IP); err != nil {
 		return err
 	}
 	for file, value := range map[string]string{"ipv6/conf/" + name + "/disable_ipv6": "1", "ipv4/conf/" + name + "/rp_filter": "1"} {
@@ -306,8 +306,8 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 	return errors.Join(netlink.AddrAdd(link, ours), netlink.LinkSetUp(link))
 }
 
-// furnish configures the address and the default route of the sandbox's end.
-func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
+// configure configures the address and the default route of the sandbox's end.
+func configure(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
 	h, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()))
 	if err != nil {
 		return err
@@ -323,12 +323,12 @@ func furnish(ns *os.File, addr *netlink.Addr, gateway net.IP) error {
 	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway}); err != nil {
 		return err
 	}
-	return letPing(ns)
+	return allowPing(ns)
 }
 
-// letPing permits all users in a namespace to send pings, which then needs no privileges. The
+// allowPing permits all users in a namespace to send pings, which then needs no privileges. The
 // kernel's default permits no user.
-func letPing(ns *os.File) error {
+func allowPing(ns *os.File) error {
 	runtime.LockOSThread() // if it cannot return, it stays locked, and serves no other goroutine
 	ours, err := netns.Get()
 	if err != nil {

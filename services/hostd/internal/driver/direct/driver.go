@@ -100,7 +100,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	proc, err := d.start(ctx, s, &state, limits)
 	if err != nil {
-		return nil, live.Undo(ctx, d.log, s.Dir, state, d.sweep, err)
+		return nil, live.Rollback(ctx, d.log, s.Dir, state, d.sweep, err)
 	}
 	return d.newInstance(s.Dir, state, proc), nil
 }

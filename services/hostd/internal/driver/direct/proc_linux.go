@@ -28,7 +28,7 @@ func limit(pid int, s *driver.Spec) error {
 			return os.NewSyscallError("prlimit", err)
 		}
 	}
-	return live.Expendable(pid)
+	return live.SetOOMScore(pid)
 }
 
 // environOf returns the environment that a process was started with; nil where it

@@ -110,7 +110,7 @@ type suite struct {
 	scale     Scale
 	own       bool // its instances have kernels of their own
 	machine   bool // its instances are virtual machines
-	bare      bool // its instances can read host files that only root may read, as Probe reports
+	unveiled  bool // its instances can read host files that only root may read, as Probe reports
 }
 
 // ownKernel reports whether a driver's instances have kernels of their own.
@@ -130,7 +130,7 @@ func probed(t *testing.T, newDriver func(*testing.T) driver.Driver) (*suite, dri
 	if bare && !InOverlays(t, "/usr") {
 		t.Errorf("root inside could read what only the host's root may read: %v", caps.Notes)
 	}
-	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine", bare: bare}, caps
+	return &suite{newDriver: newDriver, own: ownKernel(caps), machine: caps.Isolation == "machine", unveiled: bare}, caps
 }
 
 // instance is one sandbox of a test.
@@ -140,9 +140,9 @@ type instance struct {
 	spec driver.Spec
 	root string
 
-	own     bool // it has a kernel of its own
-	machine bool // it is a virtual machine
-	bare    bool // see suite
+	own      bool // it has a kernel of its own
+	machine  bool // it is a virtual machine
+	unveiled bool // see suite
 }
 
 // spec returns a spec in a root of its own, as hostd would make it.
@@ -166,7 +166,7 @@ func (s *suite) create(t *testing.T, change func(*driver.Spec)) *instance {
 		change(&sp)
 	}
 	t.Cleanup(func() { checkClean(t, sp) }) // after Create's cleanup
-	return &instance{Instance: Create(t, d, sp), d: d, spec: sp, root: root, own: s.own, machine: s.machine, bare: s.bare}
+	return &instance{Instance: Create(t, d, sp), d: d, spec: sp, root: root, own: s.own, machine: s.machine, unveiled: s.unveiled}
 }
 
 // Create makes an instance, which is destroyed at the end of the test.

@@ -57,7 +57,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*instance, error) {
 	state.Cgroups = d.groups().Paths(cgroup.Prefix+string(s.ID), limits)
 	b, err := d.make(ctx, &s, state, limits, &runsc{path: path, id: s.ID, dir: filepath.Join(s.Dir, workDir)})
 	if err != nil {
-		return nil, live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
+		return nil, live.Rollback(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
 	}
 	return b, nil
 }
@@ -88,7 +88,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	if err := r.begin(ctx, s, first, group); err != nil {
 		return nil, err
 	}
-	d.lookBare(s, r)
+	d.checkVeil(s, r)
 	if state.PID, err = r.pid(); err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 	return b, nil
 }
 
-// lookBare records whether a sandbox can read the host's own files as the host's root can.
-func (d *Driver) lookBare(s *driver.Spec, r *runsc) {
+// checkVeil records whether a sandbox can read the host's own files as the host's root can.
+func (d *Driver) checkVeil(s *driver.Spec, r *runsc) {
 	if !veils(s) {
 		return
 	}
@@ -125,7 +125,7 @@ func (d *Driver) lookBare(s *driver.Spec, r *runsc) {
 	if err != nil {
 		why = "millrace-runsc is an older version: " + err.Error()
 	}
-	if why != "" && d.bare.Swap(&why) == nil {
+	if why != "" && d.unveiled.Swap(&why) == nil {
 		d.cfg.Log.Warn("root in sandboxes of the host template can read files that only the host's root may read", "driver", name, "why", why)
 	}
 }

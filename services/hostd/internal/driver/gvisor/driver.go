@@ -71,7 +71,7 @@ type Driver struct {
 	host   *namespace.Driver // determines which files of the host are visible
 	groups func() *cgroup.Tree
 
-	bare atomic.Pointer[string] // reason why root in a sandbox reads more of the host's files than other users; nil: it does not
+	unveiled atomic.Pointer[string] // reason why root in a sandbox reads more of the host's files than other users; nil: it does not
 
 	reading sync.Mutex // held while files of snapshots are read that their owner may not read
 }
@@ -113,7 +113,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	defer done()
 	s.ShimPath, s.ShimArgs = "/proc/self/exe", []string{"-probe"}
 	inst, err := d.create(ctx, s)
-	if why := d.bare.Load(); why != nil {
+	if why := d.unveiled.Load(); why != nil {
 		caps.Notes = append(caps.Notes, "root inside can read host files that only root may read:  "+*why)
 	}
 	if errors.Is(err, live.ErrGone) { // it ran, and rejected the argument

@@ -35,7 +35,7 @@ func TestRootInsideCannotReadHostFilesOfRootOnly(t *testing.T) {
 	overlaid := drivertest.InOverlays(t, "/usr")
 	try := func(t *testing.T, in driver.Instance) {
 		t.Helper()
-		if why := d.bare.Load(); why != nil {
+		if why := d.unveiled.Load(); why != nil {
 			if overlaid {
 				t.Skip(*why)
 			}

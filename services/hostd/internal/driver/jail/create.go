@@ -37,7 +37,7 @@ func (d *Driver) Create(ctx context.Context, s driver.Spec) (driver.Instance, er
 	state := live.State{Driver: name, ID: s.ID, Boot: boot, Dataset: d.pool + "/run/" + string(s.ID)}
 	proc, err := d.make(ctx, s, template, &state)
 	if err != nil {
-		return nil, live.Undo(ctx, d.log, s.Dir, state, d.sweep, err)
+		return nil, live.Rollback(ctx, d.log, s.Dir, state, d.sweep, err)
 	}
 	return d.newInstance(s.Dir, state, proc), nil
 }
@@ -147,7 +147,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 		err = state.Save(s.Dir)
 	}
 	if err == nil {
-		err = live.Accepts(ctx, s.Dir)
+		err = live.AwaitAccept(ctx, s.Dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q", err, driver.Said(s.Dir))

@@ -62,7 +62,7 @@ func create(
 	state := live.State{Driver: d.Name(), ID: s.ID, Boot: boot, From: s.From, Tree: s.Root != ""}
 	in, err := start(ctx, groups, s, &state, prepare)
 	if err != nil {
-		return nil, live.Undo(ctx, log, s.Dir, state, sweep, err)
+		return nil, live.Rollback(ctx, log, s.Dir, state, sweep, err)
 	}
 	return in, nil
 }

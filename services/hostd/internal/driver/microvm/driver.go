@@ -183,7 +183,7 @@ func (d *Driver) tryIsolation() error {
 	defer done()
 	ctx, cancel := context.WithTimeout(context.Background(), trialTime)
 	defer cancel()
-	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "tcg"}, mortal: true, trial: true}
+	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "tcg"}, diesWithParent: true, trial: true}
 	return d.attend(ctx, q, func(context.Context) error { return nil })
 }
 
@@ -206,7 +206,7 @@ func (d *Driver) tryKVM() error {
 	if err := k.writeInitrd(filepath.Join(s.Dir, initrdFile), d.init(), vminit.Boot{Trial: true}); err != nil {
 		return fmt.Errorf("KVM not tested: %w", err)
 	}
-	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, boots: true}, mortal: true}
+	q := &qemu{dir: s.Dir, shim: d.init(), m: &machine{accel: "kvm", memoryMiB: defaultMemory, cpus: 1, boots: true}, diesWithParent: true}
 	defer q.files.close()
 	initrd, err := os.Open(filepath.Join(s.Dir, initrdFile))
 	if err := errors.Join(q.files.take(initrdFd, initrd, err), q.files.open(q.m, &k), q.files.listen(s.Dir)); err != nil {

@@ -190,7 +190,7 @@ func launch(s driver.Spec, group *cgroup.Group, name string, args ...string) (*l
 	if err != nil {
 		return nil, err
 	}
-	if err := live.Expendable(p.Pid); err != nil {
+	if err := live.SetOOMScore(p.Pid); err != nil {
 		return nil, errors.Join(err, live.Kill(context.Background(), proc))
 	}
 	return proc, nil

@@ -58,11 +58,11 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer dir.Close()                          //nolint:errcheck // only held open
-	if err := isStill(tree, key); err != nil { // the tree may be gone after the wait for a slot
+	defer dir.Close()                                 //nolint:errcheck // only held open
+	if err := checkUnchanged(tree, key); err != nil { // the tree may be gone after the wait for a slot
 		return "", err
 	}
-	half, err := beginHalf(path)
+	half, err := createPartial(path)
 	if err != nil {
 		return "", err
 	}
@@ -72,16 +72,16 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if err := squash(ctx, tree, tmp); err != nil {
 		return "", err
 	}
-	if err := isStill(tree, key); err != nil {
+	if err := checkUnchanged(tree, key); err != nil {
 		return "", err
 	}
 	return path, os.Rename(tmp, path)
 }
 
-// isStill returns an error unless tree still has that key. The caller keeps the tree while
+// checkUnchanged returns an error unless tree still has that key. The caller keeps the tree while
 // it waits; once it has given up, the tree may be removed, and mksquashfs makes empty files
 // of those that it does not find.
-func isStill(tree, key string) error {
+func checkUnchanged(tree, key string) error {
 	if now, err := keyOf(tree); err != nil || now != key {
 		return errors.Join(fmt.Errorf("%s was removed before its image was made", tree), err)
 	}
@@ -99,9 +99,9 @@ func (i *images) find(path string) (bool, error) {
 	return false, i.prune(now)
 }
 
-// beginHalf creates the file of an image that is being made. It is locked as long as it is open:
+// createPartial creates the file of an image that is being made. It is locked as long as it is open:
 // an unlocked one is incomplete. Another hostd may find it between the two steps, and remove it.
-func beginHalf(path string) (*os.File, error) {
+func createPartial(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path+"."+rand.Text()+".tmp", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
@@ -118,8 +118,8 @@ func beginHalf(path string) (*os.File, error) {
 	}
 }
 
-// removeHalf removes an incomplete image, unless it is still being made.
-func removeHalf(path string) error {
+// removePartial removes an incomplete image, unless it is still being made.
+func removePartial(path string) error {
 	f, err := os.Open(path)
 	if err == nil {
 		defer f.Close() //nolint:errcheck // holds the lock until it is removed
@@ -151,7 +151,7 @@ func squash(ctx context.Context, tree, to string) error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		live.Expendable(cmd.Process.Pid) //nolint:errcheck // it has ended then
+		live.SetOOMScore(cmd.Process.Pid) //nolint:errcheck // it has ended then
 		return cmd.Wait()
 	})
 	if err != nil {

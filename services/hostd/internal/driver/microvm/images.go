@@ -57,7 +57,7 @@ func (i *images) prune(now time.Time) error {
 	used := map[string]time.Time{}
 	for _, path := range found {
 		if filepath.Ext(path) != imageSuffix {
-			if err := removeHalf(path); err != nil {
+			if err := removePartial(path); err != nil {
 				return err
 			}
 			continue

@@ -55,7 +55,7 @@ func TestPruneKeepsNeededImages(t *testing.T) {
 	if err := errors.Join(os.Chtimes(begun, now, time.Time{}), os.WriteFile(cut, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := beginHalf(filepath.Join(i.dir, imagePrefix+"half"+imageSuffix))
+	f, err := createPartial(filepath.Join(i.dir, imagePrefix+"half"+imageSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}

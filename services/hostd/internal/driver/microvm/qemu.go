@@ -28,14 +28,14 @@ import (
 // qemu describes a QEMU to be started, in namespaces and as a uid of its own: an attacker
 // that takes it over finds QEMU's own files, read-only, and its inherited descriptors.
 type qemu struct {
-	dir    string // directory of its log
-	shim   string // binary that starts it; see nslaunch.Process
-	base   uint32 // its uid; 0: hostd's
-	group  *cgroup.Group
-	m      *machine
-	files  channels
-	mortal bool // whether it dies with the thread that starts it
-	trial  bool // whether it is a trial that is not executed
+	dir            string // directory of its log
+	shim           string // binary that starts it; see nslaunch.Process
+	base           uint32 // its uid; 0: hostd's
+	group          *cgroup.Group
+	m              *machine
+	files          channels
+	diesWithParent bool // whether it dies with the thread that starts it
+	trial          bool // whether it is a trial that is not executed
 }
 
 // channels are the files that QEMU inherits, by descriptor less shimFd; nil: none.
@@ -77,7 +77,7 @@ func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(
 		Dir: q.dir, Shim: q.shim, Sealed: shim, Base: q.base, Group: q.group,
 		Null: null, Log: log, First: [3]*os.File{null, null, null}, Mounts: []*os.File{null, null, null},
 	}
-	if q.mortal {
+	if q.diesWithParent {
 		p.Dir = "" // it is the working directory of the caller's thread
 	}
 	if spec.Device != "" && spec.HasRoot {
@@ -135,7 +135,7 @@ func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 		return nil, err
 	}
 	s := &nsinit.Spec{
-		Program: program, Shown: shown, Keep: uint32(len(q.files)), Mortal: q.mortal, Trial: q.trial,
+		Program: program, Shown: shown, Keep: uint32(len(q.files)), DiesWithParent: q.diesWithParent, Trial: q.trial,
 		Hostname: name, HasRoot: q.base != 0, Argv: append([]string{program}, q.m.args()...),
 		Limits: []nsinit.Limit{
 			{Resource: unix.RLIMIT_CORE, Max: 1}, // as in driver namespace

@@ -148,7 +148,7 @@ func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir strin
 	if err := k.writeInitrd(filepath.Join(dir, initrdFile), shim, vminit.Boot{}); err != nil {
 		return err
 	}
-	q := &qemu{dir: dir, shim: shim, m: &m, mortal: true}
+	q := &qemu{dir: dir, shim: shim, m: &m, diesWithParent: true}
 	defer q.files.close()
 	ram, err := os.OpenFile(filepath.Join(dir, ramFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err := q.files.take(ramFd, ram, err); err != nil {

@@ -74,7 +74,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.I
 	}
 	inst, err := d.make(ctx, s, state, limits, spec)
 	if err != nil {
-		return nil, live.Undo(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
+		return nil, live.Rollback(ctx, d.cfg.Log, s.Dir, state, d.sweep, err)
 	}
 	return inst, nil
 }

@@ -26,12 +26,12 @@ type signals struct {
 	pid int    // first process of the sandbox
 }
 
-// haltFile exists from before the first process is stopped until after the last
+// pauseFile exists from before the first process is stopped until after the last
 // one continues.
-const haltFile = "still"
+const pauseFile = "still"
 
-// halt is its content.
-type halt struct {
+// pauseState is its content.
+type pauseState struct {
 	All bool  // every process was stopped
 	Own []int // pids of processes that were stopped before
 }
@@ -72,7 +72,7 @@ func (s signals) Thaw(context.Context) error {
 	return s.thaw(h)
 }
 
-func (s signals) thaw(h halt) error {
+func (s signals) thaw(h pauseState) error {
 	all, err := family(s.pid)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s signals) thaw(h halt) error {
 			p.send(unix.SIGCONT)
 		}
 	}
-	err = os.Remove(filepath.Join(s.dir, haltFile))
+	err = os.Remove(filepath.Join(s.dir, pauseFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -114,13 +114,13 @@ func (s signals) stopAll(ctx context.Context) error {
 func (s signals) stop() (stood []int, waiting, running int, err error) {
 	all, err := family(s.pid)
 	for _, p := range all {
-		pose := p.pose()
-		if pose == stands {
+		state := p.state()
+		if state == stopped {
 			stood = append(stood, p.pid)
 			continue
 		}
 		p.send(unix.SIGSTOP)
-		if pose == waits {
+		if state == blocked {
 			waiting++
 		} else {
 			running++
@@ -129,8 +129,8 @@ func (s signals) stop() (stood []int, waiting, running int, err error) {
 	return stood, waiting, running, err
 }
 
-func (s signals) read() (h halt, began bool, err error) {
-	b, err := os.ReadFile(filepath.Join(s.dir, haltFile))
+func (s signals) read() (h pauseState, began bool, err error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, pauseFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, false, nil
 	}
@@ -138,17 +138,17 @@ func (s signals) read() (h halt, began bool, err error) {
 		return h, false, err
 	}
 	if json.Unmarshal(b, &h) != nil {
-		h = halt{} // its write was interrupted
+		h = pauseState{} // its write was interrupted
 	}
 	return h, true, nil
 }
 
-func (s signals) write(h halt) error {
+func (s signals) write(h pauseState) error {
 	b, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, haltFile)
+	path := filepath.Join(s.dir, pauseFile)
 	if err := os.WriteFile(path, b, 0o600); err != nil || !s.gone() {
 		return err
 	}
@@ -184,24 +184,24 @@ func family(root int) ([]member, error) {
 	return all, nil
 }
 
-// pose is the state of a process's threads.
-type pose int
+// threadState is the state of a process's threads.
+type threadState int
 
 const (
-	stands pose = iota // stopped, or ended
-	waits              // waits in the kernel
+	stopped threadState = iota // stopped, or ended
+	blocked                    // waits in the kernel
 	runs
 )
 
-// pose returns the state of the thread that is furthest from stopped.
-func (p member) pose() pose {
-	most := stands
+// state returns the state of the thread that is furthest from stopped.
+func (p member) state() threadState {
+	most := stopped
 	for _, tid := range live.Threads(p.pid) {
 		state, _, err := live.Parent(tid)
 		switch {
 		case err != nil, slices.Contains([]byte("TtZX"), state):
 		case state == 'D':
-			most = max(most, waits)
+			most = max(most, blocked)
 		default:
 			most = runs
 		}

@@ -14,7 +14,7 @@ import (
 // child is a sandbox's first process, in its namespaces and waiting for its spec.
 type child struct {
 	*nslaunch.Child
-	lent lent // mounts that it inherits: the template's tree, the snapshot's layers, the volumes
+	lent inheritedMounts // mounts that it inherits: the template's tree, the snapshot's layers, the volumes
 }
 
 func (c *child) close() {
@@ -37,7 +37,7 @@ func (f *files) close() {
 func (d *Driver) start(s driver.Spec, state live.State, work string, disk *os.File) (c *child, err error) {
 	var theirs files
 	defer theirs.close()
-	var given lent
+	var given inheritedMounts
 	defer func() {
 		if err != nil {
 			given.close()
@@ -58,7 +58,7 @@ func (d *Driver) start(s driver.Spec, state live.State, work string, disk *os.Fi
 	}
 	theirs.add(listener)
 	var mounts []*os.File
-	if given, mounts, err = lend(&s, state.UIDBase, null, disk); err != nil {
+	if given, mounts, err = openMounts(&s, state.UIDBase, null, disk); err != nil {
 		return nil, err
 	}
 	group := cgroup.Reopen(state.Cgroups)

@@ -51,21 +51,21 @@ func cloneTree(root string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), root), nil
 }
 
-// lent are the mounts that a child inherits: read-only ones, and
+// inheritedMounts are the mounts that a child inherits: read-only ones, and
 // volumes.
-type lent struct{ below, volumes []*os.File }
+type inheritedMounts struct{ below, volumes []*os.File }
 
-func (l *lent) close() {
+func (l *inheritedMounts) close() {
 	for _, f := range slices.Concat(l.below, l.volumes) {
 		f.Close()
 	}
 }
 
-// lend opens the mounts that the child inherits, and lists them in the order of its
+// openMounts opens the mounts that the child inherits, and lists them in the order of its
 // descriptors, with null in place of missing ones. A child without a uid range
 // opens them itself, and has no disk. The caller closes what lend opened,
 // also on error.
-func lend(s *driver.Spec, base uint32, null, disk *os.File) (l lent, inherited []*os.File, err error) {
+func openMounts(s *driver.Spec, base uint32, null, disk *os.File) (l inheritedMounts, inherited []*os.File, err error) {
 	if base == 0 {
 		return l, nil, nil
 	}

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// ErrEarly reports that a shim ended before it accepted a connection.
-var ErrEarly = errors.New("the shim ended early")
+// ErrEndedEarly reports that a shim ended before it accepted a connection.
+var ErrEndedEarly = errors.New("the shim ended early")
 
-// Accepts returns when the shim that listens in dir has accepted a connection and closed
+// AwaitAccept returns when the shim that listens in dir has accepted a connection and closed
 // it, as it does with one that sends nothing: it has been executed. Only the shim may
-// hold its listener. Accepts returns ErrEarly if the shim has ended.
-func Accepts(ctx context.Context, dir string) error {
+// hold its listener. AwaitAccept returns ErrEndedEarly if the shim has ended.
+func AwaitAccept(ctx context.Context, dir string) error {
 	conn, err := Dial(ctx, dir)
 	if err != nil {
-		return errors.Join(ErrEarly, err)
+		return errors.Join(ErrEndedEarly, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // unix sockets support deadlines
 	defer stop()
 	if c, ok := conn.(*net.UnixConn); ok {
 		if err := c.CloseWrite(); err != nil {
-			return errors.Join(ErrEarly, err)
+			return errors.Join(ErrEndedEarly, err)
 		}
 	}
 	// The end comes from a shim that accepted or from the death of the listener;
@@ -34,7 +34,7 @@ func Accepts(ctx context.Context, dir string) error {
 	}
 	second, err := Dial(ctx, dir)
 	if err != nil {
-		return errors.Join(ErrEarly, err)
+		return errors.Join(ErrEndedEarly, err)
 	}
 	return second.Close()
 }

@@ -62,9 +62,9 @@ func CheckVacant(ctx context.Context, d driver.Driver, s driver.Spec) error {
 	return err
 }
 
-// Undo removes what a failed create made, and returns the error for its caller. It
+// Rollback removes what a failed create made, and returns the error for its caller. It
 // works also when ctx has ended. What cannot be removed is logged, and found by Attach.
-func Undo(ctx context.Context, log *slog.Logger, dir string, state State, sweep Sweep, err error) error {
+func Rollback(ctx context.Context, log *slog.Logger, dir string, state State, sweep Sweep, err error) error {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}

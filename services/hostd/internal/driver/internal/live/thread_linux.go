@@ -43,9 +43,9 @@ func OnThread(dir string, f func() error) error {
 	return <-done
 }
 
-// Expendable makes the kernel kill a process and its children before all that serve
+// SetOOMScore makes the kernel kill a process and its children before all that serve
 // sandboxes when the host runs out of memory. See driver.OOMScore.
-func Expendable(pid int) error {
+func SetOOMScore(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(driver.OOMScore)), 0)
 }
 

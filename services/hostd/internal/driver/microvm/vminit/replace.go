@@ -14,8 +14,8 @@ import (
 // dup is a descriptor and its number in the new program.
 type dup struct{ from, to int }
 
-// froms returns pointers to the descriptors to be renumbered.
-func froms(files []dup) []*int {
+// sources returns pointers to the descriptors to be renumbered.
+func sources(files []dup) []*int {
 	all := make([]*int, 0, len(files)+1)
 	for i := range files {
 		all = append(all, &files[i].from)
@@ -46,7 +46,7 @@ func replace(program int, argv, env []string, files []dup) error {
 		return os.NewSyscallError("unshare", err)
 	}
 	const high = 64 // above all numbers that are assigned
-	for _, fd := range append(froms(files), &program) {
+	for _, fd := range append(sources(files), &program) {
 		if *fd, err = unix.FcntlInt(uintptr(*fd), unix.F_DUPFD_CLOEXEC, high); err != nil {
 			return os.NewSyscallError("fcntl", err)
 		}

@@ -39,7 +39,7 @@ func newTime(*Spec) error {
 	}
 	// Whole seconds, rounded down: no clock may start below 0.
 	offsets := fmt.Sprintf("monotonic %d 0\nboottime %d 0\n", -monotonic.Sec, -boot.Sec)
-	err = owning(func() error { // the file belongs to the thread that made the namespace
+	err = withOwnProc(func() error { // the file belongs to the thread that made the namespace
 		return os.WriteFile(fmt.Sprintf("/proc/%d/timens_offsets", unix.Gettid()), []byte(offsets), 0)
 	})
 	if errors.Is(err, fs.ErrPermission) {
@@ -48,9 +48,9 @@ func newTime(*Spec) error {
 	return err
 }
 
-// owning calls do while this process's files in /proc belong to it. They belong to root
+// withOwnProc calls do while this process's files in /proc belong to it. They belong to root
 // of the machine while the process is not dumpable. No other process is in the sandbox yet.
-func owning(do func() error) error {
+func withOwnProc(do func() error) error {
 	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable == 1 {
 		return errors.Join(err, do())
 	}

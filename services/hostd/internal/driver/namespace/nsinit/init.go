@@ -199,7 +199,7 @@ func execute(s *Spec) error {
 	if err := s.keepDescriptors(); err != nil {
 		return err
 	}
-	if s.Mortal {
+	if s.DiesWithParent {
 		// If hostd has ended already, the write below fails.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return err

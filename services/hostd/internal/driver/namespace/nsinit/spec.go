@@ -27,11 +27,11 @@ type Spec struct {
 
 	Volumes []Text // host directories to mount: Name is the path inside, Body the host's
 
-	Program string   // path of a program of the host's, instead of the shim and all above; see program.go
-	Shown   []string // host files and directories that are visible to it
-	Device  string   // path of a device that it uses; empty: none
-	Keep    uint32   // number of descriptors from FirstKept on that it inherits
-	Mortal  bool     // whether it dies with the thread of hostd's that started its launcher
+	Program        string   // path of a program of the host's, instead of the shim and all above; see program.go
+	Shown          []string // host files and directories that are visible to it
+	Device         string   // path of a device that it uses; empty: none
+	Keep           uint32   // number of descriptors from FirstKept on that it inherits
+	DiesWithParent bool     // whether it dies with the thread of hostd's that started its launcher
 
 	Hostname string
 	HasRoot  bool // whether the sandbox has a uid range and starts as its root; otherwise its only user is uid 1000
@@ -114,7 +114,7 @@ func (s *Spec) code(c *coder) {
 	c.strs(&s.Shown)
 	c.str(&s.Device)
 	c.num32(&s.Keep)
-	c.flag(&s.Mortal)
+	c.flag(&s.DiesWithParent)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
 	c.num32(&s.ShmMiB)

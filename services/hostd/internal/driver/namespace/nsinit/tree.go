@@ -40,7 +40,7 @@ func mountTree(s *Spec) error {
 	if err := unix.Mkdir(treeBelow, rootDir); err != nil {
 		return &os.PathError{Op: "mkdir", Path: treeBelow, Err: err}
 	}
-	if err := take(s, fdTree, s.Tree, treeBelow); err != nil {
+	if err := mountHostDir(s, fdTree, s.Tree, treeBelow); err != nil {
 		return fmt.Errorf("mount the template: %w", err)
 	}
 	return overlayWith(root, s.below(over)+treeBelow, over, work, s.gains())

@@ -137,16 +137,16 @@ func takeLayers(s *Spec) error {
 	if s.Below == "" {
 		return nil
 	}
-	if err := take(s, fdBelow, s.Below, layers); err != nil {
+	if err := mountHostDir(s, fdBelow, s.Below, layers); err != nil {
 		return fmt.Errorf("mount the snapshot: %w", err)
 	}
 	return nil
 }
 
-// take mounts the host's directory from. If hostd is root of the machine, the
+// mountHostDir mounts the host's directory from. If hostd is root of the machine, the
 // driver passes it as a mount whose owners are mapped to this user namespace;
 // the sandbox needs no permission on the path.
-func take(s *Spec, fd int, from, to string) error {
+func mountHostDir(s *Spec, fd int, from, to string) error {
 	if s.HasRoot {
 		return unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
@@ -206,15 +206,15 @@ func skeleton(s *Spec) error {
 			return &os.PathError{Op: "symlink", Path: l.Name, Err: err}
 		}
 	}
-	if err := errors.Join(lendOwner(usrSkel, s.UsrDirs), lendOwner(etcSkel, s.EtcDirs)); err != nil {
+	if err := errors.Join(makeOwnedDirs(usrSkel, s.UsrDirs), makeOwnedDirs(etcSkel, s.EtcDirs)); err != nil {
 		return err
 	}
 	return fill(s)
 }
 
-// lendOwner makes directories of a higher layer, whose owner applies to the directories
+// makeOwnedDirs makes directories of a higher layer, whose owner applies to the directories
 // that they are merged with.
-func lendOwner(skel string, dirs []string) error {
+func makeOwnedDirs(skel string, dirs []string) error {
 	for _, d := range dirs {
 		if err := unix.Mkdir(filepath.Join(skel, d), rootDir); err != nil {
 			return &os.PathError{Op: "mkdir", Path: d, Err: err}
