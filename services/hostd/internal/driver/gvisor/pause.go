@@ -65,9 +65,9 @@ func (t tasks) set(ctx context.Context, stand bool, method string) error {
 
 // frozen reads the recorded state; after an interruption it determines the actual one.
 func (t tasks) frozen() (bool, error) {
-	noted, err := t.r.recorded()
-	if err != nil || noted == running || noted == paused {
-		return noted == paused, err
+	state, err := t.r.recorded()
+	if err != nil || state == running || state == paused {
+		return state == paused, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()

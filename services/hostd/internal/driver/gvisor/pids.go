@@ -77,7 +77,7 @@ const countTimeout = 200 * time.Millisecond
 func (b *instance) processes(ctx context.Context) uint32 {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	if noted, err := b.r.recorded(); err == nil && noted == running {
+	if state, err := b.r.recorded(); err == nil && state == running {
 		if n, err := b.countPIDs(ctx); err == nil {
 			b.counted.Store(n)
 		}

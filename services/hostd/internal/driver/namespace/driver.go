@@ -82,11 +82,11 @@ type Driver struct {
 	diskOnce sync.Once
 	diskErr  error // set by diskOnce: why the disk of a sandbox cannot be limited
 
-	mu     sync.Mutex
-	hosts  map[string]*hostTemplate // guarded by mu; prepared templates, by the program that is their sudo
-	groups *cgroup.Tree             // guarded by mu; nil: not opened yet
-	parent string                   // guarded by mu; the last argument of spread
-	noted  string                   // guarded by mu; the last directory of sandboxes that was recorded
+	mu           sync.Mutex
+	hosts        map[string]*hostTemplate // guarded by mu; prepared templates, by the program that is their sudo
+	groups       *cgroup.Tree             // guarded by mu; nil: not opened yet
+	parent       string                   // guarded by mu; the last argument of spread
+	recordedRoot string                   // guarded by mu; the last directory of sandboxes that was recorded
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -258,9 +258,9 @@ func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 			d.hosts[program] = host
 		}
 	}
-	if root := filepath.Dir(s.Dir); err == nil && d.noted != root && !trial {
+	if root := filepath.Dir(s.Dir); err == nil && d.recordedRoot != root && !trial {
 		if err = roots(dir).Add(root); err == nil {
-			d.noted = root
+			d.recordedRoot = root
 		}
 	}
 	return host, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
