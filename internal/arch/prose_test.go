@@ -181,7 +181,7 @@ func badHelp(f *ast.File, pos *token.FileSet) []string {
 			return true
 		}
 		if help := firstLiteral(call.Args[len(call.Args)-1]); strings.HasPrefix(help, "of ") || strings.HasPrefix(help, "that ") {
-			all = append(all, fmt.Sprintf("%s: a flag's help says what it sets: %q", pos.Position(call.Pos()), help))
+			all = append(all, fmt.Sprintf("%s: a flag's help must say what it sets: %q", pos.Position(call.Pos()), help))
 		}
 		return true
 	})
@@ -221,7 +221,7 @@ func badDocs(f *ast.File, pos *token.FileSet) []string {
 			text = strings.TrimPrefix(text, article)
 		}
 		if rest, ok := strings.CutPrefix(text, name); text != "" && (!ok || rest != "" && (rest[0] == '_' || rest[0] >= '0' && rest[0] <= '9' || rest[0] >= 'A' && rest[0] <= 'Z' || rest[0] >= 'a' && rest[0] <= 'z')) {
-			all = append(all, fmt.Sprintf("%s: the comment of %s starts with its name", pos.Position(doc.Pos()), name))
+			all = append(all, fmt.Sprintf("%s: the comment of %s must start with its name", pos.Position(doc.Pos()), name))
 		}
 	}
 	for _, d := range f.Decls {
