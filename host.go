@@ -20,7 +20,7 @@ import (
 
 // runHelper runs this program as a helper in a sandbox if args ask for that, as hosts do.
 func runHelper(args []string) bool {
-	code, ok := hostd.Inside(args, os.Stdout, os.Stderr)
+	code, ok := hostd.RunHiddenRole(args, os.Stdout, os.Stderr)
 	if ok && code != 0 {
 		os.Exit(code)
 	}

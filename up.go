@@ -239,7 +239,7 @@ func (u *up) announce(begun time.Time, address, url string) error {
 		version: u.cfg.Version, url: url, key: u.gateway.APIKey, data: u.data, self: self(u.cfg.Getenv, u.data), took: took,
 		drivers: h.Drivers, isolations: h.Isolations, egress: u.host.egress == egressInternet, enforced: h.Enforced,
 	}
-	b.pending, b.pendingErr = hostd.Pending(u.host.drivers)
+	b.pending, b.pendingErr = hostd.LateDriver(u.host.drivers)
 	_, err := fmt.Fprint(u.cfg.Out, b.text())
 	return err
 }

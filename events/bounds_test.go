@@ -170,7 +170,7 @@ func TestAWriterContinuesAfterItsRecordFellOutOfRetention(t *testing.T) {
 			if _, err := w.Recover(t.Context()); !kind.Is(err, kind.NotFound) {
 				t.Fatalf("recover: %v", err)
 			}
-			w.GoOn(3)
+			w.ContinueAfter(3)
 		}
 		appendAll(t, w, all[3:], 1)
 		r := log.Read(ref, 3)
@@ -179,7 +179,7 @@ func TestAWriterContinuesAfterItsRecordFellOutOfRetention(t *testing.T) {
 		if err != nil || len(batch) == 0 || batch[0].Seq != 4 {
 			t.Errorf("new run %t: %v, %v", newRun, batch, err)
 		}
-		if tail, err := log.Tip(t.Context(), ref); err != nil || tail.Finished == nil || tail.Last != 6 {
+		if tail, err := log.Tail(t.Context(), ref); err != nil || tail.Finished == nil || tail.Last != 6 {
 			t.Errorf("new run %t: tail %+v, %v", newRun, tail, err)
 		}
 	}

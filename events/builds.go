@@ -16,7 +16,7 @@ import (
 // Build is a build in the view.
 type Build struct {
 	build.State
-	Heard time.Time // local time at which its last event arrived
+	Received time.Time // local time at which its last event arrived
 
 	lines []lineMark // positions of the log's lines in the stream, in order
 }
@@ -69,7 +69,7 @@ func buildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 			s.Steps = append(s.Steps, &pb.BuildStep{Type: step.Type, Args: step.Args, Files: step.Files, Force: step.Force})
 		}
 		f.Body = &pb.BuildFrame_Started{Started: s}
-	case build.Held:
+	case build.Claimed:
 		f.Body = &pb.BuildFrame_Held{Held: &pb.BuildHeld{By: b.By}}
 	case build.Based:
 		f.Body = &pb.BuildFrame_Based{Based: &pb.BuildBased{
@@ -77,7 +77,7 @@ func buildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 			Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		}}
 	case build.Logged:
-		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.HalfOut, HalfErr: b.Mark.HalfErr, Layers: b.Mark.Layers}
+		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.PartialOut, HalfErr: b.Mark.PartialErr, Layers: b.Mark.Layers}
 		for _, line := range b.Lines {
 			m.Lines = append(m.Lines, &pb.BuildLine{TimeNs: nanos(line.Time), Level: uint32(line.Level), Text: line.Text})
 		}
@@ -107,7 +107,7 @@ func buildBody(f *pb.BuildFrame) build.Body {
 		}
 		return build.Started{Spec: s}
 	case *pb.BuildFrame_Held:
-		return build.Held{By: b.Held.By}
+		return build.Claimed{By: b.Held.By}
 	case *pb.BuildFrame_Based:
 		m := b.Based
 		return build.Based{
@@ -116,7 +116,7 @@ func buildBody(f *pb.BuildFrame) build.Body {
 		}
 	case *pb.BuildFrame_Logged:
 		m := b.Logged
-		out := build.Logged{Mark: build.Mark{Step: m.Step, After: m.After, HalfOut: m.HalfOut, HalfErr: m.HalfErr, Layers: m.Layers}}
+		out := build.Logged{Mark: build.Mark{Step: m.Step, After: m.After, PartialOut: m.HalfOut, PartialErr: m.HalfErr, Layers: m.Layers}}
 		for _, line := range m.Lines {
 			out.Lines = append(out.Lines, build.Line{Time: fromNanos(line.TimeNs), Level: build.Level(line.Level), Text: line.Text})
 		}
@@ -154,7 +154,7 @@ func (v *View) applyBuild(m stored) error {
 		return err
 	}
 	b := v.builds[id]
-	b.ID, b.Tenant, b.Heard = id, tenant, time.Now()
+	b.ID, b.Tenant, b.Received = id, tenant, time.Now()
 	before := b.Lines
 	for _, e := range events {
 		if b.State, err = b.Apply(e); err != nil {

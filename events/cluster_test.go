@@ -77,18 +77,18 @@ func TestAMinorityServesReadsButNoWrites(t *testing.T) {
 	lead := c.Leader("OUT_00")
 	c.Stop(lead)
 	c.Stop((lead + 1) % 3)
-	if tail, err := log.Glance(t.Context(), ended); err != nil || tail.Finished == nil || tail.Last != n {
+	if tail, err := log.StaleTail(t.Context(), ended); err != nil || tail.Finished == nil || tail.Last != n {
 		t.Errorf("the end of an ended record: %+v, %v", tail, err)
 	}
 	if got := readAll(t, log.Read(ended, 0), 0); len(got) != n {
 		t.Errorf("an ended record: %d events, want %d", len(got), n)
 	}
 	for lags := false; !lags; { // at first the remaining server may still believe that it leads
-		tail, err := log.Glance(t.Context(), running)
+		tail, err := log.StaleTail(t.Context(), running)
 		if err != nil || tail.Finished != nil || tail.Last != n/2 {
 			t.Fatalf("the end of a running record: %+v, %v", tail, err)
 		}
-		lags = tail.Lags
+		lags = tail.Stale
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

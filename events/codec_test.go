@@ -64,7 +64,7 @@ func TestFirstVersionDecodes(t *testing.T) {
 		}
 	}
 	r := s.Request
-	if !s.Live() || s.Host != "h" || s.Driver != "namespace" || s.Can != (sandbox.Abilities{}) || s.Isolation != "" ||
+	if !s.IsRunning() || s.Host != "h" || s.Driver != "namespace" || s.Can != (sandbox.Abilities{}) || s.Isolation != "" ||
 		r.OnTimeout != "pause" || r.MemoryMiB != 2 || r.Isolation != "" || !s.Deadline.Equal(time.Unix(7, 0)) {
 		t.Errorf("%+v", s)
 	}

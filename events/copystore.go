@@ -12,27 +12,27 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Kept is the store of the parts of copies of hosts' files; see PutPart.
-type Kept struct{ l *Log }
+// CopyStore is the store of the parts of copies of hosts' files; see PutPart.
+type CopyStore struct{ l *Log }
 
-// Kept returns the store of copies.
-func (l *Log) Kept() Kept { return Kept{l} }
+// CopyStore returns the store of copies.
+func (l *Log) CopyStore() CopyStore { return CopyStore{l} }
 
 func copyName(sum template.Sum) string { return copyPrefix + string(sum) }
 
 // Put stores a part. It leaves an existing part alone unless replace is set. It returns
 // Exhausted if the store is full.
-func (k Kept) Put(ctx context.Context, sum template.Sum, packed []byte, replace bool) error {
+func (k CopyStore) Put(ctx context.Context, sum template.Sum, packed []byte, replace bool) error {
 	return k.l.putPart(ctx, copyName(sum), packed, replace)
 }
 
 // Has reports whether a part is stored.
-func (k Kept) Has(ctx context.Context, sum template.Sum) (bool, error) {
+func (k CopyStore) Has(ctx context.Context, sum template.Sum) (bool, error) {
 	return k.l.hasPart(ctx, copyName(sum), freshPart)
 }
 
 // Part reads a part. The caller must check its sum. Errors are those of Log.Part.
-func (k Kept) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
+func (k CopyStore) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
 	return k.l.getPart(ctx, copyName(sum))
 }
 

@@ -55,7 +55,7 @@ func TestTheStoreOfPartsIsBounded(t *testing.T) {
 	var sums []template.Sum
 	for err == nil {
 		data, sum := randomPart(3 << 20)
-		if err = log.Kept().Put(t.Context(), sum, data, false); err == nil {
+		if err = log.CopyStore().Put(t.Context(), sum, data, false); err == nil {
 			sums = append(sums, sum)
 		}
 		if len(sums) > 10 {
@@ -121,7 +121,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	view := eventstest.View(t, log)
 	put := func() template.Sum {
 		data, sum := randomPart(1 << 20)
-		if err := log.Kept().Put(t.Context(), sum, data, false); err != nil {
+		if err := log.CopyStore().Put(t.Context(), sum, data, false); err != nil {
 			t.Fatal(err)
 		}
 		return sum
@@ -146,7 +146,7 @@ func TestOrphansAreSwept(t *testing.T) {
 		t.Errorf("%d parts were swept, %v; want the orphan and the bytes without a name", n, err)
 	}
 	for sum, want := range map[template.Sum]bool{shared: true, lone: true, orphan: false} {
-		if has, err := log.Kept().Has(t.Context(), sum); has != want || err != nil {
+		if has, err := log.CopyStore().Has(t.Context(), sum); has != want || err != nil {
 			t.Errorf("has %v, %v; want %v", has, err, want)
 		}
 	}
@@ -158,7 +158,7 @@ func TestOrphansAreSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for sum, want := range map[template.Sum]bool{shared: true, lone: false} {
-		if has, err := log.Kept().Has(t.Context(), sum); has != want || err != nil {
+		if has, err := log.CopyStore().Has(t.Context(), sum); has != want || err != nil {
 			t.Errorf("after its snapshot was deleted: has %v, %v; want %v", has, err, want)
 		}
 	}
@@ -171,7 +171,7 @@ func TestOrphansAreSwept(t *testing.T) {
 func TestPartsOfCopiesAreNotTemplateParts(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	data, sum := randomPart(100)
-	if err := log.Kept().Put(t.Context(), sum, data, false); err != nil {
+	if err := log.CopyStore().Put(t.Context(), sum, data, false); err != nil {
 		t.Fatal(err)
 	}
 	if has, err := log.HasPart(t.Context(), sum); has || err != nil {
@@ -181,10 +181,10 @@ func TestPartsOfCopiesAreNotTemplateParts(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	other, _ := randomPart(100)
-	if err := log.Kept().Put(t.Context(), sum, other, true); err != nil {
+	if err := log.CopyStore().Put(t.Context(), sum, other, true); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := log.Kept().Part(t.Context(), sum); err != nil || !bytes.Equal(got, other) {
+	if got, err := log.CopyStore().Part(t.Context(), sum); err != nil || !bytes.Equal(got, other) {
 		t.Errorf("replaced: %v", err)
 	}
 }

@@ -50,12 +50,12 @@ func TestLaterMessagesRepeatTheExit(t *testing.T) {
 		t.Fatalf("%+v, %v", tail, err)
 	}
 	checkExit(t, "the next run", next.Exited())
-	tails, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	tails, err := log.LoadTails(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	follower := log.Writer(ref, 3)
-	follower.Follow(tails[ref.ID])
+	follower.AssumeTail(tails[ref.ID])
 	more := process.Event{Seq: process.Seq(len(all)) + 1, Time: all[0].Time, Body: process.Wrote{Stream: process.Stdout, Offset: 300, Data: []byte("x")}}
 	appendAll(t, follower, []process.Event{more}, 1)
 	last := log.Writer(ref, 4)
@@ -109,7 +109,7 @@ func TestTheExitInAnOldRecordIsFound(t *testing.T) {
 	if err := streamOf(t, srv, "OUT_00").Purge(t.Context(), jetstream.WithPurgeSequence(3)); err != nil {
 		t.Fatal(err)
 	}
-	tails, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	tails, err := log.LoadTails(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil || len(tails) != 0 {
 		t.Errorf("%v, %v: a tail of an old version was returned", tails, err)
 	}

@@ -175,7 +175,7 @@ func TestSeqsAroundFindsEveryTimeInAnUnevenRecord(t *testing.T) {
 		used = more
 	}
 	for at := begin.Add(-time.Second); !at.After(all[n-1].Time.Add(time.Second)); at = at.Add(7 * time.Millisecond) {
-		before, after, err := log.Near(t.Context(), ref, at)
+		before, after, err := log.SeqsAround(t.Context(), ref, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestSeqsAroundFindsEveryTimeInAnUnevenRecord(t *testing.T) {
 			t.Fatalf("%v: between %d and %d", at.Sub(begin), before, after)
 		}
 	}
-	if _, _, err := log.Near(t.Context(), newRef(), begin); !kind.Is(err, kind.NotFound) {
+	if _, _, err := log.SeqsAround(t.Context(), newRef(), begin); !kind.Is(err, kind.NotFound) {
 		t.Errorf("without a record: %v", err)
 	}
 }

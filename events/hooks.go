@@ -40,14 +40,14 @@ func hookKey(subject string) string {
 type hook struct {
 	doc          webhook.Webhook
 	cursor       webhook.Cursor
-	redeliveries webhook.Again
+	redeliveries webhook.Redeliveries
 }
 
 // Hook is a webhook and the state of its deliveries.
 type Hook struct {
 	webhook.Webhook
 	Cursor webhook.Cursor
-	Again  webhook.Again
+	Redeliveries  webhook.Redeliveries
 }
 
 // After returns the position up to which all events are done.
@@ -82,9 +82,9 @@ func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *we
 	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
 }
 
-// PutAgain replaces the list of events to redeliver with stream sequence a.Rev and returns
+// PutRedeliveries replaces the list of events to redeliver with stream sequence a.Rev and returns
 // the new rev. It returns Conflict as in AppendSandbox.
-func (l *Log) PutAgain(ctx context.Context, tenant string, id webhook.ID, a *webhook.Again) (uint64, error) {
+func (l *Log) PutRedeliveries(ctx context.Context, tenant string, id webhook.ID, a *webhook.Redeliveries) (uint64, error) {
 	b := &pb.WebhookAgain{}
 	for _, r := range a.Events {
 		b.Events = append(b.Events, refToPB(r))
@@ -117,13 +117,13 @@ func (v *View) applyHook(m stored) error {
 		if err = proto.Unmarshal(m.data, &b); err == nil {
 			h.cursor = webhook.Cursor{
 				At: webhook.Position(b.At), Holder: b.Holder, Attempts: b.Attempts, Done: b.Done, GivenUp: b.GivenUp,
-				Rev: m.seq, Heard: time.Now(),
+				Rev: m.seq, Received: time.Now(),
 			}
 		}
 	case strings.HasSuffix(m.subject, hookRedeliveries):
 		var b pb.WebhookAgain
 		if err = proto.Unmarshal(m.data, &b); err == nil {
-			h.redeliveries = webhook.Again{Rev: m.seq}
+			h.redeliveries = webhook.Redeliveries{Rev: m.seq}
 			for _, r := range b.Events {
 				h.redeliveries.Events = append(h.redeliveries.Events, refFromPB(r))
 			}

@@ -42,9 +42,9 @@ func TestWebhookRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := webhook.Again{Events: []webhook.Ref{{Sandbox: "i1", Position: 5}}}
+	again := webhook.Redeliveries{Events: []webhook.Ref{{Sandbox: "i1", Position: 5}}}
 	cursor := webhook.Cursor{At: 7, Holder: "h", Attempts: 1, Done: 2, GivenUp: 3}
-	if _, err := log.PutAgain(t.Context(), "t", w.ID, &again); err != nil {
+	if _, err := log.PutRedeliveries(t.Context(), "t", w.ID, &again); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := log.PutCursor(t.Context(), "t", w.ID, &cursor); err != nil {
@@ -62,8 +62,8 @@ func TestWebhookRoundTrip(t *testing.T) {
 		got.From != w.From || len(got.Types) != len(w.Types) {
 		t.Errorf("%+v, want %+v", got.Webhook, w)
 	}
-	if c := got.Cursor; c.At != 7 || c.Holder != "h" || c.Attempts != 1 || c.Done != 2 || c.GivenUp != 3 || len(got.Again.Events) != 1 {
-		t.Errorf("%+v %+v", c, got.Again)
+	if c := got.Cursor; c.At != 7 || c.Holder != "h" || c.Attempts != 1 || c.Done != 2 || c.GivenUp != 3 || len(got.Redeliveries.Events) != 1 {
+		t.Errorf("%+v %+v", c, got.Redeliveries)
 	}
 	if _, ok := view.Webhook("other", w.ID); ok {
 		t.Error("another tenant can read it")

@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// incompleteBatch is how many records [Log.Short] checks between two pauses.
+	// incompleteBatch is how many records [Log.Incomplete] checks between two pauses.
 	incompleteBatch   = 4 * getBatch
 	incompleteBackoff = 3 // as backoff counts: 8 ms
 )
 
-// Short calls found for each process in all whose record lacks the end that its entry in
+// Incomplete calls found for each process in all whose record lacks the end that its entry in
 // the catalogue has. All are ended processes of host. A record that retention has dropped
 // is not short. Short reads the ends of many records at once and pauses in between, so that
 // it may run beside client requests.
-func (l *Log) Short(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
+func (l *Log) Incomplete(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
 	for some := range slices.Chunk(all, incompleteBatch) {
 		ids := make([]process.ID, len(some))
 		for i := range some {
 			ids[i] = some[i].ID
 		}
-		tails, err := l.Tips(ctx, host, ids)
+		tails, err := l.LoadTails(ctx, host, ids)
 		if err != nil {
 			return err
 		}
 		for i := range some {
 			tail, ok := tails[some[i].ID]
 			if !ok {
-				if tail, err = l.Tip(ctx, Ref{Host: host, ID: some[i].ID}); err != nil && !kind.Is(err, kind.NotFound) {
+				if tail, err = l.Tail(ctx, Ref{Host: host, ID: some[i].ID}); err != nil && !kind.Is(err, kind.NotFound) {
 					return err
 				}
 			}

@@ -14,11 +14,11 @@ type moment struct {
 	at time.Time
 }
 
-// Near finds the point in a record that corresponds to a time: all events up to seq before
+// SeqsAround finds the point in a record that corresponds to a time: all events up to seq before
 // are earlier, and all after seq after are not, as far as the record's clock is monotonic.
 // The events between them are in one message. It takes a handful of reads and returns
 // NotFound if the record does not exist.
-func (l *Log) Near(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
+func (l *Log) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	lo, err := l.momentAt(ctx, stream, getRequest{Seq: 1, Next: subject})
 	if err != nil {

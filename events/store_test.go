@@ -93,20 +93,20 @@ func TestSecretsInTheLog(t *testing.T) {
 func TestPositionsOfWatchesInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	id := process.NewID("i1")
-	at, err := log.WatchPlace(t.Context(), id)
-	if err != nil || at != (events.WatchPlace{}) {
+	at, err := log.WatchCursor(t.Context(), id)
+	if err != nil || at != (events.WatchCursor{}) {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	at = events.WatchPlace{From: 3, To: 9, Key: "k"}
-	rev, err := log.PutWatchPlace(t.Context(), id, at)
+	at = events.WatchCursor{From: 3, To: 9, Key: "k"}
+	rev, err := log.PutWatchCursor(t.Context(), id, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := log.PutWatchPlace(t.Context(), id, events.WatchPlace{To: 1}); !kind.Is(err, kind.Conflict) {
+	if _, err := log.PutWatchCursor(t.Context(), id, events.WatchCursor{To: 1}); !kind.Is(err, kind.Conflict) {
 		t.Errorf("from an old version: %v", err)
 	}
 	at.Rev = rev
-	if got, err := log.WatchPlace(t.Context(), id); got != at || err != nil {
+	if got, err := log.WatchCursor(t.Context(), id); got != at || err != nil {
 		t.Errorf("%+v, %v; want %+v", got, err, at)
 	}
 }

@@ -25,12 +25,12 @@ func TestLoadTailsReturnsTheEndOfEachRecord(t *testing.T) {
 	ids = append(ids, over.ID)
 	appendAll(t, log.Writer(over, 3), script(9), 4)
 	want[over.ID] = 9
-	got, err := log.Tips(t.Context(), testHost, ids)
+	got, err := log.LoadTails(t.Context(), testHost, ids)
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("%d tails, %v; want %d", len(got), err, len(want))
 	}
 	for id, last := range want {
-		if g := got[id]; g.Last != last || g.Host != testHost || g.Epoch != 3 || (g.Finished != nil) != (id == over.ID) || !g.Lags {
+		if g := got[id]; g.Last != last || g.Host != testHost || g.Epoch != 3 || (g.Finished != nil) != (id == over.ID) || !g.Stale {
 			t.Errorf("%s: %+v, want event %d", id, g, last)
 		}
 	}
@@ -41,13 +41,13 @@ func TestAWriterThatAssumesAnOldTailIsFenced(t *testing.T) {
 	ref, all := newRef(), script(6)
 	before := log.Writer(ref, 1)
 	appendAll(t, before, all[:2], 1)
-	tails, err := log.Tips(t.Context(), testHost, []process.ID{ref.ID})
+	tails, err := log.LoadTails(t.Context(), testHost, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, before, all[2:4], 1)
 	w := log.Writer(ref, 2)
-	w.Follow(tails[ref.ID])
+	w.AssumeTail(tails[ref.ID])
 	if err := w.Append(t.Context(), all[2:5]); !kind.Is(err, kind.Fenced) {
 		t.Fatalf("%v, want Fenced", err)
 	}
@@ -60,9 +60,9 @@ func TestAWriterThatAssumesAnOldTailIsFenced(t *testing.T) {
 	if got := readAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
 		t.Errorf("%d events, want %d", len(got), len(all))
 	}
-	var none events.Tip
+	var none events.Tail
 	fresh := log.Writer(newRef(), 1)
-	if fresh.Follow(none); fresh.Last() != 0 {
+	if fresh.AssumeTail(none); fresh.Last() != 0 {
 		t.Errorf("it continues after event %d", fresh.Last())
 	}
 }

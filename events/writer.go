@@ -40,39 +40,39 @@ func (l *Log) Writer(ref Ref, epoch uint64) *Writer {
 	return &Writer{l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
 }
 
-// Tip is the end of a record.
-type Tip struct {
+// Tail is the end of a record.
+type Tail struct {
 	Last     process.Seq // the last event stored
 	At       time.Time   // time of that event by its writer's clock; zero if unknown
 	Host     string      // host that wrote the last message
 	Epoch    uint64
 	Exited   *process.Exit     // of the record's Exited, even if other events follow it; nil if the record has none
 	Finished *process.Finished // nil if the record has not ended
-	Lags     bool              // read from a replica: the record may be longer
+	Stale     bool              // read from a replica: the record may be longer
 
 	rev uint64
 	old bool // from a version whose messages do not repeat an earlier Exited
 }
 
-// Tip reads the end of a record from its leader. It returns NotFound if the record has no
+// Tail reads the end of a record from its leader. It returns NotFound if the record has no
 // event.
-func (l *Log) Tip(ctx context.Context, ref Ref) (Tip, error) {
+func (l *Log) Tail(ctx context.Context, ref Ref) (Tail, error) {
 	m, ok, err := l.lastOf(ctx, outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards))
 	if err != nil {
-		return Tip{}, err
+		return Tail{}, err
 	}
 	if !ok {
-		return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
+		return Tail{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 	}
 	return tailOf(m)
 }
 
-// Tips reads the ends of many records of one host at once, from any replica, so that each
+// LoadTails reads the ends of many records of one host at once, from any replica, so that each
 // record may be longer. Records without an event, with a last message that is too large, or
-// of an old version are omitted. A [Tip] with [Tip.Lags] set must not decide anything, except as an
-// argument of Writer.Follow, which verifies it.
-func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tip, error) {
-	out := make(map[process.ID]Tip, len(ids))
+// of an old version are omitted. A [Tail] with [Tail.Stale] set must not decide anything, except as an
+// argument of Writer.AssumeTail, which verifies it.
+func (l *Log) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
+	out := make(map[process.ID]Tail, len(ids))
 	stream := outStream(shardOf(host, l.shards))
 	for some := range slices.Chunk(ids, getBatch) {
 		req := getRequest{MaxBytes: getBytes}
@@ -87,7 +87,7 @@ func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[proc
 		}
 		for _, m := range got {
 			if t, err := tailOf(m); err == nil && !t.old {
-				t.Lags = true
+				t.Stale = true
 				out[of[m.subject]] = t
 			}
 		}
@@ -95,9 +95,9 @@ func (l *Log) Tips(ctx context.Context, host string, ids []process.ID) (map[proc
 	return out, nil
 }
 
-// Glance is like [Log.Tip] but falls back to any replica if there is no leader, for example when
+// StaleTail is like [Log.Tail] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
-func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
+func (l *Log) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	for try := 0; ; {
 		m, ok, err := l.leaderGet(ctx, stream, getRequest{Last: subject})
@@ -105,31 +105,31 @@ func (l *Log) Glance(ctx context.Context, ref Ref) (Tip, error) {
 		case err == nil && ok:
 			return tailOf(m)
 		case err == nil:
-			return Tip{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
+			return Tail{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 		}
 		got, _ := l.directGet(ctx, stream, getRequest{Last: subject}) //nolint:errcheck // an error leaves got empty
 		if len(got) > 0 {
 			t, err := tailOf(got[0])
-			t.Lags = t.Finished == nil
+			t.Stale = t.Finished == nil
 			return t, err
 		}
 		if !l.backoff(ctx, &try) {
-			return Tip{}, unavailable("read", string(ref.ID), err)
+			return Tail{}, unavailable("read", string(ref.ID), err)
 		}
 	}
 }
 
-func tailOf(m stored) (Tip, error) {
+func tailOf(m stored) (Tail, error) {
 	b, err := parseBatch(m.data)
 	if err != nil {
-		return Tip{}, kind.Wrap(kind.Internal, "read", m.subject, err)
+		return Tail{}, kind.Wrap(kind.Internal, "read", m.subject, err)
 	}
 	return tailOfBatch(m.seq, &b), nil
 }
 
 // tailOfBatch returns the tail of a record whose last message is b.
-func tailOfBatch(rev uint64, b *process.Batch) Tip {
-	t := Tip{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, Exited: b.Exited, rev: rev}
+func tailOfBatch(rev uint64, b *process.Batch) Tail {
+	t := Tail{Last: b.FirstSeq + process.Seq(b.Frames) - 1, Host: b.Host, Epoch: b.Epoch, Exited: b.Exited, rev: rev}
 	if x := exitIn(b.Events); x != nil {
 		t.Exited = x
 	}
@@ -186,24 +186,24 @@ func (l *Log) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (
 
 // Recover makes w continue after the stored events, as a new run of the host must. It
 // returns NotFound if the record has no event; then w starts at its beginning.
-func (w *Writer) Recover(ctx context.Context) (Tip, error) {
-	t, err := w.l.Tip(ctx, w.ref)
+func (w *Writer) Recover(ctx context.Context) (Tail, error) {
+	t, err := w.l.Tail(ctx, w.ref)
 	if err == nil && t.old {
 		t.Exited, err = w.l.oldExit(ctx, w.ref, t.Last)
 	}
 	if err == nil {
-		w.Follow(t)
+		w.AssumeTail(t)
 	}
 	return t, err
 }
 
-// Follow makes w continue after t without verifying that t is still the record's end. If it
+// AssumeTail makes w continue after t without verifying that t is still the record's end. If it
 // is not, the next Append returns Fenced, and Recover loads the current end.
-func (w *Writer) Follow(t Tip) { w.rev, w.last, w.exited, w.bridged = t.rev, t.Last, t.Exited, nil }
+func (w *Writer) AssumeTail(t Tail) { w.rev, w.last, w.exited, w.bridged = t.rev, t.Last, t.Exited, nil }
 
-// GoOn makes w continue after an event that was stored, in a record whose messages have all
+// ContinueAfter makes w continue after an event that was stored, in a record whose messages have all
 // fallen out of retention.
-func (w *Writer) GoOn(last process.Seq) { w.rev, w.last, w.exited = 0, last, nil }
+func (w *Writer) ContinueAfter(last process.Seq) { w.rev, w.last, w.exited = 0, last, nil }
 
 // Last returns the seq of the last event known to be stored.
 func (w *Writer) Last() process.Seq { return w.last }
@@ -225,7 +225,7 @@ func (w *Writer) Append(ctx context.Context, events []process.Event) error {
 			return kind.Newf(kind.Internal, "append", w.subject, "seq %d after %d", events[0].Seq, w.last)
 		}
 		n := w.encode(events)
-		all := Tip{Last: events[n-1].Seq, Exited: cmp.Or(exitIn(events[:n]), w.exited)}
+		all := Tail{Last: events[n-1].Seq, Exited: cmp.Or(exitIn(events[:n]), w.exited)}
 		if err := w.store(ctx, all); err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (w *Writer) encode(events []process.Event) int {
 const headRoom = 4 << 10
 
 // store publishes w.buf until it is stored. all is the record's tail after that.
-func (w *Writer) store(ctx context.Context, all Tip) error {
+func (w *Writer) store(ctx context.Context, all Tail) error {
 	msg := w.message()
 	var behind time.Time // since when the record has read as shorter than it was
 	for try := 0; ; {
@@ -279,7 +279,7 @@ func (w *Writer) store(ctx context.Context, all Tip) error {
 		}
 		switch {
 		case err == nil && tail.rev != 0:
-			w.Follow(tail)
+			w.AssumeTail(tail)
 			w.shrink()
 			return nil
 		case errors.Is(err, errBehind):
@@ -313,41 +313,41 @@ func (w *Writer) message() []byte {
 // Otherwise another writer has the record. A record that ends before what was stored is
 // errBehind; with lost set, the servers have had time to catch up, and a gap is put before
 // the message.
-func (w *Writer) resolve(ctx context.Context, lost bool) (Tip, error) {
+func (w *Writer) resolve(ctx context.Context, lost bool) (Tail, error) {
 	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
 	if err != nil {
-		return Tip{}, err
+		return Tail{}, err
 	}
 	if !ok {
 		// The process was silent for longer than the retention: any other writer would have
 		// left a message.
 		w.rev = 0
-		return Tip{}, nil
+		return Tail{}, nil
 	}
 	plain, err := unpackBatch(m.data)
 	if err != nil {
-		return Tip{}, kind.Wrap(kind.Internal, "append", w.subject, err)
+		return Tail{}, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
 	b, err := process.ParseBatch(plain)
 	if err != nil {
-		return Tip{}, kind.Wrap(kind.Internal, "append", w.subject, err)
+		return Tail{}, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
 	switch {
 	case w.sameAs(plain):
 		return tailOfBatch(m.seq, &b), nil
 	case m.seq == w.rev:
-		return Tip{}, nil // a replica rejected it by mistake: the record is as expected
+		return Tail{}, nil // a replica rejected it by mistake: the record is as expected
 	case w.bridged != nil && m.seq == w.bridged.rev:
 		w.unbridge() // the server that lost messages is not the leader
-		return Tip{}, nil
+		return Tail{}, nil
 	case m.seq < w.rev && lost && w.bridge(m.seq, &b):
-		return Tip{}, nil
+		return Tail{}, nil
 	case m.seq < w.rev:
-		return Tip{}, errBehind
+		return Tail{}, errBehind
 	case w.last == 0:
-		return Tip{}, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
+		return Tail{}, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")
 	}
-	return Tip{}, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
+	return Tail{}, kind.Newf(kind.Fenced, "append", w.subject, "host %s in epoch %d writes the record", b.Host, b.Epoch)
 }
 
 // errBehind reports a record that ends before what was stored in it. A new leader that has

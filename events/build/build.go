@@ -189,9 +189,9 @@ type Requested struct {
 // Started is the spec of the build.
 type Started struct{ Spec Spec }
 
-// Held reports which worker runs the build, and that it still does. By is empty if a worker
+// Claimed reports which worker runs the build, and that it still does. By is empty if a worker
 // gives up before the end: another one continues.
-type Held struct{ By string }
+type Claimed struct{ By string }
 
 // Based is the base of the build. The names in the Spec may later refer to another
 // template; a worker that continues the build keeps this one.
@@ -213,14 +213,14 @@ type Logged struct {
 	Mark  Mark
 }
 
-// Mark is how far the log goes: up to the event After of the process of Step. HalfOut and
-// HalfErr are that process's partial last lines. Layers are the snapshots on which the
+// Mark is how far the log goes: up to the event After of the process of Step. PartialOut and
+// PartialErr are that process's partial last lines. Layers are the snapshots on which the
 // build is, or will be, based, the newest last: they are kept as long as the mark is.
 type Mark struct {
 	Step    uint32
 	After   uint64
-	HalfOut []byte
-	HalfErr []byte
+	PartialOut []byte
+	PartialErr []byte
 	Layers  []string
 }
 
@@ -239,7 +239,7 @@ type Deleted struct{}
 
 func (Requested) kind() string { return "requested" }
 func (Started) kind() string   { return "started" }
-func (Held) kind() string      { return "held" }
+func (Claimed) kind() string      { return "held" }
 func (Based) kind() string     { return "based" }
 func (Logged) kind() string    { return "logged" }
 func (Finished) kind() string  { return "finished" }

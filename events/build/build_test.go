@@ -54,7 +54,7 @@ func TestInvalidSpecs(t *testing.T) {
 }
 
 func TestStateMachine(t *testing.T) {
-	bodies := []build.Body{build.Requested{}, build.Started{}, build.Held{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}, build.Deleted{}, build.Based{}}
+	bodies := []build.Body{build.Requested{}, build.Started{}, build.Claimed{By: "a"}, build.Logged{Lines: make([]build.Line, 2), Mark: build.Mark{Step: 1}}, build.Finished{}, build.Failed{Step: "1"}, build.Deleted{}, build.Based{}}
 	tests := []struct {
 		from build.Phase
 		ok   string // the bodies that may follow, by their number

@@ -66,7 +66,7 @@ func (s State) Apply(e Event) (State, error) {
 		s.Request, s.Created = b, e.Time
 	case Started:
 		s.Spec = &b.Spec
-	case Held:
+	case Claimed:
 		s.Holder = b.By
 	case Based:
 		s.Base = &b

@@ -14,8 +14,8 @@ type Contact struct {
 	since, last time.Time
 }
 
-// Heard records that the reader is up to date with the log at now.
-func (c *Contact) Heard(now time.Time) {
+// UpToDate records that the reader is up to date with the log at now.
+func (c *Contact) UpToDate(now time.Time) {
 	gap := c.MaxGap
 	if gap == 0 {
 		gap = DefaultTTL / 4

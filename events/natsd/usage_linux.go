@@ -12,11 +12,11 @@ import (
 //go:linkname statFile github.com/nats-io/nats-server/v2/server/pse.procStatFile
 var statFile string
 
-// Hush stops these reads, as unreadable files do, in a program that runs no server: a shim
+// StopUsageSampling stops these reads, as unreadable files do, in a program that runs no server: a shim
 // otherwise wakes up each second while its processes wait, and a process that may mount in
 // a sandbox could make it read any file there.
 //
 // Only the length changes, so that a concurrent reader gets the whole name or none.
 //
 //go:norace
-func Hush() { statFile = statFile[:0] }
+func StopUsageSampling() { statFile = statFile[:0] }

@@ -8,7 +8,7 @@ import (
 
 // A program without a server does not measure its resource use each second.
 func TestStopUsageSampling(t *testing.T) {
-	Hush()
+	StopUsageSampling()
 	var cpu float64
 	var rss, vss int64
 	if err := pse.ProcUsage(&cpu, &rss, &vss); err == nil {

@@ -2,5 +2,5 @@
 
 package natsd
 
-// Hush does nothing: nats-server reads no file by itself on this system.
-func Hush() {}
+// StopUsageSampling does nothing: nats-server reads no file by itself on this system.
+func StopUsageSampling() {}

@@ -23,13 +23,13 @@ const ulidLen = ulid.EncodedSize
 func NewID(sbx sandbox.ID) ID { return join(ulid.Make(), sbx) }
 
 // KeyedID returns the id of every Start in sbx with the same idempotency key, unless its
-// first attempt was rejected: it is TryID's first attempt.
-func KeyedID(sbx sandbox.ID, key string) ID { return TryID(sbx, key, 0) }
+// first attempt was rejected: it is AttemptID's first attempt.
+func KeyedID(sbx sandbox.ID, key string) ID { return AttemptID(sbx, key, 0) }
 
-// TryID returns the id of attempt n to start a process for an idempotency key. If an
+// AttemptID returns the id of attempt n to start a process for an idempotency key. If an
 // attempt ended before anything ran, the next one follows: attempt n+1 begins only once the
 // record of attempt n says so, and has a record of its own.
-func TryID(sbx sandbox.ID, key string, n int) ID {
+func AttemptID(sbx sandbox.ID, key string, n int) ID {
 	text := "millrace start\x00" + string(sbx) + "\x00" + key
 	if n > 0 {
 		text += "\x00" + strconv.Itoa(n)

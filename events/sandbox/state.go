@@ -58,8 +58,8 @@ type State struct {
 	Can      Abilities // zero until running
 	Created  time.Time
 	Started  time.Time     // zero until running
-	Still    time.Time     // since when it is paused; zero if it is not
-	Rests    []Rest        // its last maxPauses past pauses; not to be changed
+	PausedSince    time.Time     // since when it is paused; zero if it is not
+	Pauses    []Pause        // its last maxPauses past pauses; not to be changed
 	Ended    time.Time     // zero until it has ended
 	Deadline time.Time     // zero until running, unless set before
 	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
@@ -81,13 +81,13 @@ type State struct {
 	Rev uint64 // stream sequence of the last message applied, which an append must expect
 }
 
-// Rest is a period for which a sandbox was paused.
-type Rest struct{ From, To time.Time }
+// Pause is a period for which a sandbox was paused.
+type Pause struct{ From, To time.Time }
 
 const maxPauses = 256
 
 // addPause returns a copy of all with r appended, unless r never began.
-func addPause(all []Rest, r Rest) []Rest {
+func addPause(all []Pause, r Pause) []Pause {
 	if r.From.IsZero() {
 		return all
 	}
@@ -108,32 +108,32 @@ func (s *State) Begins() bool {
 	return s.Phase == PhaseRequested || s.Phase == PhaseQueued || s.Phase == PhasePlaced
 }
 
-// Waits reports whether it waits for a scheduler to place it.
-func (s *State) Waits() bool { return s.Phase == PhaseRequested || s.Phase == PhaseQueued }
+// AwaitsPlacement reports whether it waits for a scheduler to place it.
+func (s *State) AwaitsPlacement() bool { return s.Phase == PhaseRequested || s.Phase == PhaseQueued }
 
-// Live reports whether processes may be started in it.
-func (s *State) Live() bool { return s.Phase == PhaseRunning }
+// IsRunning reports whether processes may be started in it.
+func (s *State) IsRunning() bool { return s.Phase == PhaseRunning }
 
-// Standing reports whether it is pausing, paused or resuming.
-func (s *State) Standing() bool {
+// InPause reports whether it is pausing, paused or resuming.
+func (s *State) InPause() bool {
 	return s.Phase == PhasePausing || s.Phase == PhasePaused || s.Phase == PhaseResuming
 }
 
-// Wakes reports whether a request resumes the sandbox while it is paused. A reboot does not
+// AutoResumes reports whether a request resumes the sandbox while it is paused. A reboot does not
 // wait for a request, which would find no server.
-func (s *State) Wakes() bool { return s.Request.AutoResume && !s.Reboot }
+func (s *State) AutoResumes() bool { return s.Request.AutoResume && !s.Reboot }
 
-// Names returns the environment variables that identify the sandbox to its processes.
-func Names(id ID, r *Requested) map[string]string {
+// IdentityEnv returns the environment variables that identify the sandbox to its processes.
+func IdentityEnv(id ID, r *Requested) map[string]string {
 	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": string(id), "E2B_TEMPLATE_ID": cmp.Or(r.Built, r.Template)}
 }
 
 // minResumedLifetime is the minimum lifetime after a resume by traffic.
 const minResumedLifetime = 5 * time.Minute
 
-// Woken returns the events that resume a paused sandbox for a request. Its lifetime starts
+// ResumeEvents returns the events that resume a paused sandbox for a request. Its lifetime starts
 // again.
-func (s *State) Woken() []Body {
+func (s *State) ResumeEvents() []Body {
 	return []Body{Resuming{Cause: CauseTraffic, Lifetime: max(minResumedLifetime, s.Request.Lifetime)}}
 }
 
@@ -183,13 +183,13 @@ func (s *State) fold(e Event) {
 		s.Cause, s.Reboot = b.Cause, b.Files
 	case Paused:
 		s.Lifetime = 0
-		s.Message, s.Still = b.Message, cmp.Or(s.Still, e.Time) // a failed resume does not interrupt the pause
+		s.Message, s.PausedSince = b.Message, cmp.Or(s.PausedSince, e.Time) // a failed resume does not interrupt the pause
 	case Resuming:
 		s.Cause, s.Reboot, s.Lifetime = b.Cause, s.Reboot || b.Reboot, b.Lifetime
 		s.Request.OnTimeout = cmp.Or(b.OnTimeout, s.Request.OnTimeout)
 	case Resumed:
-		s.Rests = addPause(s.Rests, Rest{s.Still, e.Time})
-		s.Message, s.Cause, s.Still, s.Reboot = b.Message, "", time.Time{}, false
+		s.Pauses = addPause(s.Pauses, Pause{s.PausedSince, e.Time})
+		s.Message, s.Cause, s.PausedSince, s.Reboot = b.Message, "", time.Time{}, false
 		s.startLifetime(e.Time)
 	case Snapshotted: // a fact that changes nothing
 	case NetworkSet:

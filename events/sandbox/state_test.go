@@ -45,13 +45,13 @@ func TestPausesInARecord(t *testing.T) {
 			if s.Phase != tt.want || (err == nil) != tt.ok {
 				t.Errorf("%q, %v; want %q, ok %v", s.Phase, err, tt.want, tt.ok)
 			}
-			if s.Standing() != (tt.want == PhasePaused) || (s.Phase == PhasePaused) == s.Still.IsZero() && !s.Over() {
-				t.Errorf("standing %v, paused since %v", s.Standing(), s.Still)
+			if s.InPause() != (tt.want == PhasePaused) || (s.Phase == PhasePaused) == s.PausedSince.IsZero() && !s.Over() {
+				t.Errorf("standing %v, paused since %v", s.InPause(), s.PausedSince)
 			}
 		})
 	}
 	s, err := replay(append(run, Pausing{}, Paused{}, Resuming{OnTimeout: OnTimeoutPause}, Resumed{})...)
-	if err != nil || s.Request.OnTimeout != OnTimeoutPause || !s.Can.Pause || s.Isolation != IsolationProcess || !s.Still.IsZero() {
+	if err != nil || s.Request.OnTimeout != OnTimeoutPause || !s.Can.Pause || s.Isolation != IsolationProcess || !s.PausedSince.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -63,16 +63,16 @@ func TestAFailedResumeDoesNotInterruptAPause(t *testing.T) {
 		name  string
 		then  []Body
 		still time.Time
-		rests []Rest
+		rests []Pause
 	}{
 		{"it is still paused", nil, time.Unix(5, 0), nil},
-		{"it resumed later", []Body{Resuming{}, Resumed{}}, time.Time{}, []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
-		{"it was paused again", []Body{Resuming{}, Resumed{}, Pausing{}, Paused{}}, time.Unix(11, 0), []Rest{{time.Unix(5, 0), time.Unix(9, 0)}}},
+		{"it resumed later", []Body{Resuming{}, Resumed{}}, time.Time{}, []Pause{{time.Unix(5, 0), time.Unix(9, 0)}}},
+		{"it was paused again", []Body{Resuming{}, Resumed{}, Pausing{}, Paused{}}, time.Unix(11, 0), []Pause{{time.Unix(5, 0), time.Unix(9, 0)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := replay(slices.Concat(tried, tt.then)...)
-			if err != nil || s.Still != tt.still || !slices.Equal(s.Rests, tt.rests) {
-				t.Errorf("paused since %v, rests %v, %v; want %v, %v", s.Still, s.Rests, err, tt.still, tt.rests)
+			if err != nil || s.PausedSince != tt.still || !slices.Equal(s.Pauses, tt.rests) {
+				t.Errorf("paused since %v, rests %v, %v; want %v, %v", s.PausedSince, s.Pauses, err, tt.still, tt.rests)
 			}
 		})
 	}
@@ -96,8 +96,8 @@ func TestReboot(t *testing.T) {
 		{"the next pause", []Body{Pausing{Files: true}, Paused{}, Resuming{}, Resumed{}, Pausing{}, Paused{}}, false, true},
 	} {
 		s, err := replay(append(run[:3:3], tt.then...)...)
-		if err != nil || s.Reboot != tt.reboots || s.Wakes() != tt.wakes {
-			t.Errorf("%s: %v, reboots %v, wakes %v", tt.name, err, s.Reboot, s.Wakes())
+		if err != nil || s.Reboot != tt.reboots || s.AutoResumes() != tt.wakes {
+			t.Errorf("%s: %v, reboots %v, wakes %v", tt.name, err, s.Reboot, s.AutoResumes())
 		}
 	}
 }
@@ -151,11 +151,11 @@ func TestPastPausesAreLimitedAndNotShared(t *testing.T) {
 	for n := range maxPauses + 2 {
 		s = pause(s, n)
 	}
-	if n := len(s.Rests); n != maxPauses || s.Rests[0] != (Rest{at(9), at(11)}) {
-		t.Errorf("%d, first %v", n, s.Rests[0])
+	if n := len(s.Pauses); n != maxPauses || s.Pauses[0] != (Pause{at(9), at(11)}) {
+		t.Errorf("%d, first %v", n, s.Pauses[0])
 	}
 	one, two := pause(s, 1000), pause(s, 2000)
-	if got := one.Rests[maxPauses-1]; got != (Rest{at(4001), at(4003)}) || two.Rests[maxPauses-1] == got {
+	if got := one.Pauses[maxPauses-1]; got != (Pause{at(4001), at(4003)}) || two.Pauses[maxPauses-1] == got {
 		t.Errorf("got %v", got)
 	}
 }

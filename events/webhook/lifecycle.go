@@ -188,8 +188,8 @@ func (f *Fold) Apply(e sandbox.Event, at Position) (Event, bool) {
 // ran describes the run that ends now. If the sandbox ends while paused, the run ended with
 // the pause.
 func (f *Fold) ran(before *sandbox.State, now time.Time) *ExecutionData {
-	if !before.Still.IsZero() {
-		now = before.Still
+	if !before.PausedSince.IsZero() {
+		now = before.PausedSince
 	}
 	return &ExecutionData{
 		Started: f.since, Took: max(0, now.Sub(f.since)),

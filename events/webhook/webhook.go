@@ -70,8 +70,8 @@ type Webhook struct {
 	Changed time.Time // when that was stored
 }
 
-// Wants reports whether the webhook receives events of the type.
-func (w *Webhook) Wants(t Type) bool { return slices.Contains(w.Types, t) }
+// Receives reports whether the webhook receives events of the type.
+func (w *Webhook) Receives(t Type) bool { return slices.Contains(w.Types, t) }
 
 // The limits of a webhook's fields, in bytes.
 const (
@@ -125,7 +125,7 @@ type Cursor struct {
 	GivenUp  uint64   // events whose last attempt failed
 
 	Rev   uint64    // stream sequence, which the next change must expect; 0: none
-	Heard time.Time // local time of its receipt
+	Received time.Time // local time of its receipt
 }
 
 // Ref locates a lifecycle event in the log.
@@ -134,11 +134,11 @@ type Ref struct {
 	Position Position
 }
 
-// MaxAgain is the maximum number of a webhook's events that wait for redelivery.
-const MaxAgain = 100
+// MaxRedeliveries is the maximum number of a webhook's events that wait for redelivery.
+const MaxRedeliveries = 100
 
-// Again lists the events of a webhook to redeliver.
-type Again struct {
+// Redeliveries lists the events of a webhook to redeliver.
+type Redeliveries struct {
 	Events []Ref
 	Rev    uint64 // stream sequence, which the next change must expect; 0: none
 }

@@ -268,7 +268,7 @@ func TestTemplateWithoutAGoodBuildCanBeDeleted(t *testing.T) {
 			switch tt.status {
 			case "building":
 				f.awaitView(func() bool {
-					return len(f.view.Sandboxes(func(s *sandbox.State) bool { return s.Live() && s.Request.Build == r.Build })) > 0
+					return len(f.view.Sandboxes(func(s *sandbox.State) bool { return s.IsRunning() && s.Request.Build == r.Build })) > 0
 				})
 			case "error", "ready":
 				if s := f.awaitBuild(&r); s.Status != tt.status {

@@ -148,12 +148,12 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 func (s *server) budgetAnswer(c *fiber.Ctx) error {
 	err := c.Next()
 	res := c.Response()
-	if err != nil || c.Context().Hijacked() || c.Method() == fiber.MethodHead || len(res.Body()) <= stream.OwnRoom {
+	if err != nil || c.Context().Hijacked() || c.Method() == fiber.MethodHead || len(res.Body()) <= stream.BaseBudget {
 		return err
 	}
 	body := bytes.Clone(res.Body())
 	res.ResetBody()
-	err = s.streams.Answer(c, body, s.streams.Room(auth.From(c).Tenant), nil)
+	err = s.streams.Answer(c, body, s.streams.Budget(auth.From(c).Tenant), nil)
 	if err != nil {
 		res.Header.Del(fiber.HeaderContentEncoding) // the encoded body is not sent
 	}
@@ -174,11 +174,11 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	if n := c.Request().Header.ContentLength(); n > 0 {
 		buf.Grow(min(n, maxPrealloc) + bytes.MinRead) // ReadFrom needs space to find the end
 	}
-	budget := s.streams.Room(auth.From(c).Tenant)
+	budget := s.streams.Budget(auth.From(c).Tenant)
 	defer budget.Shrink(0)
 	n, err := buf.ReadFrom(budget.Reader(io.LimitReader(body, int64(s.cfg.MaxBody)+1)))
 	switch {
-	case errors.Is(err, stream.ErrNoRoom):
+	case errors.Is(err, stream.ErrOverBudget):
 		return err
 	case err != nil || n <= int64(s.cfg.MaxBody) && stream.Cut(c, n):
 		return unreadable(c)

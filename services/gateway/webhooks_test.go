@@ -253,8 +253,8 @@ func TestDeliveriesAreListed(t *testing.T) {
 	f.do("POST", path+"/deliveries/d5/redeliver", "").want(t, "redeliver twice", 202, `{"eventId":"e5"}`)
 	f.do("POST", path+"/deliveries/d1/redeliver", "").want(t, "redeliver another", 202, `{"eventId":"e1"}`)
 	h := f.hook(made.ID)
-	if want := []webhook.Ref{{Sandbox: "i1", Position: webhook.At(5, 0)}, {Sandbox: "i1", Position: webhook.At(1, 0)}}; !slices.Equal(h.Again.Events, want) {
-		t.Errorf("to be sent again: %+v, want %+v", h.Again.Events, want)
+	if want := []webhook.Ref{{Sandbox: "i1", Position: webhook.At(5, 0)}, {Sandbox: "i1", Position: webhook.At(1, 0)}}; !slices.Equal(h.Redeliveries.Events, want) {
+		t.Errorf("to be sent again: %+v, want %+v", h.Redeliveries.Events, want)
 	}
 	f.do("PATCH", path, `{"enabled":false}`).want(t, "disable", 200, "")
 	f.do("POST", path+"/deliveries/d3/redeliver", "").wantError(t, "redeliver to a disabled webhook", 409)
@@ -280,7 +280,7 @@ func TestReplayAndEnable(t *testing.T) {
 	path := "/events/webhooks/" + made.ID
 	lag := func() int {
 		h := f.hook(made.ID)
-		return len(f.view.LifecycleAfter("default", h.After(), h.Wants, 10))
+		return len(f.view.LifecycleAfter("default", h.After(), h.Receives, 10))
 	}
 	if n := lag(); n != 0 {
 		t.Errorf("%d events before the webhook", n)

@@ -44,7 +44,7 @@ func (h *host) auditOnce(ctx context.Context) error {
 	}
 	var some []process.Summary
 	audit := func() error {
-		err := h.log.Short(ctx, h.cfg.Name, some, func(s *process.Summary) {
+		err := h.log.Incomplete(ctx, h.cfg.Name, some, func(s *process.Summary) {
 			id := s.ID
 			h.spawn("process "+string(id), func() error { return h.complete(h.runCtx, id) })
 		})
@@ -92,7 +92,7 @@ func (sb *hostSandbox) completeAll(ctx context.Context) error {
 	})
 	for {
 		var missing []process.ID
-		err := sb.h.log.Short(ctx, sb.h.cfg.Name, all, func(s *process.Summary) { missing = append(missing, s.ID) })
+		err := sb.h.log.Incomplete(ctx, sb.h.cfg.Name, all, func(s *process.Summary) { missing = append(missing, s.ID) })
 		for _, id := range missing {
 			if err == nil {
 				err = sb.h.complete(ctx, id)

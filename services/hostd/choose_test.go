@@ -18,9 +18,9 @@ func TestIsolationIsNeverLowered(t *testing.T) {
 	s, _ := r.view.Sandbox(r.sandbox())
 	for _, level := range sandbox.Isolations() {
 		id := r.request(sandbox.Requested{Isolation: level})
-		if got := r.awaitPhase(id, sandbox.PhaseRunning); got.Live() != s.Isolation.AtLeast(level) {
+		if got := r.awaitPhase(id, sandbox.PhaseRunning); got.IsRunning() != s.Isolation.AtLeast(level) {
 			t.Errorf("isolation %s on a host with %s: %s %s", level, s.Isolation, got.Phase, got.Cause)
-		} else if got.Live() && got.Isolation != s.Isolation {
+		} else if got.IsRunning() && got.Isolation != s.Isolation {
 			t.Errorf("record has isolation %q, want %q", got.Isolation, s.Isolation)
 		}
 	}
@@ -115,12 +115,12 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 			sandbox.LimitDisk: {DiskMiB: 64}, sandbox.LimitPIDs: {PIDs: 64},
 		}[limit]
 		got := r.awaitPhase(r.request(req), sandbox.PhaseRunning)
-		if !got.Live() || slices.Contains(got.Unenforced, limit) == enforced || len(got.Warnings()) != len(got.Unenforced) {
+		if !got.IsRunning() || slices.Contains(got.Unenforced, limit) == enforced || len(got.Warnings()) != len(got.Unenforced) {
 			t.Errorf("%s limit by default, enforced %t: %s %s, unenforced %v, warnings %q", limit, enforced, got.Phase, got.Cause, got.Unenforced, got.Warnings())
 		}
 		req.Demanded = []sandbox.Limit{limit}
 		got = r.awaitPhase(r.request(req), sandbox.PhaseRunning)
-		if got.Live() != enforced || !enforced && !strings.Contains(got.Cause, string(limit)) {
+		if got.IsRunning() != enforced || !enforced && !strings.Contains(got.Cause, string(limit)) {
 			t.Errorf("%s limit demanded, enforced %t: %s %q", limit, enforced, got.Phase, got.Cause)
 		}
 	}

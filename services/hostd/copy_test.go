@@ -205,7 +205,7 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 	}
 	damage := func() {
 		t.Helper()
-		if err := one.log.Kept().Put(one.ctx(), m.Parts[0], []byte("no part at all"), true); err != nil {
+		if err := one.log.CopyStore().Put(one.ctx(), m.Parts[0], []byte("no part at all"), true); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,7 +71,7 @@ func (u cpuSample) explained(then cpuSample) float64 {
 // sampleCPU measures what the sandbox has used since the last sample, if it runs. now has the
 // machine's part.
 func (sb *hostSandbox) sampleCPU(now cpuSample) {
-	inst, ok := sb.instance().(driver.Yielding)
+	inst, ok := sb.instance().(driver.Deprioritizer)
 	if !ok || sb.cpu.exempt {
 		return
 	}
@@ -80,7 +80,7 @@ func (sb *hostSandbox) sampleCPU(now cpuSample) {
 		return
 	}
 	var err error
-	if now.cpu, err = inst.Burned(); err != nil {
+	if now.cpu, err = inst.CPUTime(); err != nil {
 		sb.exempt(err)
 		return
 	}
@@ -91,11 +91,11 @@ func (sb *hostSandbox) sampleCPU(now cpuSample) {
 // applyCPU deprioritizes or restores the sandbox. A deprioritized one is set on each call, since
 // a pause resets it. left and must are those of cpuMonitor.decide.
 func (sb *hostSandbox) applyCPU(now time.Time, left, must bool) {
-	inst, ok := sb.instance().(driver.Yielding)
+	inst, ok := sb.instance().(driver.Deprioritizer)
 	if !ok || sb.cpu.exempt || sb.suspended() || !sb.cpu.decide(now, left, must) {
 		return
 	}
-	if err := inst.Yield(sb.cpu.deprioritized); err != nil {
+	if err := inst.SetDeprioritized(sb.cpu.deprioritized); err != nil {
 		sb.exempt(err)
 	}
 }

@@ -125,7 +125,7 @@ func testInterrupted(r *rig, t *testing.T, point string, n int) {
 	interrupted := r.beginInterrupted(interruptAt(point, n))
 	r.awaitLease(0)
 	sbx := r.request(sandbox.Requested{Template: "base"})
-	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Live() {
+	if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.IsRunning() {
 		t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 	}
 	script := "cd; echo x >> forks; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; read a; echo got $a; exit 5"

@@ -28,7 +28,7 @@ func TestForkBombLeavesOtherProcessesRunning(t *testing.T) {
 			r := newRigOn(t, driver)
 			r.begin()
 			sbx := r.request(sandbox.Requested{Template: "base", PIDs: most})
-			if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.Live() {
+			if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.IsRunning() {
 				t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 			}
 			var all []process.ID

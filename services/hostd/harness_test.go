@@ -24,7 +24,7 @@ import (
 
 // The test binary is the shim when a driver starts it as one.
 func TestMain(m *testing.M) {
-	if code, ok := Inside(os.Args, os.Stdout, os.Stderr); ok {
+	if code, ok := RunHiddenRole(os.Args, os.Stdout, os.Stderr); ok {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())
@@ -231,7 +231,7 @@ func (r *rig) awaitPhase(id sandbox.ID, phases ...sandbox.Phase) sandbox.State {
 func (r *rig) sandbox() sandbox.ID {
 	r.t.Helper()
 	id := r.request(sandbox.Requested{Template: "base", Env: map[string]string{"OF": "sandbox"}})
-	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.Live() {
+	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.IsRunning() {
 		r.t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 	}
 	return id

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/sidecar"
 )
 
-// Pending returns the driver that a host with these driver names offers only after its start,
+// LateDriver returns the driver that a host with these driver names offers only after its start,
 // once its dependencies are built and it was probed; empty without such a driver. The error
 // reports why it cannot be built on this machine.
-func Pending(names []string) (driver string, err error) {
+func LateDriver(names []string) (driver string, err error) {
 	if !offersLate(names) {
 		return "", nil
 	}

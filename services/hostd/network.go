@@ -78,7 +78,7 @@ func (sb *hostSandbox) applyNetwork(s *sandbox.State) {
 		sb.unplug()
 	}
 	if sb.route == nil {
-		sb.route = sb.h.egress.Way(policy, sandbox.Markers{Secret: sb.secret, Token: sb.token})
+		sb.route = sb.h.egress.Route(policy, sandbox.Markers{Secret: sb.secret, Token: sb.token})
 	} else {
 		sb.route.SetPolicy(policy)
 	}
@@ -109,7 +109,7 @@ func (sb *hostSandbox) token(name string) (string, error) {
 // sendNetwork sends the proxy's port and the name server to the shim; sb.mu is held. Without
 // isolation there is no proxy: the sandbox's loopback is the host's.
 func (sb *hostSandbox) sendNetwork(conn *link.Conn) {
-	if !conn.Streams() {
+	if !conn.HasStreams() {
 		return // a shim of an older version
 	}
 	var n wire.Network

@@ -63,7 +63,7 @@ func TestUnrecordedSandboxIsRecordedAsCreated(t *testing.T) {
 		if s.Phase != c.want {
 			t.Errorf("sandbox with a driver that is %s: %s, %s", name, s.Phase, s.Cause)
 		}
-		if s.Live() && (s.Driver != "direct" || s.Isolation != sandbox.IsolationNone || !s.Can.Files) {
+		if s.IsRunning() && (s.Driver != "direct" || s.Isolation != sandbox.IsolationNone || !s.Can.Files) {
 			t.Errorf("record: driver %q, isolation %q, %+v", s.Driver, s.Isolation, s.Can)
 		}
 	}

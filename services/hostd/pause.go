@@ -21,7 +21,7 @@ func (sb *hostSandbox) suspended() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	s := sandbox.State{Phase: sb.desired}
-	return s.Standing() && !sb.resumed
+	return s.InPause() && !sb.resumed
 }
 
 // usable reports whether a command may be forwarded: it is refused where it would wait for an
@@ -50,7 +50,7 @@ func (sb *hostSandbox) wake(ctx context.Context) error {
 		if s.Phase != sandbox.PhasePaused {
 			return nil, nil
 		}
-		return s.Woken(), nil
+		return s.ResumeEvents(), nil
 	})
 	return err
 }

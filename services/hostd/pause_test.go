@@ -58,7 +58,7 @@ func (r *rig) wantAll(id process.ID) {
 // quiet reports whether a process's record does not grow.
 func (r *rig) quiet(id process.ID) bool {
 	last := func() process.Seq {
-		t, err := r.log.Tip(r.ctx(), events.Ref{Host: hostName, ID: id})
+		t, err := r.log.Tail(r.ctx(), events.Ref{Host: hostName, ID: id})
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
 	conn := sb.link()
-	if conn != nil && !conn.Streams() {
+	if conn != nil && !conn.HasStreams() {
 		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was created by a version without ports")
 	}
 	if conn == nil {

@@ -15,7 +15,7 @@ func TestProxyPortIsNotReachableFromOutside(t *testing.T) {
 	r.cfg.Egress = true
 	epoch := r.beginHere()
 	id := r.request(sandbox.Requested{Template: "host", AllowInternet: true})
-	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.Live() {
+	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.IsRunning() {
 		t.Skipf("the driver does not work here: %s", s.Cause)
 	}
 	rec := r.whole(r.start(id, process.Spec{Cmd: "bash", Args: []string{"-c", "</dev/tcp/127.0.0.1/3128"}}))

@@ -20,7 +20,7 @@ type slowPreparation struct {
 	gate chan struct{}
 }
 
-var _ driver.Preparing = slowPreparation{}
+var _ driver.Preparer = slowPreparation{}
 
 func (d slowPreparation) Prepare(ctx context.Context, s *driver.Spec) error {
 	if d.late.Add(-1) < 0 {

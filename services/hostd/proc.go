@@ -103,7 +103,7 @@ func (p *proc) take(m *link.Message) error {
 	}
 	weight := link.Weight(&m.Event)
 	p.heldBytes += weight
-	if held := p.sb.flow.Hold(weight); held > maxHeld {
+	if held := p.sb.flow.AddPending(weight); held > maxHeld {
 		return p.sb.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
 	}
 	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
@@ -230,7 +230,7 @@ func (p *proc) close() {
 	p.mu.Lock()
 	p.closed = true
 	if p.sb != nil {
-		p.sb.flow.Hold(-p.heldBytes)
+		p.sb.flow.AddPending(-p.heldBytes)
 		p.heldBytes = 0
 	}
 	queue, early, answers := p.queue, p.waiting, p.answers

@@ -85,7 +85,7 @@ func (p *proc) storeNext(ctx context.Context, size int) (finished bool, err erro
 	}
 	defer pass.Leave()
 	batch, cost := p.next()
-	pass.Carries(cost)
+	pass.SetSize(cost)
 	return p.storeItems(ctx, batch, cost)
 }
 
@@ -137,7 +137,7 @@ func (p *proc) release(evs []process.Event, cost int) {
 	defer p.mu.Unlock()
 	p.track.Flight -= cost
 	p.heldBytes -= weight
-	p.sb.flow.Hold(-weight)
+	p.sb.flow.AddPending(-weight)
 }
 
 // store records events, in the catalogue first, and answers the commands that waited for them. An

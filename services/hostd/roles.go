@@ -18,10 +18,10 @@ import (
 
 const shimRole = "shim"
 
-// Inside runs the hidden roles of hostd's own program, inside a sandbox and beside hostd; args
+// RunHiddenRole runs the hidden roles of hostd's own program, inside a sandbox and beside hostd; args
 // are os.Args. It must be called before anything else in main: ok reports that the program was
 // started in such a role and must exit with code.
-func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
+func RunHiddenRole(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	if sudo.Called(args) {
 		return sudo.Main(args[1:], stdout, stderr), true
 	}
@@ -30,10 +30,10 @@ func Inside(args []string, stdout, stderr io.Writer) (code int, ok bool) {
 	}
 	switch args[1] {
 	case shimRole:
-		natsd.Hush()
+		natsd.StopUsageSampling()
 		return shim.Main(args[2:], stderr), true
 	case tick.Arg:
-		natsd.Hush()
+		natsd.StopUsageSampling()
 		return tick.Main(), true
 	case vminit.Arg:
 		vminit.Init(args[2:]) //nolint:errcheck // the console has the error

@@ -80,7 +80,7 @@ type hostSandbox struct {
 	reboot       bool                // its processes end when it resumes
 	resumed      bool                // it has resumed since the last pause
 	clockBehind  bool                // the instance was paused; see sendTime
-	route        *egress.Way         // nil: no network access
+	route        *egress.Route         // nil: no network access
 	net          sandbox.Network     // the settings in force
 	reachable    bool                // net allows any destination
 	transformed  bool                // net transforms requests
@@ -221,7 +221,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 // prepare lets a driver do its work per template before the first instance of it. A sandbox that
 // waits for that occupies no build slot and does not hold up the warm pool.
 func prepare(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
-	p, ok := d.(driver.Preparing)
+	p, ok := d.(driver.Preparer)
 	if !ok {
 		return nil
 	}
@@ -291,7 +291,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	case errors.Is(why, errShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
-	said := driver.Said(h.dirOf(sb.instanceID()))
+	said := driver.ShimLog(h.dirOf(sb.instanceID()))
 	if err := sb.destroy(ctx); err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
 		return false
 	}
 	o, ok := sb.h.offer(sb.driver.Name())
-	if !ok || !o.caps.WholeOOM {
+	if !ok || !o.caps.OOMEndsSandbox {
 		return false
 	}
 	s, err := sb.instance().Stats(ctx)

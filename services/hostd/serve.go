@@ -134,7 +134,7 @@ type drainProgress struct {
 func (r *drainProgress) extend(sb *hostSandbox, conn *link.Conn) bool {
 	was := r.stored
 	if r.stored = sb.stored(); r.stored == was {
-		return sb.flow.Hold(0) > 0
+		return sb.flow.AddPending(0) > 0
 	}
 	r.extensions++
 	if r.extensions <= maxExtensions {
@@ -208,9 +208,9 @@ func (sb *hostSandbox) connect(ctx context.Context) (*link.Conn, error) {
 // which the instance is paused to save its memory, perhaps by a previous run, does not count,
 // unless the sandbox must end.
 func (sb *hostSandbox) awaitDialTimeout(ctx context.Context) {
-	keeps, ok := sb.instance().(driver.Keeping)
+	keeps, ok := sb.instance().(driver.Checkpointer)
 	for left := dialTimeout; left > 0 && sleep(ctx, dialCheck); left -= dialCheck {
-		if ok && keeps.Keeping(ctx) && !sb.ending() {
+		if ok && keeps.Checkpointing(ctx) && !sb.ending() {
 			left = dialTimeout
 		}
 	}

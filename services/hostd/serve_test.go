@@ -382,7 +382,7 @@ func TestWindowOfASandbox(t *testing.T) {
 	for _, p := range procs {
 		p.close()
 	}
-	if held := sb.flow.Hold(0); held != 0 {
+	if held := sb.flow.AddPending(0); held != 0 {
 		t.Errorf("%d bytes are still counted", held)
 	}
 }
@@ -397,8 +397,8 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 	}{
 		{"a silent shim", func(context.Context, *hostSandbox, *proc) {}, 0, stopTimeout},
 		{"a log that is unavailable for a minute", func(_ context.Context, sb *hostSandbox, _ *proc) {
-			sb.flow.Hold(1)
-			time.AfterFunc(time.Minute, func() { sb.flow.Hold(-1) })
+			sb.flow.AddPending(1)
+			time.AfterFunc(time.Minute, func() { sb.flow.AddPending(-1) })
 		}, time.Minute, time.Minute + stopTimeout},
 		{"endless output", func(ctx context.Context, sb *hostSandbox, p *proc) {
 			sb.h.wg.Go(func() {

@@ -20,7 +20,7 @@ const (
 // is as good as idle. If other programs leave nothing to a deprioritized sandbox, it is restored
 // before it starves, and deprioritized for a quarter of the time at most.
 func (h *host) share(ctx context.Context) error {
-	ticks := ticks{wanted: tick.Wanted()}
+	ticks := ticks{wanted: tick.Needed()}
 	defer ticks.stop()
 	var balancer cpuBalancer
 	for {

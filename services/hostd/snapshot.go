@@ -87,7 +87,7 @@ func (sb *hostSandbox) capture(ctx context.Context, t events.TakeSnapshot) error
 		return errors.Join(err, remove.Tree(dir))
 	}
 	_, err = sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
-		if s.Over() || !s.Live() && !s.Standing() {
+		if s.Over() || !s.IsRunning() && !s.InPause() {
 			return nil, nil
 		}
 		return []sandbox.Body{sandbox.Snapshotted{Snapshot: t.ID, Memory: t.Memory}}, nil
@@ -103,7 +103,7 @@ func (sb *hostSandbox) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 		Isolation: sb.req.Isolation, CPUMilli: sb.req.CPUMilli, MemoryMiB: sb.req.MemoryMiB, DiskMiB: sb.req.DiskMiB, PIDs: sb.req.PIDs,
 	}
 	o := sb.offer(ctx)
-	if built, ok := sb.instance().(driver.Built); ok && t.Memory {
+	if built, ok := sb.instance().(driver.Versioned); ok && t.Memory {
 		o.caps.Fits = built.Fits()
 	}
 	snap.Fits = sb.h.fit(snap, &o)

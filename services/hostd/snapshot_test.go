@@ -97,7 +97,7 @@ func TestSnapshot(t *testing.T) {
 	r.stopSandbox(first)
 	r.awaitPhase(first, sandbox.PhaseDestroyed)
 	s := r.createFrom(&snap)
-	if !s.Live() || s.Request.From != snap.ID || s.Request.FromSandbox != first {
+	if !s.IsRunning() || s.Request.From != snap.ID || s.Request.FromSandbox != first {
 		t.Fatalf("sandbox from a snapshot: %+v", s)
 	}
 	if got := r.file(s.ID, "file"); got != "then\n" {

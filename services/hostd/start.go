@@ -307,7 +307,7 @@ func (p *proc) unrecorded(ctx context.Context) error {
 		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
 	}
 	p.sum, p.rev, p.spec = sum, rev, sum.Spec
-	p.w.GoOn(known.First - 1)
+	p.w.ContinueAfter(known.First - 1)
 	return nil
 }
 

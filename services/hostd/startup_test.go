@@ -84,7 +84,7 @@ func TestLeaseIsRenewedDuringStartup(t *testing.T) {
 	default:
 		t.Error("the host accepts sandboxes before it attached to its own")
 	}
-	if s, _ := r.view.Sandbox(sbx); !s.Live() {
+	if s, _ := r.view.Sandbox(sbx); !s.IsRunning() {
 		t.Errorf("the sandbox is %s", s.Phase)
 	}
 	if h, _ := r.view.Host(hostName); h.Starting {
@@ -120,7 +120,7 @@ func TestSandboxesAreAdoptedBeforeDriversAreProbed(t *testing.T) {
 	id := r.start(r.sandbox(), sh("while echo again; do sleep 0.05; done"))
 	r.awaitOutput(id, "again")
 	r.kill()
-	tail, err := r.log.Tip(r.ctx(), events.Ref{Host: hostName, ID: id})
+	tail, err := r.log.Tail(r.ctx(), events.Ref{Host: hostName, ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (h *host) pack(ctx context.Context, dir string, replace bool) (sandbox.Copy
 		if err := h.fault("copying"); err != nil {
 			return err
 		}
-		return h.log.Kept().Put(ctx, sum, packed, replace)
+		return h.log.CopyStore().Put(ctx, sum, packed, replace)
 	})
 	if err != nil {
 		return sandbox.Copy{Refusal: kind.Of(err), Reason: "it cannot be stored: " + kind.Message(err)}, err
@@ -148,7 +148,7 @@ func (h *host) check(ctx context.Context, s *sandbox.Snapshot) error {
 		return nil //nolint:nilerr // there is no copy
 	}
 	for _, sum := range m.Parts {
-		has, err := h.log.Kept().Has(ctx, sum)
+		has, err := h.log.CopyStore().Has(ctx, sum)
 		if err != nil {
 			return err
 		}

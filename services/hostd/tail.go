@@ -50,7 +50,7 @@ func (p *proc) verifyTail(ctx context.Context) error {
 // request: a thousand processes with output at the same moment need not read them one by one.
 type tails struct {
 	read      chan struct{} // closed when of is set
-	byProcess map[process.ID]events.Tip
+	byProcess map[process.ID]events.Tail
 }
 
 // loadTails reads the tails of the processes of a previous run.
@@ -64,7 +64,7 @@ func (sb *hostSandbox) loadTails() {
 	sb.h.wg.Go(func() {
 		defer close(t.read)
 		var err error
-		if t.byProcess, err = sb.h.log.Tips(sb.h.runCtx, sb.h.cfg.Name, ids); err != nil {
+		if t.byProcess, err = sb.h.log.LoadTails(sb.h.runCtx, sb.h.cfg.Name, ids); err != nil {
 			sb.h.slog.Info("read tails of records failed, reading them one by one", "sandbox", sb.id, "err", err)
 		}
 	})
@@ -91,7 +91,7 @@ func (p *proc) useTail(ctx context.Context) error {
 	if !ok || t.Finished != nil || t.Host != p.ref.Host || t.Epoch >= p.h.epoch || known == nil || known.First > t.Last+1 {
 		return p.verifyTail(ctx)
 	}
-	p.w.Follow(t)
+	p.w.AssumeTail(t)
 	p.usesTail = true
 	return nil
 }

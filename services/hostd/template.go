@@ -31,7 +31,7 @@ const (
 
 func openTemplates(cfg *Config) (*templates.Cache, error) {
 	return templates.Open(templates.Config{
-		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Kept: cfg.Log.Kept(), Max: cfg.TemplateCache, Log: cfg.Slog,
+		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Copies: cfg.Log.CopyStore(), Max: cfg.TemplateCache, Log: cfg.Slog,
 		Sudo: func(ctx context.Context) (string, error) { return sudoProgram(ctx, cfg.Slog) },
 	})
 }
@@ -92,7 +92,7 @@ func (sb *hostSandbox) env() map[string]string {
 		maps.Copy(env, sb.tree.Manifest.Env)
 	}
 	maps.Copy(env, sb.req.Env)
-	maps.Copy(env, sandbox.Names(sb.id, &sb.req))
+	maps.Copy(env, sandbox.IdentityEnv(sb.id, &sb.req))
 	return env
 }
 

@@ -79,7 +79,7 @@ func (sb *hostSandbox) plug() (dns string) {
 	if sb.h.veth == nil {
 		return ""
 	}
-	inst, ok := sb.instance().(driver.Netted)
+	inst, ok := sb.instance().(driver.Networked)
 	if !ok || !sb.wide() || !sb.isolated() {
 		sb.unplug()
 		return ""

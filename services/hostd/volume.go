@@ -146,7 +146,7 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	var srv *files.Server
 	if err == nil {
-		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, Room: h.volumeSpace, Turn: h.acquireListing})
+		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, DiskFree: h.volumeSpace, Turn: h.acquireListing})
 	}
 	if err != nil {
 		s.Abort(err)

@@ -20,7 +20,7 @@ func end(s *sandbox.State) time.Time {
 	case sandbox.PhaseRunning:
 		return s.Deadline
 	case sandbox.PhasePaused:
-		return s.Still.Add(maxPaused)
+		return s.PausedSince.Add(maxPaused)
 	}
 	return time.Time{}
 }
@@ -39,7 +39,7 @@ func expiredAt(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 // dueNow returns the event for a sandbox that is due.
 func dueNow(s *sandbox.State, now time.Time) sandbox.Body {
 	files := s.Request.OnTimeout == sandbox.OnTimeoutPauseFiles
-	if s.Live() && s.Can.Pause && (files || s.Request.OnTimeout == sandbox.OnTimeoutPause) {
+	if s.IsRunning() && s.Can.Pause && (files || s.Request.OnTimeout == sandbox.OnTimeoutPause) {
 		return sandbox.Pausing{Cause: sandbox.CauseTimeout, Files: files}
 	}
 	if s.Begins() && !expiredAt(s.Deadline, now) {

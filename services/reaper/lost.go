@@ -89,7 +89,7 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 	var err error
 	for range maxTries {
 		w := r.cfg.Log.Writer(ref, h.Epoch)
-		var tip events.Tip
+		var tip events.Tail
 		tip, err = w.Recover(ctx)
 		if err != nil && !kind.Is(err, kind.NotFound) {
 			return process.Exit{}, time.Time{}, 0, err
@@ -113,7 +113,7 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 // lastEvents returns the events that end a record with the given tail, and how and when the
 // process ended. The end is the one that the host wrote to the catalogue, or else the one in
 // the record, at the time of the last event that the host stored.
-func lastEvents(sum *process.Summary, host string, tip *events.Tip) ([]process.Event, process.Exit, time.Time) {
+func lastEvents(sum *process.Summary, host string, tip *events.Tail) ([]process.Event, process.Exit, time.Time) {
 	if sum.Exit != nil && sum.Last > 0 {
 		return process.Ending(tip.Last, sum), *sum.Exit, sum.Ended
 	}

@@ -130,7 +130,7 @@ func (r *reaper) pass(ctx context.Context) time.Duration {
 		r.warn(ctx, "sync view failed", "", err)
 		return r.cfg.Tick
 	}
-	r.contact.Heard(time.Now())
+	r.contact.UpToDate(time.Now())
 	wait := max(minInterval, r.stopExpired(ctx))
 	if dead := r.deadHosts(ctx); len(dead) > 0 && r.tearingDown.CompareAndSwap(false, true) {
 		r.work.Go(func() {
@@ -324,7 +324,7 @@ func (r *reaper) withTruncated(ctx context.Context, host string, all []process.S
 	ended := r.view.Processes("", func(s *process.Summary) bool {
 		return s.Host == host && !s.Active() && s.Last > 0 && s.Ended.After(kept) && !known[s.ID]
 	})
-	err := r.cfg.Log.Short(ctx, host, ended, func(s *process.Summary) { all = append(all, *s) })
+	err := r.cfg.Log.Incomplete(ctx, host, ended, func(s *process.Summary) { all = append(all, *s) })
 	if err != nil {
 		r.warn(ctx, "check ends of a dead host's records failed", host, err)
 	}

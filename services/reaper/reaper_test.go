@@ -394,7 +394,7 @@ func (w *world) sync() {
 // hasEnd reports whether the record of a process of host h has an end.
 func (w *world) hasEnd(id process.ID) bool {
 	w.t.Helper()
-	tip, err := w.log.Tip(w.ctx, events.Ref{Host: "h", ID: id})
+	tip, err := w.log.Tail(w.ctx, events.Ref{Host: "h", ID: id})
 	if err != nil && !kind.Is(err, kind.NotFound) {
 		w.t.Fatal(err)
 	}

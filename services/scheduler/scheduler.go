@@ -169,14 +169,14 @@ func (s *scheduler) sync(ctx context.Context) error {
 	if err := s.view.Sync(ctx); err != nil {
 		return err
 	}
-	s.contact.Heard(time.Now())
+	s.contact.UpToDate(time.Now())
 	return nil
 }
 
 // decideAll makes one walk over the requests.
 func (s *scheduler) decideAll(ctx context.Context, synced bool) (outcome, error) {
 	rev := s.view.SandboxesRev() // before the states: the append expects no newer revision
-	waiting := s.view.Sandboxes((*sandbox.State).Waits)
+	waiting := s.view.Sandboxes((*sandbox.State).AwaitsPlacement)
 	if len(waiting) == 0 {
 		return done, nil
 	}
@@ -227,7 +227,7 @@ func (s *scheduler) capacities(hosts []fleet.Host) (capacities []hostCapacity, r
 	}
 	s.view.Sandboxes(func(st *sandbox.State) bool {
 		if i, ok := at[st.Host]; ok && !st.Over() {
-			capacities[i].take(&st.Request, st.Standing())
+			capacities[i].take(&st.Request, st.InPause())
 			running[st.Tenant]++
 		}
 		return false

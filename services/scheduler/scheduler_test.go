@@ -54,7 +54,7 @@ func create(ctx context.Context, v *events.View, req sandbox.Requested) (sandbox
 }
 
 // decided reports whether a sandbox was placed or refused.
-func decided(s *sandbox.State) bool { return s.Phase != sandbox.PhaseNone && !s.Waits() }
+func decided(s *sandbox.State) bool { return s.Phase != sandbox.PhaseNone && !s.AwaitsPlacement() }
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()

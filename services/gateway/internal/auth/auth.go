@@ -28,7 +28,7 @@ type Keys interface {
 type Tokens interface {
 	Signer
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)
-	Visitor(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
+	IngressClient(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
 	VolumeBearer(ctx context.Context, id sandbox.VolumeID, token string) (core.Principal, error)
 }
 
@@ -179,7 +179,7 @@ func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	var p core.Principal
 	var err error
 	if token := c.Get("X-Access-Token"); token == "" && firstSegment(c.Path()) == "contexts" { // E2B's SDKs send no token there
-		p, err = tokens.Visitor(c.UserContext(), t.Sandbox, c.Get(route.HeaderTraffic))
+		p, err = tokens.IngressClient(c.UserContext(), t.Sandbox, c.Get(route.HeaderTraffic))
 	} else {
 		p, err = tokens.Bearer(c.UserContext(), t.Sandbox, token)
 	}

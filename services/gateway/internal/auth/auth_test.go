@@ -43,7 +43,7 @@ func (tokens) Bearer(_ context.Context, id sandbox.ID, token string) (core.Princ
 	return core.Principal{}, kind.New(kind.Unauthenticated, "", "", "wrong")
 }
 
-func (tokens) Visitor(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
+func (tokens) IngressClient(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
 	if id == "iprivate" && traffic != "traffic" {
 		return core.Principal{}, kind.New(kind.Denied, "", "", "wrong")
 	}

@@ -49,7 +49,7 @@ func newRunsOn(t *testing.T, log *events.Log) (c *core.Core, principal core.Prin
 	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
 	principal = core.Principal{Tenant: "t"}
 	return c, principal, func(s build.State) *run {
-		state, err := c.AppendBuild(t.Context(), &s, build.Held{By: "a run"})
+		state, err := c.AppendBuild(t.Context(), &s, build.Claimed{By: "a run"})
 		if err != nil {
 			t.Fatal(err)
 		}

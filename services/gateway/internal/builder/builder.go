@@ -103,7 +103,7 @@ func (b *Builder) take(p *events.Build) bool {
 	if _, ok := b.running[p.ID]; ok || len(b.running) >= b.cfg.AtOnce {
 		return false
 	}
-	if p.Holder != "" && time.Since(p.Heard) < claimTimeout {
+	if p.Holder != "" && time.Since(p.Received) < claimTimeout {
 		return false
 	}
 	b.running[p.ID] = struct{}{}
@@ -118,7 +118,7 @@ func (b *Builder) release(id build.ID) {
 
 // do runs one build, unless another gateway claims it first.
 func (b *Builder) do(ctx context.Context, p *events.Build) {
-	state, err := b.cfg.Core.AppendBuild(ctx, &p.State, build.Held{By: b.name})
+	state, err := b.cfg.Core.AppendBuild(ctx, &p.State, build.Claimed{By: b.name})
 	if err != nil {
 		if !kind.Is(err, kind.Conflict) && ctx.Err() == nil {
 			b.cfg.Slog.Warn("claim build failed", "build", p.ID, "err", err)

@@ -212,7 +212,7 @@ func TestRepeatedStepIsReadFromTheStart(t *testing.T) {
 	f := newFixture(t, "", "")
 	f.host.Start()
 	r := f.newRun()
-	if err := r.log(t.Context(), build.Mark{Step: 2, After: 4, HalfOut: []byte("of another ")}); err != nil {
+	if err := r.log(t.Context(), build.Mark{Step: 2, After: 4, PartialOut: []byte("of another ")}); err != nil {
 		t.Fatal(err)
 	}
 	was := r.current().Lines
@@ -230,7 +230,7 @@ func TestConcurrentAppendAndRead(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 20 {
-			if held = r.append(t.Context(), build.Held{By: "a run"}); held != nil {
+			if held = r.append(t.Context(), build.Claimed{By: "a run"}); held != nil {
 				return
 			}
 		}

@@ -57,9 +57,9 @@ type output struct {
 const tailLines = 12
 
 func (o *output) wrote(e *process.Event, w *process.Wrote) {
-	partial, level, name := &o.mark.HalfOut, build.Info, "stdout"
+	partial, level, name := &o.mark.PartialOut, build.Info, "stdout"
 	if w.Stream == process.Stderr {
-		partial, level, name = &o.mark.HalfErr, build.Error, "stderr"
+		partial, level, name = &o.mark.PartialErr, build.Error, "stderr"
 	}
 	for data := w.Data; len(data) > 0; {
 		n := bytes.IndexByte(data, '\n')
@@ -91,13 +91,13 @@ func (o *output) add(at time.Time, level build.Level, stream string, said []byte
 // flushPartial adds the incomplete last line of each stream.
 func (o *output) flushPartial() {
 	now := time.Now()
-	if len(o.mark.HalfOut) > 0 {
-		o.add(now, build.Info, "stdout", o.mark.HalfOut)
+	if len(o.mark.PartialOut) > 0 {
+		o.add(now, build.Info, "stdout", o.mark.PartialOut)
 	}
-	if len(o.mark.HalfErr) > 0 {
-		o.add(now, build.Error, "stderr", o.mark.HalfErr)
+	if len(o.mark.PartialErr) > 0 {
+		o.add(now, build.Error, "stderr", o.mark.PartialErr)
 	}
-	o.mark.HalfOut, o.mark.HalfErr = nil, nil
+	o.mark.PartialOut, o.mark.PartialErr = nil, nil
 }
 
 // flush logs the collected lines.

@@ -102,7 +102,7 @@ func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
 		if recent {
 			continue
 		}
-		if err := r.append(ctx, build.Held{By: r.name}); errors.Is(err, errFenced) {
+		if err := r.append(ctx, build.Claimed{By: r.name}); errors.Is(err, errFenced) {
 			fence(err)
 			return
 		}
@@ -157,7 +157,7 @@ func (r *run) endEvents(err, cause error) []build.Body {
 	case errors.Is(cause, errTooLong):
 		err = atStep(stepOf(err), errTooLong)
 	case cause != nil:
-		return []build.Body{build.Held{}} // this gateway shuts down: another takes over
+		return []build.Body{build.Claimed{}} // this gateway shuts down: another takes over
 	}
 	f := r.failed(err)
 	return []build.Body{r.logged(build.Error, "Build failed: "+f.Message), f}
@@ -221,7 +221,7 @@ func (r *run) build(ctx context.Context) error {
 		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,
 		CPUMilli: s.Request.CPUMilli, MemoryMiB: s.Request.MemoryMiB,
 	}
-	if err := r.append(ctx, build.Held{By: r.name}); err != nil {
+	if err := r.append(ctx, build.Claimed{By: r.name}); err != nil {
 		return err // the template was deleted meanwhile, and must stay deleted
 	}
 	if err := r.cfg.Core.TagBuilt(ctx, r.principal, s.Request.Name, s.Request.Tags, b); err != nil {
@@ -384,7 +384,7 @@ func (r *run) layerID(step int) (id sandbox.SnapshotID, dropped int) {
 
 // key derives a key for the build's n-th object of a kind.
 func (r *run) key(what string, n int) string {
-	return r.cfg.Core.Secretly("build." + string(r.current().ID) + "." + what + "." + strconv.Itoa(n))
+	return r.cfg.Core.DeriveKey("build." + string(r.current().ID) + "." + what + "." + strconv.Itoa(n))
 }
 
 // make builds a layer in a sandbox of its own, which is kept until the layer exists: a

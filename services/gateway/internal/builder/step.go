@@ -134,7 +134,7 @@ func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error 
 	if dir.path == "" {
 		ask.Op, ask.Path = file.OpStat, "/"
 	}
-	f, err := r.cfg.Core.AskFiles(ctx, r.principal, sbx, &ask)
+	f, err := r.cfg.Core.OpenFiles(ctx, r.principal, sbx, &ask)
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if err := r.setDestination(ctx, sbx, &c, l, user, first); err != nil {
 		return err
 	}
-	f, err := r.cfg.Core.AskFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
+	f, err := r.cfg.Core.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}
@@ -345,7 +345,7 @@ func (r *run) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l
 	if isDir {
 		return nil
 	}
-	f, err := r.cfg.Core.AskFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
+	f, err := r.cfg.Core.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.end(t.Context(), errFenced, nil)
-	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || st.Live() {
+	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || st.IsRunning() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }
@@ -173,7 +173,7 @@ func TestTakenOverBuildKeepsItsSandbox(t *testing.T) {
 	}
 	f.newRun()
 	r.end(t.Context(), nil, nil)
-	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || !st.Live() {
+	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || !st.IsRunning() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }

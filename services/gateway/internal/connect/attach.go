@@ -81,7 +81,7 @@ func (h *Handler) checkPosition(ctx context.Context, r *call, id process.ID, wan
 	if want.seq == 0 && !want.live {
 		return nil
 	}
-	tip, err := h.core.Tip(ctx, r.principal, id)
+	tip, err := h.core.Tail(ctx, r.principal, id)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (h *Handler) checkPosition(ctx context.Context, r *call, id process.ID, wan
 		want.seq = tip.Last - 1 // so that the client still receives the exit
 	case want.live:
 		want.seq = tip.Last
-	case want.seq > tip.Last && !tip.Lags:
+	case want.seq > tip.Last && !tip.Stale:
 		return fail(CodeOutOfRange, "X-Replay-From is past the end: the last frame is %d", tip.Last)
 	}
 	return nil

@@ -255,9 +255,9 @@ func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 		bodies = append(bodies, surfacetest.Out(partial), surfacetest.Err(partial))
 	}
 	r := record(append(bodies, surfacetest.Out("\n"), surfacetest.Code(0))...)
-	streams := stream.New(stream.Config{Room: budget})
-	streams.Room("other").Grow(stream.OwnRoom + budget/2)
-	e := &encoder{id: surfacetest.ID, byLine: true, neverFlush: true, keepalive: time.Minute, budget: streams.Room("a")}
+	streams := stream.New(stream.Config{Budget: budget})
+	streams.Budget("other").Grow(stream.BaseBudget + budget/2)
+	e := &encoder{id: surfacetest.ID, byLine: true, neverFlush: true, keepalive: time.Minute, budget: streams.Budget("a")}
 	var all []byte
 	for _, ev := range r.Events {
 		var err error
@@ -265,7 +265,7 @@ func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, _ = e.AppendIdle(all, 0)
-		if buffered, most := e.buffered(), stream.OwnRoom+budget/4; buffered > most || cap(e.partials[0].buf)+cap(e.partials[1].buf) > 3*most {
+		if buffered, most := e.buffered(), stream.BaseBudget+budget/4; buffered > most || cap(e.partials[0].buf)+cap(e.partials[1].buf) > 3*most {
 			t.Fatalf("after event %d the encoder buffers %d bytes, want at most %d", ev.Seq, buffered, most)
 		}
 	}

@@ -81,7 +81,7 @@ func lastUnit(t *testing.T, p []byte) surfacetest.Unit {
 		u.Err = string(words.Error.Code)
 	}
 	if at := words.Metadata["x-replay-from"]; len(at) > 0 {
-		u.Place = at[0]
+		u.Position = at[0]
 	}
 	return u
 }
@@ -92,9 +92,9 @@ func jsonUnit(t *testing.T, p []byte) surfacetest.Unit {
 	if err := json.Unmarshal(p, &ev); err != nil {
 		t.Fatalf("event %q: %v", p, err)
 	}
-	u := surfacetest.Unit{Place: ev.Cursor}
-	if u.Place == "" && ev.Seq != nil {
-		u.Place = strconv.FormatUint(*ev.Seq+1, 10)
+	u := surfacetest.Unit{Position: ev.Cursor}
+	if u.Position == "" && ev.Seq != nil {
+		u.Position = strconv.FormatUint(*ev.Seq+1, 10)
 	}
 	e := &ev.Event
 	switch {
@@ -104,7 +104,7 @@ func jsonUnit(t *testing.T, p []byte) surfacetest.Unit {
 		u.What = surfacetest.End
 		u.Code = int(e.End["exitCode"].(float64)) //nolint:forcetypeassert // a panic fails the test
 	case ev.Gap != nil || ev.Truncated != nil:
-		u.What = surfacetest.Hole
+		u.What = surfacetest.Gap
 	case e.Keepalive != nil:
 		u.What = surfacetest.Keepalive
 	}
@@ -131,12 +131,12 @@ func protoUnit(t *testing.T, p []byte) surfacetest.Unit {
 		raw = raw[n:]
 		if num == fieldSeq {
 			v, n := protowire.ConsumeVarint(raw)
-			raw, u.Place = raw[n:], strconv.FormatUint(v+1, 10)
+			raw, u.Position = raw[n:], strconv.FormatUint(v+1, 10)
 			continue
 		}
 		v, n := protowire.ConsumeBytes(raw)
 		if raw = raw[n:]; num == fieldCursor {
-			u.Place = string(v)
+			u.Position = string(v)
 		}
 	}
 	switch ev := m.GetEvent().GetEvent().(type) {

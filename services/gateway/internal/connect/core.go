@@ -15,7 +15,7 @@ import (
 type Sandboxes interface {
 	Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error)
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
-	AskFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
+	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
 // Catalogue finds processes.
@@ -26,14 +26,14 @@ type Catalogue interface {
 
 // Records reads the records of processes.
 type Records interface {
-	Tip(ctx context.Context, p core.Principal, id process.ID) (events.Tip, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
 // Watches stores how far the events of a watch were delivered.
 type Watches interface {
-	WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace, error)
-	PutWatchPlace(ctx context.Context, id process.ID, at events.WatchPlace) (uint64, error)
+	WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error)
+	PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error)
 }
 
 // Controls act on running processes.

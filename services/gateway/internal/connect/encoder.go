@@ -23,7 +23,7 @@ type encoder struct {
 	seq      process.Seq
 	cursor   cursor // after the last event sent
 	partials [2]partialLine
-	budget   *stream.Room // memory of the partial lines
+	budget   *stream.Budget // memory of the partial lines
 	lost     string       // why the exit was not observed
 	missing  string       // which output is missing, for the end event's error
 	damaged  bool         // output was lost: the stream fails after its end event

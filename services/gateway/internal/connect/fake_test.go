@@ -35,11 +35,11 @@ const (
 // noWatches implements Watches for tests without watches.
 type noWatches struct{}
 
-func (noWatches) WatchPlace(context.Context, process.ID) (events.WatchPlace, error) {
-	return events.WatchPlace{}, nil
+func (noWatches) WatchCursor(context.Context, process.ID) (events.WatchCursor, error) {
+	return events.WatchCursor{}, nil
 }
 
-func (noWatches) PutWatchPlace(context.Context, process.ID, events.WatchPlace) (uint64, error) {
+func (noWatches) PutWatchCursor(context.Context, process.ID, events.WatchCursor) (uint64, error) {
 	return 1, nil
 }
 
@@ -108,8 +108,8 @@ func (f *fake) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec p
 	return surfacetest.ID, src, nil
 }
 
-// AskFiles responds like a sandbox in which every file is f.entry.
-func (f *fake) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
+// OpenFiles responds like a sandbox in which every file is f.entry.
+func (f *fake) OpenFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := asked{Request: *req, content: make(chan string, 1)}
@@ -138,7 +138,7 @@ func (f *fake) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req
 		}
 		toDown.Close()
 	}()
-	return core.AskOver(ctx, filesPipe{down, toUp}, req)
+	return core.OpenFilesOver(ctx, filesPipe{down, toUp}, req)
 }
 
 // asked is a received request about files.
@@ -185,9 +185,9 @@ func (f *fake) Processes(_ context.Context, _ core.Principal, sbx sandbox.ID, ke
 	return out, nil
 }
 
-func (f *fake) Tip(_ context.Context, _ core.Principal, id process.ID) (events.Tip, error) {
+func (f *fake) Tail(_ context.Context, _ core.Principal, id process.ID) (events.Tail, error) {
 	r := f.procs[id].record
-	tip := events.Tip{Last: process.Seq(len(r.Events))}
+	tip := events.Tail{Last: process.Seq(len(r.Events))}
 	if fin, ok := r.Events[len(r.Events)-1].Body.(process.Finished); ok {
 		tip.Finished = &fin
 	}

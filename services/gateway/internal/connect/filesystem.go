@@ -79,7 +79,7 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 	res := &pb.ListDirResponse{}
 	ask := &file.Request{Op: file.OpList, Path: req.GetPath(), Depth: req.GetDepth()}
 	return res, h.withFiles(ctx, r, ask, func(f *core.Files) error {
-		budget := h.streams.Room(r.principal.Tenant)
+		budget := h.streams.Budget(r.principal.Tenant)
 		defer budget.Shrink(0)
 		for size := 0; ; {
 			raw, err := f.Entry()
@@ -93,7 +93,7 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 				return fail(CodeExhausted, "more than %d entries in the directory: ask for less depth", len(res.GetEntries()))
 			}
 			if !budget.Grow(2 * size) { // parsed entries are larger
-				return stream.ErrNoRoom
+				return stream.ErrOverBudget
 			}
 			e := &pb.EntryInfo{}
 			if err := parseEntry(raw, e); err != nil {
@@ -113,7 +113,7 @@ func (h *Handler) withFiles(ctx context.Context, r *call, req *file.Request, wit
 	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
 	defer cancel()
 	req.User = r.user
-	f, err := h.core.AskFiles(ctx, r.principal, r.sbx, req)
+	f, err := h.core.OpenFiles(ctx, r.principal, r.sbx, req)
 	if err != nil {
 		return err
 	}

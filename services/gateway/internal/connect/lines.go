@@ -76,7 +76,7 @@ func (e *encoder) emit(dst []byte, s process.Stream, data []byte, frameDone bool
 	h := &e.partials[s-process.Stdout]
 	h.sent += uint64(len(h.buf) + len(data))
 	waiting := h.buf
-	if h.buf = h.buf[:0]; cap(h.buf) > stream.OwnRoom {
+	if h.buf = h.buf[:0]; cap(h.buf) > stream.BaseBudget {
 		h.buf = nil
 	}
 	n := e.meta(frameDone)

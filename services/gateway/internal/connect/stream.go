@@ -65,7 +65,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 		byLine:     !spec.Stdin && spec.PTY == nil,
 		neverFlush: option(c, "line_flush", "X-Line-Flush") == "never",
 		keepalive:  h.keepalive(c),
-		budget:     h.streams.Room(r.principal.Tenant),
+		budget:     h.streams.Budget(r.principal.Tenant),
 		wire: wire{
 			binary: r.format.binary,
 			gzip:   accepts(c.Get(headerAccepts)),
@@ -76,7 +76,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 	}
 	head := stream.Head{
 		ContentType: r.format.streamType(),
-		Room:        enc.budget,
+		Budget:        enc.budget,
 		Headers:     [][2]string{{headerProcess, string(id)}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
 	}
 	if enc.wire.gzip {

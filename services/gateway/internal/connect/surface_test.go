@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
-func budget() *stream.Room { return stream.New(stream.Config{}).Room("") }
+func budget() *stream.Budget { return stream.New(stream.Config{}).Budget("") }
 
 // opened returns an encoder as start or connect make it.
 func opened(t *testing.T, r *surfacetest.Record, at string, w wire, never bool) (*encoder, process.Seq) {

@@ -45,7 +45,7 @@ func unaryUpTo[T any, M message[T]](limit int, h *Handler, do func(context.Conte
 			raw = appendGzip(nil, raw)
 		}
 		if sent != nil {
-			if err := h.streams.Answer(c, raw, h.streams.Room(auth.From(c).Tenant), sent); err != nil {
+			if err := h.streams.Answer(c, raw, h.streams.Budget(auth.From(c).Tenant), sent); err != nil {
 				sent(false)
 				c.Response().Header.Del("X-Replay-From")
 				return answer(c, err)

@@ -16,7 +16,7 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
-// How far a watcher's events were delivered is stored in the log (events.WatchPlace), so
+// How far a watcher's events were delivered is stored in the log (events.WatchCursor), so
 // that any gateway can serve the next call. It is stored as undelivered before a response
 // is sent, and again once the outcome of the response is known: events that are not known
 // to have reached the client are sent again. The client's TCP acknowledgement counts as
@@ -46,7 +46,7 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 		return nil, err
 	}
 	for {
-		at, err := h.core.WatchPlace(ctx, sum.ID)
+		at, err := h.core.WatchCursor(ctx, sum.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 			return res, nil
 		}
 		at.From, at.To, at.Given, at.Key = after, end, false, r.key
-		at.Rev, err = h.core.PutWatchPlace(ctx, sum.ID, at)
+		at.Rev, err = h.core.PutWatchCursor(ctx, sum.ID, at)
 		switch {
 		case kind.Is(err, kind.Conflict): // another call fetched them meanwhile
 			continue
@@ -77,7 +77,7 @@ func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatc
 
 // span returns which part of the record a call receives: the events after after, and, if
 // until is not 0, up to until.
-func (r *call) span(at *events.WatchPlace) (after, until process.Seq, err error) {
+func (r *call) span(at *events.WatchCursor) (after, until process.Seq, err error) {
 	switch {
 	case r.replay != "":
 		want, err := parseReplayFrom(r.replay)
@@ -92,13 +92,13 @@ func (r *call) span(at *events.WatchPlace) (after, until process.Seq, err error)
 
 // settle stores the outcome of a response and returns the new revision. If that fails, the
 // response counts as lost, unless another call has already continued from it.
-func (h *Handler) settle(id process.ID, at events.WatchPlace, whole bool) uint64 {
+func (h *Handler) settle(id process.ID, at events.WatchCursor, whole bool) uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // the request is over
 	defer cancel()
 	if at.Given = true; !whole {
 		at.To = at.From
 	}
-	rev, _ := h.core.PutWatchPlace(ctx, id, at) //nolint:errcheck // on failure events are sent twice rather than never
+	rev, _ := h.core.PutWatchCursor(ctx, id, at) //nolint:errcheck // on failure events are sent twice rather than never
 	return max(rev, at.Rev)
 }
 

@@ -106,7 +106,7 @@ func (h *fixture) runningBuild(on build.Based) build.State {
 	ctx := h.t.Context()
 	s, err := h.RequestBuild(ctx, bob, build.Requested{Name: "made", Tags: []string{"default"}})
 	if err == nil {
-		s, err = h.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Held{By: "a run"}, on)
+		s, err = h.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Claimed{By: "a run"}, on)
 	}
 	if err == nil {
 		err = h.Sync(ctx)

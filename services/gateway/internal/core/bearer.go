@@ -20,11 +20,11 @@ func (c *Core) Token(id sandbox.ID) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Visitor returns the principal of a request without an access token where none is
+// IngressClient returns the principal of a request without an access token where none is
 // required: the sandbox's id, which cannot be guessed, is enough, plus the traffic token
 // if the sandbox was created without public traffic. It returns Denied if that token is
 // wrong, and NotFound if the log does not contain the sandbox.
-func (c *Core) Visitor(ctx context.Context, id sandbox.ID, traffic string) (Principal, error) {
+func (c *Core) IngressClient(ctx context.Context, id sandbox.ID, traffic string) (Principal, error) {
 	st, ok := c.view.Sandbox(id)
 	if !ok {
 		if err := c.Sync(ctx); err != nil {

@@ -173,7 +173,7 @@ func (c *Core) AppendBuild(ctx context.Context, s *build.State, bodies ...build.
 // next run may wait for it.
 func (c *Core) EnsureSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	st, err := c.createSandbox(ctx, p, id, req)
-	if err == nil && !st.Live() && !st.Standing() {
+	if err == nil && !st.IsRunning() && !st.InPause() {
 		err = notCreated(&st)
 	}
 	return st, err
@@ -192,7 +192,7 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 	switch {
 	case err != nil:
 		return err
-	case !st.Live():
+	case !st.IsRunning():
 		return kind.New(kind.Unavailable, "snapshot", string(sbx), "the build's sandbox is gone: "+st.Cause)
 	case !st.Can.Files:
 		return kind.Newf(kind.Unimplemented, "snapshot", string(sbx), "driver %s cannot keep a sandbox's files: templates cannot be built with it", st.Driver)
@@ -281,9 +281,9 @@ func (c *Core) LayerOf(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
 	return s, ok && !s.Deleted
 }
 
-// Secretly derives a key from a text and the cluster secret. All gateways derive the
+// DeriveKey derives a key from a text and the cluster secret. All gateways derive the
 // same key; without the secret it cannot be computed.
-func (c *Core) Secretly(text string) string {
+func (c *Core) DeriveKey(text string) string {
 	mac := hmac.New(sha256.New, c.secret)
 	mac.Write([]byte("key")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(text))  //nolint:errcheck // a hash never fails

@@ -76,7 +76,7 @@ func (c *Core) endUnclaimed(ctx context.Context, p pending) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	ref := events.Ref{Host: p.host, ID: p.id}
-	if _, err := c.log.Tip(ctx, ref); !kind.Is(err, kind.NotFound) {
+	if _, err := c.log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
 		return err
 	}
 	now := time.Now()

@@ -121,7 +121,7 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 	if !sum.Active() || st.Over() {
 		return target{}, kind.Newf(kind.NotFound, "find process", string(id), "process with pid %d not found", sum.PID)
 	}
-	if st.Standing() {
+	if st.InPause() {
 		if st, err = c.running(ctx, p, id.Sandbox()); err != nil {
 			return target{}, noProcessIf(id, err)
 		}

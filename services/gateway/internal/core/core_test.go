@@ -477,7 +477,7 @@ func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 	if err := h.Resize(t.Context(), alice, pty, process.Size{Cols: 80, Rows: 24}); err != nil {
 		t.Errorf("resize: %v", err)
 	}
-	tip, err := h.Tip(t.Context(), alice, pty)
+	tip, err := h.Tail(t.Context(), alice, pty)
 	if err != nil || tip.Last != 3 {
 		t.Errorf("tip %+v, %v; want 3 events", tip, err)
 	}
@@ -535,13 +535,13 @@ func TestTrafficTokenOfANewSandbox(t *testing.T) {
 		if _, err := far.AppendSandbox(t.Context(), alice.Tenant, id, 0, 1, made); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Visitor(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
+		if _, err := h.IngressClient(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
 			t.Fatalf("%d: wrong traffic token: %v", i, err)
 		}
-		if p, err := h.Visitor(t.Context(), id, h.TrafficToken(id)); err != nil || p.Sandbox != id {
+		if p, err := h.IngressClient(t.Context(), id, h.TrafficToken(id)); err != nil || p.Sandbox != id {
 			t.Fatalf("%d: right traffic token: %+v, %v", i, p, err)
 		}
 	}
-	_, err := h.Visitor(t.Context(), sandbox.NewID(), "wrong")
+	_, err := h.IngressClient(t.Context(), sandbox.NewID(), "wrong")
 	wantKind(t, "unknown sandbox", err, kind.NotFound)
 }

@@ -31,11 +31,11 @@ type FilesStream interface {
 	Abort(err error)
 }
 
-// AskFiles sends a request about files to a running sandbox. The request is aborted when
+// OpenFiles sends a request about files to a running sandbox. The request is aborted when
 // ctx ends. Errors: those of file.Request.Check, NotFound unless the sandbox runs,
 // Conflict if it is paused, Unavailable if it cannot be reached. Errors of the sandbox
 // come from the methods of Files.
-func (c *Core) AskFiles(ctx context.Context, p Principal, id sandbox.ID, req *file.Request) (*Files, error) {
+func (c *Core) OpenFiles(ctx context.Context, p Principal, id sandbox.ID, req *file.Request) (*Files, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
@@ -50,11 +50,11 @@ func (c *Core) AskFiles(ctx context.Context, p Principal, id sandbox.ID, req *fi
 	if err != nil {
 		return nil, err
 	}
-	return AskOver(ctx, s, req)
+	return OpenFilesOver(ctx, s, req)
 }
 
-// AskOver sends a file request over a stream.
-func AskOver(ctx context.Context, s FilesStream, req *file.Request) (*Files, error) {
+// OpenFilesOver sends a file request over a stream.
+func OpenFilesOver(ctx context.Context, s FilesStream, req *file.Request) (*Files, error) {
 	f := &Files{s: s, r: bufio.NewReaderSize(s, filesBuffer)}
 	f.stop = context.AfterFunc(ctx, func() { s.Abort(ctx.Err()) })
 	if _, err := s.Write(file.AppendFrame(nil, req.Append(nil))); err != nil {

@@ -25,7 +25,7 @@ func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, ke
 		return fmt.Sprintf("input.%x", sum[:16])
 	}
 	err := c.sendInput(ctx, p, id, data, eof, func(n int) string {
-		return process.InputTry(keyOf(n), ulid.Make().String())
+		return process.InputAttempt(keyOf(n), ulid.Make().String())
 	})
 	if !kind.Is(err, kind.NotFound) {
 		return err
@@ -54,7 +54,7 @@ const (
 func (c *Core) tookInput(ctx context.Context, p Principal, id process.ID, key string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	tip, err := c.Tip(ctx, p, id)
+	tip, err := c.Tail(ctx, p, id)
 	if err != nil {
 		return false, err
 	}

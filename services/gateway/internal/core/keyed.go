@@ -53,7 +53,7 @@ func (c *Core) KeyedSandbox(ctx context.Context, p Principal, by Idempotency) (s
 	}
 	_, st, err = c.attempt(ctx, p, &by)
 	ok = err == nil && !st.Started.IsZero()
-	if ok && st.Live() && st.Request.Start != "" { // a gateway may have died before it did this
+	if ok && st.IsRunning() && st.Request.Start != "" { // a gateway may have died before it did this
 		c.runTemplateCommand(ctx, p, &st)
 	}
 	return st, ok, err
@@ -102,7 +102,7 @@ func (c *Core) CreateKeyedSandbox(ctx context.Context, p Principal, by Idempoten
 		return st, errReused("sandbox") // it was created at the same moment
 	case err != nil:
 		return st, err
-	case st.Request.Start != "" && st.Live():
+	case st.Request.Start != "" && st.IsRunning():
 		c.runTemplateCommand(ctx, p, &st)
 	}
 	return st, nil

@@ -75,7 +75,7 @@ func TestRefusedCreateCanBeRetried(t *testing.T) {
 	}
 	h.host.SetRefuse(0)
 	st, err := create()
-	if err != nil || !st.Live() {
+	if err != nil || !st.IsRunning() {
 		t.Fatalf("with free capacity: %s, %v", st.Phase, err)
 	}
 	if again, err := create(); err != nil || again.ID != st.ID {

@@ -40,12 +40,12 @@ func loads(all []sandbox.State, since, until time.Time, step time.Duration) []Lo
 	for i := range all {
 		s := &all[i]
 		turns = append(turns, loadChange{s.Started, 1, true})
-		for _, r := range s.Rests {
+		for _, r := range s.Pauses {
 			turns = append(turns, loadChange{r.From, -1, false}, loadChange{r.To, 1, false})
 		}
 		switch {
-		case !s.Still.IsZero():
-			turns = append(turns, loadChange{s.Still, -1, false})
+		case !s.PausedSince.IsZero():
+			turns = append(turns, loadChange{s.PausedSince, -1, false})
 		case s.Over():
 			turns = append(turns, loadChange{s.Ended, -1, false})
 		}

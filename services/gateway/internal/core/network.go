@@ -9,16 +9,16 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// SetReach replaces a sandbox's egress rules; its ingress rules stay. The host applies them
+// SetNetwork replaces a sandbox's egress rules; its ingress rules stay. The host applies them
 // as soon as it reads the record. It returns NotFound unless the sandbox runs or is paused.
-func (c *Core) SetReach(ctx context.Context, p Principal, id sandbox.ID, n sandbox.Network) error {
+func (c *Core) SetNetwork(ctx context.Context, p Principal, id sandbox.ID, n sandbox.Network) error {
 	if _, err := c.find(ctx, p, id); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	_, err := c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
-		if !s.Live() && !s.Standing() {
+		if !s.IsRunning() && !s.InPause() {
 			return nil, noSandbox(id)
 		}
 		n.Private, n.MaskHost, n.HTTPSPorts = s.Network.Private, s.Network.MaskHost, s.Network.HTTPSPorts

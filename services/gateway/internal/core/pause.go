@@ -38,8 +38,8 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	}
 	joined, done := c.joinPause(id)
 	defer done()
-	ran := joined || st.Live()
-	if st.Live() {
+	ran := joined || st.IsRunning()
+	if st.IsRunning() {
 		if err := c.alive(&st); err != nil {
 			return err
 		}
@@ -51,9 +51,9 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		switch {
 		case same && s.Phase == sandbox.PhasePausing, same && ran && s.Phase == sandbox.PhasePaused:
 			return nil, nil
-		case s.Standing():
+		case s.InPause():
 			return nil, kind.Newf(kind.Conflict, "pause", string(id), "sandbox %s is already paused", id)
-		case !s.Live():
+		case !s.IsRunning():
 			return nil, noSandbox(id)
 		case !s.Can.Pause:
 			return nil, kind.Newf(kind.Unimplemented, "pause", string(id), "driver %s cannot pause a sandbox here", s.Driver)
@@ -67,9 +67,9 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	switch {
 	case err != nil:
 		return &kind.Error{Op: "pause", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox is being paused", Err: err}
-	case st.Live() && st.Message != "":
+	case st.IsRunning() && st.Message != "":
 		return kind.New(kind.Unavailable, "pause", string(id), "the sandbox could not be paused: "+st.Message)
-	case st.Live() || st.Standing(): // it was paused, even if it has been resumed since
+	case st.IsRunning() || st.InPause(): // it was paused, even if it has been resumed since
 		if !joined {
 			sleep(ctx, pauseAnswerDelay)
 		}
@@ -112,14 +112,14 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 				return nil, kind.New(kind.Unavailable, "resume", string(id), "the sandbox could not be resumed: "+s.Message)
 			}
 			bodies, err := resume(&s, &opt, asked)
-			asked = asked && s.Live() || s.Phase == sandbox.PhasePaused
+			asked = asked && s.IsRunning() || s.Phase == sandbox.PhasePaused
 			tried = tried || s.Phase == sandbox.PhasePaused || s.Phase == sandbox.PhaseResuming
 			return bodies, err
 		})
 		if err != nil {
 			return st, false, logError("resume", string(id), err)
 		}
-		if st.Live() {
+		if st.IsRunning() {
 			return st, tried, nil
 		}
 		if err := c.alive(&st); err != nil {
@@ -148,7 +148,7 @@ func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, e
 		return nil, nil
 	case sandbox.PhasePaused:
 		if opt.Traffic {
-			return s.Woken(), nil
+			return s.ResumeEvents(), nil
 		}
 		return []sandbox.Body{
 			sandbox.Resuming{Cause: sandbox.CauseUser, OnTimeout: opt.OnTimeout, Reboot: opt.Reboot, Lifetime: opt.Lifetime},
@@ -165,15 +165,15 @@ func (c *Core) wake(ctx context.Context, p Principal, s *sandbox.State) (sandbox
 	return st, err
 }
 
-// WakeBy is Wake for a request to the data plane, which must carry the sandbox's token to
+// WakeWithToken is Wake for a request to the data plane, which must carry the sandbox's token to
 // resume it; Denied without it.
-func (c *Core) WakeBy(ctx context.Context, id sandbox.ID, token string) (bool, error) {
+func (c *Core) WakeWithToken(ctx context.Context, id sandbox.ID, token string) (bool, error) {
 	ok, err := c.Alive(ctx, id)
 	if ok || err != nil {
 		return ok, err
 	}
 	st, found := c.view.Sandbox(id)
-	if !found || !st.Standing() || !st.Wakes() {
+	if !found || !st.InPause() || !st.AutoResumes() {
 		return false, nil
 	}
 	p, err := c.Bearer(ctx, id, token)
@@ -197,7 +197,7 @@ func (c *Core) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
 		return ok, err
 	}
 	st, found := c.view.Sandbox(id)
-	if !found || !st.Standing() || !st.Wakes() {
+	if !found || !st.InPause() || !st.AutoResumes() {
 		return false, nil
 	}
 	_, err = c.wake(ctx, Principal{Tenant: st.Tenant}, &st)

@@ -48,7 +48,7 @@ func TestPauseAndResume(t *testing.T) {
 	wantKind(t, "resumed by another tenant", err, kind.NotFound)
 	asked := time.Now()
 	got, resumed, err = h.ResumeSandbox(t.Context(), alice, st.ID, opt)
-	if err != nil || !resumed || !got.Live() || got.Deadline.Before(asked.Add(opt.Lifetime)) || got.Deadline.After(time.Now().Add(opt.Lifetime)) || got.Request.OnTimeout != sandbox.OnTimeoutPause {
+	if err != nil || !resumed || !got.IsRunning() || got.Deadline.Before(asked.Add(opt.Lifetime)) || got.Deadline.After(time.Now().Add(opt.Lifetime)) || got.Request.OnTimeout != sandbox.OnTimeoutPause {
 		t.Errorf("resume: %v, %v, %+v", resumed, err, got)
 	}
 	h.start(st.ID, process.Spec{Cmd: "true"})
@@ -119,7 +119,7 @@ func TestTrafficResumes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		got, err := h.Lookup(t.Context(), alice, st.ID)
-		if err != nil || !got.Live() || time.Until(got.Deadline) < 59*time.Minute {
+		if err != nil || !got.IsRunning() || time.Until(got.Deadline) < 59*time.Minute {
 			t.Errorf("after %s: %s until %v, %v", name, got.Phase, got.Deadline, err)
 		}
 	}

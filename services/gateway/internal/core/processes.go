@@ -125,32 +125,32 @@ func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*event
 	return c.log.ReadLive(ref), nil
 }
 
-// Tip returns the end of a process's record as stored. Errors are those of Read.
-func (c *Core) Tip(ctx context.Context, p Principal, id process.ID) (events.Tip, error) {
+// Tail returns the end of a process's record as stored. Errors are those of Read.
+func (c *Core) Tail(ctx context.Context, p Principal, id process.ID) (events.Tail, error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
-		return events.Tip{}, err
+		return events.Tail{}, err
 	}
 	tip, err := c.tip(ctx, ref)
 	return tip, logError("read", string(id), err)
 }
 
-func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tip, error) {
+func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	return c.log.Glance(ctx, ref)
+	return c.log.StaleTail(ctx, ref)
 }
 
-// Near locates a moment in a process's record, as [events.Log.Near] does: all events up to
+// SeqsAround locates a moment in a process's record, as [events.Log.Near] does: all events up to
 // seq before are earlier, none after seq after is. Errors are those of Read.
-func (c *Core) Near(ctx context.Context, p Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
+func (c *Core) SeqsAround(ctx context.Context, p Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
 	ref, err := c.ref(ctx, p, id)
 	if err != nil {
 		return 0, 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	before, after, err = c.log.Near(ctx, ref, at)
+	before, after, err = c.log.SeqsAround(ctx, ref, at)
 	return before, after, logError("read", string(id), err)
 }
 

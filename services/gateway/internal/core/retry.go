@@ -29,7 +29,7 @@ const (
 // try, whose record again has one first event.
 func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, spec process.Spec, key string) (Attached, error) {
 	hash := spec.Hash()
-	if !st.Live() {
+	if !st.IsRunning() {
 		// Nothing can be started any more: a miss is final only after the view has caught up.
 		if err := c.Sync(ctx); err != nil {
 			return Attached{}, err
@@ -40,7 +40,7 @@ func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, s
 		return Attached{}, err
 	}
 	for range maxOvertaken {
-		id, command := process.TryID(st.ID, key, n), ""
+		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
 			a.Reader = c.log.Read(events.Ref{Host: st.Host, ID: id}, 0)
@@ -81,7 +81,7 @@ func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, ha
 // lastTry returns the last try of a key in the catalogue; nil if no try is there.
 func (c *Core) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
 	for i := 0; i <= n+missingTries; i++ {
-		if s, _, ok := c.view.Process(process.TryID(sbx, key, i)); ok {
+		if s, _, ok := c.view.Process(process.AttemptID(sbx, key, i)); ok {
 			n, last = i, &s
 		}
 	}
@@ -96,7 +96,7 @@ func neverRan(x *process.Exit) bool { return x != nil && x.Cause == process.Caus
 func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	tip, err := c.log.Tip(ctx, ref)
+	tip, err := c.log.Tail(ctx, ref)
 	switch {
 	case kind.Is(err, kind.NotFound): // claimed, or out of retention: a reader gets the error
 		return false, nil

@@ -125,7 +125,7 @@ func (c *Core) find(ctx context.Context, p Principal, id sandbox.ID) (sandbox.St
 
 // willRun reports whether the sandbox is about to run for the first time or is paused.
 func willRun(st *sandbox.State) bool {
-	return st.Begins() || st.Standing()
+	return st.Begins() || st.InPause()
 }
 
 // running is find for operations that need a running sandbox: it resumes a paused one if it
@@ -133,11 +133,11 @@ func willRun(st *sandbox.State) bool {
 func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox.State, error) {
 	st, err := c.find(ctx, p, id)
 	switch {
-	case err != nil || st.Live():
+	case err != nil || st.IsRunning():
 		return st, err
-	case st.Standing() && st.Wakes():
+	case st.InPause() && st.AutoResumes():
 		return c.wake(ctx, p, &st)
-	case st.Standing():
+	case st.InPause():
 		return st, kind.New(kind.Conflict, "use sandbox", string(id), "the sandbox is paused")
 	}
 	return sandbox.State{}, noSandbox(id)
@@ -163,7 +163,7 @@ func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
 		}
 		st, ok = c.view.Sandbox(id)
 	}
-	return ok && st.Live(), nil
+	return ok && st.IsRunning(), nil
 }
 
 // SandboxEnv returns the environment that the host gives to every process of a sandbox: the
@@ -181,7 +181,7 @@ func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[
 		}
 	}
 	maps.Copy(env, st.Request.Env)
-	maps.Copy(env, sandbox.Names(id, &st.Request))
+	maps.Copy(env, sandbox.IdentityEnv(id, &st.Request))
 	return env, nil
 }
 

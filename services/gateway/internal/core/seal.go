@@ -51,7 +51,7 @@ func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
 }
 
 func (c *Core) aead() (cipher.AEAD, error) {
-	key := sha256.Sum256([]byte(c.Secretly("credentials")))
+	key := sha256.Sum256([]byte(c.DeriveKey("credentials")))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)

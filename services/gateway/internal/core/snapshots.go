@@ -65,7 +65,7 @@ func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take ev
 	switch {
 	case err != nil:
 		return sandbox.Snapshot{}, err
-	case !st.Live() && !st.Standing():
+	case !st.IsRunning() && !st.InPause():
 		return sandbox.Snapshot{}, noSandbox(id)
 	case !st.Can.Files && !st.Can.Memory:
 		return sandbox.Snapshot{}, kind.Newf(kind.Unimplemented, "snapshot", string(id), "driver %s cannot keep a sandbox's files here", st.Driver)
@@ -204,9 +204,9 @@ func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	return req
 }
 
-// Again is From for a client's own snapshot: processes start with the environment, user and
+// FromOwnSnapshot is From for a client's own snapshot: processes start with the environment, user and
 // directory of the snapshot's sandbox.
-func Again(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
+func FromOwnSnapshot(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	env := maps.Clone(s.Env)
 	if env == nil {
 		env = map[string]string{}

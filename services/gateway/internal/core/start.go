@@ -26,7 +26,7 @@ type Attached struct {
 // record's first event.
 //
 // A start that was refused before anything ran is not final: the next Start with its key is a
-// new try with a record of its own ([process.TryID]).
+// new try with a record of its own ([process.AttemptID]).
 //
 // Errors: Invalid for a spec that can never run, NotFound unless the sandbox runs, Conflict if
 // it is paused or if the key was used with another spec, Unavailable if the host or the log

@@ -73,7 +73,7 @@ func TestInterpreterName(t *testing.T) {
 	h := newFixture(t)
 	root := func() string {
 		t.Helper()
-		req, err := h.Root(t.Context(), alice, template.Interpreter, sandbox.Requested{})
+		req, err := h.FromTemplate(t.Context(), alice, template.Interpreter, sandbox.Requested{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/events/template"
 )
 
-// Root returns req for a sandbox that starts from the template with the given name, NAME:TAG
+// FromTemplate returns req for a sandbox that starts from the template with the given name, NAME:TAG
 // or id. It returns NotFound for an unknown one; a miss is final only after the view has
 // caught up.
-func (c *Core) Root(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
+func (c *Core) FromTemplate(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
 	name, host, err := c.ResolveName(ctx, p, name)
 	if err != nil {
 		return req, err

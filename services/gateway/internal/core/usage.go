@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// Use is the resource usage of a sandbox, oldest sample first, and its limits.
-type Use struct {
+// Usage is the resource usage of a sandbox, oldest sample first, and its limits.
+type Usage struct {
 	State   sandbox.State
 	CPUs    float64 // limit; the host's total if the sandbox has none
 	Memory  uint64  // bytes; likewise
@@ -22,14 +22,14 @@ type Use struct {
 // newest: more than a host's interval between two samples.
 const sampleMargin = time.Minute
 
-// Use returns a sandbox's recorded usage between two times; a zero until is now, a zero since
+// Usage returns a sandbox's recorded usage between two times; a zero until is now, a zero since
 // is the first sample kept. The sample before since is included if it is kept: CPU usage is
 // the difference of two samples. It works as long as samples are kept, also when the sandbox
 // has ended.
-func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until time.Time) (Use, error) {
+func (c *Core) Usage(ctx context.Context, p Principal, id sandbox.ID, since, until time.Time) (Usage, error) {
 	st, err := c.find(ctx, p, id)
 	if err != nil {
-		return Use{}, err
+		return Usage{}, err
 	}
 	u := c.limitsOf(st)
 	if st.Host == "" || st.Started.IsZero() {
@@ -43,7 +43,7 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 	defer cancel()
 	all, err := c.log.Samples(ctx, st.Host, id, from)
 	if err != nil {
-		return Use{}, logError("read use", string(id), err)
+		return Usage{}, logError("read use", string(id), err)
 	}
 	if len(all) > 0 && all[0].Time.Sub(st.Started) < sampleMargin {
 		all = append([]events.Sample{{Time: st.Started}}, all...) // usage was zero at the start
@@ -57,12 +57,12 @@ func (c *Core) Use(ctx context.Context, p Principal, id sandbox.ID, since, until
 	return u, nil
 }
 
-// LastUse returns the newest samples of each of the sandboxes, leaving out those that the
+// LastUsages returns the newest samples of each of the sandboxes, leaving out those that the
 // principal does not have.
-func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Use, error) {
-	var out []Use
+func (c *Core) LastUsages(ctx context.Context, p Principal, ids []sandbox.ID) ([]Usage, error) {
+	var out []Usage
 	for _, id := range ids {
-		u, err := c.Recent(ctx, p, id)
+		u, err := c.RecentUsage(ctx, p, id)
 		switch {
 		case kind.Is(err, kind.NotFound):
 			continue
@@ -74,13 +74,13 @@ func (c *Core) LastUse(ctx context.Context, p Principal, ids []sandbox.ID) ([]Us
 	return out, nil
 }
 
-// Recent returns the usage of the last minute.
-func (c *Core) Recent(ctx context.Context, p Principal, id sandbox.ID) (Use, error) {
-	return c.Use(ctx, p, id, time.Now().Add(-sampleMargin), time.Time{})
+// RecentUsage returns the usage of the last minute.
+func (c *Core) RecentUsage(ctx context.Context, p Principal, id sandbox.ID) (Usage, error) {
+	return c.Usage(ctx, p, id, time.Now().Add(-sampleMargin), time.Time{})
 }
 
-func (c *Core) limitsOf(st sandbox.State) Use {
-	u := Use{
+func (c *Core) limitsOf(st sandbox.State) Usage {
+	u := Usage{
 		State: st, CPUs: float64(st.Request.CPUMilli) / 1000,
 		Memory: uint64(st.Request.MemoryMiB) << 20, Disk: uint64(st.Request.DiskMiB) << 20,
 	}

@@ -260,7 +260,7 @@ func (c *Core) OpenVolumeFiles(ctx context.Context, p Principal, id sandbox.Volu
 	if err != nil {
 		return nil, err
 	}
-	return AskOver(ctx, s, req)
+	return OpenFilesOver(ctx, s, req)
 }
 
 // VolumeToken returns a volume's access token, which grants access to its files. It is

@@ -15,10 +15,10 @@ const (
 	settlePoll    = 10 * time.Millisecond
 )
 
-// WatchPlace returns how far a watch's events were delivered. While another answer is on its
+// WatchCursor returns how far a watch's events were delivered. While another answer is on its
 // way it waits for the outcome; the answer of a gateway that died counts as not delivered.
 // The caller has found the process.
-func (c *Core) WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace, error) {
+func (c *Core) WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	late := time.NewTimer(settleTimeout)
@@ -26,7 +26,7 @@ func (c *Core) WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace
 	tick := time.NewTicker(settlePoll)
 	defer tick.Stop()
 	for {
-		at, err := c.log.WatchPlace(ctx, id)
+		at, err := c.log.WatchCursor(ctx, id)
 		if err != nil || at.Given || at.Rev == 0 {
 			return at, logError("read watch cursor", string(id), err)
 		}
@@ -40,11 +40,11 @@ func (c *Core) WatchPlace(ctx context.Context, id process.ID) (events.WatchPlace
 	}
 }
 
-// PutWatchPlace stores a watch's cursor and returns its revision; Conflict if another gateway
+// PutWatchCursor stores a watch's cursor and returns its revision; Conflict if another gateway
 // wrote first.
-func (c *Core) PutWatchPlace(ctx context.Context, id process.ID, at events.WatchPlace) (uint64, error) {
+func (c *Core) PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	rev, err := c.log.PutWatchPlace(ctx, id, at)
+	rev, err := c.log.PutWatchCursor(ctx, id, at)
 	return rev, logError("store watch cursor", string(id), err)
 }

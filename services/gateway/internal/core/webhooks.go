@@ -147,13 +147,13 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 			return a, err
 		case !h.Enabled:
 			return a, kind.New(kind.Conflict, "redeliver", string(id), "the webhook is not enabled")
-		case slices.Contains(h.Again.Events, a.Ref):
+		case slices.Contains(h.Redeliveries.Events, a.Ref):
 			return a, nil
-		case len(h.Again.Events) >= webhook.MaxAgain:
-			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events are already waiting for redelivery", webhook.MaxAgain)
+		case len(h.Redeliveries.Events) >= webhook.MaxRedeliveries:
+			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events are already waiting for redelivery", webhook.MaxRedeliveries)
 		}
-		next := webhook.Again{Rev: h.Again.Rev, Events: append(slices.Clone(h.Again.Events), a.Ref)}
-		if _, err = c.log.PutAgain(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
+		next := webhook.Redeliveries{Rev: h.Redeliveries.Rev, Events: append(slices.Clone(h.Redeliveries.Events), a.Ref)}
+		if _, err = c.log.PutRedeliveries(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
 			return a, logError("redeliver", string(id), err)
 		}
 	}
@@ -253,7 +253,7 @@ func (c *Core) WebhookTotals() WebhookTotals {
 	all := c.view.Webhooks(func(*events.Hook) bool { return true })
 	for i := range all {
 		h := &all[i]
-		if n := c.view.LifecycleLag(h.Tenant, h.After(), h.Wants); h.Enabled && n > 0 {
+		if n := c.view.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {
 			t.Lag += n
 			t.Lagging++
 		}

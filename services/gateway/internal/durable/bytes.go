@@ -140,7 +140,7 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 	if err != nil {
 		return record.WriteError(c, err)
 	}
-	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Place: record.Place{After: at.seq}, Follow: live != ""})
+	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Position: record.Position{After: at.seq}, Follow: live != ""})
 	if err != nil {
 		return record.WriteError(c, err)
 	}
@@ -155,7 +155,7 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if at.seq == 0 && at.bytes > out.last && !p.full && o.Tail.Lags {
+	if at.seq == 0 && at.bytes > out.last && !p.full && o.Tail.Stale {
 		return kind.New(kind.Unavailable, "read", string(id), "the size of the stream is unknown right now: try again")
 	}
 	if at.seq == 0 && at.bytes > out.last && !p.full {
@@ -172,7 +172,7 @@ func (h *Handler) bytes(c *fiber.Ctx) error {
 // end returns the end of a stream's bytes, from its last output event. It searches
 // backwards in growing steps.
 func (h *Handler) end(ctx context.Context, p core.Principal, id process.ID, s process.Stream) (mark, error) {
-	tip, err := h.core.Tip(ctx, p, id)
+	tip, err := h.core.Tail(ctx, p, id)
 	if err != nil {
 		return mark{}, err
 	}
@@ -186,7 +186,7 @@ func (h *Handler) end(ctx context.Context, p core.Principal, id process.ID, s pr
 }
 
 func (h *Handler) lastOf(ctx context.Context, p core.Principal, id process.ID, s process.Stream, after process.Seq) (mark, error) {
-	o, err := record.Open(ctx, h.core, p, id, record.Options{Place: record.Place{After: after}})
+	o, err := record.Open(ctx, h.core, p, id, record.Options{Position: record.Position{After: after}})
 	if err != nil {
 		return mark{}, err
 	}
@@ -229,7 +229,7 @@ func (h *Handler) bytesHead(c *fiber.Ctx) error {
 	if err != nil {
 		return record.WriteError(c, err)
 	}
-	tip, err := h.core.Tip(ctx, auth.From(c), id)
+	tip, err := h.core.Tail(ctx, auth.From(c), id)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // twoStreams returns a record with both streams; stdout is "hello world", one frame per word.
-func twoStreams(b *recordtest.Book, finished bool) process.ID {
+func twoStreams(b *recordtest.Gateway, finished bool) process.ID {
 	id := process.NewID("i1")
 	b.Append(id, process.Accepted{}, process.Started{PID: 7},
 		process.Wrote{Stream: process.Stdout, Data: []byte("hello ")}, process.Wrote{Stream: process.Stderr, Data: []byte("\xff")},

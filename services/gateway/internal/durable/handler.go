@@ -85,7 +85,7 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Place: position, Follow: live != ""})
+	o, err := record.Open(ctx, h.core, auth.From(c), id, record.Options{Position: position, Follow: live != ""})
 	if err != nil {
 		return record.WriteError(c, err)
 	}
@@ -110,7 +110,7 @@ func (h *Handler) head(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	tip, err := h.core.Tip(ctx, auth.From(c), id)
+	tip, err := h.core.Tail(ctx, auth.From(c), id)
 	if err != nil {
 		return err
 	}

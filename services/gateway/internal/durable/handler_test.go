@@ -14,7 +14,7 @@ import (
 
 type header = map[string]string
 
-func serve(t testing.TB, b *recordtest.Book) string {
+func serve(t testing.TB, b *recordtest.Gateway) string {
 	t.Helper()
 	streams := stream.New(stream.Config{})
 	h := &Handler{core: b, streams: streams, poll: 200 * time.Millisecond, cycle: 300 * time.Millisecond}
@@ -22,7 +22,7 @@ func serve(t testing.TB, b *recordtest.Book) string {
 }
 
 // script returns a record of four events that has ended, or an open one of three.
-func script(b *recordtest.Book, finished bool) process.ID {
+func script(b *recordtest.Gateway, finished bool) process.ID {
 	id, code := process.NewID("i1"), int32(0)
 	b.Append(id, process.Accepted{}, process.Started{PID: 7}, process.Wrote{Stream: process.Stdout, Data: []byte("hi\n")})
 	if finished {

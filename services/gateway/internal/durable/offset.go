@@ -17,11 +17,11 @@ func appendOffset(dst []byte, seq process.Seq) []byte { return fmt.Appendf(dst, 
 func offset(seq process.Seq) string { return string(appendOffset(nil, seq)) }
 
 // parseOffset parses one of our offsets, "-1" or "now"; empty is "-1".
-func parseOffset(s string) (record.Place, error) {
+func parseOffset(s string) (record.Position, error) {
 	if s == "-1" {
-		return record.Place{}, nil
+		return record.Position{}, nil
 	}
-	return record.ParsePlace(s)
+	return record.ParsePosition(s)
 }
 
 const (

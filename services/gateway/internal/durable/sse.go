@@ -20,7 +20,7 @@ const (
 
 // sse streams the record for h.cycle; then the client reconnects.
 func (h *Handler) sse(c *fiber.Ctx, id process.ID, o record.Opened, cursor string) error {
-	enc := &encoder{after: o.After, tip: o.Tail.Last, cursor: cursor, keepalive: textenc.NewPulse(keepalive)}
+	enc := &encoder{after: o.After, tip: o.Tail.Last, cursor: cursor, keepalive: textenc.NewKeepaliveTimer(keepalive)}
 	head := stream.Head{
 		ContentType: textenc.ContentTypeSSE,
 		Headers:     record.StreamHeaders(id, o.After),
@@ -35,7 +35,7 @@ type encoder struct {
 	after     process.Seq
 	tip       process.Seq // end of the record when the read began: from there on it is up to date
 	cursor    string
-	keepalive textenc.Pulse
+	keepalive textenc.KeepaliveTimer
 	open      int  // size of the open data event; 0: none
 	sent      bool // a control event with the current offset was sent
 	closed    bool // that event said that the stream is closed

@@ -20,7 +20,7 @@ func TestSurface(t *testing.T) {
 				t.Fatal(err)
 			}
 			tip := r.Events[len(r.Events)-1].Seq
-			return &encoder{after: p.After, tip: tip, cursor: "1", keepalive: textenc.NewPulse(keepalive)}, p.After
+			return &encoder{after: p.After, tip: tip, cursor: "1", keepalive: textenc.NewKeepaliveTimer(keepalive)}, p.After
 		},
 	})
 }
@@ -70,7 +70,7 @@ func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 			if err := json.Unmarshal([]byte(data), &c); err != nil || c.StreamNextOffset == "" || (c.StreamCursor == "") != c.StreamClosed {
 				t.Fatalf("%q: %v", data, err)
 			}
-			if last.Place = c.StreamNextOffset; c.StreamClosed {
+			if last.Position = c.StreamNextOffset; c.StreamClosed {
 				last.Err = unseen
 			}
 		}
@@ -81,7 +81,7 @@ func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 // unit returns a unit with its own position, which a client can derive from the seq of the
 // message.
 func unit(m *message) surfacetest.Unit {
-	u := surfacetest.Unit{Place: offset(m.Seq)}
+	u := surfacetest.Unit{Position: offset(m.Seq)}
 	switch m.Type {
 	case "start":
 		u.What = surfacetest.Start
@@ -93,7 +93,7 @@ func unit(m *message) surfacetest.Unit {
 			u.Code = *m.ExitCode
 		}
 	case "gap":
-		u.What = surfacetest.Hole
+		u.What = surfacetest.Gap
 	}
 	return u
 }

@@ -97,7 +97,7 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
 	req.Alias, _ = p.OwnedName(b.TemplateID)
-	from, err := h.core.Root(c.UserContext(), p, b.TemplateID, req)
+	from, err := h.core.FromTemplate(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
 		return from, b.limit(&from, h.cfg.Limits)
 	}
@@ -108,7 +108,7 @@ func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sand
 	case serr != nil:
 		return req, serr
 	}
-	req = core.Again(&snap, req)
+	req = core.FromOwnSnapshot(&snap, req)
 	return req, b.limit(&req, h.cfg.Limits)
 }
 

@@ -32,7 +32,7 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 // health reports whether a sandbox runs. For the bearer of its token it resumes a paused
 // sandbox with autoResume; others get 403, as from E2B's proxy.
 func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
-	ok, err := h.core.WakeBy(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
+	ok, err := h.core.WakeWithToken(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
 	switch {
 	case kind.Is(err, kind.Denied):
 		return httperr.WriteProxied(c, httperr.Proxied{SandboxID: t.Named, Message: kind.Message(err), Code: fiber.StatusForbidden})
@@ -81,7 +81,7 @@ func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	u, err := h.core.Recent(c.UserContext(), auth.From(c), id)
+	u, err := h.core.RecentUsage(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}

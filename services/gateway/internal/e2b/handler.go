@@ -117,7 +117,7 @@ func (h *Handler) pathSandbox(c *fiber.Ctx, p core.Principal) (sandbox.State, er
 		return sandbox.State{}, err
 	}
 	st, err := h.core.Lookup(c.UserContext(), p, id)
-	if err == nil && !st.Live() && !st.Standing() {
+	if err == nil && !st.IsRunning() && !st.InPause() {
 		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 	}
 	return st, err

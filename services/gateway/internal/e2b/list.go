@@ -94,7 +94,7 @@ func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
 }
 
 func (q *query) match(s *sandbox.State) bool {
-	if s.Request.Build != "" || !s.Live() && !s.Standing() || !slices.Contains(q.states, stateOf(s)) || s.Started.Before(q.after) || q.template != "" && q.template != templateOf(s) && q.template != s.Request.Alias {
+	if s.Request.Build != "" || !s.IsRunning() && !s.InPause() || !slices.Contains(q.states, stateOf(s)) || s.Started.Before(q.after) || q.template != "" && q.template != templateOf(s) && q.template != s.Request.Alias {
 		return false
 	}
 	for k, v := range q.metadata {

@@ -130,7 +130,7 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.SetReach(c.UserContext(), auth.From(c), id, n); err != nil {
+	if err := h.core.SetNetwork(c.UserContext(), auth.From(c), id, n); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)

@@ -114,7 +114,7 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 
 // stateOf returns E2B's name of the sandbox's phase.
 func stateOf(st *sandbox.State) string {
-	if st.Standing() {
+	if st.InPause() {
 		return statePaused
 	}
 	return stateRunning

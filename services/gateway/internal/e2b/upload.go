@@ -54,7 +54,7 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 }
 
 func (h *Handler) signature(tenant, sum, until string) string {
-	return h.core.Secretly("upload." + tenant + "." + sum + "." + until)
+	return h.core.DeriveKey("upload." + tenant + "." + sum + "." + until)
 }
 
 // Upload stores a build's files. A signature replaces the key.

@@ -35,7 +35,7 @@ func (h *Handler) compose(c *fiber.Ctx) error {
 		return invalid("destination is required")
 	}
 	a.Request = file.Request{Op: file.OpCompose, Path: body.Destination, Sources: body.Sources, User: body.Username}
-	f, err := h.core.AskFiles(c.UserContext(), a.principal, a.sandbox, &a.Request)
+	f, err := h.core.OpenFiles(c.UserContext(), a.principal, a.sandbox, &a.Request)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (h *Handler) get(c *fiber.Ctx) error {
 		return err
 	}
 	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) {
-		return h.core.AskFiles(ctx, a.principal, a.sandbox, &a.Request)
+		return h.core.OpenFiles(ctx, a.principal, a.sandbox, &a.Request)
 	})
 }
 

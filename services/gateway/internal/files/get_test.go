@@ -51,7 +51,7 @@ func (panicStream) CloseWrite() error        { return nil }
 func (panicStream) Abort(error)              {}
 
 func TestPanicCutsTheDownload(t *testing.T) {
-	f, err := core.AskOver(t.Context(), panicStream{io.Discard}, &file.Request{Op: file.OpRead})
+	f, err := core.OpenFilesOver(t.Context(), panicStream{io.Discard}, &file.Request{Op: file.OpRead})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 
 // Core is the part of the gateway's core that the surface uses.
 type Core interface {
-	AskFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
+	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
 // Handler implements the surface.

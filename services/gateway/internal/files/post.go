@@ -160,7 +160,7 @@ func fileName(part *multipart.Part) (string, error) {
 
 // write streams one file into the sandbox.
 func (h *Handler) write(ctx context.Context, a *fileRequest, content io.Reader) (uploaded, error) {
-	f, err := h.core.AskFiles(ctx, a.principal, a.sandbox, &a.Request)
+	f, err := h.core.OpenFiles(ctx, a.principal, a.sandbox, &a.Request)
 	if err != nil {
 		return uploaded{}, err
 	}

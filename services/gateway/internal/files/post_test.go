@@ -22,13 +22,13 @@ import (
 // fakeCore is a core whose sandboxes accept every file.
 type fakeCore struct{ n int }
 
-func (w *fakeCore) AskFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
+func (w *fakeCore) OpenFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
 	w.n++
 	entry, err := proto.Marshal(&pb.EntryInfo{Path: req.Path, Name: path.Base(req.Path)})
 	if err != nil {
 		return nil, err
 	}
-	return core.AskOver(ctx, &cannedStream{Reader: bytes.NewReader(file.AppendFrame(nil, entry)), Writer: io.Discard}, req)
+	return core.OpenFilesOver(ctx, &cannedStream{Reader: bytes.NewReader(file.AppendFrame(nil, entry)), Writer: io.Discard}, req)
 }
 
 type cannedStream struct {

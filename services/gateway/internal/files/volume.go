@@ -280,7 +280,7 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 		return err
 	}
 	defer f.Close()
-	budget := h.streams.Room(auth.From(c).Tenant)
+	budget := h.streams.Budget(auth.From(c).Tenant)
 	defer budget.Shrink(0)
 	out := []entryStat{}
 	for size := 0; ; {
@@ -295,7 +295,7 @@ func (h *Volumes) list(c *fiber.Ctx) error {
 			return kind.Newf(kind.Invalid, "list", "", "more than %d entries in the directory: request less depth", len(out))
 		}
 		if !budget.Grow(2 * size) { // parsed entries are larger
-			return stream.ErrNoRoom
+			return stream.ErrOverBudget
 		}
 		var e pb.EntryInfo
 		if err := proto.Unmarshal(raw, &e); err != nil {

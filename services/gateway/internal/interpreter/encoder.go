@@ -27,16 +27,16 @@ const (
 // encoder sends the lines of one execution to a client. The lines are printed by a process
 // in the sandbox, so they are passed on only if they are JSON objects.
 type encoder struct {
-	keepalive textenc.Pulse
-	budget    *stream.Room
+	keepalive textenc.KeepaliveTimer
+	budget    *stream.Budget
 	partial   []byte // a line whose end has not arrived
 	skipping  bool   // discard up to the end of a line that is too long
 	stderr    []byte // stderr of the process, the reason if it failed to start
 	ended     bool   // the last line was sent
 }
 
-func newEncoder(room *stream.Room) *encoder {
-	return &encoder{keepalive: textenc.NewPulse(keepalive), budget: room}
+func newEncoder(room *stream.Budget) *encoder {
+	return &encoder{keepalive: textenc.NewKeepaliveTimer(keepalive), budget: room}
 }
 
 // AppendEvent appends the lines that e completes.
@@ -81,7 +81,7 @@ func (n *encoder) wrote(dst []byte, w *process.Wrote) []byte {
 		if !n.skipping {
 			dst = n.line(dst, l)
 		}
-		if n.partial = n.partial[:0]; cap(n.partial) > stream.OwnRoom {
+		if n.partial = n.partial[:0]; cap(n.partial) > stream.BaseBudget {
 			n.partial = nil
 		}
 		data, n.skipping = data[i+1:], false

@@ -13,10 +13,10 @@ import (
 
 func encode(t testing.TB, bodies ...process.Body) string {
 	t.Helper()
-	return encodeIn(t, stream.New(stream.Config{}).Room(""), bodies...)
+	return encodeIn(t, stream.New(stream.Config{}).Budget(""), bodies...)
 }
 
-func encodeIn(t testing.TB, room *stream.Room, bodies ...process.Body) string {
+func encodeIn(t testing.TB, room *stream.Budget, bodies ...process.Body) string {
 	t.Helper()
 	n := newEncoder(room)
 	var dst []byte
@@ -58,7 +58,7 @@ func TestEncoderWritesEachLineOnce(t *testing.T) {
 }
 
 func TestEncoderSendsKeepalives(t *testing.T) {
-	n := newEncoder(stream.New(stream.Config{}).Room(""))
+	n := newEncoder(stream.New(stream.Config{}).Budget(""))
 	if got, wait := n.AppendIdle(nil, 0); len(got) > 0 || wait <= 0 || wait > keepalive {
 		t.Errorf("at once: %q, then %v", got, wait)
 	}
@@ -95,22 +95,22 @@ func untimed(s string) string {
 func TestALineBeyondTheBudgetIsReplaced(t *testing.T) {
 	const result = `{"type":"result","text":"x"}` + "\n"
 	partial := `{"type":"result"}` + strings.Repeat(" ", 1<<20)
-	streams := stream.New(stream.Config{Room: 3 << 20})
-	first := newEncoder(streams.Room("a"))
+	streams := stream.New(stream.Config{Budget: 3 << 20})
+	first := newEncoder(streams.Budget("a"))
 	if got, err := first.AppendEvent(nil, process.Event{Body: out(partial)}); err != nil || len(got) > 0 {
 		t.Fatalf("a partial line: %q, %v", got, err)
 	}
-	if got, want := untimed(encodeIn(t, streams.Room("a"), out(partial), out("\n"+result+last))), omitted(overBudget)+result+last; got != want {
+	if got, want := untimed(encodeIn(t, streams.Budget("a"), out(partial), out("\n"+result+last))), omitted(overBudget)+result+last; got != want {
 		t.Errorf("while another stream buffers a long line: %.300q, want %q", got, want)
 	}
-	if got, want := encodeIn(t, streams.Room("b"), out(partial), out("\n"+last)), partial+"\n"+last; got != want {
+	if got, want := encodeIn(t, streams.Budget("b"), out(partial), out("\n"+last)), partial+"\n"+last; got != want {
 		t.Errorf("another tenant's: %.300q, want %.300q", got, want)
 	}
 	if got, err := first.AppendEvent(nil, process.Event{Body: out("\n")}); err != nil || string(got) != partial+"\n" {
 		t.Fatalf("the line: %.300q, %v", got, err)
 	}
 	first.AppendIdle(nil, 0)
-	if got, want := encodeIn(t, streams.Room("a"), out(partial), out("\n"+last)), partial+"\n"+last; got != want {
+	if got, want := encodeIn(t, streams.Budget("a"), out(partial), out("\n"+last)), partial+"\n"+last; got != want {
 		t.Errorf("after it: %.300q, want %.300q", got, want)
 	}
 }

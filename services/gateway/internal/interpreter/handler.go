@@ -137,8 +137,8 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0), Room: h.streams.Room(p.Tenant)}
-	return h.streams.Serve(c, head, &clientSource{Source: src, h: h, principal: p, id: id}, newEncoder(head.Room))
+	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, 0), Budget: h.streams.Budget(p.Tenant)}
+	return h.streams.Serve(c, head, &clientSource{Source: src, h: h, principal: p, id: id}, newEncoder(head.Budget))
 }
 
 // sendCode sends an execution its code. If the execution has ended, it takes no input and
@@ -258,7 +258,7 @@ func (h *Handler) endKernel(c *fiber.Ctx) (codeContext, int, error) {
 // sandbox returns the sandbox that the request names, else the token's, else the only
 // running one.
 func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
-	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).Live) })
+	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).IsRunning) })
 }
 
 func invalid(msg string) error { return kind.New(kind.Invalid, "execute", "", msg) }

@@ -14,7 +14,7 @@ import (
 type encoder struct {
 	id        process.ID
 	after     process.Seq // the last event; all of its output is sent or buffered
-	keepalive textenc.Pulse
+	keepalive textenc.KeepaliveTimer
 	raw       bool // output is not split at line ends
 	skip      int  // number of lines at the start that the client has
 	outputs   [process.PTY + 1]output
@@ -24,7 +24,7 @@ type encoder struct {
 // skip lines. The lines of a record do not depend on how its events are batched, so a
 // number of lines is a position.
 func newEncoder(id process.ID, keepalive time.Duration, skip int) *encoder {
-	return &encoder{id: id, keepalive: textenc.NewPulse(keepalive), skip: skip}
+	return &encoder{id: id, keepalive: textenc.NewKeepaliveTimer(keepalive), skip: skip}
 }
 
 // AppendEvent appends the lines for e.

@@ -21,7 +21,7 @@ import (
 
 type header = map[string]string
 
-func serve(t testing.TB, b *recordtest.Book) (url string, streams *stream.Streams) {
+func serve(t testing.TB, b *recordtest.Gateway) (url string, streams *stream.Streams) {
 	t.Helper()
 	streams = stream.New(stream.Config{})
 	h := &Handler{core: b, streams: streams}
@@ -29,7 +29,7 @@ func serve(t testing.TB, b *recordtest.Book) (url string, streams *stream.Stream
 }
 
 // prints sets an OnStart whose command prints output and exits with 0.
-func prints(b *recordtest.Book, output ...string) {
+func prints(b *recordtest.Gateway, output ...string) {
 	b.OnStart = func(id process.ID, _ process.Spec) {
 		b.Append(id, process.Started{PID: 87654})
 		for _, o := range output {

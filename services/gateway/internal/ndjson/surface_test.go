@@ -96,7 +96,7 @@ func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 			t.Fatalf("%q: %v", line, err)
 		}
 		n++
-		u := surfacetest.Unit{Place: "skip " + strconv.Itoa(n)}
+		u := surfacetest.Unit{Position: "skip " + strconv.Itoa(n)}
 		switch l.Type {
 		case "start":
 			u.What = surfacetest.Start
@@ -116,9 +116,9 @@ func decode(t *testing.T, raw []byte) []surfacetest.Unit {
 			n--
 			u = surfacetest.Unit{What: surfacetest.Keepalive}
 		case "gap":
-			u.What = surfacetest.Hole
+			u.What = surfacetest.Gap
 		case "reconnect":
-			last.Err, last.Place = l.Type, "after "+strconv.FormatUint(l.After, 10)+torn
+			last.Err, last.Position = l.Type, "after "+strconv.FormatUint(l.After, 10)+torn
 			continue
 		}
 		units = append(units, u)

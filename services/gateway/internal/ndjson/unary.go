@@ -20,7 +20,7 @@ import (
 // sandbox returns the sandbox that the request names, else the token's, else the only
 // running one.
 func (h *Handler) sandbox(c *fiber.Ctx, p core.Principal) (sandbox.ID, error) {
-	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).Live) })
+	return route.Choose(c, p.Sandbox, func() []sandbox.State { return h.core.Sandboxes(p, (*sandbox.State).IsRunning) })
 }
 
 // process returns the process with the pid or id in the path, active or ended.

@@ -27,7 +27,7 @@ import (
 type Dialer interface {
 	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
 	Wake(ctx context.Context, id sandbox.ID) (bool, error)
-	Visitor(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
+	IngressClient(ctx context.Context, id sandbox.ID, traffic string) (core.Principal, error)
 	Network(id sandbox.ID) (sandbox.Network, bool)
 }
 
@@ -124,7 +124,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 		return h.write(c, httperr.Proxied{SandboxID: t.Named, Message: "CONNECT is not passed on", Port: t.Port, Code: http.StatusMethodNotAllowed})
 	}
 	traffic := c.Get(route.HeaderTraffic)
-	if _, err := h.dialer.Visitor(c.UserContext(), t.Sandbox, traffic); kind.Is(err, kind.Denied) {
+	if _, err := h.dialer.IngressClient(c.UserContext(), t.Sandbox, traffic); kind.Is(err, kind.Denied) {
 		return h.write(c, private(t, traffic != ""))
 	} else if err != nil {
 		return h.write(c, unreached(t, err))

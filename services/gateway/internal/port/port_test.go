@@ -94,7 +94,7 @@ func (s *inside) Wake(context.Context, sandbox.ID) (bool, error) {
 	return !s.paused, nil
 }
 
-func (s *inside) Visitor(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
+func (s *inside) IngressClient(_ context.Context, id sandbox.ID, traffic string) (core.Principal, error) {
 	if s.net.Private && traffic != "right" {
 		return core.Principal{}, kind.New(kind.Denied, "", "", "")
 	}

@@ -11,7 +11,7 @@ import (
 type lines struct {
 	id    process.ID
 	after process.Seq
-	pulse textenc.Pulse
+	pulse textenc.KeepaliveTimer
 }
 
 // AppendEvent appends one line.
@@ -42,7 +42,7 @@ func (l *lines) AppendEnd(dst []byte, err error) []byte {
 type browser struct {
 	id    process.ID
 	after process.Seq
-	pulse textenc.Pulse
+	pulse textenc.KeepaliveTimer
 }
 
 // AppendEvent appends one event with its seq as id.

@@ -34,7 +34,7 @@ func (h *Handler) events(c *fiber.Ctx) error {
 		opened.Source.Close()
 		return c.SendStatus(fiber.StatusNoContent)
 	}
-	pulse := textenc.NewPulse(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive))
+	pulse := textenc.NewKeepaliveTimer(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive))
 	head := stream.Head{ContentType: textenc.ContentTypeNDJSON, Headers: record.StreamHeaders(id, opened.After)}
 	var enc stream.Encoder = &lines{id: id, after: opened.After, pulse: pulse}
 	if sse {
@@ -56,6 +56,6 @@ func options(c *fiber.Ctx) (record.Options, error) {
 		opt.After, err = record.ParseSeq(last)
 		return opt, err
 	}
-	opt.Place, err = record.ParsePlace(c.Query("after"))
+	opt.Position, err = record.ParsePosition(c.Query("after"))
 	return opt, err
 }

@@ -17,7 +17,7 @@ import (
 
 type header = map[string]string
 
-func serve(t testing.TB, b *recordtest.Book) (url string, streams *stream.Streams) {
+func serve(t testing.TB, b *recordtest.Gateway) (url string, streams *stream.Streams) {
 	t.Helper()
 	streams = stream.New(stream.Config{})
 	h := &Handler{core: b, streams: streams}
@@ -25,7 +25,7 @@ func serve(t testing.TB, b *recordtest.Book) (url string, streams *stream.Stream
 }
 
 // script appends a record of five events, of four without the end.
-func script(b *recordtest.Book, finished bool) process.ID {
+func script(b *recordtest.Gateway, finished bool) process.ID {
 	id, code := process.NewID("i1"), int32(0)
 	b.Append(id, process.Accepted{Spec: process.Spec{Cmd: "true"}}, process.Started{PID: 7},
 		process.Wrote{Stream: process.Stdout, Data: []byte("hi\n")}, process.Wrote{Stream: process.Stdout, Offset: 3, Data: []byte{0xff}})

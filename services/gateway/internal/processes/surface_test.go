@@ -29,7 +29,7 @@ func TestSurface(t *testing.T) {
 			Exits: true, Decode: func(t *testing.T, raw []byte) []surfacetest.Unit { return decode(t, string(raw)) },
 			Encoder: func(t *testing.T, _ *surfacetest.Record, position string) (stream.Encoder, process.Seq) {
 				seq := after(t, position)
-				return &lines{id: surfacetest.ID, after: seq, pulse: textenc.NewPulse(DefaultKeepalive)}, seq
+				return &lines{id: surfacetest.ID, after: seq, pulse: textenc.NewKeepaliveTimer(DefaultKeepalive)}, seq
 			},
 		})
 	})
@@ -38,7 +38,7 @@ func TestSurface(t *testing.T) {
 			Exits: true, Decode: func(t *testing.T, raw []byte) []surfacetest.Unit { return decode(t, unwrap(t, string(raw))) },
 			Encoder: func(t *testing.T, _ *surfacetest.Record, position string) (stream.Encoder, process.Seq) {
 				seq := after(t, position)
-				return &browser{id: surfacetest.ID, after: seq, pulse: textenc.NewPulse(DefaultKeepalive)}, seq
+				return &browser{id: surfacetest.ID, after: seq, pulse: textenc.NewKeepaliveTimer(DefaultKeepalive)}, seq
 			},
 		})
 	})
@@ -102,7 +102,7 @@ func decode(t *testing.T, raw string) []surfacetest.Unit {
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		u := surfacetest.Unit{Place: strconv.FormatUint(l.Seq, 10)}
+		u := surfacetest.Unit{Position: strconv.FormatUint(l.Seq, 10)}
 		switch l.Type {
 		case "start":
 			u.What = surfacetest.Start
@@ -116,11 +116,11 @@ func decode(t *testing.T, raw string) []surfacetest.Unit {
 			}
 			u.What, u.Code = surfacetest.End, *l.ExitCode
 		case "gap":
-			u.What = surfacetest.Hole
+			u.What = surfacetest.Gap
 		case "keepalive":
 			u = surfacetest.Unit{What: surfacetest.Keepalive}
 		case "reconnect":
-			last.Err, last.Place = l.Type, strconv.FormatUint(l.After, 10)
+			last.Err, last.Position = l.Type, strconv.FormatUint(l.After, 10)
 			continue
 		}
 		units = append(units, u)

@@ -15,7 +15,7 @@ import (
 // Records is the part of the core that Open uses, implemented by [Gateway].
 type Records interface {
 	Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error)
-	Tip(ctx context.Context, p core.Principal, id process.ID) (events.Tip, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
@@ -42,7 +42,7 @@ func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 
 // Options select a part of a record. The zero value is everything stored.
 type Options struct {
-	Place
+	Position
 	Follow bool // continue after what is stored, to the end of the record
 	Limit  int  // maximum number of events; 0: unlimited
 }
@@ -51,7 +51,7 @@ type Options struct {
 type Opened struct {
 	Source stream.Source // must be closed
 	After  process.Seq   // the seq after which it begins
-	Tail   events.Tip    // tail when it was opened; zero if the record has no event yet
+	Tail   events.Tail    // tail when it was opened; zero if the record has no event yet
 }
 
 // AtEnd reports whether nothing can follow.
@@ -74,7 +74,7 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 		after = tip.Last
 	}
 	// The tail is the leader's: no reader anywhere has seen an event past it.
-	if after > tip.Last && !tip.Lags {
+	if after > tip.Last && !tip.Stale {
 		return Opened{}, &RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
 	}
 	src, err := r.Read(ctx, p, id, after)
@@ -96,21 +96,21 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 // started, or it is so old that nothing is retained, or it is running and was idle for
 // longer than the retention. In the last case, the reader's position is the best
 // estimate.
-func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tip, error) {
-	tip, err := r.Tip(ctx, p, id)
+func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tail, error) {
+	tip, err := r.Tail(ctx, p, id)
 	if !kind.Is(err, kind.NotFound) {
 		return tip, err
 	}
 	sum, err := r.Process(ctx, p, id)
 	switch {
 	case err != nil:
-		return events.Tip{}, err
+		return events.Tail{}, err
 	case !sum.Active():
-		return events.Tip{}, &RangeError{ID: id, Kind: kind.Gone}
+		return events.Tail{}, &RangeError{ID: id, Kind: kind.Gone}
 	case !sum.Started.IsZero():
-		return events.Tip{Last: after}, nil
+		return events.Tail{Last: after}, nil
 	}
-	return events.Tip{}, nil
+	return events.Tail{}, nil
 }
 
 const (
@@ -124,7 +124,7 @@ const (
 // has its end. The end is stored a moment later, or by the host that repairs a record
 // whose end the log lost. If that takes longer, the error is Unavailable: a truncated
 // record must not look complete.
-func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tip) (events.Tip, error) {
+func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tail) (events.Tail, error) {
 	if tip.Finished != nil || tip.Last == 0 {
 		return tip, nil
 	}
@@ -144,7 +144,7 @@ func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, t
 		case <-ctx.Done():
 			return tip, ctx.Err()
 		}
-		if tip, err = r.Tip(ctx, p, id); err != nil {
+		if tip, err = r.Tail(ctx, p, id); err != nil {
 			return tip, err
 		}
 	}

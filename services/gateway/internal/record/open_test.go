@@ -24,7 +24,7 @@ func me() core.Principal { return core.Principal{Tenant: recordtest.Tenant} }
 
 // book returns a record of ten events, of which retention has removed the first three; it is
 // open unless finished.
-func book(finished bool) (*recordtest.Book, process.ID) {
+func book(finished bool) (*recordtest.Gateway, process.ID) {
 	b, id := recordtest.New("i1"), process.NewID("i1")
 	b.Append(id, process.Accepted{}, process.Started{PID: 1})
 	for range 7 {
@@ -42,26 +42,26 @@ func book(finished bool) (*recordtest.Book, process.ID) {
 func TestOpenChecksThePosition(t *testing.T) {
 	tests := []struct {
 		name     string
-		position record.Place
+		position record.Position
 		finished bool
 		after    process.Seq
 		kind     kind.Kind // 0: no error
 	}{
-		{"a removed beginning", record.Place{}, false, 0, kind.Gone},
-		{"just before the first retained event", record.Place{After: 2}, false, 0, kind.Gone},
-		{"the first retained event", record.Place{After: 3}, false, 3, 0},
-		{"last of an open record", record.Place{After: 10}, false, 10, 0},
-		{"last of an ended record", record.Place{After: 10}, true, 10, 0},
-		{"past the end of an ended record", record.Place{After: 11}, true, 0, kind.Invalid},
-		{"past the end of an open record", record.Place{After: 11}, false, 0, kind.Invalid},
-		{"far past the end", record.Place{After: math.MaxUint64}, true, 0, kind.Invalid},
-		{"now", record.Place{Now: true}, false, 10, 0},
-		{"now of an ended record", record.Place{Now: true}, true, 10, 0},
+		{"a removed beginning", record.Position{}, false, 0, kind.Gone},
+		{"just before the first retained event", record.Position{After: 2}, false, 0, kind.Gone},
+		{"the first retained event", record.Position{After: 3}, false, 3, 0},
+		{"last of an open record", record.Position{After: 10}, false, 10, 0},
+		{"last of an ended record", record.Position{After: 10}, true, 10, 0},
+		{"past the end of an ended record", record.Position{After: 11}, true, 0, kind.Invalid},
+		{"past the end of an open record", record.Position{After: 11}, false, 0, kind.Invalid},
+		{"far past the end", record.Position{After: math.MaxUint64}, true, 0, kind.Invalid},
+		{"now", record.Position{Now: true}, false, 10, 0},
+		{"now of an ended record", record.Position{Now: true}, true, 10, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b, id := book(tt.finished)
-			o, err := record.Open(t.Context(), b, me(), id, record.Options{Place: tt.position, Follow: true})
+			o, err := record.Open(t.Context(), b, me(), id, record.Options{Position: tt.position, Follow: true})
 			if tt.kind != 0 {
 				var r *record.RangeError
 				if !kind.Is(err, tt.kind) || !errors.As(err, &r) || tt.kind == kind.Invalid && r.Last != 10 {
@@ -91,16 +91,16 @@ func TestOpenOfAMissingRecord(t *testing.T) {
 }
 
 // silent is a Book without retained events.
-type silent struct{ *recordtest.Book }
+type silent struct{ *recordtest.Gateway }
 
-func (silent) Tip(context.Context, core.Principal, process.ID) (events.Tip, error) {
-	return events.Tip{}, kind.New(kind.NotFound, "read", "", "")
+func (silent) Tail(context.Context, core.Principal, process.ID) (events.Tail, error) {
+	return events.Tail{}, kind.New(kind.NotFound, "read", "", "")
 }
 
 // The process has been idle for longer than the retention and is still running.
 func TestOpenAcceptsAnyPositionOfARunningProcessWithoutEvents(t *testing.T) {
 	b, id := book(false)
-	o, err := record.Open(t.Context(), silent{b}, me(), id, record.Options{Place: record.Place{After: 10}, Follow: true})
+	o, err := record.Open(t.Context(), silent{b}, me(), id, record.Options{Position: record.Position{After: 10}, Follow: true})
 	if err != nil || o.After != 10 || o.AtEnd() {
 		t.Errorf("got %+v, %v", o, err)
 	}
@@ -128,11 +128,11 @@ func TestOptionsLimitWhatIsRead(t *testing.T) {
 		opt         record.Options
 		first, last process.Seq // 0: nothing
 	}{
-		{"everything stored", record.Options{Place: record.Place{After: 3}}, 4, 10},
-		{"nothing is stored after now", record.Options{Place: record.Place{Now: true}}, 0, 0},
-		{"a limit", record.Options{Place: record.Place{After: 3}, Limit: 3}, 4, 6},
-		{"a limit beyond the stored events", record.Options{Place: record.Place{After: 3}, Limit: 99}, 4, 10},
-		{"a limit with Follow", record.Options{Place: record.Place{After: 3}, Limit: 1, Follow: true}, 4, 4},
+		{"everything stored", record.Options{Position: record.Position{After: 3}}, 4, 10},
+		{"nothing is stored after now", record.Options{Position: record.Position{Now: true}}, 0, 0},
+		{"a limit", record.Options{Position: record.Position{After: 3}, Limit: 3}, 4, 6},
+		{"a limit beyond the stored events", record.Options{Position: record.Position{After: 3}, Limit: 99}, 4, 10},
+		{"a limit with Follow", record.Options{Position: record.Position{After: 3}, Limit: 1, Follow: true}, 4, 4},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func FuzzParsePositionAcceptsOnlySeqs(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		p, err := record.ParsePlace(s)
+		p, err := record.ParsePosition(s)
 		if err != nil {
 			if !kind.Is(err, kind.Invalid) {
 				t.Fatalf("%q: %v", s, err)

@@ -9,7 +9,7 @@ import (
 
 // Position is where a reader begins: after an event, or at the next new event. The zero
 // value is the beginning of the record.
-type Place struct {
+type Position struct {
 	After process.Seq
 	Now   bool // after the last stored event; After is ignored
 }
@@ -19,15 +19,15 @@ const maxDigits = 20
 
 // ParsePosition parses a seq or "now"; an empty string is the beginning. Its errors are
 // Invalid.
-func ParsePlace(s string) (Place, error) {
+func ParsePosition(s string) (Position, error) {
 	switch s {
 	case "":
-		return Place{}, nil
+		return Position{}, nil
 	case "now":
-		return Place{Now: true}, nil
+		return Position{Now: true}, nil
 	}
 	seq, err := ParseSeq(s)
-	return Place{After: seq}, err
+	return Position{After: seq}, err
 }
 
 // ParseSeq parses a seq, which must consist of decimal digits.

@@ -53,9 +53,9 @@ func stateOf(st *sandbox.State) string {
 		return stateEnded
 	case st.Begins():
 		return stateStarting
-	case st.Standing():
+	case st.InPause():
 		return statePaused
-	case st.Live():
+	case st.IsRunning():
 		return stateRunning
 	}
 	return stateStopping
@@ -65,7 +65,7 @@ func bodyOf(st *sandbox.State) body {
 	b := body{
 		Sandbox: string(st.ID), Template: cmp.Or(st.Request.Built, st.Request.Template), Alias: st.Request.Alias,
 		State: stateOf(st), Cause: st.Cause, Message: cmp.Or(st.Message, st.Queued),
-		CreatedAt: st.Created.UTC(), StartedAt: timeOf(st.Started), PausedAt: timeOf(st.Still), EndedAt: timeOf(st.Ended),
+		CreatedAt: st.Created.UTC(), StartedAt: timeOf(st.Started), PausedAt: timeOf(st.PausedSince), EndedAt: timeOf(st.Ended),
 		Host: st.Host, Driver: st.Driver, Isolation: string(st.Isolation),
 		CPUs: float64(st.Request.CPUMilli) / 1000, MemoryMB: st.Request.MemoryMiB, DiskMB: st.Request.DiskMiB, PIDs: st.Request.PIDs,
 		Internet: st.Network.Internet, OnTimeout: cmp.Or(st.Request.OnTimeout, sandbox.OnTimeoutKill), AutoResume: st.Request.AutoResume,

@@ -21,9 +21,9 @@ const ackTimeout = 5 * time.Second
 // is uncertain: the client closed its side before the response was sent, or its machine does
 // not acknowledge. It is called again with false if that machine discards the response later
 // because no process read it.
-func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Room, report func(whole bool)) error {
+func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Budget, report func(whole bool)) error {
 	if !budget.Grow(len(body)) {
-		return ErrNoRoom
+		return ErrOverBudget
 	}
 	res := response(c, body)
 	cn := s.conn(c, DiscardBody(c))

@@ -9,17 +9,17 @@ import (
 
 const (
 	// BaseBudget is what each stream or request may hold without being counted.
-	OwnRoom = 128 << 10
+	BaseBudget = 128 << 10
 	// defaultBudget is what all of them together may hold beyond BaseBudget.
 	defaultBudget = 256 << 20
 )
 
 // ErrOverBudget reports that a request needs more buffer memory than its tenant has left.
-var ErrNoRoom = kind.New(kind.Unavailable, "hold", "", "too much memory is used by large requests and responses: retry when others of yours have finished")
+var ErrOverBudget = kind.New(kind.Unavailable, "hold", "", "too much memory is used by large requests and responses: retry when others of yours have finished")
 
 // Budget is the memory of one stream or request for large data that must be buffered: a
 // partial line, a body, a response. It must be used by one goroutine at a time.
-type Room struct {
+type Budget struct {
 	pool   *budgetPool
 	tenant string
 	used   int // beyond BaseBudget
@@ -27,11 +27,11 @@ type Room struct {
 
 // Budget returns a budget for one stream or request of a tenant. A stream that has it in
 // its [Head] releases it at its end.
-func (s *Streams) Room(tenant string) *Room { return &Room{pool: &s.pool, tenant: tenant} }
+func (s *Streams) Budget(tenant string) *Budget { return &Budget{pool: &s.pool, tenant: tenant} }
 
 // Grow reserves memory for n bytes in total, and reports whether it was available.
-func (r *Room) Grow(n int) bool {
-	more := n - OwnRoom - r.used
+func (r *Budget) Grow(n int) bool {
+	more := n - BaseBudget - r.used
 	if more <= 0 {
 		return true
 	}
@@ -44,26 +44,26 @@ func (r *Room) Grow(n int) bool {
 
 // Shrink releases what n bytes do not need. Encoders call it in AppendIdle: a long line
 // occupies memory until it is sent, and its reader may be slow.
-func (r *Room) Shrink(n int) {
-	if less := r.used - max(0, n-OwnRoom); less > 0 {
+func (r *Budget) Shrink(n int) {
+	if less := r.used - max(0, n-BaseBudget); less > 0 {
 		r.pool.release(r.tenant, less)
 		r.used -= less
 	}
 }
 
 // Reader returns a reader of from that fails with [ErrOverBudget] once the data exceeds the budget.
-func (r *Room) Reader(from io.Reader) io.Reader { return &budgetReader{from: from, budget: r} }
+func (r *Budget) Reader(from io.Reader) io.Reader { return &budgetReader{from: from, budget: r} }
 
 type budgetReader struct {
 	from   io.Reader
-	budget *Room
+	budget *Budget
 	n      int
 }
 
 func (r *budgetReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	if r.n += n; !r.budget.Grow(r.n) {
-		err = ErrNoRoom
+		err = ErrOverBudget
 	}
 	return n, err
 }

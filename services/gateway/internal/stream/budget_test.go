@@ -18,41 +18,41 @@ import (
 // A tenant may use as much of the pool as it leaves free, plus BaseBudget per stream.
 func TestBudgetIsShared(t *testing.T) {
 	const mib = 1 << 20
-	s := stream.New(stream.Config{Room: 4 * mib})
-	first, second, other := s.Room("a"), s.Room("a"), s.Room("b")
+	s := stream.New(stream.Config{Budget: 4 * mib})
+	first, second, other := s.Budget("a"), s.Budget("a"), s.Budget("b")
 	for _, step := range []struct {
 		name   string
-		budget *stream.Room
+		budget *stream.Budget
 		n      int
 		want   bool
 	}{
-		{"half of the pool", first, stream.OwnRoom + 2*mib, true},
-		{"more than half", first, stream.OwnRoom + 2*mib + 1, false},
-		{"another stream's base budget", second, stream.OwnRoom, true},
-		{"more than another stream's base budget", second, stream.OwnRoom + 1, false},
-		{"another tenant's half of the rest", other, stream.OwnRoom + mib, true},
-		{"more than that half", other, stream.OwnRoom + mib + 1, false},
+		{"half of the pool", first, stream.BaseBudget + 2*mib, true},
+		{"more than half", first, stream.BaseBudget + 2*mib + 1, false},
+		{"another stream's base budget", second, stream.BaseBudget, true},
+		{"more than another stream's base budget", second, stream.BaseBudget + 1, false},
+		{"another tenant's half of the rest", other, stream.BaseBudget + mib, true},
+		{"more than that half", other, stream.BaseBudget + mib + 1, false},
 		{"less than it has", first, mib, true},
 	} {
 		if got := step.budget.Grow(step.n); got != step.want {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
 		}
 	}
-	first.Shrink(stream.OwnRoom + mib)
+	first.Shrink(stream.BaseBudget + mib)
 	other.Shrink(0)
-	if !second.Grow(stream.OwnRoom+mib) || second.Grow(stream.OwnRoom+mib+1) {
+	if !second.Grow(stream.BaseBudget+mib) || second.Grow(stream.BaseBudget+mib+1) {
 		t.Error("released memory is not available again")
 	}
 }
 
 func TestReaderFailsOverBudget(t *testing.T) {
-	const size = stream.OwnRoom + 1000
-	s := stream.New(stream.Config{Room: 2000})
-	first := s.Room("a")
+	const size = stream.BaseBudget + 1000
+	s := stream.New(stream.Config{Budget: 2000})
+	first := s.Budget("a")
 	if b, err := io.ReadAll(first.Reader(strings.NewReader(strings.Repeat("x", size)))); len(b) != size || err != nil {
 		t.Errorf("got %d bytes, %v", len(b), err)
 	}
-	if _, err := io.ReadAll(s.Room("a").Reader(strings.NewReader(strings.Repeat("x", size)))); !errors.Is(err, stream.ErrNoRoom) {
+	if _, err := io.ReadAll(s.Budget("a").Reader(strings.NewReader(strings.Repeat("x", size)))); !errors.Is(err, stream.ErrOverBudget) {
 		t.Errorf("a second reader: %v", err)
 	}
 }
@@ -61,9 +61,9 @@ func TestReaderFailsOverBudget(t *testing.T) {
 func TestAnswerHoldsBudgetUntilItIsRead(t *testing.T) {
 	const size = 16 << 20 // more than the socket buffers hold
 	var s *server
-	s = serveBy(t, stream.Config{Room: 2 * size}, true, func(c *fiber.Ctx) error {
+	s = serveBy(t, stream.Config{Budget: 2 * size}, true, func(c *fiber.Ctx) error {
 		c.Set("X-Name", "large")
-		err := s.streams.Answer(c, make([]byte, size), s.streams.Room("a"), nil)
+		err := s.streams.Answer(c, make([]byte, size), s.streams.Budget("a"), nil)
 		if err != nil {
 			return c.SendStatus(http.StatusServiceUnavailable)
 		}
@@ -99,11 +99,11 @@ func TestAnswerHoldsBudgetUntilItIsRead(t *testing.T) {
 // greedy grows its budget with each event.
 type greedy struct {
 	words
-	budget *stream.Room
+	budget *stream.Budget
 }
 
 func (g *greedy) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
-	g.budget.Grow(stream.OwnRoom + 1)
+	g.budget.Grow(stream.BaseBudget + 1)
 	return g.words.AppendEvent(dst, e)
 }
 
@@ -116,9 +116,9 @@ func TestServeReleasesTheBudget(t *testing.T) {
 	}{{"in order", 0, false}, {"by a panic", 2, false}, {"when its client disconnects", 0, true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			// With a pool of two bytes a tenant may have one.
-			streams := stream.New(stream.Config{Room: 2})
-			budget := streams.Room("a")
-			s := serve(t, stream.Config{}, true, stream.Head{Room: budget}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
+			streams := stream.New(stream.Config{Budget: 2})
+			budget := streams.Budget("a")
+			s := serve(t, stream.Config{}, true, stream.Head{Budget: budget}, func(*fiber.Ctx) (stream.Source, stream.Encoder) {
 				src := script(surfacetest.Out("a"), surfacetest.Code(0)).Source(0)
 				if tt.leaves {
 					src.Hold = 2
@@ -133,7 +133,7 @@ func TestServeReleasesTheBudget(t *testing.T) {
 				if _, err := r.Peek(1); err != nil {
 					t.Fatal(err)
 				}
-				if streams.Room("a").Grow(stream.OwnRoom + 1) {
+				if streams.Budget("a").Grow(stream.BaseBudget + 1) {
 					t.Error("it did not grow its budget")
 				}
 				c.Close() //nolint:errcheck // disconnects
@@ -143,7 +143,7 @@ func TestServeReleasesTheBudget(t *testing.T) {
 			case <-time.After(5 * time.Second):
 				t.Fatal("the stream continues")
 			}
-			if !streams.Room("a").Grow(stream.OwnRoom + 1) {
+			if !streams.Budget("a").Grow(stream.BaseBudget + 1) {
 				t.Error("the budget is not released")
 			}
 		})

@@ -24,7 +24,7 @@ type Config struct {
 	IdleTimeout time.Duration
 	// Budget is the number of bytes that all streams and requests may hold
 	// together, beyond BaseBudget each. Default 256 MiB.
-	Room int
+	Budget int
 	Log  *slog.Logger
 }
 
@@ -56,13 +56,13 @@ func New(cfg Config) *Streams {
 	if cfg.IdleTimeout <= 0 {
 		cfg.IdleTimeout = 2 * time.Minute
 	}
-	if cfg.Room <= 0 {
-		cfg.Room = defaultBudget
+	if cfg.Budget <= 0 {
+		cfg.Budget = defaultBudget
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Streams{cfg: cfg, pool: budgetPool{free: cfg.Room, used: make(map[string]int)}, open: make(map[*conn]struct{})}
+	return &Streams{cfg: cfg, pool: budgetPool{free: cfg.Budget, used: make(map[string]int)}, open: make(map[*conn]struct{})}
 }
 
 // maxUnread is the number of unread body bytes that are discarded to make a
@@ -81,8 +81,8 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
 	cn.hijack(c, func(ctx context.Context) error {
 		defer src.Close()
-		if head.Room != nil {
-			defer head.Room.Shrink(0)
+		if head.Budget != nil {
+			defer head.Budget.Shrink(0)
 		}
 		return Copy(ctx, cn, src, enc)
 	})

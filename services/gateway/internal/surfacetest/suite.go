@@ -110,8 +110,8 @@ func (s *Surface) resume(t *testing.T, r *Record, had []Unit) []Unit {
 	t.Helper()
 	position, started, ended := "", false, false
 	for i := range had {
-		if had[i].Place != "" {
-			position = had[i].Place
+		if had[i].Position != "" {
+			position = had[i].Position
 		}
 		started = started || had[i].What == Start
 		ended = ended || had[i].What == End
@@ -174,7 +174,7 @@ func (s *Surface) gap(t *testing.T) {
 	r.Events[3].Seq = 9
 	units := s.read(t, r, "", 0)
 	for i := range units {
-		if units[i].What == Hole || units[i].What == Last && units[i].Err != "" {
+		if units[i].What == Gap || units[i].What == Last && units[i].Err != "" {
 			return
 		}
 	}
@@ -259,8 +259,8 @@ func (s *Surface) drainAt(t *testing.T, r *Record, n int) {
 		t.Fatalf("after %d events the drain ended with %+v, want an end unit with an error", n, units)
 	}
 	had := append([]Unit{}, units[:last]...)
-	if units[last].Place != "" {
-		had = append(had, Unit{What: Other, Place: units[last].Place})
+	if units[last].Position != "" {
+		had = append(had, Unit{What: Other, Position: units[last].Position})
 	}
 	s.check(t, r, s.resume(t, r, had))
 }

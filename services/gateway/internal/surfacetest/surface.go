@@ -18,7 +18,7 @@ const (
 	Data                  // output
 	End                   // the exit
 	Keepalive             // no content
-	Hole                  // output or events are missing
+	Gap                  // output or events are missing
 	Last                  // the end of the stream; Err is set unless it is orderly
 )
 
@@ -29,7 +29,7 @@ type Unit struct {
 	Data   []byte         // of Data
 	Code   int            // of End; -1 for a signal
 	Err    string         // of Last, unless it is orderly: the protocol's name of the error
-	Place  string         // position from which a client resumes after this unit; empty: unchanged
+	Position  string         // position from which a client resumes after this unit; empty: unchanged
 }
 
 // Surface is one protocol in one of its modes.

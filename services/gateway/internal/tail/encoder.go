@@ -14,7 +14,7 @@ import (
 type encoder struct {
 	sse       bool
 	after     time.Time // time of the last event
-	keepalive textenc.Pulse
+	keepalive textenc.KeepaliveTimer
 }
 
 // AppendEvent appends one event with the name of its record.

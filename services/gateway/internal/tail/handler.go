@@ -52,7 +52,7 @@ func (h *Handler) events(c *fiber.Ctx) error {
 	enc := &encoder{
 		sse:       textenc.WantsSSE(c.Get(fiber.HeaderAccept)),
 		after:     f.Since,
-		keepalive: textenc.NewPulse(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive)),
+		keepalive: textenc.NewKeepaliveTimer(textenc.Keepalive(c.Get(textenc.KeepaliveHeader), DefaultKeepalive)),
 	}
 	if enc.after.IsZero() {
 		enc.after = now

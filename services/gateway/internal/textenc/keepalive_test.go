@@ -6,7 +6,7 @@ import (
 )
 
 func TestKeepaliveTimerCountsFromTheLastBytesSent(t *testing.T) {
-	p, now := NewPulse(10*time.Second), time.Unix(1000, 0)
+	p, now := NewKeepaliveTimer(10*time.Second), time.Unix(1000, 0)
 	steps := []struct {
 		after time.Duration
 		sent  bool
@@ -29,7 +29,7 @@ func TestKeepaliveTimerCountsFromTheLastBytesSent(t *testing.T) {
 			t.Errorf("step %d: got %v, %v; want %v, %v", i, due, wait, s.due, s.wait)
 		}
 	}
-	never := NewPulse(0)
+	never := NewKeepaliveTimer(0)
 	if due, wait := never.Due(now); due || wait != 0 {
 		t.Errorf("never: got %v, %v", due, wait)
 	}

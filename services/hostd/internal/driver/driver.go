@@ -142,7 +142,7 @@ type Caps struct {
 	Rootless        bool     // works, or would work, without root
 	MemoryLimit     bool     // Spec.MemoryMiB applies to the sandbox as a whole
 	RootCanKillShim bool     // root in a sandbox can kill the shim, and with it the sandbox
-	WholeOOM        bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
+	OOMEndsSandbox        bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
 	PidsLimit       bool     // Spec.PIDs applies to the sandbox as a whole
 	CPULimit        bool     // Spec.CPUMilli applies
 	DiskLimit       bool     // Spec.DiskMiB applies to everything that the sandbox writes
@@ -198,7 +198,7 @@ type Driver interface {
 
 // Preparer is implemented by a Driver that may have to build something from a template
 // before its first instance, which can take longer than callers wait.
-type Preparing interface {
+type Preparer interface {
 	// Prepare returns when what Create needs of the template exists, or when ctx ends; the
 	// preparation then continues. Create prepares it, too.
 	Prepare(ctx context.Context, s *Spec) error
@@ -238,7 +238,7 @@ type Instance interface {
 }
 
 // Networked is implemented by an Instance whose network namespace can be entered.
-type Netted interface {
+type Networked interface {
 	// NetNS opens the namespace; the caller closes it. It returns kind.Unimplemented if it
 	// has none, kind.Unavailable if the instance has ended.
 	NetNS() (*os.File, error)
@@ -246,7 +246,7 @@ type Netted interface {
 
 // Versioned is implemented by an Instance that may run an older build than its driver
 // uses for new ones.
-type Built interface {
+type Versioned interface {
 	// Fits returns Caps.Fits of that build: the hosts that can use the memory that Snapshot
 	// saves. Empty if it cannot be determined.
 	Fits() string
@@ -254,23 +254,23 @@ type Built interface {
 
 // Checkpointer is implemented by an Instance that stops by itself while Snapshot saves its
 // memory, also when the run of hostd that requested the snapshot has ended.
-type Keeping interface {
+type Checkpointer interface {
 	// Checkpointing reports whether it is stopped for that. Its shim responds afterwards.
-	Keeping(ctx context.Context) bool
+	Checkpointing(ctx context.Context) bool
 }
 
 // Deprioritizer is implemented by an Instance that can give way to all others on the CPU.
-type Yielding interface {
+type Deprioritizer interface {
 	// CPUTime returns the CPU time that its processes have used since it was created, at
 	// the cost of reading one small file. It returns kind.Unimplemented where that is not
 	// counted, kind.Unavailable if the instance has ended.
-	Burned() (time.Duration, error)
+	CPUTime() (time.Duration, error)
 
 	// SetDeprioritized makes its processes run only on CPUs that are otherwise idle, or
 	// restores their normal share, which Pause and Snapshot do, too. It is idempotent and
 	// survives restarts of hostd; limits apply either way. It returns kind.Unimplemented
 	// where the kernel does not support it, kind.Unavailable if the instance has ended.
-	Yield(bool) error
+	SetDeprioritized(bool) error
 }
 
 // Stats is the resource usage of an instance.

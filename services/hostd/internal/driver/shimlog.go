@@ -11,7 +11,7 @@ const LogFile = "shim.log"
 
 // ShimLog returns the beginning of a shim's log, which shows why it did not start or why
 // it ended. The sandbox may have written the text itself.
-func Said(dir string) string {
+func ShimLog(dir string) string {
 	const most = 1000
 	f, err := os.Open(filepath.Join(dir, LogFile))
 	if err != nil {

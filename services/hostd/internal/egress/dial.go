@@ -23,7 +23,7 @@ type Resolver interface {
 }
 
 // Route is the egress of one sandbox. Its methods may be called concurrently.
-type Way struct {
+type Route struct {
 	s       *Server
 	policy  atomic.Pointer[Policy]
 	markers sandbox.Markers
@@ -39,7 +39,7 @@ type Way struct {
 // flow is a connection to a host.
 type flow struct {
 	net.Conn
-	w    *Way
+	w    *Route
 	name string     // name by which it was dialed; empty: by its address
 	addr netip.Addr // invalid: the sandbox's own proxy resolved the name
 	use  use
@@ -66,14 +66,14 @@ const (
 )
 
 // Route returns a route with a policy; markers resolve what headers name.
-func (s *Server) Way(p *Policy, markers sandbox.Markers) *Way {
-	w := &Way{s: s, markers: markers, flows: make(map[*flow]struct{})}
+func (s *Server) Route(p *Policy, markers sandbox.Markers) *Route {
+	w := &Route{s: s, markers: markers, flows: make(map[*flow]struct{})}
 	w.policy.Store(p)
 	return w
 }
 
 // SetPolicy replaces the policy: connections that it forbids are closed.
-func (w *Way) SetPolicy(p *Policy) {
+func (w *Route) SetPolicy(p *Policy) {
 	w.policy.Store(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,12 +90,12 @@ func (p *Policy) allowsFlow(f *flow) bool {
 }
 
 // Used returns the number of bytes sent and received.
-func (w *Way) Used() (sent, received uint64) { return w.sent.Load(), w.received.Load() }
+func (w *Route) Used() (sent, received uint64) { return w.sent.Load(), w.received.Load() }
 
 // dial connects to HOST:PORT. It returns Denied, NotFound for a name that does not exist,
 // Precondition where no server listens, Deadline, Unavailable, or Exhausted at
 // maxFlows.
-func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error) {
+func (w *Route) dial(ctx context.Context, hostport string, use use) (*flow, error) {
 	if err := w.beginDial(); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (w *Way) dial(ctx context.Context, hostport string, use use) (*flow, error)
 }
 
 // beginDial reserves a connection for a dial until begun; a resulting flow is counted itself.
-func (w *Way) beginDial() error {
+func (w *Route) beginDial() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dialing+len(w.flows) >= maxFlows {
@@ -143,14 +143,14 @@ func (w *Way) beginDial() error {
 	return nil
 }
 
-func (w *Way) endDial() {
+func (w *Route) endDial() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dialing--
 }
 
 // beginRequest reserves a request until answered.
-func (w *Way) beginRequest() error {
+func (w *Route) beginRequest() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asking >= maxFlows {
@@ -160,14 +160,14 @@ func (w *Way) beginRequest() error {
 	return nil
 }
 
-func (w *Way) endRequest() {
+func (w *Route) endRequest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asking--
 }
 
 // resolve returns a host's addresses, and its name unless it is an address itself.
-func (w *Way) resolve(ctx context.Context, host string) (name string, addrs []netip.Addr, err error) {
+func (w *Route) resolve(ctx context.Context, host string) (name string, addrs []netip.Addr, err error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return "", []netip.Addr{a.Unmap()}, nil
 	}
@@ -184,12 +184,12 @@ func (w *Way) resolve(ctx context.Context, host string) (name string, addrs []ne
 	return name, addrs, nil
 }
 
-func (w *Way) allows(name string, a netip.Addr) bool {
+func (w *Route) allows(name string, a netip.Addr) bool {
 	return dialable(&w.s.cfg.Operator, a, w.s.cfg.own) && w.policy.Load().allows(name, a)
 }
 
 // connect connects a flow that the policy allows.
-func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) {
+func (w *Route) connect(ctx context.Context, f *flow, port uint16) (*flow, error) {
 	var err error
 	if f.by == (upstream{}) {
 		f.Conn, err = w.direct(ctx, f.name, netip.AddrPortFrom(f.addr, port))
@@ -217,7 +217,7 @@ func (w *Way) connect(ctx context.Context, f *flow, port uint16) (*flow, error) 
 }
 
 // direct dials an address.
-func (w *Way) direct(ctx context.Context, name string, to netip.AddrPort) (net.Conn, error) {
+func (w *Route) direct(ctx context.Context, name string, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Timeout: addressTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		// Checks the address that the kernel is about to connect to.
 		if at, err := netip.ParseAddrPort(address); err != nil || !w.allows(name, at.Addr()) {

@@ -61,7 +61,7 @@ func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
 
 // newRoute returns a route, and a function that connects to its proxy as a program in
 // a sandbox does.
-func newRoute(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Way, func() net.Conn) {
+func newRoute(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Route, func() net.Conn) {
 	t.Helper()
 	cfg := Config{Resolver: r}
 	if allow != "" {
@@ -70,12 +70,12 @@ func newRoute(t testing.TB, n *sandbox.Network, allow string, r Resolver) (*Way,
 	return newRouteWith(t, n, cfg)
 }
 
-func newRouteWith(t testing.TB, n *sandbox.Network, cfg Config) (*Way, func() net.Conn) {
+func newRouteWith(t testing.TB, n *sandbox.Network, cfg Config) (*Route, func() net.Conn) {
 	t.Helper()
 	cfg.own = noAddress
 	s := NewServer(cfg)
 	t.Cleanup(s.Close)
-	w := s.Way(NewPolicy(n, plain), sandbox.Markers{Secret: known, Token: known})
+	w := s.Route(NewPolicy(n, plain), sandbox.Markers{Secret: known, Token: known})
 	var a, b *mux.Mux
 	wakeA, wakeB := make(chan struct{}, 1), make(chan struct{}, 1)
 	done := make(chan struct{})
@@ -418,7 +418,7 @@ func FuzzHost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host string) {
 		n := &names{}
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
-		w := s.Way(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), sandbox.Markers{Secret: known, Token: known})
+		w := s.Route(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), sandbox.Markers{Secret: known, Token: known})
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was resolved", host)

@@ -41,7 +41,7 @@ const (
 
 // inspect serves a client that was promised a connection to a host. It waits for
 // the client's first byte.
-func (w *Way) inspect(c *client, target string, f *flow) {
+func (w *Route) inspect(c *client, target string, f *flow) {
 	in := &inspected{client: c, name: f.name, target: target, scheme: "http"}
 	in.first.Store(f)
 	in.transport = &http.Transport{
@@ -106,7 +106,7 @@ func (in *inspected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // pass forwards a request to the host of that name, with the headers of its
 // transform; if a secret or token that they need is missing, it is not sent. A transformed
 // request may switch only to WebSocket, in which no other requests can be sent.
-func (w *Way) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
+func (w *Route) pass(rw http.ResponseWriter, r *http.Request, name string, t http.RoundTripper, change func(*http.Request)) {
 	if err := w.beginRequest(); err != nil {
 		fail(rw, r, err)
 		return

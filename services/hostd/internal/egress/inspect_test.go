@@ -62,7 +62,7 @@ func transformed(domain string, headers ...string) sandbox.Network {
 // insider is what a program in a sandbox has: a route to a site, and trust in the
 // proxy's authority and in the site's own.
 type insider struct {
-	route *Way
+	route *Route
 	dial  func() net.Conn
 	tls   *tls.Config
 }

@@ -257,7 +257,7 @@ func TestRequestEndsWithItsStream(t *testing.T) {
 	}
 }
 
-func (w *Way) open() int {
+func (w *Route) open() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.flows)

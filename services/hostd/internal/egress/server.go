@@ -104,7 +104,7 @@ func (s *Server) Close() {
 // client is a connection of a program in a sandbox.
 type client struct {
 	*mux.Stream
-	route *Way
+	route *Route
 	first []byte // read already
 }
 
@@ -120,7 +120,7 @@ func (c *client) Read(p []byte) (int, error) {
 
 // Serve serves a connection to the proxy until it ends or is handed to another
 // goroutine, for which Serve does not wait. The server owns the stream.
-func (w *Way) Serve(st *mux.Stream) {
+func (w *Route) Serve(st *mux.Stream) {
 	st.Accept()
 	c := &client{Stream: st, route: w, first: make([]byte, 1)}
 	st.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // never fails
@@ -191,12 +191,12 @@ func serveHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // useOf returns what the proxy does with a connection to a host.
-func (w *Way) useOf(hostport string) use {
+func (w *Route) useOf(hostport string) use {
 	return use(len(w.policy.Load().headers(hostOf(hostport))) > 0)
 }
 
 // connectHTTP serves CONNECT.
-func (w *Way) connectHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *Route) connectHTTP(rw http.ResponseWriter, r *http.Request) {
 	f, err := w.dial(r.Context(), r.Host, w.useOf(r.Host))
 	if err != nil {
 		fail(rw, r, err)
@@ -225,7 +225,7 @@ func (w *Way) connectHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // carry serves a client that was promised a connection.
-func (w *Way) carry(c *client, target string, f *flow) {
+func (w *Route) carry(c *client, target string, f *flow) {
 	if f.use == parsed {
 		w.inspect(c, target, f)
 		return
@@ -236,7 +236,7 @@ func (w *Way) carry(c *client, target string, f *flow) {
 // forward serves a plain request. Each request has a connection of its own, so that each
 // is checked. It dials the host as the request has it: the transport would normalize
 // some names to others.
-func (w *Way) forward(rw http.ResponseWriter, r *http.Request) {
+func (w *Route) forward(rw http.ResponseWriter, r *http.Request) {
 	target := net.JoinHostPort(r.URL.Hostname(), cmp.Or(r.URL.Port(), "80"))
 	t := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,

@@ -35,7 +35,7 @@ const (
 )
 
 // socks serves a connection whose first byte is SOCKS5's version.
-func (w *Way) socks(c *client) {
+func (w *Route) socks(c *client) {
 	code, target := greet(c)
 	var f *flow
 	if code == socksOK {

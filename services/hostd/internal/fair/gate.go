@@ -59,9 +59,9 @@ type Pass struct {
 // Flow returns a new flow.
 func (g *Gate) Flow() *Flow { return &Flow{gate: g} }
 
-// Hold counts n more bytes that were received and have to be stored, or -n that were stored
+// AddPending counts n more bytes that were received and have to be stored, or -n that were stored
 // or dropped, and returns the total.
-func (f *Flow) Hold(n int) int { return int(f.pending.Add(int64(n))) }
+func (f *Flow) AddPending(n int) int { return int(f.pending.Add(int64(n))) }
 
 // Enter waits until a message of that many bytes may be stored. The caller calls Leave when
 // the message was stored or dropped. The error is ctx's.
@@ -179,8 +179,8 @@ func (g *Gate) scheduleGrant(wait time.Duration) {
 	})
 }
 
-// Carries sets the final size of the message, which may have grown while it waited.
-func (p *Pass) Carries(size int) {
+// SetSize sets the final size of the message, which may have grown while it waited.
+func (p *Pass) SetSize(size int) {
 	if p == nil {
 		return
 	}

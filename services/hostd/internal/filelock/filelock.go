@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wait creates the file if it does not exist, and returns once it holds the file's
+// Lock creates the file if it does not exist, and returns once it holds the file's
 // exclusive lock. The lock excludes other holders in this and other processes, and ends
 // with the process.
-func Wait(ctx context.Context, path string) (unlock func(), err error) {
+func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func TestNothingIsWrittenToAFullDisk(t *testing.T) {
 		r := newRig(t)
 		r.put(t, "home/u/f", "old")
 		calls := 0
-		r.cfg.Room = func() error {
+		r.cfg.DiskFree = func() error {
 			if calls++; calls > tt.calls {
 				return full
 			}
@@ -40,7 +40,7 @@ func TestNothingIsWrittenToAFullDisk(t *testing.T) {
 		if got, _ := os.ReadFile(r.at("home/u/f")); !errors.Is(err, full) || string(got) != "old" || len(names) != 1 {
 			t.Errorf("%v: %v, %q, %v", tt.req, err, got, names)
 		}
-		r.cfg.Room = func() error { return full }
+		r.cfg.DiskFree = func() error { return full }
 		if _, err := r.read(t, "f", file.Range{}); err != nil {
 			t.Errorf("an existing file cannot be read: %v", err)
 		}

@@ -17,13 +17,13 @@ type Account struct {
 
 // Config configures a Server.
 type Config struct {
-	Root   string
-	Lookup func(user string) (Account, error)
-	Name   func(group bool, id uint32) string
-	Times  bool
-	Procs  bool
-	Room   func() error
-	Turn   func() (end func(), err error)
+	Root     string
+	Lookup   func(user string) (Account, error)
+	Name     func(group bool, id uint32) string
+	Times    bool
+	Procs    bool
+	DiskFree func() error
+	Turn     func() (end func(), err error)
 }
 
 // Server refuses all requests: only on Linux the kernel resolves a path within a root

@@ -28,7 +28,7 @@ type Config struct {
 	Name   func(group bool, id uint32) string // name of an owner or a group
 	Times  bool                               // whether entries have all of their times
 	Procs  bool                               // whether the processes in /proc use these files: files that they have open are overwritten, not replaced
-	Room   func() error                       // returns why nothing more may be written; default: nil
+	DiskFree   func() error                       // returns why nothing more may be written; default: nil
 	Turn   func() (end func(), err error)     // waits for a turn to list a large directory; default: no wait
 }
 
@@ -112,10 +112,10 @@ func (s *Server) serve(st Stream) error {
 }
 
 func (s *Server) diskFree() error {
-	if s.cfg.Room == nil {
+	if s.cfg.DiskFree == nil {
 		return nil
 	}
-	return s.cfg.Room()
+	return s.cfg.DiskFree()
 }
 
 func (o *op) do() error {

@@ -205,8 +205,8 @@ func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
 	return c.streams.Open(ctx, target)
 }
 
-// Streams reports whether the shim's version has streams and egress.
-func (c *Conn) Streams() bool { return c.version >= 2 }
+// HasStreams reports whether the shim's version has streams and egress.
+func (c *Conn) HasStreams() bool { return c.version >= 2 }
 
 // wakeWriter wakes the writer for the streams.
 func (c *Conn) wakeWriter() {

@@ -160,7 +160,7 @@ func TestRepeatedInputIsWrittenOnce(t *testing.T) {
 	h := connected(t)
 	send := func(token, key, data string, eof bool) uint64 {
 		rev := h.nextRev()
-		h.send(wire.AppendStdin(nil, &wire.Stdin{Rev: rev, Token: token, Command: process.InputTry(key, fmt.Sprint(rev)), Data: []byte(data), EOF: eof}))
+		h.send(wire.AppendStdin(nil, &wire.Stdin{Rev: rev, Token: token, Command: process.InputAttempt(key, fmt.Sprint(rev)), Data: []byte(data), EOF: eof}))
 		return rev
 	}
 	same := func(what string, n int, repeat func() uint64) {

@@ -33,7 +33,7 @@ func (p Program) Build(ctx context.Context, log LogFunc) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := filelock.Wait(ctx, filepath.Join(filepath.Dir(to), p.Name+".lock"))
+	unlock, err := filelock.Lock(ctx, filepath.Join(filepath.Dir(to), p.Name+".lock"))
 	if err != nil {
 		return "", err
 	}

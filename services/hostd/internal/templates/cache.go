@@ -32,7 +32,7 @@ type Source interface {
 type Config struct {
 	Dir    string // absolute, for one Cache at a time; created with mode 0700
 	Source Source
-	Kept   Source // source of the parts of copies of hosts' files; nil: none
+	Copies   Source // source of the parts of copies of hosts' files; nil: none
 	Max    int64  // maximum size of unused trees, in bytes; 0: 32 GiB
 	Log    *slog.Logger
 

@@ -123,7 +123,7 @@ func (c *Cache) fetch(ctx context.Context, parts string, m *template.Manifest) e
 func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *template.Manifest, i int) error {
 	sum, source := m.Parts[i], c.cfg.Source
 	if m.Exact {
-		source = c.cfg.Kept
+		source = c.cfg.Copies
 	}
 	file := filepath.Join(parts, string(sum))
 	if _, err := os.Stat(file); err == nil {

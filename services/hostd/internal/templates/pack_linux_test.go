@@ -137,7 +137,7 @@ func TestCopyEqualsTheTree(t *testing.T) {
 	if size, err := Measure(t.Context(), dir); err != nil || size < 3<<20 || size > 4<<20 {
 		t.Errorf("measured %d, %v", size, err)
 	}
-	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Kept: s})
+	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Copies: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestDeepTreesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Kept: s})
+	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Copies: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +387,7 @@ func TestCopyIsStreamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Kept: s})
+	c, err := Open(Config{Dir: filepath.Join(t.TempDir(), "c"), Copies: s})
 	if err != nil {
 		t.Fatal(err)
 	}

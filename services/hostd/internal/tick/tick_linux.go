@@ -12,8 +12,8 @@ import (
 
 const period = time.Millisecond
 
-// Wanted reports whether the kernel's own clock ticks less often.
-func Wanted() bool {
+// Needed reports whether the kernel's own clock ticks less often.
+func Needed() bool {
 	var res unix.Timespec
 	return unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res) == nil && res.Nano() > 2*period.Nanoseconds()
 }

@@ -10,8 +10,8 @@ import (
 // Ticker is supported on Linux only.
 type Ticker struct{}
 
-// Wanted returns false: sandboxes are not deprioritized here.
-func Wanted() bool { return false }
+// Needed returns false: sandboxes are not deprioritized here.
+func Needed() bool { return false }
 
 // Start returns errors.ErrUnsupported.
 func Start(context.Context, string) (*Ticker, error) { return nil, errors.ErrUnsupported }

@@ -117,7 +117,7 @@ func Run(ctx context.Context, cfg Config) error {
 func (d *deliverer) startWorkers(ctx context.Context) {
 	now := time.Now()
 	due := d.cfg.View.Webhooks(func(h *events.Hook) bool {
-		return h.Enabled && (h.Cursor.Holder == "" || h.Cursor.Holder == d.id || now.Sub(h.Cursor.Heard) > silence)
+		return h.Enabled && (h.Cursor.Holder == "" || h.Cursor.Holder == d.id || now.Sub(h.Cursor.Received) > silence)
 	})
 	for i := range due {
 		h := &due[i]
@@ -133,7 +133,7 @@ func (d *deliverer) startWorkers(ctx context.Context) {
 
 // pending reports whether a webhook has events to deliver.
 func (d *deliverer) pending(h *events.Hook) bool {
-	if len(h.Again.Events) > 0 {
+	if len(h.Redeliveries.Events) > 0 {
 		return true
 	}
 	after := h.After()
@@ -141,7 +141,7 @@ func (d *deliverer) pending(h *events.Hook) bool {
 	if s := d.searched[h.ID]; s.rev == h.Rev && s.after == after {
 		from = max(after, s.to)
 	}
-	if len(d.cfg.View.LifecycleAfter(h.Tenant, from, h.Wants, 1)) > 0 {
+	if len(d.cfg.View.LifecycleAfter(h.Tenant, from, h.Receives, 1)) > 0 {
 		return true
 	}
 	if len(d.searched) >= maxSearched {

@@ -326,13 +326,13 @@ func TestGivesUpAndRedelivers(t *testing.T) {
 		t.Fatalf("the last attempt: %+v", a)
 	}
 	rc.wait(w.ctx, atLeast(1))
-	_, err := w.log.PutAgain(w.ctx, h.Tenant, h.ID, &webhook.Again{Events: []webhook.Ref{got[2].Ref}})
+	_, err := w.log.PutRedeliveries(w.ctx, h.Tenant, h.ID, &webhook.Redeliveries{Events: []webhook.Ref{got[2].Ref}})
 	w.ok(err)
 	all := rc.wait(w.ctx, atLeast(2))
 	if all[0].Type != string(webhook.Updated) || all[1].Type != string(webhook.Created) || all[1].ID != got[2].EventID {
 		t.Errorf("taken: %+v", all)
 	}
-	c := w.cursor(&h, func(x *events.Hook) bool { return x.Cursor.Done == 2 && len(x.Again.Events) == 0 }).Cursor
+	c := w.cursor(&h, func(x *events.Hook) bool { return x.Cursor.Done == 2 && len(x.Redeliveries.Events) == 0 }).Cursor
 	if c.GivenUp != 1 || c.Attempts != 5 {
 		t.Errorf("cursor: %+v", c)
 	}

@@ -154,10 +154,10 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 	}
 	var at []webhook.Position
 	if free := window - len(w.queue); free > 0 {
-		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Wants, free)
+		at = w.d.cfg.View.LifecycleAfter(w.tenant, after, h.Receives, free)
 	}
 	queued := len(at)
-	for _, ref := range h.Again.Events {
+	for _, ref := range h.Redeliveries.Events {
 		if !slices.ContainsFunc(w.extra, func(it *item) bool { return it.at == ref.Position }) && len(w.extra)+len(at)-queued < window {
 			at = append(at, ref.Position)
 		}
@@ -288,11 +288,11 @@ func (w *worker) redelivered(ctx context.Context, it *item) error {
 	w.extra = slices.DeleteFunc(w.extra, func(x *item) bool { return x == it })
 	for {
 		h, ok := w.d.cfg.View.Webhook(w.tenant, w.id)
-		left := slices.DeleteFunc(slices.Clone(h.Again.Events), func(r webhook.Ref) bool { return r.Position == it.at })
-		if !ok || len(left) == len(h.Again.Events) {
+		left := slices.DeleteFunc(slices.Clone(h.Redeliveries.Events), func(r webhook.Ref) bool { return r.Position == it.at })
+		if !ok || len(left) == len(h.Redeliveries.Events) {
 			return nil
 		}
-		_, err := w.d.cfg.Log.PutAgain(ctx, w.tenant, w.id, &webhook.Again{Events: left, Rev: h.Again.Rev})
+		_, err := w.d.cfg.Log.PutRedeliveries(ctx, w.tenant, w.id, &webhook.Redeliveries{Events: left, Rev: h.Redeliveries.Rev})
 		if err != nil && !kind.Is(err, kind.Conflict) {
 			return err
 		}

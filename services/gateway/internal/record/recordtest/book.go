@@ -20,8 +20,8 @@ import (
 // Tenant owns all sandboxes and records.
 const Tenant = "t1"
 
-// Book is the in-memory gateway. Its methods may be called concurrently.
-type Book struct {
+// Gateway is the in-memory gateway. Its methods may be called concurrently.
+type Gateway struct {
 	OnStart func(id process.ID, spec process.Spec) // called in Start, before it returns
 
 	mu        sync.Mutex
@@ -40,8 +40,8 @@ type record struct {
 }
 
 // New returns a gateway with running sandboxes of those names.
-func New(sandboxes ...sandbox.ID) *Book {
-	b := &Book{changed: make(chan struct{}), records: map[process.ID]*record{}, keys: map[string]process.ID{}}
+func New(sandboxes ...sandbox.ID) *Gateway {
+	b := &Gateway{changed: make(chan struct{}), records: map[process.ID]*record{}, keys: map[string]process.ID{}}
 	for _, id := range sandboxes {
 		b.AddSandbox(string(id))
 	}
@@ -49,7 +49,7 @@ func New(sandboxes ...sandbox.ID) *Book {
 }
 
 // AddSandbox adds a running sandbox.
-func (b *Book) AddSandbox(id string) {
+func (b *Gateway) AddSandbox(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sandboxes = append(b.sandboxes, sandbox.State{ID: sandbox.ID(id), Tenant: Tenant, Phase: sandbox.PhaseRunning})
@@ -59,7 +59,7 @@ func (b *Book) AddSandbox(id string) {
 func Epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // Append appends events to a record, and creates it if it does not exist.
-func (b *Book) Append(id process.ID, bodies ...process.Body) {
+func (b *Gateway) Append(id process.ID, bodies ...process.Body) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.of(id)
@@ -79,13 +79,13 @@ func (b *Book) Append(id process.ID, bodies ...process.Body) {
 }
 
 // Forget removes the events before first, as retention does.
-func (b *Book) Forget(id process.ID, first process.Seq) {
+func (b *Gateway) Forget(id process.ID, first process.Seq) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.of(id).first = first
 }
 
-func (b *Book) of(id process.ID) *record {
+func (b *Gateway) of(id process.ID) *record {
 	r := b.records[id]
 	if r == nil {
 		r = &record{first: 1, sum: process.Summary{ID: id, Tenant: Tenant, Host: "h1"}}
@@ -94,7 +94,7 @@ func (b *Book) of(id process.ID) *record {
 	return r
 }
 
-func (b *Book) find(p core.Principal, id process.ID) (*record, error) {
+func (b *Gateway) find(p core.Principal, id process.ID) (*record, error) {
 	if r := b.records[id]; r != nil && p.Tenant == Tenant && (p.Sandbox == "" || p.Sandbox == id.Sandbox()) {
 		return r, nil
 	}
@@ -102,7 +102,7 @@ func (b *Book) find(p core.Principal, id process.ID) (*record, error) {
 }
 
 // Process implements record.Records.
-func (b *Book) Process(_ context.Context, p core.Principal, id process.ID) (process.Summary, error) {
+func (b *Gateway) Process(_ context.Context, p core.Principal, id process.ID) (process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, err := b.find(p, id)
@@ -112,18 +112,18 @@ func (b *Book) Process(_ context.Context, p core.Principal, id process.ID) (proc
 	return r.sum, nil
 }
 
-// Tip implements record.Records.
-func (b *Book) Tip(_ context.Context, p core.Principal, id process.ID) (events.Tip, error) {
+// Tail implements record.Records.
+func (b *Gateway) Tail(_ context.Context, p core.Principal, id process.ID) (events.Tail, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, err := b.find(p, id)
 	if err != nil {
-		return events.Tip{}, err
+		return events.Tail{}, err
 	}
 	if len(r.events) < int(r.first) {
-		return events.Tip{}, kind.New(kind.NotFound, "read", string(id), "the process has no record")
+		return events.Tail{}, kind.New(kind.NotFound, "read", string(id), "the process has no record")
 	}
-	tip := events.Tip{Last: process.Seq(len(r.events))}
+	tip := events.Tail{Last: process.Seq(len(r.events))}
 	if f, ok := r.events[len(r.events)-1].Body.(process.Finished); ok {
 		tip.Finished = &f
 	}
@@ -131,7 +131,7 @@ func (b *Book) Tip(_ context.Context, p core.Principal, id process.ID) (events.T
 }
 
 // Read implements record.Records.
-func (b *Book) Read(_ context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
+func (b *Gateway) Read(_ context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, err := b.find(p, id); err != nil {
@@ -141,7 +141,7 @@ func (b *Book) Read(_ context.Context, p core.Principal, id process.ID, after pr
 }
 
 // Processes is like [core.Core.Processes].
-func (b *Book) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+func (b *Gateway) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []process.Summary
@@ -156,7 +156,7 @@ func (b *Book) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, ke
 
 // reader is a Source with two events per batch.
 type reader struct {
-	book *Book
+	book *Gateway
 	id   process.ID
 	at   process.Seq
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Start appends Accepted; the test appends the events that follow.
-func (b *Book) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
+func (b *Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
 	if err := spec.Validate(); err != nil {
 		return "", nil, err
 	}
@@ -31,7 +31,7 @@ func (b *Book) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec
 	return id, src, err
 }
 
-func (b *Book) claim(p core.Principal, sbx sandbox.ID, spec process.Spec, key string) (id process.ID, again bool, err error) {
+func (b *Gateway) claim(p core.Principal, sbx sandbox.ID, spec process.Spec, key string) (id process.ID, again bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.runs(p, sbx) {
@@ -51,7 +51,7 @@ func (b *Book) claim(p core.Principal, sbx sandbox.ID, spec process.Spec, key st
 	return id, false, nil
 }
 
-func (b *Book) runs(p core.Principal, sbx sandbox.ID) bool {
+func (b *Gateway) runs(p core.Principal, sbx sandbox.ID) bool {
 	for _, s := range b.sandboxes {
 		if s.ID == sbx && p.Tenant == s.Tenant {
 			return true
@@ -61,7 +61,7 @@ func (b *Book) runs(p core.Principal, sbx sandbox.ID) bool {
 }
 
 // Sandboxes is like [core.Core.Sandboxes].
-func (b *Book) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State {
+func (b *Gateway) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []sandbox.State
@@ -74,7 +74,7 @@ func (b *Book) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []san
 }
 
 // Find is like [core.Core.Find].
-func (b *Book) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {
+func (b *Gateway) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, r := range b.records {
@@ -86,26 +86,26 @@ func (b *Book) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel cor
 }
 
 // Signal logs the call.
-func (b *Book) Signal(_ context.Context, p core.Principal, id process.ID, sig int32) error {
+func (b *Gateway) Signal(_ context.Context, p core.Principal, id process.ID, sig int32) error {
 	return b.log(p, id, fmt.Sprintf("signal %d", sig))
 }
 
 // SendInput logs the call.
-func (b *Book) SendInput(_ context.Context, p core.Principal, id process.ID, data []byte, eof bool) error {
+func (b *Gateway) SendInput(_ context.Context, p core.Principal, id process.ID, data []byte, eof bool) error {
 	return b.log(p, id, fmt.Sprintf("stdin %q eof=%v", data, eof))
 }
 
 // SendInputOnce logs the call; retries are not detected.
-func (b *Book) SendInputOnce(_ context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
+func (b *Gateway) SendInputOnce(_ context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
 	return b.log(p, id, fmt.Sprintf("stdin %q eof=%v key=%s", data, eof, key))
 }
 
 // Resize logs the call.
-func (b *Book) Resize(_ context.Context, p core.Principal, id process.ID, size process.Size) error {
+func (b *Gateway) Resize(_ context.Context, p core.Principal, id process.ID, size process.Size) error {
 	return b.log(p, id, fmt.Sprintf("resize %dx%d", size.Cols, size.Rows))
 }
 
-func (b *Book) log(p core.Principal, id process.ID, call string) error {
+func (b *Gateway) log(p core.Principal, id process.ID, call string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, err := b.find(p, id)

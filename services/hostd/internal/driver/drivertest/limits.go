@@ -21,7 +21,7 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 			t.Skipf("no memory limit: %v", caps.Notes)
 		}
 		b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB, sp.Cgroup = 128, true })
-		if caps.WholeOOM {
+		if caps.OOMEndsSandbox {
 			exhaustMemory(t, b)
 			return
 		}
@@ -96,13 +96,13 @@ func (s *suite) limitsCPU(caps driver.Caps) func(*testing.T) {
 func (s *suite) deprioritizes(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
 	b.sh(t, "true") // it has started
-	inst, ok := b.Instance.(driver.Yielding)
+	inst, ok := b.Instance.(driver.Deprioritizer)
 	if !ok {
 		t.Skip("the driver cannot deprioritize")
 	}
-	before, err := inst.Burned()
+	before, err := inst.CPUTime()
 	if err == nil {
-		err = inst.Yield(true)
+		err = inst.SetDeprioritized(true)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		t.Skip(err)
@@ -111,12 +111,12 @@ func (s *suite) deprioritizes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.sh(t, "true") // more may take long where other processes take all CPUs
-	after, err := inst.Burned()
+	after, err := inst.CPUTime()
 	if err != nil || after <= before {
 		t.Errorf("%v used, then %v: %v", before, after, err)
 	}
 	for range 2 {
-		if err := inst.Yield(false); err != nil {
+		if err := inst.SetDeprioritized(false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -131,7 +131,7 @@ func (s *suite) deprioritizes(t *testing.T) {
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := inst.Yield(true); !kind.Is(err, kind.Unavailable) {
+	if err := inst.SetDeprioritized(true); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("after the end of the instance: %v", err)
 	}
 }

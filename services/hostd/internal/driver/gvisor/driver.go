@@ -96,7 +96,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
-		MemoryLimit: groups.Memory, WholeOOM: true, RootCanKillShim: true, PidsLimit: true, CPULimit: groups.CPU,
+		MemoryLimit: groups.Memory, OOMEndsSandbox: true, RootCanKillShim: true, PidsLimit: true, CPULimit: groups.CPU,
 		Slow: true, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, FileFits: layers.Fits(),
 		Notes: append(slices.DeleteFunc(groups.Notes, itself), "the disk limit bounds the total size of files, only the memory limit their number"),
 	}

@@ -165,8 +165,8 @@ func (b *instance) checkpoint(ctx context.Context, dir string, _ bool) error {
 	return os.Rename(tmp, filepath.Join(dir, memoryDir))
 }
 
-// Keeping implements driver.Checkpointer: the stacks of gVisor's own program show it.
-func (b *instance) Keeping(ctx context.Context) bool {
+// Checkpointing implements driver.Checkpointer: the stacks of gVisor's own program show it.
+func (b *instance) Checkpointing(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	var stacks string

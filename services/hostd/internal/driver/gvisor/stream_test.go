@@ -83,8 +83,8 @@ func TestCheckpointingIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, ok := other.(driver.Keeping)
-	if !ok || k.Keeping(t.Context()) {
+	k, ok := other.(driver.Checkpointer)
+	if !ok || k.Checkpointing(t.Context()) {
 		t.Fatal("Checkpointing before the snapshot")
 	}
 	done := make(chan error, 1)
@@ -96,12 +96,12 @@ func TestCheckpointingIsReported(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if !reported || k.Keeping(t.Context()) {
+			if !reported || k.Checkpointing(t.Context()) {
 				t.Errorf("Checkpointing: %v during the snapshot, want true; or true after it", reported)
 			}
 			return
 		default:
-			reported = k.Keeping(t.Context()) || reported
+			reported = k.Checkpointing(t.Context()) || reported
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestAnotherBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := attached.(driver.Built).Fits(); got != was.Fits {
+	if got := attached.(driver.Versioned).Fits(); got != was.Fits {
 		t.Errorf("the sandbox's memory fits %q, want that of its build: %q", got, was.Fits)
 	}
 	expect(t, attached, "cat $HOME/file; echo second > $HOME/file", "first\n")

@@ -150,7 +150,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 		err = live.AwaitAccept(ctx, s.Dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q", err, driver.Said(s.Dir))
+		return nil, fmt.Errorf("%w: %q", err, driver.ShimLog(s.Dir))
 	}
 	return proc, nil
 }

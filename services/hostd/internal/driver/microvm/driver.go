@@ -113,7 +113,7 @@ type Driver struct {
 
 var (
 	_ driver.Driver    = (*Driver)(nil)
-	_ driver.Preparing = (*Driver)(nil)
+	_ driver.Preparer = (*Driver)(nil)
 	_ io.Closer        = (*Driver)(nil)
 )
 
@@ -228,7 +228,7 @@ func (d *Driver) tryKVM() error {
 	case err == nil:
 		return nil
 	}
-	if first, _, _ := strings.Cut(driver.Said(s.Dir), "\n"); first != "" {
+	if first, _, _ := strings.Cut(driver.ShimLog(s.Dir), "\n"); first != "" {
 		return fmt.Errorf("%.200s", first)
 	}
 	return err
@@ -291,7 +291,7 @@ func earlyEnd(b *live.Instance, err error) error {
 		err = kind.New(kind.Unavailable, "boot", "", "the machine ended early")
 	default:
 	}
-	if said := driver.Said(b.Dir); said != "" {
+	if said := driver.ShimLog(b.Dir); said != "" {
 		return fmt.Errorf("%w: %q", err, said)
 	}
 	return err

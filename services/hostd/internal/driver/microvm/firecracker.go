@@ -57,7 +57,7 @@ type Firecracker struct {
 
 var (
 	_ driver.Driver    = (*Firecracker)(nil)
-	_ driver.Preparing = (*Firecracker)(nil)
+	_ driver.Preparer = (*Firecracker)(nil)
 )
 
 // NewFirecracker returns a Firecracker. It has no side effects.

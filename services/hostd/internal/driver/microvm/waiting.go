@@ -66,7 +66,7 @@ func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string)
 	if w, err := d.openWaiting(ctx, dir); !errors.Is(err, fs.ErrNotExist) {
 		return w, err
 	}
-	unlock, err := filelock.Wait(ctx, filepath.Join(d.images.dir, "guests.lock"))
+	unlock, err := filelock.Lock(ctx, filepath.Join(d.images.dir, "guests.lock"))
 	if err != nil {
 		return waiting{}, err
 	}
@@ -163,7 +163,7 @@ func (d *Driver) boot(ctx context.Context, m machine, k *kernel, shim, dir strin
 		return err
 	}
 	if err := d.attend(ctx, q, func(ctx context.Context) error { return freeze(ctx, dir) }); err != nil {
-		return fmt.Errorf("boot a guest: %w; output of QEMU and the guest: %.200q", err, driver.Said(dir))
+		return fmt.Errorf("boot a guest: %w; output of QEMU and the guest: %.200q", err, driver.ShimLog(dir))
 	}
 	return errors.Join(ram.Chmod(0o400), live.Remove(dir, initrdFile, socketFile, qmpFile, driver.LogFile))
 }

@@ -192,7 +192,7 @@ func (b *Instance) Stats(ctx context.Context) (driver.Stats, error) {
 }
 
 // CPUTime implements driver.Deprioritizer.
-func (b *Instance) Burned() (time.Duration, error) {
+func (b *Instance) CPUTime() (time.Duration, error) {
 	cpu, ok := b.Group.CPU()
 	switch {
 	case b.ended():
@@ -204,7 +204,7 @@ func (b *Instance) Burned() (time.Duration, error) {
 }
 
 // SetDeprioritized implements driver.Deprioritizer.
-func (b *Instance) Yield(yes bool) error {
+func (b *Instance) SetDeprioritized(yes bool) error {
 	const what = "deprioritize"
 	err := b.Group.SetDeprioritized(yes)
 	switch {
@@ -220,7 +220,7 @@ func (b *Instance) Yield(yes bool) error {
 
 // restorePriority gives the processes the CPU time that they need to stop and to end.
 func (b *Instance) restorePriority() {
-	b.Yield(false) //nolint:errcheck // they stop and end anyway
+	b.SetDeprioritized(false) //nolint:errcheck // they stop and end anyway
 }
 
 func (b *Instance) unsupported(what string) error {

@@ -168,7 +168,7 @@ func (c *Child) failed(ctx context.Context, dir string, err error) error {
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("first process of the sandbox ended early: %w: %q", err, driver.Said(dir))
+	return fmt.Errorf("first process of the sandbox ended early: %w: %q", err, driver.ShimLog(dir))
 }
 
 // InitError is an error that a first process reports.
