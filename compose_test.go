@@ -288,7 +288,7 @@ func awaitHosts(t *testing.T, ask func() (string, error), n int) {
 // The image and dist/ contain every helper program that millrace looks for beside itself,
 // because the machines that run them may have no Go toolchain.
 func TestImageHasTheHelperPrograms(t *testing.T) {
-	source, err := os.ReadFile("services/hostd/internal/sidecar/program.go")
+	source, err := os.ReadFile("services/hostd/internal/helperbin/program.go")
 	if err != nil {
 		t.Fatal(err)
 	}

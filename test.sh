@@ -137,7 +137,7 @@ unit() {
 	step "lint"
 	go run "$lint" run ./... ./e2e/...
 	step "build the helper programs of hostd (minutes, the first time)"
-	go test -timeout 30m -run TestBuildsAllPrograms ./services/hostd/internal/sidecar
+	go test -timeout 30m -run TestBuildsAllPrograms ./services/hostd/internal/helperbin
 	step "tests, with the race detector and the fuzz seeds"
 	# -p 3 on two cores, because many packages mostly wait. In the drivers gvisor and jail the
 	# test binary is also the shim and FreeBSD's programs, which take most of the time with the

@@ -46,8 +46,8 @@ type hook struct {
 // Hook is a webhook and the state of its deliveries.
 type Hook struct {
 	webhook.Webhook
-	Cursor webhook.Cursor
-	Redeliveries  webhook.Redeliveries
+	Cursor       webhook.Cursor
+	Redeliveries webhook.Redeliveries
 }
 
 // After returns the position up to which all events are done.

@@ -48,7 +48,7 @@ type Tail struct {
 	Epoch    uint64
 	Exited   *process.Exit     // of the record's Exited, even if other events follow it; nil if the record has none
 	Finished *process.Finished // nil if the record has not ended
-	Stale     bool              // read from a replica: the record may be longer
+	Stale    bool              // read from a replica: the record may be longer
 
 	rev uint64
 	old bool // from a version whose messages do not repeat an earlier Exited
@@ -199,7 +199,9 @@ func (w *Writer) Recover(ctx context.Context) (Tail, error) {
 
 // AssumeTail makes w continue after t without verifying that t is still the record's end. If it
 // is not, the next Append returns Fenced, and Recover loads the current end.
-func (w *Writer) AssumeTail(t Tail) { w.rev, w.last, w.exited, w.bridged = t.rev, t.Last, t.Exited, nil }
+func (w *Writer) AssumeTail(t Tail) {
+	w.rev, w.last, w.exited, w.bridged = t.rev, t.Last, t.Exited, nil
+}
 
 // ContinueAfter makes w continue after an event that was stored, in a record whose messages have all
 // fallen out of retention.

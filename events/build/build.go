@@ -217,11 +217,11 @@ type Logged struct {
 // PartialErr are that process's partial last lines. Layers are the snapshots on which the
 // build is, or will be, based, the newest last: they are kept as long as the mark is.
 type Mark struct {
-	Step    uint32
-	After   uint64
+	Step       uint32
+	After      uint64
 	PartialOut []byte
 	PartialErr []byte
-	Layers  []string
+	Layers     []string
 }
 
 // Finished reports that the template is complete.
@@ -239,7 +239,7 @@ type Deleted struct{}
 
 func (Requested) kind() string { return "requested" }
 func (Started) kind() string   { return "started" }
-func (Claimed) kind() string      { return "held" }
+func (Claimed) kind() string   { return "held" }
 func (Based) kind() string     { return "based" }
 func (Logged) kind() string    { return "logged" }
 func (Finished) kind() string  { return "finished" }

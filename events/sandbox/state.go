@@ -48,28 +48,28 @@ var next = map[Phase]map[string]Phase{
 // State is a sandbox as folded from its record. It is a value: Apply returns a new one; its
 // maps are shared and must not be changed.
 type State struct {
-	ID       ID
-	Tenant   string
-	Phase    Phase
-	Request  Requested // once running, with the driver's limits where it has none
-	Host     string    // empty until placed
-	Epoch    uint64
-	Driver   string    // the requested driver until running, then the actual one
-	Can      Abilities // zero until running
-	Created  time.Time
-	Started  time.Time     // zero until running
-	PausedSince    time.Time     // since when it is paused; zero if it is not
-	Pauses    []Pause        // its last maxPauses past pauses; not to be changed
-	Ended    time.Time     // zero until it has ended
-	Deadline time.Time     // zero until running, unless set before
-	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
-	Queued   string        // why it waits for a host; empty unless queued
-	Reboot   bool          // its processes end on resume
-	Message  string        // why the last pause or resume failed; empty: it did not
-	Cause    string        // why it is stopping, ended or was refused
-	Refusal  kind.Kind
-	Network  Network     // current network
-	Used     NetworkUsed // as far as it is known
+	ID          ID
+	Tenant      string
+	Phase       Phase
+	Request     Requested // once running, with the driver's limits where it has none
+	Host        string    // empty until placed
+	Epoch       uint64
+	Driver      string    // the requested driver until running, then the actual one
+	Can         Abilities // zero until running
+	Created     time.Time
+	Started     time.Time     // zero until running
+	PausedSince time.Time     // since when it is paused; zero if it is not
+	Pauses      []Pause       // its last maxPauses past pauses; not to be changed
+	Ended       time.Time     // zero until it has ended
+	Deadline    time.Time     // zero until running, unless set before
+	Lifetime    time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
+	Queued      string        // why it waits for a host; empty unless queued
+	Reboot      bool          // its processes end on resume
+	Message     string        // why the last pause or resume failed; empty: it did not
+	Cause       string        // why it is stopping, ended or was refused
+	Refusal     kind.Kind
+	Network     Network     // current network
+	Used        NetworkUsed // as far as it is known
 
 	// Unenforced are the limits that its driver does not enforce; none until running.
 	Unenforced []Limit

@@ -124,7 +124,7 @@ type Cursor struct {
 	Done     uint64   // events delivered
 	GivenUp  uint64   // events whose last attempt failed
 
-	Rev   uint64    // stream sequence, which the next change must expect; 0: none
+	Rev      uint64    // stream sequence, which the next change must expect; 0: none
 	Received time.Time // local time of its receipt
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 // BenchmarkCreate measures from the request for a sandbox to the end of its first command,
@@ -41,7 +41,7 @@ func BenchmarkCreate(b *testing.B) {
 
 // smallShim returns the shim for the sandboxes: the test binary would take ten times as long.
 func smallShim(b *testing.B) []string {
-	path, err := sidecar.Shim().Build(b.Context(), slog.Info)
+	path, err := helperbin.Shim().Build(b.Context(), slog.Info)
 	if err != nil {
 		b.Fatal(err)
 	}

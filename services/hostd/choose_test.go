@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 // A host creates no sandbox with less isolation than requested, whatever placed it there.
@@ -53,7 +53,7 @@ func TestAutoDrivers(t *testing.T) {
 // Once gVisor is built and probed it is the default driver, unless another one was named before
 // Auto.
 func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
-	if _, err := sidecar.Runsc().Find(); err != nil {
+	if _, err := helperbin.Runsc().Find(); err != nil {
 		t.Skip(err)
 	}
 	for _, c := range []struct {

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/gvisor"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 func newNamespace(cfg *Config) (driver.Driver, error) {
@@ -13,7 +13,7 @@ func newNamespace(cfg *Config) (driver.Driver, error) {
 }
 
 func newGvisor(cfg *Config) (driver.Driver, error) {
-	return gvisor.New(gvisor.Config{Scratch: cfg.scratch(), Log: cfg.Slog, Runsc: sidecar.Runsc().Find}), nil
+	return gvisor.New(gvisor.Config{Scratch: cfg.scratch(), Log: cfg.Slog, Runsc: helperbin.Runsc().Find}), nil
 }
 
 func newMicroVM(cfg *Config) (driver.Driver, error) {
@@ -29,7 +29,7 @@ func machineInit(cfg *Config) string {
 	case len(cfg.Shim) > 0:
 		return ""
 	}
-	path, err := sidecar.Shim().FindSame()
+	path, err := helperbin.Shim().FindSame()
 	if err != nil {
 		return ""
 	}

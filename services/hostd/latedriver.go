@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 // LateDriver returns the driver that a host with these driver names offers only after its start,
@@ -15,7 +15,7 @@ func LateDriver(names []string) (driver string, err error) {
 	if !offersLate(names) {
 		return "", nil
 	}
-	return lateName, sidecar.Runsc().Check()
+	return lateName, helperbin.Runsc().Check()
 }
 
 func offersLate(names []string) bool {
@@ -63,7 +63,7 @@ func without(all []offer, name string) []offer {
 
 // openLate builds the dependencies of the late driver and probes it.
 func (h *host) openLate(ctx context.Context) (offer, error) {
-	if _, err := sidecar.Runsc().Build(ctx, h.slog.Warn); err != nil {
+	if _, err := helperbin.Runsc().Build(ctx, h.slog.Warn); err != nil {
 		return offer{}, err
 	}
 	d, err := h.driverFor(lateName)
@@ -92,7 +92,7 @@ func (h *host) buildNamed(ctx context.Context) error {
 	if !slices.Contains(h.cfg.Drivers, lateName) {
 		return nil
 	}
-	_, err := sidecar.Runsc().Build(ctx, h.slog.Warn)
+	_, err := helperbin.Runsc().Build(ctx, h.slog.Warn)
 	return kind.Wrap(kind.Unavailable, "build", lateName, err)
 }
 

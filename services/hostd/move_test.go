@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 // withMemory returns a rig whose driver keeps memory: gVisor's, if its program has been built.
@@ -19,7 +19,7 @@ func withMemory(t *testing.T) *rig {
 	t.Helper()
 	driver := os.Getenv("MILLRACE_TEST_DRIVER")
 	if driver == "" {
-		if _, err := sidecar.Runsc().Find(); err != nil {
+		if _, err := helperbin.Runsc().Find(); err != nil {
 			t.Skip(err)
 		}
 		driver = "gvisor"

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 // other is direct with another name.
@@ -98,7 +98,7 @@ func TestRunHasOneDriverPerName(t *testing.T) {
 
 // The capabilities that the late driver's probe finds are offered, and stored for the next run.
 func TestLateDriverIsProbed(t *testing.T) {
-	if _, err := sidecar.Runsc().Find(); err != nil {
+	if _, err := helperbin.Runsc().Find(); err != nil {
 		t.Skip(err)
 	}
 	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))

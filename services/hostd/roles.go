@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
+	"github.com/millrace/millrace/services/hostd/internal/schedtick"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
 	"github.com/millrace/millrace/services/hostd/internal/sudo"
-	"github.com/millrace/millrace/services/hostd/internal/tick"
 )
 
 const shimRole = "shim"
@@ -32,9 +32,9 @@ func RunHiddenRole(args []string, stdout, stderr io.Writer) (code int, ok bool) 
 	case shimRole:
 		natsd.StopUsageSampling()
 		return shim.Main(args[2:], stderr), true
-	case tick.Arg:
+	case schedtick.Arg:
 		natsd.StopUsageSampling()
-		return tick.Main(), true
+		return schedtick.Main(), true
 	case vminit.Arg:
 		vminit.Init(args[2:]) //nolint:errcheck // the console has the error
 		return 1, true

@@ -80,7 +80,7 @@ type hostSandbox struct {
 	reboot       bool                // its processes end when it resumes
 	resumed      bool                // it has resumed since the last pause
 	clockBehind  bool                // the instance was paused; see sendTime
-	route        *egress.Route         // nil: no network access
+	route        *egress.Route       // nil: no network access
 	net          sandbox.Network     // the settings in force
 	reachable    bool                // net allows any destination
 	transformed  bool                // net transforms requests

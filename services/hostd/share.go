@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/cpustat"
-	"github.com/millrace/millrace/services/hostd/internal/tick"
+	"github.com/millrace/millrace/services/hostd/internal/schedtick"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // is as good as idle. If other programs leave nothing to a deprioritized sandbox, it is restored
 // before it starves, and deprioritized for a quarter of the time at most.
 func (h *host) share(ctx context.Context) error {
-	ticks := ticks{wanted: tick.Needed()}
+	ticks := ticks{wanted: schedtick.Needed()}
 	defer ticks.stop()
 	var balancer cpuBalancer
 	for {
@@ -78,7 +78,7 @@ func (t *cpuBalancer) apply(sandboxes []*hostSandbox, now cpuSample) (deprioriti
 // ticks controls the program that makes the scheduler run more often on each CPU.
 type ticks struct {
 	wanted bool
-	ticker *tick.Ticker
+	ticker *schedtick.Ticker
 	until  time.Time
 }
 
@@ -89,7 +89,7 @@ func (t *ticks) follow(ctx context.Context, now time.Time, deprioritized bool) (
 	case !t.wanted:
 	case deprioritized:
 		if t.until = now.Add(tickOn); t.ticker == nil {
-			t.ticker, err = tick.Start(ctx, "/proc/self/exe")
+			t.ticker, err = schedtick.Start(ctx, "/proc/self/exe")
 			t.wanted = err == nil
 		}
 	case now.After(t.until):

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 // ShimSelf as Config.Shim selects this program itself.
@@ -22,7 +22,7 @@ func (h *host) findShim() error {
 		h.shim.Store(&h.cfg.Shim)
 		return nil
 	default:
-		if path, err := sidecar.Shim().FindSame(); err == nil {
+		if path, err := helperbin.Shim().FindSame(); err == nil {
 			h.shim.Store(&[]string{path})
 			return nil
 		}
@@ -37,10 +37,10 @@ func (h *host) buildShim(ctx context.Context) error {
 	if len(h.cfg.Shim) > 0 || len(*h.shim.Load()) == 1 {
 		return nil
 	}
-	path, err := sidecar.Shim().BuildSame(ctx, h.slog.Info)
+	path, err := helperbin.Shim().BuildSame(ctx, h.slog.Info)
 	if err == nil {
 		h.shim.Store(&[]string{path})
-	} else if ctx.Err() == nil && !errors.Is(err, sidecar.ErrNoSource) {
+	} else if ctx.Err() == nil && !errors.Is(err, helperbin.ErrNoSource) {
 		h.slog.Info("build small shim failed, using this program as the shim", "err", err)
 	}
 	return nil //nolint:nilerr // this program works as well

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
@@ -84,7 +84,7 @@ func (sb *hostSandbox) capture(ctx context.Context, t events.TakeSnapshot) error
 		return nil // the same command, read again
 	}
 	if err != nil {
-		return errors.Join(err, remove.Tree(dir))
+		return errors.Join(err, rmtree.Tree(dir))
 	}
 	_, err = sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Over() || !s.IsRunning() && !s.InPause() {
@@ -173,7 +173,7 @@ func (h *host) reserve(bytes uint64) bool {
 // no use without its sandboxes.
 func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.TakeSnapshot) error {
 	making := dir + partialSuffix
-	if err := remove.Tree(making); err != nil {
+	if err := rmtree.Tree(making); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(making, 0o700); err != nil {
@@ -190,7 +190,7 @@ func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.
 		err = kind.New(kind.NotFound, "snapshot", string(sb.id), "the sandbox ended during the snapshot")
 	}
 	if err == nil {
-		if err = remove.Tree(dir); err == nil { // of an earlier attempt
+		if err = rmtree.Tree(dir); err == nil { // of an earlier attempt
 			err = os.Rename(making, dir)
 		}
 	}
@@ -198,7 +198,7 @@ func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.
 		err = templates.Sync(dir)
 	}
 	if err != nil {
-		return errors.Join(err, remove.Tree(making), remove.Tree(dir))
+		return errors.Join(err, rmtree.Tree(making), rmtree.Tree(dir))
 	}
 	return sb.h.fault("snapshotted")
 }
@@ -232,7 +232,7 @@ func (h *host) removeSnapshot(id sandbox.SnapshotID) error {
 	if err := os.Rename(h.snapshotDir(id), going); err != nil {
 		return err
 	}
-	h.spawn("remove snapshot "+string(id), func() error { return remove.Tree(going) })
+	h.spawn("remove snapshot "+string(id), func() error { return rmtree.Tree(going) })
 	return nil
 }
 

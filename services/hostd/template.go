@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
@@ -39,13 +39,13 @@ func openTemplates(cfg *Config) (*templates.Cache, error) {
 // sudoProgram returns the path of the small shim, which is also sudo and static, or of this
 // program where the small one cannot be built.
 func sudoProgram(ctx context.Context, log *slog.Logger) (string, error) {
-	if path, err := sidecar.Shim().FindSame(); err == nil {
+	if path, err := helperbin.Shim().FindSame(); err == nil {
 		return path, nil
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if path, err := sidecar.Shim().BuildSame(ctx, log.Info); err == nil {
+	if path, err := helperbin.Shim().BuildSame(ctx, log.Info); err == nil {
 		return path, nil
 	}
 	return os.Executable()
@@ -145,7 +145,7 @@ func (sb *hostSandbox) checkLoader() error {
 		return nil
 	}
 	return kind.Newf(kind.Precondition, "create", string(sb.id), "the template has no /%s, which the host's shim is linked with: "+
-		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, sidecar.Shim().Name)
+		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, helperbin.Shim().Name)
 }
 
 func noTemplate(name string) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/files"
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 )
 
 const (
@@ -80,7 +80,7 @@ func (h *host) usesVolume(id sandbox.VolumeID) bool {
 func (h *host) reconcileVolume(ctx context.Context, v sandbox.Volume) error {
 	dir := h.volumePath(v.ID)
 	if v.Deleted {
-		if err := remove.Tree(filepath.Dir(dir)); err != nil {
+		if err := rmtree.Tree(filepath.Dir(dir)); err != nil {
 			return err
 		}
 	} else if err := makeVolume(dir); err != nil {

@@ -24,9 +24,9 @@ type encoder struct {
 	cursor   cursor // after the last event sent
 	partials [2]partialLine
 	budget   *stream.Budget // memory of the partial lines
-	lost     string       // why the exit was not observed
-	missing  string       // which output is missing, for the end event's error
-	damaged  bool         // output was lost: the stream fails after its end event
+	lost     string         // why the exit was not observed
+	missing  string         // which output is missing, for the end event's error
+	damaged  bool           // output was lost: the stream fails after its end event
 
 	now  time.Time // time of this batch; zero: not read yet
 	sent bool      // something was appended since AppendIdle

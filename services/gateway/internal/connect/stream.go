@@ -76,7 +76,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 	}
 	head := stream.Head{
 		ContentType: r.format.streamType(),
-		Budget:        enc.budget,
+		Budget:      enc.budget,
 		Headers:     [][2]string{{headerProcess, string(id)}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
 	}
 	if enc.wire.gzip {

@@ -51,7 +51,7 @@ type Options struct {
 type Opened struct {
 	Source stream.Source // must be closed
 	After  process.Seq   // the seq after which it begins
-	Tail   events.Tail    // tail when it was opened; zero if the record has no event yet
+	Tail   events.Tail   // tail when it was opened; zero if the record has no event yet
 }
 
 // AtEnd reports whether nothing can follow.

@@ -25,7 +25,7 @@ type Config struct {
 	// Budget is the number of bytes that all streams and requests may hold
 	// together, beyond BaseBudget each. Default 256 MiB.
 	Budget int
-	Log  *slog.Logger
+	Log    *slog.Logger
 }
 
 // Streams is the registry of open streams. Its methods may be called

@@ -18,18 +18,18 @@ const (
 	Data                  // output
 	End                   // the exit
 	Keepalive             // no content
-	Gap                  // output or events are missing
+	Gap                   // output or events are missing
 	Last                  // the end of the stream; Err is set unless it is orderly
 )
 
 // Unit is one event as decoded by a client of the protocol.
 type Unit struct {
-	What   What
-	Stream process.Stream // of Data
-	Data   []byte         // of Data
-	Code   int            // of End; -1 for a signal
-	Err    string         // of Last, unless it is orderly: the protocol's name of the error
-	Position  string         // position from which a client resumes after this unit; empty: unchanged
+	What     What
+	Stream   process.Stream // of Data
+	Data     []byte         // of Data
+	Code     int            // of End; -1 for a signal
+	Err      string         // of Last, unless it is orderly: the protocol's name of the error
+	Position string         // position from which a client resumes after this unit; empty: unchanged
 }
 
 // Surface is one protocol in one of its modes.

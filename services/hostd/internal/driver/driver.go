@@ -142,7 +142,7 @@ type Caps struct {
 	Rootless        bool     // works, or would work, without root
 	MemoryLimit     bool     // Spec.MemoryMiB applies to the sandbox as a whole
 	RootCanKillShim bool     // root in a sandbox can kill the shim, and with it the sandbox
-	OOMEndsSandbox        bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
+	OOMEndsSandbox  bool     // a sandbox that uses up Spec.MemoryMiB ends; otherwise one of its processes does
 	PidsLimit       bool     // Spec.PIDs applies to the sandbox as a whole
 	CPULimit        bool     // Spec.CPUMilli applies
 	DiskLimit       bool     // Spec.DiskMiB applies to everything that the sandbox writes

@@ -23,13 +23,13 @@ type Account struct {
 
 // Config configures a Server. Lookup and Name are required.
 type Config struct {
-	Root   string                             // directory that paths start at; default "/"
-	Lookup func(user string) (Account, error) // account of a user; "": the default user
-	Name   func(group bool, id uint32) string // name of an owner or a group
-	Times  bool                               // whether entries have all of their times
-	Procs  bool                               // whether the processes in /proc use these files: files that they have open are overwritten, not replaced
-	DiskFree   func() error                       // returns why nothing more may be written; default: nil
-	Turn   func() (end func(), err error)     // waits for a turn to list a large directory; default: no wait
+	Root     string                             // directory that paths start at; default "/"
+	Lookup   func(user string) (Account, error) // account of a user; "": the default user
+	Name     func(group bool, id uint32) string // name of an owner or a group
+	Times    bool                               // whether entries have all of their times
+	Procs    bool                               // whether the processes in /proc use these files: files that they have open are overwritten, not replaced
+	DiskFree func() error                       // returns why nothing more may be written; default: nil
+	Turn     func() (end func(), err error)     // waits for a turn to list a large directory; default: no wait
 }
 
 // Server performs file operations. Its methods may be called concurrently.

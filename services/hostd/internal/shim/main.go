@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/deaf"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
+	"github.com/millrace/millrace/services/hostd/internal/sigguard"
 )
 
 // ListenFD is the descriptor of a shim's listening socket.
@@ -32,7 +32,7 @@ const ListenFD = 3
 //	-oom-fd N       open memory.events or memory.oom_control of the sandbox's cgroup
 //	-memory MIB     memory limit of that cgroup
 //	-forks-fd N     see driver.ForksFd
-//	-serial IN,OUT  two descriptors of a stream to hostd (package serial) instead of a socket
+//	-serial IN,OUT  two descriptors of a stream to hostd (package fifolink) instead of a socket
 //	-pack A,B       directories of a guest's files; see package vminit
 //	-gather D       Config.Coalesce: for a kernel with slow system calls
 //	-execute D      Config.Execute
@@ -60,7 +60,7 @@ func Main(args []string, stderr io.Writer) int {
 	closeInherited(ListenFD)
 	ln, err := listen(*stream, *pack)
 	if err == nil {
-		err = deaf.Install()
+		err = sigguard.Install()
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
@@ -91,7 +91,7 @@ func listen(stream, pack string) (net.Listener, error) {
 		return nil, fmt.Errorf("-serial %q: %w", stream, err)
 	}
 	if pack == "" {
-		return serial.Listen(pair), nil
+		return fifolink.Listen(pair), nil
 	}
 	fd, err := strconv.ParseUint(out, 10, 16)
 	if err != nil {
@@ -101,10 +101,10 @@ func listen(stream, pack string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", vminit.PackFlag, err)
 	}
-	return serial.ListenAside(pair, aside), nil
+	return fifolink.ListenAside(pair, aside), nil
 }
 
-func serialPair(in, out string) (p serial.Pair, err error) {
+func serialPair(in, out string) (p fifolink.Pair, err error) {
 	if p.In, err = descriptor(in); err == nil {
 		p.Out, err = descriptor(out)
 	}
@@ -153,7 +153,7 @@ func listener(fd uintptr) (net.Listener, error) {
 // terminated returns a context that ends with SIGTERM, except as pid 1: there only a
 // process of the sandbox can have sent it, and hostd stops the shim with SIGKILL. Other
 // signals are ignored: those of a terminal or an ending session, and fault signals, which
-// would end this program when a process with the same user sends them (package deaf handles
+// would end this program when a process with the same user sends them (package sigguard handles
 // the rest). They are caught, not set to SIG_IGN, because children inherit that.
 func terminated() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/services/hostd/internal/fresh"
+	"github.com/millrace/millrace/services/hostd/internal/reseed"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -14,7 +14,7 @@ import (
 // Shim.mu is held.
 func (s *Shim) move(a *wire.Attach) {
 	if s.pid1 {
-		fresh.Kernel(time.Unix(0, a.Now), a.Seed)
+		reseed.Kernel(time.Unix(0, a.Now), a.Seed)
 	}
 	s.outcomes = outcomes{} // the revs of this sandbox's commands are unrelated
 	for _, p := range s.procs {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
 )
 
 // serialShim runs a shim at the end of two FIFOs, and dials it.
@@ -30,7 +30,7 @@ func serialShim(t *testing.T) *host {
 			t.Fatal(err)
 		}
 	}
-	theirs := serial.Pair{In: open(in), Out: open(out)}
+	theirs := fifolink.Pair{In: open(in), Out: open(out)}
 	cmd := exec.Command(os.Args[0], "-serial", "0,1")
 	cmd.Env = []string{"MILLRACE_TEST_SHIM=1"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs.In, theirs.Out, os.Stderr
@@ -48,7 +48,7 @@ func serialShim(t *testing.T) *host {
 		if last != nil {
 			last.Close() //nolint:errcheck // the stream takes one at a time
 		}
-		c, err := serial.Dial(t.Context(), serial.Pair{In: open(out), Out: open(in)})
+		c, err := fifolink.Dial(t.Context(), fifolink.Pair{In: open(out), Out: open(in)})
 		last = c
 		return c, err
 	}

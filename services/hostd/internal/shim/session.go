@@ -7,7 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
-	"github.com/millrace/millrace/services/hostd/internal/fresh"
+	"github.com/millrace/millrace/services/hostd/internal/reseed"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -183,7 +183,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 			return err
 		}
 		if s.pid1 {
-			fresh.AdvanceClock(time.Unix(0, now))
+			reseed.AdvanceClock(time.Unix(0, now))
 		}
 	case wire.TypeNetwork:
 		n, err := wire.ParseNetwork(c.version, b)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 )
 
 // Source provides the parts of templates.
@@ -32,7 +32,7 @@ type Source interface {
 type Config struct {
 	Dir    string // absolute, for one Cache at a time; created with mode 0700
 	Source Source
-	Copies   Source // source of the parts of copies of hosts' files; nil: none
+	Copies Source // source of the parts of copies of hosts' files; nil: none
 	Max    int64  // maximum size of unused trees, in bytes; 0: 32 GiB
 	Log    *slog.Logger
 
@@ -132,7 +132,7 @@ func (c *Cache) find(name string) {
 }
 
 func (c *Cache) remove(dir string) {
-	if err := remove.Tree(dir); err != nil {
+	if err := rmtree.Tree(dir); err != nil {
 		c.cfg.Log.Warn("remove template failed", "dir", dir, "err", err)
 	}
 }
@@ -266,7 +266,7 @@ func (c *Cache) Adopt(dir string, manifest []byte) error {
 	}
 	t, mine := c.claim(id, &m)
 	if !mine { // it is stored, or being fetched
-		return remove.Tree(dir)
+		return rmtree.Tree(dir)
 	}
 	err = c.adopt(dir, id, manifest)
 	c.settle(t, err).Release()
@@ -288,7 +288,7 @@ func (c *Cache) adopt(dir string, id template.ID, manifest []byte) error {
 		err = os.Rename(dir, tree)
 	}
 	if err != nil {
-		return errors.Join(err, remove.Tree(temp))
+		return errors.Join(err, rmtree.Tree(temp))
 	}
 	return os.Rename(temp, filepath.Join(c.cfg.Dir, string(id)))
 }

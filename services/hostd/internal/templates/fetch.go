@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/part"
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 )
 
 const (
@@ -154,7 +154,7 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 	if err != nil {
 		return err
 	}
-	defer remove.Tree(dir) //nolint:errcheck // after success it does not exist; otherwise the next run tries again
+	defer rmtree.Tree(dir) //nolint:errcheck // after success it does not exist; otherwise the next run tries again
 	r, err := newReader(ctx, parts, m)
 	if err != nil {
 		return err

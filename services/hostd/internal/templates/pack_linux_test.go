@@ -22,7 +22,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 )
 
 // keep implements Sink with the store.
@@ -124,7 +124,7 @@ func pack(t *testing.T, s *store, dir string) []byte {
 
 func TestCopyEqualsTheTree(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
-	t.Cleanup(func() { remove.Tree(filepath.Join(dir, "layers")) })
+	t.Cleanup(func() { rmtree.Tree(filepath.Join(dir, "layers")) })
 	layerTree(t, dir)
 	before := describe(t, dir)
 	raw := pack(t, s, dir)
@@ -145,7 +145,7 @@ func TestCopyEqualsTheTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { remove.Tree(c.cfg.Dir) })
+	t.Cleanup(func() { rmtree.Tree(c.cfg.Dir) })
 	have := describe(t, got.Root)
 	for name, want := range before {
 		if have[name] != want {

@@ -5,8 +5,8 @@ package direct
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/bsd"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/procstat"
 )
 
 // limit does nothing: here a process cannot limit another one.
@@ -14,11 +14,11 @@ func limit(int, *driver.Spec) error { return nil }
 
 // environOf returns the environment that a process was started with; nil where
 // it may not be read.
-func environOf(pid int) []byte { return bsd.Environ(pid) }
+func environOf(pid int) []byte { return procstat.Environ(pid) }
 
 // parentOf returns a process's parent; 0 if it has ended.
 func parentOf(pid int) int {
-	p, err := bsd.Find(pid)
+	p, err := procstat.Find(pid)
 	if err != nil {
 		return 0
 	}

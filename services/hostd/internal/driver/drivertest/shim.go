@@ -19,11 +19,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/deaf"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
+	"github.com/millrace/millrace/services/hostd/internal/sigguard"
 	"github.com/millrace/millrace/services/hostd/internal/sudo"
 )
 
@@ -84,7 +84,7 @@ type response struct {
 // shim it inherits orphaned children.
 func serve() {
 	// Processes of the same user inside may send it any signal.
-	if deaf.Install() != nil {
+	if sigguard.Install() != nil {
 		return
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGSEGV,
@@ -108,13 +108,13 @@ func listen() (net.Listener, error) {
 	if !slices.Contains(os.Args, "-serial") {
 		return net.FileListener(os.NewFile(driver.ListenFd, "listener"))
 	}
-	stream := serial.Pair{In: os.Stdin, Out: os.Stdout}
+	stream := fifolink.Pair{In: os.Stdin, Out: os.Stdout}
 	i := slices.Index(os.Args, vminit.PackFlag)
 	if i < 0 {
-		return serial.Listen(stream), nil
+		return fifolink.Listen(stream), nil
 	}
 	aside, err := vminit.Aside(os.Args[i+1], uintptr(syscall.Stdout))
-	return serial.ListenAside(stream, aside), err
+	return fifolink.ListenAside(stream, aside), err
 }
 
 func answer(conn net.Conn) {

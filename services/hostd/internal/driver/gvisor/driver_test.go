@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace"
-	"github.com/millrace/millrace/services/hostd/internal/sidecar"
+	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
@@ -29,7 +29,7 @@ func testConfig(t testing.TB) Config {
 	dir := drivertest.Templates(t)
 	path := os.Getenv(runscVariable)
 	if path == "" {
-		built, err := sidecar.Runsc().Build(t.Context(), slog.Info)
+		built, err := helperbin.Runsc().Build(t.Context(), slog.Info)
 		if err != nil {
 			t.Skipf("millrace-runsc cannot be built here: %v", err)
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/usage"
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
 )
 
 // instance is a running sandbox.
@@ -36,7 +36,7 @@ type instance struct {
 	control *control
 
 	mu   sync.Mutex
-	conn *serial.Conn // guarded by mu: the stream takes one at a time
+	conn *fifolink.Conn // guarded by mu: the stream takes one at a time
 
 	transition sync.Mutex // held while the sandbox is stopped or started
 
@@ -101,7 +101,7 @@ var errGone = errors.New("the sandbox has ended")
 
 // begin starts a connection and ends the previous one, since the stream takes one at a
 // time. It does not wait for the peer to acknowledge that end.
-func (b *instance) begin() (*serial.Conn, error) {
+func (b *instance) begin() (*fifolink.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hangUp()
@@ -114,13 +114,13 @@ func (b *instance) begin() (*serial.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.conn = serial.Begin(pair)
+	b.conn = fifolink.Begin(pair)
 	return b.conn, nil
 }
 
 // giveUp ends a connection unless another has replaced it: it would read the answer to
 // that one's greeting.
-func (b *instance) giveUp(conn *serial.Conn) {
+func (b *instance) giveUp(conn *fifolink.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.conn == conn {
@@ -146,7 +146,7 @@ func (b *instance) Destroy(ctx context.Context) error {
 }
 
 // pair opens hostd's ends of the FIFOs. GVisor holds the other ends as long as it runs.
-func (r *runsc) pair() (p serial.Pair, err error) {
+func (r *runsc) pair() (p fifolink.Pair, err error) {
 	if p.In, err = os.OpenFile(r.in(toHostd), os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 		return p, err
 	}

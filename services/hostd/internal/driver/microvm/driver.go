@@ -112,9 +112,9 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Driver   = (*Driver)(nil)
 	_ driver.Preparer = (*Driver)(nil)
-	_ io.Closer        = (*Driver)(nil)
+	_ io.Closer       = (*Driver)(nil)
 )
 
 // New returns a Driver. It has no side effects.

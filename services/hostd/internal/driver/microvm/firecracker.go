@@ -56,7 +56,7 @@ type Firecracker struct {
 }
 
 var (
-	_ driver.Driver    = (*Firecracker)(nil)
+	_ driver.Driver   = (*Firecracker)(nil)
 	_ driver.Preparer = (*Firecracker)(nil)
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
-	"github.com/millrace/millrace/services/hostd/internal/fresh"
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
+	"github.com/millrace/millrace/services/hostd/internal/reseed"
 )
 
 const socketFile = "shim.sock"
@@ -25,8 +25,8 @@ type instance struct {
 	brake  brake
 	images *images
 
-	port chan struct{} // full while a Dial or a transfer of files is in progress
-	conn *serial.Conn  // guarded by port, which takes one connection at a time
+	port chan struct{}  // full while a Dial or a transfer of files is in progress
+	conn *fifolink.Conn // guarded by port, which takes one connection at a time
 }
 
 func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *instance {
@@ -113,16 +113,16 @@ func (as *origin) sendSpec(ctx context.Context, conn net.Conn) error {
 }
 
 // open starts a connection. A paused guest responds later.
-func (b *instance) open(ctx context.Context, conn net.Conn) (*serial.Conn, error) {
+func (b *instance) open(ctx context.Context, conn net.Conn) (*fifolink.Conn, error) {
 	if frozen, err := b.brake.Frozen(); err == nil && frozen {
-		return serial.Begin(conn), nil
+		return fifolink.Begin(conn), nil
 	}
-	return serial.Dial(ctx, conn)
+	return fifolink.Dial(ctx, conn)
 }
 
 // seed returns random bytes for a guest's kernel.
 func seed() []byte {
-	b := make([]byte, fresh.MaxSeed)
+	b := make([]byte, reseed.MaxSeed)
 	rand.Read(b) //nolint:errcheck // never fails
 	return b
 }

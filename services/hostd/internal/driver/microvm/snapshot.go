@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
 )
 
 // Files in a snapshot: the first two in one with the memory, the others in one
@@ -196,7 +196,7 @@ func (b *instance) receiveFiles(ctx context.Context, path string, memoryMiB uint
 	if err != nil {
 		return err
 	}
-	guest, err := serial.DialAside(timed, conn)
+	guest, err := fifolink.DialAside(timed, conn)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
 )
 
 // shared returns a driver with the guests that the contract's tests have booted.
@@ -70,7 +70,7 @@ func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		guest, err := serial.DialAside(t.Context(), conn)
+		guest, err := fifolink.DialAside(t.Context(), conn)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
-	"github.com/millrace/millrace/services/hostd/internal/filelock"
+	"github.com/millrace/millrace/services/hostd/internal/flock"
 )
 
 // A guest that has booted and waits for its spec is stored as files: its memory, which
@@ -66,7 +66,7 @@ func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string)
 	if w, err := d.openWaiting(ctx, dir); !errors.Is(err, fs.ErrNotExist) {
 		return w, err
 	}
-	unlock, err := filelock.Lock(ctx, filepath.Join(d.images.dir, "guests.lock"))
+	unlock, err := flock.Lock(ctx, filepath.Join(d.images.dir, "guests.lock"))
 	if err != nil {
 		return waiting{}, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 )
 
 // Copy has the options of CopyTree.
@@ -249,11 +249,11 @@ func (c *copier) source(name string, st *unix.Stat_t) (*os.File, error) {
 	}
 	fd, err := open()
 	if errors.Is(err, fs.ErrPermission) && c.force {
-		if err := remove.Chmod(at, name, st.Mode&0o7777|0o400); err != nil {
+		if err := rmtree.Chmod(at, name, st.Mode&0o7777|0o400); err != nil {
 			return nil, err
 		}
 		fd, err = open()
-		err = errors.Join(err, remove.Chmod(at, name, st.Mode&0o7777))
+		err = errors.Join(err, rmtree.Chmod(at, name, st.Mode&0o7777))
 	}
 	if err != nil {
 		return nil, err

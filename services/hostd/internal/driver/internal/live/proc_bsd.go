@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/bsd"
+	"github.com/millrace/millrace/services/hostd/internal/procstat"
 )
 
 // Proc is a running process. There is no pidfd here: between the check of its start
@@ -26,7 +26,7 @@ func PidFD(*syscall.SysProcAttr) *int { return new(int) }
 
 // Watch monitors the process that StartProcess made.
 func Watch(p *os.Process, _ int) (*Proc, error) {
-	found, err := bsd.Find(p.Pid)
+	found, err := procstat.Find(p.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (p *Proc) wait(kq int) {
 }
 
 func (p *Proc) running() bool {
-	found, err := bsd.Find(p.PID)
+	found, err := procstat.Find(p.PID)
 	return err == nil && found.Start == p.start && !found.Zombie
 }
 
@@ -109,9 +109,9 @@ func (p *Proc) Kill() error {
 
 // StartTime returns when pid started, in microseconds since 1970.
 func StartTime(pid int) (uint64, error) {
-	p, err := bsd.Find(pid)
+	p, err := procstat.Find(pid)
 	return p.Start, err
 }
 
 // BootID returns the id of this boot of the kernel.
-func BootID() (string, error) { return bsd.BootID() }
+func BootID() (string, error) { return procstat.BootID() }

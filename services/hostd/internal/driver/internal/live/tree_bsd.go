@@ -5,12 +5,12 @@ package live
 import (
 	"time"
 
-	"github.com/millrace/millrace/services/hostd/internal/bsd"
+	"github.com/millrace/millrace/services/hostd/internal/procstat"
 )
 
 // Processes returns the running processes, each with its parent.
 func Processes() (map[int]int, error) {
-	list, err := bsd.Processes()
+	list, err := procstat.Processes()
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func Processes() (map[int]int, error) {
 
 // used returns the CPU time and memory of a process; zero if it has ended.
 func used(pid int) (cpu time.Duration, memory uint64) {
-	p, err := bsd.Find(pid)
+	p, err := procstat.Find(pid)
 	if err != nil {
 		return 0, 0
 	}

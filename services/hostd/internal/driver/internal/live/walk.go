@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/hostd/internal/remove"
+	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 )
 
 // walker walks a tree that a sandbox wrote, with one or two descriptors at any depth:
@@ -171,7 +171,7 @@ func (w *walker) enter(at int, name string) error {
 	}
 	mode := uint32(st.Mode & 0o7777) //nolint:unconvert // the types differ between systems
 	if w.force && mode&0o700 != 0o700 && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if err := remove.Chmod(at, name, mode|0o700); err != nil {
+		if err := rmtree.Chmod(at, name, mode|0o700); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/services/hostd/internal/serial"
+	"github.com/millrace/millrace/services/hostd/internal/fifolink"
 )
 
 // A program of its own sends a guest's files. The shim starts it when hostd opens an aside
@@ -158,7 +158,7 @@ func send(nonce string) error {
 		return err
 	}
 	defer written.Close() //nolint:errcheck // it was only read
-	w := serial.Resume(timeoutPort(packPort), raw)
+	w := fifolink.Resume(timeoutPort(packPort), raw)
 	if err := pack(w, written); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/fresh"
+	"github.com/millrace/millrace/services/hostd/internal/reseed"
 )
 
 // Names in the guest's first file system.
@@ -51,7 +51,7 @@ type Spec struct {
 	Sudo     bool   // set-uid programs of the template work
 	Written  bool   // files that another guest wrote follow on the serial port
 	Now      int64  // the host's time, in nanoseconds since 1970
-	Seed     []byte // random bytes from the host; see package fresh
+	Seed     []byte // random bytes from the host; see package reseed
 }
 
 // PackFiles is the value of PackFlag that a guest's shim gets.
@@ -117,7 +117,7 @@ func begin(args []string) error {
 
 // become makes the guest the sandbox of the Spec.
 func (s *Spec) become(shim, fd int, listens bool) error {
-	fresh.Kernel(time.Unix(0, s.Now), s.Seed)
+	reseed.Kernel(time.Unix(0, s.Now), s.Seed)
 	if err := s.files(port(fd)); err != nil {
 		return err
 	}

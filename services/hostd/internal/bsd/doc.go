@@ -1,3 +1,0 @@
-// Package bsd reads the processes of a system without /proc: FreeBSD and macOS, by sysctl.
-// On Linux it is empty. It compiles for both and has been run on neither.
-package bsd
