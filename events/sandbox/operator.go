@@ -55,7 +55,7 @@ func containsAddr(list []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// IdentityEnv reports whether the operator allows an address by a prefix.
+// Names reports whether the operator allows an address by a prefix.
 func (o *Operator) Names(a netip.Addr) bool {
 	a = a.Unmap()
 	single := containsAddr(singleOnly, a)

@@ -95,8 +95,8 @@ var rules = []rule{
 
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", "internal/ownaddr", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
-	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "remove", sys, group}},
-	{path: hd + "remove", may: []string{sys}},
+	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "rmtree", sys, group}},
+	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
 	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
