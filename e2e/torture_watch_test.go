@@ -33,7 +33,7 @@ func watchIn(t *testing.T, a *rig.API, box, dir string, recursive bool) (r *rig.
 			return r
 		case msg.Error != nil:
 			t.Logf("rejected: %+v", *msg.Error)
-			if msg.Error.Code != "resource_exhausted" || !strings.Contains(msg.Error.Message, "more directories than the kernel watches") {
+			if msg.Error.Code != "resource_exhausted" || !strings.Contains(msg.Error.Message, "kernel's limit of watched directories") {
 				t.Fatalf("watch of %s: %s", dir, e.Payload)
 			}
 			r.Close()
