@@ -172,7 +172,7 @@ func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 func SkipUnless(t testing.TB, opt Options) {
 	t.Helper()
 	u, err := StartUp(opt)
-	for _, why := range []string{"does not work here", "is built from source"} {
+	for _, why := range []string{"does not work here", "built from source"} {
 		if err != nil && strings.Contains(err.Error(), why) {
 			t.Skipf("driver %s: its program %s", opt.Driver, why)
 		}
