@@ -3,6 +3,7 @@ package hostd
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events"
@@ -81,8 +82,10 @@ func TestDamagedOutput(t *testing.T) {
 			r.damage(d)
 			r.send(id, events.Stdin{Data: []byte("\n")})
 			got := r.readDamaged(id)
-			// stdin_ack, stdout, exited and end follow.
-			if describe(got.end) != "exited 6" || got.last != before+4 || got.gaps == 0 && got.gone == 0 {
+			// stdin_ack, stdout, exited and end follow. A host whose last append was not acknowledged
+			// stores it again, so that damage at the tail may leave no gap.
+			missing := got.gaps > 0 || got.gone > 0 || strings.Contains(d.Name, "tail")
+			if describe(got.end) != "exited 6" || got.last != before+4 || !missing {
 				t.Errorf("%s at %d, want %d; %d gaps, gone up to %d", describe(got.end), got.last, before+4, got.gaps, got.gone)
 			}
 		})
