@@ -369,13 +369,13 @@ func peak(t *testing.T, pid int) int64 {
 func TestEnvdHTTP(t *testing.T) {
 	t.Parallel()
 	a := api(t)
-	box := a.Create(t, "envVars", map[string]string{"COLOUR": "red"})
+	box := a.Create(t, "envVars", map[string]string{"COLOR": "red"})
 	dir := "/tmp/envd-" + box.ID
 	in := []string{"E2b-Sandbox-Id", box.ID}
 	var env map[string]string
 	a.Want(t, 200, http.MethodGet, "/envs", nil, in...).Decode(t, &env)
-	out := a.Commands(t, box.ID, "echo $COLOUR $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID").All(t)
-	if got, want := rig.Output(out, "stdout"), env["COLOUR"]+" "+env["E2B_SANDBOX"]+" "+env["E2B_SANDBOX_ID"]+" "+env["E2B_TEMPLATE_ID"]+"\n"; got != want || env["COLOUR"] != "red" {
+	out := a.Commands(t, box.ID, "echo $COLOR $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID").All(t)
+	if got, want := rig.Output(out, "stdout"), env["COLOR"]+" "+env["E2B_SANDBOX"]+" "+env["E2B_SANDBOX_ID"]+" "+env["E2B_TEMPLATE_ID"]+"\n"; got != want || env["COLOR"] != "red" {
 		t.Errorf("a process has %q, /envs has %q", got, want)
 	}
 	var m map[string]float64

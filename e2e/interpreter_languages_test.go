@@ -56,9 +56,9 @@ func TestInterpreterLanguages(t *testing.T) {
 func TestInterpreterVariablesOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	a := api(t)
-	in := interpreter{a, a.Create(t, "timeout", 300, "envVars", map[string]string{"COLOUR": "red"}).ID}
+	in := interpreter{a, a.Create(t, "timeout", 300, "envVars", map[string]string{"COLOR": "red"}).ID}
 	in.need(t, "java")
-	if got := brief(in.run(t, "System.getProperty(\"COLOUR\")", "language", "java")); got != "=red\n" {
+	if got := brief(in.run(t, "System.getProperty(\"COLOR\")", "language", "java")); got != "=red\n" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -83,8 +83,8 @@ func (i interpreter) checkLanguage(t *testing.T, language string, checks [][2]st
 			t.Errorf("%s %q: %q, want %q", language, c[0], got, c[1])
 		}
 	}
-	read := map[string]string{"typescript": "process.env.COLOUR", "java": "System.getProperty(\"COLOUR\")", "r": "Sys.getenv('COLOUR', 'none')"}[language]
-	if got := brief(i.run(t, read, "language", language, "env_vars", map[string]string{"COLOUR": "r'ed"})); !strings.Contains(got, "r'ed") {
+	read := map[string]string{"typescript": "process.env.COLOR", "java": "System.getProperty(\"COLOR\")", "r": "Sys.getenv('COLOR', 'none')"}[language]
+	if got := brief(i.run(t, read, "language", language, "env_vars", map[string]string{"COLOR": "r'ed"})); !strings.Contains(got, "r'ed") {
 		t.Errorf("%s has no variable: %q", language, got)
 	}
 	if got := brief(i.run(t, read, "language", language)); strings.Contains(got, "r'ed") {

@@ -139,13 +139,13 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 			t.Errorf("%s %q: %q, want %q", tt.language, tt.code, got, tt.want)
 		}
 	}
-	if got := brief(in.run(t, "import os; os.environ['COLOUR']", "env_vars", map[string]string{"COLOUR": "red"})); got != "=red\n" {
+	if got := brief(in.run(t, "import os; os.environ['COLOR']", "env_vars", map[string]string{"COLOR": "red"})); got != "=red\n" {
 		t.Errorf("env_vars: %q", got)
 	}
-	if got := brief(in.run(t, "echo $COLOUR $z", "language", "bash", "env_vars", map[string]string{"COLOUR": "r'ed"})); got != "out:r'ed 5\n" {
+	if got := brief(in.run(t, "echo $COLOR $z", "language", "bash", "env_vars", map[string]string{"COLOR": "r'ed"})); got != "out:r'ed 5\n" {
 		t.Errorf("env_vars of bash: %q", got)
 	}
-	if got := brief(in.run(t, "echo ${COLOUR-none}", "language", "bash")); got != "out:none\n" {
+	if got := brief(in.run(t, "echo ${COLOR-none}", "language", "bash")); got != "out:none\n" {
 		t.Errorf("bash keeps another execution's variable: %q", got)
 	}
 	html := in.run(t, "A()")

@@ -101,7 +101,7 @@ func works(t *testing.T, a *rig.API, name, box string) {
 	t.Logf("it works after %v: %s", time.Since(begun).Round(time.Millisecond), said)
 }
 
-// orange returns the number of pixels with the drawing's colour.
+// orange returns the number of pixels with the drawing's color.
 func orange(at func(x, y int) color.Color, width, height int) int {
 	n := 0
 	for y := range height {

@@ -44,7 +44,7 @@ func TestOutOfMemoryIsACause(t *testing.T) {
 		t.Errorf("end: %s, Connect has %+v", end.Raw, run.End)
 	}
 	if end := rig.End(t, other.All(t)); end.ExitCode == nil || *end.ExitCode != 0 {
-		t.Errorf("its neighbour: %s", end.Raw)
+		t.Errorf("its neighbor: %s", end.Raw)
 	}
 }
 

@@ -19,7 +19,7 @@ type entry struct {
 const maxServers = 64
 
 var (
-	errCatalogue = errors.New("the servers of E2B's catalogue are Docker images, which are not available here: " +
+	errCatalog = errors.New("the servers of E2B's catalog are Docker images, which are not available here: " +
 		`configure "github/OWNER/REPO" with a runCmd instead`)
 	repository = regexp.MustCompile(`^github/([A-Za-z0-9_-][A-Za-z0-9._-]*)/([A-Za-z0-9_-][A-Za-z0-9._-]*)$`)
 )
@@ -36,7 +36,7 @@ func parse(raw []byte) (map[string]entry, error) {
 	found := make(map[string]entry, len(all))
 	for name, text := range all {
 		if !repository.MatchString(name) {
-			return nil, fmt.Errorf("%q: %w", name, errCatalogue)
+			return nil, fmt.Errorf("%q: %w", name, errCatalog)
 		}
 		var e entry
 		d := json.NewDecoder(bytes.NewReader(text))

@@ -22,9 +22,9 @@ func TestConfigurations(t *testing.T) {
 		{"none", `{}`, ""},
 		{"one", `{"github/a/b":{"runCmd":"r","installCmd":"i","envs":{"K":"v"}}}`, ""},
 		{"not an object", `[]`, "not an object"},
-		{"of the catalogue", `{"exa":{"apiKey":"k"}}`, "catalogue"},
-		{"out of the directory", `{"github/../b":{"runCmd":"r"}}`, "catalogue"},
-		{"an option", `{"github/-a/..":{"runCmd":"r"}}`, "catalogue"},
+		{"of the catalog", `{"exa":{"apiKey":"k"}}`, "catalog"},
+		{"out of the directory", `{"github/../b":{"runCmd":"r"}}`, "catalog"},
+		{"an option", `{"github/-a/..":{"runCmd":"r"}}`, "catalog"},
 		{"nothing to run", `{"github/a/b":{}}`, "runCmd is required"},
 		{"a field too many", `{"github/a/b":{"runCmd":"r","image":"x"}}`, "unknown field"},
 		{"a wrong type", `{"github/a/b":{"runCmd":1}}`, "github/a/b"},
@@ -35,7 +35,7 @@ func TestConfigurations(t *testing.T) {
 			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}
 	}
-	if err := run([]string{"pull", "exa"}); !errors.Is(err, errCatalogue) {
+	if err := run([]string{"pull", "exa"}); !errors.Is(err, errCatalog) {
 		t.Errorf("pull: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func run(args []string) error {
 	case len(args) == 1 && args[0] == serveVerb:
 		return serve()
 	case len(args) > 0 && args[0] == "pull":
-		return fmt.Errorf("%s: %w", strings.Join(args[1:], " "), errCatalogue)
+		return fmt.Errorf("%s: %w", strings.Join(args[1:], " "), errCatalog)
 	}
 	return errors.New("usage: mcp-gateway --config JSON")
 }

@@ -197,7 +197,7 @@ export const cases = {
       })
       assert.ok(Date.now() - began < 5_000)
       // The command has ended, not only its stream.
-      await until('the catalogue is empty', async () => (await sbx.commands.list()).length === 0)
+      await until('the catalog is empty', async () => (await sbx.commands.list()).length === 0)
       const res = await sbx.commands.run('sleep 1.2; echo no limit', { timeoutMs: 0 })
       assert.equal(res.stdout, 'no limit\n')
     }),

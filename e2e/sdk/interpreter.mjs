@@ -23,8 +23,8 @@ const cases = {
     assert.match(error.traceback, /line 2, in f/)
   },
   async 'gives variables to one execution'(s) {
-    const read = 'import os; os.environ.get("COLOUR")'
-    assert.equal((await s.runCode(read, { envs: { COLOUR: 'red' } })).text, 'red')
+    const read = 'import os; os.environ.get("COLOR")'
+    assert.equal((await s.runCode(read, { envs: { COLOR: 'red' } })).text, 'red')
     assert.equal((await s.runCode(read)).text, undefined)
   },
   async 'speaks JavaScript and bash'(s) {

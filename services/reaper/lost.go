@@ -58,7 +58,7 @@ func (r *reaper) endAll(ctx context.Context, h fleet.Host, all []process.Summary
 }
 
 // end ends the process's record unless it has an end, and then writes the same end to the
-// catalogue.
+// catalog.
 func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 	sum, rev, ok := r.view.Process(id)
 	if !ok {
@@ -111,7 +111,7 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 }
 
 // lastEvents returns the events that end a record with the given tail, and how and when the
-// process ended. The end is the one that the host wrote to the catalogue, or else the one in
+// process ended. The end is the one that the host wrote to the catalog, or else the one in
 // the record, at the time of the last event that the host stored.
 func lastEvents(sum *process.Summary, host string, tip *events.Tail) ([]process.Event, process.Exit, time.Time) {
 	if sum.Exit != nil && sum.Last > 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// A host writes the end of a process to the catalogue and dies before it writes the record. The
+// A host writes the end of a process to the catalog and dies before it writes the record. The
 // record gets that end, even if a reaper ended another process minutes later by its own clock.
-func TestAnEndInTheCatalogueIsAddedToTheRecord(t *testing.T) {
+func TestAnEndInTheCatalogIsAddedToTheRecord(t *testing.T) {
 	died := time.Now().Add(-2 * justBefore)
 	code := int32(3)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
@@ -35,7 +35,7 @@ func TestAnEndInTheCatalogueIsAddedToTheRecord(t *testing.T) {
 			w.sync()
 			w.reaper().tearDown(w.ctx, dead)
 			if !w.hasEnd(noted) {
-				t.Error("the record of the process with an end in the catalogue has none")
+				t.Error("the record of the process with an end in the catalog has none")
 			}
 			w.await(sbx, sandbox.PhaseLost)
 		})

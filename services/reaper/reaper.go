@@ -80,7 +80,7 @@ func Run(ctx context.Context, cfg Config) error {
 	r.contact.MaxGap = 5 * cfg.Tick / 2
 	defer r.work.Wait()
 	r.work.Go(func() { r.sweep(ctx) })
-	r.work.Go(func() { r.sweepCatalogue(ctx) })
+	r.work.Go(func() { r.sweepCatalog(ctx) })
 	r.work.Go(func() { r.deliver(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -167,8 +167,8 @@ func (r *reaper) sweep(ctx context.Context) {
 	}
 }
 
-// sweepCatalogue removes old entries from the catalogue until ctx ends.
-func (r *reaper) sweepCatalogue(ctx context.Context) {
+// sweepCatalog removes old entries from the catalog until ctx ends.
+func (r *reaper) sweepCatalog(ctx context.Context) {
 	t := time.NewTicker(max(min(r.cfg.Log.Retention()/8, time.Minute), time.Second))
 	defer t.Stop()
 	for {
@@ -179,7 +179,7 @@ func (r *reaper) sweepCatalogue(ctx context.Context) {
 		}
 		// Conflict: another reaper was faster.
 		if err := r.view.SweepCatalogue(ctx); err != nil && !kind.Is(err, kind.Conflict) {
-			r.warn(ctx, "sweep catalogue failed", "", err)
+			r.warn(ctx, "sweep catalog failed", "", err)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func (r *reaper) suspects(dead map[string]fleet.Host, byHost map[string][]proces
 }
 
 // withTruncated adds to the processes of a dead host those that ended and whose records lack the
-// end that the catalogue has: the log lost it.
+// end that the catalog has: the log lost it.
 func (r *reaper) withTruncated(ctx context.Context, host string, all []process.Summary) []process.Summary {
 	kept := time.Now().Add(-r.cfg.Log.Retention())
 	known := make(map[process.ID]bool, len(all))

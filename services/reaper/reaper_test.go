@@ -75,7 +75,7 @@ func (w *world) sandbox(deadline time.Time, bodies ...sandbox.Body) sandbox.ID {
 	return id
 }
 
-// process writes a record of host h in epoch 1 and its entry in the catalogue.
+// process writes a record of host h in epoch 1 and its entry in the catalog.
 func (w *world) process(sbx sandbox.ID, exit *process.Exit, bodies ...process.Body) process.ID {
 	w.t.Helper()
 	return w.processAt(time.Now(), sbx, exit, bodies...)
@@ -244,7 +244,7 @@ func TestADeadHostsRecordsEndAsLost(t *testing.T) {
 	}
 	for _, id := range []process.ID{runs, noted, exited, printing, ended, never} {
 		if s, _, _ := w.view.Process(id); s.Active() {
-			t.Errorf("%s is still active in the catalogue", id)
+			t.Errorf("%s is still active in the catalog", id)
 		}
 	}
 }

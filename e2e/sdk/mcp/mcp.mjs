@@ -75,7 +75,7 @@ const cases = {
   },
   async 'says what cannot be started'() {
     const bad = (mcp) => Sandbox.create({ mcp, allowInternetAccess: false })
-    await assert.rejects(bad({ exa: { apiKey: 'hush' } }), (e) => /catalogue/.test(e.message) && !/hush/.test(e.message))
+    await assert.rejects(bad({ exa: { apiKey: 'hush' } }), (e) => /catalog/.test(e.message) && !/hush/.test(e.message))
     await assert.rejects(bad({ [name]: { runCmd: 'echo gone >&2; exit 3' } }), /runCmd is not an MCP server.*gone/s)
     await assert.rejects(bad({ 'github/nobody/nothing': { runCmd } }), /clone/)
     await assert.rejects(bad({ [name]: 'text' }), /400/)

@@ -18,8 +18,8 @@ type Sandboxes interface {
 	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
-// Catalogue finds processes.
-type Catalogue interface {
+// Catalog finds processes.
+type Catalog interface {
 	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error)
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
@@ -47,7 +47,7 @@ type Controls interface {
 // Core is the part of the gateway's core that the surface uses.
 type Core interface {
 	Sandboxes
-	Catalogue
+	Catalog
 	Records
 	Watches
 	Controls

@@ -120,7 +120,7 @@ const (
 	endPoll = 20 * time.Millisecond
 )
 
-// awaitEnd waits until the record of a process that has ended according to the catalogue
+// awaitEnd waits until the record of a process that has ended according to the catalog
 // has its end. The end is stored a moment later, or by the host that repairs a record
 // whose end the log lost. If that takes longer, the error is Unavailable: a truncated
 // record must not look complete.
@@ -130,7 +130,7 @@ func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, t
 	}
 	sum, err := r.Process(ctx, p, id)
 	if err != nil || sum.Active() {
-		return tip, nil //nolint:nilerr // the record can be read regardless of the catalogue
+		return tip, nil //nolint:nilerr // the record can be read regardless of the catalog
 	}
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()

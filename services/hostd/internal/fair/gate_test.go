@@ -204,7 +204,7 @@ func TestSilentFlowBecomesQuiet(t *testing.T) {
 	})
 }
 
-func TestCancelledPassTakesNoTurn(t *testing.T) {
+func TestCanceledPassTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Gate
 		f := loud(t, &g)

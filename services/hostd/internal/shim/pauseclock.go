@@ -2,7 +2,7 @@ package shim
 
 import "time"
 
-// pauseClock measures how long the sandbox was paused, which does not count towards the
+// pauseClock measures how long the sandbox was paused, which does not count toward the
 // timeouts of its processes. It detects a pause by a timer that fires late. A busy host
 // whose timers are late gives a process slightly more time, never less. Shim.mu guards it.
 type pauseClock struct {

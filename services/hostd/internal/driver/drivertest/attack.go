@@ -21,7 +21,7 @@ import (
 )
 
 // attacks returns what code in a sandbox may try against its host and its
-// neighbours. Each is made as the shim, which has the most privileges, and
+// neighbors. Each is made as the shim, which has the most privileges, and
 // as the user, and is judged by its effect on the host: a driver with a kernel
 // of its own may let a call succeed that another one refuses.
 func (s *suite) attacks() []attack {
@@ -30,7 +30,7 @@ func (s *suite) attacks() []attack {
 		{"change the host's settings", s.hostSettings},
 		{"kill the host's processes", s.hostProcesses},
 		{"reach servers on the host's loopback", s.hostServers},
-		{"reach a neighbour", s.neighbour},
+		{"reach a neighbor", s.neighbor},
 		{"use up what users share", s.useUp},
 		{"outlive the host's processes when its memory is used up", s.outlive},
 		{"find secrets in environments", s.environments},
@@ -206,18 +206,18 @@ func (s *suite) hostServers(t *testing.T) {
 	})
 }
 
-func (s *suite) neighbour(t *testing.T) {
+func (s *suite) neighbor(t *testing.T) {
 	a, b := s.create(t, nil), s.create(t, nil)
-	const name, port = "@of-the-neighbour", "127.0.0.1:7777"
+	const name, port = "@of-the-neighbor", "127.0.0.1:7777"
 	for _, l := range [][]string{{"unix", name}, {"tcp", port}} {
 		if got := ask(t, b.Instance, request{Call: "listen", Args: l}).Out; got != "" {
 			t.Fatalf("listen on %v: %s", l, got)
 		}
 		if got := ask(t, b.Instance, request{Call: "dial", Args: l}).Out; got != "" {
-			t.Fatalf("the neighbour itself cannot dial %v: %s", l, got)
+			t.Fatalf("the neighbor itself cannot dial %v: %s", l, got)
 		}
 		if got := ask(t, a.Instance, request{Call: "dial", Args: l}).Out; got == "" {
-			t.Errorf("dial %v of the neighbour succeeds", l)
+			t.Errorf("dial %v of the neighbor succeeds", l)
 		}
 	}
 	for _, where := range []string{"/tmp", "/dev/shm", "$HOME", "/run", "/var/tmp"} {
@@ -227,14 +227,14 @@ func (s *suite) neighbour(t *testing.T) {
 	shim := strconv.Itoa(shimPID(t, b.spec))
 	eachUser(t, func(t *testing.T, uid int) {
 		if got := a.shAs(t, uid, "find / -xdev -path /usr -prune -o -name '"+canary+"' -print 2>/dev/null; ls -d /dev/shm/* /tmp/* 2>/dev/null; cat "+b.spec.Dir+"/* 2>/dev/null"); strings.Contains(got, canary) {
-			t.Errorf("files of the neighbour: %s", got)
+			t.Errorf("files of the neighbor: %s", got)
 		}
 		if got := a.shAs(t, uid, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -v grep"); strings.Contains(got, canary) || strings.Contains(got, string(b.spec.ID)) {
-			t.Errorf("processes of the neighbour: %s", got)
+			t.Errorf("processes of the neighbor: %s", got)
 		}
 		a.shAs(t, uid, "kill -9 "+shim+"; kill -STOP "+shim+"; setsid sh -c 'kill -9 -1'")
 		if got := b.sh(t, "cat /tmp/"+canary); got != canary {
-			t.Errorf("output of the neighbour: %q", got)
+			t.Errorf("output of the neighbor: %q", got)
 		}
 	})
 }

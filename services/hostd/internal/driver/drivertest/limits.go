@@ -29,11 +29,11 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 			t.Errorf("before: %q", got)
 		}
 		// dd reads everything at once.
-		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & (dd if=/dev/zero of=/dev/null bs=300M count=1; echo "dd: $?") 2>&1; kill -0 $! && echo the neighbour runs`)
-		if caps.Isolation == "machine" && strings.Contains(got, "dd: 1\nthe neighbour runs") {
+		got := b.sh(t, `sleep 1000 >/dev/null 2>&1 & (dd if=/dev/zero of=/dev/null bs=300M count=1; echo "dd: $?") 2>&1; kill -0 $! && echo the neighbor runs`)
+		if caps.Isolation == "machine" && strings.Contains(got, "dd: 1\nthe neighbor runs") {
 			return // its kernel refuses what exceeds its memory
 		}
-		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbour runs") {
+		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbor runs") {
 			t.Errorf("300 MB in 128 MiB: %.200q", got)
 		}
 		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {

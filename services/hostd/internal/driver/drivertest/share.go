@@ -93,7 +93,7 @@ func useUp(what string, uid int) int {
 	return <-taken
 }
 
-// useUp: an instance that takes all that its user may have leaves its neighbours, and the
+// useUp: an instance that takes all that its user may have leaves its neighbors, and the
 // host, their share.
 func (s *suite) useUp(t *testing.T) {
 	for what, take := range shares() {
@@ -111,7 +111,7 @@ func (s *suite) useUp(t *testing.T) {
 				t.Errorf("nothing left for the host: %v", err)
 			}
 			if n := taken(b, -1); n < root/4 {
-				t.Errorf("the neighbour gets %d, after %d and %d were taken", n, root, user)
+				t.Errorf("the neighbor gets %d, after %d and %d were taken", n, root, user)
 			}
 		})
 	}

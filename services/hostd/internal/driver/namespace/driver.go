@@ -217,7 +217,7 @@ func (d *Driver) cgroups() *cgroup.Tree {
 }
 
 // spread makes ext4 put each directory made in parent into another part of the
-// disk than its neighbours, as it does by itself at the top of a file system.
+// disk than its neighbors, as it does by itself at the top of a file system.
 // Where thousands of files are created and removed, the kernel searches for a free inode
 // among all those that were removed within the last minutes; a sandbox makes
 // twenty, and they took 20 ms.
