@@ -10,7 +10,7 @@ import (
 )
 
 // doctor runs millrace doctor and returns its report on each driver, and their order.
-func doctor(t *testing.T, env ...string) (said map[string]string, ok map[string]bool, order string) {
+func doctor(t *testing.T, env ...string) (detail map[string]string, ok map[string]bool, order string) {
 	t.Helper()
 	cmd := exec.Command(rig.Binary(t), "doctor", "-o", "json")
 	cmd.Env = env
@@ -24,20 +24,20 @@ func doctor(t *testing.T, env ...string) (said map[string]string, ok map[string]
 	if err := json.Unmarshal(out, &h); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	said, ok = map[string]string{}, map[string]bool{}
+	detail, ok = map[string]string{}, map[string]bool{}
 	var names []string
 	for _, d := range h.Drivers {
-		said[d.Name], ok[d.Name] = d.Detail, d.OK
+		detail[d.Name], ok[d.Name] = d.Detail, d.OK
 		names = append(names, d.Name)
 	}
-	return said, ok, strings.Join(names, " ")
+	return detail, ok, strings.Join(names, " ")
 }
 
 // Doctor reports the capabilities of every driver on this machine, and for one that does
 // not work the reason and the package to install.
 func TestDoctorReportsEveryDriver(t *testing.T) {
 	t.Parallel()
-	said, ok, order := doctor(t, "HOME="+t.TempDir(), "PATH=")
+	detail, ok, order := doctor(t, "HOME="+t.TempDir(), "PATH=")
 	if order != "gvisor namespace microvm firecracker jail direct" {
 		t.Errorf("it reports %s", order)
 	}
@@ -47,20 +47,20 @@ func TestDoctorReportsEveryDriver(t *testing.T) {
 		"jail":        {"FreeBSD"},
 	} {
 		for _, w := range want {
-			if ok[name] || !strings.Contains(said[name], w) {
-				t.Errorf("%s, with an empty PATH: %v, %q; want %q in it", name, ok[name], said[name], w)
+			if ok[name] || !strings.Contains(detail[name], w) {
+				t.Errorf("%s, with an empty PATH: %v, %q; want %q in it", name, ok[name], detail[name], w)
 			}
 		}
 	}
 	for name, works := range ok {
 		switch {
-		case said[name] == "":
+		case detail[name] == "":
 			t.Errorf("no details of %s", name)
-		case works && (!strings.Contains(said[name], "isolation: ") || !strings.Contains(said[name], "can limit ")):
-			t.Errorf("%s works, but its details are %q", name, said[name])
+		case works && (!strings.Contains(detail[name], "isolation: ") || !strings.Contains(detail[name], "can limit ")):
+			t.Errorf("%s works, but its details are %q", name, detail[name])
 		}
 	}
-	if !ok["direct"] || !strings.Contains(said["direct"], "not isolated") || strings.Contains(said["direct"], "the default here") {
-		t.Errorf("direct: %v, %q", ok["direct"], said["direct"])
+	if !ok["direct"] || !strings.Contains(detail["direct"], "not isolated") || strings.Contains(detail["direct"], "the default here") {
+		t.Errorf("direct: %v, %q", ok["direct"], detail["direct"])
 	}
 }

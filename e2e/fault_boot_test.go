@@ -43,7 +43,7 @@ func reboot(t *testing.T, s *rig.Split, host string) {
 	}
 }
 
-// After a reboot of a host all its processes are lost: each record says so without an exit
+// After a reboot of a host all its processes are lost: each record ends without an exit
 // code, nothing remains on the host, and it accepts sandboxes again by itself.
 func TestFaultMachineReboots(t *testing.T) {
 	for _, driver := range []string{"namespace", "gvisor"} {

@@ -43,12 +43,12 @@ func killedUnderPrinters(t *testing.T, s *rig.Split, n int) {
 		for _, id := range ids { // all continue after each restart
 			live := a.Events(t, id, "follow=1")
 			want := fmt.Sprintf("line %d", 10*(i+1))
-			var said strings.Builder
+			var output strings.Builder
 			live.Until(t, func(l *rig.Line) bool {
 				if l.Type == "stdout" || l.Type == "pty" {
-					said.Write(l.Bytes())
+					output.Write(l.Bytes())
 				}
-				return strings.Contains(said.String(), want)
+				return strings.Contains(output.String(), want)
 			})
 			live.Close()
 		}

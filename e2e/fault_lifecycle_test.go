@@ -110,20 +110,20 @@ func TestFaultReaperKilled(t *testing.T) {
 
 // startTime kills and restarts a program and returns how long it takes to start: a service
 // that is always killed sooner does nothing.
-func startTime(t *testing.T, s *rig.Split, name, says string) time.Duration {
+func startTime(t *testing.T, s *rig.Split, name, text string) time.Duration {
 	t.Helper()
-	lives := func() int { return strings.Count(s.Program(name).Log(), says) }
-	before, began := lives(), time.Now()
+	starts := func() int { return strings.Count(s.Program(name).Log(), text) }
+	before, began := starts(), time.Now()
 	if _, err := s.Crash(name); err != nil {
 		t.Fatal(err)
 	}
-	if !rig.Poll(late, func() bool { return lives() > before }) {
-		t.Fatalf("%s: log without %q", name, says)
+	if !rig.Poll(late, func() bool { return starts() > before }) {
+		t.Fatalf("%s: log without %q", name, text)
 	}
 	return time.Since(began)
 }
 
-// A deadline is moved at the moment when it passes: the response says correctly whether the
+// A deadline is moved at the moment when it passes: the response reports correctly whether the
 // sandbox still runs. Covers T-71.
 func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 	t.Parallel()
@@ -139,16 +139,16 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 			<-time.After(500*time.Millisecond + time.Duration(rand.IntN(600))*time.Millisecond) //nolint:gosec // no secret
 			ans := a.Do(t, http.MethodPost, "/sandboxes/"+box.ID+"/timeout", map[string]any{"timeout": 60})
 			<-time.After(1500 * time.Millisecond)
-			lives := s.APIs[(i+1)%2].Do(t, http.MethodGet, "/sandboxes/"+box.ID, nil).Status == http.StatusOK
+			runs := s.APIs[(i+1)%2].Do(t, http.MethodGet, "/sandboxes/"+box.ID, nil).Status == http.StatusOK
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case ans.Status == http.StatusNoContent && lives:
+			case ans.Status == http.StatusNoContent && runs:
 				moved++
-			case (ans.Status == http.StatusNotFound || ans.Status == http.StatusConflict) && !lives:
+			case (ans.Status == http.StatusNotFound || ans.Status == http.StatusConflict) && !runs:
 				ended++
 			default:
-				t.Errorf("%v, and the sandbox runs: %v", ans, lives)
+				t.Errorf("%v, and the sandbox runs: %v", ans, runs)
 			}
 		})
 	}
@@ -372,7 +372,7 @@ func TestFaultKillRacesExit(t *testing.T) {
 		t.Errorf("counts: %+v", got)
 	}
 	if int(got.killed) != tally["killed"] || int(got.ok) != tally["ok"] || int(got.err) != tally["error"] {
-		t.Errorf("counts %+v, the records say %v", got, tally)
+		t.Errorf("counts %+v, the records have %v", got, tally)
 	}
 	t.Logf("%+v", got)
 }

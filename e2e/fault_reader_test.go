@@ -20,8 +20,8 @@ type reader interface {
 	read(ctx context.Context, a *rig.API, l *ledger) error
 }
 
-// errReconnect reports that the gateway told the client to reconnect.
-var errReconnect = errors.New("come back")
+// errReconnect reports that the gateway requested a reconnect.
+var errReconnect = errors.New("reconnect")
 
 const comeBackPause = 2 * time.Millisecond
 

@@ -8,18 +8,16 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// talk is the file with the version of the protocol between hostd and shim, and now is the
-// line with the version.
 const (
-	protocolFile = "services/hostd/internal/wire/doc.go"
-	now          = 8
+	protocolFile    = "services/hostd/internal/wire/doc.go" // has the version of the protocol between hostd and shim
+	protocolVersion = 8                                     // current version
 )
 
 // withProtocolVersion returns the current program with another protocol version.
 func withProtocolVersion(version int) func(*testing.T) string {
 	return func(t *testing.T) string {
 		line := "const Version = %d\n"
-		return rig.Changed(t, protocolFile, fmt.Sprintf(line, now), fmt.Sprintf(line, version))
+		return rig.Changed(t, protocolFile, fmt.Sprintf(line, protocolVersion), fmt.Sprintf(line, version))
 	}
 }
 
@@ -41,9 +39,9 @@ func TestFaultUpgrade(t *testing.T) {
 		other func(*testing.T) string
 		back  bool
 	}{
-		{"an older talk", withProtocolVersion(now - 1), true},
-		{"a newer talk", withProtocolVersion(now + 1), true},
-		{"a real one", func(t *testing.T) string { return rig.AtCommit(t, oldest(t)) }, false},
+		{"an older protocol version", withProtocolVersion(protocolVersion - 1), true},
+		{"a newer protocol version", withProtocolVersion(protocolVersion + 1), true},
+		{"an earlier commit", func(t *testing.T) string { return rig.AtCommit(t, oldest(t)) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			other := tt.other(t)
@@ -54,7 +52,7 @@ func TestFaultUpgrade(t *testing.T) {
 			must(t, u.SwitchBinary(rig.Binary(t)))
 			c.progress(t, 50)
 			all = append(all, counting(t, u, c)...)
-			u.Kill9() // the second time both know the version
+			u.Kill9() // the second time both support the version
 			must(t, u.Restart())
 			c.progress(t, 50)
 			if tt.back {

@@ -20,8 +20,8 @@ func fleet(t *testing.T, args ...string) (*rig.Split, *rig.API) {
 	return s, s.APIs[0]
 }
 
-// says returns the output of a command in a sandbox.
-func says(t *testing.T, a *rig.API, sandbox, command string) string {
+// outputIn returns the output of a command in a sandbox.
+func outputIn(t *testing.T, a *rig.API, sandbox, command string) string {
 	t.Helper()
 	return rig.Output(a.Commands(t, sandbox, command).All(t), "stdout")
 }
@@ -50,31 +50,31 @@ func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 		t.Fatalf("the first is on %s", host)
 	}
 	const want = "built deep kept\n"
-	const look = "cd; echo $(cat built x/y kept gone)"
-	says(t, a, box.ID, "echo kept > ~/kept")
+	const readFiles = "cd; echo $(cat built x/y kept gone)"
+	outputIn(t, a, box.ID, "echo kept > ~/kept")
 
 	cli(t, a, "host", "drain", "host-1")
 	cli(t, a, "host", "undrain", "host-2")
 	var forks []struct{ Sandbox rig.Sandbox }
 	a.Want(t, http.StatusCreated, http.MethodPost, "/sandboxes/"+box.ID+"/fork", map[string]any{"count": 1, "timeout": 120}).Decode(t, &forks)
-	if host, got := s.HostOf(t, a, forks[0].Sandbox.ID), says(t, a, forks[0].Sandbox.ID, look); host != "host-2" || got != want {
+	if host, got := s.HostOf(t, a, forks[0].Sandbox.ID), outputIn(t, a, forks[0].Sandbox.ID, readFiles); host != "host-2" || got != want {
 		t.Errorf("a fork on %s prints %q", host, got)
 	}
 	snap := snapshotOf(t, a, box.ID)
-	if got := says(t, a, a.Create(t, "templateID", snap).ID, look); got != want {
+	if got := outputIn(t, a, a.Create(t, "templateID", snap).ID, readFiles); got != want {
 		t.Errorf("a sandbox from a snapshot of a draining host prints %q", got)
 	}
 
 	a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+box.ID+"/pause", nil)
-	still := snapshotOf(t, a, box.ID)
-	if got := says(t, a, a.Create(t, "templateID", still).ID, look); got != want {
+	pausedSnap := snapshotOf(t, a, box.ID)
+	if got := outputIn(t, a, a.Create(t, "templateID", pausedSnap).ID, readFiles); got != want {
 		t.Errorf("a sandbox from a paused sandbox on a draining host prints %q", got)
 	}
 
 	s.Program("host-1").Kill9()
 	for name, from := range map[string]string{"a snapshot": snap, "a template": "moves"} {
 		made := a.Create(t, "templateID", from)
-		got := says(t, a, made.ID, look)
+		got := outputIn(t, a, made.ID, readFiles)
 		if host := s.HostOf(t, a, made.ID); host != "host-2" || !strings.HasPrefix(got, "built deep") {
 			t.Errorf("%s, after its host was killed, on %s prints %q", name, host, got)
 		}
@@ -94,18 +94,18 @@ func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	t.Parallel()
 	s, a := fleet(t, "--copy-ahead", "1", "--warm", "0") // a host that is killed for good would leave warm instances running
 	runs, paused := a.Create(t), a.Create(t)
-	says(t, a, runs.ID, "echo kept > ~/kept")
+	outputIn(t, a, runs.ID, "echo kept > ~/kept")
 	snap := snapshotOf(t, a, runs.ID)
 	a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+paused.ID+"/pause", nil)
 	var volume struct {
 		ID string `json:"volumeID"`
 	}
 	a.Want(t, http.StatusCreated, http.MethodPost, "/volumes", map[string]any{"name": "only-here"}).Decode(t, &volume)
-	names := func(told string, all ...string) {
+	names := func(text string, all ...string) {
 		t.Helper()
 		for _, want := range all {
-			if !strings.Contains(told, want) {
-				t.Errorf("%q is not in\n%s", want, told)
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in\n%s", want, text)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	names(cli(t, a, "host", "ls"), "draining, empty")
 	s.Program("host-1").Kill9()
 	cli(t, a, "host", "undrain", "host-2")
-	if got := says(t, a, a.Create(t, "templateID", snap).ID, "cat ~/kept"); got != "kept\n" {
+	if got := outputIn(t, a, a.Create(t, "templateID", snap).ID, "cat ~/kept"); got != "kept\n" {
 		t.Errorf("a sandbox from the snapshot prints %q", got)
 	}
 }

@@ -39,7 +39,7 @@ var languageChecks = map[string][][2]string{
 }
 
 // Every language keeps definitions between executions, reports values, output and errors,
-// and continues after errors. If the template lacks its program, the error says so.
+// and continues after errors. If the template lacks its program, the error names it.
 func TestInterpreterLanguages(t *testing.T) {
 	a := api(t)
 	for language, checks := range languageChecks {

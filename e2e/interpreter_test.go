@@ -14,8 +14,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// said is a line of an execution's stream.
-type said struct {
+// message is a line of an execution's stream.
+type message struct {
 	Type      string
 	Text      string
 	Name      string
@@ -66,7 +66,7 @@ func (i interpreter) headers() []string {
 	return []string{"E2b-Sandbox-Id", i.box, "E2b-Sandbox-Port", "49999"}
 }
 
-func (i interpreter) run(t *testing.T, code string, fields ...any) []said {
+func (i interpreter) run(t *testing.T, code string, fields ...any) []message {
 	t.Helper()
 	body := map[string]any{"code": code}
 	for n := 0; n+1 < len(fields); n += 2 {
@@ -79,11 +79,11 @@ func (i interpreter) run(t *testing.T, code string, fields ...any) []said {
 	return parse(t, string(ans.Body))
 }
 
-func parse(t *testing.T, text string) []said {
+func parse(t *testing.T, text string) []message {
 	t.Helper()
-	var all []said
+	var all []message
 	for l := range strings.Lines(text) {
-		var s said
+		var s message
 		if err := json.Unmarshal([]byte(l), &s); err != nil {
 			t.Fatalf("%q: %v", l, err)
 		}
@@ -98,7 +98,7 @@ func parse(t *testing.T, text string) []said {
 }
 
 // brief returns the results of an execution in short form.
-func brief(all []said) string {
+func brief(all []message) string {
 	var b strings.Builder
 	for _, s := range all {
 		switch s.Type {
@@ -242,7 +242,7 @@ func TestInterpreterCharts(t *testing.T) {
 		}},
 	} {
 		drawn := in.run(t, tt.code)
-		i := slices.IndexFunc(drawn, func(s said) bool { return s.Chart.Type != "" })
+		i := slices.IndexFunc(drawn, func(s message) bool { return s.Chart.Type != "" })
 		if i < 0 || !strings.HasPrefix(string(drawn[i].PNG), "\x89PNG\r\n") || !tt.want(&drawn[i].Chart) {
 			t.Errorf("%s: drawn %+v", tt.code, drawn)
 		}

@@ -216,15 +216,15 @@ func TestNDJSONKeepalivesOnRequest(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	body := map[string]any{"cmd": "sleep 2.5"}
-	asked := a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", box.ID, "Keepalive-Ping-Interval", "1").All(t)
+	frequent := a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", box.ID, "Keepalive-Ping-Interval", "1").All(t)
 	n := 0
-	for _, l := range asked {
+	for _, l := range frequent {
 		if l.Type == "keepalive" && l.Seq == 0 {
 			n++
 		}
 	}
 	if n < 1 || n > 3 {
-		t.Errorf("%d keepalives:\n%s", n, raws(asked))
+		t.Errorf("%d keepalives:\n%s", n, raws(frequent))
 	}
 	if lines := a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", box.ID).All(t); len(lines) != 2 {
 		t.Errorf("without a requested interval:\n%s", raws(lines))

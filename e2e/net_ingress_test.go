@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// say sends a raw request without the end of its head, and returns the status and the body.
-func say(t *testing.T, a *rig.API, head string) (int, string) {
+// sendRaw sends a raw request without the end of its head, and returns the status and the body.
+func sendRaw(t *testing.T, a *rig.API, head string) (int, string) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(a.URL, "http://"))
 	if err != nil {
@@ -95,23 +95,23 @@ func TestIngressDoesNotReachEgress(t *testing.T) {
 				"OPTIONS * HTTP/1.1\r\n",
 				"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
 			} {
-				if status, got := say(t, up.API, request+lines+line); status != http.StatusBadGateway || !strings.Contains(got, refused) {
+				if status, got := sendRaw(t, up.API, request+lines+line); status != http.StatusBadGateway || !strings.Contains(got, refused) {
 					t.Errorf("%s, %s, %q: %d %s", name, key, request, status, got)
 				}
 			}
 			// As to a proxy: the host of the URL has precedence over the Host header. It may
 			// only lead to the gateway's own page.
-			if status, got := say(t, up.API, "GET "+world.URL+"/ HTTP/1.1\r\n"+lines+line); status < 400 && !strings.HasPrefix(got, `{"name":"millrace",`) {
+			if status, got := sendRaw(t, up.API, "GET "+world.URL+"/ HTTP/1.1\r\n"+lines+line); status < 400 && !strings.HasPrefix(got, `{"name":"millrace",`) {
 				t.Errorf("%s, %s, as to a proxy: %d %s", name, key, status, got)
 			}
 			for _, target := range []string{addr, "/"} {
-				status, got := say(t, up.API, "CONNECT "+target+" HTTP/1.1\r\n"+lines+line)
+				status, got := sendRaw(t, up.API, "CONNECT "+target+" HTTP/1.1\r\n"+lines+line)
 				if status != http.StatusMethodNotAllowed || !strings.Contains(got, "CONNECT is not passed on") {
 					t.Errorf("%s, %s: CONNECT %s: %d %s", name, key, target, status, got)
 				}
 			}
 		}
-		status, got := say(t, up.API, "GET http://3128-"+box.ID+".e2b.app/ HTTP/1.1\r\nHost: localhost\r\n"+line)
+		status, got := sendRaw(t, up.API, "GET http://3128-"+box.ID+".e2b.app/ HTTP/1.1\r\nHost: localhost\r\n"+line)
 		if status != http.StatusBadGateway || !strings.Contains(got, refused) {
 			t.Errorf("a URL, %s: %d %s", key, status, got)
 		}
@@ -129,12 +129,12 @@ func TestCONNECTIsNotForwarded(t *testing.T) {
 	host := servePort(t, a, box)
 	port, _, _ := strings.Cut(host, "-")
 	for name, lines := range portNames(box.ID, port, "localhost") {
-		if status, got := say(t, a, "GET / HTTP/1.1\r\n"+lines); status != http.StatusOK {
+		if status, got := sendRaw(t, a, "GET / HTTP/1.1\r\n"+lines); status != http.StatusOK {
 			t.Errorf("%s: the port itself: %d %s", name, status, got)
 		}
 		for key, line := range map[string]string{"no key": "", "the key": "X-Api-Key: " + a.Key + "\r\n"} {
 			for _, target := range []string{"127.0.0.1:" + port, "/"} {
-				status, got := say(t, a, "CONNECT "+target+" HTTP/1.1\r\n"+lines+line)
+				status, got := sendRaw(t, a, "CONNECT "+target+" HTTP/1.1\r\n"+lines+line)
 				if status != http.StatusMethodNotAllowed || !strings.Contains(got, "CONNECT is not passed on") {
 					t.Errorf("%s, %s: CONNECT %s: %d %s", name, key, target, status, got)
 				}

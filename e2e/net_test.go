@@ -73,12 +73,12 @@ func (p *programs) servePort(t testing.TB, a *rig.API, box rig.Sandbox) (host st
 	_, port, _ := net.SplitHostPort(addr)
 	lines := a.Commands(t, box.ID, p.serve, "timeout_ms", 0, "envs", map[string]string{"SERVER": p.server, "PORT": port})
 	t.Cleanup(lines.Close)
-	for said := ""; ; {
+	for output := ""; ; {
 		l, err := lines.Next()
 		if err != nil {
-			t.Fatalf("the server ended: %v\n%s", err, said)
+			t.Fatalf("the server ended: %v\n%s", err, output)
 		}
-		said += l.Raw + "\n"
+		output += l.Raw + "\n"
 		if strings.Contains(l.Raw, "ready") {
 			return port + "-" + box.ID + ".localhost"
 		}

@@ -83,17 +83,17 @@ func TestTuneHost(t *testing.T) {
 	if out := rig.Output(u.Commands(t, box.ID, "nice; cat /proc/self/oom_score_adj").All(t), "stdout"); out != "0\n300\n" {
 		t.Errorf("in a sandbox, nice and oom_score_adj are %q, want 0 and 300", out)
 	}
-	said := u.Log()
+	printed := u.Log()
 	for _, line := range lines {
-		if !strings.Contains(said, "--tune-host: "+line+"\n") {
-			t.Errorf("up does not print %q:\n%s", line, said)
+		if !strings.Contains(printed, "--tune-host: "+line+"\n") {
+			t.Errorf("up does not print %q:\n%s", line, printed)
 		}
 	}
 	for _, name := range raised {
 		now := setting(t, name)
 		line := fmt.Sprintf("--tune-host: %s: %s -> %s\n", strings.ReplaceAll(name, "/", "."), was[name], now)
-		if was[name] != "" && (now == was[name] || !strings.Contains(said, line)) {
-			t.Errorf("%s was %s and is %s; up does not print %q:\n%s", name, was[name], now, line, said)
+		if was[name] != "" && (now == was[name] || !strings.Contains(printed, line)) {
+			t.Errorf("%s was %s and is %s; up does not print %q:\n%s", name, was[name], now, line, printed)
 		}
 	}
 }

@@ -68,14 +68,14 @@ func killsGroups(t *testing.T, a *rig.API, box string) {
 	until(t, r, "ready\n")
 	a.RPC(t, box, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGTERM"))
 	const left = `cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\000' ' ' | grep -c 'sleep 4321[0]'; true`
-	if got := says(t, a, box, left); got != "1\n" {
+	if got := outputIn(t, a, box, left); got != "1\n" {
 		t.Errorf("before the kill: %q run", got)
 	}
 	a.RPC(t, box, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL"))
 	if end, _ := restOf(t, r, func([]byte) {}); end == nil || !strings.Contains(end.Status, "killed") {
 		t.Errorf("end %+v", end)
 	}
-	if got := says(t, a, box, left); got != "0\n" {
+	if got := outputIn(t, a, box, left); got != "0\n" {
 		t.Errorf("after the kill: %q run", got)
 	}
 }

@@ -54,11 +54,11 @@ func TestResultsWaitForTheirClient(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
-	told := a.Stream(t, http.MethodGet, "/v1/events?kind=end&sandbox="+box.ID, nil)
+	tail := a.Stream(t, http.MethodGet, "/v1/events?kind=end&sandbox="+box.ID, nil)
 	client := a.Commands(t, box.ID, "sleep 0.3; echo result; exit 3")
 	id := client.Must(t).Process
 	client.Close()
-	end := told.Must(t)
+	end := tail.Must(t)
 	if end.Process != id || end.Type != "end" || end.ExitCode == nil || *end.ExitCode != 3 {
 		t.Errorf("notified of %s", end.Raw)
 	}

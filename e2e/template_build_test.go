@@ -85,10 +85,10 @@ func works(t *testing.T, a *rig.API, name, box string) {
 		a.StartStream(t, box, check.begin)
 	}
 	begun := time.Now()
-	var said string
+	var last string
 	good := rig.Poll(4*time.Minute, func() bool {
 		run := a.StartStream(t, box, check.try).All(t)
-		said = fmt.Sprintf("%d bytes, %q, %+v", len(run.Stdout()), run.Out["stderr"], run.End)
+		last = fmt.Sprintf("%d bytes, %q, %+v", len(run.Stdout()), run.Out["stderr"], run.End)
 		if check.shows != "PNG" {
 			return strings.HasSuffix(run.Stdout(), check.shows)
 		}
@@ -96,9 +96,9 @@ func works(t *testing.T, a *rig.API, name, box string) {
 		return err == nil && orange(img.At, img.Bounds().Dx(), img.Bounds().Dy()) >= 100_000
 	})
 	if !good {
-		t.Errorf("it does not work: %s", said)
+		t.Errorf("it does not work: %s", last)
 	}
-	t.Logf("it works after %v: %s", time.Since(begun).Round(time.Millisecond), said)
+	t.Logf("it works after %v: %s", time.Since(begun).Round(time.Millisecond), last)
 }
 
 // orange returns the number of pixels with the drawing's color.

@@ -55,10 +55,10 @@ func TestTemplatesOfMachines(t *testing.T) {
 	first := startBuild(t, u.API, "mine", steps...)
 	awaitBuild(t, u.API, first, "the build", func(s *buildState) bool { return s.Status == "ready" })
 	box := u.Create(t, "templateID", "mine", "timeout", 600).ID
-	var told struct{ CPUCount, MemoryMB int }
-	u.Want(t, http.StatusOK, http.MethodGet, "/sandboxes/"+box, nil).Decode(t, &told)
-	if told.CPUCount != 1 || told.MemoryMB != 512 {
-		t.Errorf("without limits it has %+v", told)
+	var info struct{ CPUCount, MemoryMB int }
+	u.Want(t, http.StatusOK, http.MethodGet, "/sandboxes/"+box, nil).Decode(t, &info)
+	if info.CPUCount != 1 || info.MemoryMB != 512 {
+		t.Errorf("without limits it has %+v", info)
 	}
 	const look = "cd /home/user/app && cat file same && stat -c '%a %h' file && echo more >> file; ls"
 	if got, want := outputOf(u.Commands(t, box, look).All(t)), "built\nbuilt\n4711 2\nfile\nsame\n"; got != want {

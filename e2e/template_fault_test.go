@@ -104,6 +104,6 @@ func TestBuildsOutliveGatewaysAndNotHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !rig.Poll(30*time.Second, func() bool { return a.AliveHosts() == 1 }) {
-		t.Error("the host did not come back")
+		t.Error("the host did not return")
 	}
 }

@@ -70,9 +70,9 @@ func (u *user) watch() {
 		}
 		u.mu.Lock()
 		u.shown.Write(buf[:n])
-		asked := bytes.Count(u.shown.Bytes(), []byte(cursorQuery))
+		total := bytes.Count(u.shown.Bytes(), []byte(cursorQuery))
 		u.mu.Unlock()
-		for ; answered < asked; answered++ {
+		for ; answered < total; answered++ {
 			u.press(cursorAnswer)
 		}
 	}

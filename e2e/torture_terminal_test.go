@@ -237,12 +237,12 @@ func TestEscapeSequencesPassUnchanged(t *testing.T) {
 			a.RPC(t, box.ID, "/process.Process/Update", byPID(pid, "pty", pty(60+i*3, 20+i)))
 		}
 		typeIn(t, a, box.ID, pid, "q")
-		var said []byte
-		end, _ := restOf(t, r, func(b []byte) { said = append(said, b...) })
+		var lastOutput []byte
+		end, _ := restOf(t, r, func(b []byte) { lastOutput = append(lastOutput, b...) })
 		// A resize while top writes to a full terminal interrupts the write, as on any
 		// terminal, and top then exits with an error.
-		if gaveUp := bytes.Contains(said, []byte("top: write error")); end == nil || end.ExitCode != 0 && !gaveUp {
-			t.Errorf("top: %+v, its last output %q", end, said[max(0, len(said)-300):])
+		if gaveUp := bytes.Contains(lastOutput, []byte("top: write error")); end == nil || end.ExitCode != 0 && !gaveUp {
+			t.Errorf("top: %+v, its last output %q", end, lastOutput[max(0, len(lastOutput)-300):])
 		}
 	}
 }

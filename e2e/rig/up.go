@@ -90,11 +90,11 @@ func (u *Up) await() error {
 	if err := u.API.AwaitReady(readyTimeout, u.Program); err != nil {
 		return err
 	}
-	told := Poll(readyTimeout, func() bool {
+	announced := Poll(readyTimeout, func() bool {
 		_, err := os.Stat(u.address())
 		return err == nil || !u.Running()
 	})
-	if !told || !u.Running() {
+	if !announced || !u.Running() {
 		return fmt.Errorf("no host is alive after %v", readyTimeout)
 	}
 	raw, err := os.ReadFile(filepath.Join(u.Data, "key"))

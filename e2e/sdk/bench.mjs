@@ -131,7 +131,7 @@ const parts = {
         }),
       )
       row('10,000 files listed', times(all))
-      row('one file asked for', times(await parallel(300, 1, () => timed(() => sbx.files.getInfo('many/file-7')))))
+      row('stat of one file', times(await parallel(300, 1, () => timed(() => sbx.files.getInfo('many/file-7')))))
     }),
 
   watch: () =>
@@ -156,7 +156,7 @@ const parts = {
       let out = ''
       await sbx.commands.run('exec node server.js', { background: true, timeoutMs: 0, onStdout: (d) => (out += d) })
       while (!out.endsWith('\n')) await new Promise((r) => setTimeout(r, 50))
-      row('a request to a port, asked from within', times(JSON.parse(out)))
+      row('a request to a port, from within the sandbox', times(JSON.parse(out)))
       const { hostname, port } = new URL(process.env.E2B_SANDBOX_URL)
       const agent = new http.Agent({ keepAlive: true })
       const get = () =>

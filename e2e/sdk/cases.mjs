@@ -206,9 +206,9 @@ export const cases = {
     const sbx = await e2b.Sandbox.create('base', { timeoutMs: 60_000 })
     const h = await sbx.commands.run('echo up; sleep 100', { background: true })
     await until('output', () => h.stdout === 'up\n')
-    const told = assert.rejects(h.wait(), (err) => err instanceof e2b.TimeoutError && /killed or reached its end of life/.test(err.message))
+    const rejected = assert.rejects(h.wait(), (err) => err instanceof e2b.TimeoutError && /killed or reached its end of life/.test(err.message))
     await sbx.kill()
-    await told
+    await rejected
   },
 
   expiry: async (e2b, assert) => {
@@ -487,10 +487,10 @@ export const cases = {
       async (sbx) => {
         assert.match(sbx.getHost(8080), new RegExp(`^8080-${sbx.sandboxId}\\.`))
         assert.ok(sbx.trafficAccessToken)
-        const told = (await sbx.getInfo()).network
-        assert.deepEqual([told.allowOut, told.denyOut, told.rules], [['api.example.com'], ['0.0.0.0/0'], rules('Bearer one')])
-        assert.deepEqual(told.egressProxy, { address: 'proxy.example.com:1080', username: 'u' })
-        assert.deepEqual([told.allowPublicTraffic, told.maskRequestHost, told.httpsPorts], [false, 'localhost:${PORT}', [8443]])
+        const network = (await sbx.getInfo()).network
+        assert.deepEqual([network.allowOut, network.denyOut, network.rules], [['api.example.com'], ['0.0.0.0/0'], rules('Bearer one')])
+        assert.deepEqual(network.egressProxy, { address: 'proxy.example.com:1080', username: 'u' })
+        assert.deepEqual([network.allowPublicTraffic, network.maskRequestHost, network.httpsPorts], [false, 'localhost:${PORT}', [8443]])
         await sbx.updateNetwork({ rules: rules('Bearer two') })
         const then = (await sbx.getInfo()).network
         assert.deepEqual([then.rules, then.egressProxy, then.httpsPorts], [rules('Bearer two'), undefined, [8443]])

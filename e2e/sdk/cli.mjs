@@ -11,23 +11,23 @@ const program = fileURLToPath(new URL('node_modules/.bin/e2b', import.meta.url))
 async function run(cmd, args, input = '') {
   const env = { ...process.env, NO_UPDATE_NOTIFIER: '1', FORCE_COLOR: '0' }
   const child = spawn(cmd, args, { env, stdio: ['pipe', 'pipe', 'pipe'], timeout: 60_000, killSignal: 'SIGKILL' })
-  const said = { out: '', err: '' }
-  child.stdout.on('data', (d) => (said.out += d))
-  child.stderr.on('data', (d) => (said.err += d))
+  const result = { out: '', err: '' }
+  child.stdout.on('data', (d) => (result.out += d))
+  child.stderr.on('data', (d) => (result.err += d))
   child.stdin.end(input)
-  said.code = await new Promise((resolve, reject) => child.on('close', resolve).on('error', reject))
-  return said
+  result.code = await new Promise((resolve, reject) => child.on('close', resolve).on('error', reject))
+  return result
 }
 
 const e2b = (...args) => run(program, args)
 
 async function ok(...args) {
-  const said = await e2b(...args)
-  assert.equal(said.code, 0, `e2b ${args.join(' ')}: ${said.out}${said.err}`)
-  return said.out
+  const result = await e2b(...args)
+  assert.equal(result.code, 0, `e2b ${args.join(' ')}: ${result.out}${result.err}`)
+  return result.out
 }
 
-function say(result) {
+function report(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
 }
 
@@ -38,15 +38,15 @@ const cases = {
     assert.ok((await listed()).includes(id))
     assert.match(await ok('sandbox', 'info', id), /State:\s+running/)
   },
-  async 'runs commands and passes on how they end'(id) {
+  async 'runs commands and returns their exit codes'(id) {
     assert.equal(await ok('sandbox', 'exec', id, '--', 'echo', 'hi'), 'hi\n')
-    const said = await e2b('sandbox', 'exec', '-e', 'A=b c', '-c', '/tmp', id, '--', 'sh', '-c', 'pwd; echo "$A"; echo no >&2; exit 7')
-    assert.deepEqual([said.out, said.code], ['/tmp\nb c\n', 7])
-    assert.match(said.err, /^no\n/)
+    const result = await e2b('sandbox', 'exec', '-e', 'A=b c', '-c', '/tmp', id, '--', 'sh', '-c', 'pwd; echo "$A"; echo no >&2; exit 7')
+    assert.deepEqual([result.out, result.code], ['/tmp\nb c\n', 7])
+    assert.match(result.err, /^no\n/)
   },
   async 'pipes input to a command'(id) {
-    const said = await run(program, ['sandbox', 'exec', id, '--', 'wc', '-c'], 'x'.repeat(200_000))
-    assert.deepEqual([said.out.trim(), said.code], ['200000', 0])
+    const result = await run(program, ['sandbox', 'exec', id, '--', 'wc', '-c'], 'x'.repeat(200_000))
+    assert.deepEqual([result.out.trim(), result.code], ['200000', 0])
   },
   async 'shows logs'(id) {
     await ok('sandbox', 'exec', id, '--', 'echo', 'to be seen')
@@ -56,8 +56,8 @@ const cases = {
   },
   async 'opens a terminal'(id) {
     const command = `stty rows 31 cols 97; ${program} sandbox connect ${id}`
-    const said = await run('script', ['-qec', command, '/dev/null'], 'stty size; exit\n')
-    assert.match(said.out, /31 97/)
+    const result = await run('script', ['-qec', command, '/dev/null'], 'stty size; exit\n')
+    assert.match(result.out, /31 97/)
   },
   async 'makes and removes snapshots'(id) {
     const snapshot = (await ok('sandbox', 'snapshot', 'create', id)).match(/snapshot (\S+)/)[1]
@@ -75,10 +75,10 @@ const cases = {
     await ok('sandbox', 'kill', id)
     assert.ok(!(await listed()).includes(id))
   },
-  async 'says what is unknown'() {
-    const said = await e2b('sandbox', 'info', 'nothere')
-    assert.notEqual(said.code, 0)
-    assert.match(said.out + said.err, /wasn't found/)
+  async 'reports an unknown sandbox'() {
+    const result = await e2b('sandbox', 'info', 'nothere')
+    assert.notEqual(result.code, 0)
+    assert.match(result.out + result.err, /wasn't found/)
   },
 }
 
@@ -88,10 +88,10 @@ const id = await create()
 for (const [name, check] of Object.entries(cases)) {
   try {
     await check(id)
-    say({ name, ok: true })
+    report({ name, ok: true })
   } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
+    report({ name, ok: false, error: String(err?.stack ?? err) })
   }
 }
 await ok('sandbox', 'kill', id)
-say({ name: 'done', ok: true })
+report({ name: 'done', ok: true })

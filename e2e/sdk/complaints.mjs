@@ -123,12 +123,12 @@ export const complaints = {
   filesAfterEachResume: (e2b, assert) =>
     within(e2b, async (sbx) => {
       for (let n = 1; n <= 4; n++) {
-        await sbx.files.write(`file-${n}`, `written in life ${n}`)
-        await sbx.commands.run(`echo life ${n} >> lives`)
+        await sbx.files.write(`file-${n}`, `written in run ${n}`)
+        await sbx.commands.run(`echo run ${n} >> runs`)
         assert.equal(await sbx.pause(), true)
         sbx = await e2b.Sandbox.connect(sbx.sandboxId, { timeoutMs: 120_000 })
-        for (let m = 1; m <= n; m++) assert.equal(await sbx.files.read(`file-${m}`), `written in life ${m}`)
-        assert.equal((await sbx.files.read('lives')).trim().split('\n').length, n)
+        for (let m = 1; m <= n; m++) assert.equal(await sbx.files.read(`file-${m}`), `written in run ${m}`)
+        assert.equal((await sbx.files.read('runs')).trim().split('\n').length, n)
       }
     }),
 

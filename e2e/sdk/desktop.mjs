@@ -6,15 +6,15 @@ import { randomBytes } from 'node:crypto'
 import { request } from 'node:http'
 import { Sandbox } from '@e2b/desktop'
 
-function say(result) {
+function report(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
 }
 
 const cases = {
-  async 'has the screen that was asked for'(s) {
+  async 'has the requested screen size'(s) {
     assert.deepEqual(await s.getScreenSize(), { width: 1024, height: 768 })
   },
-  async 'takes pictures of it'(s) {
+  async 'takes screenshots'(s) {
     const png = Buffer.from(await s.screenshot())
     assert.equal(png.subarray(1, 4).toString(), 'PNG')
     assert.deepEqual([png.readUInt32BE(16), png.readUInt32BE(20)], [1024, 768])
@@ -36,7 +36,7 @@ const cases = {
     const [window] = await until(() => s.getApplicationWindows('chromium').then((w) => (w.length ? w : Promise.reject(new Error('none')))))
     assert.match(await until(() => s.getWindowTitle(window)), /Chromium/)
   },
-  async 'shows itself in a browser'(s) {
+  async 'streams the desktop to a browser'(s) {
     await s.stream.start()
     const headers = { 'E2b-Sandbox-Id': s.sandboxId, 'E2b-Sandbox-Port': '6080' }
     const page = await until(async () => {
@@ -55,16 +55,16 @@ function firstFrame(url, headers) {
   return new Promise((resolve, reject) => {
     const key = randomBytes(16).toString('base64')
     const upgrade = { Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': '13', 'Sec-WebSocket-Key': key }
-    const asked = request(url, { headers: { ...headers, ...upgrade } }).on('error', reject).on('response', (r) => reject(new Error(`status ${r.statusCode}`)))
-    asked.on('upgrade', (_, socket, head) => {
-      const told = (data) => {
+    const upgraded = request(url, { headers: { ...headers, ...upgrade } }).on('error', reject).on('response', (r) => reject(new Error(`status ${r.statusCode}`)))
+    upgraded.on('upgrade', (_, socket, head) => {
+      const received = (data) => {
         resolve(data.subarray(2).toString()) // behind a short frame's header
         socket.destroy()
       }
-      if (head.length) told(head)
-      else socket.once('data', told)
+      if (head.length) received(head)
+      else socket.once('data', received)
     })
-    asked.end()
+    upgraded.end()
   })
 }
 
@@ -84,11 +84,11 @@ const desktop = await Sandbox.create({ resolution: [1024, 768], timeoutMs: 600_0
 for (const [name, check] of Object.entries(cases)) {
   try {
     await check(desktop)
-    say({ name, ok: true })
+    report({ name, ok: true })
   } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
+    report({ name, ok: false, error: String(err?.stack ?? err) })
   }
 }
 await desktop.kill()
-say({ name: 'done', ok: true })
+report({ name: 'done', ok: true })
 process.exit(0)

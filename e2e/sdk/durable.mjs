@@ -10,13 +10,13 @@ const headers = { Authorization: 'Bearer ' + process.env.MILLRACE_KEY }
 async function one(name, fn) {
   try {
     await fn()
-    say({ name, ok: true })
+    report({ name, ok: true })
   } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
+    report({ name, ok: false, error: String(err?.stack ?? err) })
   }
 }
 
-function say(result) {
+function report(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
 }
 
@@ -61,5 +61,5 @@ await one('a stream that is not', async () => {
   await assert.rejects(stream({ url: ended.replace(/\/[^/]*$/, '/00000000000000000000000000-nobody'), headers, offset: '-1', live: false }))
 })
 
-say({ name: 'done', ok: true })
+report({ name: 'done', ok: true })
 process.exit(0)

@@ -17,7 +17,7 @@ const cases = {
     assert.equal((await box.commands.run('test -e /app/marker && echo there')).stdout, 'there\n')
     await box.kill()
   },
-  async 'a key that AWS refuses is said in the log, and not told'() {
+  async 'a key that AWS rejects is reported in the log, without its secret'() {
     const log = []
     const failed = Template.build(of('AKIAOTHER'), 'of-nothing', { onBuildLogs: (l) => log.push(l.message) })
     await assert.rejects(failed, (err) => err instanceof BuildError && /us-west-2 refuses the access key.*UnrecognizedClientException/.test(err.message))

@@ -13,23 +13,23 @@ const rules = { [host]: [{ transform: ({ iam }) => ({ headers: { Authorization: 
 const typo = { [host]: [{ transform: ({ iam }) => ({ headers: { Authorization: `Bearer ${iam.tokens.gcp}` } }) }] }
 
 const cases = {
-  async 'a token is made for each request, and never seen'() {
+  async 'each request gets a token that the sandbox never receives'() {
     const box = await Sandbox.create({ iam: { tokens }, network: { rules } })
-    const ask = async () => (await box.commands.run(`curl -sS ${url}`)).stdout
-    assert.equal(await ask(), box.sandboxId)
-    assert.equal(await ask(), box.sandboxId)
+    const fetchSubject = async () => (await box.commands.run(`curl -sS ${url}`)).stdout
+    assert.equal(await fetchSubject(), box.sandboxId)
+    assert.equal(await fetchSubject(), box.sandboxId)
     const inside = (await box.commands.run('env; cat /proc/*/environ 2>/dev/null; grep -rsl "eyJ" /etc /run /tmp || true')).stdout
     assert.ok(!inside.includes('eyJ'), inside)
     assert.ok(!JSON.stringify(await box.getInfo()).includes('eyJ'))
     await box.updateNetwork({ rules: typo })
-    for (let n = 0; (await ask()) === box.sandboxId; n++) assert.ok(n < 100, 'the change is not in force')
-    assert.match(await ask(), /no token "gcp"/)
+    for (let n = 0; (await fetchSubject()) === box.sandboxId; n++) assert.ok(n < 100, 'the change has no effect')
+    assert.match(await fetchSubject(), /no token "gcp"/)
     await box.updateNetwork({ rules })
-    for (let n = 0; (await ask()) !== box.sandboxId; n++) assert.ok(n < 100, 'the change is not in force')
+    for (let n = 0; (await fetchSubject()) !== box.sandboxId; n++) assert.ok(n < 100, 'the change has no effect')
     await box.kill()
   },
 
-  async 'what can be no token is refused'() {
+  async 'an invalid token declaration is rejected'() {
     for (const iam of [{ tokens: { a: { audience: 'x', tokenType: 'X509-SVID' } } }, { tokens: Object.fromEntries([1, 2, 3, 4, 5, 6].map((n) => ['t' + n, tokens.aws])) }]) {
       await assert.rejects(() => Sandbox.create({ iam }), { name: 'InvalidArgumentError' }).catch(() => assert.rejects(() => Sandbox.create({ iam }), /400/))
     }

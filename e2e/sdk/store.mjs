@@ -9,7 +9,7 @@ const { Volume, Secret, Sandbox } = e2b
 const prefix = process.argv[2]
 
 const cases = {
-  async 'a volume is made, found, listed and ended'() {
+  async 'a volume is created, found, listed and deleted'() {
     const v = await Volume.create(prefix + 'life')
     assert.equal(v.name, prefix + 'life')
     await assert.rejects(() => Volume.create(prefix + 'life'))
@@ -22,7 +22,7 @@ const cases = {
     assert.ok(!(await Volume.list()).some((x) => x.volumeId === v.volumeId))
   },
 
-  async 'files of a volume come and go'() {
+  async 'files of a volume are created and removed'() {
     const v = await Volume.connect((await Volume.create(prefix + 'files')).volumeId)
     const dir = await v.makeDir('/d', { mode: 0o750, uid: 1234, gid: 99 })
     assert.equal(dir.type, 'directory')

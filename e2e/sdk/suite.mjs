@@ -14,18 +14,18 @@ async function one(name) {
   const began = performance.now()
   try {
     await (cases[name] ?? options[name] ?? complaints[name])(e2b, assert, pkg)
-    say({ name, ok: true, ms: Math.round(performance.now() - began) })
+    report({ name, ok: true, ms: Math.round(performance.now() - began) })
   } catch (err) {
-    say({ name, ok: false, error: String(err?.stack ?? err) })
+    report({ name, ok: false, error: String(err?.stack ?? err) })
   }
 }
 
-function say(result) {
+function report(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
 }
 
 const names = wanted.length ? wanted : Object.keys({ ...cases, ...options })
 const wide = Number(process.env.MILLRACE_E2E_WIDE ?? 10) // a host has a capacity of 64 sandboxes
 await parallel(names.length, wide, (i) => one(names[i]))
-say({ name: 'done', ok: true, cases: names.length })
+report({ name: 'done', ok: true, cases: names.length })
 process.exit(0)

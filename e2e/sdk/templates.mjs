@@ -77,7 +77,7 @@ const cases = {
     assert.equal(status.status, 'ready')
     assert.match(status.logEntries[0].message, /RUN echo layer-ran/)
   },
-  async 'a template of a template, its tags and its end'() {
+  async 'a template from a template, its tags and its deletion'() {
     const name = `${unique}-tags`
     const { info } = await build(template().fromTemplate('base').runCmd('echo 1 > /tmp/v'), `${name}:v1`, { tags: ['stable'] })
     assert.deepEqual([...info.tags].sort(), ['stable', 'v1'])
@@ -102,7 +102,7 @@ const cases = {
     assert.equal(await Template.exists(name), false)
     await assert.rejects(Sandbox.create(`${name}:v2`), /not found/)
   },
-  async 'what processes begin with outlives a reboot and is in snapshots'() {
+  async 'settings of processes survive a reboot and are part of snapshots'() {
     const name = `${unique}-again`
     const t = Template().fromTemplate('base').setUser('root').setWorkdir('/srv').setEnvs({ KEPT: 'template', MINE: 'template' })
       .setStartCmd('echo started >> /srv/starts; sleep 1000', waitForFile('/srv/starts'))
@@ -125,7 +125,7 @@ const cases = {
       assert.equal(await sh(sbx, 'wc -l < starts'), '1')
     }, { envs: { MINE: 'create' } })
   },
-  async 'what fails says where and why'() {
+  async 'an error reports the step and the cause'() {
     const name = `${unique}-fails`
     const lines = []
     const failing = template().fromBaseImage().runCmd('true').runCmd('echo before; echo the reason >&2; exit 7')
@@ -153,7 +153,7 @@ const cases = {
     const dead = template().fromBaseImage().setStartCmd('exit 3', 'false')
     await assert.rejects(Template.build(dead, name), /start command ended with exit status 3/)
   },
-  async 'what a builder can do besides'() {
+  async 'other methods of the builder'() {
     const name = `${unique}-builder`
     fs.writeFileSync(path.join(dir, '.dockerignore'), 'ignored.txt\n')
     fs.writeFileSync(path.join(dir, 'ignored.txt'), 'not this')
@@ -201,7 +201,7 @@ const cases = {
     const file = Template({ fileContextPath: dir }).fromDockerfile(`FROM ${registry}/busybox:test\nENV WHO=me\nWORKDIR /w\nCOPY one.txt /w/\nRUN test "$WHO" = me && test -e /w/one.txt\n`)
     await build(file, `${name}7`)
   },
-  async 'an image of a registry'() {
+  async 'an image from a registry'() {
     const name = `${unique}-image`
     const image = `${registry}/busybox:test`
     const { log } = await build(template().fromImage(image).setEnvs({ UNIQUE: unique }).runCmd('cat /app/marker; test ! -e /app/gone').copy('site', '/site/'), name)
@@ -224,17 +224,17 @@ async function one(name) {
   const began = performance.now()
   try {
     await cases[name]()
-    say({ name, ok: true, ms: Math.round(performance.now() - began) })
+    report({ name, ok: true, ms: Math.round(performance.now() - began) })
   } catch (err) {
-    say({ name, ok: false, error: `${err?.message}\n${err?.stack ?? err}` })
+    report({ name, ok: false, error: `${err?.message}\n${err?.stack ?? err}` })
   }
 }
 
-function say(result) {
+function report(result) {
   process.stdout.write(JSON.stringify(result) + '\n')
 }
 
 await Promise.all(Object.keys(cases).map(one))
 fs.rmSync(dir, { recursive: true })
-say({ name: 'done', ok: true })
+report({ name: 'done', ok: true })
 process.exit(0)

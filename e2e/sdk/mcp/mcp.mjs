@@ -32,7 +32,7 @@ async function client(sandbox, token) {
 }
 
 const cases = {
-  async 'serves tools, prompts and resources to who has the token'() {
+  async 'serves tools, prompts and resources to clients with the token'() {
     const s = await Sandbox.create({ mcp: { [name]: { runCmd, envs: { MCP_SECRET: 'hush' } } }, allowInternetAccess: false })
     try {
       const url = new URL(s.getMcpUrl())
@@ -46,8 +46,8 @@ const cases = {
       const c = await client(s, token)
       const { tools } = await c.listTools()
       assert.ok(tools.some((t) => t.name === 'echo'), JSON.stringify(tools))
-      const said = await c.callTool({ name: 'echo', arguments: { message: 'späße' } })
-      assert.match(said.content[0].text, /späße/)
+      const result = await c.callTool({ name: 'echo', arguments: { message: 'späße' } })
+      assert.match(result.content[0].text, /späße/)
       const env = JSON.stringify(await c.callTool({ name: tools.find((t) => /env/i.test(t.name)).name, arguments: {} }))
       assert.ok(env.includes('hush') && !env.includes(token), 'a server has its own variables, and not the token')
       const { prompts } = await c.listPrompts()
@@ -61,7 +61,7 @@ const cases = {
       await s.kill()
     }
   },
-  async 'names the tools of two servers apart'() {
+  async 'gives the tools of two servers distinct names'() {
     const s = await Sandbox.create({ mcp: { [name]: { runCmd }, 'github/millrace/again': { runCmd } }, allowInternetAccess: false })
     try {
       const c = await client(s, await s.getMcpToken())
@@ -73,7 +73,7 @@ const cases = {
       await s.kill()
     }
   },
-  async 'says what cannot be started'() {
+  async 'reports a server that cannot be started'() {
     const bad = (mcp) => Sandbox.create({ mcp, allowInternetAccess: false })
     await assert.rejects(bad({ exa: { apiKey: 'hush' } }), (e) => /catalog/.test(e.message) && !/hush/.test(e.message))
     await assert.rejects(bad({ [name]: { runCmd: 'echo gone >&2; exit 3' } }), /runCmd is not an MCP server.*gone/s)
