@@ -34,8 +34,8 @@ var (
 	rKernel string
 	//go:embed kernels/Kernel.java
 	javaKernel string
-	//go:embed kernels/ask.py
-	pythonAsk string
+	//go:embed kernels/client.py
+	pythonClient string
 	//go:embed kernels/kernel.js
 	nodeKernel string
 )
@@ -163,9 +163,9 @@ func execSpec(in *codeContext, code string, variables map[string]string) (proces
 		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of env_vars", maxPart)
 	}
 	tag := "execution:" + in.ID
-	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonAsk, in.address, string(raw)}, User: in.user, Tag: &tag, Helper: true}
+	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonClient, in.address, string(raw)}, User: in.user, Tag: &tag, Helper: true}
 	if in.Language == "javascript" || in.Language == "typescript" {
-		s.Cmd, s.Args = "node", inNode("ask", in.address, string(raw))
+		s.Cmd, s.Args = "node", inNode("client", in.address, string(raw))
 	}
 	if asInput(code) {
 		s.Stdin = true

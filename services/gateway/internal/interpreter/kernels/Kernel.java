@@ -46,7 +46,7 @@ public class Kernel {
 	}
 
 	void serve() throws IOException {
-		say("ready", "-", "");
+		emit("ready", "-", "");
 		Map<String, String> was = new HashMap<>();
 		for (String head; (head = line()) != null; ) {
 			String[] words = head.split(" ");
@@ -76,7 +76,7 @@ public class Kernel {
 		return b.toString(StandardCharsets.UTF_8);
 	}
 
-	private void say(String kind, String name, String text) throws IOException {
+	private void emit(String kind, String name, String text) throws IOException {
 		System.out.flush();
 		System.err.flush();
 		byte[] data = text.getBytes(StandardCharsets.UTF_8);
@@ -90,15 +90,15 @@ public class Kernel {
 		try {
 			String value = run(code);
 			if (value != null) {
-				say("form", "text", value);
-				say("result", "main", "");
+				emit("form", "text", value);
+				emit("result", "main", "");
 			}
-			say("done", "-", "");
+			emit("done", "-", "");
 		} catch (Failure e) {
-			say("form", "name", e.name);
-			say("form", "value", e.getMessage());
-			say("form", "traceback", e.trace);
-			say("error", "-", "");
+			emit("form", "name", e.name);
+			emit("form", "value", e.getMessage());
+			emit("form", "traceback", e.trace);
+			emit("error", "-", "");
 		}
 	}
 

@@ -69,7 +69,7 @@ class Kernel:
                 flush()
                 if "text" in found:
                     found["text"] = unquoted(found["text"])
-                line.say(type="result", is_main_result=name == "main", **found)
+                line.emit(type="result", is_main_result=name == "main", **found)
                 found = {}
             elif kind == "error":
                 raise Raised(**found)

@@ -32,7 +32,7 @@ suspendInterrupts(local({
     list(kind = words[1], text = text)
   }
   forked <- function() Sys.getpid() != kernel
-  say <- function(kind, name = "-", data = raw(0)) {
+  emit <- function(kind, name = "-", data = raw(0)) {
     if (forked()) return()
     if (is.character(data)) data <- charToRaw(enc2utf8(paste(data, collapse = "\n")))
     writeBin(c(charToRaw(sprintf("%s %s %d\n", kind, name, length(data))), data), to)
@@ -53,16 +53,16 @@ suspendInterrupts(local({
   show <- function(value, name) {
     text <- utils::capture.output(print(value))
     if (!length(text)) return()
-    say("form", "text", text)
-    if (is.data.frame(value)) tryCatch(say("form", "html", table(value)), error = function(e) NULL)
-    say("result", name)
+    emit("form", "text", text)
+    if (is.data.frame(value)) tryCatch(emit("form", "html", table(value)), error = function(e) NULL)
+    emit("result", name)
   }
   drawn <- function() {
     if (!is.null(device) && device %in% grDevices::dev.list()) grDevices::dev.off(device)
     device <<- NULL
     for (file in sort(list.files(pictures, full.names = TRUE))) {
-      say("form", "png", readBin(file, "raw", file.size(file)))
-      say("result", "shown")
+      emit("form", "png", readBin(file, "raw", file.size(file)))
+      emit("result", "shown")
       unlink(file)
     }
   }
@@ -71,10 +71,10 @@ suspendInterrupts(local({
     value <- if (inherits(e, "interrupt")) "the code was interrupted" else conditionMessage(e)
     at <- if (!is.null(conditionCall(e))) deparse(conditionCall(e), nlines = 1)[1]
     head <- paste0("Error", if (!is.null(at) && !grepl(ours, at)) paste0(" in ", at), ": ", value)
-    say("form", "name", class(e)[1])
-    say("form", "value", value)
-    say("form", "traceback", c(head, if (length(calls)) c("Traceback:", sprintf("%d. %s", seq_along(calls), calls))))
-    say("error")
+    emit("form", "name", class(e)[1])
+    emit("form", "value", value)
+    emit("form", "traceback", c(head, if (length(calls)) c("Traceback:", sprintf("%d. %s", seq_along(calls), calls))))
+    emit("error")
   }
 
   attach(list(display = function(...) for (value in list(...)) show(value, "shown")), name = "millrace", warn.conflicts = FALSE)
@@ -101,21 +101,21 @@ suspendInterrupts(local({
       error = identity, interrupt = identity)
     if (forked()) leave(failed)
     drawn()
-    if (is.null(failed)) say("done") else fail(failed, calls)
+    if (is.null(failed)) emit("done") else fail(failed, calls)
   }
 
-  say("ready")
+  emit("ready")
   was <- list()
   repeat {
-    asked <- frame()
-    if (asked$kind == "code") {
-      execute(asked$text)
+    request <- frame()
+    if (request$kind == "code") {
+      execute(request$text)
       for (name in names(was)) if (is.na(was[[name]])) Sys.unsetenv(name) else do.call(Sys.setenv, was[name])
       was <- list()
     } else {
-      name <- sub("=.*", "", asked$text)
+      name <- sub("=.*", "", request$text)
       was[[name]] <- Sys.getenv(name, NA)
-      do.call(Sys.setenv, stats::setNames(list(substring(asked$text, nchar(name) + 2)), name))
+      do.call(Sys.setenv, stats::setNames(list(substring(request$text, nchar(name) + 2)), name))
     }
   }
 }))

@@ -1,5 +1,5 @@
-// The kernel of one context for JavaScript, and (with "ask" as its first argument)
-// one execution in it; see serve.py and ask.py, which it corresponds to. It
+// The kernel of one context for JavaScript, and (with "client" as its first argument)
+// one execution in it; see serve.py and client.py, which it corresponds to. It
 // runs as the body of a function, so that code may use the same names.
 'use strict'
 const fs = require('node:fs')
@@ -11,11 +11,11 @@ const util = require('node:util')
 // A file, as Node.js before 20 does not support abstract addresses.
 const file = (context) => path.join(os.tmpdir(), '.millrace-context-' + context)
 
-function ask(context, variables, code) {
-  const say = (line) => process.stdout.write(JSON.stringify(line) + '\n')
+function client(context, variables, code) {
+  const emit = (line) => process.stdout.write(JSON.stringify(line) + '\n')
   const fail = (name, value) => {
-    say({ type: 'error', name, value, traceback: `${name}: ${value}` })
-    say({ type: 'end_of_execution' })
+    emit({ type: 'error', name, value, traceback: `${name}: ${value}` })
+    emit({ type: 'end_of_execution' })
     process.exitCode = 1
   }
   const until = Date.now() + 30000
@@ -27,7 +27,7 @@ function ask(context, variables, code) {
       there = true
       kernel.write(JSON.stringify({ code, env_vars: JSON.parse(variables) }) + '\n')
       process.on('SIGURG', () => kernel.write('left\n')) // its client has disconnected
-      say({ type: 'keepalive' })
+      emit({ type: 'keepalive' })
     })
     kernel.on('data', (part) => {
       process.stdout.write(part)
@@ -60,7 +60,7 @@ function serve(context, language) {
     process.exit(1)
   }
   let to = null
-  const say = (line) => {
+  const emit = (line) => {
     if (to) to.write(JSON.stringify(line) + '\n')
     else if (record[line.type]) record[line.type](line.text)
     else if (line.type === 'result' && !line.is_main_result) record.stdout(line.text + '\n')
@@ -68,7 +68,7 @@ function serve(context, language) {
   for (const stream of ['stdout', 'stderr']) {
     process[stream].write = (data, encoding, done) => {
       const text = typeof data === 'string' ? data : Buffer.from(data).toString('utf8')
-      say({ type: stream, text, timestamp: Date.now() * 1000000 })
+      emit({ type: stream, text, timestamp: Date.now() * 1000000 })
       const after = typeof encoding === 'function' ? encoding : done
       if (after) process.nextTick(after)
       return true
@@ -82,7 +82,7 @@ function serve(context, language) {
     return found
   }
   globalThis.require = require('node:module').createRequire(process.cwd() + '/')
-  globalThis.display = (...values) => values.forEach((v) => say({ type: 'result', is_main_result: false, ...forms(v) }))
+  globalThis.display = (...values) => values.forEach((v) => emit({ type: 'result', is_main_result: false, ...forms(v) }))
   const session = new inspector.Session()
   session.connect()
   session.post('Runtime.enable')
@@ -123,7 +123,7 @@ function serve(context, language) {
     to = conn
     const was = Object.fromEntries(Object.keys(variables).map((k) => [k, process.env[k]]))
     Object.assign(process.env, variables)
-    say({ type: 'number_of_executions', execution_count: count })
+    emit({ type: 'number_of_executions', execution_count: count })
     const gone = new Promise((resolve) => conn.once('close', () => resolve(null)).once('yield', () => resolve(null)))
     current = conn
     yieldTo(waiting)
@@ -133,15 +133,15 @@ function serve(context, language) {
         const e = r.exceptionDetails.exception || {}
         const trace = (e.description || r.exceptionDetails.text).replace(/\n    at Session\.post [^]*$/, '') // the rest is the kernel
         const [head] = trace.split('\n')
-        say({ type: 'error', name: e.className || 'Error', value: e.value !== undefined ? String(e.value) : head.replace(/^\w+( \[\w+\])?: /, ''), traceback: trace })
+        emit({ type: 'error', name: e.className || 'Error', value: e.value !== undefined ? String(e.value) : head.replace(/^\w+( \[\w+\])?: /, ''), traceback: trace })
       } else if (r && r.result.type !== 'undefined') {
-        say({ type: 'result', is_main_result: true, ...(await main(r.result)) })
+        emit({ type: 'result', is_main_result: true, ...(await main(r.result)) })
       }
     } catch (e) {
-      say({ type: 'error', name: e.name, value: e.message, traceback: e.stack })
+      emit({ type: 'error', name: e.name, value: e.message, traceback: e.stack })
     }
     for (const [k, v] of Object.entries(was)) v === undefined ? delete process.env[k] : (process.env[k] = v)
-    say({ type: 'end_of_execution' })
+    emit({ type: 'end_of_execution' })
     to = null
     conn.end()
   }
@@ -152,24 +152,24 @@ function serve(context, language) {
   // An execution whose client has disconnected is interrupted when another one waits.
   const yieldTo = (others) => others && current && current.left && current.emit('yield')
   net.createServer((conn) => {
-    let asked = ''
+    let received = ''
     conn.setEncoding('utf8')
     conn.on('error', () => {})
     conn.on('data', (part) => {
-      const whole = asked.endsWith('\n')
-      asked += part
+      const whole = received.endsWith('\n')
+      received += part
       if (whole) conn.left = true
-      else if (asked.endsWith('\n')) {
+      else if (received.endsWith('\n')) {
         waiting++
-        const request = asked
+        const request = received
         turn = turn.then(() => (waiting--, one(JSON.parse(request), conn, ++count))).catch(() => conn.destroy())
       }
       yieldTo(waiting)
     })
   }).listen(file(context), () => record.stdout('ready\n'))
-  process.on('uncaughtException', (e) => say({ type: 'stderr', text: ((e && e.stack) || util.inspect(e)) + '\n', timestamp: Date.now() * 1000000 }))
+  process.on('uncaughtException', (e) => emit({ type: 'stderr', text: ((e && e.stack) || util.inspect(e)) + '\n', timestamp: Date.now() * 1000000 }))
 }
 
 const [role, ...args] = process.argv.slice(1)
-if (role === 'ask') ask(args[0], args[1], args.length > 2 ? args.slice(2).join('') : fs.readFileSync(0, 'utf8'))
+if (role === 'client') client(args[0], args[1], args.length > 2 ? args.slice(2).join('') : fs.readFileSync(0, 'utf8'))
 else serve(role, args[0])

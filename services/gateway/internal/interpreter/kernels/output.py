@@ -52,11 +52,11 @@ class Line:
     def end(self):
         """Sends the last line. Later output is written to the kernel's record."""
         flush(last=True)
-        self.say(type="end_of_execution")
+        self.emit(type="end_of_execution")
         with self.lock:
             self.to = None
 
-    def say(self, **line):
+    def emit(self, **line):
         data = (encode(line) + "\n").encode()
         with self.lock:
             if self.to is not None:
@@ -69,7 +69,7 @@ class Line:
 
     def wrote(self, stream, text):
         if text:
-            self.say(type=stream, text=text, timestamp=time.time_ns())
+            self.emit(type=stream, text=text, timestamp=time.time_ns())
 
     def fork(self):
         """Makes this the output of a process that code forked."""

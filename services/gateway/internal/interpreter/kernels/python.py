@@ -88,7 +88,7 @@ def shown(figure):
 def display(*values, **_):
     for v in values:
         flush()
-        line.say(type="result", is_main_result=False, **forms(v))
+        line.emit(type="result", is_main_result=False, **forms(v))
 
 
 def show_figures(*_, **__):
@@ -98,7 +98,7 @@ def show_figures(*_, **__):
         return
     for n in plt.get_fignums():
         figure = plt.figure(n)
-        line.say(type="result", is_main_result=False, **shown(figure))
+        line.emit(type="result", is_main_result=False, **shown(figure))
     plt.close("all")
     plt.show = show_figures
 
@@ -161,7 +161,7 @@ class Kernel:
         if value is not None and not line.forked:
             self.names["_"] = value
             flush()
-            line.say(type="result", is_main_result=True, **forms(value))
+            line.emit(type="result", is_main_result=True, **forms(value))
 
     def parsed(self, code, file):
         """The code and its tree. Shell commands are the lines on which Python's parser fails: in

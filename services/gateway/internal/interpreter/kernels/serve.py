@@ -50,42 +50,42 @@ class Guard:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(w, warn_on_full_buffer=False)
 
-    def live(self):
+    def run_kernel(self):
         """Runs one kernel to its end. Returns whether it was ever ready."""
-        self.talk, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         guard = os.getpid()
         self.kernel = os.fork()
         if self.kernel == 0:
             os.close(signal.set_wakeup_fd(-1))
             os.close(self.ended)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for f in (self.talk, self.listener, self.next):
+            for f in (self.channel, self.listener, self.next):
                 if f is not None:
                     f.close()
             begin(theirs, guard)
         theirs.close()
         self.conn, self.due, self.tries, self.idle, self.ready = None, None, 0, False, False
         self.poll = select.poll()
-        for f in (self.ended, self.talk):
+        for f in (self.ended, self.channel):
             self.poll.register(f, select.POLLIN)
         if self.next is None:
             self.poll.register(self.listener, select.POLLIN)
-        while (status := self.look()) is None:
+        while (status := self.next_event()) is None:
             pass
-        self.talk.close()
+        self.channel.close()
         if self.conn is not None:
-            self.tell(status)
+            self.report_end(status)
             self.conn.close()
         return self.ready
 
-    def look(self):
+    def next_event(self):
         """Waits for the next event. Returns the kernel's status when it has ended."""
         wait = None if self.due is None else max(0, self.due - time.monotonic()) * 1000
         happened = dict(self.poll.poll(wait))
-        if self.talk.fileno() in happened:
-            self.heard()
+        if self.channel.fileno() in happened:
+            self.receive()
         elif self.conn is not None and self.conn.fileno() in happened:
-            self.left = happened[self.conn.fileno()] == select.POLLIN and said(self.conn)
+            self.left = happened[self.conn.fileno()] == select.POLLIN and has_data(self.conn)
             self.poll.unregister(self.conn)
             if not self.left or self.next is not None:
                 self.interrupt()
@@ -99,10 +99,10 @@ class Guard:
             self.interrupt()
         return None
 
-    def heard(self):
+    def receive(self):
         """Receives a message of the kernel: it is ready, it has read an execution's request,
         or the execution has ended."""
-        what = self.talk.recv(16)
+        what = self.channel.recv(16)
         if what == b"begun":
             with contextlib.suppress(FileNotFoundError):  # the execution has ended
                 self.poll.modify(self.conn, select.POLLIN)
@@ -111,25 +111,25 @@ class Guard:
                 self.poll.unregister(self.conn)
             self.conn.close()
             self.conn, self.due, self.tries, self.idle = None, None, 0, True
-            self.hand()
+            self.pass_on()
         elif what == b"ready":
             if not self.announced:
                 os.write(1, b"ready\n")
             self.ready = self.announced = self.idle = True
-            self.hand()
+            self.pass_on()
         else:
-            self.poll.unregister(self.talk)
+            self.poll.unregister(self.channel)
 
     def accept(self):
         """Accepts the next execution: one waits here, the others in the listener's queue."""
         self.next = self.listener.accept()[0]
         self.poll.unregister(self.listener)
         if self.idle:
-            self.hand()
+            self.pass_on()
         elif self.conn is not None and self.left and self.due is None:
             self.interrupt()
 
-    def hand(self):
+    def pass_on(self):
         """Passes the waiting execution to the kernel, unless it has ended."""
         if self.next is None:
             return
@@ -141,7 +141,7 @@ class Guard:
         self.conn, self.left, self.idle = conn, False, False
         self.poll.register(conn, 0)  # reports the end of its process
         with contextlib.suppress(OSError):  # the kernel has just ended
-            self.talk.sendmsg([b"run"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, conn.fileno().to_bytes(4, sys.byteorder))])
+            self.channel.sendmsg([b"run"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, conn.fileno().to_bytes(4, sys.byteorder))])
 
     def interrupt(self):
         """Interrupts the code, again after half the time, and then kills the kernel."""
@@ -149,7 +149,7 @@ class Guard:
         self.due = time.monotonic() + self.PATIENCE / 2 if self.tries < 3 else None
         os.kill(self.kernel, signal.SIGINT if self.tries < 3 else signal.SIGKILL)
 
-    def tell(self, status):
+    def report_end(self, status):
         """Reports to an execution that its kernel has ended."""
         how = "by signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "with code %d" % os.WEXITSTATUS(status)
         why = "the code ignored its interrupt" if self.tries > 2 else "the kernel ended before the code did, " + how
@@ -160,7 +160,7 @@ class Guard:
             self.conn.send("".join("\n" + encode(l) for l in lines).encode() + b"\n", socket.MSG_DONTWAIT)
 
 
-def said(conn):
+def has_data(conn):
     try:
         return conn.recv(64, socket.MSG_DONTWAIT) != b""
     except OSError:
@@ -215,8 +215,8 @@ class Serving:
         self.kernel, self.interrupts = kernel, Interrupts(self, kernel)
         signal.signal(signal.SIGINT, self.interrupts)
         os.register_at_fork(before=self.fork, after_in_child=self.forked)
-        self.loop.add_reader(self.guard, self.given)
-        self.say(b"ready")
+        self.loop.add_reader(self.guard, self.start_next)
+        self.send(b"ready")
         while True:
             try:
                 self.loop.run_forever()
@@ -226,7 +226,7 @@ class Serving:
                 if not isinstance(e, KeyboardInterrupt):
                     print(self.kernel.error(e), end="", file=sys.stderr)
 
-    def say(self, what):
+    def send(self, what):
         """Sends a message to the guard. If code has closed the socket, the kernel ends, and is
         replaced by one with a guard."""
         try:
@@ -234,7 +234,7 @@ class Serving:
         except OSError:
             os._exit(1)
 
-    def given(self):
+    def start_next(self):
         """Starts the execution that the guard passes on."""
         try:
             what, with_it, _, _ = self.guard.recvmsg(16, socket.CMSG_SPACE(4))
@@ -254,27 +254,27 @@ class Serving:
             except Exception as e:
                 print("invalid execution:", repr(e), file=sys.__stderr__)
             self.context = contextvars.copy_context()
-            self.say(b"end")
+            self.send(b"end")
             with contextlib.suppress(OSError):
                 conn.shutdown(socket.SHUT_RDWR)  # children of the code may have it open, too
 
     async def execute(self, conn):
-        asked = bytearray()
-        while not asked.endswith(b"\n"):
+        raw = bytearray()
+        while not raw.endswith(b"\n"):
             part = conn.recv(1 << 20)
             if not part:
                 return
-            asked += part
-        ask = json.loads(asked)
-        self.say(b"begun")
+            raw += part
+        request = json.loads(raw)
+        self.send(b"begun")
         self.count += 1
         self.conn = conn
         line.begin(conn)
-        line.say(type="number_of_executions", execution_count=self.count)
+        line.emit(type="number_of_executions", execution_count=self.count)
         failed = None
         try:
             self.interrupts.begin()
-            await self.kernel.run(ask["code"], self.count, ask["env_vars"])
+            await self.kernel.run(request["code"], self.count, request["env_vars"])
             self.interrupts.running = False
         except BaseException as e:  # also SystemExit: the kernel continues
             self.interrupts.running = False
@@ -285,7 +285,7 @@ class Serving:
             if isinstance(failed, asyncio.CancelledError) and self.interrupts.tries:
                 failed = KeyboardInterrupt().with_traceback(failed.__traceback__)
             flush()
-            line.say(type="error", name=getattr(failed, "name_there", type(failed).__name__), value=words(failed), traceback=self.kernel.error(failed))
+            line.emit(type="error", name=getattr(failed, "name_there", type(failed).__name__), value=words(failed), traceback=self.kernel.error(failed))
             failed = None  # its traceback references this frame, which would keep objects of the code
         signal.signal(signal.SIGINT, self.interrupts)
         line.end()
@@ -353,6 +353,6 @@ def main():
         sys.exit(words(e))
     listener.listen(128)
     guard = Guard(listener)
-    while guard.live():
+    while guard.run_kernel():
         pass
     sys.exit(1)

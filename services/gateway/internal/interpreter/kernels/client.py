@@ -10,14 +10,14 @@ context, variables = sys.argv[1], json.loads(sys.argv[2])
 code = "".join(sys.argv[3:]) if len(sys.argv) > 3 else sys.stdin.buffer.read().decode()
 
 
-def say(**line):
+def emit(**line):
     sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 
 def fail(name, value):
-    say(type="error", name=name, value=value, traceback=name + ": " + value)
-    say(type="end_of_execution")
+    emit(type="error", name=name, value=value, traceback=name + ": " + value)
+    emit(type="end_of_execution")
     sys.exit(1)
 
 
@@ -45,7 +45,7 @@ def left(*_):
 with connect() as kernel:
     kernel.sendall(json.dumps({"code": code, "env_vars": variables}).encode() + b"\n")
     signal.signal(signal.SIGURG, left)
-    say(type="keepalive")
+    emit(type="keepalive")
     last, half = b"", []
     while True:
         try:
