@@ -82,15 +82,15 @@ func (cfg *Config) ecrTransport() http.RoundTripper {
 // ecrRefusal returns AWS's error name only; the rest of the answer may repeat what was
 // signed.
 func ecrRefusal(region string, status int, raw []byte) error {
-	var said struct {
+	var failure struct {
 		Type string `json:"__type"`
 	}
-	if err := json.Unmarshal(raw, &said); err != nil {
-		said.Type = ""
+	if err := json.Unmarshal(raw, &failure); err != nil {
+		failure.Type = ""
 	}
-	_, name, _ := strings.Cut(said.Type, "#") // after the schema's name
+	_, name, _ := strings.Cut(failure.Type, "#") // after the schema's name
 	if name == "" {
-		name = said.Type
+		name = failure.Type
 	}
 	if status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || name == "ThrottlingException" {
 		return kind.Newf(kind.Unavailable, "log in to ECR", region, "ECR in %s is temporarily unavailable: %d %.64q, try again", region, status, name)

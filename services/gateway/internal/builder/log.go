@@ -78,8 +78,8 @@ func (o *output) wrote(e *process.Event, w *process.Wrote) {
 	}
 }
 
-func (o *output) add(at time.Time, level build.Level, stream string, said []byte) {
-	text := strings.ToValidUTF8(string(bytes.TrimSuffix(said, []byte{'\r'})), "\ufffd")
+func (o *output) add(at time.Time, level build.Level, stream string, raw []byte) {
+	text := strings.ToValidUTF8(string(bytes.TrimSuffix(raw, []byte{'\r'})), "\ufffd")
 	text = strings.ReplaceAll(text, "\x00", "\ufffd")
 	line := build.Line{Time: at, Level: level, Text: o.prefix + " [" + stream + "]: " + text}
 	o.lines, o.size = append(o.lines, line), o.size+len(line.Text)

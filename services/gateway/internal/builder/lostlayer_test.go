@@ -69,8 +69,8 @@ func TestLayerLostWithItsHostIsBuiltAgain(t *testing.T) {
 	if err != nil || on.snap.Layer != "three" || on.snap.Host != f.host.Name {
 		t.Fatalf("got layer %q on %q, %v; log:\n%s", on.snap.Layer, on.snap.Host, err, f.buildLog())
 	}
-	if said := f.buildLog(); !strings.Contains(said, "CACHED [builder 2/") || !strings.Contains(said, "building the layer again") {
-		t.Errorf("log:\n%s", said)
+	if text := f.buildLog(); !strings.Contains(text, "CACHED [builder 2/") || !strings.Contains(text, "building the layer again") {
+		t.Errorf("log:\n%s", text)
 	}
 	if again, err := f.newRun().steps(t.Context(), f.from, layers, settings{}); err != nil || again.snap.ID != on.snap.ID {
 		t.Errorf("the successor has %s, %v; want %s", again.snap.ID, err, on.snap.ID)

@@ -325,8 +325,8 @@ func (r *run) unpackError(f *core.Files, err error) error {
 	if kind.Is(err, kind.Invalid) {
 		return err
 	}
-	if said := f.Done(); said != nil {
-		return said
+	if failed := f.Done(); failed != nil {
+		return failed
 	}
 	return err
 }

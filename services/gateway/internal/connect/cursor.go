@@ -30,7 +30,7 @@ func (p *cursor) appendCursor(dst []byte) []byte {
 	return strconv.AppendUint(dst, p.sent[1], 10)
 }
 
-// replayFrom is where a client asks to resume.
+// replayFrom is the position from which a client resumes.
 type replayFrom struct {
 	cursor
 	live bool // after everything stored; the cursor is ignored

@@ -202,8 +202,8 @@ func (e *encoder) shrink() {
 
 // AppendEnd appends the last envelope.
 func (e *encoder) AppendEnd(dst []byte, err error) []byte {
-	comesBack := kind.Is(err, kind.Unavailable)
-	if !comesBack || !e.neverFlush {
+	reconnects := kind.Is(err, kind.Unavailable)
+	if !reconnects || !e.neverFlush {
 		dst = e.flushPartial(dst, 0)
 	}
 	if err == nil && e.damaged {
@@ -212,12 +212,12 @@ func (e *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return appendEnd(dst, nil, "")
 	}
-	return appendEnd(dst, err, e.next(comesBack))
+	return appendEnd(dst, err, e.next(reconnects))
 }
 
 // next returns the cursor from which a reconnecting client resumes.
-func (e *encoder) next(comesBack bool) string {
-	if !comesBack {
+func (e *encoder) next(reconnects bool) string {
+	if !reconnects {
 		return ""
 	}
 	at := e.meta(true).cursor

@@ -42,7 +42,7 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 }
 
 // unseen returns the error for an exit that was not observed. It carries the cause, so
-// that a client that resumes knows that there is no more.
+// that a client that resumes stops there.
 func unseen(x *process.Exit, lost string) error {
 	why := x.Message
 	if why == "" {

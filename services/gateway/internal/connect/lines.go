@@ -70,7 +70,7 @@ func (e *encoder) whole(dst []byte, s process.Stream, lines, rest []byte) []byte
 
 var newline = []byte{'\n'}
 
-// emit appends a data event with the pending partial line and data. frameDone says that
+// emit appends a data event with the pending partial line and data. frameDone reports that
 // this completes the current frame.
 func (e *encoder) emit(dst []byte, s process.Stream, data []byte, frameDone bool) []byte {
 	h := &e.partials[s-process.Stdout]

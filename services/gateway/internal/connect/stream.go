@@ -20,8 +20,8 @@ func (h *Handler) stream(do func(*fiber.Ctx, *call, []byte) error) fiber.Handler
 		if !ok {
 			return wrongType(c, strings.Join([]string{typeStreamJSON, typeStreamProto, typeJSON, typeProto}, ", "))
 		}
-		// The whole request is read before the first byte of the response: a proxy that
-		// sees the two overlap loses some.
+		// The whole request is read before the first byte of the response: a proxy
+		// that receives both at once loses some of them.
 		raw, err := h.streamMessage(c, f)
 		if err != nil && !stream.DiscardBody(c) {
 			c.Context().SetConnectionClose()

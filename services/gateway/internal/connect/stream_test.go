@@ -60,7 +60,7 @@ func TestStartPassesTheRequestedSpec(t *testing.T) {
 	}{
 		{"an SDK's run", run, []string{"Connect-Timeout-Ms: 60000", "Authorization: Basic dXNlcjo="},
 			process.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "x"}, Env: map[string]string{"A": "b"}, Cwd: "/home/user", User: "user", Timeout: time.Minute}},
-		{"stdin is open unless said otherwise", `{"process":{"cmd":"cat"}}`, nil, process.Spec{Cmd: "cat", Stdin: true}},
+		{"stdin is open by default", `{"process":{"cmd":"cat"}}`, nil, process.Spec{Cmd: "cat", Stdin: true}},
 		{"a terminal", `{"process":{"cmd":"sh"},"pty":{"size":{"cols":10,"rows":20}},"tag":"t"}`, nil,
 			process.Spec{Cmd: "sh", Stdin: true, PTY: &process.Size{Cols: 10, Rows: 20}, Tag: &tag}},
 		{"a terminal without a size", `{"process":{"cmd":"sh"},"pty":{}}`, nil,

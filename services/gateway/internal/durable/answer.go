@@ -17,7 +17,7 @@ type response struct {
 	from    string // offsets
 	next    string
 	cursor  string
-	now     bool // the client asked for offset=now
+	now     bool // the client requested offset=now
 	upTo    bool // next is the end of what is stored
 	closed  bool // nothing follows
 	nothing bool // a long-poll that timed out

@@ -38,7 +38,7 @@ type encoder struct {
 	keepalive textenc.KeepaliveTimer
 	open      int  // size of the open data event; 0: none
 	sent      bool // a control event with the current offset was sent
-	closed    bool // that event said that the stream is closed
+	closed    bool // that event reported the end of the stream
 }
 
 // AppendEvent appends a message to the open data event, or begins one.

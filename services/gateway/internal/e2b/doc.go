@@ -3,7 +3,7 @@
 //
 // # Differences from E2B that the client sees
 // If the sandbox's driver cannot pause, pause responds with 501, and a sandbox that should
-// pause at its timeout is destroyed; its detail says onTimeout "kill". A pause keeps the
+// pause at its timeout is destroyed; its detail has onTimeout "kill". A pause keeps the
 // processes: memory false responds with 501. The data plane of a paused sandbox without
 // autoResume responds with 502, like that of a missing one. Requests for MCP servers
 // respond with 501 instead of being ignored. cpuCount and memoryMB are those of the host

@@ -51,7 +51,7 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 	for _, l := range []struct {
 		name        string
 		limit       sandbox.Limit
-		asked       *int64
+		value       *int64
 		least, most int64
 		def         uint32
 		to          *uint32
@@ -61,13 +61,13 @@ func (b *limitsBody) limit(req *sandbox.Requested, def Limits) error {
 		{"pids", sandbox.LimitPIDs, b.PIDs, MinPIDs, maxPIDs, def.PIDs, &req.PIDs},
 	} {
 		switch {
-		case l.asked == nil && *l.to == 0:
+		case l.value == nil && *l.to == 0:
 			*l.to = l.def
-		case l.asked == nil:
-		case *l.asked < l.least || *l.asked > l.most:
+		case l.value == nil:
+		case *l.value < l.least || *l.value > l.most:
 			return invalid("%s must be between %d and %d", l.name, l.least, l.most)
 		default:
-			*l.to = uint32(*l.asked)
+			*l.to = uint32(*l.value)
 			req.Demanded = append(req.Demanded, l.limit)
 		}
 	}

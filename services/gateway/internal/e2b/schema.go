@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// envdVersion tells SDKs which data plane features exist.
+	// envdVersion determines which data plane features SDKs use.
 	envdVersion = "0.6.13"
 	// clientID is obsolete: old SDKs append it to the sandbox's id.
 	clientID = "millrace"

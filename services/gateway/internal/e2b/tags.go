@@ -148,7 +148,7 @@ func buildBodyOf(b *events.Build) buildBody {
 
 // template returns a template with its builds, newest first, in pages.
 func (h *Handler) template(c *fiber.Ctx) error {
-	asked, err := named(c)
+	ref, err := named(c)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	name, err := h.core.OwnName(c.UserContext(), p, asked)
+	name, err := h.core.OwnName(c.UserContext(), p, ref)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 	}
 	t, err := h.core.Template(c.UserContext(), p, name)
 	if err != nil { // it may have no tag except for the requested one
-		t, err = h.core.Template(c.UserContext(), p, asked)
+		t, err = h.core.Template(c.UserContext(), p, ref)
 	}
 	switch {
 	case err == nil:

@@ -37,15 +37,15 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	})
 }
 
-// send answers with the file that ask opens, or its head.
-func send(c *fiber.Ctx, streams *stream.Streams, ask func(context.Context) (*core.Files, error)) error {
+// send responds with the file that open opens, or with its head.
+func send(c *fiber.Ctx, streams *stream.Streams, open func(context.Context) (*core.Files, error)) error {
 	coding, ok := negotiate(c.Get(fiber.HeaderAcceptEncoding))
 	if !ok {
 		return httperr.WriteAs(c, http.StatusNotAcceptable, fiber.NewError(http.StatusNotAcceptable, "no acceptable encoding: supported are identity and gzip"))
 	}
 	// The download continues after the handler has returned.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.UserContext()))
-	f, err := ask(ctx)
+	f, err := open(ctx)
 	if err != nil {
 		cancel()
 		return err
@@ -279,13 +279,13 @@ func negotiate(accept string) (coding string, ok bool) {
 	if !named {
 		gz = other
 	}
-	identity, said := q["identity"]
+	identity, hasIdentity := q["identity"]
 	switch {
-	case !said && rest:
+	case !hasIdentity && rest:
 		identity = other
-	case !said && len(q) == 1 && named:
+	case !hasIdentity && len(q) == 1 && named:
 		identity = max(gz/2, 0.001) // nothing else was named: prefer gzip unless it is refused
-	case !said:
+	case !hasIdentity:
 		identity = max(gz, 0.001)
 	}
 	switch {

@@ -124,7 +124,7 @@ func parseRequest(c *fiber.Ctx, op file.Op) (sandbox.VolumeID, *file.Request, er
 
 // parseOwner reads the owner, the group and the mode from the query, and the value of force and
 // whether it is set.
-func parseOwner(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
+func parseOwner(c *fiber.Ctx, req *file.Request) (force, given bool, err error) {
 	ids := [2]int{file.Keep, file.Keep}
 	for i, name := range [...]string{"uid", "gid"} {
 		if s := c.Query(name); s != "" {
@@ -144,10 +144,10 @@ func parseOwner(c *fiber.Ctx, req *file.Request) (force, said bool, err error) {
 		if force, err = strconv.ParseBool(c.Query("force")); err != nil {
 			return false, false, invalid("force must be true or false")
 		}
-		said = true
+		given = true
 	}
 	_, _, err = file.ParseOwner(req.User)
-	return force, said, err
+	return force, given, err
 }
 
 const maxMode = 0o777
@@ -320,11 +320,11 @@ func (h *Volumes) write(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	force, said, err := parseOwner(c, req)
+	force, given, err := parseOwner(c, req)
 	if err != nil {
 		return err
 	}
-	req.Fresh = said && !force
+	req.Fresh = given && !force
 	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), stream.Body(c))
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// saying returns the address of a gateway to a server with a fixed response.
-func saying(t *testing.T, answer string) string {
+// respondWith returns the address of a gateway to a server with a fixed response.
+func respondWith(t *testing.T, answer string) string {
 	t.Helper()
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -35,7 +35,7 @@ func TestInvalidResponsesAreNotPassedOn(t *testing.T) {
 		"HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n",
 		"HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n",
 	} {
-		addr := saying(t, answer)
+		addr := respondWith(t, answer)
 		for _, body := range []string{"", "small", strings.Repeat("large", 20<<10)} {
 			req := request(t, "POST", addr, "/", strings.NewReader(body))
 			if res, got := do(t, req); res.StatusCode != http.StatusBadGateway || !strings.Contains(got, "did not answer") {
@@ -46,7 +46,7 @@ func TestInvalidResponsesAreNotPassedOn(t *testing.T) {
 }
 
 func TestTheStatusLineIsOneLine(t *testing.T) {
-	addr := saying(t, "HTTP/1.1 200 a\rX-B: c\x00\x7f\r\nContent-Length: 0\r\n\r\n")
+	addr := respondWith(t, "HTTP/1.1 200 a\rX-B: c\x00\x7f\r\nContent-Length: 0\r\n\r\n")
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)

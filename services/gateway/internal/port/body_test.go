@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A request with a body may ask for another protocol, as Java's clients always do. The gateway
+// A request with a body may request another protocol, as Java's clients always do. The gateway
 // removes the header if the body may still arrive when the server responds: the reader of the
 // body would lose the connection.
 func TestUpgradeWithABodyIsNotPassedOn(t *testing.T) {

@@ -159,8 +159,8 @@ func TestADisconnectDuringAnUploadEndsTheResponse(t *testing.T) {
 }
 
 func TestAnIncompleteSmallBodyIsNotPassedOn(t *testing.T) {
-	asked := make(chan struct{}, 1)
-	addr, _ := gateway(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
+	requested := make(chan struct{}, 1)
+	addr, _ := gateway(t, func(http.ResponseWriter, *http.Request) { requested <- struct{}{} })
 	c, r := post(t, addr, 1000)
 	io.WriteString(c, "some of it")
 	c.CloseWrite()
@@ -169,7 +169,7 @@ func TestAnIncompleteSmallBodyIsNotPassedOn(t *testing.T) {
 		t.Errorf("got %v, %v", res, err)
 	}
 	select {
-	case <-asked:
+	case <-requested:
 		t.Error("the server received a request")
 	default:
 	}

@@ -149,7 +149,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 	}
 	if body != nil && body.large() {
 		// The connection cannot be taken over while the body arrives. A server may ignore
-		// an upgrade (RFC 9110, 7.8), so it is not asked for one.
+		// an upgrade (RFC 9110, 7.8), so none is requested.
 		req.Header.Del("Upgrade")
 		req.Header.Del("Connection")
 		return h.upload(c, t, req, body)

@@ -13,16 +13,16 @@ import (
 )
 
 func TestPanicIsLoggedAndReturned(t *testing.T) {
-	var said bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&said, nil))
-	if err := recovery.Do(log, "work", func() error { return io.EOF }); !errors.Is(err, io.EOF) || said.Len() > 0 {
-		t.Errorf("no panic: %v, %q", err, &said)
+	var buf bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&buf, nil))
+	if err := recovery.Do(log, "work", func() error { return io.EOF }); !errors.Is(err, io.EOF) || buf.Len() > 0 {
+		t.Errorf("no panic: %v, %q", err, &buf)
 	}
 	err := recovery.Do(log, "work", func() error { panic("no word") })
 	if !kind.Is(err, kind.Internal) || strings.Contains(kind.Message(err), "word") {
 		t.Errorf("got %v, for clients %q", err, kind.Message(err))
 	}
-	if got := said.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "no word") || !strings.Contains(got, "recovery_test.go") {
+	if got := buf.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "no word") || !strings.Contains(got, "recovery_test.go") {
 		t.Errorf("logged %q", got)
 	}
 }

@@ -27,7 +27,7 @@ type bodyKey struct{}
 
 // Streamed is middleware that leaves the body to the handler and then deals with the
 // rest. It reads on for a while, because a client that is disconnected while it sends
-// never sees the response. If there is still more, the connection is closed, because
+// never receives the response. If there is still more, the connection is closed, because
 // the rest would be parsed as the next request.
 func Streamed(c *fiber.Ctx) error {
 	b := &body{c: c, r: c.Context().RequestBodyStream()}

@@ -104,7 +104,7 @@ func TestCopyEndsWithTheProtocolsError(t *testing.T) {
 		ctx  context.Context
 		enc  words
 		want string
-		said bool
+		ok   bool
 	}{
 		{"an event that the encoder rejects", t.Context(), words{fails: 3}, "<accepted><start>[not found]", true},
 		{"a drain", canceled(surfacetest.Drained()), words{}, "[unavailable]", true},
@@ -114,7 +114,7 @@ func TestCopyEndsWithTheProtocolsError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sink := &surfacetest.Sink{}
 			err := stream.Copy(tt.ctx, sink, r.Source(0), &tt.enc)
-			if got := string(sink.Raw); got != tt.want || (err == nil) != tt.said {
+			if got := string(sink.Raw); got != tt.want || (err == nil) != tt.ok {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)
 			}
 		})

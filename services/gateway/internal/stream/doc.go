@@ -1,10 +1,10 @@
 // Package stream sends a process's record to one client at a time. One loop
 // serves every protocol, on connections that it takes over from the HTTP server.
-// # Once, in order
+//
 // # Exactly once, in order
 // [Copy] encodes each event that its [Source] yields exactly once, in order, and
 // flushes once per batch. An event that the encoder cannot represent ends the
-// stream with a protocol error; a stream never ends without saying why.
+// stream with a protocol error; a stream never ends without a reason.
 //
 // # Slow readers
 // A stream has no queue: it reads from its Source once the previous bytes are in

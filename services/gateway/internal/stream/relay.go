@@ -17,7 +17,7 @@ import (
 )
 
 // Relay responds with what get returns, another server's response, and returns at once.
-// It continues after the handler has returned, so get must not use c. clean says that
+// It continues after the handler has returned, so get must not use c. clean reports that
 // the request's body has been read completely. get's context ends when the client
 // disconnects; a drain lets the response finish. If get fails, the response is that of
 // fail. A response that breaks off closes the connection, so that the client does not
@@ -127,8 +127,8 @@ func appendHeaders(dst []byte, h http.Header) []byte {
 
 // Switch passes on another server's 101 response and then copies bytes both ways
 // between it and the client until either side ends or Drain is called; then it calls
-// over.
-func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over func()) {
+// onEnd.
+func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, onEnd func()) {
 	head := append([]byte("HTTP/1.1 101 Switching Protocols"), appendHeaders(nil, res.Header)...)
 	head = appendHeader(appendHeader(head, "Connection", "Upgrade"), "Upgrade", res.Header.Get("Upgrade"))
 	head = append(head, "\r\n\r\n"...)
@@ -136,7 +136,7 @@ func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, over f
 	rc := c.Context()
 	rc.HijackSetNoResponse(true)
 	rc.Hijack(func(hijacked net.Conn) {
-		defer over()
+		defer onEnd()
 		var early []byte
 		cn.raw, early = unwrap(hijacked)
 		cn.cancel = func(err error) {

@@ -89,7 +89,7 @@ func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error 
 	return nil
 }
 
-// conn returns the state of a request's connection; clean says that the body has
+// conn returns the state of a request's connection; clean reports that the body has
 // been read completely.
 func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
 	server := c.App().Server()

@@ -39,11 +39,11 @@ type Surface struct {
 	Encoder func(t *testing.T, r *Record, position string) (stream.Encoder, process.Seq)
 	// Decode decodes what a client received, which always ends between two units.
 	Decode func(t *testing.T, raw []byte) []Unit
-	// Text says that output is text: invalid UTF-8 is replaced.
+	// Text reports that output is text: invalid UTF-8 is replaced.
 	Text bool
 	// MaxLine is how much of a line is buffered before it is sent; 0: little.
 	MaxLine int
-	// Exits says that the protocol has a unit for an exit (End).
+	// Exits reports that the protocol has a unit for an exit (End).
 	Exits bool
 }
 
