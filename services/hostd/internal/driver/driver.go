@@ -116,7 +116,7 @@ const (
 // they are removed. All other names are the caller's.
 func Files() []string {
 	// The state goes last: List must find the instance as long as anything is left.
-	return []string{"ns", "gv", "vm", "disk", "home", "still", "qmp.sock", "api.sock", "vsock.sock", LogFile, "shim.sock", "state.json.tmp", "state.json"}
+	return []string{"ns", "gv", "vm", "disk", "home", "pause", "qmp.sock", "api.sock", "vsock.sock", LogFile, "shim.sock", "state.json.tmp", "state.json"}
 }
 
 // Limits that apply also where Spec sets none.

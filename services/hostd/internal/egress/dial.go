@@ -30,10 +30,10 @@ type Route struct {
 
 	sent, received atomic.Uint64
 
-	mu      sync.Mutex
-	dialing int // connections in progress
-	asking  int // requests in progress
-	flows   map[*flow]struct{}
+	mu       sync.Mutex
+	dialing  int // connections in progress
+	requests int // requests in progress
+	flows    map[*flow]struct{}
 }
 
 // flow is a connection to a host.
@@ -153,17 +153,17 @@ func (w *Route) endDial() {
 func (w *Route) beginRequest() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.asking >= maxFlows {
+	if w.requests >= maxFlows {
 		return kind.Newf(kind.Exhausted, "ask", "", "the sandbox has reached the limit of %d requests at a time", maxFlows)
 	}
-	w.asking++
+	w.requests++
 	return nil
 }
 
 func (w *Route) endRequest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asking--
+	w.requests--
 }
 
 // resolve returns a host's addresses, and its name unless it is an address itself.

@@ -377,16 +377,16 @@ func TestOtherRequestsAreRefused(t *testing.T) {
 		}
 		c.Close()
 	}
-	for _, tt := range []struct{ say, want string }{
+	for _, tt := range []struct{ send, want string }{
 		{"\x05\x01\x02", "\x05\xff"},
 		{"\x05\x01\x00\x05\x02\x00\x01\x01\x02\x03\x04\x00\x50", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{"\x05\x01\x00\x05\x01\x00\x07", "\x05\x00\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00"},
 	} {
 		c := dial()
-		io.WriteString(c, tt.say)
+		io.WriteString(c, tt.send)
 		got, _ := io.ReadAll(c)
 		if string(got) != tt.want {
-			t.Errorf("%x: got %x, want %x", tt.say, got, tt.want)
+			t.Errorf("%x: got %x, want %x", tt.send, got, tt.want)
 		}
 	}
 }

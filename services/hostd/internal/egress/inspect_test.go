@@ -246,13 +246,13 @@ func TestOnlyHTTPIsPossibleWithTransforms(t *testing.T) {
 	s := newSite(t)
 	n := transformed("example.com", "Authorization", "canary")
 	in := inside(t, &n, s)
-	for _, say := range []string{"SSH-2.0-x\r\n\r\n", "\x16\x03\x01nonsense", "\x00\x00"} {
+	for _, data := range []string{"SSH-2.0-x\r\n\r\n", "\x16\x03\x01nonsense", "\x00\x00"} {
 		conn := in.dial()
-		fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n%s", portOf(s.plain.URL), say)
+		fmt.Fprintf(conn, "CONNECT example.com:%s HTTP/1.1\r\n\r\n%s", portOf(s.plain.URL), data)
 		conn.(interface{ CloseWrite() error }).CloseWrite()
 		got, _ := io.ReadAll(conn)
 		if _, answer, _ := strings.Cut(string(got), "\r\n\r\n"); strings.Contains(answer, "200 OK") || strings.Contains(answer, "canary") {
-			t.Errorf("%q: %q", say, answer)
+			t.Errorf("%q: %q", data, answer)
 		}
 		conn.Close()
 	}

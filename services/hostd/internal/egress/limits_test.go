@@ -149,7 +149,7 @@ func TestRequestsOfAnInspectedConnectionAreBounded(t *testing.T) {
 	program := insider{in.route, func() net.Conn { connections.Add(1); return in.dial() }, in.tls}
 	c := program.client(t, "http", true)
 	url := "https://example.com:" + portOf(slow.URL)
-	if status, _, err := get(t, c, url+"/first"); status != http.StatusOK || err != nil { // makes the client learn the limit
+	if status, _, err := get(t, c, url+"/first"); status != http.StatusOK || err != nil { // the client receives the limit
 		t.Fatal(status, err)
 	}
 	var wg sync.WaitGroup

@@ -75,7 +75,7 @@ func (c *Conn) Await(ctx context.Context) error {
 	}
 	<-c.syncWritten
 	if c.read.err != nil {
-		return fmt.Errorf("serial: dial: %w", c.read.err)
+		return fmt.Errorf("fifolink: dial: %w", c.read.err)
 	}
 	return nil
 }
@@ -240,5 +240,5 @@ func (c *Conn) RemoteAddr() net.Addr { return addr{} }
 // addr is the address of each end: the stream has no others.
 type addr struct{}
 
-func (addr) Network() string { return "serial" }
-func (addr) String() string  { return "serial" }
+func (addr) Network() string { return "fifo" }
+func (addr) String() string  { return "fifo" }

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrBroken ends a connection whose stream lost or gained bytes.
-var ErrBroken = errors.New("serial: the stream is broken")
+var ErrBroken = errors.New("fifolink: stream is broken")
 
 // The kinds of a record. None is zero, which is padding.
 const (

@@ -106,9 +106,9 @@ func onNetwork(fd int) bool {
 	return false
 }
 
-// add watches an open directory, and those below it if requested; tell
+// add watches an open directory, and those below it if requested; report
 // is true if its contents are new.
-func (w *Watcher) add(dir int, rel string, tell bool) error {
+func (w *Watcher) add(dir int, rel string, report bool) error {
 	wd, err := unix.InotifyAddWatch(w.fd, procPath(dir), watchMask)
 	switch {
 	case rel != "" && oneOf(err, unix.EACCES, unix.ENOENT, unix.ESRCH):
@@ -132,7 +132,7 @@ func (w *Watcher) add(dir int, rel string, tell bool) error {
 		if Hidden(d.Name()) {
 			continue
 		}
-		if tell {
+		if report {
 			w.reported[at] = true
 			w.event(at, eventCreate)
 		}
@@ -143,7 +143,7 @@ func (w *Watcher) add(dir int, rel string, tell bool) error {
 		if err != nil {
 			continue
 		}
-		err = w.add(sub, at, tell)
+		err = w.add(sub, at, report)
 		closeFd(sub)
 		if err != nil {
 			return err

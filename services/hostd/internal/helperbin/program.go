@@ -48,7 +48,7 @@ func (p Program) siblingPath() (string, error) {
 	return filepath.Join(filepath.Dir(exe), p.Name), err
 }
 
-// Find returns the path of the program. Its error says where it looked.
+// Find returns the path of the program. Its error names the paths that were searched.
 func (p Program) Find() (string, error) {
 	beside, err := p.siblingPath()
 	if err != nil {

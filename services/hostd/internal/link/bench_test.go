@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// TestMain turns the test binary into a shim when the environment says so.
+// TestMain turns the test binary into a shim when the environment requests it.
 func TestMain(m *testing.M) {
 	if os.Getenv("MILLRACE_TEST_SHIM") != "" {
 		os.Exit(shim.Main(os.Args[1:], os.Stderr))

@@ -24,8 +24,8 @@ type inputDedup struct {
 type inputAttempt struct {
 	sum     uint64     // of its data
 	done    bool       // it has a reply
-	reply   wire.Reply // valid if over
-	waiting []uint64   // revs of later commands with the key, until over
+	reply   wire.Reply // valid if done
+	waiting []uint64   // revs of later commands with the key, until done
 }
 
 // isDuplicate reports whether f repeats an earlier input, and replies to it if so.

@@ -135,7 +135,7 @@ func (p *proc) spill() {
 }
 
 // loadFromDisk reads p's next extent back into memory. If it cannot be read, the whole record is
-// lost: the shim ends, and the record says so.
+// lost: the shim ends, and the record reports that.
 func (p *proc) loadFromDisk() bool {
 	s, q := p.s, &p.spool
 	x := q.extents[0]

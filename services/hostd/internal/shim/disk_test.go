@@ -243,7 +243,7 @@ func TestOutputIsReadAtItsRate(t *testing.T) {
 }
 
 // TestQuotaOfAllProcesses: output beyond the sandbox's quota is not recorded, and the
-// record says how much.
+// record has the amount.
 func TestQuotaOfAllProcesses(t *testing.T) {
 	h, _ := diskHost(t, wire.Limits{QuotaTotal: 100_000})
 	first := h.awaitEnd(h.start(sh("head -c 70000 /dev/zero")))

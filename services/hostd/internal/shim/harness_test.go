@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// TestMain turns the test binary into a shim when the environment says so: a shim waits for
+// TestMain turns the test binary into a shim when the environment requests it: a shim waits for
 // every child of its process, which therefore cannot be the test's.
 func TestMain(m *testing.M) {
 	if os.Getenv("MILLRACE_TEST_SHIM") != "" {

@@ -34,7 +34,7 @@ const ListenFD = 3
 //	-forks-fd N     see driver.ForksFd
 //	-serial IN,OUT  two descriptors of a stream to hostd (package fifolink) instead of a socket
 //	-pack A,B       directories of a guest's files; see package vminit
-//	-gather D       Config.Coalesce: for a kernel with slow system calls
+//	-coalesce D     Config.Coalesce: for a kernel with slow system calls
 //	-execute D      Config.Execute
 //	-rehearse       Config.Rehearse
 func Main(args []string, stderr io.Writer) int {
@@ -47,7 +47,7 @@ func Main(args []string, stderr io.Writer) int {
 	forks := flags.Int("forks-fd", 0, "descriptor of the procs file of the processes' cgroup; others are ignored")
 	stream := flags.String("serial", "", "descriptors IN,OUT of a stream, instead of a listening socket")
 	pack := flags.String(strings.TrimPrefix(vminit.PackFlag, "-"), "", "with -serial, two directories of a guest (see package vminit)")
-	gather := flags.Duration("gather", 0, "how long output of a busy writer may collect in its pipe (default 0)")
+	coalesce := flags.Duration("coalesce", 0, "how long output of a busy writer may collect in its pipe (default 0)")
 	execute := flags.Duration("execute", 0, "maximum time from fork to exec (default 10s)")
 	rehearse := flags.Bool("rehearse", false, "run a shell at startup to warm the caches")
 	if err := flags.Parse(args); err != nil {
@@ -72,7 +72,7 @@ func Main(args []string, stderr io.Writer) int {
 	ctx, cancel := terminated()
 	defer cancel()
 	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks,
-		Execute: *execute, Coalesce: *gather, Rehearse: *rehearse}
+		Execute: *execute, Coalesce: *coalesce, Rehearse: *rehearse}
 	if err := New(cfg).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
 		return 1

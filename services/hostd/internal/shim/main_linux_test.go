@@ -66,10 +66,10 @@ func TestSignalNeverHitsAReusedPID(t *testing.T) {
 				"until [ -e $F ]; do sleep 0.01; done; " + tt.settled + "; echo taken; read go; kill -TERM $(cat $F)"},
 				Env: map[string]string{"N": fmt.Sprint(h.procs[gone].started), "GROUP": tt.group, "F": f}})
 			p := h.procs[other]
-			said := func(word string) func() bool {
+			printed := func(word string) func() bool {
 				return func() bool { return p.end != nil || bytes.Contains(p.out[process.Stdout], []byte(word)) }
 			}
-			h.await("the newcomer", said("taken"))
+			h.await("the newcomer", printed("taken"))
 			if p.end != nil {
 				t.Fatalf("the newcomer: %s", describe(p.end))
 			}
@@ -77,7 +77,7 @@ func TestSignalNeverHitsAReusedPID(t *testing.T) {
 				t.Errorf("a signal to an ended process: %+v", r)
 			}
 			h.stdin(other, "go\n", false)
-			h.await("the newcomer's answer", said("lives"))
+			h.await("the newcomer's answer", printed("lives"))
 			if p.end != nil {
 				t.Errorf("the newcomer was hit: %q, %s", p.out[process.Stdout], describe(p.exit))
 			}

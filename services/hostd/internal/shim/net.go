@@ -50,7 +50,7 @@ func toPort(s *mux.Stream) {
 		return
 	}
 	s.Accept()
-	mux.Join(s, conn) //nolint:errcheck // both ends know
+	mux.Join(s, conn) //nolint:errcheck // both ends get the error
 }
 
 // dialPort connects to the listener on a port, in either address family.
@@ -144,7 +144,7 @@ func (s *Shim) toProxy(conn *net.TCPConn) {
 		mux.Cut(conn, err)
 		return
 	}
-	mux.Join(stream, conn) //nolint:errcheck // both ends know
+	mux.Join(stream, conn) //nolint:errcheck // both ends get the error
 }
 
 // proxyEnv sets the proxy variables; Shim.mu is held. All of them use http: libraries that

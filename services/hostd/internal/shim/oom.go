@@ -61,7 +61,7 @@ func (s *Shim) readOOM() uint64 {
 
 // outOfMemory reports whether there was an OOM kill that is not attributed to a process
 // yet, and attributes it. Kills from before the process began do not count: the kernel also
-// kills processes without a record. It does not say which process it chose: of two that die
+// kills processes without a record. It does not report which process it chose: of two that die
 // of SIGKILL at the same moment, the first gets it.
 func (s *Shim) outOfMemory(before uint64) bool {
 	if kills := s.readOOM(); kills > max(s.oomKills, before) {

@@ -19,12 +19,12 @@ type proc struct {
 	spool spool
 	rev   uint64 // of the last command taken
 	spec  []byte // as encoded by hostd
-	moved bool   // hostd does not know yet that it belongs to this sandbox
+	moved bool   // hostd was not informed yet that it belongs to this sandbox
 	after uint64 // if moved: see wire.Moved
 
 	starting     bool       // the outcome of the start is not known yet
 	pending      []*command // commands until then, in the order of their revs
-	pendingBytes int        // bytes of waiting
+	pendingBytes int        // size of pending
 
 	queued  bool // in session.ready
 	streams []*stream

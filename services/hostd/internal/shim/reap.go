@@ -84,7 +84,7 @@ func (p *proc) drain() {
 	p.s.mu.Unlock()
 }
 
-// exitOf returns how the process ended, and why as far as the shim knows.
+// exitOf returns how the process ended, and the cause if the shim observed it.
 func (p *proc) exitOf(ws syscall.WaitStatus) process.Exit {
 	if ws.Exited() {
 		code := int32(ws.ExitStatus())

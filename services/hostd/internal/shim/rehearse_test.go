@@ -24,15 +24,15 @@ func TestRehearse(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "true"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	heard, err := os.OpenFile(word, os.O_RDWR, 0)
+	marker, err := os.OpenFile(word, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.Close()                             //nolint:errcheck // it was only read from
-	heard.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // the read reports it
+	defer marker.Close()                             //nolint:errcheck // it was only read from
+	marker.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // the read reports it
 	path := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+dir+":/usr/bin:/bin") }
 	socket, _ := startShimAs(t, path, "-rehearse")
-	if n, err := heard.Read(make([]byte, 8)); err != nil || n != len("ran\n") {
+	if n, err := marker.Read(make([]byte, 8)); err != nil || n != len("ran\n") {
 		t.Fatalf("no program ran: %d, %v", n, err)
 	}
 	h := newHost(t, socket)

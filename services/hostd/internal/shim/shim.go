@@ -199,7 +199,7 @@ func (s *Shim) setLimits(l wire.Limits) {
 	}
 }
 
-// applyAttach applies what Attach says about the sandbox.
+// applyAttach applies the sandbox's settings in Attach.
 func (s *Shim) applyAttach(a *wire.Attach, h *rightsConn) {
 	s.epoch, s.sandbox = a.Epoch, a.Sandbox
 	if s.disk == nil && a.Limits.Disk > 0 {

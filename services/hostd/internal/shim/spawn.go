@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// spawn runs spec as the given user and records Started. Its error says why it cannot.
+// spawn runs spec as the given user and records Started. Its error is the reason for a failure.
 func (p *proc) spawn(spec *process.Spec, acct *account) error {
 	if p.isWatch {
 		return p.startWatch(spec)

@@ -19,8 +19,8 @@ type account struct {
 // lookup finds the user of a process: by name, by number, or the default, which is the
 // template's, or the user that the driver named in the shim's environment. The home of that
 // one is the driver's: without isolation it differs from the one in the machine's passwd
-// file. In a sandbox with a single user, that user is the default, whatever the template
-// says.
+// file. In a sandbox with a single user, that user is the default, regardless of the
+// template.
 func (s *Shim) lookup(name string) (account, error) {
 	byDefault := cmp.Or(s.cfg.User, os.Getenv("USER"))
 	a, ok := s.find(cmp.Or(name, byDefault))

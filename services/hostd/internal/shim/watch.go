@@ -109,7 +109,7 @@ func (p *proc) runWatch(pid int) {
 		wt.signal(syscall.SIGKILL)
 	}
 	s.mu.Unlock()
-	wt.w.Run(wt.out) //nolint:errcheck // the signal says how it ends
+	wt.w.Run(wt.out) //nolint:errcheck // the signal determines how it ends
 	wt.w.Stop()
 	wt.out.Close() //nolint:errcheck // what was written was read
 	s.mu.Lock()

@@ -71,7 +71,7 @@ func reap(pid int) (ws syscall.WaitStatus) {
 }
 
 // run returns what a program prints and how it ends.
-func run(t testing.TB, start starter, path string, argv []string, attr *syscall.ProcAttr) (said string, pid int) {
+func run(t testing.TB, start starter, path string, argv []string, attr *syscall.ProcAttr) (output string, pid int) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -207,8 +207,8 @@ func TestSameAsForkExec(t *testing.T) {
 		got := make(map[string]string)
 		for _, f := range all {
 			if !f.root || os.Geteuid() == 0 {
-				said, pid := run(t, by, f.path, f.argv, &f.attr)
-				got[f.name] = changing.ReplaceAllString(regexp.MustCompile(fmt.Sprintf(`\b%d\b`, pid)).ReplaceAllString(said, "PID"), "")
+				output, pid := run(t, by, f.path, f.argv, &f.attr)
+				got[f.name] = changing.ReplaceAllString(regexp.MustCompile(fmt.Sprintf(`\b%d\b`, pid)).ReplaceAllString(output, "PID"), "")
 			}
 		}
 		return got

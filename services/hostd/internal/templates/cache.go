@@ -37,7 +37,7 @@ type Config struct {
 	Log    *slog.Logger
 
 	// Sudo returns the path of a static program that is sudo if it is called so; for trees
-	// whose manifest says Sudo and that have none. nil: they get none.
+	// with Sudo in their manifest and no sudo of their own. nil: they get none.
 	Sudo func(context.Context) (string, error)
 }
 

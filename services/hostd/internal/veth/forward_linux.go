@@ -28,12 +28,12 @@ func (n *Net) forward() error {
 	if err == nil && strings.TrimSpace(string(was)) == forwardOn {
 		return nil
 	}
-	kept, err := keptForward()
+	saved, err := savedForward()
 	if err == nil {
 		err = os.MkdirAll(runDir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(kept, was, 0o600)
+		err = os.WriteFile(saved, was, 0o600)
 	}
 	if err == nil {
 		err = os.WriteFile(forwardPath, []byte(forwardOn), 0o644) //nolint:gosec // the kernel's own file
@@ -47,11 +47,11 @@ func (n *Net) forward() error {
 
 // unforward restores the setting once no host on this machine has rules any more.
 func unforward(ctx context.Context) error {
-	kept, err := keptForward()
+	saved, err := savedForward()
 	if err != nil {
 		return err
 	}
-	was, err := os.ReadFile(kept)
+	was, err := os.ReadFile(saved)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it was enabled before
 	}
@@ -68,11 +68,11 @@ func unforward(ctx context.Context) error {
 	if err := os.WriteFile(forwardPath, was, 0o644); err != nil { //nolint:gosec // the kernel's own file
 		return fmt.Errorf("disable forwarding: %w", err)
 	}
-	return os.Remove(kept)
+	return os.Remove(saved)
 }
 
-// keptForward returns the file for the value before, of this thread's network namespace.
-func keptForward() (string, error) {
+// savedForward returns the file for the value before, of this thread's network namespace.
+func savedForward() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
 		return "", err

@@ -134,7 +134,7 @@ func (r namespace) ask(addr string) string { return r.askFor(addr, waitTime) }
 func (r namespace) refused(addr string) string { return r.askFor(addr, refusal) }
 
 func (r namespace) askFor(addr string, limit time.Duration) string {
-	var said string
+	var line string
 	r.in(func() error {
 		c, err := net.DialTimeout(family(addr), addr, limit)
 		if err != nil {
@@ -142,10 +142,10 @@ func (r namespace) askFor(addr string, limit time.Duration) string {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(10 * time.Second))
-		said, err = bufio.NewReader(c).ReadString('\n')
+		line, err = bufio.NewReader(c).ReadString('\n')
 		return err
 	})
-	return strings.TrimSpace(said)
+	return strings.TrimSpace(line)
 }
 
 // waitTime bounds a connection: an interface that was created within a

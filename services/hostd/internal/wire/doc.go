@@ -9,7 +9,7 @@
 //
 // # Nothing lost, nothing twice
 // The shim keeps an event until Ack. After a reconnect it sends nothing of a process until
-// Resume says after which seq to continue. A command carries its Rev; the shim ignores a
+// Resume names the seq after which to continue. A command carries its Rev; the shim ignores a
 // command that it has taken before.
 //
 // # Credit

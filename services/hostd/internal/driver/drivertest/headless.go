@@ -29,8 +29,8 @@ func Headless(arg string, env []string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return nil, fmt.Errorf("output %q: %w", said, errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		return nil, fmt.Errorf("output %q: %w", line, errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
 	}
 	return cmd, nil
 }

@@ -184,7 +184,7 @@ func (s *suite) limitsFiles(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, func(sp *driver.Spec) { sp.OpenFiles = 256 })
 		got := b.sh(t, "ulimit -n; ulimit -Hn; ulimit -n 1024 2>/dev/null && echo more")
-		if caps.Isolation == "machine" { // whose root sets the limits as it likes
+		if caps.Isolation == "machine" { // whose root may set any limits
 			got = strings.TrimSuffix(got, "\nmore")
 		}
 		if got != "256\n256" {

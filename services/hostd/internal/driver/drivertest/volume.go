@@ -86,7 +86,7 @@ func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// volumeOnFile: a volume cannot be mounted on a file, and the error says so.
+// volumeOnFile: a volume cannot be mounted on a file, and the error reports that.
 func (s *suite) volumeOnFile(t *testing.T, with, at string) {
 	one, d := volume(t), s.newDriver(t)
 	if err := os.WriteFile(filepath.Join(one, "file"), nil, 0o644); err != nil {

@@ -86,7 +86,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 	c := config{
 		Version: "1.0.2", Hostname: s.HostName(), Root: configRoot{root},
 		Process: configProcess{
-			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-gather", coalesce)...),
+			Args: append([]string{shimInside + "/" + shimFile}, append(append([]string{}, s.ShimArgs...), "-serial", "0,1", "-coalesce", coalesce)...),
 			Env:  v.Env, Cwd: "/", NoNew: !s.Sudo, OOM: driver.OOMScore, Caps: map[string][]string{},
 			Rlimits: []configLimit{{"RLIMIT_NOFILE", files, files}, {"RLIMIT_NPROC", uint64(most), userPIDs(most)}, {Type: "RLIMIT_CORE"}},
 		},

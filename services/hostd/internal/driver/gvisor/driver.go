@@ -2,7 +2,7 @@
 
 // Package gvisor isolates sandboxes with gVisor: each has a kernel of its own, in
 // user space, which itself runs in namespaces, without capabilities and behind a system
-// call filter. An escape needs a hole in gVisor and another in the host's kernel. The
+// call filter. An escape requires a vulnerability of gVisor and another of the host's kernel. The
 // driver needs no root, no package and no download but its program, millrace-runsc,
 // which is built from a Go module (the directory runsc).
 //
@@ -11,7 +11,7 @@
 // /etc, as with driver "namespace", or Spec.Root; writes go to one file below Spec.Dir,
 // of at most DiskMiB. All users exist inside, root included, also where hostd runs as an
 // ordinary user. The only network is a loopback. The shim is pid 1, as root, and
-// communicates through two FIFOs (package serial): one connection at a time.
+// communicates through two FIFOs (package fifolink): one connection at a time.
 //
 // # Pause and snapshots
 // GVisor itself stops the tasks of a paused sandbox. A snapshot with memory is gVisor's

@@ -22,10 +22,10 @@ type tasks struct{ *instance }
 // that each atomically overwrites the previous one: creating a new file and renaming
 // it takes longer than the stop.
 const (
-	pauseFile = "still"
-	changing  = "moves " // a stop or start is in progress, or was interrupted
-	paused    = "stands"
-	running   = "runs  "
+	pauseFile = "pause"
+	changing  = "changing" // a stop or start is in progress, or was interrupted
+	paused    = "paused  "
+	running   = "running "
 )
 
 // Freeze implements live.Freezer.
@@ -43,13 +43,13 @@ func (t tasks) Frozen() (bool, error) {
 
 // set stops or starts the sandbox. It completes what it has begun, even if ctx
 // ends.
-func (t tasks) set(ctx context.Context, stand bool, method string) error {
+func (t tasks) set(ctx context.Context, stop bool, method string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	t.transition.Lock()
 	defer t.transition.Unlock()
-	if on, err := t.frozen(); on == stand || err != nil {
+	if on, err := t.frozen(); on == stop || err != nil {
 		return err
 	}
 	if err := t.r.record(changing); err != nil {
@@ -60,7 +60,7 @@ func (t tasks) set(ctx context.Context, stand bool, method string) error {
 	if err := t.control.call(ctx, method, struct{}{}, nil); err != nil {
 		return t.settle(err)
 	}
-	return t.r.recordPause(stand)
+	return t.r.recordPause(stop)
 }
 
 // frozen reads the recorded state; after an interruption it determines the actual one.
@@ -71,11 +71,11 @@ func (t tasks) frozen() (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
-	stand, err := t.determine(ctx)
+	stopped, err := t.determine(ctx)
 	if err != nil {
 		return false, t.settle(err)
 	}
-	return stand, t.r.recordPause(stand)
+	return stopped, t.r.recordPause(stopped)
 }
 
 // settle waits, after an error, for the sandbox to end, if it is ending: only then
@@ -88,8 +88,8 @@ func (t tasks) settle(err error) error {
 	return err
 }
 
-func (r *runsc) recordPause(stand bool) error {
-	if stand {
+func (r *runsc) recordPause(stopped bool) error {
+	if stopped {
 		return r.record(paused)
 	}
 	return r.record(running)

@@ -44,7 +44,7 @@ const (
 	shimDir    = "inside"   // contains only shimFile
 	shimFile   = "shim"
 	pidFile    = "pid"
-	veilFile   = "veil"      // reason why the host's files are visible as the host's root sees them; see package main of runsc
+	veilFile   = "veil"      // reason why the host's files are visible as to the host's root; see package main of runsc
 	errorFile  = "runsc.log" // errors of runsc, one JSON object a line
 	toShim     = "in"
 	toHostd    = "out"
@@ -89,9 +89,9 @@ func (r *runsc) call(ctx context.Context, program *os.File, args ...string) erro
 	cmd.ExtraFiles = []*os.File{program}
 	cmd.Dir = r.dir
 	cmd.SysProcAttr.Pdeathsig = 0 // it completes what it has begun, also when hostd ends
-	var said head
-	cmd.Stderr = &said
-	return failure(cmd.Run(), func() string { return string(bytes.TrimSpace(said)) })
+	var stderr head
+	cmd.Stderr = &stderr
+	return failure(cmd.Run(), func() string { return string(bytes.TrimSpace(stderr)) })
 }
 
 // head is a writer that keeps the beginning of what is written to it.
@@ -110,12 +110,12 @@ func (r *runsc) run(cmd *exec.Cmd) error {
 
 // failure adds runsc's own message to err. Only that text shows that the host's disk
 // is full.
-func failure(err error, says func() string) error {
+func failure(err error, stderrText func() string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
-	text := says()
+	text := stderrText()
 	if strings.Contains(text, unix.ENOSPC.Error()) {
 		err = errors.Join(err, unix.ENOSPC)
 	}

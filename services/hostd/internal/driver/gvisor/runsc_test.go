@@ -34,7 +34,7 @@ func TestProgramIgnoresAReusedPID(t *testing.T) {
 	}
 }
 
-// The sandbox's process writes to the error log, as much as it likes.
+// The sandbox's process may write any amount to the error log.
 func TestLastErrorReadsOnlyTheEndOfTheLog(t *testing.T) {
 	r := &runsc{dir: t.TempDir()}
 	for _, before := range []int64{0, 1, 256 << 20} {

@@ -14,11 +14,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// say makes the shell of shellIn continue; said reports whether it has written something.
-func say(t *testing.T, s driver.Spec) (said func() bool) {
+// answerShell makes the shell of shellIn continue; replied reports whether it has written something.
+func answerShell(t *testing.T, s driver.Spec) (replied func() bool) {
 	t.Helper()
 	r := &runsc{dir: filepath.Join(s.Dir, workDir)}
-	if err := os.WriteFile(r.in(toShim), []byte("say\n"), 0o600); err != nil {
+	if err := os.WriteFile(r.in(toShim), []byte("line\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	pair, err := r.pair()
@@ -41,13 +41,13 @@ func say(t *testing.T, s driver.Spec) (said func() bool) {
 func TestSnapshotsKeepUnreadOutput(t *testing.T) {
 	_, s, in := shellIn(t, "read line; echo said; sleep 1000")
 	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
-	said := say(t, s)
+	replied := answerShell(t, s)
 	for range 2 {
 		if err := in.Snapshot(t.Context(), t.TempDir(), true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !said() {
+	if !replied() {
 		t.Error("the output is lost")
 	}
 }
@@ -71,7 +71,7 @@ func TestSnapshotOnAFullDisk(t *testing.T) {
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
 		t.Errorf("left over: %v, %v", left, err)
 	}
-	say(t, s)
+	answerShell(t, s)
 }
 
 // While its memory is being saved a sandbox does not respond. Checkpointing reports that, also to

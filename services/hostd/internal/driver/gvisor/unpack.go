@@ -390,7 +390,7 @@ func inRange(id int) int {
 
 func mode(h *tar.Header) uint32 { return uint32(h.Mode & 0o7777) }
 
-// times returns the times, which may be of any year: a sandbox sets them as it likes.
+// times returns the times, which may be of any year: a sandbox may set any.
 func times(h *tar.Header) []unix.Timespec {
 	t := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
 	return []unix.Timespec{t, t}

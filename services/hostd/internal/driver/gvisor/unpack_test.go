@@ -230,7 +230,7 @@ func TestUnpackBoundsItsMemory(t *testing.T) {
 	}
 }
 
-// A sandbox sets modification times as it likes, in any year.
+// A sandbox may set modification times in any year.
 func TestUnpackTimes(t *testing.T) {
 	for _, year := range []int{1905, 2026, 2400} {
 		h := file("./x")

@@ -47,9 +47,9 @@ func (t tools) run(ctx context.Context, name string, args ...string) (string, er
 
 // pipe runs a program with the given stdin and stdout.
 func (t tools) pipe(ctx context.Context, in io.Reader, out io.Writer, name string, args ...string) error {
-	var said bytes.Buffer
+	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, t[name], args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &stderr
 	cmd.SysProcAttr = dieWithUs()
 	err := cmd.Run()
 	if ctx.Err() != nil {
@@ -57,7 +57,7 @@ func (t tools) pipe(ctx context.Context, in io.Reader, out io.Writer, name strin
 	}
 	if err != nil {
 		const most = 1 << 10
-		text := said.String()
+		text := stderr.String()
 		return &Error{Args: append([]string{name}, args...), Stderr: strings.TrimSpace(text[:min(len(text), most)]), Err: err}
 	}
 	return nil

@@ -172,7 +172,7 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 // origin describes how a machine becomes a sandbox.
 type origin struct {
 	spec  *vminit.Spec // sent to its guest; nil: not sent, the machine continues where it was saved
-	files string       // file of what another guest wrote, if spec says so
+	files string       // file with another guest's files, if spec requests it
 }
 
 // Prepare implements driver.Preparer: it makes the template's image.

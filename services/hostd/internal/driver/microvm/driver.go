@@ -291,8 +291,8 @@ func earlyEnd(b *live.Instance, err error) error {
 		err = kind.New(kind.Unavailable, "boot", "", "the machine ended early")
 	default:
 	}
-	if said := driver.ShimLog(b.Dir); said != "" {
-		return fmt.Errorf("%w: %q", err, said)
+	if logged := driver.ShimLog(b.Dir); logged != "" {
+		return fmt.Errorf("%w: %q", err, logged)
 	}
 	return err
 }

@@ -62,13 +62,13 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if err := checkUnchanged(tree, key); err != nil { // the tree may be gone after the wait for a slot
 		return "", err
 	}
-	half, err := createPartial(path)
+	partial, err := createPartial(path)
 	if err != nil {
 		return "", err
 	}
-	tmp := half.Name()
-	defer half.Close()   //nolint:errcheck // nothing was written through it
-	defer os.Remove(tmp) //nolint:errcheck // after success it has another name
+	tmp := partial.Name()
+	defer partial.Close() //nolint:errcheck // nothing was written through it
+	defer os.Remove(tmp)  //nolint:errcheck // after success it has another name
 	if err := squash(ctx, tree, tmp); err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func checkUnchanged(tree, key string) error {
 	return nil
 }
 
-// find reports whether an image exists, and marks it as used. Otherwise it makes room for one.
+// find reports whether an image exists, and marks it as used. Otherwise it frees space for one.
 func (i *images) find(path string) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -22,8 +22,8 @@ const socketFile = "shim.sock"
 // instance is the Instance of a running machine.
 type instance struct {
 	*live.Instance
-	brake  brake
-	images *images
+	freezer freezer
+	images  *images
 
 	port chan struct{}  // full while a Dial or a transfer of files is in progress
 	conn *fifolink.Conn // guarded by port, which takes one connection at a time
@@ -31,8 +31,8 @@ type instance struct {
 
 func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *instance {
 	d.uids.Mark(state.UIDBase)
-	b := &instance{Instance: machineInstance(dir, state, proc, d.sweep), brake: brake{dir, proc.Done()}, images: d.images, port: make(chan struct{}, 1)}
-	b.Freezer, b.Checkpoint = b.brake, b.checkpoint
+	b := &instance{Instance: machineInstance(dir, state, proc, d.sweep), freezer: freezer{dir, proc.Done()}, images: d.images, port: make(chan struct{}, 1)}
+	b.Freezer, b.Checkpoint = b.freezer, b.checkpoint
 	return b
 }
 
@@ -114,7 +114,7 @@ func (as *origin) sendSpec(ctx context.Context, conn net.Conn) error {
 
 // open starts a connection. A paused guest responds later.
 func (b *instance) open(ctx context.Context, conn net.Conn) (*fifolink.Conn, error) {
-	if frozen, err := b.brake.Frozen(); err == nil && frozen {
+	if frozen, err := b.freezer.Frozen(); err == nil && frozen {
 		return fifolink.Begin(conn), nil
 	}
 	return fifolink.Dial(ctx, conn)

@@ -132,37 +132,37 @@ func monitor(ctx context.Context, dir, command string) (json.RawMessage, error) 
 	return q.do(command, nil)
 }
 
-// brake stops a guest's CPUs; it implements live.Freezer.
-type brake struct {
+// freezer stops a guest's CPUs; it implements live.Freezer.
+type freezer struct {
 	dir  string
 	gone <-chan struct{} // closed when the machine has ended
 }
 
-func (b brake) Freeze(ctx context.Context) error {
-	_, err := b.ask(ctx, "stop")
+func (f freezer) Freeze(ctx context.Context) error {
+	_, err := f.query(ctx, "stop")
 	return err
 }
 
-func (b brake) Thaw(ctx context.Context) error {
-	_, err := b.ask(ctx, "cont")
+func (f freezer) Thaw(ctx context.Context) error {
+	_, err := f.query(ctx, "cont")
 	return err
 }
 
-// ask executes a command. After an error it waits for the machine to end, if it is
+// query executes a command. After an error it waits for the machine to end, if it is
 // ending: only then is the cause of the error known.
-func (b brake) ask(ctx context.Context, command string) (json.RawMessage, error) {
-	raw, err := monitor(ctx, b.dir, command)
+func (f freezer) query(ctx context.Context, command string) (json.RawMessage, error) {
+	raw, err := monitor(ctx, f.dir, command)
 	if err != nil && ctx.Err() == nil {
 		select {
-		case <-b.gone:
+		case <-f.gone:
 		case <-time.After(time.Second):
 		}
 	}
 	return raw, err
 }
 
-func (b brake) Frozen() (bool, error) {
-	raw, err := b.ask(context.Background(), "query-status")
+func (f freezer) Frozen() (bool, error) {
+	raw, err := f.query(context.Background(), "query-status")
 	if err != nil {
 		return false, err
 	}

@@ -48,13 +48,13 @@ func (b *instance) checkpoint(ctx context.Context, dir string, memory bool) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	frozen, err := b.brake.Frozen()
+	frozen, err := b.freezer.Frozen()
 	if err != nil {
 		return err
 	}
 	if !frozen {
 		// ctx may have ended, but the machine must run again.
-		defer b.brake.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
+		defer b.freezer.Thaw(context.WithoutCancel(ctx)) //nolint:errcheck // Resume repeats it
 	}
 	q, err := openQMP(ctx, b.Dir)
 	if err != nil {
@@ -151,18 +151,18 @@ func (b *instance) saveFiles(ctx context.Context, dir string) error {
 	if !m.SendsFiles {
 		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "the sandbox was created by a version that saves files only with the memory")
 	}
-	frozen, err := b.brake.Frozen()
+	frozen, err := b.freezer.Frozen()
 	if err != nil {
 		return err
 	}
 	if frozen {
-		err = b.brake.Thaw(ctx)
+		err = b.freezer.Thaw(ctx)
 	}
 	if err == nil {
 		err = b.receiveFiles(ctx, filepath.Join(dir, writtenFile), m.MemoryMiB)
 	}
 	if frozen { // ctx may have ended, but the guest must be paused again
-		err = errors.Join(err, b.brake.Freeze(context.WithoutCancel(ctx)))
+		err = errors.Join(err, b.freezer.Freeze(context.WithoutCancel(ctx)))
 	}
 	if err != nil {
 		return err

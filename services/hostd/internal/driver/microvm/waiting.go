@@ -115,7 +115,7 @@ func (d *Driver) keyOf(m *machine, k *kernel, shim string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// tidy makes room for one more and removes what interrupted boots have left.
+// tidy frees space for one more and removes what interrupted boots have left.
 // The lock must be held.
 func (d *Driver) tidy() error {
 	found, err := filepath.Glob(filepath.Join(d.images.dir, waitingPrefix+"*"))

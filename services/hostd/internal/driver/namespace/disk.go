@@ -116,12 +116,12 @@ func pruneBlanks(dir string) error {
 
 // diskMiB returns the size of the disk of a sandbox in dir: no larger than the host's, since
 // a larger one is useless and its tables would fill the host's disk.
-func diskMiB(dir string, asked uint32) (uint32, error) {
+func diskMiB(dir string, requested uint32) (uint32, error) {
 	var host unix.Statfs_t
 	if err := unix.Statfs(dir, &host); err != nil {
 		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return uint32(max(min(uint64(asked), host.Blocks*uint64(host.Bsize)>>20), minDiskMiB)), nil
+	return uint32(max(min(uint64(requested), host.Blocks*uint64(host.Bsize)>>20), minDiskMiB)), nil
 }
 
 // newDisk creates the disk of a sandbox and mounts it, in no namespace: it is

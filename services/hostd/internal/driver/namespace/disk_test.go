@@ -52,9 +52,9 @@ func TestDiskIsNoLargerThanTheHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := uint32(host.Blocks * uint64(host.Bsize) >> 20)
-	for asked, want := range map[uint32]uint32{1: minDiskMiB, 100: 100, 1 << 30: all} {
-		if got, err := diskMiB(dir, asked); err != nil || got != want {
-			t.Errorf("asked for %d: %d, %v; want %d", asked, got, err, want)
+	for requested, want := range map[uint32]uint32{1: minDiskMiB, 100: 100, 1 << 30: all} {
+		if got, err := diskMiB(dir, requested); err != nil || got != want {
+			t.Errorf("asked for %d: %d, %v; want %d", requested, got, err, want)
 		}
 	}
 }

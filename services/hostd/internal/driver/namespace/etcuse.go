@@ -108,21 +108,21 @@ func usedEtc(templates string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	boxes, err := roots(templates).Dirs()
+	sandboxes, err := roots(templates).Dirs()
 	if err != nil {
 		return nil, err
 	}
 	used := map[string]bool{}
-	for _, dir := range boxes {
-		if s, err := live.Load(dir); err == nil && mayLive(&s, boot) {
+	for _, dir := range sandboxes {
+		if s, err := live.Load(dir); err == nil && mayRun(&s, boot) {
 			used[s.Etc] = true
 		}
 	}
 	return used, nil
 }
 
-// mayLive reports whether a sandbox runs, or was about to start.
-func mayLive(s *live.State, boot string) bool {
+// mayRun reports whether a sandbox runs, or was about to start.
+func mayRun(s *live.State, boot string) bool {
 	if s.PID == 0 || s.Boot != boot {
 		return s.Boot == boot
 	}

@@ -28,7 +28,7 @@ type signals struct {
 
 // pauseFile exists from before the first process is stopped until after the last
 // one continues.
-const pauseFile = "still"
+const pauseFile = "pause"
 
 // pauseState is its content.
 type pauseState struct {
@@ -111,12 +111,12 @@ func (s signals) stopAll(ctx context.Context) error {
 
 // stop sends SIGSTOP to each process that is not stopped yet. It returns the pids of
 // stopped processes, and how many wait for the kernel or run.
-func (s signals) stop() (stood []int, waiting, running int, err error) {
+func (s signals) stop() (pids []int, waiting, running int, err error) {
 	all, err := family(s.pid)
 	for _, p := range all {
 		state := p.state()
 		if state == stopped {
-			stood = append(stood, p.pid)
+			pids = append(pids, p.pid)
 			continue
 		}
 		p.send(unix.SIGSTOP)
@@ -126,7 +126,7 @@ func (s signals) stop() (stood []int, waiting, running int, err error) {
 			running++
 		}
 	}
-	return stood, waiting, running, err
+	return pids, waiting, running, err
 }
 
 func (s signals) read() (h pauseState, began bool, err error) {

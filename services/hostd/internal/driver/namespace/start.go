@@ -14,12 +14,12 @@ import (
 // child is a sandbox's first process, in its namespaces and waiting for its spec.
 type child struct {
 	*nslaunch.Child
-	lent inheritedMounts // mounts that it inherits: the template's tree, the snapshot's layers, the volumes
+	mounts inheritedMounts // mounts that it inherits: the template's tree, the snapshot's layers, the volumes
 }
 
 func (c *child) close() {
 	c.Close()
-	c.lent.close()
+	c.mounts.close()
 }
 
 // files are closed together.

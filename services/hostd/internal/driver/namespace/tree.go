@@ -63,7 +63,7 @@ func (l *inheritedMounts) close() {
 
 // openMounts opens the mounts that the child inherits, and lists them in the order of its
 // descriptors, with null in place of missing ones. A child without a uid range
-// opens them itself, and has no disk. The caller closes what lend opened,
+// opens them itself, and has no disk. The caller closes what openMounts opened,
 // also on error.
 func openMounts(s *driver.Spec, base uint32, null, disk *os.File) (l inheritedMounts, inherited []*os.File, err error) {
 	if base == 0 {
@@ -107,7 +107,7 @@ const (
 // mapOwners maps the owners of files in the mounts that the child has inherited to
 // the ids of its user namespace with the same numbers.
 func (c *child) mapOwners() error {
-	if len(c.lent.below) == 0 && len(c.lent.volumes) == 0 {
+	if len(c.mounts.below) == 0 && len(c.mounts.volumes) == 0 {
 		return nil
 	}
 	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.Proc.PID), "ns/user"))
@@ -115,12 +115,12 @@ func (c *child) mapOwners() error {
 		return err
 	}
 	defer ns.Close() //nolint:errcheck // only passed on
-	for _, f := range c.lent.below {
+	for _, f := range c.mounts.below {
 		if err := mapTo(ns, f, onlyRead, unix.MOUNT_ATTR__ATIME); err != nil {
 			return err
 		}
 	}
-	for _, f := range c.lent.volumes {
+	for _, f := range c.mounts.volumes {
 		if err := mapTo(ns, f, onlyFiles, 0); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ type freezeFile struct {
 	state, stopped    string // file with the state, and the line in it when all are stopped
 }
 
-// freezeFile finds the group's brake, or returns ErrNoFreezer.
+// freezeFile returns the group's freezeFile, or ErrNoFreezer.
 func (g *Group) freezeFile() (freezeFile, error) {
 	if g.v2 != "" {
 		b := freezeFile{filepath.Join(g.v2, "cgroup.freeze"), "1", "0", filepath.Join(g.v2, "cgroup.events"), "frozen 1"}

@@ -252,7 +252,7 @@ func Kill(ctx context.Context, p *Proc) error { return KillFrozen(ctx, p, nil) }
 
 // KillFrozen is Kill for a process that may be frozen. It thaws the process repeatedly,
 // in case it is frozen again: with some freezers it does not die otherwise.
-func KillFrozen(ctx context.Context, p *Proc, brake Freezer) error {
+func KillFrozen(ctx context.Context, p *Proc, freezer Freezer) error {
 	select {
 	case <-p.Done():
 		return nil
@@ -264,8 +264,8 @@ func KillFrozen(ctx context.Context, p *Proc, brake Freezer) error {
 	retry := time.NewTicker(20 * time.Millisecond)
 	defer retry.Stop()
 	for {
-		if brake != nil {
-			if err := brake.Thaw(ctx); err != nil {
+		if freezer != nil {
+			if err := freezer.Thaw(ctx); err != nil {
 				return err
 			}
 		}

@@ -122,7 +122,7 @@ func TestFindDistinguishesAReusedPID(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*State)
-		lives  bool
+		alive  bool
 	}{
 		{"the process itself", func(*State) {}, true},
 		{"a later process with its pid", func(s *State) { s.Start++ }, false},
@@ -134,7 +134,7 @@ func TestFindDistinguishesAReusedPID(t *testing.T) {
 			s := s
 			tt.change(&s)
 			p, err := Find(s)
-			if (err == nil) != tt.lives || err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, unix.EINVAL) {
+			if (err == nil) != tt.alive || err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, unix.EINVAL) {
 				t.Fatalf("got %v", err)
 			}
 			if p != nil {

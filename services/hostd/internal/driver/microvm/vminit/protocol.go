@@ -72,9 +72,9 @@ func SendFiles(guest io.ReadWriter, files io.Reader) error {
 			}
 		}
 	}
-	said, err := message(guest)
-	if err == nil && len(said) > 0 {
-		err = fmt.Errorf("%w: %q", ErrRefused, said)
+	refusal, err := message(guest)
+	if err == nil && len(refusal) > 0 {
+		err = fmt.Errorf("%w: %q", ErrRefused, refusal)
 	}
 	return err
 }

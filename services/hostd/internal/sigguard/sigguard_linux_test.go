@@ -53,8 +53,8 @@ func runProtected() {
 }
 
 // fault is a fault of the program itself.
-func fault() (said any) {
-	defer func() { said = recover() }()
+func fault() (recovered any) {
+	defer func() { recovered = recover() }()
 	var missing *bufio.Reader
 	return missing.Buffered()
 }
