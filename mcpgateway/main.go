@@ -61,11 +61,11 @@ func startDetached(config string) error {
 		return err
 	}
 	defer log.Close() //nolint:errcheck // the gateway has its own copy
-	word, theirs, err := os.Pipe()
+	status, theirs, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer word.Close()                                                                //nolint:errcheck // it was read
+	defer status.Close()                                                              //nolint:errcheck // it was read
 	gateway := exec.CommandContext(context.Background(), "/proc/self/exe", serveVerb) // it outlives this process
 	gateway.Stdin, gateway.Stdout, gateway.Stderr = strings.NewReader(config), log, log
 	gateway.ExtraFiles = []*os.File{theirs}
@@ -75,16 +75,16 @@ func startDetached(config string) error {
 	if err != nil {
 		return err
 	}
-	said, err := io.ReadAll(word)
+	report, err := io.ReadAll(status)
 	switch {
 	case err != nil:
 		return err
-	case string(said) == ready:
+	case string(report) == ready:
 		return nil
-	case len(said) == 0:
+	case len(report) == 0:
 		return errors.New("the gateway exited: see " + logFile)
 	}
-	return errors.New(string(said))
+	return errors.New(string(report))
 }
 
 // ready is the first status of serve if all servers respond.
@@ -94,10 +94,10 @@ func serve() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	syscall.CloseOnExec(3)
-	first := os.NewFile(3, "first word")
-	say := func(word string) {
-		io.WriteString(first, word) //nolint:errcheck // the parent may have exited
-		first.Close()               //nolint:errcheck // the parent may have exited
+	pipe := os.NewFile(3, "status")
+	sendStatus := func(text string) {
+		io.WriteString(pipe, text) //nolint:errcheck // the parent may have exited
+		pipe.Close()               //nolint:errcheck // the parent may have exited
 	}
 	raw, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -105,9 +105,9 @@ func serve() error {
 	}
 	token := os.Getenv(tokenVariable)
 	os.Unsetenv(tokenVariable) //nolint:errcheck // hides it from the servers
-	err = gateway(ctx, raw, token, func() { say(ready) })
+	err = gateway(ctx, raw, token, func() { sendStatus(ready) })
 	if err != nil {
-		say(err.Error())
+		sendStatus(err.Error())
 	}
 	return err
 }

@@ -78,19 +78,19 @@ func odd(in io.Reader, out io.Writer) {
 		"resources/templates/list": `{"resourceTemplates":[{"uriTemplate":"file:///{","name":"bad"}]}`,
 	}
 	for d := json.NewDecoder(in); ; {
-		var asked struct {
+		var request struct {
 			ID     json.RawMessage
 			Method string
 		}
-		if d.Decode(&asked) != nil {
+		if d.Decode(&request) != nil {
 			return
 		}
 		answer := `"error":{"code":-32601,"message":"method not found"}`
-		if known, ok := answers[asked.Method]; ok {
+		if known, ok := answers[request.Method]; ok {
 			answer = `"result":` + known
 		}
-		if asked.ID != nil {
-			io.WriteString(out, `{"jsonrpc":"2.0","id":`+string(asked.ID)+","+answer+"}\n") //nolint:errcheck // the client reports it
+		if request.ID != nil {
+			io.WriteString(out, `{"jsonrpc":"2.0","id":`+string(request.ID)+","+answer+"}\n") //nolint:errcheck // the client reports it
 		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 	forAll = 0o004 // readable for all users
 )
 
-// veil mounts the host's directory from as the user nobody sees it, read-only, without the mounts
+// veil mounts the host's directory from, as it is visible to the user nobody, read-only, without the mounts
 // in it. An overlay needs two directories: an empty one is made in the directory scratch.
 func veil(from, to, scratch string) error {
 	empty := filepath.Join(scratch, "empty")

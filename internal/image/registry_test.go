@@ -29,12 +29,12 @@ import (
 // hub is a registry that requires tokens, as Docker Hub does. Another server issues them,
 // with or without a password. Before open is set it accepts pushes.
 type hub struct {
-	store    http.Handler
-	tokens   *httptest.Server
-	password string // empty: public
-	open     bool
-	cut      bool     // truncate layers
-	asked    []string // requested scopes
+	store     http.Handler
+	tokens    *httptest.Server
+	password  string // empty: public
+	open      bool
+	cut       bool     // truncate layers
+	requested []string // requested scopes
 }
 
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +61,7 @@ func (h *half) Write(b []byte) (int, error) {
 }
 
 func (h *hub) token(w http.ResponseWriter, r *http.Request) {
-	h.asked = append(h.asked, r.FormValue("service")+" "+r.FormValue("scope"))
+	h.requested = append(h.requested, r.FormValue("service")+" "+r.FormValue("scope"))
 	if _, password, _ := r.BasicAuth(); password != h.password {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -153,8 +153,8 @@ func TestPullFromARegistryWithTokens(t *testing.T) {
 			if _, there := files["gone"]; err != nil || files["platform"] != runtime.GOARCH || there {
 				t.Errorf("files %v, %v", files, err)
 			}
-			if len(h.asked) == 0 || h.asked[0] != "hub.test repository:library/some:pull" {
-				t.Errorf("tokens for %q", h.asked)
+			if len(h.requested) == 0 || h.requested[0] != "hub.test repository:library/some:pull" {
+				t.Errorf("tokens for %q", h.requested)
 			}
 		})
 	}

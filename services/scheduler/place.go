@@ -114,11 +114,11 @@ func (o *origin) outgrown(r *hostCapacity) bool {
 	if !o.needs.CPU || o.fits == "" || r.Fits == nil {
 		return false
 	}
-	says := r.Fits(o.driver, fleet.Needs{CPU: true})
-	return says != "" && o.fits != says && !strings.HasPrefix(o.fits, says+fleet.On)
+	current := r.Fits(o.driver, fleet.Needs{CPU: true})
+	return current != "" && o.fits != current && !strings.HasPrefix(o.fits, current+fleet.On)
 }
 
-// suits reports whether a host can get the snapshot; alive says whether the snapshot's own
+// suits reports whether a host can get the snapshot; alive reports whether the snapshot's own
 // host can provide it.
 func (o *origin) suits(r *hostCapacity, alive bool) bool {
 	if o.host == "" || r.Host == o.host {
