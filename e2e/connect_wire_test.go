@@ -284,7 +284,7 @@ func TestErrorsAreInTheLastEnvelope(t *testing.T) {
 }
 
 // TestStreamEndsWithTheLastEnvelope covers C-009: a stream ends with the last envelope,
-// whatever ended the process.
+// regardless of how the process ended.
 func TestStreamEndsWithTheLastEnvelope(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)

@@ -36,7 +36,7 @@ func snapshotOf(t *testing.T, a *rig.API, sandbox string) string {
 }
 
 // A template built on one host and a snapshot from there can be used on another host while
-// the first one drains and after it was killed for good. A fork is placed on a host with
+// the first one drains and after it was killed permanently. A fork is placed on a host with
 // capacity.
 func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestTemplatesAndSnapshotsOutliveTheirHost(t *testing.T) {
 // more, the host can be switched off without loss.
 func TestDrainListsWhatWouldBeLost(t *testing.T) {
 	t.Parallel()
-	s, a := fleet(t, "--copy-ahead", "1", "--warm", "0") // a host that is killed for good would leave warm instances running
+	s, a := fleet(t, "--copy-ahead", "1", "--warm", "0") // a host that is not restarted would leave warm instances running
 	runs, paused := a.Create(t), a.Create(t)
 	outputIn(t, a, runs.ID, "echo kept > ~/kept")
 	snap := snapshotOf(t, a, runs.ID)

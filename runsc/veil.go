@@ -99,7 +99,7 @@ func mountsIn(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// apart calls f on a thread that ends afterwards, whatever user it has become.
+// apart calls f on a thread that ends afterwards, regardless of the user that it has become.
 func apart(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -76,7 +76,7 @@ func windowed(t *testing.T, b []byte, log int) []byte {
 	return out.Bytes()
 }
 
-// A layer is unpacked with any compression, whatever its media type, but only with bounded
+// A layer is unpacked with any compression, regardless of its media type, but only with bounded
 // memory.
 func TestLayerIsUnpackedWithBoundedMemory(t *testing.T) {
 	layer := layerTar(t, file("a", "1"))

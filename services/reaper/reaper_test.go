@@ -292,7 +292,7 @@ func TestOutageLosesNothing(t *testing.T) {
 	}
 }
 
-// A host that returns with a new epoch keeps what it starts then.
+// A host that returns with a new epoch keeps the processes that it starts then.
 func TestANewEpochIsNotOrphaned(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
 	w.lease(fleet.Lease{Host: "h", Epoch: 1, Gone: true})

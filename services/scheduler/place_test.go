@@ -100,7 +100,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Files go to the first driver that can use them, whichever made them; memory goes only to the
+// Files go to the first driver that can use them, regardless of the driver that made them; memory goes only to the
 // driver that made it; a snapshot that no host declares usable only to the host that made it.
 func TestPlaceChoosesADriverForASnapshot(t *testing.T) {
 	lease := fleet.Lease{Drivers: []string{"gvisor", "namespace"}, Fits: []string{"build 1", "files"}, FileFits: []string{"files", ""}, CPU: "amd"}

@@ -52,7 +52,7 @@ func (r *run) base(ctx context.Context) (origin, error) {
 	}
 }
 
-// recordedBase returns the recorded base of a build, whatever its name refers to now.
+// recordedBase returns the recorded base of a build, even if its name refers to something else now.
 func (r *run) recordedBase(b *build.Based) (origin, error) {
 	o := origin{
 		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},

@@ -33,7 +33,7 @@ func openTar(r io.Reader) (*tar.Reader, error) {
 	return tar.NewReader(&limitReader{r: z, left: maxUnpacked}), nil
 }
 
-// limitReader limits the unpacked bytes, whatever the packed data claims.
+// limitReader limits the unpacked bytes, regardless of the sizes in the packed data.
 type limitReader struct {
 	r    io.Reader
 	left int64

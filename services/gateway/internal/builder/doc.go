@@ -19,7 +19,7 @@
 // see events/template.Built.
 //
 // The record also contains the base of the build: the template that its name referred to at
-// the start, whatever the name refers to when another gateway takes over. The base is kept
+// the start, even if the name refers to another one when another gateway takes over. The base is kept
 // as long as the build runs, and so is its newest layer until there is another on top.
 // core.ClaimLayer makes sure that a layer is either dropped or reused, never both; a build
 // that loses this race builds the layer again.

@@ -11,7 +11,7 @@ import (
 )
 
 // Images come with different package managers, or with none. The script never fails a build and
-// reports what it did.
+// reports its actions.
 func TestPackagesAreInstalledByTheImagesPackageManager(t *testing.T) {
 	const proxy = "http_proxy=http://127.0.0.1:1"
 	records := "#!/bin/sh\necho \"${0##*/} $*\"\n"

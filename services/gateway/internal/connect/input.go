@@ -97,7 +97,7 @@ func (h *Handler) streamInput(c *fiber.Ctx) error {
 	return c.Send(appendEnd(out, err, ""))
 }
 
-// Limits of what is still read from a client whose input failed: discardWait for the
+// Limits on the bytes still read from a client whose input failed: discardWait for the
 // next bytes, discardLimit bytes and discardTime in total.
 const (
 	discardWait  = 50 * time.Millisecond

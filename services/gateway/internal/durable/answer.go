@@ -18,7 +18,7 @@ type response struct {
 	next    string
 	cursor  string
 	now     bool // the client requested offset=now
-	upTo    bool // next is the end of what is stored
+	upTo    bool // next is the end of the stored events
 	closed  bool // nothing follows
 	nothing bool // a long-poll that timed out
 }

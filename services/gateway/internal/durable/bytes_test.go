@@ -107,7 +107,7 @@ func TestMissingBytesAreGone(t *testing.T) {
 	}
 }
 
-// Consecutive reads yield the whole stream, whatever its frames.
+// Consecutive reads yield the whole stream, regardless of its frames.
 func TestBytesJoinUp(t *testing.T) {
 	b, id, rng := recordtest.New("i1"), process.NewID("i1"), rand.New(rand.NewPCG(1, 2))
 	b.Append(id, process.Accepted{})

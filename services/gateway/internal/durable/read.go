@@ -66,7 +66,7 @@ type progress struct {
 	closed bool // the record's end was reached
 }
 
-// stored collects what is stored.
+// stored collects the stored events.
 func stored(ctx context.Context, o *record.Opened, g collector) (p progress, err error) {
 	p = progress{at: o.After, closed: o.AtEnd()}
 	for !p.full {
@@ -89,7 +89,7 @@ func (p *progress) take(g collector, batch []process.Event) (err error) {
 	return err
 }
 
-// awaited collects what is stored or arrives first, for at most h.poll.
+// awaited collects the events that are stored or arrive first, for at most h.poll.
 func (h *Handler) awaited(ctx context.Context, o *record.Opened, g collector) (p progress, err error) {
 	p = progress{at: o.After, closed: o.AtEnd()}
 	for until := time.Now().Add(h.poll); !p.full && !p.closed && !g.some() && !h.streams.Draining(); {

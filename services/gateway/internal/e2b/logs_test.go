@@ -61,7 +61,7 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// The lines of many records are bounded by one page, whatever their order.
+// The lines of many records are bounded by one page, in any order.
 func TestLinesOfManyRecordsAreBounded(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	for _, backward := range []bool{false, true} {

@@ -120,7 +120,7 @@ func stateOf(st *sandbox.State) string {
 	return stateRunning
 }
 
-// details reports what will happen at the timeout, not what was requested: on a host that
+// details reports the actual effect of the timeout, not the requested one: on a host that
 // cannot pause, the sandbox ends.
 func (h *Handler) details(st *sandbox.State) (detailBody, error) {
 	network, err := h.networkOf(st)

@@ -113,7 +113,7 @@ func (n *encoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration
 
 // AppendEnd appends nothing after an orderly end. Otherwise it appends the buffered output
 // and the reason. The beginning of a rune is sent as data_b64: the record has the rest,
-// and what is sent here is not sent again there.
+// and bytes that are sent here are not sent again there.
 func (n *encoder) AppendEnd(dst []byte, err error) []byte {
 	if err == nil {
 		return dst

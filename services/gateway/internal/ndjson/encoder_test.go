@@ -194,7 +194,7 @@ func FuzzLinesAreTheOutput(f *testing.F) {
 	})
 }
 
-// Wherever a drain ends a stream, what it sent and what the record has after its position are
+// Wherever a drain ends a stream, the bytes that it sent and those in the record after its position are
 // the output, once.
 func FuzzADrainLosesNothing(f *testing.F) {
 	f.Add([]byte("a\nb\xe2\x82\xac\nend"), uint8(2), uint8(3))

@@ -26,7 +26,7 @@ func respondWith(t *testing.T, answer string) string {
 	return addr
 }
 
-// The gateway's response is well-formed whatever the server sends: a proxy in front of the
+// The gateway's response is well-formed for any response of the server: a proxy in front of the
 // gateway may share its connection among clients.
 func TestInvalidResponsesAreNotPassedOn(t *testing.T) {
 	for _, answer := range []string{

@@ -44,7 +44,7 @@ func TestUpgradeWithABodyIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// A chunked body stays chunked whatever the method: the transport does not probe it while it
+// A chunked body stays chunked with any method: the transport does not probe it while it
 // writes the head. A request with very many trailers is rejected.
 func TestChunkedBodiesOfMethodsWithoutABody(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {

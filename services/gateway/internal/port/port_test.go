@@ -436,7 +436,7 @@ func TestSwitchedProtocols(t *testing.T) {
 	}
 }
 
-// A port declared as HTTPS is contacted with TLS, whatever its certificate, also after a
+// A port declared as HTTPS is contacted with TLS, with any certificate, also after a
 // protocol switch. If it does not use TLS, there is no response.
 func TestHTTPSPorts(t *testing.T) {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

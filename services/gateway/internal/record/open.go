@@ -43,7 +43,7 @@ func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 // Options select a part of a record. The zero value is everything stored.
 type Options struct {
 	Position
-	Follow bool // continue after what is stored, to the end of the record
+	Follow bool // continue after the stored events, to the end of the record
 	Limit  int  // maximum number of events; 0: unlimited
 }
 

@@ -31,7 +31,7 @@ type conn struct {
 	limit      time.Duration
 	relay      bool // the response is another server's: a drain lets it finish
 
-	onReset func() // called when the client's machine discards what was sent, before another request; may be nil
+	onReset func() // called when the client's machine discards sent bytes, before another request; may be nil
 
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when run ends

@@ -15,7 +15,7 @@ type Encoder interface {
 	// error ends the stream and is passed to AppendEnd. io.EOF ends it in order.
 	AppendEvent(dst []byte, e process.Event) ([]byte, error)
 
-	// AppendIdle appends what is due after silent without an event: a partial
+	// AppendIdle appends data that is due after silent without an event: a partial
 	// line, a keepalive. It is called at the start and after each batch with
 	// silent 0, and then whenever the returned duration has passed (0 or less:
 	// not until the next event).

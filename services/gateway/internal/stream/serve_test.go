@@ -155,7 +155,7 @@ func TestServeReturnsTheConnection(t *testing.T) {
 }
 
 // A stream must not cost the server its read buffer. (Under the race detector,
-// pools drop some of what is put into them.)
+// pools drop some of their items.)
 func TestServeReturnsTheReadBuffer(t *testing.T) {
 	s := serve(t, stream.Config{}, true, stream.Head{}, done)
 	c, r := s.dial(t)

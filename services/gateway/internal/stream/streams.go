@@ -119,7 +119,7 @@ func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
 }
 
 // DiscardBody reads the rest of the request's body and reports whether it reached
-// the end. Otherwise the connection must be closed: what is left would be parsed
+// the end. Otherwise the connection must be closed: the rest would be parsed
 // as the next request.
 func DiscardBody(c *fiber.Ctx) bool {
 	whole, err := Discard(c, maxUnread-1)

@@ -47,7 +47,7 @@ type Surface struct {
 	Exits bool
 }
 
-// Sink is a stream.Writer that keeps what it is sent.
+// Sink is a stream.Writer that keeps the bytes that it receives.
 type Sink struct {
 	Raw     []byte
 	Flushes int

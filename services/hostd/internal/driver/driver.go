@@ -7,7 +7,7 @@
 // socket as its fd 3. The shim outlives the process that called Create. The next
 // run of hostd finds the instance with [Driver.List] and [Driver.Attach], since Spec.Dir
 // holds all state. If a kill interrupts Create or Destroy at any point, List still returns
-// what is left, and Attach or Destroy complete the cleanup.
+// the remaining parts, and Attach or Destroy complete the cleanup.
 //
 // # Trust
 // Everything read from a connection that [Instance.Dial] returned was written inside the
@@ -155,7 +155,7 @@ type Caps struct {
 	MemoryMiB       uint32   // default where Spec has none; 0: no limit
 	Fits            string   // compatibility of snapshots: this driver can use those of hosts where it reports the same value; empty: only this host's
 	FileFits        string   // the same for snapshots without memory, across drivers; empty: Fits applies
-	Notes           []string // what is missing and why, for `doctor`
+	Notes           []string // missing capabilities with the reasons, for `doctor`
 }
 
 // FilesFit returns Caps.Fits for a driver whose snapshots are files: snapshots that

@@ -21,6 +21,6 @@
 // then. The values of headers are sent to no other host.
 //
 // # Limitations
-// A server at a public address may forward what it is sent.
+// A server at a public address may forward the data that it receives.
 // Other contents of TLS connections are not inspected.
 package egress

@@ -56,7 +56,7 @@ func known(name string) (string, error) {
 	return "canary", nil
 }
 
-// plain opens what was not sealed.
+// plain opens values that were not sealed.
 func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
 
 // newRoute returns a route, and a function that connects to its proxy as a program in

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// site is a server of example.com, over TLS and not, that returns what it received.
+// site is a server of example.com, over TLS and not, that returns each request.
 type site struct{ secure, plain *httptest.Server }
 
 func newSite(t testing.TB) site {

@@ -55,7 +55,7 @@ func rules(list []string) ([]sandbox.Rule, error) {
 	return out, nil
 }
 
-// unseal decrypts what is sealed in the record.
+// unseal decrypts the sealed values in the record.
 func (p *Policy) unseal(n *sandbox.Network, open Opener) error {
 	for _, t := range n.Transforms {
 		if p.set == nil {
@@ -98,7 +98,7 @@ func (p *Policy) headers(name string) []header {
 	return nil
 }
 
-// named reports whether a name is allowed as such, whatever its address.
+// named reports whether a name is allowed as such, with any address.
 func (p *Policy) named(name string) bool { return name != "" && matches(p.allow, name, netip.Addr{}) }
 
 // Any reports whether anything might be reachable.

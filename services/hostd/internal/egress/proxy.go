@@ -17,7 +17,7 @@ import (
 type upstream struct{ address, user, password string }
 
 // reach connects to the proxy. The operator, not the sandbox's policy, decides about its
-// address: the policy is about what is reached through it.
+// address: the policy applies to the destinations behind it.
 func (u *upstream) reach(ctx context.Context, s *Server) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(u.address)
 	if err != nil {

@@ -108,7 +108,7 @@ type client struct {
 	first []byte // read already
 }
 
-// Read reads what was read already, then from the stream.
+// Read reads the buffered bytes, then from the stream.
 func (c *client) Read(p []byte) (int, error) {
 	if len(c.first) > 0 {
 		n := copy(p, c.first)

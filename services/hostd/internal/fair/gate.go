@@ -90,7 +90,7 @@ func (f *Flow) Enter(ctx context.Context, size int) (*Pass, error) {
 	}
 }
 
-// count counts what is about to be stored and updates loud.
+// count counts a message that is about to be stored and updates loud.
 func (f *Flow) count(now time.Time, cost int) {
 	if d := now.Sub(f.countedAt); d < time.Second {
 		f.ahead -= int(d.Seconds() * float64(allowance*runtime.GOMAXPROCS(0)))

@@ -5,7 +5,7 @@
 // # Guarantees
 // Bytes of the stream arrive in order, but each end may be killed in the middle of a write,
 // and data in transit may be lost when an end goes away, or when a machine is restored from
-// a snapshot. A connection hides none of that: what was written to it is read from the same
+// a snapshot. A connection hides none of that: the bytes written to it are read from the same
 // connection, in order and without gaps, or the connection ends.
 //
 // # Records

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// FuzzReader: a listener must read a prefix of what was written after a valid sync,
-// whatever comes before and after it.
+// FuzzReader: a listener must read a prefix of the bytes written after a valid sync,
+// with any bytes before and after it.
 func FuzzReader(f *testing.F) {
 	sync, sum := hello(kindSync, version, make([]byte, nonceLen))
 	data, _, _ := appendRecord(nil, kindData, sum, []byte("text"))

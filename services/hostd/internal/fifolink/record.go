@@ -87,7 +87,7 @@ func hello(kind, to byte, nonce []byte) ([]byte, uint32) {
 	return b, sum
 }
 
-// buffer holds what was read of a stream and not yet used. It stays small while little data
+// buffer holds the bytes that were read of a stream and not yet used. It stays small while little data
 // arrives.
 type buffer struct {
 	mem        []byte

@@ -5,7 +5,7 @@
 // Paths lead only into Config.Root: the kernel resolves each path with that
 // directory as its root (openat2, RESOLVE_IN_ROOT), and operations use
 // the descriptor of the directory that was found. Links that change
-// meanwhile change what is found, but never lead out of the root. The kernel's own links
+// meanwhile change the result, but never lead out of the root. The kernel's own links
 // (/proc/self/fd and the like) are not followed: they are the shim's.
 //
 // # Permissions

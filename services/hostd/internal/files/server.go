@@ -69,7 +69,7 @@ func (s *Server) Serve(st Stream) {
 		st.Abort(err)
 		return
 	}
-	st.Close() //nolint:errcheck // what was written still arrives, or is not needed
+	st.Close() //nolint:errcheck // the written bytes still arrive, or are not needed
 }
 
 // op is one request in progress.

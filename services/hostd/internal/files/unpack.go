@@ -80,7 +80,7 @@ func (o *op) makeDirOf() error {
 		return nil
 	}
 	made, err := o.ensure(o.path)
-	if err != nil || !made { // an existing one stays as it was: a copy into /usr does not change it
+	if err != nil || !made { // an existing one is unchanged: a copy into /usr does not change it
 		return err
 	}
 	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)

@@ -254,7 +254,7 @@ func (c *Conn) put(f func([]byte) []byte) bool {
 	if c.closed {
 		return false
 	}
-	if len(c.out) > maxQueue { // a shim always reads, whatever its processes do
+	if len(c.out) > maxQueue { // a shim always reads, regardless of its processes
 		c.closed = true
 		c.conn.Close() //nolint:errcheck // nothing to be done
 	}

@@ -43,7 +43,7 @@ func (t *Track) Resume(last process.Seq) {
 	}
 }
 
-// Cost returns what an event counts for Flight, the same as in its shim, of whatever
+// Cost returns what an event counts for Flight, the same as in its shim, of any
 // version. Its other text is bounded by Take.
 func Cost(e *process.Event) int {
 	if w, ok := e.Body.(process.Wrote); ok {
@@ -71,7 +71,7 @@ func Weight(e *process.Event) int {
 	return Cost(e)
 }
 
-// Take accepts e as the next event, or returns what is wrong with it. It corrects an
+// Take accepts e as the next event, or returns the reason to reject it. It corrects an
 // impossible time.
 func (t *Track) Take(e *process.Event) error {
 	if e.Seq != t.Last+1 {

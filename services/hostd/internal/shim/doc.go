@@ -5,7 +5,7 @@
 // pipes until the spool has space, which loses nothing.
 //
 // # Exit
-// Exited is recorded as soon as the process was waited for and what it left in its pipes
+// Exited is recorded as soon as the process was waited for and the output left in its pipes
 // was read. Finished, the last event, follows when all pipes are closed. A grandchild may
 // hold a pipe open for ever, so Finished also follows after Limits.Grace of silence, or
 // Limits.GraceMax after the exit, whichever comes first. Later output to the pipe is read
@@ -16,7 +16,7 @@
 // kills every process of the sandbox, however it hides: the whole pid namespace, or else
 // all descendants. If hostd takes too long to store their remaining output, Conclude ends
 // each record after the last event that was sent, with the amount of output that is missing
-// (of what was read) and with the exit.
+// (of the bytes that were read) and with the exit.
 //
 // # Size
 // The package is linked into a binary of its own, with one running in every sandbox: it

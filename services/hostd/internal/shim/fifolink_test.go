@@ -58,7 +58,7 @@ func serialShim(t *testing.T) *host {
 
 func TestReconnectInAFloodOverAStream(t *testing.T) { flood(t, serialShim(t)) }
 
-// TestChildrenDoNotInheritTheStream, whatever descriptors it has.
+// TestChildrenDoNotInheritTheStream, regardless of its descriptors.
 func TestChildrenDoNotInheritTheStream(t *testing.T) {
 	h := serialShim(t)
 	token := h.start(sh("ls -l /proc/self/fd"))

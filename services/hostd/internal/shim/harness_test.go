@@ -90,7 +90,7 @@ type rec struct {
 func (r *rec) last() uint64 { return uint64(len(r.events)) + 1 }
 
 // host is a hostd that keeps everything in memory. It checks every event: seq and offsets
-// must be dense whatever happens to connections.
+// must be dense, regardless of broken connections.
 type host struct {
 	t        testing.TB
 	socket   string

@@ -75,7 +75,7 @@ func (s *Shim) end() {
 
 // reboot kills everything and returns when nothing runs any more: the next command of hostd
 // finds the sandbox as after a reboot. A process being started may not have been a child
-// yet when all were killed, hence the loop.
+// yet when all were killed, so there is a loop.
 func (s *Shim) reboot() {
 	for {
 		s.mu.Lock()

@@ -42,7 +42,7 @@ func (r *rec) until(seq uint64, id process.Stream) string {
 }
 
 // TestMovesToAnotherSandbox: in another sandbox a process's record restarts after the last
-// ack in the old one. Both together have every byte once, whatever was in flight.
+// ack in the old one. Both together have every byte once, including those in flight.
 func TestMovesToAnotherSandbox(t *testing.T) {
 	h := connected(t)
 	spec := sh(`while read x; do echo got $x; echo err $x >&2; done; exit 7`)

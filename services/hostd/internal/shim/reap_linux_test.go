@@ -42,7 +42,7 @@ func startStopped(t *testing.T, s *Shim) *proc {
 }
 
 // TestExitBeforeTheForkIsNotTheChilds: a process that ends just before a fork is not
-// mistaken for the new child, whatever pid that gets.
+// mistaken for the new child, regardless of the child's pid.
 func TestExitBeforeTheForkIsNotTheChilds(t *testing.T) {
 	s := forkerOnly(t)
 	const next = 1000

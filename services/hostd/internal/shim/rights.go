@@ -21,7 +21,7 @@ func (h *rightsConn) Read(b []byte) (int, error) {
 	}
 	h.read = true
 	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := u.ReadMsgUnix(b, oob) // sets close-on-exec on what it receives
+	n, oobn, _, _, err := u.ReadMsgUnix(b, oob) // sets close-on-exec on received descriptors
 	if fds := descriptors(oob[:oobn]); len(fds) > 0 {
 		h.fd = fds[0]
 	}

@@ -76,7 +76,7 @@ func (b *batch) flushText() {
 	}
 }
 
-// collect takes what is to be sent next. Shim.mu is held.
+// collect takes the data to send next. Shim.mu is held.
 func (c *session) collect(b *batch) {
 	b.reset()
 	b.text = append(b.text, c.control...)

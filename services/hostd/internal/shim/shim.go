@@ -29,7 +29,7 @@ type Config struct {
 	Coalesce time.Duration // how long output of a busy writer may collect in its pipe; 0: it is read at once
 
 	// Rehearse runs a shell at startup that does nothing and is not recorded. It is for an
-	// instance of the warm pool: the first real command then finds what it needs in memory.
+	// instance of the warm pool: the first real command then finds its files in memory.
 	Rehearse bool
 }
 

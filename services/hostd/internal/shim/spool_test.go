@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// TestSpool: in whatever order events are pushed, sent, acked, resumed, written to disk and
-// read back, a spool returns each event in order and counts what it has.
+// TestSpool: in any order in which events are pushed, sent, acked, resumed, written to disk and
+// read back, a spool returns each event in order and counts its events.
 func TestSpool(t *testing.T) {
 	for seed := range uint64(200) {
 		r := newSpoolRun(seed)

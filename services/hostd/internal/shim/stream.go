@@ -76,7 +76,7 @@ func (st *stream) close() {
 	st.f.Close() //nolint:errcheck // it was only read from
 }
 
-// pump reads what is available. It reports false if the stream is open but empty: wait
+// pump reads the available output. It reports false if the stream is open but empty: wait
 // until it is readable.
 func (st *stream) pump() bool {
 	st.mu.Lock()
@@ -132,7 +132,7 @@ func (st *stream) read() bool {
 		return false
 	case err == unix.EIO && !st.hungUp:
 		// A terminal whose other end is closed. The kernel may return EIO although the last
-		// output arrived between its two checks: what is there now is all.
+		// output arrived between its two checks: after this read nothing follows.
 		st.hungUp = true
 		return true
 	case n <= 0 || err != nil:

@@ -111,7 +111,7 @@ func (p *proc) runWatch(pid int) {
 	s.mu.Unlock()
 	wt.w.Run(wt.out) //nolint:errcheck // the signal determines how it ends
 	wt.w.Stop()
-	wt.out.Close() //nolint:errcheck // what was written was read
+	wt.out.Close() //nolint:errcheck // all written events were read
 	s.mu.Lock()
 	status := syscall.WaitStatus(1 << 8) // it ended by itself
 	if wt.sig != 0 {
@@ -143,6 +143,6 @@ func (wt *watch) signal(sig syscall.Signal) {
 	if wt.sig == 0 {
 		wt.sig = sig
 		wt.w.Stop()
-		wt.out.Close() //nolint:errcheck // what was written was read
+		wt.out.Close() //nolint:errcheck // all written events were read
 	}
 }

@@ -124,7 +124,7 @@ func sendByKernel(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// TestSignalsOfOthersDoNothing, whichever thread gets them in whatever state.
+// TestSignalsOfOthersDoNothing, in any thread and any state of it.
 func TestSignalsOfOthersDoNothing(t *testing.T) {
 	p := start(t)
 	p.ask("notify")

@@ -3,7 +3,7 @@ package stdio
 import "golang.org/x/sys/unix"
 
 // terminal makes a terminal. The program's side is opened through the master, so that it is
-// the right one whatever is mounted at /dev/pts.
+// the right one, regardless of the mount at /dev/pts.
 func terminal() (ours, program int, err error) {
 	ours, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Called reports whether this program was started as sudo: by that name, or with rights
-// that its caller does not have. It then acts only as sudo, whatever its arguments.
+// that its caller does not have. It then acts only as sudo, with any arguments.
 func Called(args []string) bool {
 	return os.Geteuid() != os.Getuid() || len(args) > 0 && filepath.Base(args[0]) == "sudo"
 }

@@ -361,7 +361,7 @@ func TestPackBoundsAttributes(t *testing.T) {
 	}
 }
 
-// Packing and filling keep only a few parts in memory, whatever the size of the tree.
+// Packing and filling keep only a few parts in memory, for a tree of any size.
 func TestCopyIsStreamed(t *testing.T) {
 	dir, s := t.TempDir(), newStore(t)
 	f, err := os.Create(filepath.Join(dir, "f"))

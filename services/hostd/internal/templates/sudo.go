@@ -37,7 +37,7 @@ func addSudo(root, program string) error {
 		return err
 	}
 	_, err = io.Copy(dst, src)
-	mode := fs.FileMode(0o755) // whatever the umask
+	mode := fs.FileMode(0o755) // regardless of the umask
 	if os.Geteuid() == 0 {
 		mode |= fs.ModeSetuid
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // A tree without sudo gets the host's, a tree with one keeps it, and a tree that has no
-// directory for it stays as it is.
+// directory for it is unchanged.
 func TestATreeWithoutSudoGetsTheHosts(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "shim")
 	if err := os.WriteFile(program, []byte("host's"), 0o700); err != nil {

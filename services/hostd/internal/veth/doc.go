@@ -14,7 +14,7 @@
 //
 // # State
 // The kernel is the journal: an interface's alias is the sandbox's id, and it is removed
-// with the sandbox's network namespace, whichever process is killed. Sweep removes the
+// with the sandbox's network namespace, even if processes are killed. Sweep removes the
 // interfaces of unknown sandboxes, Remove all. The table exists while there are sandboxes,
 // with or without a host daemon. The kernel counts an interface's traffic, also
 // meanwhile. If another program removes the table, Keep restores it.

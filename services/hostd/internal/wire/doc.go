@@ -16,7 +16,7 @@
 // At most WindowProcess bytes of a process and WindowConn of all are sent but not
 // acknowledged. A slow hostd therefore holds a bounded amount for a shim, and a shim that
 // sends more is hostile. Every byte from a shim is untrusted: parsing never relies on a
-// length, and package link validates what was parsed.
+// length, and package link validates the parsed frames.
 //
 // # Versions
 // A shim outlives the hostd that started it, so the two may have different versions. Attach

@@ -172,7 +172,7 @@ func putBytes[T string | []byte](dst []byte, v T) []byte {
 	return append(putU32(dst, uint32(len(v))), v...)
 }
 
-// putToken writes a token at its fixed length, whatever the length of t.
+// putToken writes a token at its fixed length, regardless of the length of t.
 func putToken(dst []byte, t string) []byte {
 	var fixed [TokenLen]byte
 	copy(fixed[:], t)

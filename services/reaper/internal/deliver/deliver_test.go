@@ -435,7 +435,7 @@ func TestDownThenUp(t *testing.T) {
 	checkOrder(t, rc.wait(w.ctx, atLeast(16)))
 }
 
-// Deliveries reach public addresses only, whatever a name resolves to; the log has the error.
+// Deliveries reach public addresses only, regardless of DNS; the log has the error.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
 	rc := newReceiver(t, func(int, http.ResponseWriter, *http.Request) bool {

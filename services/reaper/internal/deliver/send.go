@@ -30,7 +30,7 @@ const (
 )
 
 // newClient returns a client that reaches only public addresses and those that the operator
-// allows. It checks the address at connect time, whatever the name resolved to before. It
+// allows. It checks the address at connect time, regardless of earlier lookups of the name. It
 // follows no redirect.
 func newClient(operator *sandbox.Operator) *http.Client {
 	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {

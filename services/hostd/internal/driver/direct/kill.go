@@ -32,7 +32,7 @@ func killTree(ctx context.Context, root int, gone <-chan struct{}) error {
 }
 
 // killMarked kills the processes that were started with the sandbox's id in
-// their environment, whatever their parent, until none has been found for
+// their environment, regardless of their parent, until none has been found for
 // the time settle.
 func killMarked(ctx context.Context, id sandbox.ID, settle time.Duration) error {
 	mark := []byte("\x00" + idVariable + "=" + string(id) + "\x00")

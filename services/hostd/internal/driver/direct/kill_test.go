@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver/drivertest"
 )
 
-// Without cgroups a process is identified by its environment, whatever its parent, also
+// Without cgroups a process is identified by its environment, regardless of its parent, also
 // when its first thread has ended.
 func TestKillMarked(t *testing.T) {
 	id := sandbox.NewID()

@@ -239,7 +239,7 @@ func (s *suite) neighbor(t *testing.T) {
 	})
 }
 
-// outlive: the kernel kills the sandbox's processes first, whatever score they set.
+// outlive: the kernel kills the sandbox's processes first, regardless of the score that they set.
 func (s *suite) outlive(t *testing.T) {
 	b := s.create(t, nil)
 	const lower = "for n in -1000 0 199; do echo $n > /proc/self/oom_score_adj; done 2>/dev/null; setsid sleep 1000 "

@@ -35,7 +35,7 @@ func BenchBurst(b *testing.B, d driver.Driver, burst int) {
 	}
 	b.Log(caps.Notes)
 	m := &meter{b: b, d: d, root: b.TempDir(), took: map[string][]time.Duration{}}
-	if in := m.create("first-", ""); in != nil { // makes what is cached permanently
+	if in := m.create("first-", ""); in != nil { // fills permanent caches
 		m.idle(in)
 		m.time("first-destroy", func() error { return in.Destroy(context.Background()) })
 	}

@@ -14,10 +14,10 @@ import (
 
 // cancels cancels creates at points spread over one, and checks each time that
 // nothing of it exists when Create returns. Besides what checkClean looks for, no
-// process may be left that was started for it, whatever its name.
+// process may be left that was started for it, under any name.
 func (s *suite) cancels(t *testing.T) {
 	d := s.newDriver(t)          // a single driver, since it may keep descriptors
-	cancelCreate(t, d, waitTime) // prepares what is cached permanently
+	cancelCreate(t, d, waitTime) // fills permanent caches
 	whole := cancelCreate(t, d, waitTime)
 	before := onHost(t)
 	for i := range s.scale.Moments {

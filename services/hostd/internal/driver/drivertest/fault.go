@@ -74,7 +74,7 @@ func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 // next run finds what exists.
 func (s *suite) killed(task string) func(*testing.T) {
 	return func(t *testing.T) {
-		s.kill(t, task, waitTime) // prepares what is cached permanently
+		s.kill(t, task, waitTime) // fills permanent caches
 		whole := s.kill(t, task, waitTime)
 		for i := range s.scale.Moments {
 			s.kill(t, task, whole*time.Duration(i)/time.Duration(s.scale.Moments))

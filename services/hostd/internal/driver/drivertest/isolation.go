@@ -271,7 +271,7 @@ func privileges(t *testing.T, b *instance) {
 			t.Errorf("%s is %s (%v)", set, word, err)
 		}
 	}
-	// A set-uid program gains nothing, whatever its owner, except sudo.
+	// A set-uid program of any owner gains nothing, except sudo.
 	b.sh(t, "cp /bin/sh /tmp/s && chmod 4755 /tmp/s")
 	if got := b.shAs(t, 1000, "/tmp/s -p -c 'id -u'"); got != "1000" {
 		t.Errorf("set-uid: %q", got)

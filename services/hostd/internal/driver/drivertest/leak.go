@@ -70,7 +70,7 @@ func (s *suite) leaks(t *testing.T) {
 		os.RemoveAll(root)
 		noLoops(t, sp.ID)
 	}
-	once(0) // prepares what is cached permanently
+	once(0) // fills permanent caches
 	before := onHost(t)
 	var wg sync.WaitGroup
 	for range 5 {

@@ -66,7 +66,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec) (*instance, error) {
 // for each process.
 func threads(s *driver.Spec) uint32 { return 256 + 4*s.MaxPIDs(driver.MaxProcesses) }
 
-// make makes what state names. On error, sweep removes what it leaves.
+// make makes the parts that state names. On error, sweep removes the remaining ones.
 func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, limits cgroup.Limits, r *runsc) (*instance, error) {
 	if err := state.Save(s.Dir); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (d *Driver) make(ctx context.Context, s *driver.Spec, state live.State, lim
 		return b, nil
 	}
 	if err := b.limitPIDs(ctx, inner, s.MaxPIDs(driver.MaxProcesses)); err != nil {
-		b.Destroy(context.WithoutCancel(ctx)) //nolint:errcheck // the caller removes what it leaves, or reports it
+		b.Destroy(context.WithoutCancel(ctx)) //nolint:errcheck // the caller removes or reports the remaining parts
 		return nil, err
 	}
 	return b, nil

@@ -182,8 +182,8 @@ func storePath(pid int) (string, error) {
 	return "", fmt.Errorf("store of sandbox process %d: %w", pid, fs.ErrNotExist)
 }
 
-// sweep ends what is left of a sandbox whose process has ended, or was never
-// recorded, and removes what was made of it.
+// sweep ends the remaining parts of a sandbox whose process has ended, or was never
+// recorded, and removes its files.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	r := &runsc{id: state.ID, dir: filepath.Join(dir, workDir)}
 	group := cgroup.Reopen(state.Cgroups)

@@ -41,7 +41,7 @@ func (t tasks) Frozen() (bool, error) {
 	return t.frozen()
 }
 
-// set stops or starts the sandbox. It completes what it has begun, even if ctx
+// set stops or starts the sandbox. It completes the transition, even if ctx
 // ends.
 func (t tasks) set(ctx context.Context, stop bool, method string) error {
 	if ctx.Err() != nil {

@@ -88,13 +88,13 @@ func (r *runsc) call(ctx context.Context, program *os.File, args ...string) erro
 	cmd := its.command(ctx, nil, args...)
 	cmd.ExtraFiles = []*os.File{program}
 	cmd.Dir = r.dir
-	cmd.SysProcAttr.Pdeathsig = 0 // it completes what it has begun, also when hostd ends
+	cmd.SysProcAttr.Pdeathsig = 0 // the command completes, also when hostd ends
 	var stderr head
 	cmd.Stderr = &stderr
 	return failure(cmd.Run(), func() string { return string(bytes.TrimSpace(stderr)) })
 }
 
-// head is a writer that keeps the beginning of what is written to it.
+// head is a writer that keeps the first bytes written to it.
 type head []byte
 
 func (h *head) Write(b []byte) (int, error) {

@@ -37,7 +37,7 @@ func answerShell(t *testing.T, s driver.Spec) (replied func() bool) {
 }
 
 // Output that a sandbox wrote before a connection existed survives snapshots with memory,
-// although gVisor takes what it can read out of its pipes.
+// although gVisor reads its pipes empty.
 func TestSnapshotsKeepUnreadOutput(t *testing.T) {
 	_, s, in := shellIn(t, "read line; echo said; sleep 1000")
 	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more

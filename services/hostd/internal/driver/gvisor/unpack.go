@@ -28,7 +28,7 @@ import (
 // unpacker makes a layer from gVisor's list of the files that it holds: a tar with each
 // directory before its contents, in which a file has its size and the positions of its
 // contents in the store. The sandbox may control the list: links are not followed,
-// nothing is made outside of the layer, and of a header only what is needed later is
+// nothing is made outside of the layer, and of a header only the fields needed later are
 // kept, since there are as many as there are files.
 type unpacker struct {
 	store  *os.File
@@ -293,7 +293,7 @@ func (u *unpacker) leave() error {
 	return nil
 }
 
-// hide makes a whiteout of what was removed from a home, in the current directory: sandboxes
+// hide makes a whiteout of each file that was removed from a home, in the current directory: sandboxes
 // made from the layer would have it again otherwise.
 func (u *unpacker) hide(dir string) error {
 	if !u.parts || dir != home && dir != "root" {
@@ -398,7 +398,7 @@ func times(h *tar.Header) []unix.Timespec {
 
 const paxAttribute = "SCHILY.xattr."
 
-// opaque reports whether a directory hides what is below it.
+// opaque reports whether a directory hides the layers below it.
 func opaque(h *tar.Header) bool { return h.PAXRecords[paxAttribute+"trusted.overlay.opaque"] == "y" }
 
 // segment is a part of a file and its position in the store.

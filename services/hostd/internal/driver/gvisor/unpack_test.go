@@ -73,7 +73,7 @@ func directory(name string) tar.Header {
 }
 
 // A sandbox may control the program that writes the list: nothing is written outside of the
-// layer, whatever the list contains.
+// layer, for any list.
 func TestUnpackStaysInTheLayer(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Mkdir(outside, 0o755); err != nil {
@@ -190,7 +190,7 @@ func TestUnpackRefusesALongPath(t *testing.T) {
 }
 
 // The memory that unpack uses does not grow with the number of files, and little with the
-// depth of directories, whatever attributes they have.
+// depth of directories, with any attributes.
 func TestUnpackBoundsItsMemory(t *testing.T) {
 	large := map[string]string{paxAttribute + "trusted.of-nobody": strings.Repeat("x", 256<<10)}
 	list, ours := io.Pipe()

@@ -42,7 +42,7 @@ func newImages(dir string) *images {
 	return i
 }
 
-// close cancels what is being made, and waits for it to end.
+// close cancels all work in progress, and waits for its end.
 func (i *images) close() {
 	i.mu.Lock()
 	i.cancel()

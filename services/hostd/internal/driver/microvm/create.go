@@ -46,7 +46,7 @@ const (
 	threads     = 128
 )
 
-// create implements Create for both drivers, whose prepare writes what it needs into s.Dir.
+// create implements Create for both drivers, whose prepare writes its files into s.Dir.
 // sweep removes what prepare leaves on error.
 func create(
 	ctx context.Context, d driver.Driver, groups *cgroup.Tree, log *slog.Logger, s driver.Spec,
@@ -67,7 +67,7 @@ func create(
 	return in, nil
 }
 
-// start starts a machine and turns it into the sandbox. It records what it makes in
+// start starts a machine and turns it into the sandbox. It records its results in
 // state first.
 func start(
 	ctx context.Context, groups *cgroup.Tree, s driver.Spec, state *live.State,

@@ -34,8 +34,8 @@
 // continues without the caller, until Close. What the sandbox writes over it stays in the
 // guest's memory: at most Spec.DiskMiB, or half of the memory. Without a Spec.Root the root
 // is a busybox: a guest cannot see the host's files. A snapshot is of the whole machine, or
-// of what was written: the guest itself sends that, with all other processes in it stopped,
-// and another guest unpacks it (package vminit). The host stores it unread. A paused guest
+// of the written files: the guest itself sends those, with all other processes in it stopped,
+// and another guest unpacks them (package vminit). The host stores them unread. A paused guest
 // runs for that moment, sockets are left out, and the shim's stream starts anew, so that
 // connections through its ports break.
 //
@@ -250,7 +250,7 @@ func (d *Driver) List(_ context.Context, root string) ([]sandbox.ID, error) {
 	return live.List(root, name)
 }
 
-// sweep removes what is left of a sandbox. Its machine can only be running if its start
+// sweep removes the rest of a sandbox. Its machine can only be running if its start
 // was interrupted.
 func sweep(ctx context.Context, dir string, state live.State) error {
 	group := cgroup.Reopen(state.Cgroups)

@@ -160,7 +160,7 @@ func squash(ctx context.Context, tree, to string) error {
 	return nil
 }
 
-// keyOf returns a key of a tree as it is: a replaced directory has another key.
+// keyOf returns a key of a tree: a replaced directory has another key.
 func keyOf(tree string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(tree, &st); err != nil {

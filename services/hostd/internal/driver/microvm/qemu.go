@@ -188,7 +188,7 @@ func deviceDir(path string) (*os.File, error) {
 }
 
 // filesOf returns the host's files that a QEMU needs: itself, its modules for
-// translation, the libraries of both, and what it loads into a guest.
+// translation, the libraries of both, and the files that it loads into a guest.
 func filesOf(ctx context.Context, program string) ([]string, error) {
 	prefix := filepath.Dir(filepath.Dir(program))
 	files := []string{program}

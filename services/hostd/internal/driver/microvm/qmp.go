@@ -184,7 +184,7 @@ func (q *qmp) status() (string, error) {
 	return s.Status, err
 }
 
-// withMemory sets whether memory that is a file is part of what is saved or loaded.
+// withMemory sets whether saving and loading include memory that is a file.
 func (q *qmp) withMemory(yes bool) error {
 	type object map[string]any
 	_, err := q.do("migrate-set-capabilities", object{"capabilities": []object{{"capability": "x-ignore-shared", "state": !yes}}})

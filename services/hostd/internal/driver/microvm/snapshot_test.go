@@ -59,7 +59,7 @@ func output(t *testing.T, in driver.Instance, script string) string {
 	return strings.TrimSpace(got)
 }
 
-// A hostd that dies while a guest sends its files leaves the guest as it was, and the
+// A hostd that dies while a guest sends its files leaves the guest unchanged, and the
 // next run gets all of them.
 func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 	d := shared(t)

@@ -79,7 +79,7 @@ func (d *Driver) create(ctx context.Context, s driver.Spec, trial bool) (*live.I
 	return inst, nil
 }
 
-// make makes what state names. On error, sweep removes what it leaves, and no
+// make makes the parts that state names. On error, sweep removes the remaining ones, and no
 // process remains.
 func (d *Driver) make(ctx context.Context, s driver.Spec, state live.State, limits cgroup.Limits, spec nsinit.Spec) (*live.Instance, error) {
 	if err := state.Save(s.Dir); err != nil {

@@ -194,7 +194,7 @@ func measure(ctx context.Context, dir string, group *cgroup.Group, disk *usage.D
 	return s, err
 }
 
-// sweep removes what is left of a sandbox without processes. Its mounts ended
+// sweep removes the rest of a sandbox without processes. Its mounts ended
 // with the last of them.
 func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error {
 	if err := cgroup.Reopen(state.Cgroups).Remove(ctx); err != nil {

@@ -31,7 +31,7 @@ var errEnough = errors.New("enough files")
 
 // Of returns the disk space of the directory path, and the number of files and directories
 // in it: in a very large directory, of those in the current or the last scan. A scan that
-// ctx ends returns what it has found. Deleted files that the processes have open or mapped
+// ctx ends returns the result so far. Deleted files that the processes have open or mapped
 // are added, except those in transit through a socket. cpu is the exact CPU time of all
 // processes that can write there: as long as it is the same, nothing is scanned
 // again. 0: it is not counted so exactly.

@@ -22,7 +22,7 @@ type Limits struct {
 	MemoryMiB uint32
 	CPUMilli  uint32
 	Pids      uint32
-	Apart     bool // Pids limits only what is forked in the group of driver.ForksFd
+	Apart     bool // Pids limits only processes forked in the group of driver.ForksFd
 }
 
 // Group is a sandbox's cgroups.

@@ -41,7 +41,7 @@ type Caps struct {
 	Notes             []string // reasons why something is missing
 }
 
-// Open finds out what this process may do. It never fails: what is missing is in
+// Open determines the permissions of this process. It never fails: missing ones are in
 // Caps.Notes.
 func Open() *Tree {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

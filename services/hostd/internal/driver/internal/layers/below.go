@@ -66,11 +66,11 @@ func (b *Below) split(path string) (part, rest string) {
 type Found struct {
 	Path  string // of the visible file; empty: none
 	Stat  unix.Stat_t
-	Gone  bool // the layers hide what is below them
+	Gone  bool // the layers hide the files below them
 	Layer int
 }
 
-// Find returns what is visible at a path in a sandbox's root, without a leading slash.
+// Find returns the file that is visible at a path in a sandbox's root, without a leading slash.
 // It does not follow links.
 func (b *Below) Find(path string) (Found, error) {
 	for i := b.m.Layers - 1; i >= 0; i-- {

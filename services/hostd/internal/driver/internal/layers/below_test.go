@@ -36,7 +36,7 @@ func as(t *testing.T, dir string, do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends, and no other thread has the user's uid
+		runtime.LockOSThread() // permanently: the thread ends, and no other thread has the user's uid
 		if err := unix.Setfsuid(user); err != nil {
 			t.Error(err)
 			return

@@ -13,12 +13,12 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Sweep removes what is left of a sandbox without processes: what a driver made
+// Sweep removes the rest of a sandbox without processes: the parts that a driver made
 // in dir and named in state.
 type Sweep func(ctx context.Context, dir string, state State) error
 
 // Attach implements the part of driver.Driver.Attach that all drivers share: it returns
-// the running sandbox in s.Dir that the named driver created. It sweeps what is left of
+// the running sandbox in s.Dir that the named driver created. It sweeps the rest of
 // a sandbox that has ended, within ctx, and returns NotFound.
 func Attach(ctx context.Context, s driver.Spec, name string, sweep Sweep) (State, *Proc, error) {
 	state, err := Saved(s.Dir, name, s.ID)

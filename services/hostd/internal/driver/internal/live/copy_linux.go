@@ -31,7 +31,7 @@ const (
 	rangeSize = 1 << 16
 )
 
-// CopyTree creates the directory to and copies into it what is in from: files with
+// CopyTree creates the directory to and copies into it the contents of from: files with
 // their holes and hard links, directories, links, pipes, sockets and an overlay's
 // whiteouts, with modes, times, owners where permitted, and user attributes, but not
 // attributes that grant privileges. Blocks are shared where the file system supports

@@ -28,7 +28,7 @@ type Instance struct {
 	// Kill ends every process of the sandbox, frozen or not, and returns when
 	// they have ended.
 	Kill func(context.Context) error
-	// Sweep removes what is left of the sandbox once its processes have ended.
+	// Sweep removes the rest of the sandbox once its processes have ended.
 	Sweep func(context.Context) error
 	// Freezer stops and starts the processes. Nil: not supported.
 	Freezer Freezer

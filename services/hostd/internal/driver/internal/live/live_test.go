@@ -52,7 +52,7 @@ func TestSavedRefusesForeignState(t *testing.T) {
 }
 
 // A state that was truncated by a loss of power is listed by every driver until one
-// has removed what it may have named.
+// has removed the parts that it may have named.
 func TestTruncatedStateIsRemoved(t *testing.T) {
 	for name, text := range map[string]string{"truncated": `{"driver":"d","id":`, "nothing": "", "zeros": "\x00\x00\x00"} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ var ErrGone = errors.New("the shim is gone")
 // kill leaves it complete. Nothing that it named is running.
 var errTruncated = errors.New("the state is truncated")
 
-// State is what is needed to find a sandbox again. It is written before the first
+// State is the information needed to find a sandbox again. It is written before the first
 // thing that it names is created, so that an interruption at any point leaves
 // nothing that is not named.
 type State struct {

@@ -13,7 +13,7 @@ import (
 
 // OnThread calls f on a thread of its own, which ends afterwards and whose working
 // directory, but no other thread's, is dir. A child started by f inherits the directory;
-// if it is in a new mount namespace, the kernel finds the directory there, whatever the
+// if it is in a new mount namespace, the kernel finds the directory there, regardless of the
 // permissions on its path. The thread has the normal priority, where hostd has a higher one.
 func OnThread(dir string, f func() error) error {
 	done := make(chan error, 1)

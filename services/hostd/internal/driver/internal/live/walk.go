@@ -22,12 +22,12 @@ type walker struct {
 	// while the walker is in them.
 	force      bool
 	mode       uint32 // of dir, before it was forced
-	remembered int    // memory used for what is remembered of the tree, in bytes
+	remembered int    // memory used for the remembered part of the tree, in bytes
 }
 
 const batch = 512 // directory entries read at a time
 
-// Limits of what is remembered of a tree: the directories that are still to be entered,
+// Limits on the remembered part of a tree: the directories that are still to be entered,
 // and the files with several names.
 const (
 	maxRemembered  = 128 << 20

@@ -84,7 +84,7 @@ func Pack(args []string) int {
 const sendTime = 15 * time.Second
 
 // childArg is the argument of the child that packs. It has a parent, so that all others
-// resume whatever happens to it.
+// resume even if it fails.
 const childArg = "send"
 
 // supervise stops all other processes, and resumes them when the child has sent the files or

@@ -80,7 +80,7 @@ func tree(t testing.TB) string {
 }
 
 // Another guest unpacks the files that this one packed, except those that each creates
-// for itself. A sparse file costs only what it contains.
+// for itself. A sparse file costs only its data.
 func TestUnpackRestoresPackedFiles(t *testing.T) {
 	want := packed(t, tree(t))
 	if len(want) > 1<<20 {

@@ -10,7 +10,7 @@
 //
 //	3  the shim's listening socket
 //	4  its count of kills for want of memory, and
-//	5  the file of the group of what it forks, both kept open if Spec.KeepGroup
+//	5  the file of the group of its forks, both kept open if Spec.KeepGroup
 //	6  the shim's binary
 //	7  a pipe: the Spec
 //	8  a pipe: a NUL when all is done but to execute the shim, then an error or

@@ -74,7 +74,7 @@ func own(base uintptr) error {
 	if base == 0 {
 		return nil
 	}
-	runtime.LockOSThread() // for good: the launcher ends with it
+	runtime.LockOSThread() // permanently: the launcher ends with it
 	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP
 	if err := unix.Prctl(unix.PR_SET_SECUREBITS, noFixup, 0, 0, 0); err != nil {
 		return err
