@@ -58,7 +58,7 @@ func TestInterpreterVariablesOfTheSandbox(t *testing.T) {
 	a := api(t)
 	in := interpreter{a, a.Create(t, "timeout", 300, "envVars", map[string]string{"COLOR": "red"}).ID}
 	in.need(t, "java")
-	if got := brief(in.run(t, "System.getProperty(\"COLOR\")", "language", "java")); got != "=red\n" {
+	if got := summarize(in.run(t, "System.getProperty(\"COLOR\")", "language", "java")); got != "=red\n" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -79,15 +79,15 @@ func (i interpreter) need(t *testing.T, language string) {
 func (i interpreter) checkLanguage(t *testing.T, language string, checks [][2]string) {
 	t.Helper()
 	for _, c := range checks {
-		if got := brief(i.run(t, c[0], "language", language)); got != c[1] {
+		if got := summarize(i.run(t, c[0], "language", language)); got != c[1] {
 			t.Errorf("%s %q: %q, want %q", language, c[0], got, c[1])
 		}
 	}
 	read := map[string]string{"typescript": "process.env.COLOR", "java": "System.getProperty(\"COLOR\")", "r": "Sys.getenv('COLOR', 'none')"}[language]
-	if got := brief(i.run(t, read, "language", language, "env_vars", map[string]string{"COLOR": "r'ed"})); !strings.Contains(got, "r'ed") {
+	if got := summarize(i.run(t, read, "language", language, "env_vars", map[string]string{"COLOR": "r'ed"})); !strings.Contains(got, "r'ed") {
 		t.Errorf("%s has no variable: %q", language, got)
 	}
-	if got := brief(i.run(t, read, "language", language)); strings.Contains(got, "r'ed") {
+	if got := summarize(i.run(t, read, "language", language)); strings.Contains(got, "r'ed") {
 		t.Errorf("%s keeps another execution's variable: %q", language, got)
 	}
 	spin := map[string]string{"java": "while (true) {}", "r": "while (TRUE) {}"}[language]
@@ -101,7 +101,7 @@ func (i interpreter) checkLanguage(t *testing.T, language string, checks [][2]st
 	if rest := s.All(t); rest[len(rest)-1].Type != "end_of_execution" {
 		t.Errorf("%s after its timeout: %s", language, raws(rest))
 	}
-	if got := brief(i.run(t, "kept", "language", language)); !strings.Contains(got, "7") {
+	if got := summarize(i.run(t, "kept", "language", language)); !strings.Contains(got, "7") {
 		t.Errorf("%s after an interrupt: %q", language, got)
 	}
 }
@@ -119,7 +119,7 @@ func (i interpreter) draws(t *testing.T) {
 	t.Helper()
 	drawn := i.run(t, "plot(1:3); hist(c(1, 2, 2))", "language", "r")
 	if len(drawn) != 2 || !strings.HasPrefix(string(drawn[0].PNG), "\x89PNG") || !strings.HasPrefix(string(drawn[1].PNG), "\x89PNG") {
-		t.Errorf("drawn: %s", brief(drawn))
+		t.Errorf("drawn: %s", summarize(drawn))
 	}
 	table := i.run(t, "data.frame(a = 1:2, b = c('x', '<y'))", "language", "r")
 	if len(table) != 1 || !table[0].Main || !strings.Contains(table[0].HTML, "<td>&lt;y</td>") || !strings.Contains(table[0].Text, "<y") {
@@ -139,7 +139,7 @@ func TestInterpreterContextsCwd(t *testing.T) {
 	} {
 		var made struct{ ID, Cwd string }
 		a.Want(t, http.StatusOK, http.MethodPost, "/contexts", map[string]any{"cwd": tt.cwd, "language": "bash"}, in.headers()...).Decode(t, &made)
-		if got := brief(in.run(t, "pwd", "context_id", made.ID)); made.Cwd != tt.want || got != "out:"+tt.want+"\n" {
+		if got := summarize(in.run(t, "pwd", "context_id", made.ID)); made.Cwd != tt.want || got != "out:"+tt.want+"\n" {
 			t.Errorf("in %q: reported %q, is %q; want %s", tt.cwd, made.Cwd, got, tt.want)
 		}
 	}

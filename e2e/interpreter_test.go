@@ -97,8 +97,8 @@ func parse(t *testing.T, text string) []message {
 	return all[1 : len(all)-1]
 }
 
-// brief returns the results of an execution in short form.
-func brief(all []message) string {
+// summarize returns the results of an execution in short form.
+func summarize(all []message) string {
 	var b strings.Builder
 	for _, s := range all {
 		switch s.Type {
@@ -135,17 +135,17 @@ func TestInterpreterKeepsWhatCodeDefines(t *testing.T) {
 		if tt.language != "" {
 			fields = []any{"language", tt.language}
 		}
-		if got := brief(in.run(t, tt.code, fields...)); got != tt.want {
+		if got := summarize(in.run(t, tt.code, fields...)); got != tt.want {
 			t.Errorf("%s %q: %q, want %q", tt.language, tt.code, got, tt.want)
 		}
 	}
-	if got := brief(in.run(t, "import os; os.environ['COLOR']", "env_vars", map[string]string{"COLOR": "red"})); got != "=red\n" {
+	if got := summarize(in.run(t, "import os; os.environ['COLOR']", "env_vars", map[string]string{"COLOR": "red"})); got != "=red\n" {
 		t.Errorf("env_vars: %q", got)
 	}
-	if got := brief(in.run(t, "echo $COLOR $z", "language", "bash", "env_vars", map[string]string{"COLOR": "r'ed"})); got != "out:r'ed 5\n" {
+	if got := summarize(in.run(t, "echo $COLOR $z", "language", "bash", "env_vars", map[string]string{"COLOR": "r'ed"})); got != "out:r'ed 5\n" {
 		t.Errorf("env_vars of bash: %q", got)
 	}
-	if got := brief(in.run(t, "echo ${COLOR-none}", "language", "bash")); got != "out:none\n" {
+	if got := summarize(in.run(t, "echo ${COLOR-none}", "language", "bash")); got != "out:none\n" {
 		t.Errorf("bash keeps another execution's variable: %q", got)
 	}
 	html := in.run(t, "A()")
@@ -202,7 +202,7 @@ func TestInterpreterCharts(t *testing.T) {
 	t.Parallel()
 	a := api(t)
 	in := interpreter{a, a.Create(t, "timeout", 300).ID}
-	if got := brief(in.run(t, "import matplotlib.pyplot as plt")); got != "" {
+	if got := summarize(in.run(t, "import matplotlib.pyplot as plt")); got != "" {
 		t.Skipf("pictures require python3-matplotlib: %s", got)
 	}
 	for _, tt := range []struct {
@@ -269,7 +269,7 @@ func TestInterpreterErrors(t *testing.T) {
 			t.Errorf("%s %q: %+v", tt.language, tt.code, got)
 		}
 		again := map[string]string{"python": "print('on')", "javascript": "console.log('on')", "bash": "echo on"}[tt.language]
-		if got := brief(in.run(t, again, "language", tt.language)); got != "out:on\n" {
+		if got := summarize(in.run(t, again, "language", tt.language)); got != "out:on\n" {
 			t.Errorf("%s after %q: %q", tt.language, tt.code, got)
 		}
 	}
@@ -286,7 +286,7 @@ func TestInterpreterSendsKeepalives(t *testing.T) {
 	if !strings.Contains(body, alive) || strings.Contains(body, "\n\n") {
 		t.Errorf("received in 7 s:\n%s", body)
 	}
-	if got := brief(parse(t, strings.ReplaceAll(body, alive, ""))); got != "=up\n" {
+	if got := summarize(parse(t, strings.ReplaceAll(body, alive, ""))); got != "=up\n" {
 		t.Errorf("its output: %q", got)
 	}
 }
@@ -343,7 +343,7 @@ func TestInterpreterTakesTurns(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := brief(in.run(t, "n")); got != "=4\n" {
+	if got := summarize(in.run(t, "n")); got != "=4\n" {
 		t.Errorf("they overlapped: %q", got)
 	}
 }
@@ -362,14 +362,14 @@ func TestInterpreterContexts(t *testing.T) {
 		t.Errorf("made %+v, %+v", one, two)
 	}
 	in.run(t, "v = 'one'", "context_id", one.ID)
-	if got := brief(in.run(t, "import os; os.getcwd(), 'v' in globals()", "context_id", one.ID)); got != "=('/tmp', True)\n" {
+	if got := summarize(in.run(t, "import os; os.getcwd(), 'v' in globals()", "context_id", one.ID)); got != "=('/tmp', True)\n" {
 		t.Errorf("in one: %q", got)
 	}
-	if got := brief(in.run(t, "'v' in globals()", "context_id", two.ID)); got != "=False\n" {
+	if got := summarize(in.run(t, "'v' in globals()", "context_id", two.ID)); got != "=False\n" {
 		t.Errorf("in two: %q", got)
 	}
 	a.Want(t, http.StatusOK, http.MethodPost, "/contexts/"+one.ID+"/restart", nil, in.headers()...)
-	if got := brief(in.run(t, "import os; os.getcwd(), 'v' in globals()", "context_id", one.ID)); got != "=('/tmp', False)\n" {
+	if got := summarize(in.run(t, "import os; os.getcwd(), 'v' in globals()", "context_id", one.ID)); got != "=('/tmp', False)\n" {
 		t.Errorf("after a restart: %q", got)
 	}
 	a.Want(t, http.StatusNoContent, http.MethodDelete, "/contexts/"+two.ID, nil, in.headers()...)
@@ -379,7 +379,7 @@ func TestInterpreterContexts(t *testing.T) {
 	if !slices.Equal(all, append(defaults, one)) {
 		t.Errorf("listed %+v", all)
 	}
-	if got := brief(in.run(t, "console.log(1)", "context_id", "default-javascript")); got != "out:1\n" {
+	if got := summarize(in.run(t, "console.log(1)", "context_id", "default-javascript")); got != "out:1\n" {
 		t.Errorf("in a default that was listed: %q", got)
 	}
 	for _, ans := range []rig.Answer{
@@ -396,7 +396,7 @@ func TestInterpreterContexts(t *testing.T) {
 	left.Until(t, func(l *rig.Line) bool { return l.Type == "stdout" })
 	left.Close()
 	a.Want(t, http.StatusOK, http.MethodPost, "/contexts/"+one.ID+"/restart", nil, in.headers()...)
-	if got := brief(in.run(t, "1", "context_id", one.ID)); got != "=1\n" {
+	if got := summarize(in.run(t, "1", "context_id", one.ID)); got != "=1\n" {
 		t.Errorf("after a restart of a busy context: %q", got)
 	}
 	busy["timeout_ms"] = 500
@@ -404,7 +404,7 @@ func TestInterpreterContexts(t *testing.T) {
 	if last := rest[len(rest)-1]; last.Type != "end_of_execution" {
 		t.Errorf("after its timeout: %+v", rest)
 	}
-	if got := brief(in.run(t, "2", "context_id", one.ID)); got != "=2\n" {
+	if got := summarize(in.run(t, "2", "context_id", one.ID)); got != "=2\n" {
 		t.Errorf("an execution after the timeout: %q", got)
 	}
 	a.Want(t, http.StatusBadRequest, http.MethodPost, "/execute", map[string]any{"code": "1", "timeout_ms": -1}, in.headers()...)
@@ -428,7 +428,7 @@ func TestInterpreterRunOutlivesItsClient(t *testing.T) {
 	}
 	lines := a.Events(t, id, "follow=1").All(t)
 	all := parse(t, rig.Output(lines, "stdout"))
-	if got := strings.ReplaceAll(brief(all), "out:", ""); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "19\n=done\n") {
+	if got := strings.ReplaceAll(summarize(all), "out:", ""); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "19\n=done\n") {
 		t.Errorf("the record has %q", got)
 	}
 	// Killing an execution's process interrupts it and keeps the kernel.
@@ -438,7 +438,7 @@ func TestInterpreterRunOutlivesItsClient(t *testing.T) {
 	if rest := s.All(t); rest[len(rest)-1].Type != "end_of_execution" {
 		t.Errorf("killed: %+v", rest)
 	}
-	if got := brief(in.run(t, "i")); got != "=19\n" {
+	if got := summarize(in.run(t, "i")); got != "=19\n" {
 		t.Errorf("after an interrupt: %q", got)
 	}
 }

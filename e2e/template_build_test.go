@@ -72,7 +72,7 @@ func checkAllLanguages(t *testing.T, in interpreter) {
 		in.checkLanguage(t, language, checks)
 	}
 	in.draws(t)
-	if got := brief(in.run(t, "const fs = require('fs'); fs.existsSync('/')", "language", "js")); got != "=true\n" {
+	if got := summarize(in.run(t, "const fs = require('fs'); fs.existsSync('/')", "language", "js")); got != "=true\n" {
 		t.Errorf("js: %q", got)
 	}
 }

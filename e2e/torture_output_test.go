@@ -18,10 +18,10 @@ import (
 	pb "github.com/millrace/millrace/schema/process"
 )
 
-// everywhere runs a command once and reads its output on each surface: live from Connect,
+// runOnAllSurfaces runs a command once and reads its output on each surface: live from Connect,
 // afterwards from the record as NDJSON and as SSE. It checks that all are equal and returns
 // the run.
-func everywhere(t *testing.T, a *rig.API, sandbox, cmd string) *rig.Run {
+func runOnAllSurfaces(t *testing.T, a *rig.API, sandbox, cmd string) *rig.Run {
 	t.Helper()
 	run := a.StartStream(t, sandbox, cmd).All(t)
 	for name, headers := range map[string][]string{"NDJSON": nil, "SSE": {"Accept", "text/event-stream"}} {
@@ -51,7 +51,7 @@ func everywhere(t *testing.T, a *rig.API, sandbox, cmd string) *rig.Run {
 // end.
 func TestProcessWithoutOutputEnds(t *testing.T) {
 	a := api(t)
-	run := everywhere(t, a, a.Create(t).ID, "true")
+	run := runOnAllSurfaces(t, a, a.Create(t).ID, "true")
 	if len(run.Out) != 0 || run.End == nil || run.End.ExitCode != 0 || len(run.Messages) != 2 {
 		t.Errorf("%d messages, end %+v", len(run.Messages), run.End)
 	}
@@ -60,7 +60,7 @@ func TestProcessWithoutOutputEnds(t *testing.T) {
 // TestOutputWithoutNewline covers A02: output without a newline arrives.
 func TestOutputWithoutNewline(t *testing.T) {
 	a := api(t)
-	if run := everywhere(t, a, a.Create(t).ID, "printf 'a\\nb'; printf c >&2"); run.Stdout() != "a\nb" || string(run.Out["stderr"]) != "c" {
+	if run := runOnAllSurfaces(t, a, a.Create(t).ID, "printf 'a\\nb'; printf c >&2"); run.Stdout() != "a\nb" || string(run.Out["stderr"]) != "c" {
 		t.Errorf("%q, %q", run.Stdout(), run.Out["stderr"])
 	}
 }
@@ -186,12 +186,12 @@ func TestLineOf64MiB(t *testing.T) {
 func TestAllByteValuesArrive(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
-	run := everywhere(t, a, box.ID, fmt.Sprintf(printAll, 1))
+	run := runOnAllSurfaces(t, a, box.ID, fmt.Sprintf(printAll, 1))
 	if !bytes.Equal(run.Out["stdout"], allBytes()) {
 		t.Errorf("%x", run.Out["stdout"])
 	}
 	// A megabyte of random data; the sandbox computes the checksum.
-	run = everywhere(t, a, box.ID, "head -c 1000000 /dev/urandom | tee >(sha256sum | cut -c-64 >&2)")
+	run = runOnAllSurfaces(t, a, box.ID, "head -c 1000000 /dev/urandom | tee >(sha256sum | cut -c-64 >&2)")
 	sum := sha256.Sum256(run.Out["stdout"])
 	if got, want := hex.EncodeToString(sum[:]), strings.TrimSpace(string(run.Out["stderr"])); got != want {
 		t.Errorf("%d bytes with the sum %s, want %s", len(run.Out["stdout"]), got, want)
@@ -204,7 +204,7 @@ func TestTextIsSplitBetweenRunes(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
 	const split = `printf '\xf0\x9f'; sleep 0.3; printf '\x98\x80\n'`
-	if run := everywhere(t, a, box.ID, split); run.Stdout() != "😀\n" {
+	if run := runOnAllSurfaces(t, a, box.ID, split); run.Stdout() != "😀\n" {
 		t.Errorf("a rune in two writes: %q", run.Stdout())
 	}
 	for name, fields := range map[string][]any{"lines": nil, "chunks": {"stdin", true}} {
@@ -218,7 +218,7 @@ func TestTextIsSplitBetweenRunes(t *testing.T) {
 			t.Errorf("%s: not UTF-8: %q", name, got)
 		}
 	}
-	if run := everywhere(t, a, box.ID, `printf 'a\xffb\xc3('; printf '\xf0\x9f' >&2`); run.Stdout() != "a\xffb\xc3(" || string(run.Out["stderr"]) != "\xf0\x9f" {
+	if run := runOnAllSurfaces(t, a, box.ID, `printf 'a\xffb\xc3('; printf '\xf0\x9f' >&2`); run.Stdout() != "a\xffb\xc3(" || string(run.Out["stderr"]) != "\xf0\x9f" {
 		t.Errorf("no text: %q %q", run.Stdout(), run.Out["stderr"])
 	}
 	// A long text of multi-byte runes, which no chunk may split.
@@ -236,7 +236,7 @@ func TestOutputIsNotParsedAsFraming(t *testing.T) {
 		`{"type":"end","exit_code":0}` + "\n" + `"}` + "\n\\u0000\\n\u2028\u2029\x7f" +
 		string(rig.Seal(2, []byte("{}"))) + "\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n\x1b[0m\x00\x00\x00\x00\x00"
 	cmd := "printf %s " + base64.StdEncoding.EncodeToString([]byte(nasty)) + " | base64 -d"
-	run := everywhere(t, a, box.ID, cmd+"; "+cmd+" >&2; exit 9")
+	run := runOnAllSurfaces(t, a, box.ID, cmd+"; "+cmd+" >&2; exit 9")
 	if run.Stdout() != nasty || string(run.Out["stderr"]) != nasty || run.End.ExitCode != 9 {
 		t.Errorf("%q %q %+v", run.Stdout(), run.Out["stderr"], run.End)
 	}
@@ -264,7 +264,7 @@ func TestOutputOrderOnTerminalsAndPipes(t *testing.T) {
 	if string(tty) != both.String() {
 		t.Errorf("terminal: %.200q", tty)
 	}
-	if run := everywhere(t, a, box.ID, loop); run.Stdout() != out.String() || string(run.Out["stderr"]) != errs.String() {
+	if run := runOnAllSurfaces(t, a, box.ID, loop); run.Stdout() != out.String() || string(run.Out["stderr"]) != errs.String() {
 		t.Errorf("pipes: %.100q %.100q", run.Stdout(), run.Out["stderr"])
 	}
 }
@@ -274,7 +274,7 @@ func TestOutputOrderOnTerminalsAndPipes(t *testing.T) {
 func TestGrandchildDoesNotDelayTheEnd(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
-	run := everywhere(t, a, box.ID, "(sleep 0.5; echo late) & echo early; exit 6")
+	run := runOnAllSurfaces(t, a, box.ID, "(sleep 0.5; echo late) & echo early; exit 6")
 	if run.Stdout() != "early\nlate\n" || run.End.ExitCode != 6 {
 		t.Errorf("%q, end %+v", run.Stdout(), run.End)
 	}
@@ -336,7 +336,7 @@ func TestExitCodes(t *testing.T) {
 		"exit 0": 0, "exit 1": 1, "exit 2": 2, "exit 126": 126, "exit 127": 127, "exit 130": 130, "exit 255": 255,
 		"exit -1": 255, "exit 256": 0, "/etc/passwd": 126, "no-such-command": 127, "sh -c 'kill -TERM $$'; exit": 143,
 	} {
-		if run := everywhere(t, a, box.ID, cmd); run.End == nil || run.End.ExitCode != want || !run.End.Exited {
+		if run := runOnAllSurfaces(t, a, box.ID, cmd); run.End == nil || run.End.ExitCode != want || !run.End.Exited {
 			t.Errorf("%s: %+v, want %d", cmd, run.End, want)
 		}
 	}
@@ -356,7 +356,7 @@ func TestEndBySignal(t *testing.T) {
 		"SEGV": "signal: segmentation fault", "BUS": "signal: bus error", "XCPU": "signal: CPU time limit exceeded",
 		"ABRT": "signal: aborted", "KILL": "signal: killed", "TERM": "signal: terminated", "HUP": "signal: hangup",
 	} {
-		run := everywhere(t, a, box.ID, "ulimit -c 0; kill -"+sig+" $$; sleep 5")
+		run := runOnAllSurfaces(t, a, box.ID, "ulimit -c 0; kill -"+sig+" $$; sleep 5")
 		if e := run.End; e == nil || e.Exited || e.ExitCode != -1 || !strings.HasPrefix(e.Status, want) {
 			t.Errorf("%s: %+v, want %s", sig, e, want)
 		}
@@ -372,7 +372,7 @@ func TestEndBySignal(t *testing.T) {
 func TestProcessThatClosesItsOutputs(t *testing.T) {
 	a := api(t)
 	began := time.Now()
-	run := everywhere(t, a, a.Create(t).ID, "echo before; exec >&- 2>&-; sleep 0.7; exit 3")
+	run := runOnAllSurfaces(t, a, a.Create(t).ID, "echo before; exec >&- 2>&-; sleep 0.7; exit 3")
 	if d := time.Since(began); run.Stdout() != "before\n" || run.End == nil || run.End.ExitCode != 3 || d < 700*time.Millisecond {
 		t.Errorf("after %v: %q, end %+v", d, run.Stdout(), run.End)
 	}
@@ -382,7 +382,7 @@ func TestProcessThatClosesItsOutputs(t *testing.T) {
 func TestShellExit(t *testing.T) {
 	a := api(t)
 	box := a.Create(t)
-	if run := everywhere(t, a, box.ID, "echo a; exit 5; echo b"); run.Stdout() != "a\n" || run.End.ExitCode != 5 {
+	if run := runOnAllSurfaces(t, a, box.ID, "echo a; exit 5; echo b"); run.Stdout() != "a\n" || run.End.ExitCode != 5 {
 		t.Errorf("%q, %+v", run.Stdout(), run.End)
 	}
 	lines := a.Commands(t, box.ID, "exit 5").All(t)

@@ -30,17 +30,17 @@ func onlyWrite(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := shut(fd); err != nil {
+		if err := closeForReading(fd); err != nil {
 			return fmt.Errorf("reopen %s for writing only: %w", arg, err)
 		}
 	}
 	return nil
 }
 
-// shut replaces fd by another descriptor of the same file that is only for writing, and
+// closeForReading replaces fd by another descriptor of the same file that is only for writing, and
 // keeps the previous one under another number. The second call has no effect: the process
 // executes itself again.
-func shut(fd int) error {
+func closeForReading(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {
 		return err

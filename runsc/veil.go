@@ -45,7 +45,7 @@ func veil(from, to, scratch string) error {
 	}
 	data := fmt.Sprintf("lowerdir=/proc/self/fd/%d:/proc/self/fd/%d,userxattr", fds[0], fds[1])
 	err := apart(func() error {
-		if err := beNobody(); err != nil {
+		if err := switchToNobody(); err != nil {
 			return fmt.Errorf("switch to nobody: %w", err)
 		}
 		return unix.Mount("overlay", fmt.Sprintf("/proc/self/fd/%d", fds[2]), "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, data)
@@ -116,8 +116,8 @@ func apart(f func() error) error {
 	return <-done
 }
 
-// beNobody removes all privileges of this thread except to mount.
-func beNobody() error {
+// switchToNobody removes all privileges of this thread except to mount.
+func switchToNobody() error {
 	if err := unix.Setgroups(nil); err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (v *view) make() error {
 		return err
 	}
 	if v.Tree {
-		return over(v.Below, v.Root, scratch+"/root")
+		return mountOverlay(v.Below, v.Root, scratch+"/root")
 	}
 	if err := v.skeleton(); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (v *view) show(name, scratch string, veiled bool) error {
 		}
 		from = append(from[:last:last], host)
 	}
-	return over(from, to, scratch)
+	return mountOverlay(from, to, scratch)
 }
 
 // skeleton makes the root's own files, below the layers of a snapshot.
@@ -136,12 +136,12 @@ func (v *view) skeleton() error {
 	if len(v.Below) == 0 {
 		return nil
 	}
-	return over(append(v.Below, in), v.Root, filepath.Join(v.Root, "proc", "root"))
+	return mountOverlay(append(v.Below, in), v.Root, filepath.Join(v.Root, "proc", "root"))
 }
 
-// over mounts an overlay of directories, the first one uppermost; changes go to the
+// mountOverlay mounts an overlay of directories, the first one uppermost; changes go to the
 // directory scratch.
-func over(from []string, to, scratch string) error {
+func mountOverlay(from []string, to, scratch string) error {
 	for _, dir := range []string{"upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(scratch, dir), 0o755); err != nil {
 			return err

@@ -231,7 +231,7 @@ func TestLayersAreMerged(t *testing.T) {
 }
 
 func TestInvalidImagesAreRejected(t *testing.T) {
-	half := strings.Repeat("a/", 1500)
+	longName := strings.Repeat("a/", 1500)
 	deep := tar.Header{Name: strings.Repeat("a/", 3000) + "x", Typeflag: tar.TypeReg, Mode: 0o644}
 	for _, tt := range []struct {
 		name   string
@@ -252,7 +252,7 @@ func TestInvalidImagesAreRejected(t *testing.T) {
 		{"a file below a file", [][]tar.Header{{file("a", ""), file("a/x", "")}}, Options{}},
 		{"an /etc that is a link", [][]tar.Header{{link("etc", "/proc/1/root/etc")}}, Options{}},
 		{"a path too long", [][]tar.Header{{deep}}, Options{}},
-		{"a path too long through a link", [][]tar.Header{{file(half, ""), link("down", half), file("down/"+half+"/x", "")}}, Options{}},
+		{"a path too long through a link", [][]tar.Header{{file(longName, ""), link("down", longName), file("down/"+longName+"/x", "")}}, Options{}},
 		{"more bytes than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 100_000))}}, Options{MaxSize: 50_000}},
 		{"more bytes in all layers than allowed", [][]tar.Header{{file("a", strings.Repeat("x", 30_000))}, {file("b", strings.Repeat("x", 30_000))}}, Options{MaxSize: 50_000}},
 	} {

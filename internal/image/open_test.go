@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-// laid writes an image as a layout and returns the files of its manifest, its configuration
+// writeLayout writes an image as a layout and returns the files of its manifest, its configuration
 // and its last layer.
-func laid(t *testing.T, img v1.Image) (dir string, files map[string]string) {
+func writeLayout(t *testing.T, img v1.Image) (dir string, files map[string]string) {
 	t.Helper()
 	dir = t.TempDir()
 	at, err := layout.Write(dir, empty.Index)
@@ -54,7 +54,7 @@ func TestLayoutDigestsAreVerified(t *testing.T) {
 		"layer":         func([]byte) []byte { return layerTar(t, file("app", "another")) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir, files := laid(t, ociImage(t))
+			dir, files := writeLayout(t, ociImage(t))
 			if with != nil {
 				old, err := os.ReadFile(files[what])
 				if err == nil {

@@ -44,15 +44,15 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.cut && strings.Contains(r.URL.Path, "/blobs/") {
-		w = &half{ResponseWriter: w}
+		w = &truncatingWriter{ResponseWriter: w}
 	}
 	h.store.ServeHTTP(w, r)
 }
 
-// half truncates a response before its last byte, unless it is a configuration.
-type half struct{ http.ResponseWriter }
+// truncatingWriter truncates a response before its last byte, unless it is a configuration.
+type truncatingWriter struct{ http.ResponseWriter }
 
-func (h *half) Write(b []byte) (int, error) {
+func (h *truncatingWriter) Write(b []byte) (int, error) {
 	if !bytes.HasPrefix(b, []byte("{")) {
 		h.ResponseWriter.Write(b[:len(b)-1]) //nolint:errcheck // the client reports it
 		panic(http.ErrAbortHandler)

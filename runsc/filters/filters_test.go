@@ -70,7 +70,7 @@ func TestCompiled(t *testing.T) {
 		if !ok {
 			t.Fatalf("gVisor has no filter %s", key)
 		}
-		alike(t, filter{got, want.vars}, want)
+		compareFilters(t, filter{got, want.vars}, want)
 	}
 }
 
@@ -93,9 +93,9 @@ func (f filter) runnable(t *testing.T) bpf.Program {
 	return p
 }
 
-// alike fails where two filters differ on a call: for each number, with the arguments
+// compareFilters fails where two filters differ on a call: for each number, with the arguments
 // that either filter tests.
-func alike(t *testing.T, got, want filter) {
+func compareFilters(t *testing.T, got, want filter) {
 	t.Helper()
 	words := append(slices.Clone(got.Bytecode32), want.Bytecode32...)
 	ours, theirs := got.runnable(t), want.runnable(t)

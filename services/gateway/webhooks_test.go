@@ -212,7 +212,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 			Ref: webhook.Ref{Sandbox: "i1", Position: webhook.At(uint64(i), 0)},
 		}
 		if i%2 == 1 {
-			a.Error, a.Status, a.Last = "the receiver answered 500", 500, i == 5
+			a.Error, a.Status, a.Last = "receiver responded with status 500", 500, i == 5
 		}
 		if err := f.log.AppendAttempt(t.Context(), "default", webhook.ID(made.ID), &a); err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 	}
 	f.do("GET", path+"/deliveries/d5", "").want(t, "one", 200,
 		`{"id":"d5","eventId":"e5","eventType":"sandbox.lifecycle.created","sandboxId":"i1","attempt":1,"status":"failed","final":true,`+
-			`"statusCode":500,"error":"the receiver answered 500","responseBody":"","url":"","timestamp":"1970-01-01T00:00:05Z","durationMs":0}`)
+			`"statusCode":500,"error":"receiver responded with status 500","responseBody":"","url":"","timestamp":"1970-01-01T00:00:05Z","durationMs":0}`)
 	f.do("GET", path+"/deliveries/none", "").wantError(t, "an unknown delivery", 404)
 	f.do("POST", path+"/deliveries/d5/redeliver", "").want(t, "redeliver", 202, `{"eventId":"e5"}`)
 	f.do("POST", path+"/deliveries/d5/redeliver", "").want(t, "redeliver twice", 202, `{"eventId":"e5"}`)

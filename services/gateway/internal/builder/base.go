@@ -80,7 +80,7 @@ func (r *run) resolve(ctx context.Context) (origin, error) {
 		name = r.spec.Image
 	}
 	if r.mark().Step == 0 && r.current().Lines == 0 {
-		if err := r.say(ctx, "[base] FROM "+name); err != nil {
+		if err := r.logLine(ctx, "[base] FROM "+name); err != nil {
 			return origin{}, err
 		}
 	}
@@ -175,7 +175,7 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 			return r.fromImported(ctx, &t, of)
 		}
 	}
-	if err := r.say(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
+	if err := r.logLine(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
 		return origin{}, err
 	}
 	p, err := part.New()

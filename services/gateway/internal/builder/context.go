@@ -82,14 +82,14 @@ func cleanName(h *tar.Header, n int) (string, error) {
 		names = append(names, h.Linkname)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, "/") || strings.IndexByte(name, 0) >= 0 || climbs(name) {
+		if strings.HasPrefix(name, "/") || strings.IndexByte(name, 0) >= 0 || leavesRoot(name) {
 			return "", invalid("%.80q leads out of the copied directory", name)
 		}
 	}
 	return path.Clean(h.Name), nil
 }
 
-func climbs(name string) bool {
+func leavesRoot(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
 			return true

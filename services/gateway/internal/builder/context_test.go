@@ -164,7 +164,7 @@ func FuzzCheckContext(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if name := "/x/" + h.Name; !strings.HasPrefix(strings.ReplaceAll(name, "/./", "/"), "/x/") || climbs(h.Name) {
+			if name := "/x/" + h.Name; !strings.HasPrefix(strings.ReplaceAll(name, "/./", "/"), "/x/") || leavesRoot(h.Name) {
 				t.Errorf("%q was accepted", h.Name)
 			}
 		}

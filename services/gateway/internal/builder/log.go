@@ -35,8 +35,8 @@ func (r *run) logged(level build.Level, text string) build.Logged {
 	return build.Logged{Lines: []build.Line{r.line(level, text)}, Mark: r.mark()}
 }
 
-// say adds a line to the log.
-func (r *run) say(ctx context.Context, text string) error {
+// logLine adds a line to the log.
+func (r *run) logLine(ctx context.Context, text string) error {
 	return r.append(ctx, r.logged(build.Info, text))
 }
 

@@ -139,7 +139,7 @@ func (r *run) end(ctx context.Context, err, cause error) {
 	switch now := r.current(); {
 	case errors.Is(err, errFenced):
 		r.cfg.Slog.Warn("build taken over or deleted", "build", now.ID)
-		if r.over(ctx) {
+		if r.ended(ctx) {
 			r.clean(ctx)
 		}
 	case err != nil:
@@ -163,9 +163,9 @@ func (r *run) endEvents(err, cause error) []build.Body {
 	return []build.Body{r.logged(build.Error, "Build failed: "+f.Message), f}
 }
 
-// over reports whether the build has ended, so that no gateway owns what this run created
+// ended reports whether the build has ended, so that no gateway owns what this run created
 // after its end.
-func (r *run) over(ctx context.Context) bool {
+func (r *run) ended(ctx context.Context) bool {
 	s := r.current()
 	b, err := r.cfg.Core.Build(ctx, r.principal, s.Request.Template, s.ID)
 	return err == nil && b.Over() || kind.Is(err, kind.NotFound) // it was deleted
@@ -227,7 +227,7 @@ func (r *run) build(ctx context.Context) error {
 	if err := r.cfg.Core.TagBuilt(ctx, r.principal, s.Request.Name, s.Request.Tags, b); err != nil {
 		return err
 	}
-	return r.say(ctx, "Build finished")
+	return r.logLine(ctx, "Build finished")
 }
 
 // steps builds the missing layers and runs the template's start command. It builds layers
@@ -246,7 +246,7 @@ func (r *run) steps(ctx context.Context, base origin, layers []layer, after sett
 		if !r.dropHost(err, &base) {
 			return from, err
 		}
-		if err := r.say(ctx, "The host of a layer cannot create a sandbox on it: building the layer again"); err != nil {
+		if err := r.logLine(ctx, "The host of a layer cannot create a sandbox on it: building the layer again"); err != nil {
 			return from, err
 		}
 	}
@@ -425,7 +425,7 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 	if from.settings.start == "" && from.settings.ready == "" || int(r.mark().Step) >= n {
 		return nil
 	}
-	if err := r.say(ctx, "[finalize] Starting the template's command and waiting for it"); err != nil {
+	if err := r.logLine(ctx, "[finalize] Starting the template's command and waiting for it"); err != nil {
 		return err
 	}
 	sbx, err := r.sandbox(ctx, from, from.settings, n)

@@ -24,7 +24,7 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 		return ending{}, kind.New(kind.Deadline, "run", "", "the process ran into its timeout")
 	case x.Cause == process.CauseSandboxGone:
 		// E2B's stream breaks here: its SDKs then report the sandbox, not a signal.
-		return ending{}, unseen(x, lost)
+		return ending{}, unobserved(x, lost)
 	case x.Code != nil && *x.Code == 0:
 		return ending{exited: true}, nil
 	case x.Code != nil:
@@ -38,12 +38,12 @@ func endingOf(x *process.Exit, lost string) (ending, error) {
 		}
 		return end, nil
 	}
-	return ending{}, unseen(x, lost)
+	return ending{}, unobserved(x, lost)
 }
 
-// unseen returns the error for an exit that was not observed. It carries the cause, so
+// unobserved returns the error for an exit that was not observed. It carries the cause, so
 // that a client that resumes stops there.
-func unseen(x *process.Exit, lost string) error {
+func unobserved(x *process.Exit, lost string) error {
 	why := x.Message
 	if why == "" {
 		why = lost

@@ -26,7 +26,7 @@ type logged struct {
 
 var tenant = core.Principal{Tenant: "t"}
 
-func overALog(t testing.TB) *logged {
+func newLogged(t testing.TB) *logged {
 	t.Helper()
 	srv := eventstest.Start(t)
 	gateway := func() (*core.Core, *surface, *coretest.Host) {
@@ -54,7 +54,7 @@ func (r *logged) at(headers ...string) []string {
 const echo = `{"process":{"cmd":"echo","args":["a","err:b","c"]},"stdin":false}`
 
 func TestARecordIsReadableFromAnyPositionOnAnyGateway(t *testing.T) {
-	r := overALog(t)
+	r := newLogged(t)
 	first := r.stream(t, "Start", echo, r.at()...)
 	units := decoder(false)(t, []byte(first.body))
 	if n := len(units); n != 6 || units[n-2].What != surfacetest.End {
@@ -77,7 +77,7 @@ func TestARecordIsReadableFromAnyPositionOnAnyGateway(t *testing.T) {
 }
 
 func TestARecordOutlivesItsSandbox(t *testing.T) {
-	r := overALog(t)
+	r := newLogged(t)
 	first := r.stream(t, "Start", echo, r.at()...)
 	if err := r.core.DestroySandbox(t.Context(), tenant, r.sbx); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestARecordOutlivesItsSandbox(t *testing.T) {
 }
 
 func TestARetriedStartIsOneProcess(t *testing.T) {
-	r := overALog(t)
+	r := newLogged(t)
 	first := r.stream(t, "Start", echo, r.at("Idempotency-Key: k")...)
 	again := r.other.stream(t, "Start", echo, r.at("Idempotency-Key: k")...)
 	same(t, again.lines(t), first.lines(t))
@@ -108,13 +108,13 @@ func TestARetriedStartIsOneProcess(t *testing.T) {
 }
 
 func TestAProcessThatNeverRanReportsTheReason(t *testing.T) {
-	r := overALog(t)
+	r := newLogged(t)
 	got := r.stream(t, "Start", `{"process":{"cmd":"nocwd"},"stdin":false}`, r.at()...)
 	same(t, got.lines(t), []string{`END {"error":{"code":"invalid_argument","message":"cwd '/nope' does not exist"}}`})
 }
 
 func TestInputReachesAProcessThroughAnyGateway(t *testing.T) {
-	r := overALog(t)
+	r := newLogged(t)
 	done := make(chan reply)
 	go func() { done <- r.stream(t, "Start", `{"process":{"cmd":"cat"}}`, r.at()...) }()
 	var list pb.ListResponse
@@ -148,7 +148,7 @@ func TestInputReachesAProcessThroughAnyGateway(t *testing.T) {
 }
 
 func TestAKilledProcessHasAnEndEvent(t *testing.T) {
-	r := overALog(t)
+	r := newLogged(t)
 	done := make(chan reply)
 	go func() { done <- r.stream(t, "Start", `{"process":{"cmd":"sleep"},"tag":"t"}`, r.at()...) }()
 	for {
@@ -169,7 +169,7 @@ func TestAKilledProcessHasAnEndEvent(t *testing.T) {
 // BenchmarkStartOverALog starts `true` on a host that only writes the events of a real
 // one, through an embedded server on disk.
 func BenchmarkStartOverALog(b *testing.B) {
-	r := overALog(b)
+	r := newLogged(b)
 	c, in := dial(b, r.surface)
 	request := strings.Replace(raw("Start", typeStreamJSON, envelope(0, `{"process":{"cmd":"true"},"stdin":false}`)), string(living), string(r.sbx), 1)
 	for b.Loop() {

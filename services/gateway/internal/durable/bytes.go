@@ -47,9 +47,9 @@ type output struct {
 	gap    bool   // events are missing since the last bytes
 }
 
-// hole returns the error for a stream whose bytes from at up to next are missing; next 0:
+// missingBytes returns the error for a stream whose bytes from at up to next are missing; next 0:
 // all the rest.
-func hole(at, next uint64) error {
+func missingBytes(at, next uint64) error {
 	if next == 0 {
 		return kind.Newf(kind.Gone, "read", "", "output was lost: bytes from %d on may be missing; the record as JSON lists the missing events", at)
 	}
@@ -70,7 +70,7 @@ func (o *output) add(batch []process.Event) (bool, error) {
 			o.gap = true // the offset of the next bytes shows whether any are missing
 		case process.Finished:
 			if o.gap {
-				return false, hole(o.at.bytes, 0)
+				return false, missingBytes(o.at.bytes, 0)
 			}
 		case process.Accepted, process.Started, process.StdinAcked, process.Resized, process.Signaled,
 			process.Truncated, process.Exited, process.Lost, process.Failed:
@@ -91,7 +91,7 @@ func (o *output) wrote(seq process.Seq, w *process.Wrote) (full bool, err error)
 	case len(o.body) >= maxChunk:
 		return true, nil
 	case w.Offset > o.at.bytes:
-		return false, hole(o.at.bytes, w.Offset)
+		return false, missingBytes(o.at.bytes, w.Offset)
 	}
 	o.gap = false
 	o.body = append(o.body, w.Data[o.at.bytes-w.Offset:]...)

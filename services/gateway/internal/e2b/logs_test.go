@@ -72,7 +72,7 @@ func TestLinesOfManyRecordsAreBounded(t *testing.T) {
 				lines = append(lines, logEntry{Timestamp: begin.Add(time.Duration(100*line+(37*record)%100) * time.Second)})
 			}
 			if pg.add(lines); len(pg.entries) > pg.q.limit || cap(pg.entries) > 100 {
-				t.Fatalf("backward %v: %d lines kept, room for %d", backward, len(pg.entries), cap(pg.entries))
+				t.Fatalf("backward %v: %d lines kept, capacity %d", backward, len(pg.entries), cap(pg.entries))
 			}
 		}
 		first, step := begin, time.Second
@@ -88,7 +88,7 @@ func TestLinesOfManyRecordsAreBounded(t *testing.T) {
 }
 
 // A page that reached a read limit has a notice, and the next page makes progress.
-func TestAPageThatIsCutSaysSo(t *testing.T) {
+func TestAPageThatIsCutHasANotice(t *testing.T) {
 	line := func(ms int64) logEntry { return logEntry{Timestamp: time.UnixMilli(ms), Message: "x"} }
 	tests := []struct {
 		name     string

@@ -35,8 +35,8 @@ type encoder struct {
 	ended     bool   // the last line was sent
 }
 
-func newEncoder(room *stream.Budget) *encoder {
-	return &encoder{keepalive: textenc.NewKeepaliveTimer(keepalive), budget: room}
+func newEncoder(budget *stream.Budget) *encoder {
+	return &encoder{keepalive: textenc.NewKeepaliveTimer(keepalive), budget: budget}
 }
 
 // AppendEvent appends the lines that e completes.

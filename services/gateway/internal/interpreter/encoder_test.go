@@ -16,9 +16,9 @@ func encode(t testing.TB, bodies ...process.Body) string {
 	return encodeIn(t, stream.New(stream.Config{}).Budget(""), bodies...)
 }
 
-func encodeIn(t testing.TB, room *stream.Budget, bodies ...process.Body) string {
+func encodeIn(t testing.TB, budget *stream.Budget, bodies ...process.Body) string {
 	t.Helper()
-	n := newEncoder(room)
+	n := newEncoder(budget)
 	var dst []byte
 	for i, b := range bodies {
 		var err error

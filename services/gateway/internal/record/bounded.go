@@ -34,7 +34,7 @@ func (b *bounded) After() process.Seq { return b.at }
 
 // Next returns io.EOF together with the last events.
 func (b *bounded) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
-	if b.over() {
+	if b.atEnd() {
 		return nil, io.EOF
 	}
 	batch, err := b.Source.Next(ctx, idle)
@@ -46,10 +46,10 @@ func (b *bounded) Next(ctx context.Context, idle time.Duration) ([]process.Event
 	if len(batch) > 0 {
 		b.at = batch[len(batch)-1].Seq
 	}
-	if err == nil && b.over() {
+	if err == nil && b.atEnd() {
 		err = io.EOF
 	}
 	return batch, err
 }
 
-func (b *bounded) over() bool { return b.left == 0 || b.at >= b.last }
+func (b *bounded) atEnd() bool { return b.left == 0 || b.at >= b.last }

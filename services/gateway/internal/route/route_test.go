@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-func TestOf(t *testing.T) {
+func TestOfFindsSandboxAndPort(t *testing.T) {
 	tests := []struct {
 		name, host, url, id, port string
 		want                      route.Target

@@ -9,13 +9,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// poor is a listener that fails a number of times for lack of descriptors.
-type poor struct {
+// failingListener is a listener that fails a number of times for lack of descriptors.
+type failingListener struct {
 	net.Listener
 	errs []error
 }
 
-func (p *poor) Accept() (net.Conn, error) {
+func (p *failingListener) Accept() (net.Conn, error) {
 	if len(p.errs) > 0 {
 		err := p.errs[0]
 		p.errs = p.errs[1:]
@@ -26,13 +26,13 @@ func (p *poor) Accept() (net.Conn, error) {
 }
 
 func TestListenSurvivesALackOfDescriptors(t *testing.T) {
-	ln := stream.Listen(&poor{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}})
+	ln := stream.Listen(&failingListener{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}})
 	c, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close() //nolint:errcheck // a pipe
-	if _, err := stream.Listen(&poor{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := stream.Listen(&failingListener{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept after Close: %v", err)
 	}
 }

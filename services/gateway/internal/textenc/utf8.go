@@ -19,7 +19,7 @@ func (d *Decoder) Feed(b []byte) (head, body []byte) {
 			return nil, nil
 		}
 	}
-	cut := len(b) - torn(b)
+	cut := len(b) - partialRuneLen(b)
 	d.count = uint8(copy(d.pending[:], b[cut:]))
 	return head, b[:cut]
 }
@@ -49,8 +49,8 @@ func (d *Decoder) Flush() []byte {
 	return b
 }
 
-// torn returns the number of bytes at the end of b that begin an incomplete rune.
-func torn(b []byte) int {
+// partialRuneLen returns the number of bytes at the end of b that begin an incomplete rune.
+func partialRuneLen(b []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
 			if !utf8.FullRune(tail) {
@@ -68,5 +68,5 @@ func CutLen(b []byte, most int) int {
 	if len(b) <= most {
 		return len(b)
 	}
-	return most - torn(b[:most])
+	return most - partialRuneLen(b[:most])
 }

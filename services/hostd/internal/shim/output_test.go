@@ -183,7 +183,7 @@ func TestGrandchildThatNeverStops(t *testing.T) {
 	}
 }
 
-func TestDaemonisedChild(t *testing.T) {
+func TestDaemonizedChild(t *testing.T) {
 	h := connected(t)
 	p := h.awaitEnd(h.start(sh("setsid sh -c '(sleep 60 >/dev/null 2>&1 </dev/null) &' ; echo ok")))
 	if string(p.out[process.Stdout]) != "ok\n" || describe(p.end) != "exited 0" {

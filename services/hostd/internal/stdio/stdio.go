@@ -16,7 +16,7 @@ func Input(uid int) (ours, program int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	give(program, uid, readMode)
+	setOwner(program, uid, readMode)
 	return ours, program, nil
 }
 
@@ -26,7 +26,7 @@ func Output(uid int) (ours, program int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	give(program, uid, writeMode)
+	setOwner(program, uid, writeMode)
 	return ours, program, nil
 }
 
@@ -40,10 +40,10 @@ func Terminal(uid int) (ours, program int, err error) {
 	return ours, program, nil
 }
 
-// give changes the owner and mode of a pipe. If the kernel refuses, the program still has
+// setOwner changes the owner and mode of a pipe. If the kernel refuses, the program still has
 // its ends, and only opening them by path fails: gVisor keeps the mode of a pipe at 0600,
 // and on FreeBSD and macOS only files have owners.
-func give(pipe, uid int, mode uint32) {
+func setOwner(pipe, uid int, mode uint32) {
 	unix.Fchmod(pipe, mode) //nolint:errcheck // see above
 	chown(pipe, uid)
 }

@@ -297,7 +297,7 @@ func TestRetries(t *testing.T) {
 	for i, want := range []struct {
 		status uint32
 		err    string
-	}{{500, "the receiver answered 500"}, {0, "EOF"}, {302, "the receiver answered 302"}, {200, ""}, {200, ""}, {200, ""}} {
+	}{{500, "receiver responded with status 500"}, {0, "EOF"}, {302, "receiver responded with status 302"}, {200, ""}, {200, ""}, {200, ""}} {
 		if a := got[i]; a.Status != want.status || a.Error != want.err || a.Last || i < 4 && a.Number != uint32(i+1) {
 			t.Errorf("attempt %d: %+v, want %+v", i, a, want)
 		}

@@ -106,7 +106,7 @@ func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, 
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse)) //nolint:errcheck // only the status matters
 	a.Response = clip(string(raw), maxResponse)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return fmt.Errorf("the receiver answered %d", resp.StatusCode)
+		return fmt.Errorf("receiver responded with status %d", resp.StatusCode)
 	}
 	return nil
 }

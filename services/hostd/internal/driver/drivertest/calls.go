@@ -253,7 +253,7 @@ func become(uid int) error {
 	id := uintptr(uid)
 	unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)
 	_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id)
-	return nilOr(errno)
+	return errnoError(errno)
 }
 
 // tryCall makes a call as uid, or as the shim's user, and returns its error's

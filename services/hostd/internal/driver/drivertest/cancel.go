@@ -23,7 +23,7 @@ func (s *suite) cancels(t *testing.T) {
 	for i := range s.scale.Moments {
 		cancelCreate(t, d, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 	}
-	noMore(t, before)
+	checkNoLeaks(t, before)
 }
 
 // cancelCreate starts a create, cancels it after a while if it has not ended by then, and

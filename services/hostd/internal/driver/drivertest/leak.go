@@ -83,7 +83,7 @@ func (s *suite) leaks(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	noMore(t, before)
+	checkNoLeaks(t, before)
 	// Other processes of this machine make some of these, too.
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -109,9 +109,9 @@ func onHost(t *testing.T) map[string]int {
 	return map[string]int{"descriptors": descriptors(t), "processes": own}
 }
 
-// noMore fails unless the host eventually has no more than before: the end of a killed
+// checkNoLeaks fails unless the host eventually has no more than before: the end of a killed
 // process is noticed a moment later.
-func noMore(t *testing.T, before map[string]int) {
+func checkNoLeaks(t *testing.T, before map[string]int) {
 	t.Helper()
 	var now map[string]int
 	if !eventually(func() bool {

@@ -21,14 +21,14 @@ func shares() map[string]func(i int) error {
 		"timers": func(int) error {
 			var id int32
 			_, _, errno := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&id)))
-			return nilOr(errno)
+			return errnoError(errno)
 		},
 		"message queues":   messageQueue,
 		"asynchronous I/O": asynchronous,
 	}
 }
 
-func nilOr(errno unix.Errno) error {
+func errnoError(errno unix.Errno) error {
 	if errno != 0 {
 		return errno
 	}
@@ -47,7 +47,7 @@ func waitingSignal(int) error {
 		_                  [116]byte
 	}{signo: signal, code: -1} // SI_QUEUE
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(unix.Getpid()), uintptr(unix.Gettid()), signal, uintptr(unsafe.Pointer(&info)), 0, 0)
-	return nilOr(errno)
+	return errnoError(errno)
 }
 
 // asynchronous makes an I/O context, for a limited number of requests, since a kernel of
@@ -59,7 +59,7 @@ func asynchronous(i int) error {
 	}
 	var ring uintptr
 	_, _, errno := unix.RawSyscall(unix.SYS_IO_SETUP, requests, uintptr(unsafe.Pointer(&ring)), 0)
-	return nilOr(errno)
+	return errnoError(errno)
 }
 
 func messageQueue(i int) error {
@@ -70,7 +70,7 @@ func messageQueue(i int) error {
 		return errno
 	}
 	_, _, errno = unix.RawSyscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&name[0])), 0, 0) // it exists as long as it is open
-	return nilOr(errno)
+	return errnoError(errno)
 }
 
 // enough of a resource counts as no limit; a process may have twice as many files.

@@ -98,7 +98,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, OOMEndsSandbox: true, RootCanKillShim: true, PidsLimit: true, CPULimit: groups.CPU,
 		Slow: true, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, FileFits: layers.Fits(),
-		Notes: append(slices.DeleteFunc(groups.Notes, itself), "the disk limit bounds the total size of files, only the memory limit their number"),
+		Notes: append(slices.DeleteFunc(groups.Notes, limitedByGVisor), "the disk limit bounds the total size of files, only the memory limit their number"),
 	}
 	if !caps.Volumes {
 		caps.Notes = append(caps.Notes, "no volumes: without root, only root inside could write to them")
@@ -125,8 +125,8 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	return caps, kind.Wrap(kind.Unavailable, "probe", name, inst.Destroy(ctx))
 }
 
-// itself reports whether a note is about something that gVisor can do and the host's cgroups cannot.
-func itself(note string) bool {
+// limitedByGVisor reports whether a note is about something that gVisor can do and the host's cgroups cannot.
+func limitedByGVisor(note string) bool {
 	return strings.HasPrefix(note, "no pids limit:") || strings.HasPrefix(note, "no pause:")
 }
 

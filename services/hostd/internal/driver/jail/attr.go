@@ -4,6 +4,6 @@ package jail
 
 import "syscall"
 
-// dieWithUs makes a program end with hostd: otherwise it could still create what the
+// endWithHostd makes a program end with hostd: otherwise it could still create what the
 // next run of hostd has just looked for.
-func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+func endWithHostd() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

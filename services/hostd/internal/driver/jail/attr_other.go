@@ -4,4 +4,4 @@ package jail
 
 import "syscall"
 
-func dieWithUs() *syscall.SysProcAttr { return nil }
+func endWithHostd() *syscall.SysProcAttr { return nil }

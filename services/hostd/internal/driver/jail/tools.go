@@ -50,7 +50,7 @@ func (t tools) pipe(ctx context.Context, in io.Reader, out io.Writer, name strin
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, t[name], args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &stderr
-	cmd.SysProcAttr = dieWithUs()
+	cmd.SysProcAttr = endWithHostd()
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return ctx.Err()

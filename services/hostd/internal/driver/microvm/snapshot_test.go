@@ -112,7 +112,7 @@ func TestUnusableSnapshotsAreRefused(t *testing.T) {
 		"half of the files":        {func(s *driver.Spec) { rewrite(t, s, files[:len(files)/2]) }, kind.Exhausted},
 		"no files":                 {func(s *driver.Spec) { rewrite(t, s, bytes.Repeat([]byte("x"), 1<<20)) }, kind.Exhausted},
 		"another template":         {func(s *driver.Spec) { s.Root = t.TempDir() }, kind.Invalid},
-		"another form":             {func(s *driver.Spec) { reform(t, s, []byte(`{"format":2}`)) }, kind.Invalid},
+		"another form":             {func(s *driver.Spec) { replaceForm(t, s, []byte(`{"format":2}`)) }, kind.Invalid},
 	} {
 		s := contractSpec(t)
 		s.From = filepath.Join(t.TempDir(), "copy")
@@ -148,7 +148,7 @@ func rewrite(t *testing.T, s *driver.Spec, files []byte) {
 	}
 }
 
-func reform(t *testing.T, s *driver.Spec, form []byte) {
+func replaceForm(t *testing.T, s *driver.Spec, form []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(s.From, originFile), form, 0o600); err != nil {
 		t.Fatal(err)

@@ -131,7 +131,7 @@ type etcFile struct {
 func scanEtc(from, program string) ([]etcFile, string, error) {
 	var files []etcFile
 	sum := sha256.New()
-	sudo, err := printOf(program)
+	sudo, err := fingerprintOf(program)
 	if err != nil {
 		return nil, "", err
 	}

@@ -57,8 +57,8 @@ func copySudo(program, etc string) error {
 	return errors.Join(err, dst.Close(), os.Chmod(to, 0o755)) // independent of the umask
 }
 
-// printOf returns a fingerprint of a program; empty for none.
-func printOf(program string) (string, error) {
+// fingerprintOf returns a fingerprint of a program; empty for none.
+func fingerprintOf(program string) (string, error) {
 	if program == "" {
 		return "", nil
 	}

@@ -227,11 +227,11 @@ var oomFiles = [...]string{"memory.events", "memory.oom_control"}
 
 // ForShim opens the files for driver.OOMFd and driver.ForksFd, in that order.
 func (g *Group) ForShim() ([]*os.File, error) {
-	oom, err := orNothing(g.oom())
+	oom, err := fileOrEmpty(g.oom())
 	if err != nil {
 		return nil, err
 	}
-	forks, err := orNothing(g.forks())
+	forks, err := fileOrEmpty(g.forks())
 	if err != nil {
 		oom.Close()
 		return nil, err
@@ -239,7 +239,7 @@ func (g *Group) ForShim() ([]*os.File, error) {
 	return []*os.File{oom, forks}, nil
 }
 
-func orNothing(f *os.File) (*os.File, error) {
+func fileOrEmpty(f *os.File) (*os.File, error) {
 	if f != nil {
 		return f, nil
 	}

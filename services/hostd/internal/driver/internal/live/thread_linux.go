@@ -34,7 +34,7 @@ func OnThread(dir string, f func() error) error {
 			done <- &os.PathError{Op: "chdir", Path: dir, Err: err}
 			return
 		}
-		if err := beNormal(); err != nil {
+		if err := dropPriority(); err != nil {
 			done <- err
 			return
 		}
@@ -49,9 +49,9 @@ func SetOOMScore(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(driver.OOMScore)), 0)
 }
 
-// beNormal gives up a raised priority of this thread, which its children would
+// dropPriority gives up a raised priority of this thread, which its children would
 // inherit.
-func beNormal() error {
+func dropPriority() error {
 	const normal = 20 // as the system call returns it; a higher value is a higher priority
 	p, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err == nil && p > normal {
