@@ -65,10 +65,10 @@ func gzipped(s string) (string, error) {
 	return b.String(), err
 }
 
-// maxAnswerTime is the maximum time for the answer to an invalid request, on a busy machine.
+// maxAnswerTime is the maximum time for the response to an invalid request, on a busy machine.
 const maxAnswerTime = 30 * time.Second
 
-// send is do with a check that the answer arrives in time.
+// send is do with a check that the response arrives in time.
 func (f *fixture) send(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
 	begun := time.Now()
@@ -79,7 +79,7 @@ func (f *fixture) send(t *testing.T, method, path, body string, headers ...strin
 	return a
 }
 
-// refused fails unless an answer reports a client error in the SDKs' format: with a code and
+// refused fails unless a response reports a client error in the SDKs' format: with a code and
 // a message.
 func (a answer) refused(t *testing.T, what string) {
 	t.Helper()
@@ -275,7 +275,7 @@ func wantEnd(t *testing.T, what, body string) {
 }
 
 // On every route an id that is unknown, invalid, or another tenant's is not found, with the
-// same answer.
+// same response.
 func TestUnknownIDsAreNotFound(t *testing.T) {
 	f := newFixture(t)
 	m := f.create(base)

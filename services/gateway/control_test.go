@@ -190,7 +190,7 @@ func TestBadInputIsTyped(t *testing.T) {
 	f.do("GET", "/sandboxes/"+m.ID, "").want(t, "the sandbox after all that", 200, "")
 }
 
-// Another tenant's id gets the same answer as an unknown one.
+// Another tenant's id gets the same response as an unknown one.
 func TestAnotherTenantsSandboxDoesNotExist(t *testing.T) {
 	f := newFixture(t)
 	m := f.create(base)

@@ -63,7 +63,7 @@ func TestDataPlaneAuthorization(t *testing.T) {
 	}
 }
 
-// Requests for a sandbox that does not exist get the answer of E2B's proxy, which never
+// Requests for a sandbox that does not exist get the response of E2B's proxy, which never
 // requires a token.
 func TestUnknownSandboxGetsProxyError(t *testing.T) {
 	f := newFixture(t)

@@ -2,7 +2,7 @@
 // number of gateways serve the same clients; none holds state that another one lacks.
 //
 // # The path of a request
-// app.go rejects ambiguous requests, limits the body, answers preflights and probes,
+// app.go rejects ambiguous requests, limits the body, serves preflights and probes,
 // authenticates the caller (auth) and finds the sandbox (route); a surface decodes the
 // request and calls the core; streams are sent by internal/stream.
 package gateway

@@ -37,7 +37,7 @@ type Config struct {
 
 	Version string // version of this program, as GET / reports it
 
-	Domain string // domain of sandboxes' hosts in answers; default: none, clients use their own
+	Domain string // domain of sandboxes' hosts in responses; default: none, clients use their own
 	Issuer string // URL at which others reach this gateway to verify sandboxes' tokens; default: its address, if it listens on one only
 
 	// QueueTimeout is the maximum wait of a new sandbox while every host is full; default 25 s.
@@ -250,7 +250,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 }
 
 // drain ends streams first, so that their clients reconnect to another gateway while this
-// one still answers requests; then it stops.
+// one still serves requests; then it stops.
 func (s *server) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()

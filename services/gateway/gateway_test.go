@@ -121,7 +121,7 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 	return answer{resp.StatusCode, resp.Header, string(raw)}
 }
 
-// want fails unless the answer has the code and, if body is not empty, the body.
+// want fails unless the response has the code and, if body is not empty, the body.
 func (a answer) want(t *testing.T, what string, code int, body string) answer {
 	t.Helper()
 	if a.code != code || body != "" && a.body != body {
@@ -153,7 +153,7 @@ func (a answer) decode(t *testing.T, into any) {
 	}
 }
 
-// createdSandbox is a sandbox in an API answer.
+// createdSandbox is a sandbox in an API response.
 type createdSandbox struct {
 	ID    string `json:"sandboxID"`
 	Token string `json:"envdAccessToken"`

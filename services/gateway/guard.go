@@ -92,13 +92,13 @@ func ambiguousPath(p []byte, slash bool) bool {
 	return false
 }
 
-// streamedBody is the path of the one request that is answered while its body is read: its
+// streamedBody is the path of the one request whose response begins while its body is read: its
 // surface limits each message.
 const streamedBody = "/process.Process/StreamInput"
 
 const (
 	maxPrealloc = 64 << 10 // bytes allocated in advance for the announced length of a body
-	maxUnread   = 64 << 10 // bytes of an unread body that are read before the answer, to keep the connection usable
+	maxUnread   = 64 << 10 // bytes of an unread body that are read before the response, to keep the connection usable
 )
 
 // streamed reports whether a request's surface reads the body as a stream.
@@ -116,7 +116,7 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 	case streamed(c):
 		return stream.Streamed(c)
 	case c.Path() == streamedBody:
-		// The client may send slowly, and what it has not sent when the answer is complete must
+		// The client may send slowly, and what it has not sent when the response is complete must
 		// not become a request.
 		c.Context().SetConnectionClose()
 		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read reports it
@@ -143,8 +143,8 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 	return nil
 }
 
-// budgetAnswer charges a large answer to its tenant's buffer budget until the client has read
-// it: the server sets clients no time limit, and keeps the answer in memory.
+// budgetAnswer charges a large response to its tenant's buffer budget until the client has read
+// it: the server sets clients no time limit, and keeps the response in memory.
 func (s *server) budgetAnswer(c *fiber.Ctx) error {
 	err := c.Next()
 	res := c.Response()
@@ -205,7 +205,7 @@ func (s *server) tooLarge(c *fiber.Ctx) error {
 
 const headerRequestID = "X-Request-Id"
 
-// requestID sets the id of a request in answers and logs: the client's own if it is short and
+// requestID sets the id of a request in responses and logs: the client's own if it is short and
 // plain.
 func requestID(c *fiber.Ctx) error {
 	id := c.Get(headerRequestID)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// raw sends bytes unchanged and returns the status of each answer until the gateway closes
+// raw sends bytes unchanged and returns the status of each response until the gateway closes
 // the connection or sends nothing more.
 func (f *fixture) raw(t *testing.T, request string) (codes []int, closed bool) {
 	t.Helper()
@@ -140,7 +140,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("chunks past the limit: %+v, %v", resp, err)
 	}
-	// Clients that send everything before they read get the answer, too.
+	// Clients that send everything before they read get the response, too.
 	const size = 32 << 20
 	for name, body := range map[string]io.Reader{
 		"with a length": strings.NewReader(head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)),
@@ -194,7 +194,7 @@ func TestUnauthenticatedBodiesAreNotRead(t *testing.T) {
 			t.Errorf("%s, incomplete: %v", name, codes)
 		}
 	}
-	// A client that sends everything before it reads gets the answer.
+	// A client that sends everything before it reads gets the response.
 	const size = 12 << 20
 	whole := head + fmt.Sprintf("Content-Length: %d\r\n\r\n", size) + strings.Repeat("x", size)
 	if codes, closed := f.raw(t, whole); len(codes) != 1 || codes[0] != 401 || !closed {
@@ -207,7 +207,7 @@ func TestUnauthenticatedBodiesAreNotRead(t *testing.T) {
 	}
 }
 
-// The rest of an unread body is not parsed as the next request, whichever handler answers.
+// The rest of an unread body is not parsed as the next request, in any handler.
 func TestUnreadBodyIsNotARequest(t *testing.T) {
 	f := newFixture(t)
 	const next = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -229,7 +229,7 @@ func TestUnreadBodyIsNotARequest(t *testing.T) {
 	}
 }
 
-// A large answer is like a small one, and the connection stays usable.
+// A large response is like a small one, and the connection stays usable.
 func TestLargeAnswers(t *testing.T) {
 	f := newFixture(t)
 	for range 3 {
@@ -287,7 +287,7 @@ func TestIncompleteBodiesHaveNoEffect(t *testing.T) {
 	}
 }
 
-// sendHalfClosed sends bytes, closes its side, and returns the status of the answer.
+// sendHalfClosed sends bytes, closes its side, and returns the status of the response.
 func (f *fixture) sendHalfClosed(t *testing.T, request string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.addr)

@@ -56,7 +56,7 @@ func (f *fixture) record(m createdSandbox, begin time.Time, all []output) {
 	}
 }
 
-// entry is a line in an answer of /v2/sandboxes/ID/logs.
+// entry is a line in a response of /v2/sandboxes/ID/logs.
 type entry struct {
 	Timestamp time.Time
 	Message   string

@@ -13,7 +13,7 @@ const hidden = `"network":{"allowOut":["api.test"],"denyOut":["0.0.0.0/0"],"http
 	"egressProxy":{"address":"proxy.test:1080","username":"u","password":"canary-password"},
 	"rules":{"API.test":[{"transform":{"headers":{"authorization":"Bearer canary-header"}}},{}],"*.b.test":[{"transform":{"headers":{"X":"y"}}}]}}`
 
-// network returns the network of a sandbox in an answer.
+// network returns the network of a sandbox in a response.
 func (f *fixture) network(id string) map[string]any {
 	f.t.Helper()
 	var d struct {

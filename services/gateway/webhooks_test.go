@@ -15,7 +15,7 @@ import (
 
 const newHook = `{"name":"n","url":"https://example.com/hook","events":["sandbox.lifecycle.created","sandbox.lifecycle.killed"],"signatureSecret":"the secret"}`
 
-// decodeWant decodes the body of an answer with the given code.
+// decodeWant decodes the body of a response with the given code.
 func (a answer) decodeWant(t *testing.T, code int, v any) {
 	t.Helper()
 	if a.code != code {

@@ -41,7 +41,7 @@ func text(s string) fiber.Handler {
 	return func(c *fiber.Ctx) error { return c.SendString(s) }
 }
 
-// ready answers 200 if the log can be reached and the view has caught up with it.
+// ready responds with 200 if the log can be reached and the view has caught up with it.
 func (h *Handler) ready(c *fiber.Ctx) error {
 	if err := h.isReady(c.UserContext()); err != nil {
 		return httperr.Answer(c, err)
@@ -63,7 +63,7 @@ func (h *Handler) isReady(ctx context.Context) error {
 	return h.core.Ready(ctx)
 }
 
-// host is a host in an answer to operators.
+// host is a host in a response to operators.
 type host struct {
 	Name      string     `json:"name"`
 	State     string     `json:"state"` // alive, starting, draining, silent (its lease has expired) or gone (it ended its lease)
@@ -93,7 +93,7 @@ type memory struct {
 	Free  uint64 `json:"free_bytes"`
 }
 
-// Hosts answers GET /v1/hosts with all hosts that have or had a lease.
+// Hosts serves GET /v1/hosts with all hosts that have or had a lease.
 func (h *Handler) Hosts(c *fiber.Ctx) error {
 	if err := h.core.Sync(c.UserContext()); err != nil {
 		return err
@@ -142,7 +142,7 @@ func state(x *fleet.Host, now time.Time) string {
 	return "alive"
 }
 
-// Held answers GET /v1/hosts/:name/held with what exists only on this host. A host that
+// Held serves GET /v1/hosts/:name/held with the items that exist only on this host. A host that
 // accepts no sandboxes is safe to switch off if that is nothing.
 func (h *Handler) Held(c *fiber.Ctx) error {
 	x, held, err := h.core.Undrainable(c.UserContext(), strings.Clone(c.Params("name")))
@@ -154,7 +154,7 @@ func (h *Handler) Held(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "held": held, "safe": !takes && len(held) == 0})
 }
 
-// DrainHost answers POST /v1/hosts/:name/drain and undrain: the host stops or resumes
+// DrainHost serves POST /v1/hosts/:name/drain and undrain: the host stops or resumes
 // accepting new sandboxes.
 func (h *Handler) DrainHost(drain bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {

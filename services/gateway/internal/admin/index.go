@@ -12,11 +12,11 @@ import (
 //go:embed index.html
 var page []byte
 
-// about is the answer to GET / for every client that does not prefer HTML.
+// about is the response to GET / for every client that does not prefer HTML.
 type about struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Health  string `json:"health"` // path that answers 200 once the gateway is ready
+	Health  string `json:"health"` // path that responds with 200 once the gateway is ready
 	Docs    string `json:"docs"`
 }
 

@@ -167,7 +167,7 @@ func queryKey(c *fiber.Ctx) string {
 }
 
 // byToken authenticates for the sandbox of the request. If that does not exist it returns the
-// zero Principal: the surface answers with its own error.
+// zero Principal: the surface responds with its own error.
 func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
 	t := route.Of(c)
 	switch {

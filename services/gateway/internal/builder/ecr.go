@@ -20,7 +20,7 @@ import (
 
 const (
 	ecrTimeout = 30 * time.Second
-	maxECR     = 64 << 10 // maximum bytes of an answer
+	maxECR     = 64 << 10 // maximum bytes of a response
 	ecrTarget  = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"
 )
 
@@ -38,7 +38,7 @@ func (cfg *Config) ecrEndpoint(region string) string {
 // ecrLogin exchanges an AWS access key for a registry's user name and password:
 // GetAuthorizationToken of the API of 2015-09-21, signed with Signature Version 4. Its errors
 // go into the build's log and contain nothing of the key: Precondition if the key is
-// rejected, Unavailable without a valid answer.
+// rejected, Unavailable without a valid response.
 func (cfg *Config) ecrLogin(ctx context.Context, c core.Credentials) (username, password string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ecrTimeout)
 	defer cancel()
@@ -79,7 +79,7 @@ func (cfg *Config) ecrTransport() http.RoundTripper {
 	return cfg.transport()
 }
 
-// ecrRefusal returns AWS's error name only; the rest of the answer may repeat what was
+// ecrRefusal returns AWS's error name only; the rest of the response may repeat what was
 // signed.
 func ecrRefusal(region string, status int, raw []byte) error {
 	var failure struct {
@@ -98,7 +98,7 @@ func ecrRefusal(region string, status int, raw []byte) error {
 	return kind.Newf(kind.Precondition, "log in to ECR", region, "ECR in %s refuses the access key: %d %.64q", region, status, name)
 }
 
-// ecrToken extracts the user name and the password from an answer.
+// ecrToken extracts the user name and the password from a response.
 func ecrToken(region string, raw []byte) (username, password string, err error) {
 	var out struct {
 		Data []struct {

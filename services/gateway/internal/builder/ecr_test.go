@@ -77,7 +77,7 @@ func verifySignature(r *http.Request, body []byte, secret string) error {
 	return nil
 }
 
-// fakeECR answers as ECR does for requests signed with secret.
+// fakeECR responds as ECR does to requests signed with secret.
 func fakeECR(t *testing.T, secret string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

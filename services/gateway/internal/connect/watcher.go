@@ -37,7 +37,7 @@ const (
 	settleTimeout = 5 * time.Second
 )
 
-// getWatcherEvents serves GetWatcherEvents: the events since the last answered call, or
+// getWatcherEvents serves GetWatcherEvents: the events since the last acknowledged call, or
 // since the seq in X-Replay-From. The response's X-Replay-From is the position for the next
 // call. Nothing is removed from the record.
 func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatcherEventsRequest) (proto.Message, error) {

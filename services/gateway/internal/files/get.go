@@ -26,7 +26,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// get answers with a file, or its head.
+// get responds with a file, or its head.
 func (h *Handler) get(c *fiber.Ctx) error {
 	a, err := newFileRequest(c, file.OpRead)
 	if err != nil {
@@ -73,7 +73,7 @@ func send(c *fiber.Ctx, streams *stream.Streams, open func(context.Context) (*co
 	return nil
 }
 
-// request returns the parts of a request that determine the head of the answer.
+// request returns the parts of a request that determine the head of the response.
 func request(c *fiber.Ctx) *http.Request {
 	r := &http.Request{Method: c.Method(), Header: make(http.Header)}
 	for _, name := range [...]string{"Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since", "If-Match", "If-None-Match"} {
@@ -166,7 +166,7 @@ func (d *download) describe(h http.Header) {
 	}
 }
 
-// measureBytes is how much of a file of unknown size is read before the answer begins.
+// measureBytes is how much of a file of unknown size is read before the response begins.
 const measureBytes = 64 << 10
 
 // measure reads the beginning of a file whose reported size is 0: files in /proc report 0
@@ -190,7 +190,7 @@ func (d *download) measure() error {
 	return nil
 }
 
-// compressed returns the answer with gzip.
+// compressed returns the response with gzip.
 func (d *download) compressed(h http.Header) (*http.Response, error) {
 	src := d.body
 	if src == nil {

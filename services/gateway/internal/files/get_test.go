@@ -43,7 +43,7 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-// panicStream is a sandbox whose answer panics when it is read.
+// panicStream is a sandbox whose response panics when it is read.
 type panicStream struct{ io.Writer }
 
 func (panicStream) Read([]byte) (int, error) { panic("no word") }

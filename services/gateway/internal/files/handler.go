@@ -42,7 +42,7 @@ func (h *Handler) Register(r fiber.Router) {
 // Path is the path of the routes.
 const Path = auth.FilesPath
 
-// withStatus answers a route's error with the usual status, except where E2B's clients expect a
+// withStatus returns a route's error with the usual status, except where E2B's clients expect a
 // different one.
 func withStatus(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {

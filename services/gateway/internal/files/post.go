@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// uploaded is a completely uploaded file in an answer.
+// uploaded is a completely uploaded file in a response.
 type uploaded struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -85,7 +85,7 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]uploaded, error) {
 	return nil, invalid("unsupported content type: %q, expected multipart/form-data or application/octet-stream", c.Get(fiber.HeaderContentType))
 }
 
-// Limits on the answer to a form, which is held in memory until all files have arrived.
+// Limits on the response to a form, which is held in memory until all files have arrived.
 const (
 	maxParts     = 10_000
 	maxNameBytes = 8 << 20 // bytes of the files' names and metadata
@@ -184,7 +184,7 @@ func fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
 	return only(f)
 }
 
-// only reads the entry of an answer that has exactly one.
+// only reads the entry of a response that has exactly one.
 func only(f *core.Files) (*pb.EntryInfo, error) {
 	raw, err := f.Only()
 	if err != nil {

@@ -57,7 +57,7 @@ func VolumeUpload(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodPut && strings.HasPrefix(c.Path(), "/"+auth.VolumePath+"/") && strings.HasSuffix(c.Path(), "/file")
 }
 
-// asNamed answers a route's error in the form that clients of volumes expect.
+// asNamed returns a route's error in the form that clients of volumes expect.
 func asNamed(do fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		err := do(c)
@@ -152,7 +152,7 @@ func parseOwner(c *fiber.Ctx, req *file.Request) (force, given bool, err error) 
 
 const maxMode = 0o777
 
-// entry sends a request that is answered with one entry.
+// entry sends a request that returns one entry.
 func (h *Volumes) entry(c *fiber.Ctx, id sandbox.VolumeID, req *file.Request) (*pb.EntryInfo, error) {
 	ctx, cancel := context.WithTimeout(c.UserContext(), core.FilesTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (h *Volumes) stat(c *fiber.Ctx) error {
 	return h.respondEntry(c, http.StatusOK, id, req)
 }
 
-// respondEntry sends a request that is answered with one entry, and answers with that.
+// respondEntry sends a request that returns one entry, and responds with that.
 func (h *Volumes) respondEntry(c *fiber.Ctx, status int, id sandbox.VolumeID, req *file.Request) error {
 	e, err := h.entry(c, id, req)
 	if err != nil {

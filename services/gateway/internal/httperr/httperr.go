@@ -64,10 +64,10 @@ func Of(err error) Body {
 
 func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "_") }
 
-// Write answers with err.
+// Write responds with err.
 func Write(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
 
-// WriteAs answers with err and a status other than its kind's.
+// WriteAs responds with err and a status other than its kind's.
 func WriteAs(c *fiber.Ctx, status int, err error) error {
 	b := Of(err)
 	b.Code = status
@@ -80,7 +80,7 @@ type named struct {
 	Message string `json:"message"`
 }
 
-// WriteNamed answers with err as clients of volumes expect: its code is a name.
+// WriteNamed responds with err as clients of volumes expect: its code is a name.
 func WriteNamed(c *fiber.Ctx, status int, err error) error {
 	b := Of(err)
 	raw, err := json.Marshal(named{b.ErrorCode, b.Message})
@@ -90,7 +90,7 @@ func WriteNamed(c *fiber.Ctx, status int, err error) error {
 	return WriteJSON(c, status, raw)
 }
 
-// Answer answers with an error that is the expected answer, and therefore not logged.
+// Answer responds with an error that is the expected response, and therefore not logged.
 func Answer(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
 
 func write(c *fiber.Ctx, b Body) error {
@@ -101,13 +101,13 @@ func write(c *fiber.Ctx, b Body) error {
 	return WriteJSON(c, b.Code, raw)
 }
 
-// WriteJSON answers with JSON and its charset, as clients of E2B expect.
+// WriteJSON responds with JSON and its charset, as clients of E2B expect.
 func WriteJSON(c *fiber.Ctx, status int, raw []byte) error {
 	c.Status(status).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
 	return c.Send(raw)
 }
 
-// Handler returns an app's error handler: it answers, and logs the details that are not
+// Handler returns an app's error handler: it responds, and logs the details that are not
 // sent to the client.
 func Handler(log *slog.Logger) fiber.ErrorHandler {
 	return func(c *fiber.Ctx, err error) error {

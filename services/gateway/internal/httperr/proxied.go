@@ -25,7 +25,7 @@ func Gone(name string) Proxied {
 	return Proxied{SandboxID: name, Message: "The sandbox was not found", Code: http.StatusBadGateway}
 }
 
-// WriteProxied answers with p.
+// WriteProxied responds with p.
 func WriteProxied(c *fiber.Ctx, p Proxied) error {
 	kind, raw, err := p.body(Browser(c))
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Proxied) Response(browser bool) *http.Response {
 	}
 }
 
-// Browser reports whether the client is a browser that shows the answer to a person: it
+// Browser reports whether the client is a browser that shows the response to a person: it
 // gets a page, all others get JSON.
 func Browser(c *fiber.Ctx) bool {
 	if strings.Contains(strings.ToLower(c.Get(fiber.HeaderAccept)), "json") {

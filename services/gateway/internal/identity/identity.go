@@ -27,7 +27,7 @@ type Handler struct {
 // New returns the surface of an issuer, which is its URL; empty: tokens have no issuer.
 func New(c *core.Core, issuer string) *Handler { return &Handler{c, issuer} }
 
-// Configuration answers with the issuer's metadata, which refers to the keys.
+// Configuration responds with the issuer's metadata, which refers to the keys.
 func (h *Handler) Configuration(c *fiber.Ctx) error {
 	if h.issuer == "" {
 		return fiber.ErrNotFound
@@ -41,7 +41,7 @@ func (h *Handler) Configuration(c *fiber.Ctx) error {
 	})
 }
 
-// Keys answers with the keys that verify tokens.
+// Keys responds with the keys that verify tokens.
 func (h *Handler) Keys(c *fiber.Ctx) error {
 	raw, err := h.core.JWKS(c.UserContext())
 	if err != nil {

@@ -25,7 +25,7 @@ type Streams interface{ Open() int }
 type Metrics struct {
 	core    *core.Core
 	streams Streams
-	classes [6]atomic.Uint64 // requests answered, by first digit of the status
+	classes [6]atomic.Uint64 // requests, by first digit of the status
 }
 
 // New returns the surface.
@@ -48,7 +48,7 @@ func (m *Metrics) Count(c *fiber.Ctx) error {
 	return err
 }
 
-// Get answers GET /metrics. If the log cannot be reached it returns the last known series of
+// Get serves GET /metrics. If the log cannot be reached it returns the last known series of
 // the commands, and millrace_view_caught_up is 0.
 func (m *Metrics) Get(c *fiber.Ctx) error {
 	began := time.Now()

@@ -483,7 +483,7 @@ func TestHTTPSPorts(t *testing.T) {
 	}
 }
 
-// Pipelined requests are answered in order, and each goes to the sandbox that it names.
+// Pipelined requests get their responses in order, and each goes to the sandbox that it names.
 func TestPipelinedRequestsAreRoutedSeparately(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// list answers with the principal's processes, oldest first: those in a sandbox, in a state
+// list responds with the principal's processes, oldest first: those in a sandbox, in a state
 // (starting, running, ended), with a tag; with a limit, the newest of them.
 func (h *Handler) list(c *fiber.Ctx) error {
 	n, err := record.Limit(c)
@@ -56,7 +56,7 @@ func sandboxOf(c *fiber.Ctx) (sandbox.ID, error) {
 	return t.Sandbox, nil
 }
 
-// get answers with one process.
+// get responds with one process.
 func (h *Handler) get(c *fiber.Ctx) error {
 	id, err := record.ProcessID(c, "id")
 	if err != nil {

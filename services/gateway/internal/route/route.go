@@ -27,7 +27,7 @@ const InterpreterPort = 49999
 // Target is the sandbox and port that a request names.
 type Target struct {
 	Sandbox sandbox.ID // empty: no sandbox, or an invalid id
-	Named   string     // id as the client wrote it, for answers
+	Named   string     // id as the client wrote it, for responses
 	Port    int        // EnvdPort unless another was named
 	Host    bool       // named by the Host header: the request is for the sandbox only
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// States of a sandbox in answers.
+// States of a sandbox in responses.
 const (
 	stateStarting = "starting"
 	stateRunning  = "running"
@@ -20,7 +20,7 @@ func states() []string {
 	return []string{stateStarting, stateRunning, statePaused, stateStopping, stateEnded}
 }
 
-// body is a sandbox in an answer.
+// body is a sandbox in a response.
 type body struct {
 	Sandbox    string            `json:"sandbox"`
 	Template   string            `json:"template"`

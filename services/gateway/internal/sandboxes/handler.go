@@ -44,7 +44,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v1/sandboxes/:id/ports/:port", h.tunnel)
 }
 
-// list answers with the principal's sandboxes, newest first: those in the given states (by
+// list responds with the principal's sandboxes, newest first: those in the given states (by
 // default all) that have all of the given metadata; with a limit, the newest of them.
 func (h *Handler) list(c *fiber.Ctx) error {
 	limit, err := record.Limit(c)
@@ -113,7 +113,7 @@ func has(metadata, wanted map[string]string) bool {
 	return true
 }
 
-// get answers with one sandbox.
+// get responds with one sandbox.
 func (h *Handler) get(c *fiber.Ctx) error {
 	st, err := h.find(c)
 	if err != nil {
