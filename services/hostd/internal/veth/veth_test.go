@@ -182,7 +182,7 @@ func newTestHost(t *testing.T) *testHost {
 	h.host.serve("0.0.0.0:80")
 	t.Cleanup(func() {
 		h.do(t, func(*Net) error {
-			kept, err := keptForward()
+			kept, err := savedForward()
 			os.Remove(kept) //nolint:errcheck // a test may have restored the value
 			return err
 		})
