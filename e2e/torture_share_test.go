@@ -13,7 +13,7 @@ import (
 )
 
 // spin returns a command that runs n busy loops for some seconds from a given time, each in a
-// session of its own, and prints the elapsed seconds and the user and system CPU seconds.
+// session of its own. It prints the elapsed seconds, and the user and system CPU seconds.
 func spin(n, seconds int, from time.Time) string {
 	return fmt.Sprintf(`sleep $(perl -MTime::HiRes=time -e '$w = %d.%09d - time; print $w > 0 ? $w : 0')
 TIMEFORMAT='%%R %%U %%S'

@@ -1,7 +1,7 @@
 // Command mcp-gateway is the program that E2B's SDK starts in a sandbox created with the
-// option mcp. It runs the configured MCP servers over stdin and stdout, and serves the
-// tools, prompts and resources of all as one server with the streamable HTTP transport,
-// at port 50005, /mcp, for clients with the token. It makes no other connections, except
+// option mcp. It runs the configured MCP servers over stdin and stdout. It serves the
+// tools, prompts and resources of all of them as one server with the streamable HTTP
+// transport, at port 50005, /mcp, for clients with the token. It makes no other connections, except
 // to clone the servers' repositories; their installCmd may, if the sandbox's network
 // allows that.
 //

@@ -3,9 +3,9 @@
 // connection at a time: a new one ends the previous one.
 //
 // # Guarantees
-// Bytes of the stream arrive in order, but each end may be killed in the middle of a write,
-// and data in transit may be lost when an end goes away, or when a machine is restored from
-// a snapshot. A connection hides none of that: the bytes written to it are read from the same
+// Bytes of the stream arrive in order, but each end may be killed in the middle of a write.
+// Data in transit may be lost when an end disappears, or when a machine is restored from a
+// snapshot. A connection hides none of that: the bytes written to it are read from the same
 // connection, in order and without gaps, or the connection ends.
 //
 // # Records

@@ -15,8 +15,8 @@
 // A signal goes to the process group, and on a terminal also to its foreground group. End
 // kills every process of the sandbox, however it hides: the whole pid namespace, or else
 // all descendants. If hostd takes too long to store their remaining output, Conclude ends
-// each record after the last event that was sent, with the amount of output that is missing
-// (of the bytes that were read) and with the exit.
+// each record after the last event that was sent. It adds the exit, and the number of bytes
+// that were read and are missing.
 //
 // # Size
 // The package is linked into a binary of its own, with one running in every sandbox: it

@@ -103,8 +103,8 @@ func (b *instance) tree() (bool, error) {
 }
 
 // list makes gVisor write the list of the files that it holds and of their positions in the
-// store, and calls read on it meanwhile, so that the list, which can be of any length, is
-// never stored. What else gVisor would write, the files' contents included, is discarded.
+// store, and calls read on it meanwhile. The list can be of any length and is never stored.
+// All other output of gVisor, including the files' contents, is discarded.
 func (b *instance) list(ctx context.Context, read func(io.Reader) error) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

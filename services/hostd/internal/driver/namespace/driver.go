@@ -12,10 +12,9 @@
 //
 // # The root file system
 // The template "host", by any of its names, consists of the host's /usr with a
-// private layer for changes, a private /etc with only a short list of the host's files,
-// of which only those that all users of the host may read, and
-// otherwise empty directories on the disk below Spec.Dir. The network is a
-// loopback of the sandbox's own.
+// private layer for changes, and a private /etc. That has copies of a short list of
+// files, if all users of the host may read them. Everything else is an empty directory
+// on the disk below Spec.Dir. The network is a loopback of the sandbox's own.
 //
 // # With root and without
 // If hostd is root of the machine, each sandbox has a range of uids: a root (uid 0, with a
