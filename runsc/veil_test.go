@@ -85,7 +85,7 @@ func TestVeilLimitsRootToPublicFiles(t *testing.T) {
 	for name, want := range map[string]error{
 		"open": nil, "shut": unix.EACCES, "a b/open": nil, "a b/shut": unix.EACCES, "a b/deep/open": nil, "a b/deep/shut": unix.EACCES,
 		"file": nil, "private/in/open": unix.EACCES, "hidden/open": nil, "hidden/shut": unix.EACCES,
-		"proc/version": unix.ENOENT, // an overlay cannot show it; its parent is veiled all the same
+		"proc/version": unix.ENOENT, // an overlay cannot show it; its parent is veiled nevertheless
 	} {
 		if got, err := os.ReadFile(filepath.Join(to, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %q, %v; want %v", name, got, err, want)

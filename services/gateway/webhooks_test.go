@@ -102,7 +102,7 @@ func TestInvalidWebhooksAreRejected(t *testing.T) {
 	f.do("POST", "/events/webhooks", newHook, "X-Api-Key", bobKey).decodeWant(t, 201, &made)
 }
 
-// Creating and deleting webhooks for ever does not fill the disk.
+// Creating and deleting webhooks forever does not fill the disk.
 func TestDeletedWebhooksAreBounded(t *testing.T) {
 	f := newFixture(t)
 	for range 1000 {

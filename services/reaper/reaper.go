@@ -39,7 +39,7 @@ type Webhooks struct {
 
 const (
 	// stepTimeout is the timeout of each part of a pass, so that an unavailable server is noticed
-	// and failing records do not delay the others for ever.
+	// and failing records do not delay the others forever.
 	stepTimeout = 10 * time.Second
 	syncTimeout = 2 * time.Second
 	minInterval = 50 * time.Millisecond // minimum interval of passes, however many changes there are

@@ -127,7 +127,6 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"hosts": out})
 }
 
-// state returns a host's State.
 func state(x *fleet.Host, now time.Time) string {
 	switch {
 	case x.Gone:

@@ -120,7 +120,6 @@ func envdMetrics(c *fiber.Ctx) bool {
 	return c.Path() == "/metrics" && route.Of(c).Named != ""
 }
 
-// firstSegment returns the first segment of a path.
 func firstSegment(path string) string {
 	f, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return f

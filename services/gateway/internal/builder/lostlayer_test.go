@@ -39,7 +39,6 @@ func (f *fixture) layerOn(sum, host string) sandbox.SnapshotID {
 	return all[0].ID
 }
 
-// buildLog returns the build's log.
 func (f *fixture) buildLog() string {
 	f.t.Helper()
 	b, err := f.Build(f.t.Context(), f.principal, f.state.Request.Template, f.state.ID)

@@ -32,7 +32,7 @@ const (
 
 // nextCursor returns the cursor of a live response: the number of the current interval,
 // or a number beyond the client's, so that no cache serves a client the same response
-// for ever.
+// forever.
 func nextCursor(client string, now time.Time) string {
 	n := uint64(max(now.Unix()-cursorEpoch, 0)) / cursorInterval
 	if c, err := strconv.ParseUint(client, 10, 62); err == nil && c >= n {

@@ -75,7 +75,7 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	})
 }
 
-// startBody is TemplateBuildStartV2.
+// startBody is E2B's TemplateBuildStartV2.
 type startBody struct {
 	FromImage    string        `json:"fromImage"`
 	FromTemplate string        `json:"fromTemplate"`
@@ -91,7 +91,7 @@ type startBody struct {
 	} `json:"steps"`
 }
 
-// registryBody is FromImageRegistry.
+// registryBody is E2B's FromImageRegistry.
 type registryBody struct {
 	Type           string `json:"type"`
 	Username       string `json:"username"`
@@ -169,7 +169,7 @@ func named(c *fiber.Ctx) (string, error) {
 	return strings.Clone(s), nil
 }
 
-// buildLine is BuildLogEntry.
+// buildLine is E2B's BuildLogEntry.
 type buildLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Level     string    `json:"level"`
@@ -185,7 +185,7 @@ func linesOf(lines []build.Line) []buildLine {
 	return out
 }
 
-// buildReason is BuildStatusReason.
+// buildReason is E2B's BuildStatusReason.
 type buildReason struct {
 	Message    string      `json:"message"`
 	Step       string      `json:"step,omitempty"`

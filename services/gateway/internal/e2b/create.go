@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// newSandbox is NewSandbox and NewSandboxV2.
+// newSandbox is E2B's NewSandbox and NewSandboxV2.
 type newSandbox struct {
 	TemplateID          string            `json:"templateID"`
 	Timeout             *int64            `json:"timeout"`

@@ -10,12 +10,12 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// iamBody is SandboxIam.
+// iamBody is E2B's SandboxIam.
 type iamBody struct {
 	Tokens map[string]tokenBody `json:"tokens"`
 }
 
-// tokenBody is SandboxIamToken.
+// tokenBody is E2B's SandboxIamToken.
 type tokenBody struct {
 	Audience  string `json:"audience"`
 	TokenType string `json:"tokenType"`

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 )
 
-// keyBody is TeamAPIKey, or with the key CreatedTeamAPIKey: the key is returned only once.
+// keyBody is E2B's TeamAPIKey, or with the key CreatedTeamAPIKey: the key is returned only once.
 type keyBody struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -22,7 +22,7 @@ type keyBody struct {
 	LastUsed  *struct{} `json:"lastUsed"`  // unknown
 }
 
-// keyMask is IdentifierMaskingDetails: the beginning of a key.
+// keyMask is E2B's IdentifierMaskingDetails: the beginning of a key.
 type keyMask struct {
 	Prefix      string `json:"prefix"`
 	ValueLength int    `json:"valueLength"` // 0: unknown

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// metricBody is SandboxMetric. Values that no host measures are 0.
+// metricBody is E2B's SandboxMetric. Values that no host measures are 0.
 type metricBody struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// networkBody is SandboxNetworkConfig and its update.
+// networkBody is E2B's SandboxNetworkConfig and its update.
 type networkBody struct {
 	AllowOut            []string              `json:"allowOut"`
 	DenyOut             []string              `json:"denyOut"`
@@ -31,7 +31,7 @@ type proxyBody struct {
 	Password string `json:"password,omitempty"`
 }
 
-// ruleBody is SandboxNetworkRule.
+// ruleBody is E2B's SandboxNetworkRule.
 type ruleBody struct {
 	Transform *transformBody `json:"transform,omitempty"`
 }

@@ -18,7 +18,7 @@ const (
 	statePaused  = "paused"
 )
 
-// sandboxBody is Sandbox.
+// sandboxBody is E2B's Sandbox.
 type sandboxBody struct {
 	TemplateID         string   `json:"templateID"`
 	SandboxID          string   `json:"sandboxID"`
@@ -31,7 +31,7 @@ type sandboxBody struct {
 	Warnings           []string `json:"warnings,omitempty"` // not part of E2B's API: limits that are not enforced
 }
 
-// listedBody is ListedSandbox.
+// listedBody is E2B's ListedSandbox.
 type listedBody struct {
 	TemplateID   string            `json:"templateID"`
 	SandboxID    string            `json:"sandboxID"`
@@ -48,7 +48,7 @@ type listedBody struct {
 	VolumeMounts []mountBody       `json:"volumeMounts"`
 }
 
-// detailBody is SandboxDetail.
+// detailBody is E2B's SandboxDetail.
 type detailBody struct {
 	listedBody
 	EnvdAccessToken     string    `json:"envdAccessToken,omitempty"`

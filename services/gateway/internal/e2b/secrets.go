@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 )
 
-// secretBody is Secret, without the value.
+// secretBody is E2B's Secret, without the value.
 type secretBody struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`

@@ -18,7 +18,7 @@ const (
 	maxSnapshotName = 128
 )
 
-// snapshotBody is SnapshotInfo, and Memory. Its id is valid as a templateID.
+// snapshotBody is E2B's SnapshotInfo, and Memory. Its id is valid as a templateID.
 type snapshotBody struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`

@@ -53,7 +53,7 @@ func (h *Handler) removeTags(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// tagBody is TemplateTag.
+// tagBody is E2B's TemplateTag.
 type tagBody struct {
 	Tag       string    `json:"tag"`
 	BuildID   string    `json:"buildID"`
@@ -122,7 +122,7 @@ func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// buildBody is TemplateBuild.
+// buildBody is E2B's TemplateBuild.
 type buildBody struct {
 	BuildID     string     `json:"buildID"`
 	Status      string     `json:"status"`

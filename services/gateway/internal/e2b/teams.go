@@ -16,7 +16,7 @@ const (
 	defaultLoad = 24 * time.Hour
 )
 
-// teamBody is Team.
+// teamBody is E2B's Team.
 type teamBody struct {
 	TeamID    string `json:"teamID"`
 	Name      string `json:"name"`
@@ -31,7 +31,7 @@ func (h *Handler) teams(c *fiber.Ctx) error {
 	return c.JSON([]teamBody{{TeamID: team, Name: team, APIKey: strings.Clone(auth.Shown(c)), IsDefault: true}})
 }
 
-// teamMetric is TeamMetric.
+// teamMetric is E2B's TeamMetric.
 type teamMetric struct {
 	Timestamp           time.Time `json:"timestamp"`
 	TimestampUnix       int64     `json:"timestampUnix"`
@@ -77,7 +77,7 @@ func (h *Handler) teamMetrics(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// maxTeamMetric is MaxTeamMetric.
+// maxTeamMetric is E2B's MaxTeamMetric.
 type maxTeamMetric struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// templateBody is Template.
+// templateBody is E2B's Template.
 type templateBody struct {
 	TemplateID    string     `json:"templateID"`
 	BuildID       string     `json:"buildID"`

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
-// volumeBody is Volume and, with a token, VolumeAndToken.
+// volumeBody is E2B's Volume and, with a token, VolumeAndToken.
 type volumeBody struct {
 	VolumeID string `json:"volumeID"`
 	Name     string `json:"name"`
 	Token    string `json:"token,omitempty"`
 }
 
-// mountBody is SandboxVolumeMount.
+// mountBody is E2B's SandboxVolumeMount.
 type mountBody struct {
 	Name string `json:"name"`
 	Path string `json:"path"`

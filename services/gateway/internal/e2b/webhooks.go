@@ -110,7 +110,7 @@ func (h *Handler) sandboxEvents(c *fiber.Ctx) error {
 	return c.JSON(listed(all))
 }
 
-// webhookBody is WebhookDetail, without the secret.
+// webhookBody is E2B's WebhookDetail, without the secret.
 type webhookBody struct {
 	ID        webhook.ID     `json:"id"`
 	TeamID    string         `json:"teamId"`
@@ -127,7 +127,7 @@ func webhookOf(h *events.Hook) webhookBody {
 	}
 }
 
-// webhookChange is WebhookCreate and WebhookConfiguration: absent fields of an update stay unchanged.
+// webhookChange is E2B's WebhookCreate and WebhookConfiguration: absent fields of an update stay unchanged.
 type webhookChange struct {
 	Name    *string  `json:"name"`
 	URL     *string  `json:"url"`

@@ -166,7 +166,6 @@ func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.
 	return h.findDefault(ctx, p, sbx, language)
 }
 
-// create creates a context.
 func (h *Handler) create(c *fiber.Ctx) error {
 	var want struct {
 		Language string `json:"language"`

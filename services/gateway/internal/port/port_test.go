@@ -518,7 +518,7 @@ func TestPipelinedRequestsAreRoutedSeparately(t *testing.T) {
 	}
 }
 
-// A server that responds without reading on must not block the client for ever.
+// A server that responds without reading on must not block the client forever.
 func TestAnEarlyResponseToALargeBodyArrives(t *testing.T) {
 	addr, _ := gateway(t, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)

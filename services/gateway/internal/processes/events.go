@@ -30,7 +30,7 @@ func (h *Handler) events(c *fiber.Ctx) error {
 	}
 	sse := textenc.WantsSSE(c.Get(fiber.HeaderAccept))
 	if sse && opened.AtEnd() && c.Get(headerLastEvent) != "" {
-		// No other response keeps a browser from reconnecting for ever.
+		// No other response keeps a browser from reconnecting forever.
 		opened.Source.Close()
 		return c.SendStatus(fiber.StatusNoContent)
 	}

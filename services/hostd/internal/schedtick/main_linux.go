@@ -15,7 +15,7 @@ func Main() int {
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
 		return 1
 	}
-	// The threads below never return to the runtime, which would stop them in vain.
+	// The threads below never return to the runtime, which would try to stop them.
 	debug.SetGCPercent(-1)
 	runtime.GOMAXPROCS(cpus.Count() + 1)
 	for cpu, left := 0, cpus.Count(); left > 0; cpu++ {
@@ -28,7 +28,7 @@ func Main() int {
 	return 0
 }
 
-// wakeOn wakes up on a CPU every period, for ever. The system calls bypass the runtime, which
+// wakeOn wakes up on a CPU every period, forever. The system calls bypass the runtime, which
 // would otherwise replace a waiting thread.
 func wakeOn(cpu int) {
 	runtime.LockOSThread()

@@ -7,7 +7,7 @@
 // # Exit
 // Exited is recorded as soon as the process was waited for and the output left in its pipes
 // was read. Finished, the last event, follows when all pipes are closed. A grandchild may
-// hold a pipe open for ever, so Finished also follows after Limits.Grace of silence, or
+// hold a pipe open forever, so Finished also follows after Limits.Grace of silence, or
 // Limits.GraceMax after the exit, whichever comes first. Later output to the pipe is read
 // and dropped, so that the writer neither blocks nor dies of SIGPIPE.
 //

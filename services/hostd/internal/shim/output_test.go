@@ -166,7 +166,7 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 }
 
 // TestGrandchildThatNeverStops: a grandchild that keeps printing neither keeps the record
-// open for ever nor dies when it ends.
+// open forever nor dies when it ends.
 func TestGrandchildThatNeverStops(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)

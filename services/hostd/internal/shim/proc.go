@@ -173,7 +173,6 @@ func (p *proc) settle() {
 	}
 }
 
-// recordExit records Exited.
 func (p *proc) recordExit() {
 	p.exited = true
 	p.exitedAt = time.Now()

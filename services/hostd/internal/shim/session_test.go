@@ -54,7 +54,7 @@ func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 		select {
 		case <-ended:
 		default:
-			t.Error("the reader waits for ever")
+			t.Error("the reader waits forever")
 			s.mu.Lock()
 			c.wake.Broadcast()
 			s.mu.Unlock()

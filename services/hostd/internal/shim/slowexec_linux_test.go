@@ -109,7 +109,7 @@ func TestSlowStartsOfOneUserDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// TestStartHasATimeout: a delayed exec does not wait for ever.
+// TestStartHasATimeout: a delayed exec does not wait forever.
 func TestStartHasATimeout(t *testing.T) {
 	socket, _ := startShim(t, "-execute", "200ms")
 	h := newHost(t, socket)

@@ -43,7 +43,7 @@ func runProtected() {
 			fmt.Println(fault())
 		case "start":
 			fmt.Println(exec.Command("/bin/sh", "-c", "kill -34 $$; exit 1").Run())
-		case "notify": // signals that deaf leaves to os/signal
+		case "notify": // signals that sigguard leaves to os/signal
 			signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM)
 			fmt.Println()
 		default:

@@ -10,7 +10,7 @@
 // # Compatibility
 // The command replaces this program, so its signals, its exit and its place in a terminal
 // are its own; only -b runs it in the background. The environment is reset as by Debian's
-// sudo, but keeps the variables of the egress proxy. Options are the original's; options
+// sudo, but keeps the variables of the egress proxy. Options are those of Debian's sudo; options
 // that need another policy (-R, -D, -T, -e, -a, -c, -r, -t, -U, --host) are rejected.
 // Sudo's own errors exit with 1, a command that cannot be executed with 126 or 127.
 //

@@ -167,7 +167,7 @@ func (s *system) command(c *call, from, to *account) (path string, argv []string
 	return path, argv, nil
 }
 
-// quote joins words into a shell command; as in the original, $ keeps its meaning.
+// quote joins words into a shell command; as in Debian's sudo, $ keeps its meaning.
 func quote(words []string) string {
 	var b strings.Builder
 	for i, w := range words {

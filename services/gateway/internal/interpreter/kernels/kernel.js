@@ -97,7 +97,7 @@ function serve(context, language) {
   }
   // Static imports at the start of code: evaluated code is not a module.
   globalThis.__millrace_import = (name) => import(name)
-  // A comment matches in one way only: with two, a row of slashes would backtrack for ever.
+  // A comment matches in one way only: with two, a row of slashes would backtrack forever.
   const first = /^(?:\s|\/\/[^\n]*\n|\/\*(?:[^*]|\*(?!\/))*\*\/)*import\s*(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^}]*)\}\s*)?(?:(?<=[\s}\w$])from\s*)?(["'])([^"'\n]+)\4[ \t]*;?/
   const imported = (code) => {
     let head = ''

@@ -17,10 +17,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// Bench measures what a sandbox costs: the time from Create to the first response
-// of its shim and of its first command, of `true` in it, of pausing, resuming, a
-// snapshot and an instance made from that where supported, of Destroy; the same
-// for a hundred that are created at once; and the memory and CPU time of an idle one.
+// Bench measures the cost of a sandbox:
+//
+//   - the time from Create to the first response of its shim, and to the end of its
+//     first command;
+//   - the time of `true` in it, of a pause, a resume and Destroy, and, where supported, of
+//     a snapshot and of an instance made from it;
+//   - the times of Create and Destroy for a hundred at once;
+//   - the memory and CPU time of an idle one.
 func Bench(b *testing.B, d driver.Driver) {
 	b.Helper()
 	BenchBurst(b, d, 100)

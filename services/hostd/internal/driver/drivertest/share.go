@@ -35,7 +35,7 @@ func errnoError(errno unix.Errno) error {
 	return nil
 }
 
-// waitingSignal sends this thread a signal that it does not take.
+// waitingSignal sends this thread a signal that stays pending.
 func waitingSignal(int) error {
 	const signal = 40
 	set := unix.Sigset_t{Val: [16]uint64{1 << (signal - 1)}}

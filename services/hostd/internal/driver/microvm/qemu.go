@@ -124,7 +124,6 @@ func (d *Driver) uid(id sandbox.ID) (uint32, error) {
 	return d.uids.Take(id)
 }
 
-// specOf returns nsinit's spec.
 func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 	program, err := d.program()
 	if err != nil {

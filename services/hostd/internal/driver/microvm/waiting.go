@@ -29,7 +29,7 @@ import (
 
 // A guest that has booted and waits for its spec is stored as files: its memory, which
 // the guests made from it map, each changing private copies of pages, and the state of its
-// devices. It has met no sandbox and holds no secret. The first create that needs such a
+// devices. It contains no data of a sandbox and no secret. The first create that needs such a
 // machine boots it, once per boot of the host.
 const (
 	waitingPrefix = "guest-"

@@ -265,7 +265,6 @@ func (d *Driver) template(s *driver.Spec, trial bool) (*hostTemplate, error) {
 	return host, kind.Wrap(kind.Unavailable, "create sandbox", "", err)
 }
 
-// templatesDir returns the directory of templates.
 func (d *Driver) templatesDir() (string, error) {
 	switch {
 	case d.cfg.Templates != "":

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address returns the address of a socket in dir by way of the directory's descriptor,
+// address returns the address of a socket in dir through the directory's descriptor,
 // since a unix address holds 108 bytes and a data directory may be deeper than that.
 func address(dir, name string) (addr string, done func(), err error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -10,7 +10,7 @@ import (
 // maxAddress is the capacity of a unix address, without the NUL.
 const maxAddress = 103
 
-// address returns the address of a socket in dir, through a link with a short name if need be.
+// address returns the address of a socket in dir, through a link with a short name if dir is too long.
 func address(dir, name string) (addr string, done func(), err error) {
 	if addr = filepath.Join(dir, name); len(addr) <= maxAddress {
 		return addr, func() {}, nil

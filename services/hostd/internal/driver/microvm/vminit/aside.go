@@ -29,7 +29,7 @@ const (
 )
 
 // Aside returns the handler of aside connections at the stream whose descriptor is out: it
-// sends the guest's files; see serial.ListenAside. It is for the first process of a
+// sends the guest's files; see fifolink.ListenAside. It is for the first process of a
 // guest, which reaps all children. flag is the value of PackFlag.
 func Aside(flag string, out uintptr) (func(nonce []byte) error, error) {
 	var dirs [2]uint64

@@ -159,8 +159,8 @@ func TestTakeReadsNoFurtherThanTheFiles(t *testing.T) {
 	}
 }
 
-// headed returns a tar of headers only.
-func headed(all ...tar.Header) []byte {
+// encodeHeaders returns a tar of headers only.
+func encodeHeaders(all ...tar.Header) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, h := range all {
@@ -187,7 +187,7 @@ func TestUnpackMakesNothingOutside(t *testing.T) {
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(top, "secret"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := unpack(bytes.NewReader(headed(h)), dir); err == nil {
+		if err := unpack(bytes.NewReader(encodeHeaders(h)), dir); err == nil {
 			t.Errorf("%s: was accepted", name)
 		}
 		if all, err := os.ReadDir(top); err != nil || len(all) != 2 {
@@ -203,7 +203,7 @@ func TestUnpackMakesNothingOutside(t *testing.T) {
 // FIFO.
 func TestUnpackDoesNotBlockOnAFIFO(t *testing.T) {
 	dir := t.TempDir()
-	below := headed(tar.Header{Typeflag: tar.TypeFifo, Name: "f"}, tar.Header{Typeflag: tar.TypeSymlink, Name: "f/x", Linkname: "y"})
+	below := encodeHeaders(tar.Header{Typeflag: tar.TypeFifo, Name: "f"}, tar.Header{Typeflag: tar.TypeSymlink, Name: "f/x", Linkname: "y"})
 	if err := unpack(bytes.NewReader(below), dir); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("got %v", err)
 	}
@@ -212,8 +212,8 @@ func TestUnpackDoesNotBlockOnAFIFO(t *testing.T) {
 // FuzzUnpack checks that no stream makes anything outside of the directory.
 func FuzzUnpack(f *testing.F) {
 	f.Add(packed(f, tree(f)))
-	f.Add(headed(tar.Header{Typeflag: tar.TypeDir, Name: "../up"}))
-	f.Add(headed(tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: ".."}))
+	f.Add(encodeHeaders(tar.Header{Typeflag: tar.TypeDir, Name: "../up"}))
+	f.Add(encodeHeaders(tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: ".."}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		top := t.TempDir()
 		dir := filepath.Join(top, "dir")

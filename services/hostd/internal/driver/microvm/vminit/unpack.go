@@ -95,7 +95,7 @@ func create(root *os.Root, h *tar.Header, r io.Reader) error {
 
 // special makes a file that is not opened, with its owner and time if it has them.
 func special(root *os.Root, h *tar.Header, create func(dir int, name string) error) error {
-	// An existing file there may not be a directory, and opening a FIFO could block for ever.
+	// An existing file there may not be a directory, and opening a FIFO could block forever.
 	dir, err := root.OpenFile(path.Dir(h.Name), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@
 // with these descriptors:
 //
 //	3  the shim's listening socket
-//	4  its count of kills for want of memory, and
+//	4  its count of out-of-memory kills, and
 //	5  the file of the group of its forks, both kept open if Spec.KeepGroup
 //	6  the shim's binary
 //	7  a pipe: the Spec

@@ -241,7 +241,7 @@ func fill(s *Spec) error {
 	return nil
 }
 
-// write makes the file at path, with an umask of 0. Without a uid range it belongs to the only user.
+// write makes the file at path, with a umask of 0. Without a uid range it belongs to the only user.
 func (f *File) write(path string, owners bool) error {
 	mode := f.Mode
 	if mode == 0 {
