@@ -307,18 +307,18 @@ func TestFileMethodsReachTheSandbox(t *testing.T) {
 		{"Remove", `{}`, 400, `{"code":"invalid_argument","message":"path is required"}`, 0},
 		{"Move", `{"source":"/a"}`, 400, `{"code":"invalid_argument","message":"destination is required"}`, 0},
 	} {
-		s.asks = nil
+		s.fileRequests = nil
 		r := s.post(t, filesystemService+tt.method, typeJSON, tt.msg, "Authorization: Basic dXNlcjo=")
 		if got := strings.ReplaceAll(r.body, " ", ""); r.status != tt.status || got != strings.ReplaceAll(tt.want, " ", "") {
 			t.Errorf("%s: got %d %s, want %d %s", tt.method, r.status, r.body, tt.status, tt.want)
 		}
 		switch {
-		case tt.op == 0 && len(s.asks) > 0:
-			t.Errorf("%s %s was asked", tt.method, tt.msg)
-		case tt.op != 0 && (len(s.asks) != 1 || s.asks[0].Op != tt.op || s.asks[0].User != "user"):
-			t.Errorf("%s asked %+v", tt.method, s.asks)
+		case tt.op == 0 && len(s.fileRequests) > 0:
+			t.Errorf("%s %s was sent", tt.method, tt.msg)
+		case tt.op != 0 && (len(s.fileRequests) != 1 || s.fileRequests[0].Op != tt.op || s.fileRequests[0].User != "user"):
+			t.Errorf("%s sent %+v", tt.method, s.fileRequests)
 		case tt.op == file.OpWrite:
-			if got := <-s.asks[0].content; got != "abc" {
+			if got := <-s.fileRequests[0].content; got != "abc" {
 				t.Errorf("wrote %q", got)
 			}
 		}

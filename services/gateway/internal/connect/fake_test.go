@@ -46,14 +46,14 @@ func (noWatches) PutWatchCursor(context.Context, process.ID, events.WatchCursor)
 // fake is a core in memory. Its processes follow scripts.
 type fake struct {
 	noWatches
-	mu      sync.Mutex
-	started []process.Spec
-	keys    []string
-	inputs  []string // "data", or "EOF"
-	signals []int32
-	sizes   []process.Size
-	asks    []asked
-	procs   map[process.ID]*scripted
+	mu           sync.Mutex
+	started      []process.Spec
+	keys         []string
+	inputs       []string // "data", or "EOF"
+	signals      []int32
+	sizes        []process.Size
+	fileRequests []fileRequest
+	procs        map[process.ID]*scripted
 
 	script   *surfacetest.Record // script of processes that Start starts
 	hold     int                 // events that are yielded before the source blocks
@@ -112,8 +112,8 @@ func (f *fake) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec p
 func (f *fake) OpenFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := asked{Request: *req, content: make(chan string, 1)}
-	f.asks = append(f.asks, a)
+	a := fileRequest{Request: *req, content: make(chan string, 1)}
+	f.fileRequests = append(f.fileRequests, a)
 	up, toUp := io.Pipe()
 	down, toDown := io.Pipe()
 	entry := f.entry
@@ -141,8 +141,8 @@ func (f *fake) OpenFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, re
 	return core.OpenFilesOver(ctx, filesPipe{down, toUp}, req)
 }
 
-// asked is a received request about files.
-type asked struct {
+// fileRequest is a received request about files.
+type fileRequest struct {
 	file.Request
 	content chan string // content of a write
 }

@@ -23,13 +23,13 @@ import (
 
 // names resolves the names of a test; each lookup of a name returns its next result.
 type names struct {
-	mu    sync.Mutex
-	of    map[string][]string
-	asked atomic.Int64
+	mu      sync.Mutex
+	of      map[string][]string
+	lookups atomic.Int64
 }
 
 func (n *names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
-	n.asked.Add(1)
+	n.lookups.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := n.of[host]
@@ -248,7 +248,7 @@ func TestRebindingFindsNoSecondLookup(t *testing.T) {
 			t.Errorf("request %d: %d %q, %v", i, status, got, err)
 		}
 	}
-	if got := n.asked.Load(); got != 3 {
+	if got := n.lookups.Load(); got != 3 {
 		t.Errorf("%d lookups for 3 requests", got)
 	}
 }
@@ -270,7 +270,7 @@ func TestPolicies(t *testing.T) {
 		name, host string
 		n          sandbox.Network
 		want       int
-		asks       bool
+		resolved   bool
 	}{
 		{"none", "127.0.0.1", sandbox.Network{}, 403, false},
 		{"none by name", "a.test", sandbox.Network{}, 403, false},
@@ -295,8 +295,8 @@ func TestPolicies(t *testing.T) {
 			n := &names{of: of}
 			_, dial := newRoute(t, &tt.n, loopback, n)
 			status, got, err := get(t, through(t, dial, "http"), "http://"+tt.host+":"+port)
-			if status != tt.want || err != nil || n.asked.Load() > 0 != tt.asks {
-				t.Errorf("got %d %q, %v, asked %v; want %d, %v", status, got, err, n.asked.Load() > 0, tt.want, tt.asks)
+			if status != tt.want || err != nil || n.lookups.Load() > 0 != tt.resolved {
+				t.Errorf("got %d %q, %v, resolved %v; want %d, %v", status, got, err, n.lookups.Load() > 0, tt.want, tt.resolved)
 			}
 		})
 	}
@@ -420,7 +420,7 @@ func FuzzHost(f *testing.F) {
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
 		w := s.Route(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), sandbox.Markers{Secret: known, Token: known})
 		name, addrs, err := w.resolve(context.Background(), host)
-		if n.asked.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
+		if n.lookups.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was resolved", host)
 		}
 		for _, a := range addrs {

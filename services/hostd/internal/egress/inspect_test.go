@@ -229,15 +229,15 @@ func TestRequestsForOthersAreMisdirected(t *testing.T) {
 
 // A host without a valid certificate gets nothing.
 func TestImpostorDoesNotGetTheSecret(t *testing.T) {
-	asked := make(chan string, 10)
+	received := make(chan string, 10)
 	s := newSite(t)
-	impostor := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	impostor := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("Authorization") }))
 	defer impostor.Close()
 	n := transformed("other.test", "Authorization", "canary")
 	in := inside(t, &n, s) // whose certificate is for example.com
 	status, got, err := get(t, in.client(t, "http", false), "https://other.test:"+portOf(impostor.URL))
-	if status != http.StatusBadGateway || err != nil || strings.Contains(got, "canary") || len(asked) > 0 {
-		t.Errorf("%d %q, %v; received %d requests", status, got, err, len(asked))
+	if status != http.StatusBadGateway || err != nil || strings.Contains(got, "canary") || len(received) > 0 {
+		t.Errorf("%d %q, %v; received %d requests", status, got, err, len(received))
 	}
 }
 

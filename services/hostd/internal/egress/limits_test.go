@@ -21,8 +21,8 @@ import (
 
 // silentResolver is a resolver that does not respond until its context ends, and then returns its cause.
 type silentResolver struct {
-	asked chan struct{}
-	ended chan error
+	started chan struct{}
+	ended   chan error
 }
 
 func newSilence() *silentResolver {
@@ -30,7 +30,7 @@ func newSilence() *silentResolver {
 }
 
 func (s *silentResolver) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
-	s.asked <- struct{}{}
+	s.started <- struct{}{}
 	<-ctx.Done()
 	s.ended <- ctx.Err()
 	return nil, ctx.Err()
@@ -45,7 +45,7 @@ func TestDialsAreBounded(t *testing.T) {
 		wg.Go(func() { w.dial(ctx, "slow.test:80", raw) })
 	}
 	for range maxFlows {
-		<-r.asked
+		<-r.started
 	}
 	if _, err := w.dial(ctx, "slow.test:80", raw); !kind.Is(err, kind.Exhausted) {
 		t.Errorf("beyond the limit: %v", err)
@@ -103,7 +103,7 @@ func TestDialEndsWithItsStream(t *testing.T) {
 			_, dial := newRoute(t, &sandbox.Network{Internet: true}, "", r)
 			c := dial()
 			io.WriteString(c, hello)
-			<-r.asked
+			<-r.started
 			c.(*mux.Stream).Abort(nil)
 			if err := <-r.ended; !errors.Is(err, context.Canceled) {
 				t.Errorf("the dial ended with %v", err)

@@ -15,14 +15,14 @@ import (
 
 // socksServer is a SOCKS5 proxy that requires a name and a password, reports the requested
 // addresses, and connects to the loopback instead.
-func socksServer(t testing.TB) (addr string, asked chan string) {
+func socksServer(t testing.TB) (addr string, received chan string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	asked = make(chan string, 100)
+	received = make(chan string, 100)
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -31,14 +31,14 @@ func socksServer(t testing.TB) (addr string, asked chan string) {
 			}
 			go func() {
 				defer c.Close()
-				serveSocks(c, asked)
+				serveSocks(c, received)
 			}()
 		}
 	}()
-	return ln.Addr().String(), asked
+	return ln.Addr().String(), received
 }
 
-func serveSocks(c net.Conn, asked chan<- string) {
+func serveSocks(c net.Conn, received chan<- string) {
 	r := bufio.NewReader(c)
 	var b [256]byte
 	if io.ReadFull(r, b[:3]); string(b[:3]) != "\x05\x01\x02" {
@@ -62,7 +62,7 @@ func serveSocks(c net.Conn, asked chan<- string) {
 	host, _ := socksHost(r, family)
 	io.ReadFull(r, b[:2])
 	port := int(b[0])<<8 | int(b[1])
-	asked <- fmt.Sprintf("%d %s:%d", family, host, port)
+	received <- fmt.Sprintf("%d %s:%d", family, host, port)
 	to, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
 		c.Write([]byte{5, 5, 0, 1, 0, 0, 0, 0, 0, 0})
@@ -77,7 +77,7 @@ func serveSocks(c net.Conn, asked chan<- string) {
 func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 	s := hello(t)
 	port := portOf(s.URL)
-	addr, asked := socksServer(t)
+	addr, received := socksServer(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 		name, host string
 		n          sandbox.Network
 		want       int
-		asked      string
+		received   string
 	}{
 		{"by address", "127.0.0.1", sandbox.Network{Internet: true, Proxy: proxy(addr, "canary")}, 200, "1 127.0.0.1:" + port},
 		{"by a name with an open policy: resolved here", "a.test", sandbox.Network{Internet: true, Proxy: proxy(named, "canary")}, 200, "1 127.0.0.1:" + port},
@@ -123,12 +123,12 @@ func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 				t.Errorf("%d %q, %v; want %d", status, got, err, tt.want)
 			}
 			select {
-			case was := <-asked:
-				if was != tt.asked {
-					t.Errorf("the proxy got a request for %q, want %q", was, tt.asked)
+			case was := <-received:
+				if was != tt.received {
+					t.Errorf("the proxy got a request for %q, want %q", was, tt.received)
 				}
 			default:
-				if tt.asked != "" {
+				if tt.received != "" {
 					t.Error("the proxy got no request")
 				}
 			}
@@ -139,7 +139,7 @@ func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 // Adding or removing a proxy closes connections that did not use it, or did.
 func TestProxyChangesApplyToOpenConnections(t *testing.T) {
 	s := hello(t)
-	addr, asked := socksServer(t)
+	addr, received := socksServer(t)
 	n := sandbox.Network{Internet: true}
 	w, dial := newRoute(t, &n, loopback, &names{})
 	open := func() (*bufio.Reader, net.Conn) {
@@ -160,8 +160,8 @@ func TestProxyChangesApplyToOpenConnections(t *testing.T) {
 	}
 	through, c2 := open()
 	defer c2.Close()
-	if len(asked) != 1 {
-		t.Errorf("the proxy got %d requests", len(asked))
+	if len(received) != 1 {
+		t.Errorf("the proxy got %d requests", len(received))
 	}
 	w.SetPolicy(NewPolicy(&n, plain))
 	if _, err := through.ReadByte(); err == nil {

@@ -372,7 +372,7 @@ func TestUser(t *testing.T) {
 }
 
 // TestProcessesThatEndAtOnce: many end before the shim has their pids; their exits are
-// recorded all the same.
+// recorded nevertheless.
 func TestProcessesThatEndAtOnce(t *testing.T) {
 	h := connected(t)
 	for range 20 {

@@ -108,10 +108,10 @@ type receiver struct {
 	*httptest.Server
 	answer func(n int, w http.ResponseWriter, r *http.Request) bool // false: the event was not accepted
 
-	mu    sync.Mutex
-	asked int
-	taken []taken
-	more  chan struct{} // capacity 1
+	mu       sync.Mutex
+	requests int
+	taken    []taken
+	more     chan struct{} // capacity 1
 }
 
 // taken is an event that a receiver accepted.
@@ -148,8 +148,8 @@ func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rc.t.Errorf("payload %s: %v", raw, err)
 	}
 	rc.mu.Lock()
-	rc.asked++
-	n := rc.asked
+	rc.requests++
+	n := rc.requests
 	rc.mu.Unlock()
 	if rc.answer != nil && !rc.answer(n, w, r) {
 		return
@@ -496,10 +496,10 @@ func TestTakesOverAfterKill(t *testing.T) {
 // A deliverer that lost its claim stops sending: two never send at once.
 func TestLostClaimStops(t *testing.T) {
 	w := newWorld(t, eventstest.Open(t, eventstest.Start(t)))
-	asked, cut := make(chan struct{}), make(chan struct{})
+	received, cut := make(chan struct{}), make(chan struct{})
 	rc := newReceiver(t, func(n int, _ http.ResponseWriter, r *http.Request) bool {
 		if n == 1 {
-			close(asked)
+			close(received)
 			<-r.Context().Done()
 			close(cut)
 			return false
@@ -511,7 +511,7 @@ func TestLostClaimStops(t *testing.T) {
 	cfg.Timeout = time.Hour
 	w.deliver(cfg)
 	w.sandbox("a", 0)
-	<-asked
+	<-received
 	x := w.cursor(&h, func(x *events.Hook) bool { return x.Cursor.Holder != "" })
 	for {
 		x.Cursor.Holder = "another"
