@@ -13,14 +13,14 @@ def rounded(v):
     return float("%.12g" % float(v))
 
 
-def plain(v):
+def coordinate(v):
     """A coordinate as the code passed it; times become strings."""
     v = number(v.astype("datetime64[s]") if type(v).__name__ == "datetime64" else v)
     return v.isoformat() if hasattr(v, "isoformat") else v
 
 
 def points(pairs):
-    return [[plain(x), plain(y)] for x, y in pairs]
+    return [[coordinate(x), coordinate(y)] for x, y in pairs]
 
 
 def named(label, hidden, name):
