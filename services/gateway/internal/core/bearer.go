@@ -14,7 +14,7 @@ import (
 // It is derived from the id and the cluster secret, so that every gateway can
 // compute it and none stores it.
 func (c *Core) Token(id sandbox.ID) string {
-	mac := hmac.New(sha256.New, c.secret)
+	mac := hmac.New(sha256.New, c.Config.Secret)
 	mac.Write([]byte("envd")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(id))     //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))
@@ -25,13 +25,13 @@ func (c *Core) Token(id sandbox.ID) string {
 // if the sandbox was created without public traffic. It returns Denied if that token is
 // wrong, and NotFound if the log does not contain the sandbox.
 func (c *Core) IngressClient(ctx context.Context, id sandbox.ID, traffic string) (Principal, error) {
-	st, ok := c.view.Sandbox(id)
+	st, ok := c.View.Sandbox(id)
 	if !ok {
 		if err := c.Sync(ctx); err != nil {
 			return Principal{}, err
 		}
-		if st, ok = c.view.Sandbox(id); !ok {
-			return Principal{}, noSandbox(id)
+		if st, ok = c.View.Sandbox(id); !ok {
+			return Principal{}, NoSandbox(id)
 		}
 	}
 	if st.Network.Private && !hmac.Equal([]byte(traffic), []byte(c.TrafficToken(id))) {
@@ -47,18 +47,18 @@ func (c *Core) IngressClient(ctx context.Context, id sandbox.ID, traffic string)
 // find out that a sandbox has ended whatever token they send.
 func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Principal, error) {
 	right := hmac.Equal([]byte(token), []byte(c.Token(id)))
-	st, ok := c.view.Sandbox(id)
+	st, ok := c.View.Sandbox(id)
 	if !ok && right {
 		if err := c.Sync(ctx); err != nil {
 			return Principal{}, err
 		}
-		st, ok = c.view.Sandbox(id)
+		st, ok = c.View.Sandbox(id)
 	}
 	switch {
 	case ok && (right || !st.Request.Secure):
 		return Principal{Tenant: st.Tenant, Sandbox: id}, nil
 	case !ok || st.Over():
-		return Principal{}, noSandbox(id)
+		return Principal{}, NoSandbox(id)
 	}
 	return Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "wrong access token")
 }
@@ -68,7 +68,7 @@ func (c *Core) Bearer(ctx context.Context, id sandbox.ID, token string) (Princip
 // view meanwhile, since unauthenticated requests reach it.
 func (c *Core) Signer(by func(token string) bool) (sandbox.ID, bool) {
 	var all []sandbox.ID
-	c.view.Sandboxes(func(s *sandbox.State) bool {
+	c.View.Sandboxes(func(s *sandbox.State) bool {
 		if !s.Over() {
 			all = append(all, s.ID)
 		}

@@ -2,9 +2,6 @@ package core
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"slices"
 	"strings"
@@ -45,8 +42,8 @@ func (c *Core) RequestBuild(ctx context.Context, p Principal, req build.Requeste
 		return build.State{}, kind.Newf(kind.Exhausted, "build", "", "%d builds are running and %d were not started", building, waiting)
 	}
 	req.Template = string(template.BuiltID(p.Tenant, req.Name))
-	s, err := c.log.AppendBuild(ctx, &build.State{ID: build.NewID(), Tenant: p.Tenant}, req)
-	return s, logError("build", string(s.ID), err)
+	s, err := c.Log.AppendBuild(ctx, &build.State{ID: build.NewID(), Tenant: p.Tenant}, req)
+	return s, LogError("build", string(s.ID), err)
 }
 
 // StartBuild stores a build's steps; a gateway then runs it. It returns Invalid for
@@ -62,8 +59,8 @@ func (c *Core) StartBuild(ctx context.Context, p Principal, tmpl string, id buil
 	if b.Phase != build.PhaseWaiting {
 		return kind.New(kind.Conflict, "build", string(id), "the build was started before")
 	}
-	if _, err = c.log.AppendBuild(ctx, &b.State, build.Started{Spec: spec}); err != nil {
-		return logError("build", string(id), err)
+	if _, err = c.Log.AppendBuild(ctx, &b.State, build.Started{Spec: spec}); err != nil {
+		return LogError("build", string(id), err)
 	}
 	return c.Sync(ctx)
 }
@@ -72,12 +69,12 @@ func (c *Core) StartBuild(ctx context.Context, p Principal, tmpl string, id buil
 // for an unknown build and for another tenant's.
 func (c *Core) Build(ctx context.Context, p Principal, tmpl string, id build.ID) (events.Build, error) {
 	tmpl, mine := p.OwnedName(tmpl)
-	b, ok := c.view.Build(id)
+	b, ok := c.View.Build(id)
 	if !ok || !b.Over() {
 		if err := c.Sync(ctx); err != nil {
 			return events.Build{}, err
 		}
-		b, ok = c.view.Build(id)
+		b, ok = c.View.Build(id)
 	}
 	if !ok || !mine || b.Phase == build.PhaseDeleted || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
 		return events.Build{}, kind.New(kind.NotFound, "find build", "", "build not found")
@@ -88,15 +85,15 @@ func (c *Core) Build(ctx context.Context, p Principal, tmpl string, id build.ID)
 // Builds returns the principal's builds for which keep returns true, newest first, as
 // of the view. Builds of deleted templates are left out.
 func (c *Core) Builds(p Principal, keep func(*events.Build) bool) []events.Build {
-	return c.view.Builds(func(b *events.Build) bool {
+	return c.View.Builds(func(b *events.Build) bool {
 		return p.Sandbox == "" && b.Tenant == p.Tenant && b.Phase != build.PhaseDeleted && keep(b)
 	})
 }
 
 // BuildLines reads a build's log; see [events.Log.BuildLines].
 func (c *Core) BuildLines(ctx context.Context, b *events.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
-	lines, more, err := c.log.BuildLines(ctx, b, from, most, keep)
-	return lines, more, logError("read log", string(b.ID), err)
+	lines, more, err := c.Log.BuildLines(ctx, b, from, most, keep)
+	return lines, more, LogError("read log", string(b.ID), err)
 }
 
 // OwnName returns the name of the principal's own template that tmpl refers to, also if
@@ -125,8 +122,8 @@ func (c *Core) dropBuilds(ctx context.Context, p Principal, name string) error {
 		}
 		for i := range left {
 			// Conflict: the gateway that runs the build appended meanwhile; the loop retries.
-			if _, err := c.log.AppendBuild(ctx, &left[i].State, build.Deleted{}); err != nil && !kind.Is(err, kind.Conflict) {
-				return logError("delete build", string(left[i].ID), err)
+			if _, err := c.Log.AppendBuild(ctx, &left[i].State, build.Deleted{}); err != nil && !kind.Is(err, kind.Conflict) {
+				return LogError("delete build", string(left[i].ID), err)
 			}
 		}
 		if err := c.Sync(ctx); err != nil {
@@ -141,23 +138,23 @@ func (c *Core) dropBuilds(ctx context.Context, p Principal, name string) error {
 // HasContext reports whether a file that the principal's builds copy is stored; see
 // [events.Log.HasContext].
 func (c *Core) HasContext(ctx context.Context, p Principal, sum string) (bool, error) {
-	return c.log.HasContext(ctx, p.Tenant, sum)
+	return c.Log.HasContext(ctx, p.Tenant, sum)
 }
 
 // PutContext stores such a file. The caller has checked the upload's signature.
 func (c *Core) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
-	return c.log.PutContext(ctx, tenant, sum, r)
+	return c.Log.PutContext(ctx, tenant, sum, r)
 }
 
 // Context reads such a file.
 func (c *Core) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
-	return c.log.Context(ctx, tenant, sum)
+	return c.Log.Context(ctx, tenant, sum)
 }
 
 // PendingBuilds returns the builds of all tenants that are to run or are running,
 // oldest first.
 func (c *Core) PendingBuilds() []events.Build {
-	out := c.view.Builds(func(b *events.Build) bool { return b.Phase == build.PhaseBuilding })
+	out := c.View.Builds(func(b *events.Build) bool { return b.Phase == build.PhaseBuilding })
 	slices.Reverse(out)
 	return out
 }
@@ -165,7 +162,7 @@ func (c *Core) PendingBuilds() []events.Build {
 // AppendBuild appends to a build's record; see [events.Log.AppendBuild]. Conflict:
 // another gateway runs the build.
 func (c *Core) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
-	return c.log.AppendBuild(ctx, s, bodies...)
+	return c.Log.AppendBuild(ctx, s, bodies...)
 }
 
 // EnsureSandbox is CreateSandbox with an id that only the caller has; a sandbox that
@@ -185,7 +182,7 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	if _, ok := c.view.Snapshot(take.ID); ok {
+	if _, ok := c.View.Snapshot(take.ID); ok {
 		return nil
 	}
 	st, err := c.find(ctx, p, sbx)
@@ -197,9 +194,8 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 	case !st.Can.Files:
 		return kind.Newf(kind.Unimplemented, "snapshot", string(sbx), "driver %s cannot keep a sandbox's files: templates cannot be built with it", st.Driver)
 	}
-	t := target{st: st, sum: process.Summary{ID: process.NewID(sbx)}}
 	// A command of its own: a reply to an earlier one may be lost.
-	if _, err := c.callWithin(ctx, t, "snapshot."+ulid.Make().String(), take, snapshotTimeout); err != nil {
+	if _, err := c.Call(ctx, &st, process.NewID(sbx), "snapshot."+ulid.Make().String(), take, snapshotTimeout); err != nil {
 		return err
 	}
 	return c.Sync(ctx)
@@ -210,7 +206,7 @@ func (c *Core) EnsureLayer(ctx context.Context, p Principal, sbx sandbox.ID, tak
 // full, Unavailable if the host dies first, and NotFound for a dropped layer. A layer that
 // no other host can use stays where it is.
 func (c *Core) KeepLayer(ctx context.Context, id sandbox.SnapshotID) error {
-	s, err := c.view.ChangeSnapshot(ctx, id, func(s *sandbox.Snapshot) bool {
+	s, err := c.View.ChangeSnapshot(ctx, id, func(s *sandbox.Snapshot) bool {
 		if s.Fits == "" || s.Copy.Wanted || s.Copy.Manifest != "" {
 			return false
 		}
@@ -218,13 +214,13 @@ func (c *Core) KeepLayer(ctx context.Context, id sandbox.SnapshotID) error {
 		return true
 	})
 	if err != nil && !kind.Is(err, kind.NotFound) {
-		return logError("store layer", string(id), err)
+		return LogError("store layer", string(id), err)
 	}
-	changed, stop := c.view.Changes()
+	changed, stop := c.View.Changes()
 	defer stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for there := err == nil; ; s, there = c.view.Snapshot(id) {
+	for there := err == nil; ; s, there = c.View.Snapshot(id) {
 		switch {
 		case !there || s.Deleted:
 			return filesGone("store layer", id)
@@ -252,8 +248,8 @@ func filesGone(op string, id sandbox.SnapshotID) error {
 // Layer returns the newest usable snapshot of the tenant's builds with the given sum
 // that is in the store or on a live host.
 func (c *Core) Layer(p Principal, sum string, usable func(*sandbox.Snapshot) bool) (sandbox.Snapshot, bool) {
-	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Tenant == p.Tenant && !s.Deleted }) {
-		if c.reachable(&s) && usable(&s) {
+	for _, s := range c.View.Snapshots(func(s *sandbox.Snapshot) bool { return s.Layer == sum && s.Tenant == p.Tenant && !s.Deleted }) {
+		if c.Reachable(&s) && usable(&s) {
 			return s, true
 		}
 	}
@@ -263,39 +259,25 @@ func (c *Core) Layer(p Principal, sum string, usable func(*sandbox.Snapshot) boo
 // LayerAmong is Layer limited to the given ids.
 func (c *Core) LayerAmong(ids []string, sum string) (sandbox.Snapshot, bool) {
 	for _, id := range ids {
-		if s, ok := c.LayerOf(sandbox.SnapshotID(id)); ok && s.Layer == sum && c.reachable(&s) {
+		if s, ok := c.LayerOf(sandbox.SnapshotID(id)); ok && s.Layer == sum && c.Reachable(&s) {
 			return s, true
 		}
 	}
 	return sandbox.Snapshot{}, false
 }
 
-// reachable reports whether a snapshot is in the store or on a live host.
-func (c *Core) reachable(s *sandbox.Snapshot) bool {
-	return s.Copy.Manifest != "" || c.HostAlive(s.Host)
-}
-
 // LayerOf returns a snapshot by its id, unless it was dropped.
 func (c *Core) LayerOf(id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
-	s, ok := c.view.Snapshot(id)
+	s, ok := c.View.Snapshot(id)
 	return s, ok && !s.Deleted
-}
-
-// DeriveKey derives a key from a text and the cluster secret. All gateways derive the
-// same key; without the secret it cannot be computed.
-func (c *Core) DeriveKey(text string) string {
-	mac := hmac.New(sha256.New, c.secret)
-	mac.Write([]byte("key")) //nolint:errcheck // a hash never fails
-	mac.Write([]byte(text))  //nolint:errcheck // a hash never fails
-	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // EndSandboxes ends those of a principal's sandboxes for which which returns true,
 // without waiting for their end.
 func (c *Core) EndSandboxes(ctx context.Context, p Principal, which func(*sandbox.State) bool) {
 	for _, s := range c.Sandboxes(p, func(s *sandbox.State) bool { return !s.Over() && which(s) }) {
-		if _, err := c.view.ChangeSandbox(ctx, s.ID, stop); err != nil {
-			c.slog.Warn("end sandbox failed", "sandbox", s.ID, "err", err) // its deadline ends it
+		if _, err := c.View.ChangeSandbox(ctx, s.ID, stop); err != nil {
+			c.Slog.Warn("end sandbox failed", "sandbox", s.ID, "err", err) // its deadline ends it
 		}
 	}
 }

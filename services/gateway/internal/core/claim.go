@@ -45,8 +45,8 @@ func (c *Core) Run(ctx context.Context) error {
 		case now := <-tick.C:
 			for _, p := range c.takeDue(now) {
 				if err := c.endUnclaimed(ctx, p); err != nil {
-					c.slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
-					p.due = now.Add(c.cfg.StartTimeout)
+					c.Slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
+					p.due = now.Add(c.StartTimeout)
 					c.trackStart(p)
 				}
 			}
@@ -70,17 +70,17 @@ func (c *Core) takeDue(now time.Time) []pending {
 // endUnclaimed ends the record unless a host claimed it. The append expects an empty record,
 // so that of two concurrent claims exactly one succeeds.
 func (c *Core) endUnclaimed(ctx context.Context, p pending) error {
-	if _, _, ok := c.view.Process(p.id); ok {
+	if _, _, ok := c.View.Process(p.id); ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	ref := events.Ref{Host: p.host, ID: p.id}
-	if _, err := c.log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
+	if _, err := c.Log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
 		return err
 	}
 	now := time.Now()
-	err := c.log.Writer(ref, p.epoch).Append(ctx, []process.Event{
+	err := c.Log.Writer(ref, p.epoch).Append(ctx, []process.Event{
 		{Seq: 1, Time: now, Body: process.Accepted{Spec: p.spec, Command: p.command, SpecHash: p.hash, Tenant: p.tenant}},
 		{Seq: 2, Time: now, Body: process.Failed{Kind: uint32(kind.Unavailable), Message: "the sandbox's host did not take the command"}},
 		{Seq: 3, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
@@ -92,7 +92,7 @@ func (c *Core) endUnclaimed(ctx context.Context, p pending) error {
 		return err
 	}
 	// The next Start with the same key finds the refusal in the catalogue.
-	_, err = c.log.PutSummary(ctx, &process.Summary{
+	_, err = c.Log.PutSummary(ctx, &process.Summary{
 		ID: p.id, Tenant: p.tenant, Host: p.host, Epoch: p.epoch, Spec: p.spec, Ended: now, Exit: &process.Exit{Cause: process.CauseNotStarted},
 	}, 0)
 	if kind.Is(err, kind.Conflict) {

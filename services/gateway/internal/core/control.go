@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -47,7 +46,7 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	for i := 0; ; i++ {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if _, err := c.callWithin(ctx, t, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, c.cfg.InputTimeout); err != nil {
+		if _, err := c.Call(ctx, &t.st, t.sum.ID, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, c.InputTimeout); err != nil {
 			return c.inputError(t, err)
 		}
 		if last {
@@ -63,7 +62,7 @@ func (c *Core) inputError(t target, err error) error {
 	if !kind.Is(err, kind.Unavailable) || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	if err := c.alive(&t.st); err != nil {
+	if err := c.RequireHost(&t.st); err != nil {
 		return err
 	}
 	return &kind.Error{Op: "send input", ID: string(t.sum.ID), Kind: kind.Deadline, Msg: "the process did not read its input in time", Err: err}
@@ -80,7 +79,7 @@ func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32
 	if err != nil {
 		return err
 	}
-	if _, err := c.call(ctx, t, newID(0), events.Signal{Signal: sig}); err != nil {
+	if _, err := c.Call(ctx, &t.st, t.sum.ID, newID(0), events.Signal{Signal: sig}, c.CallTimeout); err != nil {
 		return err
 	}
 	if sig != sigKill && sig != sigTerm {
@@ -99,7 +98,7 @@ func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size proc
 	if err != nil || t.sum.Spec.PTY == nil {
 		return err
 	}
-	_, err = c.call(ctx, t, newID(0), events.Resize{Size: size})
+	_, err = c.Call(ctx, &t.st, t.sum.ID, newID(0), events.Resize{Size: size}, c.CallTimeout)
 	return err
 }
 
@@ -127,31 +126,4 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 		}
 	}
 	return target{st: st, sum: sum}, nil
-}
-
-// call sends a command and waits for the host's reply. It does not retry: a lost reply
-// is not sent again.
-func (c *Core) call(ctx context.Context, t target, id string, body events.CommandBody) (events.Reply, error) {
-	return c.callWithin(ctx, t, id, body, c.cfg.CallTimeout)
-}
-
-func (c *Core) callWithin(ctx context.Context, t target, id string, body events.CommandBody, within time.Duration) (events.Reply, error) {
-	if err := c.alive(&t.st); err != nil {
-		return events.Reply{}, err
-	}
-	deadline := time.Now().Add(within)
-	asked := ctx
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	r, err := c.log.Call(ctx, t.st.Host, events.Command{
-		ID: id, Tenant: t.st.Tenant, Process: t.sum.ID, Deadline: deadline, Body: body,
-	})
-	if err != nil && asked.Err() != nil {
-		// The caller's own deadline passed, which does not mean that the host failed.
-		return r, kind.Wrap(kind.Of(asked.Err()), "call", string(t.sum.ID), asked.Err())
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return r, &kind.Error{Op: "call", ID: string(t.sum.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
-	}
-	return r, logError("call", string(t.sum.ID), err)
 }

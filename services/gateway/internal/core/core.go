@@ -2,6 +2,9 @@ package core
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"sync"
 	"time"
@@ -37,29 +40,13 @@ const DefaultQueueTimeout = 25 * time.Second
 
 // Core implements the operations of all surfaces. It is safe for concurrent use.
 type Core struct {
-	log     *events.Log
-	view    *events.View
-	secret  []byte
-	slog    *slog.Logger
-	cfg     Config
-	tunnels *events.Tunnels
-	ring    *identity.Ring
+	Config
+	Tunnels *events.Tunnels // byte streams to hosts
 
+	ring      *identity.Ring
 	mu        sync.Mutex
 	unclaimed []pending // oldest first: all have the same timeout
 	pausing   map[sandbox.ID]int
-}
-
-// Principal is the authenticated caller.
-type Principal struct {
-	Tenant  string           // never empty
-	Sandbox sandbox.ID       // sandbox to which a sandbox token is limited; empty: no limit
-	Volume  sandbox.VolumeID // volume to which a volume token is limited; empty: no limit
-}
-
-// mayAccess reports whether p may access st.
-func (p Principal) mayAccess(st *sandbox.State) bool {
-	return p.Tenant != "" && p.Volume == "" && p.Tenant == st.Tenant && (p.Sandbox == "" || p.Sandbox == st.ID)
 }
 
 // New returns a Core. It does no I/O. Close releases its streams.
@@ -73,11 +60,11 @@ func New(cfg Config) *Core {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Core{log: cfg.Log, view: cfg.View, secret: cfg.Secret, slog: cfg.Slog, cfg: cfg, tunnels: cfg.Log.Tunnels(), ring: identity.NewRing(cfg.Sealer), pausing: make(map[sandbox.ID]int)}
+	return &Core{Config: cfg, Tunnels: cfg.Log.Tunnels(), ring: identity.NewRing(cfg.Sealer), pausing: make(map[sandbox.ID]int)}
 }
 
 // Close ends the streams to sandboxes' ports.
-func (c *Core) Close() { c.tunnels.Close() }
+func (c *Core) Close() { c.Tunnels.Close() }
 
 func setDefault(d *time.Duration, def time.Duration) {
 	if *d == 0 {
@@ -88,9 +75,9 @@ func setDefault(d *time.Duration, def time.Duration) {
 // Sync waits until the view contains everything stored before the call. It returns
 // Unavailable if the log cannot be reached.
 func (c *Core) Sync(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	if err := c.view.Sync(ctx); err != nil {
+	if err := c.View.Sync(ctx); err != nil {
 		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 	}
 	return nil
@@ -98,14 +85,34 @@ func (c *Core) Sync(ctx context.Context) error {
 
 // HostAlive reports whether a host's lease is valid.
 func (c *Core) HostAlive(name string) bool {
-	h, ok := c.view.Host(name)
+	h, ok := c.View.Host(name)
 	return ok && h.Alive(time.Now())
 }
 
-// alive returns Unavailable at once if the host's lease has ended.
-func (c *Core) alive(st *sandbox.State) error {
+// RequireHost returns Unavailable at once if the host's lease has ended.
+func (c *Core) RequireHost(st *sandbox.State) error {
 	if c.HostAlive(st.Host) {
 		return nil
 	}
 	return kind.New(kind.Unavailable, "reach host", st.Host, "the sandbox's host does not answer, try again")
+}
+
+// DeriveKey derives a key from a text and the cluster secret. All gateways derive the
+// same key; without the secret it cannot be computed.
+func (c *Core) DeriveKey(text string) string {
+	mac := hmac.New(sha256.New, c.Config.Secret)
+	mac.Write([]byte("key")) //nolint:errcheck // a hash never fails
+	mac.Write([]byte(text))  //nolint:errcheck // a hash never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Ready returns Unavailable unless the log can be reached and the view has caught up with
+// it.
+func (c *Core) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := c.Log.Healthy(ctx); err != nil {
+		return LogError("ready", "", err)
+	}
+	return c.Sync(ctx)
 }

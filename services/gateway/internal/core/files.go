@@ -43,7 +43,7 @@ func (c *Core) OpenFiles(ctx context.Context, p Principal, id sandbox.ID, req *f
 	if err != nil {
 		return nil, err
 	}
-	if err := c.alive(&st); err != nil {
+	if err := c.RequireHost(&st); err != nil {
 		return nil, err
 	}
 	s, err := c.openStream(ctx, &st, targetFiles)

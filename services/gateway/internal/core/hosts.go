@@ -3,9 +3,10 @@ package core
 import (
 	"context"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -19,11 +20,10 @@ func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
 	if err != nil {
 		return err
 	}
-	t := target{st: sandbox.State{Host: h.Host}, sum: process.Summary{}}
-	if _, err := c.call(ctx, t, newID(0), events.Drain{Drain: drain}); err != nil {
+	if _, err := c.Call(ctx, &sandbox.State{Host: h.Host}, "", ulid.Make().String(), events.Drain{Drain: drain}, c.CallTimeout); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	if err := c.awaitDrain(ctx, host, drain); err != nil || !drain {
 		return err
@@ -33,10 +33,10 @@ func (c *Core) Drain(ctx context.Context, host string, drain bool) error {
 
 // awaitDrain returns when a host's lease shows the wanted drain state.
 func (c *Core) awaitDrain(ctx context.Context, host string, drain bool) error {
-	changed, stop := c.view.Changes()
+	changed, stop := c.View.Changes()
 	defer stop()
 	for {
-		if h, ok := c.view.Host(host); ok && h.Draining == drain && !h.Starting {
+		if h, ok := c.View.Host(host); ok && h.Draining == drain && !h.Starting {
 			return nil
 		}
 		select {

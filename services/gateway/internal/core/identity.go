@@ -11,10 +11,10 @@ import (
 // EnsureSigningKey makes sure that a key to sign sandboxes' tokens exists: the first
 // caller that needs one makes it.
 func (c *Core) EnsureSigningKey(ctx context.Context) error {
-	if len(c.view.SigningKeys()) > 0 {
+	if len(c.View.SigningKeys()) > 0 {
 		return nil
 	}
-	if err := c.Sync(ctx); err != nil || len(c.view.SigningKeys()) > 0 {
+	if err := c.Sync(ctx); err != nil || len(c.View.SigningKeys()) > 0 {
 		return err
 	}
 	return c.newSigningKey(ctx, 1)
@@ -27,7 +27,7 @@ func (c *Core) RotateSigningKey(ctx context.Context) error {
 	if err := c.EnsureSigningKey(ctx); err != nil {
 		return err
 	}
-	keys := c.view.SigningKeys()
+	keys := c.View.SigningKeys()
 	return c.newSigningKey(ctx, keys[len(keys)-1].Number+1)
 }
 
@@ -36,14 +36,14 @@ func (c *Core) newSigningKey(ctx context.Context, number uint32) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	err = c.log.PutSigningKey(ctx, number, c.cfg.Sealer.Seal(string(der)))
+	err = c.Log.PutSigningKey(ctx, number, c.Sealer.Seal(string(der)))
 	if kind.Is(err, kind.Conflict) && number > 1 {
 		return kind.New(kind.Conflict, "make signing key", "", "another key is being made at the same time")
 	}
 	if err != nil && !kind.Is(err, kind.Conflict) {
-		return logError("make signing key", "", err)
+		return LogError("make signing key", "", err)
 	}
 	return c.Sync(ctx)
 }
@@ -53,5 +53,5 @@ func (c *Core) JWKS(ctx context.Context) ([]byte, error) {
 	if err := c.EnsureSigningKey(ctx); err != nil {
 		return nil, err
 	}
-	return c.ring.JWKS(c.view.SigningKeys(), time.Now())
+	return c.ring.JWKS(c.View.SigningKeys(), time.Now())
 }

@@ -52,7 +52,7 @@ const (
 // tookInput reports whether a process that has ended took the input with a key, as far as its
 // record shows. An error means that the record could not be read that far back.
 func (c *Core) tookInput(ctx context.Context, p Principal, id process.ID, key string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	tip, err := c.Tail(ctx, p, id)
 	if err != nil {

@@ -22,7 +22,7 @@ type Idempotency struct {
 
 // digest identifies text without disclosing it: ids are derived from it, and records contain it.
 func (c *Core) digest(parts ...string) []byte {
-	mac := hmac.New(sha256.New, c.secret)
+	mac := hmac.New(sha256.New, c.Config.Secret)
 	for _, part := range parts {
 		mac.Write([]byte(strconv.Itoa(len(part)) + ":" + part)) //nolint:errcheck // a hash never fails
 	}
@@ -48,7 +48,7 @@ func (c *Core) KeyedSandbox(ctx context.Context, p Principal, by Idempotency) (s
 	if by.Key == "" {
 		return st, false, nil
 	}
-	if err := p.mayCreate(); err != nil {
+	if err := p.MayCreate(); err != nil {
 		return st, false, err
 	}
 	_, st, err = c.attempt(ctx, p, &by)
@@ -69,7 +69,7 @@ func (c *Core) attempt(ctx context.Context, p Principal, by *Idempotency) (sandb
 	hash := c.hash(by)
 	for n := 0; ; n++ {
 		id := sandbox.KeyedID(c.keyText(p, "sandbox "+strconv.Itoa(n), by.Key))
-		st, ok := c.view.Sandbox(id)
+		st, ok := c.View.Sandbox(id)
 		switch {
 		case !ok:
 			return id, sandbox.State{}, nil
@@ -88,7 +88,7 @@ func (c *Core) CreateKeyedSandbox(ctx context.Context, p Principal, by Idempoten
 	if by.Key == "" {
 		return c.CreateSandbox(ctx, p, req)
 	}
-	if err := p.mayCreate(); err != nil {
+	if err := p.MayCreate(); err != nil {
 		return sandbox.State{}, err
 	}
 	id, _, err := c.attempt(ctx, p, &by)

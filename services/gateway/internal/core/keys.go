@@ -20,7 +20,7 @@ func (c *Core) Keys(ctx context.Context, p Principal) ([]events.Key, error) {
 }
 
 func (c *Core) keys(p Principal) []events.Key {
-	return slices.DeleteFunc(c.view.Keys(p.Tenant), func(k events.Key) bool { return k.Revoked })
+	return slices.DeleteFunc(c.View.Keys(p.Tenant), func(k events.Key) bool { return k.Revoked })
 }
 
 // IssueKey creates an API key for the principal's tenant and returns its secret, which is
@@ -36,10 +36,10 @@ func (c *Core) IssueKey(ctx context.Context, p Principal, name string) (string, 
 	secret := events.NewAPIKey()
 	k := events.KeyOf(p.Tenant, secret, time.Now())
 	k.Name = name
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	if err := c.log.IssueKey(ctx, k); err != nil {
-		return "", events.Key{}, logError("issue key", k.ID, err)
+	if err := c.Log.IssueKey(ctx, k); err != nil {
+		return "", events.Key{}, LogError("issue key", k.ID, err)
 	}
 	return secret, k, c.Sync(ctx)
 }
@@ -49,14 +49,14 @@ func (c *Core) IssueKey(ctx context.Context, p Principal, name string) (string, 
 // open streams continue. It returns NotFound for a key that is not valid, and Conflict for
 // the key that authenticates this very request, so that one key always remains.
 func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	by := events.KeyOf(p.Tenant, asking, time.Time{}).ID
 	for { // Conflict: another revocation was stored first; retry
 		if err := c.Sync(ctx); err != nil {
 			return err
 		}
-		rev := c.view.RevocationsRev(p.Tenant)
+		rev := c.View.RevocationsRev(p.Tenant)
 		has := func(id string) bool {
 			return slices.ContainsFunc(c.keys(p), func(k events.Key) bool { return k.ID == id })
 		}
@@ -68,12 +68,12 @@ func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) er
 		case id == by:
 			return kind.New(kind.Conflict, "revoke key", id, "a key cannot revoke itself: use another key")
 		}
-		err := c.log.RevokeKey(ctx, p.Tenant, id, rev)
+		err := c.Log.RevokeKey(ctx, p.Tenant, id, rev)
 		if err == nil {
 			return c.Sync(ctx)
 		}
 		if !kind.Is(err, kind.Conflict) {
-			return logError("revoke key", id, err)
+			return LogError("revoke key", id, err)
 		}
 	}
 }

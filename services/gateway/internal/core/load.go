@@ -23,7 +23,7 @@ func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, mo
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	all := c.Sandboxes(p, func(s *sandbox.State) bool { return s.Request.Build == "" && !s.Started.IsZero() })
+	all := c.View.Sandboxes(func(s *sandbox.State) bool { return p.MayAccess(s) && s.Request.Build == "" && !s.Started.IsZero() })
 	step := max(time.Second, (until.Sub(since)/time.Duration(most) + time.Second - 1).Truncate(time.Second))
 	return loads(all, since, until, step), nil
 }

@@ -15,32 +15,29 @@ func (c *Core) SetNetwork(ctx context.Context, p Principal, id sandbox.ID, n san
 	if _, err := c.find(ctx, p, id); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	_, err := c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err := c.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if !s.IsRunning() && !s.InPause() {
-			return nil, noSandbox(id)
+			return nil, NoSandbox(id)
 		}
 		n.Private, n.MaskHost, n.HTTPSPorts = s.Network.Private, s.Network.MaskHost, s.Network.HTTPSPorts
 		return []sandbox.Body{sandbox.NetworkSet{Network: n}}, nil
 	})
-	return logError("set network", string(id), err)
+	return LogError("set network", string(id), err)
 }
 
 // Network returns a sandbox's network for ingress clients, and false if the view does not
 // have the sandbox.
 func (c *Core) Network(id sandbox.ID) (sandbox.Network, bool) {
-	st, ok := c.view.Sandbox(id)
+	st, ok := c.View.Sandbox(id)
 	return st.Network, ok
 }
-
-// Sealer returns the cipher for values that records must not show.
-func (c *Core) Sealer() *sandbox.Sealer { return c.cfg.Sealer }
 
 // TrafficToken returns the token that grants access to the ports of a sandbox without
 // public traffic. It is derived as Token is and grants nothing else.
 func (c *Core) TrafficToken(id sandbox.ID) string {
-	mac := hmac.New(sha256.New, c.secret)
+	mac := hmac.New(sha256.New, c.Config.Secret)
 	mac.Write([]byte("traffic")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(id))        //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))

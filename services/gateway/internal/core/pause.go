@@ -40,13 +40,13 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 	defer done()
 	ran := joined || st.IsRunning()
 	if st.IsRunning() {
-		if err := c.alive(&st); err != nil {
+		if err := c.RequireHost(&st); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
 	defer cancel()
-	st, err = c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+	st, err = c.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 		same := s.Reboot == files
 		switch {
 		case same && s.Phase == sandbox.PhasePausing, same && ran && s.Phase == sandbox.PhasePaused:
@@ -54,16 +54,16 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		case s.InPause():
 			return nil, kind.Newf(kind.Conflict, "pause", string(id), "sandbox %s is already paused", id)
 		case !s.IsRunning():
-			return nil, noSandbox(id)
+			return nil, NoSandbox(id)
 		case !s.Can.Pause:
 			return nil, kind.Newf(kind.Unimplemented, "pause", string(id), "driver %s cannot pause a sandbox here", s.Driver)
 		}
 		return []sandbox.Body{sandbox.Pausing{Cause: sandbox.CauseUser, Files: files}}, nil
 	})
 	if err != nil {
-		return logError("pause", string(id), err)
+		return LogError("pause", string(id), err)
 	}
-	st, err = c.view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
+	st, err = c.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
 	switch {
 	case err != nil:
 		return &kind.Error{Op: "pause", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox is being paused", Err: err}
@@ -75,7 +75,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		}
 		return nil
 	}
-	return noSandbox(id)
+	return NoSandbox(id)
 }
 
 // sleep waits for d, or until ctx ends.
@@ -104,10 +104,10 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 	if st, err = c.find(ctx, p, id); err != nil {
 		return st, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
 	defer cancel()
 	for tried, asked := false, false; ; {
-		st, err = c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+		st, err = c.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if tried && s.Phase == sandbox.PhasePaused && s.Message != "" {
 				return nil, kind.New(kind.Unavailable, "resume", string(id), "the sandbox could not be resumed: "+s.Message)
 			}
@@ -117,19 +117,19 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 			return bodies, err
 		})
 		if err != nil {
-			return st, false, logError("resume", string(id), err)
+			return st, false, LogError("resume", string(id), err)
 		}
 		if st.IsRunning() {
 			return st, tried, nil
 		}
-		if err := c.alive(&st); err != nil {
+		if err := c.RequireHost(&st); err != nil {
 			return st, false, err
 		}
 		if st.Phase == sandbox.PhasePaused { // it was resumed and paused again meanwhile
 			continue
 		}
 		was := st.Phase
-		if _, err = c.view.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
+		if _, err = c.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
 			return st, false, &kind.Error{Op: "resume", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox did not resume in time, try again", Err: err}
 		}
 	}
@@ -156,7 +156,7 @@ func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, e
 	case sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseStopping:
 		return nil, kind.New(kind.Conflict, "resume", string(s.ID), "the sandbox does not run")
 	}
-	return nil, noSandbox(s.ID)
+	return nil, NoSandbox(s.ID)
 }
 
 // wake resumes a sandbox because of traffic.
@@ -172,7 +172,7 @@ func (c *Core) WakeWithToken(ctx context.Context, id sandbox.ID, token string) (
 	if ok || err != nil {
 		return ok, err
 	}
-	st, found := c.view.Sandbox(id)
+	st, found := c.View.Sandbox(id)
 	if !found || !st.InPause() || !st.AutoResumes() {
 		return false, nil
 	}
@@ -196,7 +196,7 @@ func (c *Core) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
 	if ok || err != nil {
 		return ok, err
 	}
-	st, found := c.view.Sandbox(id)
+	st, found := c.View.Sandbox(id)
 	if !found || !st.InPause() || !st.AutoResumes() {
 		return false, nil
 	}

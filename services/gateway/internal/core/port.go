@@ -17,11 +17,11 @@ func (c *Core) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stre
 	if err != nil {
 		return nil, err
 	}
-	st, found := c.view.Sandbox(id)
+	st, found := c.View.Sandbox(id)
 	if !ok || !found {
-		return nil, noSandbox(id)
+		return nil, NoSandbox(id)
 	}
-	if err := c.alive(&st); err != nil {
+	if err := c.RequireHost(&st); err != nil {
 		return nil, err
 	}
 	return c.openStream(ctx, &st, strconv.Itoa(port))
@@ -29,10 +29,10 @@ func (c *Core) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stre
 
 // openStream opens a stream to a target in a running sandbox: a port, or its files.
 func (c *Core) openStream(ctx context.Context, st *sandbox.State, target string) (*mux.Stream, error) {
-	host, _ := c.view.Host(st.Host)
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	host, _ := c.View.Host(st.Host)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	s, err := c.tunnels.Open(ctx, st.Host, host.Epoch, string(st.ID)+":"+target)
+	s, err := c.Tunnels.Open(ctx, st.Host, host.Epoch, string(st.ID)+":"+target)
 	if kind.Is(err, kind.Deadline) {
 		return nil, &kind.Error{Op: "open stream", ID: string(st.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
 	}

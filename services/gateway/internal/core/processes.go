@@ -41,13 +41,13 @@ func (c *Core) Find(ctx context.Context, p Principal, sbx sandbox.ID, sel Select
 // command. An ended one may hide a newer process with the same pid that the view does not
 // have yet.
 func (c *Core) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process.Summary, error) {
-	if s, ok := c.view.ProcessByPID(sbx, pid); ok && s.Active() {
+	if s, ok := c.View.ProcessByPID(sbx, pid); ok && s.Active() {
 		return s, nil
 	}
 	if err := c.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	if s, ok := c.view.ProcessByPID(sbx, pid); ok && pid != 0 {
+	if s, ok := c.View.ProcessByPID(sbx, pid); ok && pid != 0 {
 		return s, nil
 	}
 	return process.Summary{}, kind.Newf(kind.NotFound, "find process", string(sbx), "process with pid %d not found", pid)
@@ -57,7 +57,7 @@ func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process
 	if err := c.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	all := c.view.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
+	all := c.View.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
 	for i := len(all) - 1; i >= 0; i-- {
 		if all[i].Active() {
 			return all[i], nil
@@ -74,13 +74,13 @@ func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process
 	if _, err := c.find(ctx, p, id.Sandbox()); err != nil {
 		return process.Summary{}, noProcessIf(id, err)
 	}
-	if s, _, ok := c.view.Process(id); ok {
+	if s, _, ok := c.View.Process(id); ok {
 		return s, nil
 	}
 	if err := c.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	if s, _, ok := c.view.Process(id); ok {
+	if s, _, ok := c.View.Process(id); ok {
 		return s, nil
 	}
 	return process.Summary{}, noProcess(id)
@@ -100,7 +100,7 @@ func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep 
 			return nil, err
 		}
 	}
-	return c.view.Processes(sbx, func(s *process.Summary) bool {
+	return c.View.Processes(sbx, func(s *process.Summary) bool {
 		return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) // watches are not clients' commands
 	}), nil
 }
@@ -113,7 +113,7 @@ func (c *Core) Read(ctx context.Context, p Principal, id process.ID, after proce
 	if err != nil {
 		return nil, err
 	}
-	return c.log.Read(ref, after), nil
+	return c.Log.Read(ref, after), nil
 }
 
 // ReadLive returns a reader of what is stored after the call. Errors are those of Read.
@@ -122,7 +122,7 @@ func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*event
 	if err != nil {
 		return nil, err
 	}
-	return c.log.ReadLive(ref), nil
+	return c.Log.ReadLive(ref), nil
 }
 
 // Tail returns the end of a process's record as stored. Errors are those of Read.
@@ -132,13 +132,13 @@ func (c *Core) Tail(ctx context.Context, p Principal, id process.ID) (events.Tai
 		return events.Tail{}, err
 	}
 	tip, err := c.tip(ctx, ref)
-	return tip, logError("read", string(id), err)
+	return tip, LogError("read", string(id), err)
 }
 
 func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tail, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	return c.log.StaleTail(ctx, ref)
+	return c.Log.StaleTail(ctx, ref)
 }
 
 // SeqsAround locates a moment in a process's record, as [events.Log.Near] does: all events up to
@@ -148,10 +148,10 @@ func (c *Core) SeqsAround(ctx context.Context, p Principal, id process.ID, at ti
 	if err != nil {
 		return 0, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	before, after, err = c.log.SeqsAround(ctx, ref, at)
-	return before, after, logError("read", string(id), err)
+	before, after, err = c.Log.SeqsAround(ctx, ref, at)
+	return before, after, LogError("read", string(id), err)
 }
 
 // ref returns a process's record. A process that is not in the catalogue may have one: it
@@ -162,14 +162,14 @@ func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref,
 		return events.Ref{}, noProcessIf(id, err)
 	}
 	ref := events.Ref{Host: st.Host, ID: id}
-	if _, _, ok := c.view.Process(id); ok {
+	if _, _, ok := c.View.Process(id); ok {
 		return ref, nil
 	}
 	if st.Host == "" {
 		return events.Ref{}, noProcess(id)
 	}
 	if _, err := c.tip(ctx, ref); err != nil {
-		return events.Ref{}, logError("read", string(id), noProcessIf(id, err))
+		return events.Ref{}, LogError("read", string(id), noProcessIf(id, err))
 	}
 	return ref, nil
 }
@@ -178,25 +178,11 @@ func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref,
 // error it returns the counts of the view.
 func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
 	err := c.Sync(ctx)
-	return c.view.Counts(), err
+	return c.View.Counts(), err
 }
 
 // Hosts returns all hosts that have or had a lease, by name.
-func (c *Core) Hosts(context.Context) []fleet.Host { return c.view.Hosts() }
-
-// Streams returns the health of each stream of the log.
-func (c *Core) Streams() []events.StreamHealth { return c.log.Streams() }
-
-// Ready returns Unavailable unless the log can be reached and the view has caught up with
-// it.
-func (c *Core) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if err := c.log.Healthy(ctx); err != nil {
-		return logError("ready", "", err)
-	}
-	return c.Sync(ctx)
-}
+func (c *Core) Hosts(context.Context) []fleet.Host { return c.View.Hosts() }
 
 func noProcess(id process.ID) error {
 	return kind.New(kind.NotFound, "find process", string(id), "process not found")

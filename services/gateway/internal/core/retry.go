@@ -43,7 +43,7 @@ func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, s
 		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
-			a.Reader = c.log.Read(events.Ref{Host: st.Host, ID: id}, 0)
+			a.Reader = c.Log.Read(events.Ref{Host: st.Host, ID: id}, 0)
 		} else if a, command, err = c.startAs(ctx, p, st, id, spec); err != nil {
 			return Attached{}, err
 		}
@@ -81,7 +81,7 @@ func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, ha
 // lastTry returns the last try of a key in the catalogue; nil if no try is there.
 func (c *Core) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
 	for i := 0; i <= n+missingTries; i++ {
-		if s, _, ok := c.view.Process(process.AttemptID(sbx, key, i)); ok {
+		if s, _, ok := c.View.Process(process.AttemptID(sbx, key, i)); ok {
 			n, last = i, &s
 		}
 	}
@@ -94,22 +94,22 @@ func neverRan(x *process.Exit) bool { return x != nil && x.Cause == process.Caus
 // refusedTry reports whether the record of a try ends before anything ran. It returns
 // Conflict if the try had another spec.
 func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	tip, err := c.log.Tail(ctx, ref)
+	tip, err := c.Log.Tail(ctx, ref)
 	switch {
 	case kind.Is(err, kind.NotFound): // claimed, or out of retention: a reader gets the error
 		return false, nil
 	case err != nil:
-		return false, logError("read", string(ref.ID), err)
+		return false, LogError("read", string(ref.ID), err)
 	case tip.Finished == nil || !neverRan(&tip.Finished.Exit):
 		return false, nil
 	}
-	r := c.log.Read(ref, 0)
+	r := c.Log.Read(ref, 0)
 	defer r.Close()
 	batch, err := r.Next(ctx, 0)
 	if err != nil && !errors.Is(err, io.EOF) && !kind.Is(err, kind.Gone) {
-		return false, logError("read", string(ref.ID), err)
+		return false, LogError("read", string(ref.ID), err)
 	}
 	return true, sameSpec(ref, batch, hash)
 }
@@ -119,10 +119,10 @@ func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (boo
 // or concurrently and does not decide about this one. command is empty for a request that
 // only reads.
 func (c *Core) claimedBy(ctx context.Context, ref events.Ref, hash []byte, command string) (overtaken bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartTimeout+claimGrace)
+	ctx, cancel := context.WithTimeout(ctx, c.StartTimeout+claimGrace)
 	defer cancel()
 	// A reader of its own: the caller's must stay at the start.
-	r := c.log.Read(ref, 0)
+	r := c.Log.Read(ref, 0)
 	defer r.Close()
 	for {
 		batch, err := r.Next(ctx, time.Second)

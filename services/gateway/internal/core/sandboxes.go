@@ -16,7 +16,7 @@ import (
 // host has free capacity, and Unavailable if there is no host, the host could not create
 // it, or it took too long; after an error the sandbox is ended.
 func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Requested) (sandbox.State, error) {
-	if err := p.mayCreate(); err != nil {
+	if err := p.MayCreate(); err != nil {
 		return sandbox.State{}, err
 	}
 	id := sandbox.NewID()
@@ -30,30 +30,22 @@ func (c *Core) CreateSandbox(ctx context.Context, p Principal, req sandbox.Reque
 	return st, err
 }
 
-// mayCreate returns Denied for a sandbox's token.
-func (p Principal) mayCreate() error {
-	if p.Tenant == "" || p.Sandbox != "" {
-		return kind.New(kind.Denied, "create sandbox", "", "a sandbox's token cannot create sandboxes")
-	}
-	return nil
-}
-
 // createSandbox is CreateSandbox with an id, whose sandbox may exist already. It returns once
 // the sandbox has run, whatever its state is by then. A sandbox that does not run in time is
 // left as it is.
 func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
-	req.PlaceBy = time.Now().Add(c.cfg.QueueTimeout)
-	req.RunBy = req.PlaceBy.Add(c.cfg.CreateTimeout)
+	req.PlaceBy = time.Now().Add(c.QueueTimeout)
+	req.RunBy = req.PlaceBy.Add(c.CreateTimeout)
 	within, cancel := context.WithDeadline(ctx, req.RunBy)
 	defer cancel()
-	if _, err := c.view.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
+	if _, err := c.View.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
 		if err := c.Sync(within); err != nil { // it exists already
 			return sandbox.State{}, err
 		}
 	} else if err != nil {
-		return sandbox.State{}, logError("create sandbox", string(id), err)
+		return sandbox.State{}, LogError("create sandbox", string(id), err)
 	}
-	st, err := c.view.AwaitSandbox(within, id, func(s *sandbox.State) bool {
+	st, err := c.View.AwaitSandbox(within, id, func(s *sandbox.State) bool {
 		return !s.Started.IsZero() || s.Over() || s.Phase == sandbox.PhaseStopping
 	})
 	if err != nil {
@@ -69,11 +61,11 @@ func (c *Core) createSandbox(ctx context.Context, p Principal, id sandbox.ID, re
 // abandon ends a sandbox that no client will receive, also when the caller's context has
 // ended.
 func (c *Core) abandon(ctx context.Context, id sandbox.ID) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.CallTimeout)
 	defer cancel()
-	if _, err := c.view.ChangeSandbox(ctx, id, stop); err != nil && !kind.Is(err, kind.NotFound) {
+	if _, err := c.View.ChangeSandbox(ctx, id, stop); err != nil && !kind.Is(err, kind.NotFound) {
 		// Otherwise its deadline ends it.
-		c.slog.Warn("abandon sandbox failed", "sandbox", id, "err", err)
+		c.Slog.Warn("abandon sandbox failed", "sandbox", id, "err", err)
 	}
 }
 
@@ -99,10 +91,10 @@ func notCreated(st *sandbox.State) error {
 // Sandbox returns a sandbox's state as of the view. It returns NotFound also for another
 // tenant's. Ended sandboxes are found as long as the log keeps them.
 func (c *Core) Sandbox(p Principal, id sandbox.ID) (sandbox.State, error) {
-	if st, ok := c.view.Sandbox(id); ok && p.mayAccess(&st) {
+	if st, ok := c.View.Sandbox(id); ok && p.MayAccess(&st) {
 		return st, nil
 	}
-	return sandbox.State{}, noSandbox(id)
+	return sandbox.State{}, NoSandbox(id)
 }
 
 // Lookup is Sandbox, but its result is not older than the call.
@@ -140,7 +132,7 @@ func (c *Core) running(ctx context.Context, p Principal, id sandbox.ID) (sandbox
 	case st.InPause():
 		return st, kind.New(kind.Conflict, "use sandbox", string(id), "the sandbox is paused")
 	}
-	return sandbox.State{}, noSandbox(id)
+	return sandbox.State{}, NoSandbox(id)
 }
 
 // Running reports whether the principal's sandbox runs; it resumes a paused one that was
@@ -156,12 +148,12 @@ func (c *Core) Running(ctx context.Context, p Principal, id sandbox.ID) (bool, e
 // Alive is Running without a principal: it discloses only that a sandbox with this id,
 // which cannot be guessed, runs.
 func (c *Core) Alive(ctx context.Context, id sandbox.ID) (bool, error) {
-	st, ok := c.view.Sandbox(id)
+	st, ok := c.View.Sandbox(id)
 	if !ok || willRun(&st) {
 		if err := c.Sync(ctx); err != nil {
 			return false, err
 		}
-		st, ok = c.view.Sandbox(id)
+		st, ok = c.View.Sandbox(id)
 	}
 	return ok && st.IsRunning(), nil
 }
@@ -176,7 +168,7 @@ func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[
 	}
 	env := make(map[string]string)
 	if tid, err := template.ParseID(st.Request.Template); err == nil {
-		if t, ok := c.view.TemplateByID(tid); ok {
+		if t, ok := c.View.TemplateByID(tid); ok {
 			maps.Copy(env, t.Manifest.Env)
 		}
 	}
@@ -186,18 +178,18 @@ func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[
 }
 
 // Host returns a host's lease as of the view; false if it never had one.
-func (c *Core) Host(name string) (fleet.Host, bool) { return c.view.Host(name) }
+func (c *Core) Host(name string) (fleet.Host, bool) { return c.View.Host(name) }
 
 // Sandboxes returns the principal's sandboxes for which keep returns true, newest first, as
 // of the view.
 func (c *Core) Sandboxes(p Principal, keep func(*sandbox.State) bool) []sandbox.State {
-	return c.view.Sandboxes(func(s *sandbox.State) bool { return p.mayAccess(s) && keep(s) })
+	return c.View.Sandboxes(func(s *sandbox.State) bool { return p.MayAccess(s) && keep(s) })
 }
 
 // Phases counts the sandboxes of all tenants in the log, by phase.
 func (c *Core) Phases() map[sandbox.Phase]int {
 	out := make(map[sandbox.Phase]int)
-	c.view.Sandboxes(func(s *sandbox.State) bool {
+	c.View.Sandboxes(func(s *sandbox.State) bool {
 		out[s.Phase]++
 		return false
 	})
@@ -210,12 +202,12 @@ func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, dead
 	if _, err := c.find(ctx, p, id); err != nil {
 		return sandbox.State{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	st, err := c.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+	st, err := c.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 		switch {
 		case s.Over():
-			return nil, noSandbox(id)
+			return nil, NoSandbox(id)
 		case s.Phase == sandbox.PhaseStopping:
 			return nil, kind.New(kind.Conflict, "set deadline", string(id), "the sandbox is being ended")
 		case s.Phase == sandbox.PhasePausing || s.Phase == sandbox.PhasePaused:
@@ -225,7 +217,7 @@ func (c *Core) SetDeadline(ctx context.Context, p Principal, id sandbox.ID, dead
 		}
 		return []sandbox.Body{sandbox.DeadlineSet{Deadline: deadline}}, nil
 	})
-	return st, logError("set deadline", string(id), err)
+	return st, LogError("set deadline", string(id), err)
 }
 
 // DestroySandbox ends a sandbox with everything in it and returns when it is over. It returns
@@ -237,15 +229,15 @@ func (c *Core) DestroySandbox(ctx context.Context, p Principal, id sandbox.ID) e
 		return err
 	}
 	if st.Over() {
-		return noSandbox(id)
+		return NoSandbox(id)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.DestroyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.DestroyTimeout)
 	defer cancel()
-	st, err = c.view.ChangeSandbox(ctx, id, stop)
+	st, err = c.View.ChangeSandbox(ctx, id, stop)
 	if err != nil || st.Over() {
-		return logError("destroy sandbox", string(id), err)
+		return LogError("destroy sandbox", string(id), err)
 	}
-	if _, err := c.view.AwaitSandbox(ctx, id, (*sandbox.State).Over); err != nil {
+	if _, err := c.View.AwaitSandbox(ctx, id, (*sandbox.State).Over); err != nil {
 		return &kind.Error{Op: "destroy sandbox", ID: string(id), Kind: kind.Unavailable,
 			Msg: "the sandbox is being ended", Err: err}
 	}
@@ -258,17 +250,4 @@ func stop(s sandbox.State) ([]sandbox.Body, error) {
 		return nil, nil
 	}
 	return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseUser}}, nil
-}
-
-func noSandbox(id sandbox.ID) error {
-	return kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
-}
-
-// logError returns an error of the log that has no kind as Unavailable; nil stays nil.
-func logError(op, id string, err error) error {
-	var e *kind.Error
-	if err == nil || errors.As(err, &e) {
-		return err
-	}
-	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }

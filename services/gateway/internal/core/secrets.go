@@ -63,7 +63,7 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 		err = checkSecret(value, meta)
 	}
 	if err == nil {
-		err = p.requireAPIKey("create secret")
+		err = p.RequireAPIKey("create secret")
 	}
 	if err == nil {
 		err = c.Sync(ctx)
@@ -72,16 +72,16 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 		return events.Secret{}, err
 	}
 	id := secretID(p.Tenant, name)
-	was, ok := c.view.TenantSecret(p.Tenant, id)
+	was, ok := c.View.TenantSecret(p.Tenant, id)
 	if ok && !was.Removed {
 		return events.Secret{}, kind.Newf(kind.Conflict, "create secret", id, "secret '%s' already exists", name)
 	}
-	if n := len(c.view.TenantSecrets(p.Tenant)); n >= maxSecrets {
+	if n := len(c.View.TenantSecrets(p.Tenant)); n >= maxSecrets {
 		return events.Secret{}, kind.Newf(kind.Exhausted, "create secret", "", "there are %d secrets: delete one first", n)
 	}
 	now := time.Now()
 	s := events.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now}
-	return c.storeSecret(ctx, s, value, c.log.NewSecret)
+	return c.storeSecret(ctx, s, value, c.Log.NewSecret)
 }
 
 // UpdateSecret stores a secret's next value, and its metadata unless nil. The previous value
@@ -97,13 +97,13 @@ func (c *Core) UpdateSecret(ctx context.Context, p Principal, ref, value string,
 	if s.Updated = time.Now(); meta != nil {
 		s.Metadata = meta
 	}
-	return c.storeSecret(ctx, s, value, c.log.PutSecret)
+	return c.storeSecret(ctx, s, value, c.Log.PutSecret)
 }
 
 func (c *Core) storeSecret(ctx context.Context, s events.Secret, value string, store func(context.Context, *events.Secret) error) (events.Secret, error) {
 	s.Version++
-	s.Sealed = c.cfg.Sealer.Seal(value)
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	s.Sealed = c.Sealer.Seal(value)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	err := store(ctx, &s)
 	if kind.Is(err, kind.Conflict) {
@@ -112,13 +112,13 @@ func (c *Core) storeSecret(ctx context.Context, s events.Secret, value string, s
 	if err == nil {
 		err = c.Sync(ctx)
 	}
-	return s, logError("store secret", s.ID, err)
+	return s, LogError("store secret", s.ID, err)
 }
 
 // Secret returns a secret by its id or name, not older than the call. It returns NotFound
 // also for another tenant's.
 func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secret, error) {
-	if err := p.requireAPIKey("find secret"); err != nil {
+	if err := p.RequireAPIKey("find secret"); err != nil {
 		return events.Secret{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -128,7 +128,7 @@ func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secr
 	if name, err := secretName(ref); err == nil {
 		id = secretID(p.Tenant, name)
 	}
-	s, ok := c.view.TenantSecret(p.Tenant, id)
+	s, ok := c.View.TenantSecret(p.Tenant, id)
 	if !ok || s.Removed {
 		return events.Secret{}, kind.New(kind.NotFound, "find secret", "", "secret not found")
 	}
@@ -137,13 +137,13 @@ func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secr
 
 // Secrets returns the principal's secrets by name, not older than the call.
 func (c *Core) Secrets(ctx context.Context, p Principal) ([]events.Secret, error) {
-	if err := p.requireAPIKey("list secrets"); err != nil {
+	if err := p.RequireAPIKey("list secrets"); err != nil {
 		return nil, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.view.TenantSecrets(p.Tenant), nil
+	return c.View.TenantSecrets(p.Tenant), nil
 }
 
 // DeleteSecret removes a secret and its value. It returns NotFound for an unknown one.
@@ -154,13 +154,13 @@ func (c *Core) DeleteSecret(ctx context.Context, p Principal, ref string) error 
 	}
 	s.Removed, s.Sealed, s.Metadata = true, "", nil
 	s.Version = 0
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	if err := c.log.PutSecret(ctx, &s); err != nil {
+	if err := c.Log.PutSecret(ctx, &s); err != nil {
 		if kind.Is(err, kind.Conflict) {
 			err = kind.New(kind.Conflict, "delete secret", s.ID, "the secret was changed at the same time")
 		}
-		return logError("delete secret", s.ID, err)
+		return LogError("delete secret", s.ID, err)
 	}
 	return c.Sync(ctx)
 }

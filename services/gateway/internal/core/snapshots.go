@@ -15,13 +15,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-const (
-	snapshotTimeout = 2 * time.Minute // for making a snapshot
-	forksAtOnce     = 16
+const snapshotTimeout = 2 * time.Minute // for making a snapshot
 
-	// DefaultTag is the tag of a name without a tag.
-	DefaultTag = "default"
-)
+const forksAtOnce = 16
 
 // CreateSnapshot makes a snapshot of a sandbox, under a name that may be empty, and returns
 // when that is done; the sandbox continues. A name and tag belong to one snapshot: an earlier
@@ -42,12 +38,12 @@ func (c *Core) replaceNamed(ctx context.Context, p Principal, name string) {
 	all := c.named(p, name)
 	for i := 1; i < len(all); i++ {
 		if err := c.drop(ctx, all[i]); err != nil && !kind.Is(err, kind.NotFound) {
-			c.slog.Warn("delete replaced snapshot failed", "snapshot", all[i].ID, "name", name, "err", err)
+			c.Slog.Warn("delete replaced snapshot failed", "snapshot", all[i].ID, "name", name, "err", err)
 		}
 	}
 	if len(all) > 1 {
 		if err := c.pruneBases(ctx); err != nil {
-			c.slog.Warn("prune templates of snapshots failed", "name", name, "err", err)
+			c.Slog.Warn("prune templates of snapshots failed", "name", name, "err", err)
 		}
 	}
 }
@@ -66,19 +62,18 @@ func (c *Core) snapshot(ctx context.Context, p Principal, id sandbox.ID, take ev
 	case err != nil:
 		return sandbox.Snapshot{}, err
 	case !st.IsRunning() && !st.InPause():
-		return sandbox.Snapshot{}, noSandbox(id)
+		return sandbox.Snapshot{}, NoSandbox(id)
 	case !st.Can.Files && !st.Can.Memory:
 		return sandbox.Snapshot{}, kind.Newf(kind.Unimplemented, "snapshot", string(id), "driver %s cannot keep a sandbox's files here", st.Driver)
 	}
 	take.Memory = st.Can.Memory
-	t := target{st: st, sum: process.Summary{ID: process.NewID(id)}}
-	if _, err := c.callWithin(ctx, t, "snapshot."+string(take.ID), take, snapshotTimeout); err != nil {
+	if _, err := c.Call(ctx, &st, process.NewID(id), "snapshot."+string(take.ID), take, snapshotTimeout); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	s, ok := c.view.Snapshot(take.ID)
+	s, ok := c.View.Snapshot(take.ID)
 	if !ok {
 		return s, kind.New(kind.Internal, "snapshot", string(take.ID), "the snapshot was made but is not in the view")
 	}
@@ -98,7 +93,7 @@ func (c *Core) FindSnapshot(ctx context.Context, p Principal, ref string) (sandb
 	}
 	base, _, _ := strings.Cut(ref, ":")
 	if id, err := sandbox.ParseSnapshotID(base); err == nil {
-		s, ok := c.view.Snapshot(id)
+		s, ok := c.View.Snapshot(id)
 		if ok && !s.Deleted && s.Tenant == p.Tenant {
 			return s, nil
 		}
@@ -130,18 +125,10 @@ func (c *Core) SnapshotTags(ctx context.Context, p Principal, ref string) ([]san
 	return all, nil
 }
 
-// Tagged returns a snapshot's name with its tag.
-func Tagged(name string) string {
-	if strings.Contains(name, ":") {
-		return name
-	}
-	return name + ":" + DefaultTag
-}
-
 // Snapshots returns the principal's snapshots for which keep returns true, newest first, as
 // of the view.
 func (c *Core) Snapshots(p Principal, keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
-	return c.view.Snapshots(func(s *sandbox.Snapshot) bool {
+	return c.View.Snapshots(func(s *sandbox.Snapshot) bool {
 		return s.Tenant == p.Tenant && p.Sandbox == "" && !s.Deleted && !s.Internal && keep(s)
 	})
 }
@@ -160,7 +147,7 @@ func (c *Core) DeleteSnapshot(ctx context.Context, p Principal, ref string) erro
 		return err
 	}
 	if err := c.pruneBases(ctx); err != nil {
-		c.slog.Warn("prune templates of snapshots failed", "snapshot", s.ID, "err", err)
+		c.Slog.Warn("prune templates of snapshots failed", "snapshot", s.ID, "err", err)
 	}
 	return nil
 }
@@ -171,20 +158,20 @@ func (c *Core) drop(ctx context.Context, s sandbox.Snapshot) error {
 
 // dropIf marks a snapshot as deleted if may returns true for its current state.
 func (c *Core) dropIf(ctx context.Context, id sandbox.SnapshotID, may func(now *sandbox.Snapshot) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	now, err := c.view.ChangeSnapshot(ctx, id, func(now *sandbox.Snapshot) bool {
+	now, err := c.View.ChangeSnapshot(ctx, id, func(now *sandbox.Snapshot) bool {
 		now.Deleted = may(now)
 		return now.Deleted
 	})
 	if err != nil {
-		return logError("delete snapshot", string(id), err)
+		return LogError("delete snapshot", string(id), err)
 	}
 	if !now.Deleted {
 		return nil
 	}
-	if err := c.view.DropCopy(ctx, &now.Copy); err != nil {
-		c.slog.Warn("delete copy of snapshot failed, left to the reaper", "snapshot", id, "err", err)
+	if err := c.View.DropCopy(ctx, &now.Copy); err != nil {
+		c.Slog.Warn("delete copy of snapshot failed, left to the reaper", "snapshot", id, "err", err)
 	}
 	return nil
 }
@@ -235,10 +222,10 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	}
 	// The host keeps the snapshot for as long as a fork runs.
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.CallTimeout)
 		defer cancel()
 		if err := c.drop(ctx, snap); err != nil {
-			c.slog.Warn("delete snapshot of fork failed, left to the reaper", "snapshot", snap.ID, "err", err)
+			c.Slog.Warn("delete snapshot of fork failed, left to the reaper", "snapshot", snap.ID, "err", err)
 		}
 	}()
 	st, err := c.Sandbox(p, id)
@@ -254,7 +241,7 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	for i := range forks {
 		wg.Go(func() {
 			slots <- struct{}{}
-			forks[i].Err = recovery.Do(c.slog, "fork", func() (err error) {
+			forks[i].Err = recovery.Do(c.Slog, "fork", func() (err error) {
 				forks[i].State, err = c.CreateSandbox(ctx, p, req)
 				return err
 			})
@@ -263,4 +250,21 @@ func (c *Core) ForkSandbox(ctx context.Context, p Principal, id sandbox.ID, coun
 	}
 	wg.Wait()
 	return forks, snap.Memory, nil
+}
+
+// Reachable reports whether a snapshot is in the store or on a live host.
+func (c *Core) Reachable(s *sandbox.Snapshot) bool {
+	return s.Copy.Manifest != "" || c.HostAlive(s.Host)
+}
+
+// TemplateSnapshots returns the snapshots that hold the files of templates, also of other tenants':
+// builds may use a public template of another tenant.
+func (c *Core) TemplateSnapshots() map[sandbox.SnapshotID]bool {
+	stands := map[sandbox.SnapshotID]bool{}
+	for _, t := range c.View.Templates("") {
+		if t.Built != nil {
+			stands[sandbox.SnapshotID(t.Built.Snapshot)] = true
+		}
+	}
+	return stands
 }

@@ -53,11 +53,11 @@ func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id p
 	if err != nil {
 		return Attached{}, "", err
 	}
-	if err := c.alive(&now); err != nil {
+	if err := c.RequireHost(&now); err != nil {
 		return Attached{}, "", err
 	}
 	// Attach before sending the command, so that the first event arrives live.
-	reader := c.log.Read(events.Ref{Host: now.Host, ID: id}, 0)
+	reader := c.Log.Read(events.Ref{Host: now.Host, ID: id}, 0)
 	command, err := c.sendStart(ctx, &now, id, spec)
 	if err != nil {
 		reader.Close()
@@ -69,15 +69,15 @@ func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id p
 // sendStart stores the command. Each command has an id of its own: the record's first event
 // names the one that claimed it, and no other command for the process can start it.
 func (c *Core) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (command string, err error) {
-	deadline := time.Now().Add(c.cfg.StartTimeout)
+	deadline := time.Now().Add(c.StartTimeout)
 	cmd := events.Command{
 		ID: "start." + string(id) + "." + rand.Text(), Tenant: st.Tenant, Process: id,
 		Deadline: deadline, Body: events.Start{Spec: spec},
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	if err := c.log.Send(ctx, st.Host, cmd); err != nil {
-		return "", logError("start", string(id), err)
+	if err := c.Log.Send(ctx, st.Host, cmd); err != nil {
+		return "", LogError("start", string(id), err)
 	}
 	c.trackStart(pending{
 		id: id, command: cmd.ID, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,

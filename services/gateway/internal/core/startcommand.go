@@ -36,7 +36,7 @@ func (c *Core) runTemplateCommand(ctx context.Context, p Principal, st *sandbox.
 		err = c.AwaitReady(within, p, st.ID, st.Request.Ready)
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		c.slog.Warn("run start command failed", "sandbox", st.ID, "err", err)
+		c.Slog.Warn("run start command failed", "sandbox", st.ID, "err", err)
 	}
 }
 

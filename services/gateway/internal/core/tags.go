@@ -56,8 +56,8 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 		if err := c.keepBase(ctx, p.Tenant, ref); err != nil {
 			return err
 		}
-		if err := c.log.TagBuilt(ctx, p.Tenant, ref, b); err != nil {
-			return logError("tag template", name, err)
+		if err := c.Log.TagBuilt(ctx, p.Tenant, ref, b); err != nil {
+			return LogError("tag template", name, err)
 		}
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -65,14 +65,14 @@ func (c *Core) TagBuilt(ctx context.Context, p Principal, name string, tags []st
 	}
 	_, err := c.ClaimLayer(ctx, files)
 	// DeleteTemplate removes the tags that it finds after it has deleted the builds.
-	if done, ok := c.view.Build(build.ID(b.Build)); ok && done.Phase == build.PhaseDeleted {
+	if done, ok := c.View.Build(build.ID(b.Build)); ok && done.Phase == build.PhaseDeleted {
 		err = kind.Newf(kind.NotFound, "tag template", "", "template '%s' was deleted", name)
 	}
 	if !kind.Is(err, kind.NotFound) {
 		return err
 	}
 	for _, tag := range tags {
-		if t, ok := c.view.Template(p.Tenant, template.Ref{Name: name, Tag: tag}); ok && t.Built != nil && t.Built.Build == b.Build {
+		if t, ok := c.View.Template(p.Tenant, template.Ref{Name: name, Tag: tag}); ok && t.Built != nil && t.Built.Build == b.Build {
 			if err := c.untag(ctx, &t); err != nil {
 				return err
 			}
@@ -88,11 +88,11 @@ func (c *Core) ClaimLayer(ctx context.Context, id sandbox.SnapshotID) (sandbox.S
 	if id == "" {
 		return sandbox.Snapshot{}, nil
 	}
-	s, err := c.view.ChangeSnapshot(ctx, id, func(*sandbox.Snapshot) bool { return true })
+	s, err := c.View.ChangeSnapshot(ctx, id, func(*sandbox.Snapshot) bool { return true })
 	if err == nil && s.Deleted || kind.Is(err, kind.NotFound) {
 		return s, filesGone("claim layer", id)
 	}
-	return s, logError("claim layer", string(id), err)
+	return s, LogError("claim layer", string(id), err)
 }
 
 // AssignTags adds tags to a principal's own template, NAME or NAME:TAG. It returns NotFound
@@ -115,11 +115,11 @@ func (c *Core) AssignTags(ctx context.Context, p Principal, name string, tags []
 	for i := 0; err == nil && i < len(tags); i++ {
 		ref := template.Ref{Name: t.Name, Tag: tags[i]}
 		if err = c.keepBase(ctx, p.Tenant, ref); err == nil {
-			err = c.log.TagTemplate(ctx, p.Tenant, ref, raw)
+			err = c.Log.TagTemplate(ctx, p.Tenant, ref, raw)
 		}
 	}
 	if err != nil {
-		return t, logError("tag template", name, err)
+		return t, LogError("tag template", name, err)
 	}
 	return t, c.Sync(ctx)
 }
@@ -196,13 +196,13 @@ func (c *Core) DeleteTemplate(ctx context.Context, p Principal, name string) err
 	if err == nil {
 		err = c.dropBuilds(ctx, p, name)
 	}
-	if _, said := c.view.Published(p.Tenant, name); err == nil && said {
-		err = c.log.PublishTemplate(ctx, p.Tenant, name, nil) // it must not apply to a later template of that name
+	if _, said := c.View.Published(p.Tenant, name); err == nil && said {
+		err = c.Log.PublishTemplate(ctx, p.Tenant, name, nil) // it must not apply to a later template of that name
 	}
 	if err != nil {
 		return err
 	}
-	for _, other := range c.view.Templates(p.Tenant) {
+	for _, other := range c.View.Templates(p.Tenant) {
 		if other.Name != name {
 			continue
 		}
@@ -218,8 +218,8 @@ func (c *Core) untag(ctx context.Context, t *events.Template) error {
 	if err := c.keepBase(ctx, t.Tenant, ref); err != nil {
 		return err
 	}
-	if err := c.log.UntagTemplate(ctx, t.Tenant, ref); err != nil {
-		return logError("untag template", t.Name, err)
+	if err := c.Log.UntagTemplate(ctx, t.Tenant, ref); err != nil {
+		return LogError("untag template", t.Name, err)
 	}
 	if err := c.Sync(ctx); err != nil || t.Built != nil {
 		return err
@@ -237,13 +237,13 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	all := c.view.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted })
+	all := c.View.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted })
 	// Uses are collected after the layers: a layer that ClaimLayer changes later is not dropped,
 	// and the use of one that it changed before is found.
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	used := c.templateSnapshots()
+	used := c.TemplateSnapshots()
 	for _, b := range c.PendingBuilds() {
 		if b.Base != nil {
 			used[sandbox.SnapshotID(b.Base.Snapshot)] = true
@@ -272,12 +272,12 @@ func (c *Core) PruneLayers(ctx context.Context, p Principal) error {
 // other hosts need the template, a build's result, or a pending build.
 func (c *Core) bases() map[string]bool {
 	bases := map[string]bool{}
-	for _, t := range c.view.Templates("") {
+	for _, t := range c.View.Templates("") {
 		if t.Built != nil {
 			bases[t.Built.Base] = true
 		}
 	}
-	for _, s := range c.view.Snapshots(func(s *sandbox.Snapshot) bool { return !s.Deleted }) {
+	for _, s := range c.View.Snapshots(func(s *sandbox.Snapshot) bool { return !s.Deleted }) {
 		bases[s.Template] = true
 	}
 	for _, b := range c.PendingBuilds() {
@@ -294,7 +294,7 @@ func (c *Core) pruneBases(ctx context.Context) error {
 		return err
 	}
 	bases := c.bases()
-	for _, t := range c.view.Templates("") {
+	for _, t := range c.View.Templates("") {
 		if template.Hidden(t.Name) && !bases[string(t.ID)] && len(c.PendingBuilds()) == 0 {
 			if err := c.untag(ctx, &t); err != nil {
 				return err
@@ -309,7 +309,7 @@ func (c *Core) keepBase(ctx context.Context, tenant string, ref template.Ref) er
 	if err := c.Sync(ctx); err != nil {
 		return err
 	}
-	t, ok := c.view.Template(tenant, ref)
+	t, ok := c.View.Template(tenant, ref)
 	if !ok || t.Built != nil || template.Hidden(t.Name) || !c.bases()[string(t.ID)] {
 		return nil
 	}
@@ -330,13 +330,13 @@ func HiddenReason(id template.ID) string { return "template " + string(id) }
 // HideTemplate keeps a template, whose parts are stored, for as long as builds are based on it,
 // even if it loses all of its names; of is the reason.
 func (c *Core) HideTemplate(ctx context.Context, p Principal, of string, manifest []byte) error {
-	if err := c.log.TagTemplate(ctx, p.Tenant, template.HiddenRef(of), manifest); err != nil {
-		return logError("keep template", "", err)
+	if err := c.Log.TagTemplate(ctx, p.Tenant, template.HiddenRef(of), manifest); err != nil {
+		return LogError("keep template", "", err)
 	}
 	return c.Sync(ctx)
 }
 
 // HiddenTemplate returns the template that HideTemplate kept.
 func (c *Core) HiddenTemplate(p Principal, of string) (events.Template, bool) {
-	return c.view.Template(p.Tenant, template.HiddenRef(of))
+	return c.View.Template(p.Tenant, template.HiddenRef(of))
 }

@@ -59,7 +59,7 @@ func (c *Core) ResolveName(ctx context.Context, p Principal, name string) (strin
 // fromBuilt returns req for a sandbox that starts from a build's result.
 func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requested, error) {
 	if b.Snapshot != "" {
-		snap, ok := c.view.Snapshot(sandbox.SnapshotID(b.Snapshot))
+		snap, ok := c.View.Snapshot(sandbox.SnapshotID(b.Snapshot))
 		if !ok || snap.Deleted {
 			return req, filesGone("find template", sandbox.SnapshotID(b.Snapshot))
 		}
@@ -80,7 +80,7 @@ func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requ
 // shared one; after TEAM/ that team's, if it is the principal's own or public. It returns
 // NotFound for any other.
 func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
-	if _, rest := ofTeam(name); !isRef(rest) {
+	if _, rest := SplitTeam(name); !isRef(rest) {
 		return events.Template{}, noTemplate(name)
 	}
 	if t, ok := c.findTemplate(p, name); ok {
@@ -106,13 +106,13 @@ func noTemplate(name string) error {
 
 func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 	tenants := c.templateTenants(p)
-	team, name := ofTeam(name)
+	team, name := SplitTeam(name)
 	if team != "" && p.Tenant != "" {
 		tenants = []string{team}
 	}
 	for _, tenant := range tenants {
 		for _, ref := range c.candidates(tenant, name) {
-			if t, ok := c.view.Template(tenant, ref); ok && !template.Hidden(t.Name) && (tenant == p.Tenant || c.Public(&t)) {
+			if t, ok := c.View.Template(tenant, ref); ok && !template.Hidden(t.Name) && (tenant == p.Tenant || c.Public(&t)) {
 				return t, true
 			}
 		}
@@ -128,7 +128,7 @@ func (c *Core) candidates(tenant, name string) []template.Ref {
 		return nil
 	}
 	if base, tag, tagged := strings.Cut(name, ":"); template.IsBuiltID(base) {
-		for _, t := range c.view.Templates(tenant) {
+		for _, t := range c.View.Templates(tenant) {
 			if t.Built != nil && string(t.ID) == base && (!tagged || tag == t.Tag) {
 				ref.Name = t.Name
 			}
@@ -138,7 +138,7 @@ func (c *Core) candidates(tenant, name string) []template.Ref {
 		return []template.Ref{ref}
 	}
 	refs := []template.Ref{{Name: ref.Name, Tag: DefaultTag}, ref}
-	for _, t := range c.view.Templates(tenant) { // any tag of one without the default tag
+	for _, t := range c.View.Templates(tenant) { // any tag of one without the default tag
 		if t.Built != nil && t.Name == ref.Name && string(t.ID) == name {
 			refs = append(refs, template.Ref{Name: t.Name, Tag: t.Tag})
 		}
@@ -151,20 +151,20 @@ func (c *Core) templateTenants(p Principal) []string {
 	if p.Tenant == "" {
 		return nil
 	}
-	return slices.Compact([]string{p.Tenant, c.cfg.SharedTenant})
+	return slices.Compact([]string{p.Tenant, c.SharedTenant})
 }
 
 // Public reports whether all tenants may use a template: as last set by its tenant; by default
 // the shared tenant's imported templates are public and built ones are not.
 func (c *Core) Public(t *events.Template) bool {
-	return c.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == c.cfg.SharedTenant)
+	return c.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == c.SharedTenant)
 }
 
 // BuiltPublic is Public for a template that a principal builds under a name.
 func (c *Core) BuiltPublic(p Principal, name string) bool { return c.publicName(p.Tenant, name, false) }
 
 func (c *Core) publicName(tenant, name string, byDefault bool) bool {
-	if public, said := c.view.Published(tenant, name); said {
+	if public, said := c.View.Published(tenant, name); said {
 		return public
 	}
 	return byDefault
@@ -176,7 +176,7 @@ func (c *Core) publicName(tenant, name string, byDefault bool) bool {
 func (c *Core) Publish(ctx context.Context, p Principal, name string, public bool) (string, error) {
 	name, err := c.OwnName(ctx, p, name)
 	if err == nil {
-		err = logError("publish template", name, c.log.PublishTemplate(ctx, p.Tenant, name, &public))
+		err = LogError("publish template", name, c.Log.PublishTemplate(ctx, p.Tenant, name, &public))
 	}
 	if err == nil {
 		err = c.Sync(ctx)
@@ -189,7 +189,7 @@ func (c *Core) Templates(p Principal) []events.Template {
 	var out []events.Template
 	for _, tenant := range c.templateTenants(p) {
 		if tenant != "" {
-			out = append(out, c.view.Templates(tenant)...)
+			out = append(out, c.View.Templates(tenant)...)
 		}
 	}
 	return slices.DeleteFunc(out, func(t events.Template) bool {
@@ -199,17 +199,17 @@ func (c *Core) Templates(p Principal) []events.Template {
 
 // HasTemplatePart reports whether a part of a template is stored.
 func (c *Core) HasTemplatePart(ctx context.Context, sum template.Sum) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	return c.log.HasPart(ctx, sum)
+	return c.Log.HasPart(ctx, sum)
 }
 
 // PutTemplatePart stores a packed part; the caller has verified its sum. It returns Exhausted
 // if the store is full.
 func (c *Core) PutTemplatePart(ctx context.Context, sum template.Sum, packed []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
 	defer cancel()
-	return c.log.PutPart(ctx, sum, packed)
+	return c.Log.PutPart(ctx, sum, packed)
 }
 
 // TagTemplate creates a template from stored parts and names it, for the principal's tenant.
@@ -232,17 +232,17 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 			return events.Template{}, kind.Newf(kind.Precondition, "make template", name, "part %s is not stored: store it first", sum)
 		}
 	}
-	old, had := c.view.Template(p.Tenant, ref)
+	old, had := c.View.Template(p.Tenant, ref)
 	if err := c.keepBase(ctx, p.Tenant, ref); err != nil {
 		return events.Template{}, err
 	}
-	if err := c.log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
+	if err := c.Log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
 		return events.Template{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return events.Template{}, err
 	}
-	t, ok := c.view.Template(p.Tenant, ref)
+	t, ok := c.View.Template(p.Tenant, ref)
 	if !ok || t.ID != id {
 		return events.Template{}, kind.New(kind.Conflict, "make template", name, "the name was given to another template at the same time")
 	}
@@ -264,12 +264,12 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 	if t.Tenant != p.Tenant { // shared or public; the principal may own one of the same name
 		return noTemplate(name)
 	}
-	_, name = ofTeam(name)
+	_, name = SplitTeam(name)
 	ref, err := template.ParseRef(name)
 	if err != nil {
 		return err
 	}
-	for _, other := range c.view.Templates(p.Tenant) {
+	for _, other := range c.View.Templates(p.Tenant) {
 		byID := (ref.ID != "" || name == string(t.ID)) && other.ID == t.ID && !template.Hidden(other.Name)
 		if byID || ref.ID == "" && other.Name == t.Name && other.Tag == t.Tag {
 			if err := c.untag(ctx, &other); err != nil {
@@ -283,7 +283,7 @@ func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) err
 // sweepParts removes those of a manifest's parts that no template uses.
 func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 	used := map[template.Sum]bool{}
-	for _, t := range c.view.Templates("") {
+	for _, t := range c.View.Templates("") {
 		for _, sum := range t.Manifest.Parts {
 			used[sum] = true
 		}
@@ -292,7 +292,7 @@ func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 		if used[sum] {
 			continue
 		}
-		if err := c.log.RemovePart(ctx, sum); err != nil {
+		if err := c.Log.RemovePart(ctx, sum); err != nil {
 			return err
 		}
 	}
@@ -311,7 +311,7 @@ func TemplateName(t *events.Template) string {
 // HostsWithTemplate returns the names of the hosts that have a template in their cache.
 func (c *Core) HostsWithTemplate(id template.ID) []string {
 	out := []string{}
-	for _, h := range c.view.Hosts() {
+	for _, h := range c.View.Hosts() {
 		if !h.Gone && slices.Contains(h.Templates, string(id)) {
 			out = append(out, h.Host)
 		}

@@ -42,8 +42,8 @@ func (c *Core) Undrainable(ctx context.Context, host string) (fleet.Host, []Undr
 // undrainable is Undrainable for several hosts, as of the view.
 func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
 	out := []Undrainable{}
-	all := c.view.Hosts()
-	for _, s := range c.view.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
+	all := c.View.Hosts()
+	for _, s := range c.View.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
 		out = append(out, Undrainable{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: c.sandboxAdvice(&s, all), host: s.Host})
 	}
 	for _, s := range c.uncopiedSnapshots(hosts) {
@@ -54,7 +54,7 @@ func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
 		item.State, item.Reason = c.copyAdvice(&s, all)
 		out = append(out, item)
 	}
-	for _, v := range c.view.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
+	for _, v := range c.View.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
 		why := "a volume is never copied; read its files, then delete it"
 		out = append(out, Undrainable{Kind: "volume", ID: string(v.ID), Name: v.Name, Tenant: v.Tenant, State: stateStays, Reason: why, host: v.Host})
 	}
@@ -64,7 +64,7 @@ func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
 // sandboxAdvice describes what can be done about a sandbox, which ends with its host.
 func (c *Core) sandboxAdvice(s *sandbox.State, all []fleet.Host) string {
 	why := "it ends with its host; wait for its end"
-	h, _ := c.view.Host(s.Host)
+	h, _ := c.View.Host(s.Host)
 	n := fleet.Needs{System: template.IsHost(s.Request.Template), CPU: s.Can.Memory}
 	switch fits := h.Fit(s.Driver, n); {
 	case !c.HostAlive(s.Host) || !s.Can.Files && !s.Can.Memory:
@@ -79,7 +79,7 @@ func (c *Core) sandboxAdvice(s *sandbox.State, all []fleet.Host) string {
 
 // copyAdvice returns the state of a snapshot's copy to the store, and what can be done about it.
 func (c *Core) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
-	h, _ := c.view.Host(s.Host)
+	h, _ := c.View.Host(s.Host)
 	switch {
 	case s.Fits == "":
 		reason = "what driver " + s.Driver + " keeps is usable on its host only; delete it"
@@ -87,7 +87,7 @@ func (c *Core) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason 
 			reason += ", or build it again, on another host"
 		}
 		return stateStays, reason
-	case !c.reachable(s):
+	case !c.Reachable(s):
 		return stateStays, "it is not in the store and cannot be copied until its host is back"
 	case s.Copy.Wanted:
 		state, reason = stateCopying, "it is being copied to the store"
@@ -118,30 +118,18 @@ func usableElsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 // uncopiedSnapshots returns the snapshots that are on the hosts and not in the store, newest first:
 // those visible to clients, and those that templates use.
 func (c *Core) uncopiedSnapshots(hosts map[string]bool) []sandbox.Snapshot {
-	out := c.view.Snapshots(func(s *sandbox.Snapshot) bool {
+	out := c.View.Snapshots(func(s *sandbox.Snapshot) bool {
 		return hosts[s.Host] && !s.Deleted && (s.Copy.Manifest == "" || s.Copy.Wanted)
 	})
-	stands := c.templateSnapshots()
+	stands := c.TemplateSnapshots()
 	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !stands[s.ID] })
-}
-
-// templateSnapshots returns the snapshots that hold the files of templates, also of other tenants':
-// builds may use a public template of another tenant.
-func (c *Core) templateSnapshots() map[sandbox.SnapshotID]bool {
-	stands := map[sandbox.SnapshotID]bool{}
-	for _, t := range c.view.Templates("") {
-		if t.Built != nil {
-			stands[sandbox.SnapshotID(t.Built.Snapshot)] = true
-		}
-	}
-	return stands
 }
 
 // requestCopies requests copies to the store of the snapshots that only this host has and that
 // others can use, however large, including those whose copy failed before.
 func (c *Core) requestCopies(ctx context.Context, host string) error {
 	for _, s := range c.uncopiedSnapshots(map[string]bool{host: true}) {
-		_, err := c.view.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
+		_, err := c.View.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
 			if now.Fits == "" || now.Copy.Wanted || now.Copy.Manifest != "" {
 				return false
 			}
@@ -149,7 +137,7 @@ func (c *Core) requestCopies(ctx context.Context, host string) error {
 			return true
 		})
 		if err != nil {
-			return logError("copy snapshot", string(s.ID), err)
+			return LogError("copy snapshot", string(s.ID), err)
 		}
 	}
 	return nil
@@ -163,7 +151,7 @@ func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 	if err := c.Sync(ctx); err != nil {
 		return fleet.Host{}, err
 	}
-	h, ok := c.view.Host(name)
+	h, ok := c.View.Host(name)
 	if !ok {
 		return h, kind.Newf(kind.NotFound, "find host", name, "host '%s' not found", name)
 	}
@@ -173,7 +161,7 @@ func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
 // CountUndrainable counts, by host, what exists only on each draining host.
 func (c *Core) CountUndrainable() map[string]int {
 	drain := map[string]bool{}
-	for _, h := range c.view.Hosts() {
+	for _, h := range c.View.Hosts() {
 		if h.Draining && !(h.Starting && h.Alive(time.Now())) {
 			drain[h.Host] = true
 		}

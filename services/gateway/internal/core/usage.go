@@ -39,11 +39,11 @@ func (c *Core) Usage(ctx context.Context, p Principal, id sandbox.ID, since, unt
 	if !since.IsZero() {
 		from = since.Add(-sampleMargin)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	all, err := c.log.Samples(ctx, st.Host, id, from)
+	all, err := c.Log.Samples(ctx, st.Host, id, from)
 	if err != nil {
-		return Usage{}, logError("read use", string(id), err)
+		return Usage{}, LogError("read use", string(id), err)
 	}
 	if len(all) > 0 && all[0].Time.Sub(st.Started) < sampleMargin {
 		all = append([]events.Sample{{Time: st.Started}}, all...) // usage was zero at the start
@@ -84,7 +84,7 @@ func (c *Core) limitsOf(st sandbox.State) Usage {
 		State: st, CPUs: float64(st.Request.CPUMilli) / 1000,
 		Memory: uint64(st.Request.MemoryMiB) << 20, Disk: uint64(st.Request.DiskMiB) << 20,
 	}
-	if h, ok := c.view.Host(st.Host); ok {
+	if h, ok := c.View.Host(st.Host); ok {
 		if u.CPUs == 0 {
 			u.CPUs = float64(h.CPUs)
 		}

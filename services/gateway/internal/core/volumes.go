@@ -27,18 +27,18 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 	if err := sandbox.CheckVolumeName(name); err != nil {
 		return sandbox.Volume{}, err
 	}
-	if err := p.requireAPIKey("create volume"); err != nil {
+	if err := p.RequireAPIKey("create volume"); err != nil {
 		return sandbox.Volume{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Volume{}, err
 	}
-	all := c.view.Volumes(func(v *sandbox.Volume) bool { return v.Tenant == p.Tenant && !v.Deleted })
+	all := c.View.Volumes(func(v *sandbox.Volume) bool { return v.Tenant == p.Tenant && !v.Deleted })
 	if len(all) >= maxVolumes {
 		return sandbox.Volume{}, kind.Newf(kind.Exhausted, "create volume", "", "there are %d volumes: delete one first", len(all))
 	}
 	host, none := c.awaitVolumeHost(ctx, p.Tenant)
-	was, _ := c.view.NamedVolume(p.Tenant, name)
+	was, _ := c.View.NamedVolume(p.Tenant, name)
 	switch {
 	case was.ID != "" && !was.Deleted:
 		return was, kind.Newf(kind.Conflict, "create volume", "", "volume '%s' already exists", name)
@@ -49,17 +49,17 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 		return sandbox.Volume{}, none
 	}
 	v := sandbox.Volume{ID: sandbox.NewVolumeID(), Tenant: p.Tenant, Name: name, Host: host, Created: time.Now()}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CreateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
 	defer cancel()
-	if err := c.log.NewVolume(ctx, &v); err != nil {
+	if err := c.Log.NewVolume(ctx, &v); err != nil {
 		if kind.Is(err, kind.Conflict) {
 			err = kind.Newf(kind.Conflict, "create volume", "", "volume '%s' already exists", name)
 		} else {
 			c.abandonVolume(ctx, v) // it may be stored
 		}
-		return v, logError("create volume", string(v.ID), err)
+		return v, LogError("create volume", string(v.ID), err)
 	}
-	made, err := c.view.AwaitVolume(ctx, p.Tenant, name, func(s *sandbox.Volume) bool { return s.ID == v.ID && s.Made })
+	made, err := c.View.AwaitVolume(ctx, p.Tenant, name, func(s *sandbox.Volume) bool { return s.ID == v.ID && s.Made })
 	if err != nil {
 		c.abandonVolume(ctx, v)
 		return v, &kind.Error{Op: "create volume", ID: string(v.ID), Kind: kind.Unavailable, Msg: "the volume was not made in time, try again", Err: err}
@@ -69,17 +69,17 @@ func (c *Core) CreateVolume(ctx context.Context, p Principal, name string) (sand
 
 // abandonVolume deletes a volume that no client will receive; its host may have made it.
 func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.CallTimeout)
 	defer cancel()
 	for synced := false; ; synced = true {
-		now, ok := c.view.Volume(v.ID)
+		now, ok := c.View.Volume(v.ID)
 		if !ok && synced {
 			return // it was never stored
 		}
 		var err error
 		if ok {
 			now.Deleted = true
-			if err = c.log.PutVolume(ctx, &now); err == nil {
+			if err = c.Log.PutVolume(ctx, &now); err == nil {
 				return
 			}
 		}
@@ -87,7 +87,7 @@ func (c *Core) abandonVolume(ctx context.Context, v sandbox.Volume) {
 			err = c.Sync(ctx)
 		}
 		if err != nil {
-			c.slog.Warn("abandon volume failed", "volume", v.ID, "err", err)
+			c.Slog.Warn("abandon volume failed", "volume", v.ID, "err", err)
 			return
 		}
 	}
@@ -100,11 +100,11 @@ const startWait = 20 * time.Second
 func (c *Core) awaitVolumeHost(ctx context.Context, tenant string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	changed, stop := c.view.Changes()
+	changed, stop := c.View.Changes()
 	defer stop()
 	for {
 		host, err := c.volumeHost(tenant)
-		if err == nil || !slices.ContainsFunc(c.view.Hosts(), func(h fleet.Host) bool { return h.Alive(time.Now()) && h.Starting }) {
+		if err == nil || !slices.ContainsFunc(c.View.Hosts(), func(h fleet.Host) bool { return h.Alive(time.Now()) && h.Starting }) {
 			return host, err
 		}
 		select {
@@ -119,13 +119,13 @@ func (c *Core) awaitVolumeHost(ctx context.Context, tenant string) (string, erro
 // most of the tenant's, then the one with the fewest in total.
 func (c *Core) volumeHost(tenant string) (string, error) {
 	theirs, all := make(map[string]int), make(map[string]int)
-	for _, v := range c.view.Volumes(func(v *sandbox.Volume) bool { return !v.Deleted }) {
+	for _, v := range c.View.Volumes(func(v *sandbox.Volume) bool { return !v.Deleted }) {
 		all[v.Host]++
 		if v.Tenant == tenant {
 			theirs[v.Host]++
 		}
 	}
-	hosts := c.view.Hosts()
+	hosts := c.View.Hosts()
 	hosts = slices.DeleteFunc(hosts, func(h fleet.Host) bool {
 		return !h.Alive(time.Now()) || h.Draining || len(h.VolumeDrivers) == 0
 	})
@@ -144,28 +144,16 @@ func (c *Core) volumeHost(tenant string) (string, error) {
 // Volume returns a volume by its id; a miss is not older than the call. It returns NotFound
 // also for another tenant's.
 func (c *Core) Volume(ctx context.Context, p Principal, id sandbox.VolumeID) (sandbox.Volume, error) {
-	if v, ok := c.view.Volume(id); ok && p.mayAccessVolume(&v) {
+	if v, ok := c.View.Volume(id); ok && p.MayAccessVolume(&v) {
 		return v, nil
 	}
 	if err := c.Sync(ctx); err != nil {
 		return sandbox.Volume{}, err
 	}
-	if v, ok := c.view.Volume(id); ok && p.mayAccessVolume(&v) {
+	if v, ok := c.View.Volume(id); ok && p.MayAccessVolume(&v) {
 		return v, nil
 	}
 	return sandbox.Volume{}, noVolume(string(id))
-}
-
-func (p Principal) mayAccessVolume(v *sandbox.Volume) bool {
-	return p.Tenant == v.Tenant && p.Sandbox == "" && (p.Volume == "" || p.Volume == v.ID) && v.Made && !v.Deleted
-}
-
-// requireAPIKey returns Denied for a token that is limited to one sandbox or volume.
-func (p Principal) requireAPIKey(op string) error {
-	if p.Tenant == "" || p.Sandbox != "" || p.Volume != "" {
-		return kind.New(kind.Denied, op, "", "an API key is required")
-	}
-	return nil
 }
 
 func noVolume(id string) error {
@@ -177,13 +165,13 @@ func (c *Core) Volumes(ctx context.Context, p Principal) ([]sandbox.Volume, erro
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.view.Volumes(p.mayAccessVolume), nil
+	return c.View.Volumes(p.MayAccessVolume), nil
 }
 
 // DeleteVolume deletes a volume; its host removes the files. It returns Conflict while a
 // sandbox uses it, NotFound for an unknown one.
 func (c *Core) DeleteVolume(ctx context.Context, p Principal, id sandbox.VolumeID) error {
-	if err := p.requireAPIKey("delete volume"); err != nil {
+	if err := p.RequireAPIKey("delete volume"); err != nil {
 		return err
 	}
 	if err := c.Sync(ctx); err != nil {
@@ -196,17 +184,17 @@ func (c *Core) DeleteVolume(ctx context.Context, p Principal, id sandbox.VolumeI
 	uses := func(s *sandbox.State) bool {
 		return !s.Over() && slices.ContainsFunc(s.Request.Volumes, func(m sandbox.Mount) bool { return m.Volume == id })
 	}
-	if users := c.view.Sandboxes(uses); len(users) > 0 {
+	if users := c.View.Sandboxes(uses); len(users) > 0 {
 		return kind.Newf(kind.Conflict, "delete volume", string(id), "sandbox %s uses the volume", users[0].ID)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	v.Deleted = true
-	if err := c.log.PutVolume(ctx, &v); err != nil {
+	if err := c.Log.PutVolume(ctx, &v); err != nil {
 		if kind.Is(err, kind.Conflict) { // another request deleted it
 			err = noVolume(string(id))
 		}
-		return logError("delete volume", string(id), err)
+		return LogError("delete volume", string(id), err)
 	}
 	return c.Sync(ctx)
 }
@@ -223,9 +211,9 @@ func (c *Core) Mounts(ctx context.Context, p Principal, mounts []sandbox.Mount) 
 	}
 	host := ""
 	for i, m := range mounts {
-		v, ok := c.view.NamedVolume(p.Tenant, m.Name)
+		v, ok := c.View.NamedVolume(p.Tenant, m.Name)
 		switch {
-		case !ok || !p.mayAccessVolume(&v):
+		case !ok || !p.MayAccessVolume(&v):
 			return nil, "", noVolume(m.Name)
 		case host != "" && host != v.Host:
 			return nil, "", kind.Newf(kind.Invalid, "mount volumes", "", "volume '%s' is on another host than '%s'", m.Name, mounts[0].Name)
@@ -247,13 +235,13 @@ func (c *Core) OpenVolumeFiles(ctx context.Context, p Principal, id sandbox.Volu
 		return nil, err
 	}
 	st := sandbox.State{Host: v.Host}
-	if err := c.alive(&st); err != nil {
+	if err := c.RequireHost(&st); err != nil {
 		return nil, kind.New(kind.Unavailable, "reach volume", string(id), "the volume's host does not answer, try again")
 	}
-	opening, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	opening, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	host, _ := c.view.Host(v.Host)
-	s, err := c.tunnels.Open(opening, v.Host, host.Epoch, string(id)+":"+targetVolume)
+	host, _ := c.View.Host(v.Host)
+	s, err := c.Tunnels.Open(opening, v.Host, host.Epoch, string(id)+":"+targetVolume)
 	if kind.Is(err, kind.Deadline) {
 		err = kind.New(kind.Unavailable, "reach volume", string(id), "the volume's host does not answer, try again")
 	}
@@ -266,7 +254,7 @@ func (c *Core) OpenVolumeFiles(ctx context.Context, p Principal, id sandbox.Volu
 // VolumeToken returns a volume's access token, which grants access to its files. It is
 // derived as a sandbox's is.
 func (c *Core) VolumeToken(id sandbox.VolumeID) string {
-	mac := hmac.New(sha256.New, c.secret)
+	mac := hmac.New(sha256.New, c.Config.Secret)
 	mac.Write([]byte("volume")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(id))       //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))
@@ -279,12 +267,12 @@ func (c *Core) VolumeBearer(ctx context.Context, id sandbox.VolumeID, token stri
 	if !hmac.Equal([]byte(token), []byte(c.VolumeToken(id))) {
 		return Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "wrong volume token")
 	}
-	v, ok := c.view.Volume(id)
+	v, ok := c.View.Volume(id)
 	if !ok {
 		if err := c.Sync(ctx); err != nil {
 			return Principal{}, err
 		}
-		if v, ok = c.view.Volume(id); !ok {
+		if v, ok = c.View.Volume(id); !ok {
 			return Principal{}, noVolume(string(id))
 		}
 	}

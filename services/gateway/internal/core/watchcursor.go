@@ -19,16 +19,16 @@ const (
 // way it waits for the outcome; the answer of a gateway that died counts as not delivered.
 // The caller has found the process.
 func (c *Core) WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	late := time.NewTimer(settleTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(settlePoll)
 	defer tick.Stop()
 	for {
-		at, err := c.log.WatchCursor(ctx, id)
+		at, err := c.Log.WatchCursor(ctx, id)
 		if err != nil || at.Given || at.Rev == 0 {
-			return at, logError("read watch cursor", string(id), err)
+			return at, LogError("read watch cursor", string(id), err)
 		}
 		select {
 		case <-tick.C:
@@ -43,8 +43,8 @@ func (c *Core) WatchCursor(ctx context.Context, id process.ID) (events.WatchCurs
 // PutWatchCursor stores a watch's cursor and returns its revision; Conflict if another gateway
 // wrote first.
 func (c *Core) PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	rev, err := c.log.PutWatchCursor(ctx, id, at)
-	return rev, logError("store watch cursor", string(id), err)
+	rev, err := c.Log.PutWatchCursor(ctx, id, at)
+	return rev, LogError("store watch cursor", string(id), err)
 }

@@ -27,37 +27,37 @@ func (c *Core) CreateWebhook(ctx context.Context, p Principal, w webhook.Webhook
 	if n := len(have); n >= maxWebhooks {
 		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "there are %d webhooks: delete one first", n)
 	}
-	if n := c.view.RemovedWebhooks(p.Tenant); n >= maxRemoved {
+	if n := c.View.RemovedWebhooks(p.Tenant); n >= maxRemoved {
 		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
 	}
 	w.ID, w.Tenant, w.Created = webhook.NewID(), p.Tenant, time.Now()
-	w.Secret, w.From = c.cfg.Sealer.Seal(secret), webhook.Through(c.view.SandboxesRev())
+	w.Secret, w.From = c.Sealer.Seal(secret), webhook.Through(c.View.SandboxesRev())
 	return c.storeWebhook(ctx, &w)
 }
 
 func (c *Core) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hook, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	_, err := c.log.PutWebhook(ctx, w)
+	_, err := c.Log.PutWebhook(ctx, w)
 	if kind.Is(err, kind.Conflict) {
 		err = kind.New(kind.Conflict, "store webhook", string(w.ID), "the webhook was changed at the same time")
 	}
 	if err == nil {
 		err = c.Sync(ctx)
 	}
-	h, _ := c.view.Webhook(w.Tenant, w.ID)
-	return h, logError("store webhook", string(w.ID), err)
+	h, _ := c.View.Webhook(w.Tenant, w.ID)
+	return h, LogError("store webhook", string(w.ID), err)
 }
 
 // Webhook returns a tenant's webhook, not older than the call. It returns NotFound also for another tenant's.
 func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.Hook, error) {
-	if err := p.requireAPIKey("find webhook"); err != nil {
+	if err := p.RequireAPIKey("find webhook"); err != nil {
 		return events.Hook{}, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return events.Hook{}, err
 	}
-	h, ok := c.view.Webhook(p.Tenant, id)
+	h, ok := c.View.Webhook(p.Tenant, id)
 	if !ok || h.Removed {
 		return events.Hook{}, kind.New(kind.NotFound, "find webhook", "", "webhook not found")
 	}
@@ -66,13 +66,13 @@ func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.
 
 // Webhooks returns the principal's webhooks, oldest first, not older than the call.
 func (c *Core) Webhooks(ctx context.Context, p Principal) ([]events.Hook, error) {
-	if err := p.requireAPIKey("list webhooks"); err != nil {
+	if err := p.RequireAPIKey("list webhooks"); err != nil {
 		return nil, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.view.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
+	return c.View.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
 }
 
 // ChangeWebhook applies change to a webhook; a non-empty secret replaces its own. A webhook that
@@ -85,10 +85,10 @@ func (c *Core) ChangeWebhook(ctx context.Context, p Principal, id webhook.ID, se
 	was := h.Enabled
 	change(&h.Webhook)
 	if h.Enabled && !was {
-		h.From = webhook.Through(c.view.SandboxesRev())
+		h.From = webhook.Through(c.View.SandboxesRev())
 	}
 	if secret != "" {
-		h.Secret = c.cfg.Sealer.Seal(secret)
+		h.Secret = c.Sealer.Seal(secret)
 	}
 	return c.storeWebhook(ctx, &h.Webhook)
 }
@@ -106,16 +106,16 @@ func (c *Core) DeleteWebhook(ctx context.Context, p Principal, id webhook.ID) er
 
 // Replay delivers the events since a time again, in order.
 func (c *Core) Replay(ctx context.Context, p Principal, id webhook.ID, since time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	for {
 		h, err := c.Webhook(ctx, p, id)
 		if err != nil {
 			return err
 		}
-		at, err := c.view.FirstSince(ctx, p.Tenant, since)
+		at, err := c.View.FirstSince(ctx, p.Tenant, since)
 		if err != nil {
-			return logError("replay webhook", string(id), err)
+			return LogError("replay webhook", string(id), err)
 		}
 		if at < h.From {
 			h.From = at
@@ -125,9 +125,9 @@ func (c *Core) Replay(ctx context.Context, p Principal, id webhook.ID, since tim
 		}
 		h.Cursor.At, h.Cursor.Holder = min(h.After(), at), ""
 		// A deliverer that works on it finds its claim gone, and restarts from here.
-		_, err = c.log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
+		_, err = c.Log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
 		if !kind.Is(err, kind.Conflict) {
-			return logError("replay webhook", string(id), err)
+			return LogError("replay webhook", string(id), err)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 	if err != nil {
 		return a, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	for {
 		h, err := c.Webhook(ctx, p, id)
@@ -153,8 +153,8 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events are already waiting for redelivery", webhook.MaxRedeliveries)
 		}
 		next := webhook.Redeliveries{Rev: h.Redeliveries.Rev, Events: append(slices.Clone(h.Redeliveries.Events), a.Ref)}
-		if _, err = c.log.PutRedeliveries(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
-			return a, logError("redeliver", string(id), err)
+		if _, err = c.Log.PutRedeliveries(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
+			return a, LogError("redeliver", string(id), err)
 		}
 	}
 }
@@ -180,9 +180,9 @@ func (c *Core) Deliveries(ctx context.Context, p Principal, id webhook.ID, after
 	if _, err := c.Webhook(ctx, p, id); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	return logError("read deliveries", string(id), c.log.Attempts(ctx, p.Tenant, id, after, oldest, yield))
+	return LogError("read deliveries", string(id), c.Log.Attempts(ctx, p.Tenant, id, after, oldest, yield))
 }
 
 // Page selects a part of a list.
@@ -197,31 +197,31 @@ func (g *Page) wants(t webhook.Type) bool { return len(g.Types) == 0 || slices.C
 // Lifecycle returns a page of the lifecycle events of all of the principal's sandboxes, not older
 // than the call.
 func (c *Core) Lifecycle(ctx context.Context, p Principal, page Page) ([]webhook.Event, error) {
-	if err := p.requireAPIKey("list events"); err != nil {
+	if err := p.RequireAPIKey("list events"); err != nil {
 		return nil, err
 	}
 	if err := c.Sync(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	at := c.view.LifecyclePage(p.Tenant, page.wants, page.Offset, page.Limit, page.Oldest)
-	out, err := c.log.LifecycleEvents(ctx, p.Tenant, at)
-	return out, logError("list events", "", err)
+	at := c.View.LifecyclePage(p.Tenant, page.wants, page.Offset, page.Limit, page.Oldest)
+	out, err := c.Log.LifecycleEvents(ctx, p.Tenant, at)
+	return out, LogError("list events", "", err)
 }
 
 // SandboxLifecycle is Lifecycle for one sandbox, also an ended one. It returns NotFound also for
 // another tenant's.
 func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID, page Page) ([]webhook.Event, error) {
-	if err := p.requireAPIKey("list events"); err != nil {
+	if err := p.RequireAPIKey("list events"); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	most := page.Offset + page.Limit // without Oldest, only the newest events are kept while reading
 	var out []webhook.Event
 	since := time.Now().Add(-events.LifecycleAge)
-	err := c.log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
+	err := c.Log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
 		if e.Time.Before(since) || !page.wants(e.Type) {
 			return true
 		}
@@ -232,7 +232,7 @@ func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID,
 		return !page.Oldest || len(out) < most
 	})
 	if err != nil {
-		return nil, logError("list events", string(id), err)
+		return nil, LogError("list events", string(id), err)
 	}
 	if !page.Oldest {
 		slices.Reverse(out)
@@ -249,11 +249,11 @@ type WebhookTotals struct {
 
 // WebhookTotals folds the cursors of all webhooks.
 func (c *Core) WebhookTotals() WebhookTotals {
-	t := WebhookTotals{HookTotals: c.view.HookTotals()}
-	all := c.view.Webhooks(func(*events.Hook) bool { return true })
+	t := WebhookTotals{HookTotals: c.View.HookTotals()}
+	all := c.View.Webhooks(func(*events.Hook) bool { return true })
 	for i := range all {
 		h := &all[i]
-		if n := c.view.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {
+		if n := c.View.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {
 			t.Lag += n
 			t.Lagging++
 		}

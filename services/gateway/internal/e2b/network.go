@@ -48,7 +48,7 @@ func (h *Handler) network(b *networkBody, internet bool) (sandbox.Network, error
 		Private: b.AllowPublicTraffic != nil && !*b.AllowPublicTraffic, MaskHost: b.MaskRequestHost,
 	}
 	var err error
-	s := h.core.Sealer()
+	s := h.core.Sealer
 	if n.Transforms, err = b.transforms(s); err != nil {
 		return n, err
 	}
@@ -161,7 +161,7 @@ func (h *Handler) networkOf(st *sandbox.State) (any, error) {
 	for _, t := range n.Transforms {
 		headers := make(map[string]string, len(t.Headers))
 		for _, set := range t.Headers {
-			value, err := h.core.Sealer().Open(set.Value)
+			value, err := h.core.Sealer.Open(set.Value)
 			if err != nil {
 				return nil, err
 			}

@@ -95,7 +95,7 @@ func (t *text) commands(counts map[process.Outcome]uint64) {
 
 // stored writes whether each stream is writable: the first metric is the one to alert on.
 func (m *Metrics) stored(t *text) {
-	all := m.core.Streams()
+	all := m.core.Log.Streams()
 	f := t.family("millrace_stream_writable", "gauge", "Whether a stream of the log can be written: 0 is an outage.")
 	for _, s := range all {
 		if s.Stream != "" {

@@ -1,0 +1,23 @@
+package core
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// NoSandbox returns the error for a sandbox that does not exist or is not the principal's.
+func NoSandbox(id sandbox.ID) error {
+	return kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
+}
+
+// LogError returns an error of the log that has no kind as Unavailable, and any other as it is;
+// nil stays nil.
+func LogError(op, id string, err error) error {
+	var e *kind.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
+}
