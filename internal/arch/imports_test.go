@@ -78,7 +78,12 @@ var rules = []rule{
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "recovery", may: []string{vocabulary}},
-	{path: gw + "core", may: []string{vocabulary, gw + "recovery", ulid, group}},
+	{path: gw + "core", may: []string{vocabulary, gw + "recovery", ulid}},
+	{path: gw + "accounts", may: []string{vocabulary, gw + "core"}},
+	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},
+	{path: gw + "hosts", may: []string{vocabulary, gw + "core", ulid}},
+	{path: gw + "storage", may: []string{vocabulary, gw + "core"}},
+	{path: gw + "operations", may: []string{gw + "core", gw + "accounts", gw + "webhooks", gw + "hosts", gw + "storage"}},
 	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", gw + "recovery", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
 	// Builds import images, as the client does.

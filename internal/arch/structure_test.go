@@ -20,7 +20,7 @@ const (
 // may have. A figure only shrinks: the test fails when one of them grows, and when it no
 // longer exceeds its target and its line can go. Figures of lines are rounded up to 50.
 var oversized = map[string]int{
-	"methods of services/gateway/internal/core.Core":                 207,
+	"methods of services/gateway/internal/core.Core":                 153,
 	"methods of events.Log":                                          146,
 	"methods of services/hostd.host":                                 128,
 	"methods of services/hostd.hostSandbox":                          102,
@@ -48,7 +48,7 @@ var oversized = map[string]int{
 	"lines of services/hostd":                                        8000,
 	"lines of internal/cli":                                          6900,
 	"lines of services/hostd/internal/shim":                          4850,
-	"lines of services/gateway/internal/core":                        4600,
+	"lines of services/gateway/internal/core":                        3450,
 	"lines of services/gateway/internal/e2b":                         4100,
 }
 

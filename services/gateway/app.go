@@ -21,11 +21,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
+	"github.com/millrace/millrace/services/gateway/internal/storage"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
@@ -40,7 +42,7 @@ const (
 // server is an assembled gateway.
 type server struct {
 	cfg     *Config
-	core    *core.Core
+	ops     *operations.Operations
 	app     *fiber.App
 	streams *stream.Streams
 	admin   *admin.Handler
@@ -52,11 +54,11 @@ type server struct {
 	unused  unusedConns
 }
 
-func newServer(cfg *Config, c *core.Core, local bool) *server {
+func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
-	builds := builder.New(builder.Config{Core: c, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
+	builds := builder.New(builder.Config{Core: ops.Core, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
 	s := &server{
-		cfg: cfg, core: c, streams: streams,
+		cfg: cfg, ops: ops, streams: streams,
 		app: fiber.New(fiber.Config{
 			AppName:               "millrace",
 			DisableStartupMessage: true,
@@ -73,18 +75,24 @@ func newServer(cfg *Config, c *core.Core, local bool) *server {
 			ErrorHandler:                 httperr.Handler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
 		}),
-		admin:   admin.New(c, cfg.ReadyAfter),
-		e2b:     e2b.New(c, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
+		admin:   admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
+		e2b:     e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		builds:  builds,
-		ports:   port.New(c, streams),
-		metrics: metrics.New(c, streams),
-		issuer:  identity.New(c, cfg.Issuer),
+		ports:   port.New(ops.Core, streams),
+		metrics: metrics.New(ops, streams),
+		issuer:  identity.New(ops.Accounts, cfg.Issuer),
 	}
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.track
 	s.middleware()
 	s.routes(local)
 	return s
+}
+
+// tokens checks the tokens of sandboxes and volumes.
+type tokens struct {
+	*core.Core
+	*storage.Storage
 }
 
 // middleware registers the handlers that every request passes, in this order.
@@ -131,24 +139,24 @@ func (s *server) routes(local bool) {
 	s.app.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
 	s.app.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
 	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
-	s.app.Use(auth.New(s.cfg.View, s.core), s.limitBody, s.e2b.Guard)
+	s.app.Use(auth.New(s.cfg.View, tokens{s.ops.Core, s.ops.Storage}), s.limitBody, s.e2b.Guard)
 	s.app.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
 	s.app.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
 	s.app.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
 	s.app.Get("/v1/hosts/:name/held", onlyOperators, s.admin.Held)
-	templates.New(s.core).Register(s.app, onlyOperators)
+	templates.New(s.ops.Core).Register(s.app, onlyOperators)
 	s.app.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
 	s.app.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
 	for _, surface := range []interface{ Register(r fiber.Router) }{
 		s.e2b,
-		connect.New(connect.Over(s.core), s.streams, connect.Config{}),
-		files.New(s.core, s.streams),
-		files.NewVolumes(s.core, s.streams),
-		ndjson.New(s.core, s.streams),
-		interpreter.New(s.core, s.streams),
-		processes.New(s.core, s.streams),
-		sandboxes.New(s.core, s.streams),
-		durable.New(s.core, s.streams),
+		connect.New(connect.Over(s.ops.Core), s.streams, connect.Config{}),
+		files.New(s.ops.Core, s.streams),
+		files.NewVolumes(s.ops.Storage, s.streams),
+		ndjson.New(s.ops.Core, s.streams),
+		interpreter.New(s.ops.Core, s.streams),
+		processes.New(s.ops.Core, s.streams),
+		sandboxes.New(s.ops.Core, s.streams),
+		durable.New(s.ops.Core, s.streams),
 		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}),
 	} {
 		surface.Register(s.app)

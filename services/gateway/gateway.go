@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -133,9 +134,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	c := core.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, QueueTimeout: cfg.QueueTimeout, Slog: cfg.Slog})
-	defer c.Close()
-	return newServer(&cfg, c, loopback(ln.Addr())).run(ctx, ln)
+	ops := operations.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, QueueTimeout: cfg.QueueTimeout, Slog: cfg.Slog})
+	defer ops.Close()
+	return newServer(&cfg, ops, loopback(ln.Addr())).run(ctx, ln)
 }
 
 // CheckAPIKey returns an error if a key from the configuration is too weak or has a form
@@ -227,7 +228,7 @@ func loopback(addr net.Addr) bool {
 // run serves and drains.
 func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.core.Run(ctx) })
+	g.Go(func() error { return s.ops.Core.Run(ctx) })
 	g.Go(func() error { return s.cfg.Log.MonitorStreams(ctx) })
 	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error {

@@ -12,19 +12,23 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/hosts"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
 // Handler implements the surface.
 type Handler struct {
 	core       *core.Core
+	hosts      *hosts.Hosts
 	readyAfter <-chan struct{} // the gateway is not ready before it is closed; nil: no condition
 	draining   atomic.Bool
 }
 
 // New returns the surface. Unless after is nil, the gateway is not ready before after is
 // closed.
-func New(c *core.Core, after <-chan struct{}) *Handler { return &Handler{core: c, readyAfter: after} }
+func New(c *core.Core, hs *hosts.Hosts, after <-chan struct{}) *Handler {
+	return &Handler{core: c, hosts: hs, readyAfter: after}
+}
 
 // Drain reports the gateway as not ready from now on.
 func (h *Handler) Drain() { h.draining.Store(true) }
@@ -99,8 +103,8 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		return err
 	}
 	now := time.Now()
-	out, held := []host{}, h.core.CountUndrainable()
-	for _, x := range h.core.Hosts(c.UserContext()) {
+	out, held := []host{}, h.hosts.CountUndrainable()
+	for _, x := range h.hosts.All(c.UserContext()) {
 		v := host{
 			Held: held[x.Lease.Host],
 			Name: x.Lease.Host, Alive: x.Alive(now), Epoch: x.Epoch, Drivers: x.Drivers,
@@ -144,7 +148,7 @@ func state(x *fleet.Host, now time.Time) string {
 // Held serves GET /v1/hosts/:name/held with the items that exist only on this host. A host that
 // accepts no sandboxes is safe to switch off if that is nothing.
 func (h *Handler) Held(c *fiber.Ctx) error {
-	x, held, err := h.core.Undrainable(c.UserContext(), strings.Clone(c.Params("name")))
+	x, held, err := h.hosts.Undrainable(c.UserContext(), strings.Clone(c.Params("name")))
 	if err != nil {
 		return err
 	}
@@ -157,7 +161,7 @@ func (h *Handler) Held(c *fiber.Ctx) error {
 // accepting new sandboxes.
 func (h *Handler) DrainHost(drain bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		if err := h.core.Drain(c.UserContext(), strings.Clone(c.Params("name")), drain); err != nil {
+		if err := h.hosts.Drain(c.UserContext(), strings.Clone(c.Params("name")), drain); err != nil {
 			return err
 		}
 		return c.SendStatus(fiber.StatusNoContent)

@@ -14,7 +14,7 @@ import (
 // It is derived from the id and the cluster secret, so that every gateway can
 // compute it and none stores it.
 func (c *Core) Token(id sandbox.ID) string {
-	mac := hmac.New(sha256.New, c.Config.Secret)
+	mac := hmac.New(sha256.New, c.Secret)
 	mac.Write([]byte("envd")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(id))     //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))

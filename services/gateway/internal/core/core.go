@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -43,7 +42,6 @@ type Core struct {
 	Config
 	Tunnels *events.Tunnels // byte streams to hosts
 
-	ring      *identity.Ring
 	mu        sync.Mutex
 	unclaimed []pending // oldest first: all have the same timeout
 	pausing   map[sandbox.ID]int
@@ -60,7 +58,7 @@ func New(cfg Config) *Core {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Core{Config: cfg, Tunnels: cfg.Log.Tunnels(), ring: identity.NewRing(cfg.Sealer), pausing: make(map[sandbox.ID]int)}
+	return &Core{Config: cfg, Tunnels: cfg.Log.Tunnels(), pausing: make(map[sandbox.ID]int)}
 }
 
 // Close ends the streams to sandboxes' ports.
@@ -100,7 +98,7 @@ func (c *Core) RequireHost(st *sandbox.State) error {
 // DeriveKey derives a key from a text and the cluster secret. All gateways derive the
 // same key; without the secret it cannot be computed.
 func (c *Core) DeriveKey(text string) string {
-	mac := hmac.New(sha256.New, c.Config.Secret)
+	mac := hmac.New(sha256.New, c.Secret)
 	mac.Write([]byte("key")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(text))  //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))

@@ -22,7 +22,7 @@ type Idempotency struct {
 
 // digest identifies text without disclosing it: ids are derived from it, and records contain it.
 func (c *Core) digest(parts ...string) []byte {
-	mac := hmac.New(sha256.New, c.Config.Secret)
+	mac := hmac.New(sha256.New, c.Secret)
 	for _, part := range parts {
 		mac.Write([]byte(strconv.Itoa(len(part)) + ":" + part)) //nolint:errcheck // a hash never fails
 	}

@@ -37,7 +37,7 @@ func (c *Core) Network(id sandbox.ID) (sandbox.Network, bool) {
 // TrafficToken returns the token that grants access to the ports of a sandbox without
 // public traffic. It is derived as Token is and grants nothing else.
 func (c *Core) TrafficToken(id sandbox.ID) string {
-	mac := hmac.New(sha256.New, c.Config.Secret)
+	mac := hmac.New(sha256.New, c.Secret)
 	mac.Write([]byte("traffic")) //nolint:errcheck // a hash never fails
 	mac.Write([]byte(id))        //nolint:errcheck // a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))

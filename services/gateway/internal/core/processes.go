@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/file"
-	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -180,9 +179,6 @@ func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
 	err := c.Sync(ctx)
 	return c.View.Counts(), err
 }
-
-// Hosts returns all hosts that have or had a lease, by name.
-func (c *Core) Hosts(context.Context) []fleet.Host { return c.View.Hosts() }
 
 func noProcess(id process.ID) error {
 	return kind.New(kind.NotFound, "find process", string(id), "process not found")

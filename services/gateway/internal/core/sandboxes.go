@@ -6,7 +6,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -176,9 +175,6 @@ func (c *Core) SandboxEnv(ctx context.Context, p Principal, id sandbox.ID) (map[
 	maps.Copy(env, sandbox.IdentityEnv(id, &st.Request))
 	return env, nil
 }
-
-// Host returns a host's lease as of the view; false if it never had one.
-func (c *Core) Host(name string) (fleet.Host, bool) { return c.View.Host(name) }
 
 // Sandboxes returns the principal's sandboxes for which keep returns true, newest first, as
 // of the view.

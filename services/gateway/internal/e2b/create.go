@@ -55,7 +55,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		st, ok, err := h.core.KeyedSandbox(c.UserContext(), auth.From(c), by)
+		st, ok, err := h.ops.Core.KeyedSandbox(c.UserContext(), auth.From(c), by)
 		if err != nil {
 			return err
 		}
@@ -85,11 +85,11 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 		return sandbox.State{}, err
 	}
 	if by.Key != "" { // a retry of the request finds its sandbox
-		return h.core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
+		return h.ops.Core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
 	}
 	ctx, stop := stream.Connected(c)
 	defer stop()
-	return h.core.CreateSandbox(ctx, auth.From(c), req)
+	return h.ops.Core.CreateSandbox(ctx, auth.From(c), req)
 }
 
 // root determines what the sandbox starts from, a template or a snapshot, and its
@@ -97,11 +97,11 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
 	req.Alias, _ = p.OwnedName(b.TemplateID)
-	from, err := h.core.FromTemplate(c.UserContext(), p, b.TemplateID, req)
+	from, err := h.ops.Core.FromTemplate(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
 		return from, b.limit(&from, h.cfg.Limits)
 	}
-	snap, serr := h.core.FindSnapshot(c.UserContext(), p, b.TemplateID)
+	snap, serr := h.ops.Core.FindSnapshot(c.UserContext(), p, b.TemplateID)
 	switch {
 	case kind.Is(serr, kind.NotFound):
 		return req, err

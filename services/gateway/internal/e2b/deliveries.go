@@ -112,7 +112,7 @@ func (h *Handler) deliveries(c *fiber.Ctx) error {
 	}
 	out := []deliveryBody{}
 	read, last, more := 0, uint64(0), false
-	err = h.core.Deliveries(c.UserContext(), auth.From(c), id, q.after, q.oldest, func(a webhook.Attempt, rev uint64) bool {
+	err = h.ops.Webhooks.Deliveries(c.UserContext(), auth.From(c), id, q.after, q.oldest, func(a webhook.Attempt, rev uint64) bool {
 		if len(out) == q.limit || read == maxRead {
 			more = true
 			return false
@@ -137,7 +137,7 @@ func (h *Handler) delivery(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	a, err := h.core.Delivery(c.UserContext(), auth.From(c), id, c.Params("delivery"))
+	a, err := h.ops.Webhooks.Delivery(c.UserContext(), auth.From(c), id, c.Params("delivery"))
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (h *Handler) redeliver(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	a, err := h.core.Redeliver(c.UserContext(), auth.From(c), id, c.Params("delivery"))
+	a, err := h.ops.Webhooks.Redeliver(c.UserContext(), auth.From(c), id, c.Params("delivery"))
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (h *Handler) replay(c *fiber.Ctx) error {
 	if body.Since.IsZero() {
 		return invalid("since must be an RFC 3339 time")
 	}
-	if err := h.core.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
+	if err := h.ops.Webhooks.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusAccepted)

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -26,12 +27,12 @@ type Config struct {
 
 // Handler is the surface. It has no state.
 type Handler struct {
-	core *core.Core
-	cfg  Config
+	ops *operations.Operations
+	cfg Config
 }
 
 // New returns the surface.
-func New(c *core.Core, cfg Config) *Handler {
+func New(ops *operations.Operations, cfg Config) *Handler {
 	if cfg.MaxTimeout <= 0 {
 		cfg.MaxTimeout = 24 * time.Hour
 	}
@@ -41,7 +42,7 @@ func New(c *core.Core, cfg Config) *Handler {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Handler{core: c, cfg: cfg}
+	return &Handler{ops: ops, cfg: cfg}
 }
 
 // Register adds the control plane's routes, which require an API key's principal.
@@ -116,7 +117,7 @@ func (h *Handler) pathSandbox(c *fiber.Ctx, p core.Principal) (sandbox.State, er
 	if err != nil {
 		return sandbox.State{}, err
 	}
-	st, err := h.core.Lookup(c.UserContext(), p, id)
+	st, err := h.ops.Core.Lookup(c.UserContext(), p, id)
 	if err == nil && !st.IsRunning() && !st.InPause() {
 		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 	}

@@ -37,5 +37,5 @@ func (h *Handler) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
 	if out.Issuer == "" {
 		return out, kind.New(kind.Precondition, "create sandbox", "", "iam: the gateway listens on all addresses and has no issuer URL: its operator must set --issuer")
 	}
-	return out, h.core.EnsureSigningKey(c.UserContext())
+	return out, h.ops.Accounts.EnsureSigningKey(c.UserContext())
 }

@@ -48,7 +48,7 @@ func keyOf(k *events.Key, secret string) keyBody {
 
 // listKeys serves GET /api-keys: the valid keys.
 func (h *Handler) listKeys(c *fiber.Ctx) error {
-	all, err := h.core.Keys(c.UserContext(), auth.From(c))
+	all, err := h.ops.Accounts.Keys(c.UserContext(), auth.From(c))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (h *Handler) createKey(c *fiber.Ctx) error {
 	if utf8.RuneCountInString(body.Name) > maxKeyName {
 		return invalid("name is longer than %d characters", maxKeyName)
 	}
-	secret, k, err := h.core.IssueKey(c.UserContext(), auth.From(c), body.Name)
+	secret, k, err := h.ops.Accounts.IssueKey(c.UserContext(), auth.From(c), body.Name)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (h *Handler) createKey(c *fiber.Ctx) error {
 func (h *Handler) revokeKey(c *fiber.Ctx) error {
 	id, err := named(c)
 	if err == nil {
-		err = h.core.RevokeKey(c.UserContext(), auth.From(c), id, strings.Clone(auth.Shown(c)))
+		err = h.ops.Accounts.RevokeKey(c.UserContext(), auth.From(c), id, strings.Clone(auth.Shown(c)))
 	}
 	if err != nil {
 		return err

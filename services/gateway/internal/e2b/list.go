@@ -83,12 +83,12 @@ func (h *Handler) list(found []sandbox.State) []listedBody {
 
 // find returns all sandboxes that match q, in its order, on all pages.
 func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
-	if err := h.core.Sync(c.UserContext()); err != nil {
+	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
 		return nil, err
 	}
 	p := auth.From(c)
 	q.template, _ = p.OwnedName(q.template)
-	found := h.core.Sandboxes(p, q.match)
+	found := h.ops.Core.Sandboxes(p, q.match)
 	slices.SortFunc(found, func(a, b sandbox.State) int { return q.compare(cursorOf(&a), cursorOf(&b)) })
 	return found, nil
 }

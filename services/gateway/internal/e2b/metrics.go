@@ -66,7 +66,7 @@ func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
 	if !since.IsZero() && !until.IsZero() && until.Before(since) {
 		return invalid("end is before start")
 	}
-	u, err := h.core.Usage(c.UserContext(), auth.From(c), id, since, until)
+	u, err := h.ops.Core.Usage(c.UserContext(), auth.From(c), id, since, until)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (h *Handler) newestMetrics(c *fiber.Ctx) error {
 	if len(ids) > maxMetrics {
 		return invalid("at most %d sandbox_ids", maxMetrics)
 	}
-	all, err := h.core.LastUsages(c.UserContext(), auth.From(c), ids)
+	all, err := h.ops.Core.LastUsages(c.UserContext(), auth.From(c), ids)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (h *Handler) network(b *networkBody, internet bool) (sandbox.Network, error
 		Private: b.AllowPublicTraffic != nil && !*b.AllowPublicTraffic, MaskHost: b.MaskRequestHost,
 	}
 	var err error
-	s := h.core.Sealer
+	s := h.ops.Core.Sealer
 	if n.Transforms, err = b.transforms(s); err != nil {
 		return n, err
 	}
@@ -130,7 +130,7 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.SetNetwork(c.UserContext(), auth.From(c), id, n); err != nil {
+	if err := h.ops.Core.SetNetwork(c.UserContext(), auth.From(c), id, n); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -161,7 +161,7 @@ func (h *Handler) networkOf(st *sandbox.State) (any, error) {
 	for _, t := range n.Transforms {
 		headers := make(map[string]string, len(t.Headers))
 		for _, set := range t.Headers {
-			value, err := h.core.Sealer.Open(set.Value)
+			value, err := h.ops.Core.Sealer.Open(set.Value)
 			if err != nil {
 				return nil, err
 			}
@@ -185,6 +185,6 @@ func (h *Handler) trafficToken(st *sandbox.State) *string {
 	if !st.Network.Private {
 		return nil
 	}
-	t := h.core.TrafficToken(st.ID)
+	t := h.ops.Core.TrafficToken(st.ID)
 	return &t
 }

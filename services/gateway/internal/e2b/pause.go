@@ -38,7 +38,7 @@ func (h *Handler) pause(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
+	if err := h.ops.Core.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -97,7 +97,7 @@ func (h *Handler) resumeUnlessRunning(c *fiber.Ctx, b *resumeBody, def time.Dura
 	if b.AutoPause != nil {
 		opt.OnTimeout = onTimeout(*b.AutoPause, true)
 	}
-	return h.core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
+	return h.ops.Core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
 }
 
 func onTimeout(pause, memory bool) string {

@@ -76,7 +76,7 @@ func (h *Handler) token(st *sandbox.State) string {
 	if !st.Request.Secure {
 		return ""
 	}
-	return h.core.Token(st.ID)
+	return h.ops.Core.Token(st.ID)
 }
 
 // templateOf returns the id of a sandbox's template in the API.
@@ -92,7 +92,7 @@ func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
 
 func (h *Handler) listed(st *sandbox.State) listedBody {
 	cpus, memory, disk := (st.Request.CPUMilli+999)/1000, st.Request.MemoryMiB, st.Request.DiskMiB
-	if host, ok := h.core.Host(st.Host); ok {
+	if host, ok := h.ops.Hosts.Host(st.Host); ok {
 		if cpus == 0 {
 			cpus = host.CPUs
 		}

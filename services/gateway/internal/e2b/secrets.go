@@ -46,7 +46,7 @@ func (h *Handler) createSecret(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	s, err := h.core.CreateSecret(c.UserContext(), auth.From(c), body.Name, body.Value, body.Metadata)
+	s, err := h.ops.Storage.CreateSecret(c.UserContext(), auth.From(c), body.Name, body.Value, body.Metadata)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (h *Handler) updateSecret(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	s, err := h.core.UpdateSecret(c.UserContext(), auth.From(c), ref, body.Value, body.Metadata)
+	s, err := h.ops.Storage.UpdateSecret(c.UserContext(), auth.From(c), ref, body.Value, body.Metadata)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (h *Handler) secret(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.core.Secret(c.UserContext(), auth.From(c), ref)
+	s, err := h.ops.Storage.Secret(c.UserContext(), auth.From(c), ref)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (h *Handler) deleteSecret(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.DeleteSecret(c.UserContext(), auth.From(c), ref); err != nil {
+	if err := h.ops.Storage.DeleteSecret(c.UserContext(), auth.From(c), ref); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -111,7 +111,7 @@ func (h *Handler) secrets(c *fiber.Ctx) error {
 	if err != nil {
 		return invalid("nextToken is invalid")
 	}
-	all, err := h.core.Secrets(c.UserContext(), auth.From(c))
+	all, err := h.ops.Storage.Secrets(c.UserContext(), auth.From(c))
 	if err != nil {
 		return err
 	}

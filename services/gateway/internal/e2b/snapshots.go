@@ -56,7 +56,7 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.core.CreateSnapshot(c.UserContext(), p, id, name)
+	s, err := h.ops.Core.CreateSnapshot(c.UserContext(), p, id, name)
 	if err != nil {
 		return err
 	}
@@ -97,12 +97,12 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.Sync(c.UserContext()); err != nil {
+	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
 		return err
 	}
 	p, of := auth.From(c), c.Query("sandboxID")
 	name, his := p.OwnedName(c.Query("name"))
-	found := h.core.Snapshots(p, func(s *sandbox.Snapshot) bool {
+	found := h.ops.Core.Snapshots(p, func(s *sandbox.Snapshot) bool {
 		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name))
 	})
 	if name != "" { // a name identifies one snapshot, the newest of its tags
@@ -161,7 +161,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	forks, memory, err := h.core.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
+	forks, memory, err := h.ops.Core.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
 	if err != nil {
 		return err
 	}

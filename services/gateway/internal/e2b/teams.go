@@ -7,8 +7,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const (
@@ -40,7 +40,7 @@ type teamMetric struct {
 }
 
 // loads returns the loads of the team in the path between start and end.
-func (h *Handler) loads(c *fiber.Ctx) ([]core.Load, error) {
+func (h *Handler) loads(c *fiber.Ctx) ([]accounts.Load, error) {
 	p := auth.From(c)
 	if team, err := named(c); err != nil || team != p.Team() {
 		return nil, kind.New(kind.Denied, "read team", "", "the key belongs to another team")
@@ -62,7 +62,7 @@ func (h *Handler) loads(c *fiber.Ctx) ([]core.Load, error) {
 	if until.Before(since) {
 		return nil, invalid("end is before start")
 	}
-	return h.core.Load(c.UserContext(), p, since, until, maxLoads)
+	return h.ops.Accounts.Load(c.UserContext(), p, since, until, maxLoads)
 }
 
 func (h *Handler) teamMetrics(c *fiber.Ctx) error {
@@ -86,9 +86,9 @@ type maxTeamMetric struct {
 
 // teamMaximum returns the maximum of one metric, and when it first occurred.
 func (h *Handler) teamMaximum(c *fiber.Ctx) error {
-	of := map[string]func(*core.Load) float64{
-		"concurrent_sandboxes": func(l *core.Load) float64 { return float64(l.Concurrent) },
-		"sandbox_start_rate":   func(l *core.Load) float64 { return l.Rate },
+	of := map[string]func(*accounts.Load) float64{
+		"concurrent_sandboxes": func(l *accounts.Load) float64 { return float64(l.Concurrent) },
+		"sandbox_start_rate":   func(l *accounts.Load) float64 { return l.Rate },
 	}[c.Query("metric")]
 	if of == nil {
 		return invalid("metric must be concurrent_sandboxes or sandbox_start_rate")
@@ -97,7 +97,7 @@ func (h *Handler) teamMaximum(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var most core.Load
+	var most accounts.Load
 	for i := range all {
 		if i == 0 || of(&all[i]) > of(&most) {
 			most = all[i]

@@ -98,17 +98,17 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	if err := ownTeam(p, c.Query("teamID")); err != nil {
 		return nil, err
 	}
-	if err := h.core.Sync(c.UserContext()); err != nil {
+	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
 		return nil, err
 	}
 	out := []templateBody{}
 	at := map[template.ID]int{}
-	for _, t := range h.core.Templates(p) {
+	for _, t := range h.ops.Core.Templates(p) {
 		i, ok := at[t.ID]
 		if !ok {
 			i = len(out)
 			at[t.ID] = i
-			out = append(out, bodyOf(&t, h.core.Public(&t)))
+			out = append(out, bodyOf(&t, h.ops.Core.Public(&t)))
 		}
 		name := core.TemplateName(&t)
 		if t.Built != nil {
@@ -121,7 +121,7 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 		out[i].Names = append(out[i].Names, name)
 	}
 	builds := map[string]int32{}
-	h.core.Builds(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
+	h.ops.Core.Builds(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
 	spawned := h.spawned(p)
 	for i := range out {
 		t := &out[i]
@@ -141,7 +141,7 @@ type spawns struct {
 // spawned returns the principal's spawns by template id, without those of builds.
 func (h *Handler) spawned(p core.Principal) map[string]spawns {
 	out := map[string]spawns{}
-	h.core.Sandboxes(p, func(s *sandbox.State) bool {
+	h.ops.Core.Sandboxes(p, func(s *sandbox.State) bool {
 		if s.Started.IsZero() || s.Request.Build != "" {
 			return false
 		}
@@ -178,9 +178,9 @@ func (h *Handler) templateAlias(c *fiber.Ctx) error {
 	if own, ok := p.OwnedName(alias); ok && template.IsHost(own) {
 		return c.JSON(fiber.Map{"templateID": own, "public": true})
 	}
-	t, err := h.core.Template(c.UserContext(), p, alias)
+	t, err := h.ops.Core.Template(c.UserContext(), p, alias)
 	if err != nil {
 		return err
 	}
-	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.core.Public(&t)})
+	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.ops.Core.Public(&t)})
 }

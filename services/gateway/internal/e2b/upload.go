@@ -40,10 +40,10 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	if _, err := h.core.OwnName(c.UserContext(), p, tmpl); err != nil {
+	if _, err := h.ops.Core.OwnName(c.UserContext(), p, tmpl); err != nil {
 		return err
 	}
-	present, err := h.core.HasContext(c.UserContext(), p, string(sum))
+	present, err := h.ops.Core.HasContext(c.UserContext(), p, string(sum))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 }
 
 func (h *Handler) signature(tenant, sum, until string) string {
-	return h.core.DeriveKey("upload." + tenant + "." + sum + "." + until)
+	return h.ops.Core.DeriveKey("upload." + tenant + "." + sum + "." + until)
 }
 
 // Upload stores a build's files. A signature replaces the key.
@@ -75,7 +75,7 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	}
 	body := newChecked(stream.Body(c), h.cfg.Slog)
 	defer body.close()
-	if err := h.core.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
+	if err := h.ops.Core.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusOK)

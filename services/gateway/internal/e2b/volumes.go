@@ -23,7 +23,7 @@ type mountBody struct {
 }
 
 func (h *Handler) withToken(v *sandbox.Volume) volumeBody {
-	return volumeBody{VolumeID: string(v.ID), Name: v.Name, Token: h.core.VolumeToken(v.ID)}
+	return volumeBody{VolumeID: string(v.ID), Name: v.Name, Token: h.ops.Storage.VolumeToken(v.ID)}
 }
 
 func (h *Handler) createVolume(c *fiber.Ctx) error {
@@ -33,7 +33,7 @@ func (h *Handler) createVolume(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	v, err := h.core.CreateVolume(c.UserContext(), auth.From(c), body.Name)
+	v, err := h.ops.Storage.CreateVolume(c.UserContext(), auth.From(c), body.Name)
 	if kind.Is(err, kind.Conflict) {
 		return httperr.WriteAs(c, fiber.StatusBadRequest, err) // as E2B does
 	}
@@ -44,7 +44,7 @@ func (h *Handler) createVolume(c *fiber.Ctx) error {
 }
 
 func (h *Handler) listVolumes(c *fiber.Ctx) error {
-	all, err := h.core.Volumes(c.UserContext(), auth.From(c))
+	all, err := h.ops.Storage.Volumes(c.UserContext(), auth.From(c))
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (h *Handler) volume(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	v, err := h.core.Volume(c.UserContext(), auth.From(c), id)
+	v, err := h.ops.Storage.Volume(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (h *Handler) deleteVolume(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.DeleteVolume(c.UserContext(), auth.From(c), id); err != nil {
+	if err := h.ops.Storage.DeleteVolume(c.UserContext(), auth.From(c), id); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -85,7 +85,7 @@ func (h *Handler) mount(c *fiber.Ctx, b *newSandbox, req *sandbox.Requested) err
 		mounts[i] = sandbox.Mount{Name: m.Name, Path: m.Path}
 	}
 	var err error
-	if req.Volumes, req.VolumeHost, err = h.core.Mounts(c.UserContext(), auth.From(c), mounts); err != nil {
+	if req.Volumes, req.VolumeHost, err = h.ops.Storage.Mounts(c.UserContext(), auth.From(c), mounts); err != nil {
 		return err
 	}
 	if req.FromHost != "" && req.VolumeHost != "" && req.FromHost != req.VolumeHost {

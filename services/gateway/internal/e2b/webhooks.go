@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/webhooks"
 )
 
 func (h *Handler) registerEvents(r fiber.Router) {
@@ -34,8 +34,8 @@ const (
 )
 
 // eventsPage parses the requested page of events.
-func eventsPage(c *fiber.Ctx) (core.Page, error) {
-	var page core.Page
+func eventsPage(c *fiber.Ctx) (webhooks.Page, error) {
+	var page webhooks.Page
 	var err error
 	if page.Offset, err = number(c, "offset", 0, 0, maxOffset); err != nil {
 		return page, err
@@ -87,7 +87,7 @@ func (h *Handler) listEvents(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	all, err := h.core.Lifecycle(c.UserContext(), auth.From(c), page)
+	all, err := h.ops.Webhooks.Lifecycle(c.UserContext(), auth.From(c), page)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (h *Handler) sandboxEvents(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	all, err := h.core.SandboxLifecycle(c.UserContext(), auth.From(c), id, page)
+	all, err := h.ops.Webhooks.SandboxLifecycle(c.UserContext(), auth.From(c), id, page)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (h *Handler) createWebhook(c *fiber.Ctx) error {
 	}
 	w := webhook.Webhook{Enabled: true}
 	b.apply(&w)
-	made, err := h.core.CreateWebhook(c.UserContext(), auth.From(c), w, *b.Secret)
+	made, err := h.ops.Webhooks.CreateWebhook(c.UserContext(), auth.From(c), w, *b.Secret)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (h *Handler) createWebhook(c *fiber.Ctx) error {
 }
 
 func (h *Handler) webhooks(c *fiber.Ctx) error {
-	all, err := h.core.Webhooks(c.UserContext(), auth.From(c))
+	all, err := h.ops.Webhooks.List(c.UserContext(), auth.From(c))
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (h *Handler) webhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	w, err := h.core.Webhook(c.UserContext(), auth.From(c), id)
+	w, err := h.ops.Webhooks.Webhook(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (h *Handler) changeWebhook(c *fiber.Ctx) error {
 	if b.Secret != nil {
 		secret = *b.Secret
 	}
-	w, err := h.core.ChangeWebhook(c.UserContext(), auth.From(c), id, secret, b.apply)
+	w, err := h.ops.Webhooks.ChangeWebhook(c.UserContext(), auth.From(c), id, secret, b.apply)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (h *Handler) deleteWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.core.DeleteWebhook(c.UserContext(), auth.From(c), id); err != nil {
+	if err := h.ops.Webhooks.DeleteWebhook(c.UserContext(), auth.From(c), id); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusOK)

@@ -9,7 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/identity"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/accounts"
 )
 
 // The public paths.
@@ -20,12 +20,12 @@ const (
 
 // Handler implements the surface.
 type Handler struct {
-	core   *core.Core
-	issuer string
+	accounts *accounts.Accounts
+	issuer   string
 }
 
 // New returns the surface of an issuer, which is its URL; empty: tokens have no issuer.
-func New(c *core.Core, issuer string) *Handler { return &Handler{c, issuer} }
+func New(a *accounts.Accounts, issuer string) *Handler { return &Handler{a, issuer} }
 
 // Configuration responds with the issuer's metadata, which refers to the keys.
 func (h *Handler) Configuration(c *fiber.Ctx) error {
@@ -43,7 +43,7 @@ func (h *Handler) Configuration(c *fiber.Ctx) error {
 
 // Keys responds with the keys that verify tokens.
 func (h *Handler) Keys(c *fiber.Ctx) error {
-	raw, err := h.core.JWKS(c.UserContext())
+	raw, err := h.accounts.JWKS(c.UserContext())
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func cacheable(c *fiber.Ctx) {
 
 // Rotate makes a new signing key.
 func (h *Handler) Rotate(c *fiber.Ctx) error {
-	if err := h.core.RotateSigningKey(c.UserContext()); err != nil {
+	if err := h.accounts.RotateSigningKey(c.UserContext()); err != nil {
 		return err
 	}
 	return h.Keys(c)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
 // Streams counts open streams: a *stream.Streams.
@@ -23,13 +23,15 @@ type Streams interface{ Open() int }
 
 // Metrics implements the surface and counts requests.
 type Metrics struct {
-	core    *core.Core
+	ops     *operations.Operations
 	streams Streams
 	classes [6]atomic.Uint64 // requests, by first digit of the status
 }
 
 // New returns the surface.
-func New(c *core.Core, streams Streams) *Metrics { return &Metrics{core: c, streams: streams} }
+func New(ops *operations.Operations, streams Streams) *Metrics {
+	return &Metrics{ops: ops, streams: streams}
+}
 
 // Count is middleware that counts requests. A stream counts when it begins.
 func (m *Metrics) Count(c *fiber.Ctx) error {
@@ -52,7 +54,7 @@ func (m *Metrics) Count(c *fiber.Ctx) error {
 // the commands, and millrace_view_caught_up is 0.
 func (m *Metrics) Get(c *fiber.Ctx) error {
 	began := time.Now()
-	counts, err := m.core.Counts(c.UserContext())
+	counts, err := m.ops.Core.Counts(c.UserContext())
 	took := time.Since(began)
 	var t text
 	t.commands(counts)
@@ -95,7 +97,7 @@ func (t *text) commands(counts map[process.Outcome]uint64) {
 
 // stored writes whether each stream is writable: the first metric is the one to alert on.
 func (m *Metrics) stored(t *text) {
-	all := m.core.Log.Streams()
+	all := m.ops.Core.Log.Streams()
 	f := t.family("millrace_stream_writable", "gauge", "Whether a stream of the log can be written: 0 is an outage.")
 	for _, s := range all {
 		if s.Stream != "" {
@@ -118,7 +120,7 @@ func flag(b bool) float64 {
 func (m *Metrics) hosts(c *fiber.Ctx, t *text) {
 	var alive, starting, draining, silent, gone, processes float64
 	now := time.Now()
-	for _, h := range m.core.Hosts(c.UserContext()) {
+	for _, h := range m.ops.Hosts.All(c.UserContext()) {
 		switch {
 		case h.Gone:
 			gone++
@@ -145,7 +147,7 @@ func (m *Metrics) sandboxes(t *text) {
 	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
 		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
-	counts := m.core.Phases()
+	counts := m.ops.Core.Phases()
 	f := t.family("millrace_sandboxes", "gauge", "Sandboxes in the log, by phase.")
 	for _, p := range phases {
 		f.value(`phase="`+string(p)+`"`, float64(counts[p]))
@@ -154,7 +156,7 @@ func (m *Metrics) sandboxes(t *text) {
 
 // webhooks writes the totals of webhook deliveries, including removed webhooks.
 func (m *Metrics) webhooks(t *text) {
-	n := m.core.WebhookTotals()
+	n := m.ops.Webhooks.WebhookTotals()
 	t.family("millrace_webhook_attempts_total", "counter", "Requests sent to webhooks.").value("", float64(n.Attempts))
 	t.family("millrace_webhook_events_total", "counter", "Events settled for webhooks, by result.").
 		value(`result="delivered"`, float64(n.Done)).value(`result="failed"`, float64(n.GivenUp))

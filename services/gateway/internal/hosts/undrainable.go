@@ -1,4 +1,4 @@
-package core
+package hosts
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // Undrainable is something that exists on one host only: it is lost with the host.
@@ -31,30 +31,30 @@ const (
 // Undrainable lists what would be lost if a host were switched off now. While the host accepts
 // sandboxes the list is a momentary state; while it drains the list only gets shorter,
 // except for new snapshots of its sandboxes. It returns NotFound for an unknown host.
-func (c *Core) Undrainable(ctx context.Context, host string) (fleet.Host, []Undrainable, error) {
-	h, err := c.host(ctx, host)
+func (hs *Hosts) Undrainable(ctx context.Context, host string) (fleet.Host, []Undrainable, error) {
+	h, err := hs.host(ctx, host)
 	if err != nil {
 		return h, nil, err
 	}
-	return h, c.undrainable(map[string]bool{host: true}), nil
+	return h, hs.undrainable(map[string]bool{host: true}), nil
 }
 
 // undrainable is Undrainable for several hosts, as of the view.
-func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
+func (hs *Hosts) undrainable(hosts map[string]bool) []Undrainable {
 	out := []Undrainable{}
-	all := c.View.Hosts()
-	for _, s := range c.View.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
-		out = append(out, Undrainable{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: c.sandboxAdvice(&s, all), host: s.Host})
+	all := hs.core.View.Hosts()
+	for _, s := range hs.core.View.Sandboxes(func(s *sandbox.State) bool { return hosts[s.Host] && !s.Over() }) {
+		out = append(out, Undrainable{Kind: "sandbox", ID: string(s.ID), Tenant: s.Tenant, State: string(s.Phase), Reason: hs.sandboxAdvice(&s, all), host: s.Host})
 	}
-	for _, s := range c.uncopiedSnapshots(hosts) {
+	for _, s := range hs.uncopiedSnapshots(hosts) {
 		item := Undrainable{Kind: "snapshot", ID: string(s.ID), Name: s.Name, Tenant: s.Tenant, host: s.Host}
 		if s.Internal {
 			item.Kind = "template"
 		}
-		item.State, item.Reason = c.copyAdvice(&s, all)
+		item.State, item.Reason = hs.copyAdvice(&s, all)
 		out = append(out, item)
 	}
-	for _, v := range c.View.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
+	for _, v := range hs.core.View.Volumes(func(v *sandbox.Volume) bool { return hosts[v.Host] && v.Made && !v.Deleted }) {
 		why := "a volume is never copied; read its files, then delete it"
 		out = append(out, Undrainable{Kind: "volume", ID: string(v.ID), Name: v.Name, Tenant: v.Tenant, State: stateStays, Reason: why, host: v.Host})
 	}
@@ -62,12 +62,12 @@ func (c *Core) undrainable(hosts map[string]bool) []Undrainable {
 }
 
 // sandboxAdvice describes what can be done about a sandbox, which ends with its host.
-func (c *Core) sandboxAdvice(s *sandbox.State, all []fleet.Host) string {
+func (hs *Hosts) sandboxAdvice(s *sandbox.State, all []fleet.Host) string {
 	why := "it ends with its host; wait for its end"
-	h, _ := c.View.Host(s.Host)
+	h, _ := hs.core.View.Host(s.Host)
 	n := fleet.Needs{System: template.IsHost(s.Request.Template), CPU: s.Can.Memory}
 	switch fits := h.Fit(s.Driver, n); {
-	case !c.HostAlive(s.Host) || !s.Can.Files && !s.Can.Memory:
+	case !hs.core.HostAlive(s.Host) || !s.Can.Files && !s.Can.Memory:
 		return why
 	case fits == "":
 		return why + ": a snapshot of it is usable on its host only"
@@ -78,8 +78,8 @@ func (c *Core) sandboxAdvice(s *sandbox.State, all []fleet.Host) string {
 }
 
 // copyAdvice returns the state of a snapshot's copy to the store, and what can be done about it.
-func (c *Core) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
-	h, _ := c.View.Host(s.Host)
+func (hs *Hosts) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason string) {
+	h, _ := hs.core.View.Host(s.Host)
 	switch {
 	case s.Fits == "":
 		reason = "what driver " + s.Driver + " keeps is usable on its host only; delete it"
@@ -87,7 +87,7 @@ func (c *Core) copyAdvice(s *sandbox.Snapshot, all []fleet.Host) (state, reason 
 			reason += ", or build it again, on another host"
 		}
 		return stateStays, reason
-	case !c.Reachable(s):
+	case !hs.core.Reachable(s):
 		return stateStays, "it is not in the store and cannot be copied until its host is back"
 	case s.Copy.Wanted:
 		state, reason = stateCopying, "it is being copied to the store"
@@ -117,19 +117,19 @@ func usableElsewhere(host, fits string, n fleet.Needs, all []fleet.Host) bool {
 
 // uncopiedSnapshots returns the snapshots that are on the hosts and not in the store, newest first:
 // those visible to clients, and those that templates use.
-func (c *Core) uncopiedSnapshots(hosts map[string]bool) []sandbox.Snapshot {
-	out := c.View.Snapshots(func(s *sandbox.Snapshot) bool {
+func (hs *Hosts) uncopiedSnapshots(hosts map[string]bool) []sandbox.Snapshot {
+	out := hs.core.View.Snapshots(func(s *sandbox.Snapshot) bool {
 		return hosts[s.Host] && !s.Deleted && (s.Copy.Manifest == "" || s.Copy.Wanted)
 	})
-	stands := c.TemplateSnapshots()
+	stands := hs.core.TemplateSnapshots()
 	return slices.DeleteFunc(out, func(s sandbox.Snapshot) bool { return s.Internal && !stands[s.ID] })
 }
 
 // requestCopies requests copies to the store of the snapshots that only this host has and that
 // others can use, however large, including those whose copy failed before.
-func (c *Core) requestCopies(ctx context.Context, host string) error {
-	for _, s := range c.uncopiedSnapshots(map[string]bool{host: true}) {
-		_, err := c.View.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
+func (hs *Hosts) requestCopies(ctx context.Context, host string) error {
+	for _, s := range hs.uncopiedSnapshots(map[string]bool{host: true}) {
+		_, err := hs.core.View.ChangeSnapshot(ctx, s.ID, func(now *sandbox.Snapshot) bool {
 			if now.Fits == "" || now.Copy.Wanted || now.Copy.Manifest != "" {
 				return false
 			}
@@ -137,38 +137,23 @@ func (c *Core) requestCopies(ctx context.Context, host string) error {
 			return true
 		})
 		if err != nil {
-			return LogError("copy snapshot", string(s.ID), err)
+			return core.LogError("copy snapshot", string(s.ID), err)
 		}
 	}
 	return nil
 }
 
-// host returns a host that has or had a lease, not older than the call.
-func (c *Core) host(ctx context.Context, name string) (fleet.Host, error) {
-	if _, err := fleet.ParseName(name); err != nil {
-		return fleet.Host{}, err
-	}
-	if err := c.Sync(ctx); err != nil {
-		return fleet.Host{}, err
-	}
-	h, ok := c.View.Host(name)
-	if !ok {
-		return h, kind.Newf(kind.NotFound, "find host", name, "host '%s' not found", name)
-	}
-	return h, nil
-}
-
 // CountUndrainable counts, by host, what exists only on each draining host.
-func (c *Core) CountUndrainable() map[string]int {
+func (hs *Hosts) CountUndrainable() map[string]int {
 	drain := map[string]bool{}
-	for _, h := range c.View.Hosts() {
+	for _, h := range hs.core.View.Hosts() {
 		if h.Draining && !(h.Starting && h.Alive(time.Now())) {
 			drain[h.Host] = true
 		}
 	}
 	n := map[string]int{}
 	if len(drain) > 0 {
-		for _, x := range c.undrainable(drain) {
+		for _, x := range hs.undrainable(drain) {
 			n[x.host]++
 		}
 	}

@@ -1,4 +1,4 @@
-package core
+package accounts
 
 import (
 	"context"
@@ -7,26 +7,27 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const maxKeys = 1000 // of a tenant
 
 // Keys returns the valid API keys of the principal's tenant, oldest first.
-func (c *Core) Keys(ctx context.Context, p Principal) ([]events.Key, error) {
-	if err := c.Sync(ctx); err != nil {
+func (a *Accounts) Keys(ctx context.Context, p core.Principal) ([]events.Key, error) {
+	if err := a.core.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.keys(p), nil
+	return a.keys(p), nil
 }
 
-func (c *Core) keys(p Principal) []events.Key {
-	return slices.DeleteFunc(c.View.Keys(p.Tenant), func(k events.Key) bool { return k.Revoked })
+func (a *Accounts) keys(p core.Principal) []events.Key {
+	return slices.DeleteFunc(a.core.View.Keys(p.Tenant), func(k events.Key) bool { return k.Revoked })
 }
 
 // IssueKey creates an API key for the principal's tenant and returns its secret, which is
 // not stored. It returns Exhausted if the tenant has 1000 keys.
-func (c *Core) IssueKey(ctx context.Context, p Principal, name string) (string, events.Key, error) {
-	all, err := c.Keys(ctx, p)
+func (a *Accounts) IssueKey(ctx context.Context, p core.Principal, name string) (string, events.Key, error) {
+	all, err := a.Keys(ctx, p)
 	if err != nil {
 		return "", events.Key{}, err
 	}
@@ -36,29 +37,29 @@ func (c *Core) IssueKey(ctx context.Context, p Principal, name string) (string, 
 	secret := events.NewAPIKey()
 	k := events.KeyOf(p.Tenant, secret, time.Now())
 	k.Name = name
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
-	if err := c.Log.IssueKey(ctx, k); err != nil {
-		return "", events.Key{}, LogError("issue key", k.ID, err)
+	if err := a.core.Log.IssueKey(ctx, k); err != nil {
+		return "", events.Key{}, core.LogError("issue key", k.ID, err)
 	}
-	return secret, k, c.Sync(ctx)
+	return secret, k, a.core.Sync(ctx)
 }
 
 // RevokeKey revokes an API key of the principal's tenant for ever. This gateway rejects new
 // requests with it before the call returns, every other gateway once the revocation arrives;
 // open streams continue. It returns NotFound for a key that is not valid, and Conflict for
 // the key that authenticates this very request, so that one key always remains.
-func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (a *Accounts) RevokeKey(ctx context.Context, p core.Principal, id, asking string) error {
+	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
 	by := events.KeyOf(p.Tenant, asking, time.Time{}).ID
 	for { // Conflict: another revocation was stored first; retry
-		if err := c.Sync(ctx); err != nil {
+		if err := a.core.Sync(ctx); err != nil {
 			return err
 		}
-		rev := c.View.RevocationsRev(p.Tenant)
+		rev := a.core.View.RevocationsRev(p.Tenant)
 		has := func(id string) bool {
-			return slices.ContainsFunc(c.keys(p), func(k events.Key) bool { return k.ID == id })
+			return slices.ContainsFunc(a.keys(p), func(k events.Key) bool { return k.ID == id })
 		}
 		switch {
 		case !has(by):
@@ -68,12 +69,12 @@ func (c *Core) RevokeKey(ctx context.Context, p Principal, id, asking string) er
 		case id == by:
 			return kind.New(kind.Conflict, "revoke key", id, "a key cannot revoke itself: use another key")
 		}
-		err := c.Log.RevokeKey(ctx, p.Tenant, id, rev)
+		err := a.core.Log.RevokeKey(ctx, p.Tenant, id, rev)
 		if err == nil {
-			return c.Sync(ctx)
+			return a.core.Sync(ctx)
 		}
 		if !kind.Is(err, kind.Conflict) {
-			return LogError("revoke key", id, err)
+			return core.LogError("revoke key", id, err)
 		}
 	}
 }

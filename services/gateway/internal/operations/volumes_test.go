@@ -1,4 +1,4 @@
-package core_test
+package operations_test
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 // A request that arrives while the only host starts waits for it.
 func TestVolumeWaitsForAStartingHost(t *testing.T) {
 	h := newFixture(t)
-	_, err := h.CreateVolume(t.Context(), alice, "early")
+	_, err := h.Storage.CreateVolume(t.Context(), alice, "early")
 	wantKind(t, "without a host that has volumes", err, kind.Unavailable)
 
 	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, Draining: true, Starting: true})
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = h.CreateVolume(short, alice, "data")
+	_, err = h.Storage.CreateVolume(short, alice, "data")
 	wantKind(t, "while the host begins", err, kind.Unavailable)
 	if short.Err() == nil {
 		t.Error("the request did not wait for the host")
@@ -29,7 +29,7 @@ func TestVolumeWaitsForAStartingHost(t *testing.T) {
 
 	made := make(chan error, 1)
 	go func() {
-		_, err := h.CreateVolume(t.Context(), alice, "data")
+		_, err := h.Storage.CreateVolume(t.Context(), alice, "data")
 		made <- err
 	}()
 	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Hour, VolumeDrivers: []string{"fake"}})
@@ -59,8 +59,8 @@ func TestSecretsAndVolumesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := h.CreateVolume(t.Context(), alice, "more")
+	_, err := h.Storage.CreateVolume(t.Context(), alice, "more")
 	wantKind(t, "a volume more", err, kind.Exhausted)
-	_, err = h.CreateSecret(t.Context(), alice, "more", "value", nil)
+	_, err = h.Storage.CreateSecret(t.Context(), alice, "more", "value", nil)
 	wantKind(t, "a secret more", err, kind.Exhausted)
 }

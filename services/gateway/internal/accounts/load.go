@@ -1,4 +1,4 @@
-package core
+package accounts
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // Load is the activity of a tenant's sandboxes during an interval.
@@ -19,11 +20,11 @@ type Load struct {
 // most equal intervals of whole seconds. It covers the sandboxes that the log still has, and
 // each one's last 256 pauses. Sandboxes of builds do not count, and a resume does not count
 // as a start.
-func (c *Core) Load(ctx context.Context, p Principal, since, until time.Time, most int) ([]Load, error) {
-	if err := c.Sync(ctx); err != nil {
+func (a *Accounts) Load(ctx context.Context, p core.Principal, since, until time.Time, most int) ([]Load, error) {
+	if err := a.core.Sync(ctx); err != nil {
 		return nil, err
 	}
-	all := c.View.Sandboxes(func(s *sandbox.State) bool { return p.MayAccess(s) && s.Request.Build == "" && !s.Started.IsZero() })
+	all := a.core.View.Sandboxes(func(s *sandbox.State) bool { return p.MayAccess(s) && s.Request.Build == "" && !s.Started.IsZero() })
 	step := max(time.Second, (until.Sub(since)/time.Duration(most) + time.Second - 1).Truncate(time.Second))
 	return loads(all, since, until, step), nil
 }

@@ -1,4 +1,4 @@
-package core
+package storage
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const (
@@ -57,7 +58,7 @@ func checkSecret(value string, meta map[string]string) error {
 // CreateSecret stores a tenant's secret. No method returns its value: it is decrypted where
 // it is used. It returns Conflict if the name is taken, and Exhausted if the tenant has 1000
 // secrets: every gateway and host holds all of them in memory.
-func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string, meta map[string]string) (events.Secret, error) {
+func (sto *Storage) CreateSecret(ctx context.Context, p core.Principal, name, value string, meta map[string]string) (events.Secret, error) {
 	name, err := secretName(name)
 	if err == nil {
 		err = checkSecret(value, meta)
@@ -66,69 +67,69 @@ func (c *Core) CreateSecret(ctx context.Context, p Principal, name, value string
 		err = p.RequireAPIKey("create secret")
 	}
 	if err == nil {
-		err = c.Sync(ctx)
+		err = sto.core.Sync(ctx)
 	}
 	if err != nil {
 		return events.Secret{}, err
 	}
 	id := secretID(p.Tenant, name)
-	was, ok := c.View.TenantSecret(p.Tenant, id)
+	was, ok := sto.core.View.TenantSecret(p.Tenant, id)
 	if ok && !was.Removed {
 		return events.Secret{}, kind.Newf(kind.Conflict, "create secret", id, "secret '%s' already exists", name)
 	}
-	if n := len(c.View.TenantSecrets(p.Tenant)); n >= maxSecrets {
+	if n := len(sto.core.View.TenantSecrets(p.Tenant)); n >= maxSecrets {
 		return events.Secret{}, kind.Newf(kind.Exhausted, "create secret", "", "there are %d secrets: delete one first", n)
 	}
 	now := time.Now()
 	s := events.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now}
-	return c.storeSecret(ctx, s, value, c.Log.NewSecret)
+	return sto.storeSecret(ctx, s, value, sto.core.Log.NewSecret)
 }
 
 // UpdateSecret stores a secret's next value, and its metadata unless nil. The previous value
 // is gone then.
-func (c *Core) UpdateSecret(ctx context.Context, p Principal, ref, value string, meta map[string]string) (events.Secret, error) {
+func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, value string, meta map[string]string) (events.Secret, error) {
 	if err := checkSecret(value, meta); err != nil {
 		return events.Secret{}, err
 	}
-	s, err := c.Secret(ctx, p, ref)
+	s, err := sto.Secret(ctx, p, ref)
 	if err != nil {
 		return s, err
 	}
 	if s.Updated = time.Now(); meta != nil {
 		s.Metadata = meta
 	}
-	return c.storeSecret(ctx, s, value, c.Log.PutSecret)
+	return sto.storeSecret(ctx, s, value, sto.core.Log.PutSecret)
 }
 
-func (c *Core) storeSecret(ctx context.Context, s events.Secret, value string, store func(context.Context, *events.Secret) error) (events.Secret, error) {
+func (sto *Storage) storeSecret(ctx context.Context, s events.Secret, value string, store func(context.Context, *events.Secret) error) (events.Secret, error) {
 	s.Version++
-	s.Sealed = c.Sealer.Seal(value)
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	s.Sealed = sto.core.Sealer.Seal(value)
+	ctx, cancel := context.WithTimeout(ctx, sto.core.CallTimeout)
 	defer cancel()
 	err := store(ctx, &s)
 	if kind.Is(err, kind.Conflict) {
 		err = kind.Newf(kind.Conflict, "store secret", s.ID, "secret '%s' was changed at the same time", s.Name)
 	}
 	if err == nil {
-		err = c.Sync(ctx)
+		err = sto.core.Sync(ctx)
 	}
-	return s, LogError("store secret", s.ID, err)
+	return s, core.LogError("store secret", s.ID, err)
 }
 
 // Secret returns a secret by its id or name, not older than the call. It returns NotFound
 // also for another tenant's.
-func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secret, error) {
+func (sto *Storage) Secret(ctx context.Context, p core.Principal, ref string) (events.Secret, error) {
 	if err := p.RequireAPIKey("find secret"); err != nil {
 		return events.Secret{}, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := sto.core.Sync(ctx); err != nil {
 		return events.Secret{}, err
 	}
 	id := ref
 	if name, err := secretName(ref); err == nil {
 		id = secretID(p.Tenant, name)
 	}
-	s, ok := c.View.TenantSecret(p.Tenant, id)
+	s, ok := sto.core.View.TenantSecret(p.Tenant, id)
 	if !ok || s.Removed {
 		return events.Secret{}, kind.New(kind.NotFound, "find secret", "", "secret not found")
 	}
@@ -136,31 +137,31 @@ func (c *Core) Secret(ctx context.Context, p Principal, ref string) (events.Secr
 }
 
 // Secrets returns the principal's secrets by name, not older than the call.
-func (c *Core) Secrets(ctx context.Context, p Principal) ([]events.Secret, error) {
+func (sto *Storage) Secrets(ctx context.Context, p core.Principal) ([]events.Secret, error) {
 	if err := p.RequireAPIKey("list secrets"); err != nil {
 		return nil, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := sto.core.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.View.TenantSecrets(p.Tenant), nil
+	return sto.core.View.TenantSecrets(p.Tenant), nil
 }
 
 // DeleteSecret removes a secret and its value. It returns NotFound for an unknown one.
-func (c *Core) DeleteSecret(ctx context.Context, p Principal, ref string) error {
-	s, err := c.Secret(ctx, p, ref)
+func (sto *Storage) DeleteSecret(ctx context.Context, p core.Principal, ref string) error {
+	s, err := sto.Secret(ctx, p, ref)
 	if err != nil {
 		return err
 	}
 	s.Removed, s.Sealed, s.Metadata = true, "", nil
 	s.Version = 0
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, sto.core.CallTimeout)
 	defer cancel()
-	if err := c.Log.PutSecret(ctx, &s); err != nil {
+	if err := sto.core.Log.PutSecret(ctx, &s); err != nil {
 		if kind.Is(err, kind.Conflict) {
 			err = kind.New(kind.Conflict, "delete secret", s.ID, "the secret was changed at the same time")
 		}
-		return LogError("delete secret", s.ID, err)
+		return core.LogError("delete secret", s.ID, err)
 	}
-	return c.Sync(ctx)
+	return sto.core.Sync(ctx)
 }

@@ -1,4 +1,4 @@
-package core_test
+package operations_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
 var keyed = core.StartOptions{IdempotencyKey: "k"}
@@ -20,9 +21,9 @@ func (h *fixture) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }() // ends what no host claims
+	go func() { done <- h.Core.Run(ctx) }() // ends what no host claims
 	h.host.SetIgnoreStarts(true)
-	a, err := h.Start(h.t.Context(), alice, sbx, spec, keyed)
+	a, err := h.Core.Start(h.t.Context(), alice, sbx, spec, keyed)
 	h.host.SetIgnoreStarts(false)
 	id := a.ID
 	if err == nil {
@@ -54,18 +55,18 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	first := h.refusedStart(st.ID, spec)
 	other := spec
 	other.Args = []string{"other"}
-	if err := h.Sync(t.Context()); err != nil {
+	if err := h.Core.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := h.Start(t.Context(), alice, st.ID, other, keyed)
+	_, err := h.Core.Start(t.Context(), alice, st.ID, other, keyed)
 	wantKind(t, "same key, other command", err, kind.Conflict)
 
-	cores := []*core.Core{h.Core, h.newCore()}
+	cores := []*operations.Operations{h.Operations, h.newCore()}
 	ids := make([]process.ID, 8)
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			a, err := cores[i%2].Start(t.Context(), alice, st.ID, spec, keyed)
+			a, err := cores[i%2].Core.Start(t.Context(), alice, st.ID, spec, keyed)
 			if err != nil {
 				t.Errorf("retry %d: %v", i, err)
 				return
@@ -103,7 +104,7 @@ func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := h.Start(t.Context(), alice, st.ID, spec, keyed)
+	a, err := h.Core.Start(t.Context(), alice, st.ID, spec, keyed)
 	if err != nil {
 		t.Fatal(err)
 	}

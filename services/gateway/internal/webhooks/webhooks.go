@@ -1,4 +1,4 @@
-package core
+package webhooks
 
 import (
 	"context"
@@ -9,7 +9,18 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
+
+// Webhooks implements the operations on webhooks. Its methods may be called concurrently.
+type Webhooks struct {
+	core *core.Core
+}
+
+// New returns Webhooks on c. It does no I/O.
+func New(c *core.Core) *Webhooks {
+	return &Webhooks{core: c}
+}
 
 // maxWebhooks is the maximum number of webhooks per tenant: each costs a deliverer work.
 const maxWebhooks = 20
@@ -19,129 +30,129 @@ const maxRemoved = 1000
 
 // CreateWebhook stores a tenant's webhook, which receives the events from now on. No method
 // returns its secret. It returns Exhausted if the tenant has maxWebhooks.
-func (c *Core) CreateWebhook(ctx context.Context, p Principal, w webhook.Webhook, secret string) (events.Hook, error) {
-	have, err := c.Webhooks(ctx, p)
+func (ws *Webhooks) CreateWebhook(ctx context.Context, p core.Principal, w webhook.Webhook, secret string) (events.Hook, error) {
+	have, err := ws.List(ctx, p)
 	if err != nil {
 		return events.Hook{}, err
 	}
 	if n := len(have); n >= maxWebhooks {
 		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "there are %d webhooks: delete one first", n)
 	}
-	if n := c.View.RemovedWebhooks(p.Tenant); n >= maxRemoved {
+	if n := ws.core.View.RemovedWebhooks(p.Tenant); n >= maxRemoved {
 		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
 	}
 	w.ID, w.Tenant, w.Created = webhook.NewID(), p.Tenant, time.Now()
-	w.Secret, w.From = c.Sealer.Seal(secret), webhook.Through(c.View.SandboxesRev())
-	return c.storeWebhook(ctx, &w)
+	w.Secret, w.From = ws.core.Sealer.Seal(secret), webhook.Through(ws.core.View.SandboxesRev())
+	return ws.storeWebhook(ctx, &w)
 }
 
-func (c *Core) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hook, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ws *Webhooks) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hook, error) {
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
-	_, err := c.Log.PutWebhook(ctx, w)
+	_, err := ws.core.Log.PutWebhook(ctx, w)
 	if kind.Is(err, kind.Conflict) {
 		err = kind.New(kind.Conflict, "store webhook", string(w.ID), "the webhook was changed at the same time")
 	}
 	if err == nil {
-		err = c.Sync(ctx)
+		err = ws.core.Sync(ctx)
 	}
-	h, _ := c.View.Webhook(w.Tenant, w.ID)
-	return h, LogError("store webhook", string(w.ID), err)
+	h, _ := ws.core.View.Webhook(w.Tenant, w.ID)
+	return h, core.LogError("store webhook", string(w.ID), err)
 }
 
 // Webhook returns a tenant's webhook, not older than the call. It returns NotFound also for another tenant's.
-func (c *Core) Webhook(ctx context.Context, p Principal, id webhook.ID) (events.Hook, error) {
+func (ws *Webhooks) Webhook(ctx context.Context, p core.Principal, id webhook.ID) (events.Hook, error) {
 	if err := p.RequireAPIKey("find webhook"); err != nil {
 		return events.Hook{}, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ws.core.Sync(ctx); err != nil {
 		return events.Hook{}, err
 	}
-	h, ok := c.View.Webhook(p.Tenant, id)
+	h, ok := ws.core.View.Webhook(p.Tenant, id)
 	if !ok || h.Removed {
 		return events.Hook{}, kind.New(kind.NotFound, "find webhook", "", "webhook not found")
 	}
 	return h, nil
 }
 
-// Webhooks returns the principal's webhooks, oldest first, not older than the call.
-func (c *Core) Webhooks(ctx context.Context, p Principal) ([]events.Hook, error) {
+// List returns the principal's webhooks, oldest first, not older than the call.
+func (ws *Webhooks) List(ctx context.Context, p core.Principal) ([]events.Hook, error) {
 	if err := p.RequireAPIKey("list webhooks"); err != nil {
 		return nil, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ws.core.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return c.View.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
+	return ws.core.View.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
 }
 
 // ChangeWebhook applies change to a webhook; a non-empty secret replaces its own. A webhook that
 // is enabled again receives the events from then on.
-func (c *Core) ChangeWebhook(ctx context.Context, p Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (events.Hook, error) {
-	h, err := c.Webhook(ctx, p, id)
+func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (events.Hook, error) {
+	h, err := ws.Webhook(ctx, p, id)
 	if err != nil {
 		return h, err
 	}
 	was := h.Enabled
 	change(&h.Webhook)
 	if h.Enabled && !was {
-		h.From = webhook.Through(c.View.SandboxesRev())
+		h.From = webhook.Through(ws.core.View.SandboxesRev())
 	}
 	if secret != "" {
-		h.Secret = c.Sealer.Seal(secret)
+		h.Secret = ws.core.Sealer.Seal(secret)
 	}
-	return c.storeWebhook(ctx, &h.Webhook)
+	return ws.storeWebhook(ctx, &h.Webhook)
 }
 
 // DeleteWebhook removes a webhook with its secret. Undelivered events are discarded.
-func (c *Core) DeleteWebhook(ctx context.Context, p Principal, id webhook.ID) error {
-	h, err := c.Webhook(ctx, p, id)
+func (ws *Webhooks) DeleteWebhook(ctx context.Context, p core.Principal, id webhook.ID) error {
+	h, err := ws.Webhook(ctx, p, id)
 	if err != nil {
 		return err
 	}
 	h.Removed, h.Enabled, h.Secret, h.URL = true, false, "", ""
-	_, err = c.storeWebhook(ctx, &h.Webhook)
+	_, err = ws.storeWebhook(ctx, &h.Webhook)
 	return err
 }
 
 // Replay delivers the events since a time again, in order.
-func (c *Core) Replay(ctx context.Context, p Principal, id webhook.ID, since time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ws *Webhooks) Replay(ctx context.Context, p core.Principal, id webhook.ID, since time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
 	for {
-		h, err := c.Webhook(ctx, p, id)
+		h, err := ws.Webhook(ctx, p, id)
 		if err != nil {
 			return err
 		}
-		at, err := c.View.FirstSince(ctx, p.Tenant, since)
+		at, err := ws.core.View.FirstSince(ctx, p.Tenant, since)
 		if err != nil {
-			return LogError("replay webhook", string(id), err)
+			return core.LogError("replay webhook", string(id), err)
 		}
 		if at < h.From {
 			h.From = at
-			if _, err := c.storeWebhook(ctx, &h.Webhook); err != nil {
+			if _, err := ws.storeWebhook(ctx, &h.Webhook); err != nil {
 				return err
 			}
 		}
 		h.Cursor.At, h.Cursor.Holder = min(h.After(), at), ""
 		// A deliverer that works on it finds its claim gone, and restarts from here.
-		_, err = c.Log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
+		_, err = ws.core.Log.PutCursor(ctx, p.Tenant, id, &h.Cursor)
 		if !kind.Is(err, kind.Conflict) {
-			return LogError("replay webhook", string(id), err)
+			return core.LogError("replay webhook", string(id), err)
 		}
 	}
 }
 
 // Redeliver delivers the event of an earlier delivery once more, whatever its outcome was.
-func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
-	a, err := c.Delivery(ctx, p, id, delivery)
+func (ws *Webhooks) Redeliver(ctx context.Context, p core.Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
+	a, err := ws.Delivery(ctx, p, id, delivery)
 	if err != nil {
 		return a, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
 	for {
-		h, err := c.Webhook(ctx, p, id)
+		h, err := ws.Webhook(ctx, p, id)
 		switch {
 		case err != nil:
 			return a, err
@@ -153,17 +164,17 @@ func (c *Core) Redeliver(ctx context.Context, p Principal, id webhook.ID, delive
 			return a, kind.Newf(kind.Exhausted, "redeliver", string(id), "%d events are already waiting for redelivery", webhook.MaxRedeliveries)
 		}
 		next := webhook.Redeliveries{Rev: h.Redeliveries.Rev, Events: append(slices.Clone(h.Redeliveries.Events), a.Ref)}
-		if _, err = c.Log.PutRedeliveries(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
-			return a, LogError("redeliver", string(id), err)
+		if _, err = ws.core.Log.PutRedeliveries(ctx, p.Tenant, id, &next); !kind.Is(err, kind.Conflict) {
+			return a, core.LogError("redeliver", string(id), err)
 		}
 	}
 }
 
 // Delivery returns a delivery from a webhook's log. It returns NotFound if it is no longer kept. It
 // reads the log forwards, in batches: backwards, each delivery would need a request of its own.
-func (c *Core) Delivery(ctx context.Context, p Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
+func (ws *Webhooks) Delivery(ctx context.Context, p core.Principal, id webhook.ID, delivery string) (webhook.Attempt, error) {
 	var found webhook.Attempt
-	err := c.Deliveries(ctx, p, id, 0, true, func(a webhook.Attempt, _ uint64) bool {
+	err := ws.Deliveries(ctx, p, id, 0, true, func(a webhook.Attempt, _ uint64) bool {
 		if a.ID == delivery {
 			found = a
 		}
@@ -176,13 +187,13 @@ func (c *Core) Delivery(ctx context.Context, p Principal, id webhook.ID, deliver
 }
 
 // Deliveries reads a webhook's deliveries until yield returns false; see events.Log.Attempts.
-func (c *Core) Deliveries(ctx context.Context, p Principal, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
-	if _, err := c.Webhook(ctx, p, id); err != nil {
+func (ws *Webhooks) Deliveries(ctx context.Context, p core.Principal, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
+	if _, err := ws.Webhook(ctx, p, id); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
-	return LogError("read deliveries", string(id), c.Log.Attempts(ctx, p.Tenant, id, after, oldest, yield))
+	return core.LogError("read deliveries", string(id), ws.core.Log.Attempts(ctx, p.Tenant, id, after, oldest, yield))
 }
 
 // Page selects a part of a list.
@@ -196,32 +207,32 @@ func (g *Page) wants(t webhook.Type) bool { return len(g.Types) == 0 || slices.C
 
 // Lifecycle returns a page of the lifecycle events of all of the principal's sandboxes, not older
 // than the call.
-func (c *Core) Lifecycle(ctx context.Context, p Principal, page Page) ([]webhook.Event, error) {
+func (ws *Webhooks) Lifecycle(ctx context.Context, p core.Principal, page Page) ([]webhook.Event, error) {
 	if err := p.RequireAPIKey("list events"); err != nil {
 		return nil, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ws.core.Sync(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
-	at := c.View.LifecyclePage(p.Tenant, page.wants, page.Offset, page.Limit, page.Oldest)
-	out, err := c.Log.LifecycleEvents(ctx, p.Tenant, at)
-	return out, LogError("list events", "", err)
+	at := ws.core.View.LifecyclePage(p.Tenant, page.wants, page.Offset, page.Limit, page.Oldest)
+	out, err := ws.core.Log.LifecycleEvents(ctx, p.Tenant, at)
+	return out, core.LogError("list events", "", err)
 }
 
 // SandboxLifecycle is Lifecycle for one sandbox, also an ended one. It returns NotFound also for
 // another tenant's.
-func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID, page Page) ([]webhook.Event, error) {
+func (ws *Webhooks) SandboxLifecycle(ctx context.Context, p core.Principal, id sandbox.ID, page Page) ([]webhook.Event, error) {
 	if err := p.RequireAPIKey("list events"); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
 	most := page.Offset + page.Limit // without Oldest, only the newest events are kept while reading
 	var out []webhook.Event
 	since := time.Now().Add(-events.LifecycleAge)
-	err := c.Log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
+	err := ws.core.Log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
 		if e.Time.Before(since) || !page.wants(e.Type) {
 			return true
 		}
@@ -232,7 +243,7 @@ func (c *Core) SandboxLifecycle(ctx context.Context, p Principal, id sandbox.ID,
 		return !page.Oldest || len(out) < most
 	})
 	if err != nil {
-		return nil, LogError("list events", string(id), err)
+		return nil, core.LogError("list events", string(id), err)
 	}
 	if !page.Oldest {
 		slices.Reverse(out)
@@ -248,12 +259,12 @@ type WebhookTotals struct {
 }
 
 // WebhookTotals folds the cursors of all webhooks.
-func (c *Core) WebhookTotals() WebhookTotals {
-	t := WebhookTotals{HookTotals: c.View.HookTotals()}
-	all := c.View.Webhooks(func(*events.Hook) bool { return true })
+func (ws *Webhooks) WebhookTotals() WebhookTotals {
+	t := WebhookTotals{HookTotals: ws.core.View.HookTotals()}
+	all := ws.core.View.Webhooks(func(*events.Hook) bool { return true })
 	for i := range all {
 		h := &all[i]
-		if n := c.View.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {
+		if n := ws.core.View.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {
 			t.Lag += n
 			t.Lagging++
 		}

@@ -1,4 +1,4 @@
-package core_test
+package operations_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
 var (
@@ -24,9 +25,9 @@ var (
 	bob   = core.Principal{Tenant: "bob"}
 )
 
-// fixture is a core with its log and a host.
+// fixture is a gateway's operations with its log and a host.
 type fixture struct {
-	*core.Core
+	*operations.Operations
 	t    *testing.T
 	srv  *eventstest.Server
 	log  *events.Log
@@ -40,20 +41,20 @@ func newFixture(t *testing.T) *fixture {
 	h.log = eventstest.Open(t, h.srv)
 	h.view = eventstest.View(t, h.log)
 	h.host = coretest.Run(t, h.log, h.view)
-	h.Core = h.newCore()
+	h.Operations = h.newCore()
 	return h
 }
 
-// newCore returns the core of another gateway on the same log.
-func (h *fixture) newCore() *core.Core {
+// newCore returns the operations of another gateway on the same log.
+func (h *fixture) newCore() *operations.Operations {
 	view := eventstest.View(h.t, h.log)
-	return core.New(core.Config{Log: h.log, View: view, Secret: []byte("secret"),
+	return operations.New(core.Config{Log: h.log, View: view, Secret: []byte("secret"),
 		CreateTimeout: 2 * time.Second, StartTimeout: 2 * time.Second, CallTimeout: 5 * time.Second})
 }
 
 func (h *fixture) sandbox(p core.Principal) sandbox.State {
 	h.t.Helper()
-	st, err := h.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
+	st, err := h.Core.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatalf("create sandbox: %v", err)
 	}
@@ -62,7 +63,7 @@ func (h *fixture) sandbox(p core.Principal) sandbox.State {
 
 func (h *fixture) start(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
-	a, err := h.Start(h.t.Context(), alice, sbx, spec, core.StartOptions{})
+	a, err := h.Core.Start(h.t.Context(), alice, sbx, spec, core.StartOptions{})
 	if err != nil {
 		h.t.Fatalf("start %s: %v", spec.Cmd, err)
 	}
@@ -109,7 +110,7 @@ func wantKind(t *testing.T, what string, err error, want kind.Kind) {
 func TestStartReadsTheWholeRecord(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"a", "b"}}, core.StartOptions{})
+	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"a", "b"}}, core.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestStartRejectsInvalidRequests(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	over := h.sandbox(alice)
-	if err := h.DestroySandbox(t.Context(), alice, over.ID); err != nil {
+	if err := h.Core.DestroySandbox(t.Context(), alice, over.ID); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -157,7 +158,7 @@ func TestStartRejectsInvalidRequests(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := h.Start(t.Context(), tt.p, tt.sbx, tt.spec, core.StartOptions{})
+			_, err := h.Core.Start(t.Context(), tt.p, tt.sbx, tt.spec, core.StartOptions{})
 			wantKind(t, "Start", err, tt.want)
 		})
 	}
@@ -168,13 +169,13 @@ func TestStartOnDeadHostFailsAtOnce(t *testing.T) {
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
 	h.host.Lease(t.Context(), fleet.Lease{TTL: time.Nanosecond})
-	if err := h.Sync(t.Context()); err != nil {
+	if err := h.Core.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	_, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	_, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
 	wantKind(t, "Start", err, kind.Unavailable)
-	wantKind(t, "SendInput", h.SendInput(t.Context(), alice, id, []byte("x"), false), kind.Unavailable)
+	wantKind(t, "SendInput", h.Core.SendInput(t.Context(), alice, id, []byte("x"), false), kind.Unavailable)
 	if d := time.Since(began); d > time.Second {
 		t.Errorf("the rejection took %s", d)
 	}
@@ -184,12 +185,12 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}, Env: map[string]string{"A": "1"}}
-	cores := []*core.Core{h.Core, h.newCore()}
+	cores := []*operations.Operations{h.Operations, h.newCore()}
 	var wg sync.WaitGroup
 	ids := make([]process.ID, 8)
 	for i := range ids {
 		wg.Go(func() {
-			a, err := cores[i%2].Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
+			a, err := cores[i%2].Core.Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
 			if err != nil {
 				t.Errorf("start %d: %v", i, err)
 				return
@@ -211,13 +212,13 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	}
 	other := spec
 	other.Env = map[string]string{"A": "2"}
-	_, err := h.Start(t.Context(), alice, st.ID, other, core.StartOptions{IdempotencyKey: "k"})
+	_, err := h.Core.Start(t.Context(), alice, st.ID, other, core.StartOptions{IdempotencyKey: "k"})
 	wantKind(t, "same key, other environment", err, kind.Conflict)
 
-	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+	if err := h.Core.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	a, err := h.Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
+	a, err := h.Core.Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
 	if err != nil {
 		t.Fatalf("retry after the sandbox is gone: %v", err)
 	}
@@ -231,8 +232,8 @@ func TestUnclaimedStartEnds(t *testing.T) {
 	st := h.sandbox(alice)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "unheard"}, core.StartOptions{})
+	go func() { done <- h.Core.Run(ctx) }()
+	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "unheard"}, core.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestFind(t *testing.T) {
 	last := h.start(st.ID, process.Spec{Cmd: "true", Tag: &tag})
 	unknown := "db"
 	pid := func(id process.ID) uint32 {
-		s, err := h.Process(t.Context(), alice, id)
+		s, err := h.Core.Process(t.Context(), alice, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,7 @@ func TestFind(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := h.Find(t.Context(), tt.p, tt.sbx, tt.sel)
+			got, err := h.Core.Find(t.Context(), tt.p, tt.sbx, tt.sel)
 			if tt.want == "" {
 				wantKind(t, "Find", err, kind.NotFound)
 			} else if err != nil || got.ID != tt.want {
@@ -300,11 +301,11 @@ func TestReadYourWritesAcrossGateways(t *testing.T) {
 	other := h.newCore()
 	for range 20 {
 		st := h.sandbox(alice)
-		if _, err := other.Lookup(t.Context(), alice, st.ID); err != nil {
+		if _, err := other.Core.Lookup(t.Context(), alice, st.ID); err != nil {
 			t.Fatalf("sandbox at another gateway: %v", err)
 		}
 		id := h.start(st.ID, process.Spec{Cmd: "sleep"})
-		list, err := other.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+		list, err := other.Core.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
 		if err != nil || len(list) != 1 || list[0].ID != id {
 			t.Fatalf("list at another gateway: %v, %v", list, err)
 		}
@@ -319,10 +320,10 @@ func TestStartAtAnotherGateway(t *testing.T) {
 	const sandboxes = 10 // the host's capacity
 	for range sandboxes {
 		st := h.sandbox(alice)
-		if ok, err := other.Running(t.Context(), alice, st.ID); !ok || err != nil {
+		if ok, err := other.Core.Running(t.Context(), alice, st.ID); !ok || err != nil {
 			t.Errorf("Running: %v, %v", ok, err)
 		}
-		a, err := other.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+		a, err := other.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
 		if err != nil {
 			t.Errorf("Start: %v", err)
 			continue
@@ -335,10 +336,10 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "echo", Args: []string{"kept"}})
-	if err := h.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+	if err := h.Core.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	r, err := h.newCore().Read(t.Context(), alice, id, 2)
+	r, err := h.newCore().Core.Read(t.Context(), alice, id, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,10 +348,10 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 		t.Errorf("events %+v, want 3 from seq 3", got)
 	}
 	for name, p := range map[string]core.Principal{"another tenant": bob, "no tenant": {}} {
-		_, err := h.Read(t.Context(), p, id, 0)
+		_, err := h.Core.Read(t.Context(), p, id, 0)
 		wantKind(t, name, err, kind.NotFound)
 	}
-	_, err = h.Read(t.Context(), alice, process.NewID(st.ID), 0)
+	_, err = h.Core.Read(t.Context(), alice, process.NewID(st.ID), 0)
 	wantKind(t, "unknown process", err, kind.NotFound)
 }
 
@@ -358,12 +359,12 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
+	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := len(all(t, a.Reader))
-	r, err := h.newCore().Read(t.Context(), alice, a.ID, 0)
+	r, err := h.newCore().Core.Read(t.Context(), alice, a.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,8 +378,8 @@ func TestUnreadInputTimesOut(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "deaf", Stdin: true})
-	c := core.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 50 * time.Millisecond})
-	err := c.SendInput(t.Context(), alice, id, []byte("x"), false)
+	c := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 50 * time.Millisecond})
+	err := c.Core.SendInput(t.Context(), alice, id, []byte("x"), false)
 	wantKind(t, "SendInput", err, kind.Deadline)
 	if got, want := kind.Message(err), "the process did not read its input in time"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -389,16 +390,16 @@ func TestInput(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
-	r, err := h.Read(t.Context(), alice, id, 0)
+	r, err := h.Core.Read(t.Context(), alice, id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	big := make([]byte, 600<<10) // more than one command carries
-	if err := h.SendInput(t.Context(), alice, id, big, false); err != nil {
+	if err := h.Core.SendInput(t.Context(), alice, id, big, false); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "another tenant", h.SendInput(t.Context(), bob, id, []byte("x"), false), kind.NotFound)
-	if err := h.SendInput(t.Context(), alice, id, nil, true); err != nil {
+	wantKind(t, "another tenant", h.Core.SendInput(t.Context(), bob, id, []byte("x"), false), kind.NotFound)
+	if err := h.Core.SendInput(t.Context(), alice, id, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -410,9 +411,9 @@ func TestInput(t *testing.T) {
 	if n != len(big) {
 		t.Errorf("%d bytes came back, want %d", n, len(big))
 	}
-	wantKind(t, "after the end", h.SendInput(t.Context(), alice, id, []byte("x"), false), kind.NotFound)
+	wantKind(t, "after the end", h.Core.SendInput(t.Context(), alice, id, []byte("x"), false), kind.NotFound)
 	closed := h.start(st.ID, process.Spec{Cmd: "sleep"})
-	wantKind(t, "stdin never open", h.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
+	wantKind(t, "stdin never open", h.Core.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
 }
 
 // Input with a key reaches the process once, wherever it is retried.
@@ -420,26 +421,26 @@ func TestKeyedInputIsDeliveredOnce(t *testing.T) {
 	h := newFixture(t)
 	other := h.newCore()
 	id := h.start(h.sandbox(alice).ID, process.Spec{Cmd: "cat", Stdin: true})
-	r, err := h.Read(t.Context(), alice, id, 0)
+	r, err := h.Core.Read(t.Context(), alice, id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	big := make([]byte, 600<<10) // more than one command carries
-	for _, c := range []*core.Core{h.Core, other, h.Core} {
+	for _, c := range []*operations.Operations{h.Operations, other, h.Operations} {
 		for key, data := range map[string][]byte{"1": big, "2": []byte("x")} {
-			if err := c.SendInputOnce(t.Context(), alice, id, key, data, false); err != nil {
+			if err := c.Core.SendInputOnce(t.Context(), alice, id, key, data, false); err != nil {
 				t.Fatalf("key %s: %v", key, err)
 			}
 		}
 	}
-	wantKind(t, "other data with the key", other.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
+	wantKind(t, "other data with the key", other.Core.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
 	const more = 150 // each an event, and one that answers
 	for i := range more {
-		if err := h.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", i), []byte("z"), false); err != nil {
+		if err := h.Core.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", i), []byte("z"), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := h.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
+	if err := h.Core.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -448,18 +449,18 @@ func TestKeyedInputIsDeliveredOnce(t *testing.T) {
 			n += len(w.Data)
 		}
 	}
-	if err := other.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
+	if err := other.Core.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Errorf("retry of the input that ended the process: %v", err)
 	}
-	if err := other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
+	if err := other.Core.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
 		t.Errorf("retry of an input %d inputs before the end: %v", more, err)
 	}
 	eventstest.ForgetBut(t, h.srv, 20, "OUT_")
-	if err := other.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", more-1), []byte("z"), false); err != nil {
+	if err := other.Core.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", more-1), []byte("z"), false); err != nil {
 		t.Errorf("retry of the last input after older events were dropped: %v", err)
 	}
-	wantKind(t, "an input whose acknowledgement was dropped", other.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
-	wantKind(t, "a new input after the end", other.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
+	wantKind(t, "an input whose acknowledgement was dropped", other.Core.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
+	wantKind(t, "a new input after the end", other.Core.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
 	if want := len(big) + 1 + more; n != want {
 		t.Errorf("%d bytes came back, want %d", n, want)
 	}
@@ -469,15 +470,15 @@ func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
-	if err := h.Resize(t.Context(), alice, id, process.Size{Cols: 80, Rows: 24}); err != nil {
+	if err := h.Core.Resize(t.Context(), alice, id, process.Size{Cols: 80, Rows: 24}); err != nil {
 		t.Errorf("resize: %v", err)
 	}
-	wantKind(t, "too large", h.Resize(t.Context(), alice, id, process.Size{Cols: 1 << 20}), kind.Invalid)
+	wantKind(t, "too large", h.Core.Resize(t.Context(), alice, id, process.Size{Cols: 1 << 20}), kind.Invalid)
 	pty := h.start(st.ID, process.Spec{Cmd: "sleep", PTY: &process.Size{Cols: 1, Rows: 1}})
-	if err := h.Resize(t.Context(), alice, pty, process.Size{Cols: 80, Rows: 24}); err != nil {
+	if err := h.Core.Resize(t.Context(), alice, pty, process.Size{Cols: 80, Rows: 24}); err != nil {
 		t.Errorf("resize: %v", err)
 	}
-	tip, err := h.Tail(t.Context(), alice, pty)
+	tip, err := h.Core.Tail(t.Context(), alice, pty)
 	if err != nil || tip.Last != 3 {
 		t.Errorf("tip %+v, %v; want 3 events", tip, err)
 	}
@@ -490,7 +491,7 @@ func TestStartWhileTheLogRestarts(t *testing.T) {
 	h.srv.Stop()
 	done := make(chan process.ID, 1)
 	go func() {
-		a, err := h.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"x"}}, core.StartOptions{})
+		a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"x"}}, core.StartOptions{})
 		if err != nil {
 			t.Errorf("start: %v", err)
 			close(done)
@@ -510,18 +511,18 @@ func TestStartWhileTheLogRestarts(t *testing.T) {
 func TestUnavailableWithoutTheLog(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	quick := core.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"),
+	quick := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"),
 		CreateTimeout: 100 * time.Millisecond, StartTimeout: 100 * time.Millisecond, CallTimeout: 100 * time.Millisecond})
 	h.srv.Stop()
-	_, err := quick.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	_, err := quick.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
 	wantKind(t, "Start", err, kind.Unavailable)
-	_, err = quick.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+	_, err = quick.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
 	wantKind(t, "CreateSandbox", err, kind.Unavailable)
-	_, err = quick.SetDeadline(t.Context(), alice, st.ID, time.Now().Add(time.Minute), false)
+	_, err = quick.Core.SetDeadline(t.Context(), alice, st.ID, time.Now().Add(time.Minute), false)
 	wantKind(t, "SetDeadline", err, kind.Unavailable)
-	_, err = quick.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+	_, err = quick.Core.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
 	wantKind(t, "Processes", err, kind.Unavailable)
-	wantKind(t, "Ready", quick.Ready(t.Context()), kind.Unavailable)
+	wantKind(t, "Ready", quick.Core.Ready(t.Context()), kind.Unavailable)
 	h.srv.Resume()
 }
 
@@ -535,13 +536,13 @@ func TestTrafficTokenOfANewSandbox(t *testing.T) {
 		if _, err := far.AppendSandbox(t.Context(), alice.Tenant, id, 0, 1, made); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.IngressClient(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
+		if _, err := h.Core.IngressClient(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
 			t.Fatalf("%d: wrong traffic token: %v", i, err)
 		}
-		if p, err := h.IngressClient(t.Context(), id, h.TrafficToken(id)); err != nil || p.Sandbox != id {
+		if p, err := h.Core.IngressClient(t.Context(), id, h.Core.TrafficToken(id)); err != nil || p.Sandbox != id {
 			t.Fatalf("%d: right traffic token: %+v, %v", i, p, err)
 		}
 	}
-	_, err := h.IngressClient(t.Context(), sandbox.NewID(), "wrong")
+	_, err := h.Core.IngressClient(t.Context(), sandbox.NewID(), "wrong")
 	wantKind(t, "unknown sandbox", err, kind.NotFound)
 }

@@ -1,4 +1,4 @@
-package core_test
+package operations_test
 
 import (
 	"strings"
@@ -48,7 +48,7 @@ func TestUndrainableReasons(t *testing.T) {
 			if err := h.log.PutSnapshot(t.Context(), &tt.snap); err != nil {
 				t.Fatal(err)
 			}
-			_, held, err := h.Undrainable(t.Context(), tt.snap.Host)
+			_, held, err := h.Hosts.Undrainable(t.Context(), tt.snap.Host)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestUndrainableSandbox(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	reason := func() string {
-		_, held, err := h.Undrainable(t.Context(), h.host.Name)
+		_, held, err := h.Hosts.Undrainable(t.Context(), h.host.Name)
 		if err != nil || len(held) != 1 || held[0].ID != string(st.ID) {
 			t.Fatal(held, err)
 		}

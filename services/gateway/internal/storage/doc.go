@@ -1,0 +1,3 @@
+// Package storage implements the operations on what tenants store apart from sandboxes:
+// volumes and secrets.
+package storage
