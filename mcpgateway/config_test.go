@@ -26,7 +26,7 @@ func TestConfigurations(t *testing.T) {
 		{"out of the directory", `{"github/../b":{"runCmd":"r"}}`, "catalog"},
 		{"an option", `{"github/-a/..":{"runCmd":"r"}}`, "catalog"},
 		{"nothing to run", `{"github/a/b":{}}`, "runCmd is required"},
-		{"a field too many", `{"github/a/b":{"runCmd":"r","image":"x"}}`, "unknown field"},
+		{"an unknown field", `{"github/a/b":{"runCmd":"r","image":"x"}}`, "unknown field"},
 		{"a wrong type", `{"github/a/b":{"runCmd":1}}`, "github/a/b"},
 		{"too many", "{" + strings.Join(many, ",") + "}", "more than 64"},
 	} {
