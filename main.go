@@ -4,34 +4,19 @@
 //
 // This package is the one program; its first argument selects the role. `up` runs
 // everything in one process; nats, gateway, scheduler, reaper and hostd run the same
-// code separately; the other commands are a client (internal/cli). Settings come from
-// flags, then MILLRACE_* variables, then defaults.
+// code separately; the other commands are a client. Everything is in internal/app.
 package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 
-	"github.com/millrace/millrace/internal/cli"
-	"github.com/millrace/millrace/services/hostd"
+	"github.com/millrace/millrace/internal/app"
 )
 
 func main() {
-	if runHelper(os.Args) {
+	if app.RunHelper(os.Args) {
 		return
 	}
-	ctx, stop := untilSignal(context.Background())
-	err := newRoot(process()).ExecuteContext(ctx)
-	stop()
-	code, message := cli.ExitCode(err)
-	if message != "" {
-		fmt.Fprintln(os.Stderr, "millrace:", message) //nolint:errcheck // there is nowhere else to report it
-	}
-	os.Exit(code)
-}
-
-// process returns the configuration from the process's own streams and environment.
-func process() cli.Config {
-	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
+	os.Exit(app.Main(context.Background()))
 }

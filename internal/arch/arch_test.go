@@ -162,6 +162,7 @@ func TestRulesRejectImports(t *testing.T) {
 		{"os/exec only in hostd", "internal/cli", "os/exec", false, false},
 		{"os/exec in a test", "internal/cli", "os/exec", true, true},
 		{"os/exec in a driver", "services/hostd/internal/driver/direct", "os/exec", false, true},
+		{"main only runs the app", "", mod + "/services/hostd", false, false},
 		{"no record in the client", "internal/cli", mod + "/events", false, false},
 		{"no I/O in the vocabulary", "events/process", "net/http", false, false},
 		{"no NATS in the vocabulary", "events/process", "github.com/nats-io/nats.go", false, false},

@@ -53,7 +53,8 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 // a package imports main; JetStream outside of events; fiber outside of gateway; os/exec
 // outside of hostd.
 var rules = []rule{
-	{path: "", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", "internal/hosttune", cobra, pflag, sys, group}},
+	{path: "", may: []string{"internal/app"}},
+	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", "internal/hosttune", cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
 

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/millrace/millrace/services/hostd"
 )
 
-// runHelper runs this program as a helper in a sandbox if args ask for that, as hosts do.
-func runHelper(args []string) bool {
+// RunHelper runs this program as a helper in a sandbox if args ask for that, as hosts do.
+func RunHelper(args []string) bool {
 	code, ok := hostd.RunHiddenRole(args, os.Stdout, os.Stderr)
 	if ok && code != 0 {
 		os.Exit(code)

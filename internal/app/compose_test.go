@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -21,6 +21,9 @@ import (
 	"github.com/millrace/millrace/internal/cli"
 )
 
+// repository is the root of the repository.
+const repository = "../.."
+
 const composeKey = "e2b_00112233445566778899aabbccddeeff00112233"
 
 // service is the command line and environment of a service in docker-compose.yml.
@@ -34,7 +37,7 @@ type service struct {
 // the file uses.
 func compose(t *testing.T) []service {
 	t.Helper()
-	b, err := os.ReadFile("docker-compose.yml")
+	b, err := os.ReadFile(filepath.Join(repository, "docker-compose.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +234,7 @@ func TestComposedServicesWorkTogether(t *testing.T) {
 // healthChecks returns the commands of docker-compose.yml's health checks, by role.
 func healthChecks(t *testing.T) map[string][]string {
 	t.Helper()
-	b, err := os.ReadFile("docker-compose.yml")
+	b, err := os.ReadFile(filepath.Join(repository, "docker-compose.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +291,7 @@ func awaitHosts(t *testing.T, ask func() (string, error), n int) {
 // The image and dist/ contain every helper program that millrace looks for beside itself,
 // because the machines that run them may have no Go toolchain.
 func TestImageHasTheHelperPrograms(t *testing.T) {
-	source, err := os.ReadFile("services/hostd/internal/helperbin/program.go")
+	source, err := os.ReadFile(filepath.Join(repository, "services/hostd/internal/helperbin/program.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +300,7 @@ func TestImageHasTheHelperPrograms(t *testing.T) {
 		t.Fatalf("programs: %v", names)
 	}
 	for file, form := range map[string]string{"Dockerfile": "/out/%s ", "Taskfile.yml": "dist/%s "} {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(filepath.Join(repository, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +310,7 @@ func TestImageHasTheHelperPrograms(t *testing.T) {
 			}
 		}
 	}
-	image, err := os.ReadFile("Dockerfile")
+	image, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
 	if err != nil {
 		t.Fatal(err)
 	}

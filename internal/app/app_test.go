@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 
 // TestMain lets the test binary run as a helper in a sandbox.
 func TestMain(m *testing.M) {
-	if runHelper(os.Args) {
+	if RunHelper(os.Args) {
 		return
 	}
 	os.Exit(m.Run())

@@ -1,0 +1,28 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/services/hostd"
+)
+
+// Main runs the program with the process's own arguments, streams, environment and
+// signals, and returns its exit code.
+func Main(ctx context.Context) int {
+	ctx, stop := untilSignal(ctx)
+	err := newRoot(process()).ExecuteContext(ctx)
+	stop()
+	code, message := cli.ExitCode(err)
+	if message != "" {
+		fmt.Fprintln(os.Stderr, "millrace:", message) //nolint:errcheck // there is nowhere else to report it
+	}
+	return code
+}
+
+// process returns the configuration from the process's own streams and environment.
+func process() cli.Config {
+	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
+}
