@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/cli/output"
 	"github.com/millrace/millrace/services/hostd"
 )
 
@@ -15,7 +16,7 @@ func Main(ctx context.Context) int {
 	ctx, stop := untilSignal(ctx)
 	err := newRoot(process()).ExecuteContext(ctx)
 	stop()
-	code, message := cli.ExitCode(err)
+	code, message := output.ExitCode(err)
 	if message != "" {
 		fmt.Fprintln(os.Stderr, "millrace:", message) //nolint:errcheck // there is nowhere else to report it
 	}
@@ -23,6 +24,6 @@ func Main(ctx context.Context) int {
 }
 
 // process returns the configuration from the process's own streams and environment.
-func process() cli.Config {
-	return cli.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
+func process() command.Config {
+	return command.Config{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Version: version(), Probe: probe, MCPGateway: hostd.MCPGateway}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
 )
 
 // TestMain lets the test binary run as a helper in a sandbox.
@@ -85,7 +85,7 @@ func TestFirstKeyIsStored(t *testing.T) {
 	if err != nil || len(first) != 44 || !strings.HasPrefix(first, "e2b_") || strings.Trim(first[4:], "0123456789abcdef") != "" {
 		t.Fatalf("firstKey = %q, %v; want e2b_ and 40 hex digits", first, err)
 	}
-	if st, err := os.Stat(filepath.Join(dir, cli.KeyFile)); err != nil || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(filepath.Join(dir, command.KeyFile)); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("key file is %v, %v; want 0600", st.Mode(), err)
 	}
 	if again, err := firstKey(dir, ""); err != nil || again != first {
@@ -97,7 +97,7 @@ func TestFirstKeyIsStored(t *testing.T) {
 	if kept, err := firstKey(dir, ""); err != nil || kept != "e2b_00" {
 		t.Errorf("after a given key %q is stored, %v", kept, err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, cli.KeyFile+".tmp"), 0o700); err != nil { // makes writes fail
+	if err := os.Mkdir(filepath.Join(dir, command.KeyFile+".tmp"), 0o700); err != nil { // makes writes fail
 		t.Fatal(err)
 	}
 	if same, err := firstKey(dir, "e2b_00"); err != nil || same != "e2b_00" {
@@ -126,7 +126,7 @@ func TestHostNameIsAllowed(t *testing.T) {
 // root runs the program's root command and returns its output.
 func root(ctx context.Context, env map[string]string, args ...string) (out, errOut string, err error) {
 	var o, e syncBuffer
-	c := newRoot(cli.Config{In: strings.NewReader(""), Out: &o, Err: &e, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }, Version: "test"})
+	c := newRoot(command.Config{In: strings.NewReader(""), Out: &o, Err: &e, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }, Version: "test"})
 	c.SetArgs(args)
 	err = c.ExecuteContext(ctx)
 	return o.String(), e.String(), err
@@ -189,7 +189,7 @@ func TestValidSettingsAreAccepted(t *testing.T) {
 		"--default-cpus 0", "--default-cpus 0.01", "--default-memory 0", "--default-memory 16", "--default-pids 0", "--default-pids 16",
 		"--cpu-overcommit 0", "--memory-overcommit 0.5", "--capacity 0", "--shim self", "--egress internet", "--egress-allow 10.0.0.0/8",
 	} {
-		u := up{cfg: &cli.Config{Err: io.Discard}}
+		u := up{cfg: &command.Config{Err: io.Discard}}
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		u.flags(f)
 		if err := cmp.Or(f.Parse(append(strings.Fields(args), "--data", t.TempDir())), u.prepare()); err != nil {
@@ -216,7 +216,7 @@ func TestLibraryLogsAreDebugMessages(t *testing.T) {
 	for level, want := range map[string]string{"info": "", "debug": `"level":"DEBUG","msg":"what\nthey say"`} {
 		var out syncBuffer
 		c := common{logLevel: level, logFormat: "json"}
-		if _, err := c.logger(&cli.Config{Err: &out}); err != nil {
+		if _, err := c.logger(&command.Config{Err: &out}); err != nil {
 			t.Fatal(err)
 		}
 		log.Print("what\nthey say")

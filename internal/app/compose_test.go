@@ -18,7 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 // repository is the root of the repository.
@@ -80,7 +81,7 @@ func TestComposeHasTheDocumentedTopology(t *testing.T) {
 	got := map[string]int{}
 	for _, s := range compose(t) {
 		got[s.args[0]]++
-		c, rest, err := newRoot(cli.Config{LookupEnv: os.LookupEnv}).Find(s.args)
+		c, rest, err := newRoot(command.Config{LookupEnv: os.LookupEnv}).Find(s.args)
 		if err != nil {
 			t.Errorf("%s: %v", s.name, err)
 			continue
@@ -181,7 +182,7 @@ func TestComposedServicesWorkTogether(t *testing.T) {
 			life, group = nats, &servers
 		}
 		group.Go(func() {
-			c := newRoot(cli.Config{In: strings.NewReader(""), Out: &logs, Err: &logs, LookupEnv: func(k string) (v string, ok bool) { v, ok = s.env[k]; return }})
+			c := newRoot(command.Config{In: strings.NewReader(""), Out: &logs, Err: &logs, LookupEnv: func(k string) (v string, ok bool) { v, ok = s.env[k]; return }})
 			c.SetArgs(s.args)
 			if err := c.ExecuteContext(life); err != nil {
 				t.Errorf("%s: %v", s.name, err)
@@ -217,7 +218,7 @@ func TestComposedServicesWorkTogether(t *testing.T) {
 			t.Fatalf("run %d: %v", i, err)
 		}
 		out, err := client(two, "attach", "-n", strings.TrimSpace(id))
-		if code, _ := cli.ExitCode(err); code != 4 || out != "1\n2\n3\n" {
+		if code, _ := output.ExitCode(err); code != 4 || out != "1\n2\n3\n" {
 			t.Errorf("attach on the other gateway: exit %d, %q, %v", code, out, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
 )
 
 // Durability profiles.
@@ -81,7 +81,7 @@ func flock(ctx context.Context, f *os.File) error {
 // firstKey returns the given key, else the key of the last start, else a new one, and
 // stores it where local client commands find it.
 func firstKey(dir, given string) (string, error) {
-	path := filepath.Join(dir, cli.KeyFile)
+	path := filepath.Join(dir, command.KeyFile)
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read key: %w", err)

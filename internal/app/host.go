@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/hosttune"
 	"github.com/millrace/millrace/services/hostd"
 )
@@ -32,7 +32,7 @@ type host struct {
 	capacity  int
 	warm      int
 	drivers   []string
-	output    output
+	output    outputLimits
 	shim      string
 	egress    string
 	allow     []string
@@ -132,13 +132,13 @@ func (h *host) egressSettings() (bool, []netip.Prefix, error) {
 	return false, nil, fmt.Errorf("--egress: %q must be %s or %s", h.egress, egressNone, egressInternet)
 }
 
-// output holds the limits of sandboxes' output, in bytes.
-type output struct {
+// outputLimits holds the limits of sandboxes' output, in bytes.
+type outputLimits struct {
 	quota, sandboxQuota, rate, sandboxRate uint64
 	spool                                  int64
 }
 
-func (o *output) flags(f *pflag.FlagSet) {
+func (o *outputLimits) flags(f *pflag.FlagSet) {
 	f.Uint64Var(&o.quota, "quota", 0, "maximum recorded output of a process, in bytes (default no limit)")
 	f.Uint64Var(&o.sandboxQuota, "sandbox-quota", 0, "maximum recorded output of all processes of a sandbox, in bytes (default no limit)")
 	f.Uint64Var(&o.rate, "rate", 0, "maximum output rate of a process, in bytes per second; beyond it the process blocks (default no limit)")
@@ -168,7 +168,7 @@ func (h *host) run(ctx context.Context, log *events.Log, logger *slog.Logger, na
 	})
 }
 
-func hostdCommand(cfg *cli.Config) *cobra.Command {
+func hostdCommand(cfg *command.Config) *cobra.Command {
 	var c common
 	var s streams
 	var h host
@@ -210,10 +210,10 @@ func (h *host) tuneHost(report func(hosttune.Change)) {
 }
 
 // probe tests each driver on this machine.
-func probe(ctx context.Context) []cli.DriverReport {
-	var out []cli.DriverReport
+func probe(ctx context.Context) []command.DriverReport {
+	var out []command.DriverReport
 	for _, r := range hostd.Probe(ctx) {
-		d := cli.DriverReport{Name: r.Name, OK: r.Err == nil}
+		d := command.DriverReport{Name: r.Name, OK: r.Err == nil}
 		if r.Err != nil {
 			d.Detail = r.Err.Error()
 		} else {

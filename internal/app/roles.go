@@ -14,12 +14,13 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/services/gateway"
 	"github.com/millrace/millrace/services/reaper"
 	"github.com/millrace/millrace/services/scheduler"
 )
 
-func newRoot(cfg cli.Config) *cobra.Command {
+func newRoot(cfg command.Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "millrace",
 		Short:         "Run commands in sandboxes and keep all output",
@@ -40,14 +41,14 @@ func newRoot(cfg cli.Config) *cobra.Command {
 	add(services, upCommand(&cfg), natsCommand(&cfg), gatewayCommand(&cfg), hostdCommand(&cfg),
 		schedulerCommand(&cfg), reaperCommand(&cfg))
 	add(client, cli.Commands(cfg)...)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.FlagError(err) })
-	cli.Strict(root)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.FlagError(err) })
+	command.Strict(root)
 	return root
 }
 
 // connected returns a function that checks the settings, connects to the log and runs a
 // service.
-func connected(cfg *cli.Config, c *common, s *streams, name string, check func() error, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
+func connected(cfg *command.Config, c *common, s *streams, name string, check func() error, run func(context.Context, *events.Log, *slog.Logger) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		logger, err := c.logger(cfg)
 		if err != nil {
@@ -66,7 +67,7 @@ func connected(cfg *cli.Config, c *common, s *streams, name string, check func()
 	}
 }
 
-func gatewayCommand(cfg *cli.Config) *cobra.Command {
+func gatewayCommand(cfg *command.Config) *cobra.Command {
 	var c common
 	var s streams
 	var g gateway.Config
@@ -108,7 +109,7 @@ func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "maximum time for open streams to end at a stop (default 10s)")
 }
 
-func schedulerCommand(cfg *cli.Config) *cobra.Command {
+func schedulerCommand(cfg *command.Config) *cobra.Command {
 	var c common
 	var s streams
 	var sched scheduler.Config
@@ -128,7 +129,7 @@ func schedulerFlags(f *pflag.FlagSet, s *scheduler.Config) {
 	f.Float64Var(&s.MemoryOvercommit, "memory-overcommit", 0, "memory overcommit ratio for sandboxes with a limit (default 1)")
 }
 
-func reaperCommand(cfg *cli.Config) *cobra.Command {
+func reaperCommand(cfg *command.Config) *cobra.Command {
 	var c common
 	var s streams
 	var w webhooks
@@ -170,7 +171,7 @@ func (w *webhooks) config() (to reaper.Webhooks, err error) {
 	return to, err
 }
 
-func natsCommand(cfg *cli.Config) *cobra.Command {
+func natsCommand(cfg *command.Config) *cobra.Command {
 	var c common
 	var n natsd.Config
 	var durability string

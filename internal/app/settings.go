@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
 )
 
 // fromEnv sets each flag that is not on the command line from MILLRACE_<NAME> if that is
@@ -28,7 +28,7 @@ func fromEnv(flags *pflag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		if err := flags.Set(f.Name, v); err != nil {
-			first = fmt.Errorf("%s %q %s", name, v, cli.Form(f, err))
+			first = fmt.Errorf("%s %q %s", name, v, command.Form(f, err))
 		}
 	})
 	return first
@@ -46,7 +46,7 @@ func (c *common) flags(f *pflag.FlagSet, level string) {
 
 // logger returns the program's logger. Libraries write what remote peers send, in any
 // amount, to Go's default logger, so that goes to the level debug.
-func (c *common) logger(cfg *cli.Config) (*slog.Logger, error) {
+func (c *common) logger(cfg *command.Config) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level: %w", err)
@@ -107,7 +107,7 @@ func (s *streams) open(ctx context.Context, role string, log *slog.Logger) (*eve
 }
 
 // role returns a subcommand that runs until it is stopped by a signal.
-func role(cfg *cli.Config, use, short string, bound func() time.Duration, flags func(*pflag.FlagSet), run func(ctx context.Context) error) *cobra.Command {
+func role(cfg *command.Config, use, short string, bound func() time.Duration, flags func(*pflag.FlagSet), run func(ctx context.Context) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, SilenceUsage: true,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnv(cmd.Flags(), cfg.Getenv) },

@@ -32,7 +32,7 @@ const (
 	natsBound    = natsd.StopTimeout + stopGrace
 )
 
-// runBounded runs a role. After ctx has ended, run has the time bound to return; then within
+// runBounded runs a role. After ctx has ended, run has the time bound to return; then it
 // returns an error so that the program exits. A slow NATS server, disk or client must not
 // block a service manager.
 func runBounded(ctx context.Context, bound time.Duration, run func(context.Context) error) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/natsd"
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/hosttune"
 	"github.com/millrace/millrace/services/gateway"
 	"github.com/millrace/millrace/services/hostd"
@@ -29,7 +29,7 @@ import (
 
 // up runs everything in one process.
 type up struct {
-	cfg        *cli.Config
+	cfg        *command.Config
 	common     common
 	streams    streams
 	gateway    gateway.Config
@@ -45,7 +45,7 @@ type up struct {
 // upHost is the name of up's only host.
 const upHost = "local"
 
-func upCommand(cfg *cli.Config) *cobra.Command {
+func upCommand(cfg *command.Config) *cobra.Command {
 	u := &up{cfg: cfg}
 	c := role(cfg, "up", "Run all services in one process", u.stopBound, u.flags, u.run)
 	c.Long = `Run all services in one process: NATS with JetStream on the disk, a host, a
@@ -138,7 +138,7 @@ func (u *up) prepare() (err error) {
 	}
 	u.gateway.WebhookAllow = u.deliver.Allow
 	if u.data == "" {
-		u.data, err = cli.DataDir(u.cfg.Getenv)
+		u.data, err = command.DataDir(u.cfg.Getenv)
 	} else {
 		u.data, err = filepath.Abs(u.data)
 	}
@@ -190,7 +190,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 	defer cancel()
 	context.AfterFunc(behind, cancel)
 
-	address := filepath.Join(u.data, cli.AddressFile)
+	address := filepath.Join(u.data, command.AddressFile)
 	defer os.Remove(address) //nolint:errcheck // the next start replaces it
 	u.gateway.Log, u.gateway.View, u.gateway.Slog, u.gateway.Version = front, view, u.log.With("role", "gateway"), u.cfg.Version
 	hosted := make(chan struct{})
@@ -273,7 +273,7 @@ func self(getenv func(string) string, data string) string {
 			cmd = quote(exe)
 		}
 	}
-	if def, err := cli.DataDir(getenv); err != nil || def != data {
+	if def, err := command.DataDir(getenv); err != nil || def != data {
 		cmd = "MILLRACE_DATA=" + quote(data) + " " + cmd
 	}
 	return cmd

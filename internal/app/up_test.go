@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 // started is a running `up`.
@@ -27,7 +28,7 @@ func startUp(t *testing.T, dir string, args ...string) *started {
 	var errOut syncBuffer
 	go func() {
 		defer close(done)
-		c := newRoot(cli.Config{In: strings.NewReader(""), Out: &s.out, Err: &errOut, LookupEnv: func(k string) (v string, ok bool) { v, ok = s.env[k]; return }, Version: "test"})
+		c := newRoot(command.Config{In: strings.NewReader(""), Out: &s.out, Err: &errOut, LookupEnv: func(k string) (v string, ok bool) { v, ok = s.env[k]; return }, Version: "test"})
 		c.SetArgs(append([]string{"up", "--listen", "127.0.0.1:0", "--driver", "direct", "--shim", "self"}, args...))
 		err = c.ExecuteContext(ctx)
 	}()
@@ -46,7 +47,7 @@ func startUp(t *testing.T, dir string, args ...string) *started {
 
 func (s *started) url() string {
 	s.t.Helper()
-	b, err := os.ReadFile(filepath.Join(s.env["MILLRACE_DATA"], cli.AddressFile))
+	b, err := os.ReadFile(filepath.Join(s.env["MILLRACE_DATA"], command.AddressFile))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestUpServesAndEnds(t *testing.T) {
 	if err := up.stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, cli.AddressFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, command.AddressFile)); err == nil {
 		t.Error("the address file remains after the stop")
 	}
 }
@@ -106,12 +107,12 @@ func TestClientWorksWithAShortMaxTimeout(t *testing.T) {
 func TestUpKeepsRecordsAcrossRestarts(t *testing.T) {
 	dir := t.TempDir()
 	up := startUp(t, dir)
-	key, err := os.ReadFile(filepath.Join(dir, cli.KeyFile))
+	key, err := os.ReadFile(filepath.Join(dir, command.KeyFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := up.verb("run", "-n", "printf 'a\\nb\\n'; exit 3")
-	if code, _ := cli.ExitCode(err); code != 3 || out != "a\nb\n" {
+	if code, _ := output.ExitCode(err); code != 3 || out != "a\nb\n" {
 		t.Fatalf("run: exit %d, %q", code, out)
 	}
 	list, err := up.verb("ps", "-aq")
@@ -123,7 +124,7 @@ func TestUpKeepsRecordsAcrossRestarts(t *testing.T) {
 		t.Fatalf("stop: %v", err)
 	}
 	up = startUp(t, dir)
-	if again, err := os.ReadFile(filepath.Join(dir, cli.KeyFile)); err != nil || string(again) != string(key) {
+	if again, err := os.ReadFile(filepath.Join(dir, command.KeyFile)); err != nil || string(again) != string(key) {
 		t.Errorf("key changed: %v", err)
 	}
 	if out, err := up.verb("logs", id); err != nil || out != "a\nb\n" {

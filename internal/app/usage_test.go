@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/internal/cli"
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 func TestUnknownSubcommandsFailWithUsage(t *testing.T) {
@@ -17,7 +17,7 @@ func TestUnknownSubcommandsFailWithUsage(t *testing.T) {
 		"sandboxx":       "unknown command",
 	} {
 		_, _, err := root(t.Context(), nil, strings.Fields(args)...)
-		code, message := cli.ExitCode(err)
+		code, message := output.ExitCode(err)
 		if code == 0 || !strings.Contains(message, want) {
 			t.Errorf("millrace %s: exit %d, %s; want %s", args, code, message, want)
 		}

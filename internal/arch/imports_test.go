@@ -43,10 +43,11 @@ const (
 	vocabulary = "events/..."
 	gw         = "services/gateway/internal/"
 	hd         = "services/hostd/internal/"
+	cl         = "internal/cli/"
 )
 
 // testsMay are the packages that all tests may import besides.
-var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", hd + "driver/drivertest", "internal/part", ansi, pty}
+var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", cl + "clitest", hd + "driver/drivertest", "internal/part", ansi, pty}
 
 // rules are the allowed imports. The rule with the longest path that contains a package
 // applies; a package without a rule fails the test. Never: one service imports another;
@@ -54,7 +55,7 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 // outside of hostd.
 var rules = []rule{
 	{path: "", may: []string{"internal/app"}},
-	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", "internal/hosttune", cobra, pflag, sys, group}},
+	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "command", cl + "output", "internal/hosttune", cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
 
@@ -112,8 +113,17 @@ var rules = []rule{
 
 	// The client uses the public protocols only. It imports the template format because it
 	// makes templates.
-	{path: "internal/cli", may: []string{"events/template", "internal/cpustat", "internal/hostload", "internal/hosttune", "internal/image", "internal/part", cobra, pflag, sys, group}, std: []string{"net/http"}},
-	{path: "internal/cli/internal/vtfilter"},
+	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "templates", cobra}},
+	{path: cl + "output", may: []string{cl + "internal/vtfilter", sys}},
+	{path: cl + "client", may: []string{"events/template", sys}, std: []string{"net/http"}},
+	{path: cl + "command", may: []string{cl + "client", cl + "output", cobra, pflag}, std: []string{"net/http"}},
+	{path: cl + "processes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys}, std: []string{"net/http"}},
+	{path: cl + "sandboxes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys, group}, std: []string{"net/http"}},
+	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", cobra, group}, std: []string{"net/http"}},
+	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", cobra, sys}},
+	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", cobra, group}, std: []string{"net/http"}},
+	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
+	{path: cl + "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/cpustat"},

@@ -1,30 +1,17 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 // Users see sentences, not the standard library's errors for broken connections.
-func TestErrorsAreSentences(t *testing.T) {
-	var v struct{ N int }
-	for want, err := range map[string]error{
-		"the gateway closed the connection":  fmt.Errorf("read: %w", io.ErrUnexpectedEOF),
-		"the gateway did not answer in time": context.DeadlineExceeded,
-		"interrupted":                        context.Canceled,
-		"the gateway sent invalid JSON":      json.Unmarshal([]byte(`{"n":"x"}`), &v),
-		errSilent.Error():                    errSilent,
-	} {
-		if got := withMessage(err).Error(); got != want {
-			t.Errorf("inWords(%v) = %q; want %q", err, got, want)
-		}
-	}
+func TestBrokenResponsesAreSentences(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"cut": func(w http.ResponseWriter, _ *http.Request) {
@@ -51,7 +38,7 @@ func TestWrongNumberOfArgumentsShowsUsage(t *testing.T) {
 		"run":        "run requires arguments: usage: run [flags] [--] COMMAND [ARG...]",
 	} {
 		got := verb(t, nil, nil, strings.Fields(args)...)
-		if code := map[bool]int{true: ExitMillrace, false: 1}[args == "run"]; got.say != want || got.code != code {
+		if code := map[bool]int{true: output.ExitMillrace, false: 1}[args == "run"]; got.say != want || got.code != code {
 			t.Errorf("%s: exit %d %q; want %q", args, got.code, got.say, want)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/cli/clitest"
+	"github.com/millrace/millrace/internal/cli/command"
 )
 
 // A unique prefix stands for an id, and full ids are used without a list.
@@ -15,7 +18,7 @@ func TestIDsMayBePrefixes(t *testing.T) {
 		say   string
 		lists int
 	}{
-		{"kill " + fakeID, "", 0},
+		{"kill " + clitest.ProcessID, "", 0},
 		{"kill 01h", "", 1},
 		{"kill 0", `process id "0" is ambiguous`, 1},
 		{"kill 9", "process not found", 1},
@@ -31,8 +34,8 @@ func TestIDsMayBePrefixes(t *testing.T) {
 		g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 		got := g.verb(nil, strings.Fields(tt.args)...)
 		said := got.say + got.errOut
-		if (tt.say == "") != (got.code == 0) || !strings.Contains(said, tt.say) || g.lists != tt.lists {
-			t.Errorf("%s: exit %d %q with %d lists; want %q with %d", tt.args, got.code, said, g.lists, tt.say, tt.lists)
+		if (tt.say == "") != (got.code == 0) || !strings.Contains(said, tt.say) || g.Lists != tt.lists {
+			t.Errorf("%s: exit %d %q with %d lists; want %q with %d", tt.args, got.code, said, g.Lists, tt.say, tt.lists)
 		}
 		if strings.Contains(tt.say, "ambiguous") && !strings.Contains(said, "\n  0") && !strings.Contains(said, "\n  iend") {
 			t.Errorf("%s: no candidates in %q", tt.args, said)
@@ -43,8 +46,8 @@ func TestIDsMayBePrefixes(t *testing.T) {
 func TestIDsComplete(t *testing.T) {
 	g := newFakeGateway(t)
 	for args, want := range map[string][]string{
-		"sandbox rm i": {"i1", "i3", "i2", "iabc"}, "sandbox show ie": {"iend"}, "kill 01": {fakeID}, "logs 0": {fakeID, "02-iabc"},
-		"key rm a": {"aa"}, "host drain l": {"local"}, "run -s ia": {"iabc"}, "logs " + fakeID + " 0": nil,
+		"sandbox rm i": {"i1", "i3", "i2", "iabc"}, "sandbox show ie": {"iend"}, "kill 01": {clitest.ProcessID}, "logs 0": {clitest.ProcessID, "02-iabc"},
+		"key rm a": {"aa"}, "host drain l": {"local"}, "run -s ia": {"iabc"}, "logs " + clitest.ProcessID + " 0": nil,
 	} {
 		got := g.completions(strings.Fields(args)...)
 		if !slices.Equal(got, want) {
@@ -57,8 +60,8 @@ func TestIDsComplete(t *testing.T) {
 func (g *fakeGateway) completions(args ...string) []string {
 	g.t.Helper()
 	root := &cobra.Command{Use: "millrace"}
-	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00"}
-	root.AddCommand(Commands(Config{LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})...)
+	env := map[string]string{"MILLRACE_URL": g.Server.URL, "MILLRACE_API_KEY": "e2b_00"}
+	root.AddCommand(Commands(command.Config{LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})...)
 	var out, errOut syncBuffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)

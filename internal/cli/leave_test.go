@@ -9,13 +9,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 // Callers of run must not take Millrace's own failure for the command's.
 func TestInvalidCommandLineExits125(t *testing.T) {
 	for _, args := range [][]string{{"run"}, {"run", "--nonsense", "x"}, {"run", "--lifetime", "0", "x"}, {"attach"}, {"attach", "a", "b"}} {
-		if got := verb(t, nil, strings.NewReader(""), args...); got.code != ExitMillrace || got.say == "" {
+		if got := verb(t, nil, strings.NewReader(""), args...); got.code != output.ExitMillrace || got.say == "" {
 			t.Errorf("%q: exit %d %q", args, got.code, got.say)
 		}
 	}
@@ -33,6 +37,13 @@ func gone(t *testing.T) *os.File {
 	return w
 }
 
+// runCommand returns the command run for a gateway.
+func runCommand(url string, out, errOut io.Writer) *cobra.Command {
+	env := map[string]string{"MILLRACE_URL": url, "MILLRACE_API_KEY": "e2b_00"}
+	all := Commands(command.Config{In: strings.NewReader(""), Out: out, Err: errOut, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})
+	return all[slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == "run" })]
+}
+
 func TestRunEndsWithItsReader(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -46,15 +57,14 @@ func TestRunEndsWithItsReader(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newFakeGateway(t, short[:3]...) // the process keeps running
-			a := &app{Config: Config{In: strings.NewReader(""), Out: gone(t), Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }}, url: g.srv.URL, key: "e2b_00"}
-			c := a.runCommand()
+			c := runCommand(g.Server.URL, gone(t), io.Discard)
 			c.SetArgs(tt.args)
 			c.SilenceErrors, c.SilenceUsage = true, true
-			code, _ := ExitCode(c.ExecuteContext(t.Context()))
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if code != exitSignal+int(unix.SIGPIPE) || !slices.Equal(g.removed, tt.removed) || !slices.Equal(g.signals, tt.signals) {
-				t.Errorf("exit %d, removed %v, signals %v", code, g.removed, g.signals)
+			code, _ := output.ExitCode(c.ExecuteContext(t.Context()))
+			g.Mu.Lock()
+			defer g.Mu.Unlock()
+			if code != output.ExitSignal+int(unix.SIGPIPE) || !slices.Equal(g.Removed, tt.removed) || !slices.Equal(g.Signals, tt.signals) {
+				t.Errorf("exit %d, removed %v, signals %v", code, g.Removed, g.Signals)
 			}
 		})
 	}
@@ -66,10 +76,9 @@ const asRun = "MILLRACE_TEST_AS_RUN"
 // sandbox behind. Both end a whole process, so the test runs itself as one.
 func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 	if url := os.Getenv(asRun); url != "" {
-		a := &app{Config: Config{In: strings.NewReader(""), Out: os.Stdout, Err: os.Stderr, LookupEnv: func(string) (string, bool) { return "", false }}, url: url, key: "e2b_00"}
-		c := a.runCommand()
+		c := runCommand(url, os.Stdout, os.Stderr)
 		c.SetArgs([]string{"-n", "x"})
-		code, say := ExitCode(c.ExecuteContext(t.Context()))
+		code, say := output.ExitCode(c.ExecuteContext(t.Context()))
 		fmt.Fprintln(os.Stderr, say)
 		os.Exit(code)
 	}
@@ -77,14 +86,14 @@ func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			g := newFakeGateway(t, short[:3]...)
 			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAProcessThatEndsEarlyRemovesItsSandbox$")
-			child.Env = append(os.Environ(), asRun+"="+g.srv.URL)
+			child.Env = append(os.Environ(), asRun+"="+g.Server.URL)
 			begun := make(chan struct{})
 			if sig == unix.SIGPIPE {
 				child.Stdout = gone(t)
 			} else {
-				g.locked(func() {
-					g.fail["POST /commands"] = 1 << 30 // the start never succeeds
-					g.onCreate = func() {
+				g.Locked(func() {
+					g.Fail["POST /commands"] = 1 << 30 // the start never succeeds
+					g.OnCreate = func() {
 						<-begun
 						child.Process.Signal(sig)
 					}
@@ -95,10 +104,10 @@ func TestAProcessThatEndsEarlyRemovesItsSandbox(t *testing.T) {
 			}
 			close(begun)
 			child.Wait()
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if code := child.ProcessState.ExitCode(); code != exitSignal+int(sig) || !slices.Equal(g.removed, []string{"iabc"}) {
-				t.Errorf("exit %d, removed %v", code, g.removed)
+			g.Mu.Lock()
+			defer g.Mu.Unlock()
+			if code := child.ProcessState.ExitCode(); code != output.ExitSignal+int(sig) || !slices.Equal(g.Removed, []string{"iabc"}) {
+				t.Errorf("exit %d, removed %v", code, g.Removed)
 			}
 		})
 	}

@@ -2,25 +2,15 @@ package cli
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
-func TestTimesAreRoundedAwayFromZero(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		0: 0, 1: 1, 500 * time.Microsecond: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Second: 1000,
-		-1: -1, -time.Second: -1000, math.MaxInt64: math.MaxInt64/1_000_000 + 1,
-	} {
-		if got := ceil(d, time.Millisecond); got != want {
-			t.Errorf("ceil(%v) = %d ms; want %d", d, got, want)
-		}
-	}
+func TestCommandTimeoutsAreRoundedUp(t *testing.T) {
 	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-	if got := g.verb(nil, "run", "-n", "--timeout", "500us", "x"); got.code != 0 || fmt.Sprint(g.commands[0]["timeout_ms"]) != "1" {
-		t.Errorf("exit %d %s, command %v", got.code, got.say, g.commands)
+	if got := g.verb(nil, "run", "-n", "--timeout", "500us", "x"); got.code != 0 || fmt.Sprint(g.Commands[0]["timeout_ms"]) != "1" {
+		t.Errorf("exit %d %s, command %v", got.code, got.say, g.Commands)
 	}
 }
 
@@ -46,10 +36,10 @@ func TestDefaultTimeoutIsReducedToTheMaximum(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-			g.most = tt.most
+			g.Most = tt.most
 			got := g.verb(nil, strings.Fields(tt.args)...)
-			if (got.code == 0) != tt.ok || !slices.Equal(g.timeouts, tt.sent) {
-				t.Errorf("exit %d %s %s, sent %v; want %v", got.code, got.say, got.errOut, g.timeouts, tt.sent)
+			if (got.code == 0) != tt.ok || !slices.Equal(g.Timeouts, tt.sent) {
+				t.Errorf("exit %d %s %s, sent %v; want %v", got.code, got.say, got.errOut, g.Timeouts, tt.sent)
 			}
 			if !tt.ok && !strings.Contains(got.say+got.errOut, "timeout cannot be greater than 1800 seconds") {
 				t.Errorf("message %q, stderr %q", got.say, got.errOut)

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/internal/cli/clitest"
 )
 
 // With --output json a run writes the ids of the process and sandbox, then the events.
@@ -15,7 +17,7 @@ func TestRunWritesEventsAsJSON(t *testing.T) {
 	if got.code != 3 || got.errOut != "" || len(lines) != len(short)+2 || lines[0] != `{"type":"process","process":"01hzz-iabc","sandbox":"iabc"}`+"\n" {
 		t.Fatalf("exit %d %s, stdout %q, stderr %q", got.code, got.say, got.out, got.errOut)
 	}
-	logs := g.verb(nil, "logs", "--json", fakeID)
+	logs := g.verb(nil, "logs", "--json", clitest.ProcessID)
 	if got.out != lines[0]+logs.out {
 		t.Errorf("stdout\n%swant\n%s%s", got.out, lines[0], logs.out)
 	}
@@ -23,14 +25,14 @@ func TestRunWritesEventsAsJSON(t *testing.T) {
 	if got.code != 0 || got.out != `{"process":"01hzz-iabc","sandbox":"iabc"}`+"\n" {
 		t.Errorf("detached: exit %d %s, stdout %q", got.code, got.say, got.out)
 	}
-	if got = g.verb(nil, "run", "-d", "-s", "iabc", "x"); got.out != fakeID+"\n" {
+	if got = g.verb(nil, "run", "-d", "-s", "iabc", "x"); got.out != clitest.ProcessID+"\n" {
 		t.Errorf("detached without JSON: %q", got.out)
 	}
 }
 
 func TestLostConnectionPrintsHowToContinue(t *testing.T) {
 	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-	g.cutAfter[3] = true
+	g.CutAfter[3] = true
 	got := g.verb(nil, "run", "-n", "-s", "iabc", "x")
 	const want = "connection to process 01hzz-iabc lost after event 3 (the gateway closed the connection); resuming. To continue later: millrace attach --after 3 01hzz-iabc"
 	if got.code != 0 || !strings.Contains(got.errOut, want) {
@@ -43,7 +45,7 @@ func TestLogsStampLines(t *testing.T) {
 	g := newFakeGateway(t, `{"type":"start","pid":7}`, `{"type":"stdout","offset":0,"data":"a\nb"}`, `{"type":"stderr","offset":0,"data":"e\n"}`,
 		`{"type":"stdout","offset":3,"data":"c\n\nd"}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	const at = "2026-01-02T03:04:05.000Z "
-	got := g.verb(nil, "logs", "-t", fakeID)
+	got := g.verb(nil, "logs", "-t", clitest.ProcessID)
 	if want := at + "a\n" + at + "bc\n" + at + "\n" + at + "d"; got.out != want || got.errOut != at+"e\n" {
 		t.Errorf("stdout %q, stderr %q; want %q", got.out, got.errOut, want)
 	}

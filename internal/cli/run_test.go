@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/internal/cli/client"
+	"github.com/millrace/millrace/internal/cli/clitest"
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 var short = []string{
@@ -62,12 +66,12 @@ func TestStartErrorIsPrintedOnce(t *testing.T) {
 		say, errOut string
 	}{
 		{"run -n -s iabc x", "", "millrace: cwd '/nope' does not exist\n"},
-		{"attach -n " + fakeID, "", "millrace: cwd '/nope' does not exist\n"},
-		{"attach -n --after 2 " + fakeID, "exit status unknown (not_started)", ""},
+		{"attach -n " + clitest.ProcessID, "", "millrace: cwd '/nope' does not exist\n"},
+		{"attach -n --after 2 " + clitest.ProcessID, "exit status unknown (not_started)", ""},
 	}
 	for _, tt := range tests {
 		g := newFakeGateway(t, record...)
-		if got := g.verb(nil, strings.Fields(tt.args)...); got.code != ExitMillrace || got.say != tt.say || got.errOut != tt.errOut {
+		if got := g.verb(nil, strings.Fields(tt.args)...); got.code != output.ExitMillrace || got.say != tt.say || got.errOut != tt.errOut {
 			t.Errorf("%s: exit %d %q %q; want %q %q", tt.args, got.code, got.say, got.errOut, tt.say, tt.errOut)
 		}
 	}
@@ -84,7 +88,7 @@ func TestRunResumesAfterEveryEvent(t *testing.T) {
 	}
 	g := newFakeGateway(t, append(record, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	for i := range record {
-		g.cutAfter[i+1] = true
+		g.CutAfter[i+1] = true
 	}
 	got := g.verb(strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
 	if got.code != 0 || got.out != want {
@@ -97,10 +101,10 @@ func TestRunResumesAfterEveryEvent(t *testing.T) {
 
 func TestRunResumesOnTheNextGateway(t *testing.T) {
 	first := newFakeGateway(t, short[:4]...)
-	first.cutAfter[4] = true
+	first.CutAfter[4] = true
 	second := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-	first.mortal = true
-	env := map[string]string{"MILLRACE_URL": first.srv.URL + "," + second.srv.URL, "MILLRACE_API_KEY": "e2b_00"}
+	first.Mortal = true
+	env := map[string]string{"MILLRACE_URL": first.Server.URL + "," + second.Server.URL, "MILLRACE_API_KEY": "e2b_00"}
 	got := verb(t, env, strings.NewReader(""), "run", "-n", "-s", "iabc", "x")
 	if got.code != 0 || got.out != "a\n\xff\x00" {
 		t.Errorf("exit %d %s, stdout %q\n%s", got.code, got.say, got.out, got.errOut)
@@ -113,11 +117,11 @@ func TestRunFailsAtOnceWithoutGateway(t *testing.T) {
 	began := time.Now()
 	got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x")
 	const want = "gateway http://127.0.0.1:2 is unreachable: connection refused (start one with `millrace up`, or set --url or MILLRACE_URL)"
-	if took := time.Since(began); got.code != ExitMillrace || got.say != want || took > startTimeout/2 {
+	if took := time.Since(began); got.code != output.ExitMillrace || got.say != want || took > client.StartTimeout/2 {
 		t.Errorf("exit %d %q after %v; want %q", got.code, got.say, took, want)
 	}
 	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-	env["MILLRACE_URL"] = "http://127.0.0.1:1," + g.srv.URL
+	env["MILLRACE_URL"] = "http://127.0.0.1:1," + g.Server.URL
 	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "x"); got.code != 0 || got.errOut != "oops\n" {
 		t.Errorf("with the second gateway: exit %d %q %q", got.code, got.say, got.errOut)
 	}
@@ -138,7 +142,7 @@ func TestRunPrintsTheCauseOfTheEnd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newFakeGateway(t, `{"type":"accepted","timeout_ms":1500}`, `{"type":"start","pid":7}`, `{"type":"end",`+tt.end+`}`)
-			for _, args := range []string{"run -n -s iabc x", "attach -n " + fakeID, "logs -f " + fakeID} {
+			for _, args := range []string{"run -n -s iabc x", "attach -n " + clitest.ProcessID, "logs -f " + clitest.ProcessID} {
 				got := g.verb(nil, strings.Fields(args)...)
 				if got.errOut != tt.want || got.code != tt.code && args[0] != 'l' {
 					t.Errorf("%s: exit %d, stderr %q; want %d, %q", args, got.code, got.errOut, tt.code, tt.want)
@@ -158,29 +162,29 @@ func TestInputEndsAtATerminal(t *testing.T) {
 		{"run -t -s iabc cat", "x\n", "x\n\x04\x04"},
 		{"run -t -s iabc cat", "x", "x\x04\x04\x04"},
 		{"run -t -s iabc cat", "", "\x04\x04"},
-		{"attach " + fakeID, "x", "x"},
+		{"attach " + clitest.ProcessID, "x", "x"},
 	} {
 		g := newFakeGateway(t, short[:2]...)
-		g.pty = true
-		g.onInput = func([]byte, bool) {
-			if g.stdin.Len() == len(tt.want) {
-				g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+		g.PTY = true
+		g.OnInput = func([]byte, bool) {
+			if g.Stdin.Len() == len(tt.want) {
+				g.Grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 			}
 		}
 		got := g.verb(strings.NewReader(tt.in), strings.Fields(tt.verb)...)
-		if got.code != 0 || g.stdin.String() != tt.want || g.eof {
-			t.Errorf("%s with %q: exit %d %s, input %q, end %v; want %q", tt.verb, tt.in, got.code, got.say, g.stdin.String(), g.eof, tt.want)
+		if got.code != 0 || g.Stdin.String() != tt.want || g.EOF {
+			t.Errorf("%s with %q: exit %d %s, input %q, end %v; want %q", tt.verb, tt.in, got.code, got.say, g.Stdin.String(), g.EOF, tt.want)
 		}
 	}
 }
 
 func TestUnsetVariablesAreNotForwarded(t *testing.T) {
 	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "HERE": "1", "EMPTY": ""}
+	env := map[string]string{"MILLRACE_URL": g.Server.URL, "MILLRACE_API_KEY": "e2b_00", "HERE": "1", "EMPTY": ""}
 	if got := verb(t, env, nil, "run", "-n", "-s", "iabc", "-e", "HERE", "-e", "EMPTY", "-e", "UNSET", "-e", "SET=2", "x"); got.code != 0 {
 		t.Errorf("exit %d %s", got.code, got.say)
 	}
-	if got := fmt.Sprint(g.commands[0]["envs"]); got != "map[EMPTY: HERE:1 SET:2]" {
+	if got := fmt.Sprint(g.Commands[0]["envs"]); got != "map[EMPTY: HERE:1 SET:2]" {
 		t.Errorf("variables %s", got)
 	}
 }
@@ -198,13 +202,13 @@ func TestRunPrintsTheLifetimeOfAKeptSandbox(t *testing.T) {
 		{"run -d x", 1800, []int64{3600, 1800, 3600, 1800}, "sandbox iabc ends in 30m0s, at ", 0},
 		{"run -d --lifetime 5h x", 0, []int64{18000, 18000}, "sandbox iabc ends in 5h0m0s, at ", 0},
 		{"run -n --keep --lifetime 2h x", 0, []int64{7200, 7200}, "sandbox iabc ends in 2h0m0s, at ", 0},
-		{"run -d --lifetime 5h x", 1800, []int64{18000}, "", ExitMillrace},
+		{"run -d --lifetime 5h x", 1800, []int64{18000}, "", output.ExitMillrace},
 	} {
 		g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-		g.most = tt.most
+		g.Most = tt.most
 		got := g.verb(nil, strings.Fields(tt.args)...)
-		if got.code != tt.code || !slices.Equal(g.timeouts, tt.sent) || !strings.Contains(got.errOut, tt.say) || len(g.removed) > 0 {
-			t.Errorf("%s: exit %d %s, sent %v, stderr %q, removed %v", tt.args, got.code, got.say, g.timeouts, got.errOut, g.removed)
+		if got.code != tt.code || !slices.Equal(g.Timeouts, tt.sent) || !strings.Contains(got.errOut, tt.say) || len(g.Removed) > 0 {
+			t.Errorf("%s: exit %d %s, sent %v, stderr %q, removed %v", tt.args, got.code, got.say, g.Timeouts, got.errOut, g.Removed)
 		}
 	}
 }
@@ -222,10 +226,10 @@ func TestRunCreatesAndRemovesItsSandbox(t *testing.T) {
 	if got := g.verb(strings.NewReader(""), "run", "--", "printf", "%s", "a b"); got.code != 1 {
 		t.Errorf("exit %d %s", got.code, got.say)
 	}
-	if g.created != 1 || len(g.removed) != 1 || g.removed[0] != "iabc" {
-		t.Errorf("created %d, removed %v", g.created, g.removed)
+	if g.Created != 1 || len(g.Removed) != 1 || g.Removed[0] != "iabc" {
+		t.Errorf("created %d, removed %v", g.Created, g.Removed)
 	}
-	cmd := g.commands[0]
+	cmd := g.Commands[0]
 	if cmd["cmd"] != "printf" || fmt.Sprint(cmd["args"]) != "[%s a b]" || cmd["sandbox"] != "iabc" || cmd["stdin"] != true || cmd["timeout_ms"] != 0.0 {
 		t.Errorf("command %v", cmd)
 	}
@@ -234,7 +238,7 @@ func TestRunCreatesAndRemovesItsSandbox(t *testing.T) {
 func TestSingleArgumentIsRunByTheShell(t *testing.T) {
 	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
 	g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "-e", "A=1", "-w", "/tmp", "seq 3 | tac")
-	cmd := g.commands[0]
+	cmd := g.Commands[0]
 	if _, ok := cmd["args"]; ok || cmd["cmd"] != "seq 3 | tac" || cmd["cwd"] != "/tmp" || fmt.Sprint(cmd["envs"]) != "map[A:1]" || cmd["stdin"] != nil {
 		t.Errorf("command %v", cmd)
 	}
@@ -242,12 +246,12 @@ func TestSingleArgumentIsRunByTheShell(t *testing.T) {
 
 func TestStartIsRetriedUnderOneKey(t *testing.T) {
 	g := newFakeGateway(t, end(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)...)
-	g.fail["POST /commands"] = 2
+	g.Fail["POST /commands"] = 2
 	if got := g.verb(strings.NewReader(""), "run", "-s", "iabc", "-n", "x"); got.code != 0 {
 		t.Errorf("exit %d %s", got.code, got.say)
 	}
-	if len(g.keys) != 1 || g.keys[0] == "" {
-		t.Errorf("keys %q", g.keys)
+	if len(g.Keys) != 1 || g.Keys[0] == "" {
+		t.Errorf("keys %q", g.Keys)
 	}
 }
 
@@ -260,7 +264,7 @@ func TestMillraceFailureExits125(t *testing.T) {
 	}{
 		{"no gateway configured", map[string]string{"HOME": t.TempDir()}, "no gateway configured"},
 		{"connection refused", map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"}, "127.0.0.1:1"},
-		{"wrong key", map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "k"}, "no such key"},
+		{"wrong key", map[string]string{"MILLRACE_URL": g.Server.URL, "MILLRACE_API_KEY": "k"}, "no such key"},
 		{"not a URL", map[string]string{"MILLRACE_URL": "localhost", "MILLRACE_API_KEY": "k"}, "must be an http or https URL"},
 	}
 	for _, tt := range tests {
@@ -275,17 +279,17 @@ func TestMillraceFailureExits125(t *testing.T) {
 
 func TestInputIsForwardedToItsEnd(t *testing.T) {
 	g := newFakeGateway(t, short[:2]...)
-	g.onInput = func(b []byte, eof bool) {
+	g.OnInput = func(b []byte, eof bool) {
 		if eof {
-			g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+			g.Grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 		}
 	}
 	in := strings.Repeat("0123456789\x00\xff", 20_000)
 	if got := g.verb(strings.NewReader(in), "run", "-s", "iabc", "cat"); got.code != 0 {
 		t.Errorf("exit %d %s", got.code, got.say)
 	}
-	if g.stdin.String() != in || !g.eof {
-		t.Errorf("received %d bytes of %d, eof %v", g.stdin.Len(), len(in), g.eof)
+	if g.Stdin.String() != in || !g.EOF {
+		t.Errorf("received %d bytes of %d, eof %v", g.Stdin.Len(), len(in), g.EOF)
 	}
 }
 
@@ -295,22 +299,22 @@ func TestInputIsNotRepeated(t *testing.T) {
 	g := newFakeGateway(t, short[:2]...)
 	sent := 0
 	r, w := io.Pipe()
-	g.onInput = func(b []byte, eof bool) {
+	g.OnInput = func(b []byte, eof bool) {
 		sent++
 		switch {
 		case sent == 1: // taken, but the response is lost
 			go w.Write([]byte("def")) //nolint:errcheck // missing input is detected below
-			g.grow(`{"type":"stdin_ack","offset":3}`)
+			g.Grow(`{"type":"stdin_ack","offset":3}`)
 			panic(http.ErrAbortHandler)
 		case eof:
-			g.grow(`{"type":"stdin_ack","offset":6,"eof":true}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+			g.Grow(`{"type":"stdin_ack","offset":6,"eof":true}`, `{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 		default:
 			go w.Close()
 		}
 	}
 	go w.Write([]byte("abc")) //nolint:errcheck // missing input is detected below
 	got := g.verb(r, "run", "-s", "iabc", "cat")
-	if got.code != 0 || g.stdin.String() != "abcdef" || sent != 3 {
-		t.Errorf("exit %d %s; %q in %d requests\n%s", got.code, got.say, g.stdin.String(), sent, got.errOut)
+	if got.code != 0 || g.Stdin.String() != "abcdef" || sent != 3 {
+		t.Errorf("exit %d %s; %q in %d requests\n%s", got.code, got.say, g.Stdin.String(), sent, got.errOut)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/cli/client"
+	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/part"
 )
 
@@ -66,14 +68,14 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		s.manifest[name] = body
 		name, tag, _ := strings.Cut(name, ":")
-		json.NewEncoder(w).Encode(templateInfo{Name: name, Tag: tag, ID: string(id), Files: m.Files, Size: m.Size})
+		json.NewEncoder(w).Encode(client.Template{Name: name, Tag: tag, ID: string(id), Files: m.Files, Size: m.Size})
 	case r.Method == http.MethodGet && s.manifest[name] != nil:
 		m, id, err := template.Decode(s.manifest[name])
 		if err != nil {
 			s.t.Errorf("manifest: %v", err)
 		}
 		name, tag, _ := strings.Cut(name, ":")
-		json.NewEncoder(w).Encode(templateInfo{Name: name, Tag: tag, ID: string(id), Files: m.Files, Size: m.Size, Hosts: []string{"h1"}})
+		json.NewEncoder(w).Encode(client.Template{Name: name, Tag: tag, ID: string(id), Files: m.Files, Size: m.Size, Hosts: []string{"h1"}})
 	case r.Method == http.MethodDelete && s.manifest[name] == nil:
 		w.WriteHeader(http.StatusNotFound)
 		io.WriteString(w, `{"message":"template not found"}`)
@@ -88,7 +90,7 @@ func run(t *testing.T, srv *httptest.Server, args ...string) (stdout, stderr str
 	t.Helper()
 	var out, errs bytes.Buffer
 	env := map[string]string{"MILLRACE_URL": srv.URL, "MILLRACE_API_KEY": "k"}
-	all := Commands(Config{In: strings.NewReader(""), Out: &out, Err: &errs, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})
+	all := Commands(command.Config{In: strings.NewReader(""), Out: &out, Err: &errs, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }})
 	for _, c := range all {
 		if c.Name() == args[0] {
 			c.SetArgs(args[1:])

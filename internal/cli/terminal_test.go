@@ -13,6 +13,10 @@ import (
 	"github.com/creack/pty"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/cli/clitest"
+	"github.com/millrace/millrace/internal/cli/command"
+	"github.com/millrace/millrace/internal/cli/output"
 )
 
 // answers lists queries to a terminal and its answers.
@@ -112,15 +116,15 @@ func (x *terminal) press(s string) {
 // start runs a command at the terminal.
 func (x *terminal) start(g *fakeGateway, args ...string) <-chan result {
 	done := make(chan result, 1)
-	env := map[string]string{"MILLRACE_URL": g.srv.URL, "MILLRACE_API_KEY": "e2b_00", "TERM": "xterm"}
-	cfg := Config{In: x.tty, Out: x.tty, Err: x.tty, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }}
+	env := map[string]string{"MILLRACE_URL": g.Server.URL, "MILLRACE_API_KEY": "e2b_00", "TERM": "xterm"}
+	cfg := command.Config{In: x.tty, Out: x.tty, Err: x.tty, LookupEnv: func(k string) (v string, ok bool) { v, ok = env[k]; return }}
 	all := Commands(cfg)
 	i := slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == args[0] })
 	c := all[i]
 	c.SetArgs(args[1:])
 	c.SilenceErrors = true
 	go func() {
-		code, say := ExitCode(c.ExecuteContext(x.t.Context()))
+		code, say := output.ExitCode(c.ExecuteContext(x.t.Context()))
 		done <- result{code: code, say: say}
 	}()
 	return done
@@ -136,21 +140,21 @@ var queries = `a\u001b[6nb\u001b[cc\u001b]11;?\u0007d\u001bP$qm\u001b\\e`
 func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
 	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`,
 		`{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"pty","offset":0,"data":"half \u001b[6"}`, `{"type":"pty","offset":0,"data":"n end of history"}`)
-	g.pty = true
-	g.cutAfter[4], g.cutAfter[6] = true, true
+	g.PTY = true
+	g.CutAfter[4], g.CutAfter[6] = true, true
 	typed := make(chan struct{}, 9)
-	g.onInput = func([]byte, bool) { typed <- struct{}{} }
+	g.OnInput = func([]byte, bool) { typed <- struct{}{} }
 	x := newTerminal(t, 100, 30)
-	done := x.start(g, "attach", fakeID)
+	done := x.start(g, "attach", clitest.ProcessID)
 	x.await("abcde")
 	x.await(" end of history")
-	g.grow(`{"type":"pty","offset":0,"data":"now\u001b[6n"}`)
+	g.Grow(`{"type":"pty","offset":0,"data":"now\u001b[6n"}`)
 	<-typed
 	x.press("x")
 	<-typed
-	g.grow(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)
-	if r := <-done; r.code != 3 || g.stdin.String() != "\x1b[1;1Rx" {
-		t.Errorf("exit %d %s; input of the process %q", r.code, r.say, g.stdin.String())
+	g.Grow(`{"type":"end","exit_code":3,"signal":null,"cause":"exited"}`)
+	if r := <-done; r.code != 3 || g.Stdin.String() != "\x1b[1;1Rx" {
+		t.Errorf("exit %d %s; input of the process %q", r.code, r.say, g.Stdin.String())
 	}
 	if n := strings.Count(x.text(), "\x1b[6n"); n != 1 {
 		t.Errorf("the live query was shown %d times: %q", n, x.text())
@@ -161,16 +165,16 @@ func TestAttachAnswersLiveQueriesOnly(t *testing.T) {
 // later changes.
 func TestAttachSetsTheSizeAtOnce(t *testing.T) {
 	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("hello"))
-	g.pty = true
+	g.PTY = true
 	x := newTerminal(t, 132, 43)
-	done := x.start(g, "attach", fakeID)
+	done := x.start(g, "attach", clitest.ProcessID)
 	x.await("hello")
-	g.mu.Lock()
-	if want := []string{"events now", "size 132x43", "events 0"}; !slices.Equal(g.order, want) {
-		t.Errorf("requests %q; want %q", g.order, want)
+	g.Mu.Lock()
+	if want := []string{"events now", "size 132x43", "events 0"}; !slices.Equal(g.Order, want) {
+		t.Errorf("requests %q; want %q", g.Order, want)
 	}
-	g.mu.Unlock()
-	g.grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
+	g.Mu.Unlock()
+	g.Grow(`{"type":"end","exit_code":0,"signal":null,"cause":"exited"}`)
 	if r := <-done; r.code != 0 {
 		t.Errorf("exit %d %s", r.code, r.say)
 	}
@@ -195,11 +199,11 @@ func TestRunDetaches(t *testing.T) {
 			if r := <-done; r.code != 0 || r.say != "" {
 				t.Errorf("exit %d %q", r.code, r.say)
 			}
-			if len(g.removed) > 0 || !slices.Equal(g.timeouts, []int64{600, 7200}) || g.stdin.Len() > 0 {
-				t.Errorf("removed %v, lifetimes %v, input %q", g.removed, g.timeouts, g.stdin.String())
+			if len(g.Removed) > 0 || !slices.Equal(g.Timeouts, []int64{600, 7200}) || g.Stdin.Len() > 0 {
+				t.Errorf("removed %v, lifetimes %v, input %q", g.Removed, g.Timeouts, g.Stdin.String())
 			}
 			if tt.name == "by its keys" {
-				x.await("Attach again: millrace attach " + fakeID)
+				x.await("Attach again: millrace attach " + clitest.ProcessID)
 				x.await("sandbox iabc ends in 2h0m0s, at ")
 				if strings.Contains(x.text(), "cancel") {
 					t.Errorf("screen %q", x.text())
@@ -211,19 +215,19 @@ func TestRunDetaches(t *testing.T) {
 
 func TestAttachDetaches(t *testing.T) {
 	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"start","pid":7}`, ptyEvent("$ "))
-	g.pty = true
+	g.PTY = true
 	typed := make(chan struct{}, 9)
-	g.onInput = func([]byte, bool) { typed <- struct{}{} }
+	g.OnInput = func([]byte, bool) { typed <- struct{}{} }
 	x := newTerminal(t, 80, 24)
-	done := x.start(g, "attach", fakeID)
+	done := x.start(g, "attach", clitest.ProcessID)
 	x.await("$ ")
 	x.press("\x10") // reaches the process without another key
 	<-typed
 	x.press("\x11")
-	if r := <-done; r.code != 0 || r.say != "" || g.stdin.String() != "\x10" {
-		t.Errorf("exit %d %q, input %q", r.code, r.say, g.stdin.String())
+	if r := <-done; r.code != 0 || r.say != "" || g.Stdin.String() != "\x10" {
+		t.Errorf("exit %d %q, input %q", r.code, r.say, g.Stdin.String())
 	}
-	x.await("Attach again: millrace attach " + fakeID)
+	x.await("Attach again: millrace attach " + clitest.ProcessID)
 }
 
 // logs shows no query at a terminal: the answer would become input of the user's shell.
@@ -231,7 +235,7 @@ func TestLogsShowNoTerminalQueries(t *testing.T) {
 	g := newFakeGateway(t, `{"type":"accepted"}`, `{"type":"pty","offset":0,"data":"`+queries+`"}`, `{"type":"stdout","offset":0,"data":"`+queries+`"}`,
 		`{"type":"stderr","offset":0,"data":"`+queries+` the end"}`)
 	x := newTerminal(t, 80, 24)
-	if r := <-x.start(g, "logs", fakeID); r.code != 0 {
+	if r := <-x.start(g, "logs", clitest.ProcessID); r.code != 0 {
 		t.Errorf("exit %d %s", r.code, r.say)
 	}
 	x.await("the end")
@@ -246,7 +250,7 @@ func TestNoOutputHasTerminalQueries(t *testing.T) {
 	const csi = "\u009b6n" // as two bytes, which terminals read as ESC [ 6 n
 	g := newFakeGateway(t, `{"type":"accepted","cmd":"`+csi+`"}`, `{"type":"error","error_code":"invalid","message":"no \u001b[6n`+csi+`"}`,
 		`{"type":"end","exit_code":null,"signal":null,"cause":"not_started"}`)
-	for _, args := range [][]string{{"logs", "--json", fakeID}, {"logs", fakeID}, {"attach", "-n", fakeID}, {"events", "tail", "--json", "--no-follow"}} {
+	for _, args := range [][]string{{"logs", "--json", clitest.ProcessID}, {"logs", clitest.ProcessID}, {"attach", "-n", clitest.ProcessID}, {"events", "tail", "--json", "--no-follow"}} {
 		x := newTerminal(t, 80, 24)
 		<-x.start(g, args...)
 		x.await("6n")

@@ -1,0 +1,16 @@
+package admin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/cli/command"
+)
+
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
+// Commands returns the commands hosts, host, key, events and doctor.
+func Commands(e *command.Env) []*cobra.Command {
+	a := &app{e}
+	return []*cobra.Command{a.hostsCommand(), a.hostCommand(), a.keyCommand(), a.eventsCommand(), a.doctorCommand()}
+}

@@ -1,0 +1,9 @@
+// Package bench has the command bench, which measures latency and throughput end to end:
+// client, gateway, NATS, host, process and back.
+//
+// # Scenarios
+// bench.go lists the scenarios and prints the results. one.go measures single commands and
+// streams, many.go many at once, and noisy.go the start of commands beside a sandbox or
+// program that overloads the machine (load.go). wire.go implements the part of the E2B
+// SDKs' protocol that measuring a start requires.
+package bench

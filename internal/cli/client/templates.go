@@ -1,0 +1,36 @@
+package client
+
+import (
+	"context"
+	"net/url"
+)
+
+// Template is a template as the gateway shows it.
+type Template struct {
+	Name   string            `json:"name"`
+	Tag    string            `json:"tag"`
+	ID     string            `json:"id"`
+	Arch   string            `json:"arch"`
+	Size   int64             `json:"size"`
+	Files  int64             `json:"files"`
+	Tagged moment            `json:"tagged_at"`
+	Shared bool              `json:"shared"`
+	Sudo   bool              `json:"sudo"`
+	User   string            `json:"user"`
+	Dir    string            `json:"workdir"`
+	Env    map[string]string `json:"env"`
+	Start  []string          `json:"start"`
+	Hosts  []string          `json:"hosts"`
+}
+
+// TemplatePath returns the path of a template.
+func TemplatePath(name string) string { return "/v1/templates/" + url.PathEscape(name) }
+
+// Templates returns all templates.
+func (c *Client) Templates(ctx context.Context) ([]Template, error) {
+	var out struct {
+		Templates []Template `json:"templates"`
+	}
+	_, err := c.Call(ctx, &Request{Method: "GET", Path: "/v1/templates"}, &out)
+	return out.Templates, err
+}
