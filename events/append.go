@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -85,7 +86,7 @@ func (l *Log) resolve(ctx context.Context, stream, subject string, rev uint64, d
 // returns the new rev, or an error of kind.Conflict if another writer was first. It retries
 // through outages until ctx ends.
 func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, rev, firstSeq uint64, bodies ...sandbox.Body) (uint64, error) {
-	data, err := encodeSandbox(tenant, id, firstSeq, time.Now(), bodies)
+	data, err := codec.EncodeSandbox(tenant, id, firstSeq, time.Now(), bodies)
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(id), err)
 	}
@@ -95,7 +96,7 @@ func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, r
 // PutSummary replaces a process's entry in the catalogue, whose stream sequence is rev (0:
 // no entry yet). It returns Conflict like AppendSandbox.
 func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
-	data, err := encodeSummary(s)
+	data, err := codec.EncodeSummary(s)
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(s.ID), err)
 	}
@@ -112,7 +113,7 @@ func (l *Log) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, er
 	if !ok {
 		return process.Summary{}, 0, kind.New(kind.NotFound, "read", string(ref.ID), "the process is not in the catalogue")
 	}
-	s, err := decodeSummary(m.data)
+	s, err := codec.DecodeSummary(m.data)
 	return s, m.seq, err
 }
 

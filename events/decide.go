@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -26,7 +27,7 @@ func (v *View) SandboxesRev() uint64 {
 // another writer was first. After an error of kind.Unavailable, body may or may not be
 // stored: read again, then decide.
 func (l *Log) DecideSandbox(ctx context.Context, s *sandbox.State, rev uint64, body sandbox.Body) (uint64, error) {
-	data, err := encodeSandbox(s.Tenant, s.ID, s.Seq+1, time.Now(), []sandbox.Body{body})
+	data, err := codec.EncodeSandbox(s.Tenant, s.ID, s.Seq+1, time.Now(), []sandbox.Body{body})
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "place", string(s.ID), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/template"
 )
@@ -82,9 +83,9 @@ func (v *View) Forget(before time.Time) { v.forget(before) }
 
 // Compression of messages.
 var (
-	PackBatch   = packBatch
-	UnpackBatch = unpackBatch
-	ParseBatch  = parseBatch
+	PackBatch   = codec.PackBatch
+	UnpackBatch = codec.UnpackBatch
+	ParseBatch  = codec.ParseBatch
 )
 
 // TunnelMux returns the Mux of a tunnel's end.

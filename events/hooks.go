@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -58,7 +59,7 @@ func (h *Hook) After() webhook.Position { return max(h.Cursor.At, h.From) }
 func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error) {
 	b := &pb.Webhook{
 		Id: string(w.ID), Tenant: w.Tenant, Name: w.Name, Url: w.URL, Enabled: w.Enabled,
-		Sealed: []byte(w.Secret), CreatedNs: nanos(w.Created), From: uint64(w.From), Removed: w.Removed,
+		Sealed: []byte(w.Secret), CreatedNs: codec.Nanos(w.Created), From: uint64(w.From), Removed: w.Removed,
 	}
 	for _, t := range w.Types {
 		b.Types = append(b.Types, string(t))
@@ -145,7 +146,7 @@ func decodeWebhook(m stored) (webhook.Webhook, error) {
 	id, err := webhook.ParseID(b.Id)
 	w := webhook.Webhook{
 		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: sandbox.Sealed(b.Sealed),
-		Created: fromNanos(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.seq, Changed: m.time,
+		Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.seq, Changed: m.time,
 	}
 	for _, t := range b.Types {
 		w.Types = append(w.Types, webhook.Type(t))
@@ -223,7 +224,7 @@ func (v *View) HookTotals() HookTotals {
 func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a *webhook.Attempt) error {
 	data, err := proto.Marshal(&pb.WebhookAttempt{
 		Id: a.ID, EventId: a.EventID, Type: string(a.Type), Ref: refToPB(a.Ref), Number: a.Number,
-		TimeNs: nanos(a.Time), TookNs: int64(a.Took), Url: a.URL, Status: a.Status, Error: a.Error, Response: a.Response, Last: a.Last,
+		TimeNs: codec.Nanos(a.Time), TookNs: int64(a.Took), Url: a.URL, Status: a.Status, Error: a.Error, Response: a.Response, Last: a.Last,
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
@@ -247,7 +248,7 @@ func decodeAttempt(data []byte) (webhook.Attempt, error) {
 	}
 	return webhook.Attempt{
 		ID: b.Id, EventID: b.EventId, Type: webhook.Type(b.Type), Ref: refFromPB(b.Ref), Number: b.Number,
-		Time: fromNanos(b.TimeNs), Took: time.Duration(b.TookNs), URL: b.Url, Status: b.Status, Error: b.Error, Response: b.Response, Last: b.Last,
+		Time: codec.Time(b.TimeNs), Took: time.Duration(b.TookNs), URL: b.Url, Status: b.Status, Error: b.Error, Response: b.Response, Last: b.Last,
 	}, nil
 }
 

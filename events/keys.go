@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -53,7 +54,7 @@ func keySubject(tenant, id string) string { return "acct." + tenant + ".key." + 
 // IssueKey stores a key. It leaves a key alone that exists or was revoked.
 func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	k.ID = keyID(k.SHA256)
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
 		KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},
 	}})
 	if err != nil {
@@ -83,7 +84,7 @@ func (v *View) RevocationsRev(tenant string) uint64 {
 // retries through outages until ctx ends and returns Conflict if another key was revoked.
 // Gateways reject the key as soon as they have read the revocation.
 func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) error {
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
 		KeyRevoked: &pb.KeyRevoked{Id: id},
 	}})
 	if err != nil {

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 )
 
 // PutLease replaces a host's lease, whose stream sequence is rev (0: no lease yet). It
 // returns Conflict as in AppendSandbox: another run of the host, or the reaper, wrote.
 func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	data, err := encodeLease(&lease)
+	data, err := codec.EncodeLease(&lease)
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", lease.Host, err)
 	}
@@ -61,6 +62,6 @@ func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev ui
 	if err != nil || !ok {
 		return fleet.Lease{}, 0, false, err
 	}
-	lease, err = decodeLease(m.data)
+	lease, err = codec.DecodeLease(m.data)
 	return lease, m.seq, true, err
 }

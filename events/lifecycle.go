@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -251,7 +252,7 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 
 // apply folds a message. It returns false once yield does.
 func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
-	_, _, all, err := decodeSandbox(m.data)
+	_, _, all, err := codec.DecodeSandbox(m.data)
 	if err != nil {
 		return true // the view skipped it, too
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -300,7 +301,7 @@ func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 
 // checkFirst returns an error of kind.Gone if the record's beginning fell out of retention.
 func (r *Reader) checkFirst(m stored) error {
-	b, err := parseBatch(m.data)
+	b, err := codec.ParseBatch(m.data)
 	if err == nil && b.From() > r.at.seq+1 {
 		return gone(r.t.ref.ID, b.From())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -56,7 +57,7 @@ func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
 func encodeSecret(s *Secret) ([]byte, error) {
 	return proto.Marshal(&pb.Secret{
 		Id: s.ID, Tenant: s.Tenant, Name: s.Name, Version: s.Version, Sealed: []byte(s.Sealed), Metadata: s.Metadata,
-		CreatedNs: nanos(s.Created), UpdatedNs: nanos(s.Updated), Removed: s.Removed,
+		CreatedNs: codec.Nanos(s.Created), UpdatedNs: codec.Nanos(s.Updated), Removed: s.Removed,
 	})
 }
 
@@ -67,7 +68,7 @@ func decodeSecret(m stored) (Secret, error) {
 	}
 	return Secret{
 		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: sandbox.Sealed(b.Sealed), Metadata: b.Metadata,
-		Created: fromNanos(b.CreatedNs), Updated: fromNanos(b.UpdatedNs), Removed: b.Removed, Rev: m.seq, changed: m.time,
+		Created: codec.Time(b.CreatedNs), Updated: codec.Time(b.UpdatedNs), Removed: b.Removed, Rev: m.seq, changed: m.time,
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -115,7 +116,7 @@ func (l *Log) readBatch(ctx context.Context, stream string, req getRequest) (pro
 	if !ok {
 		return process.Batch{}, stored{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
 	}
-	b, err := parseBatch(m.data)
+	b, err := codec.ParseBatch(m.data)
 	return b, m, err
 }
 
@@ -139,7 +140,7 @@ func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m sto
 // before them, and returns a gap if it cannot. It drops duplicates; ok is false if nothing
 // is left.
 func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
-	b, err := parseBatch(m.data)
+	b, err := codec.ParseBatch(m.data)
 	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
 		l.log.Error("message does not match its subject", "subject", m.subject, "rev", m.seq, "err", err)
 		return nil, false
@@ -171,7 +172,7 @@ const holeTries = 5
 // become a Gap.
 func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
-	end, err := parseBatch(m.data)
+	end, err := codec.ParseBatch(m.data)
 	if err != nil {
 		return nil
 	}
@@ -235,7 +236,7 @@ func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end u
 			if m.seq >= end {
 				return out, len(out) > 0
 			}
-			b, err := parseBatch(m.data)
+			b, err := codec.ParseBatch(m.data)
 			if err != nil || b.From() > last+1 {
 				return nil, false
 			}

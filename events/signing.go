@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/identity"
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -17,7 +18,7 @@ import (
 // PutSigningKey stores a signing key of the cluster, with the number after the last key's.
 // It returns Conflict if a key with that number exists, because another service was first.
 func (l *Log) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
+	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
 		SigningKeyMade: &pb.SigningKeyMade{Number: number, Sealed: []byte(sealed)},
 	}})
 	if err != nil {
@@ -36,23 +37,4 @@ func (v *View) SigningKeys() []identity.Stored {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.signing)
-}
-
-func identityToPB(i *sandbox.Identity) *pb.SandboxIdentity {
-	if len(i.Tokens) == 0 {
-		return nil
-	}
-	out := &pb.SandboxIdentity{Issuer: i.Issuer}
-	for _, t := range i.Tokens {
-		out.Tokens = append(out.Tokens, &pb.SandboxToken{Name: t.Name, Audience: t.Audience, Type: t.Type})
-	}
-	return out
-}
-
-func identityFromPB(i *pb.SandboxIdentity) sandbox.Identity {
-	out := sandbox.Identity{Issuer: i.GetIssuer()}
-	for _, t := range i.GetTokens() {
-		out.Tokens = append(out.Tokens, sandbox.Token{Name: t.GetName(), Audience: t.GetAudience(), Type: t.GetType()})
-	}
-	return out
 }

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -20,7 +21,7 @@ func snapshotSubject(tenant string, id sandbox.SnapshotID) string {
 func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
 	data, err := proto.Marshal(&pb.Snapshot{
 		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Host: s.Host, Driver: s.Driver, Template: s.Template,
-		Name: s.Name, Memory: s.Memory, TakenNs: nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
+		Name: s.Name, Memory: s.Memory, TakenNs: codec.Nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
 		CpuMilli: s.CPUMilli, MemoryMib: s.MemoryMiB, DiskMib: s.DiskMiB, Pids: s.PIDs, Layer: s.Layer,
 		Env: s.Env, User: s.User, Workdir: s.Workdir, Start: s.Start, Ready: s.Ready,
 		Fits: s.Fits, Isolation: string(s.Isolation), Copy: encodeCopy(&s.Copy),
@@ -46,7 +47,7 @@ func (v *View) applySnapshot(m stored) error {
 	}
 	v.snapshots[id] = sandbox.Snapshot{
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
-		Name: b.Name, Memory: b.Memory, Taken: fromNanos(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq, Changed: m.time,
+		Name: b.Name, Memory: b.Memory, Taken: codec.Time(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq, Changed: m.time,
 		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
 		Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		Fits: b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),

@@ -323,7 +323,7 @@ func (l *Log) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstr
 // noCompression disables compression by the server for every stream. nats-server 2.15.2
 // compresses blocks that it still appends to. A kill leaves such a block with a compressed
 // head and raw records behind it, which no server can read again. Output is compressed
-// before it is stored (packBatch).
+// before it is stored (codec.PackBatch).
 const noCompression = jetstream.NoCompression
 
 // fileStream returns the settings that all file streams share: written once, never deleted

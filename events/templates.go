@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -76,7 +77,7 @@ func (l *Log) PublishTemplate(ctx context.Context, tenant, name string, public *
 // putTemplate appends to the record of a name, whatever it holds: of two concurrent taggers
 // the last one wins, as if they had run one after the other.
 func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, e *pb.AccountEvent) error {
-	e.TimeNs = nanos(time.Now())
+	e.TimeNs = codec.Nanos(time.Now())
 	data, err := proto.Marshal(e)
 	if err != nil {
 		return kind.Wrap(kind.Internal, "tag template", ref.String(), err)

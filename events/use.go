@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -29,7 +30,7 @@ func useSubject(host string, id sandbox.ID) string { return "use." + host + "." 
 // PutSample stores a sample in a single attempt, because a lost sample does no harm.
 func (l *Log) PutSample(ctx context.Context, host string, id sandbox.ID, s Sample) error {
 	data, err := proto.Marshal(&pb.UseSample{
-		TimeNs: nanos(s.Time), CpuNs: int64(s.CPU), MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
+		TimeNs: codec.Nanos(s.Time), CpuNs: int64(s.CPU), MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put sample", string(id), err)
@@ -60,7 +61,7 @@ func decodeSamples(msgs []stored) ([]Sample, error) {
 			return nil, kind.Wrap(kind.Internal, "read samples", m.subject, err)
 		}
 		out = append(out, Sample{
-			Time: fromNanos(b.TimeNs), CPU: time.Duration(b.CpuNs),
+			Time: codec.Time(b.TimeNs), CPU: time.Duration(b.CpuNs),
 			MemoryBytes: b.MemoryBytes, DiskBytes: b.DiskBytes, Processes: b.Processes,
 		})
 	}

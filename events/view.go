@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/identity"
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -195,7 +196,7 @@ func (v *View) wait(ctx context.Context, done func() bool) error {
 }
 
 func (v *View) applyLease(m stored) error {
-	lease, err := decodeLease(m.data)
+	lease, err := codec.DecodeLease(m.data)
 	if err != nil {
 		return err
 	}

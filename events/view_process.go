@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -20,7 +21,7 @@ func (v *View) applySummary(m stored) error {
 		v.dropEntries(v.totals.dropped)
 		return nil
 	}
-	s, err := decodeSummary(m.data)
+	s, err := codec.DecodeSummary(m.data)
 	if err != nil {
 		return err
 	}
@@ -141,15 +142,15 @@ func (v *View) applyAccount(m stored) error {
 	}
 	switch e := b.Body.(type) {
 	case *pb.AccountEvent_TemplateTagged:
-		return v.applyTagged(m.subject, fromNanos(b.TimeNs), e.TemplateTagged)
+		return v.applyTagged(m.subject, codec.Time(b.TimeNs), e.TemplateTagged)
 	case *pb.AccountEvent_TemplateUntagged:
 		return v.applyUntagged(m.subject, e.TemplateUntagged)
 	case *pb.AccountEvent_SigningKeyMade:
-		v.applySigningKey(fromNanos(b.TimeNs), e.SigningKeyMade)
+		v.applySigningKey(codec.Time(b.TimeNs), e.SigningKeyMade)
 	case *pb.AccountEvent_TemplatePublished:
 		return v.applyPublished(m.subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:
-		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: fromNanos(b.TimeNs)}
+		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: codec.Time(b.TimeNs)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
 			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
 		}

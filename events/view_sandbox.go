@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 )
 
 func (v *View) applySandbox(m stored) error {
-	tenant, id, events, err := decodeSandbox(m.data)
+	tenant, id, events, err := codec.DecodeSandbox(m.data)
 	if err != nil {
 		return err
 	}

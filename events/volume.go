@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -42,7 +43,7 @@ func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
 func encodeVolume(s *sandbox.Volume) ([]byte, error) {
 	return proto.Marshal(&pb.Volume{
 		Id: string(s.ID), Tenant: s.Tenant, Name: s.Name, Host: s.Host,
-		CreatedNs: nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
+		CreatedNs: codec.Nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
 	})
 }
 
@@ -54,7 +55,7 @@ func decodeVolume(m stored) (sandbox.Volume, error) {
 	id, err := sandbox.ParseVolumeID(b.Id)
 	return sandbox.Volume{
 		ID: id, Tenant: b.Tenant, Name: b.Name, Host: b.Host,
-		Created: fromNanos(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq, Changed: m.time,
+		Created: codec.Time(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq, Changed: m.time,
 	}, err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -134,13 +135,13 @@ func (e *TailEvent) time() time.Time {
 func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
 	var out []TailEvent
 	if stream == streamSandboxes {
-		tenant, id, events, err := decodeSandbox(m.data)
+		tenant, id, events, err := codec.DecodeSandbox(m.data)
 		for i := range events {
 			out = append(out, TailEvent{Stream: "sandbox", Rev: m.seq, Tenant: tenant, Sandbox: id, Change: &events[i]})
 		}
 		return out, err
 	}
-	b, err := parseBatch(m.data)
+	b, err := codec.ParseBatch(m.data)
 	if err != nil {
 		return nil, err
 	}

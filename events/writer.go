@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -120,7 +121,7 @@ func (l *Log) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
 }
 
 func tailOf(m stored) (Tail, error) {
-	b, err := parseBatch(m.data)
+	b, err := codec.ParseBatch(m.data)
 	if err != nil {
 		return Tail{}, kind.Wrap(kind.Internal, "read", m.subject, err)
 	}
@@ -303,7 +304,7 @@ func (w *Writer) store(ctx context.Context, all Tail) error {
 // message returns w.buf as it is stored: compressed, if that is smaller.
 func (w *Writer) message() []byte {
 	var smaller bool
-	if w.packed, smaller = packBatch(w.packed, w.buf, w.head); smaller {
+	if w.packed, smaller = codec.PackBatch(w.packed, w.buf, w.head); smaller {
 		return w.packed
 	}
 	return w.buf
@@ -326,7 +327,7 @@ func (w *Writer) resolve(ctx context.Context, lost bool) (Tail, error) {
 		w.rev = 0
 		return Tail{}, nil
 	}
-	plain, err := unpackBatch(m.data)
+	plain, err := codec.UnpackBatch(m.data)
 	if err != nil {
 		return Tail{}, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}

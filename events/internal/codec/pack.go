@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"github.com/klauspost/compress/s2"
@@ -16,10 +16,10 @@ const (
 	maxFrames = 8 << 20 // maximum bytes of frames in a compressed message
 )
 
-// packBatch compresses the frames of plain, whose first head bytes are the head, into one
+// PackBatch compresses the frames of plain, whose first head bytes are the head, into one
 // S2 block, if that makes them smaller by an eighth or more. Either way it returns dst's
 // memory, or a larger buffer if dst was too small.
-func packBatch(dst, plain []byte, head int) (packed []byte, ok bool) {
+func PackBatch(dst, plain []byte, head int) (packed []byte, ok bool) {
 	frames := plain[head:]
 	if len(frames) < packFrom {
 		return dst[:0], false
@@ -38,9 +38,9 @@ func packBatch(dst, plain []byte, head int) (packed []byte, ok bool) {
 	return field.PutBytes(out, fieldPacked, block), true
 }
 
-// unpackBatch reverses packBatch. It returns b itself if b is not compressed. Its error is
+// UnpackBatch reverses PackBatch. It returns b itself if b is not compressed. Its error is
 // field.ErrMalformed.
-func unpackBatch(b []byte) ([]byte, error) {
+func UnpackBatch(b []byte) ([]byte, error) {
 	for rest := b; len(rest) > 0; {
 		num, typ, n := protowire.ConsumeTag(rest)
 		if n < 0 {
@@ -61,9 +61,9 @@ func unpackBatch(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// parseBatch parses a message of a record, compressed or not.
-func parseBatch(data []byte) (process.Batch, error) {
-	plain, err := unpackBatch(data)
+// ParseBatch parses a message of a record, compressed or not.
+func ParseBatch(data []byte) (process.Batch, error) {
+	plain, err := UnpackBatch(data)
 	if err != nil {
 		return process.Batch{}, err
 	}

@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"encoding/hex"
@@ -30,11 +30,11 @@ func TestSandboxRoundTrip(t *testing.T) {
 
 		sandbox.Stopping{Cause: "c"}, sandbox.Destroyed{Cause: "c"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
 	}
-	data, err := encodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)
+	data, err := EncodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenant, id, got, err := decodeSandbox(data)
+	tenant, id, got, err := DecodeSandbox(data)
 	if tenant != "t" || id != "i0" || err != nil || len(got) != len(bodies) {
 		t.Fatalf("%q %q %d events, %v", tenant, id, len(got), err)
 	}
@@ -53,7 +53,7 @@ func TestFirstVersionDecodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, got, err := decodeSandbox(data)
+	_, _, got, err := DecodeSandbox(data)
 	if err != nil {
 		t.Fatal(err)
 	}

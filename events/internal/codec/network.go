@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	pb "github.com/millrace/millrace/schema/event/v1"
