@@ -61,6 +61,19 @@ func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, o
 	}
 }
 
+// putLast stores data as the last message of subject, whatever the subject holds.
+func putLast(ctx context.Context, l *Log, stream, subject string, data []byte) error {
+	for {
+		m, _, err := l.lastOf(ctx, stream, subject)
+		if err != nil {
+			return err
+		}
+		if _, err = l.put(ctx, stream, subject, m.seq, data); !kind.Is(err, kind.Conflict) {
+			return err
+		}
+	}
+}
+
 // resolve asks the leader why the expectation of a message did not hold. An earlier attempt
 // was stored and its ack lost (returns its rev), another writer was first (Conflict), or
 // neither (0). Our message can only be the next one after rev; others may have followed it

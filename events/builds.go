@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -26,6 +27,19 @@ type Build struct {
 type lineMark struct {
 	first int
 	rev   uint64
+}
+
+// buildDocs describes builds. Their records are lists of events, which AppendBuild appends
+// and applyBuild folds. A view drops them when the stream removes their records.
+var buildDocs = &document[build.ID, Build]{
+	name: "build", stream: streamBuilds,
+	subject: func(b *Build) string { return buildSubject(b.Tenant, b.ID) },
+	key:     func(b *Build) build.ID { return b.ID },
+	compare: func(a, b *Build) int {
+		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(string(a.ID), string(b.ID)))
+	},
+	over: func(b *Build) (time.Time, bool) { return b.Created, true },
+	keep: auditAge,
 }
 
 func buildSubject(tenant string, id build.ID) string { return "build." + tenant + "." + string(id) }
@@ -59,7 +73,7 @@ func (v *View) applyBuild(m stored) error {
 	if err != nil {
 		return err
 	}
-	b := v.builds[id]
+	b := v.builds.docs[id]
 	b.ID, b.Tenant, b.Received = id, tenant, time.Now()
 	before := b.Lines
 	for _, e := range events {
@@ -72,36 +86,15 @@ func (v *View) applyBuild(m stored) error {
 		b.lines = append(b.lines, lineMark{before, m.seq}) // holders of an older b do not read that far
 	}
 	b.Rev = m.seq
-	v.builds[id] = b
+	v.builds.set(b)
 	return nil
 }
 
 // Build returns a build's state.
-func (v *View) Build(id build.ID) (Build, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	b, ok := v.builds[id]
-	return b, ok
-}
+func (v *View) Build(id build.ID) (Build, bool) { return v.builds.get(id) }
 
 // Builds returns the builds for which keep is true, newest first.
-func (v *View) Builds(keep func(*Build) bool) []Build {
-	v.mu.Lock()
-	var out []Build
-	for _, b := range v.builds {
-		if keep(&b) {
-			out = append(out, b)
-		}
-	}
-	v.mu.Unlock()
-	slices.SortFunc(out, func(a, b Build) int {
-		if c := b.Created.Compare(a.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(string(a.ID), string(b.ID))
-	})
-	return out
-}
+func (v *View) Builds(keep func(*Build) bool) []Build { return v.builds.list(keep) }
 
 // BuildLines reads a build's log from line from on. It returns at most most of the lines
 // for which keep is true, and whether there may be more.

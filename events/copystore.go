@@ -49,12 +49,12 @@ func (v *View) used() map[string]bool {
 	used := make(map[string]bool)
 	var copies []string
 	v.mu.Lock()
-	for _, t := range v.templates {
+	for _, t := range v.templates.docs {
 		for _, sum := range t.Manifest.Parts {
 			used[string(sum)] = true
 		}
 	}
-	for _, s := range v.snapshots {
+	for _, s := range v.snapshots.docs {
 		if !s.Deleted {
 			copies = append(copies, s.Copy.Manifest)
 		}

@@ -13,14 +13,6 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// SandboxesRev returns the stream sequence up to which the view has folded all sandboxes'
-// records. Later reads from the view are at least as new.
-func (v *View) SandboxesRev() uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.applied[streamSandboxes]
-}
-
 // DecideSandbox appends body to the record of a sandbox in state s, if no sandbox's record
 // has changed since revision rev. Thus a choice between hosts stands only if it was based
 // on everything stored. It returns the new revision, or an error of kind.Conflict if

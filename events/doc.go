@@ -15,4 +15,41 @@
 // # Reading your writes
 // A [View] is folded from the log and lags behind it by microseconds. [View.Sync] waits
 // until it has caught up with everything stored before the call.
+//
+// # Documents
+// A document is a value that is stored under one subject and replaced under
+// compare-and-append: a snapshot, a volume, a secret, a host's lease. Keys, signing keys,
+// template tags and builds are documents that a function of their own folds from events. The
+// type document describes a kind. Its methods put, create and read documents in the log; a
+// table holds them in a view and gets, lists, awaits, changes and expires them. Views follow
+// the stream of each table in View.documents and drop what is over; SweepRecords removes it
+// from the log.
+//
+// A new kind needs a message in schema/event/v1 and a stream: a name and a subject in
+// subject.go, its settings in fixedStreams. The rest is this:
+//
+//	var teamDocs = &document[string, Team]{
+//		name: "team", stream: streamTeams, notify: true,
+//		subject: func(t *Team) string { return teamSubject(t.ID) },
+//		key:     func(t *Team) string { return t.ID },
+//		compare: func(a, b *Team) int { return strings.Compare(a.Name, b.Name) },
+//		rev:     func(t *Team) uint64 { return t.Rev },
+//		encode: func(t *Team) proto.Message {
+//			return &pb.Team{Id: t.ID, Name: t.Name, Deleted: t.Deleted}
+//		},
+//		decode: func(m stored) (Team, error) {
+//			var b pb.Team
+//			err := proto.Unmarshal(m.data, &b)
+//			return Team{ID: b.Id, Name: b.Name, Deleted: b.Deleted, Rev: m.seq, Changed: m.time}, err
+//		},
+//		over: func(t *Team) (time.Time, bool) { return t.Changed, t.Deleted },
+//		keep: deletedAge + viewAge,
+//		find: lastToken,
+//	}
+//
+//	func (l *Log) PutTeam(ctx context.Context, t *Team) (uint64, error) { return teamDocs.put(ctx, l, t) }
+//	func (v *View) Team(id string) (Team, bool)                         { return v.teams.get(id) }
+//	func (v *View) Teams(keep func(*Team) bool) []Team                  { return v.teams.list(keep) }
+//
+// newView makes the table, teams: newTable(p, teamDocs), and adds it to View.documents.
 package events

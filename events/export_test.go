@@ -21,17 +21,17 @@ func (v *View) SweepSandboxesOlder(ctx context.Context, age time.Duration) (int,
 
 // SweepSnapshotsOlder is SweepRecords of snapshots with another age.
 func (v *View) SweepSnapshotsOlder(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepSnapshots(ctx, age)
+	return v.snapshots.sweepOlder(ctx, age)
 }
 
 // SweepVolumesOlder is SweepRecords of volumes with another age.
 func (v *View) SweepVolumesOlder(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepVolumes(ctx, age)
+	return v.volumes.sweepOlder(ctx, age)
 }
 
 // SweepSecretsOlder is SweepRecords of secrets with another age.
 func (v *View) SweepSecretsOlder(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepSecrets(ctx, age)
+	return v.secrets.sweepOlder(ctx, age)
 }
 
 // HasPartOlder is HasPart with another age.

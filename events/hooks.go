@@ -44,6 +44,18 @@ type hook struct {
 	redeliveries webhook.Redeliveries
 }
 
+// hookTable is the part of a view that has the webhooks.
+type hookTable struct {
+	*progress
+	hooks   map[string]*hook // by the subject of the webhook
+	dropped HookTotals       // of webhooks that the view has dropped
+	swept   swept
+}
+
+func newHookTable(p *progress) *hookTable {
+	return &hookTable{progress: p, hooks: make(map[string]*hook)}
+}
+
 // Hook is a webhook and the state of its deliveries.
 type Hook struct {
 	webhook.Webhook
@@ -105,9 +117,9 @@ func refFromPB(r *pb.WebhookRef) webhook.Ref {
 	return webhook.Ref{Sandbox: sandbox.ID(r.GetSandbox()), Position: webhook.Position(r.GetPosition())}
 }
 
-func (v *View) applyHook(m stored) error {
+func (x *hookTable) applyHook(m stored) error {
 	key := hookKey(m.subject)
-	h := v.hooks[key]
+	h := x.hooks[key]
 	if h == nil {
 		h = &hook{}
 	}
@@ -133,7 +145,7 @@ func (v *View) applyHook(m stored) error {
 		h.doc, err = decodeWebhook(m)
 	}
 	if err == nil {
-		v.hooks[key] = h
+		x.hooks[key] = h
 	}
 	return err
 }
@@ -155,10 +167,10 @@ func decodeWebhook(m stored) (webhook.Webhook, error) {
 }
 
 // Webhook returns a tenant's webhook, including one that was removed lately.
-func (v *View) Webhook(tenant string, id webhook.ID) (Hook, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	h, ok := v.hooks[hookSubject(tenant, id)]
+func (x *hookTable) Webhook(tenant string, id webhook.ID) (Hook, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h, ok := x.hooks[hookSubject(tenant, id)]
 	if !ok || h.doc.ID == "" {
 		return Hook{}, false
 	}
@@ -167,10 +179,10 @@ func (v *View) Webhook(tenant string, id webhook.ID) (Hook, bool) {
 
 // RemovedWebhooks counts a tenant's webhooks that were removed lately and are still in the
 // log.
-func (v *View) RemovedWebhooks(tenant string) (n int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, h := range v.hooks {
+func (x *hookTable) RemovedWebhooks(tenant string) (n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, h := range x.hooks {
 		if h.doc.Tenant == tenant && h.doc.Removed {
 			n++
 		}
@@ -179,16 +191,16 @@ func (v *View) RemovedWebhooks(tenant string) (n int) {
 }
 
 // Webhooks returns the webhooks that keep accepts, oldest first, without removed ones.
-func (v *View) Webhooks(keep func(*Hook) bool) []Hook {
-	v.mu.Lock()
+func (x *hookTable) Webhooks(keep func(*Hook) bool) []Hook {
+	x.mu.Lock()
 	var out []Hook
-	for _, h := range v.hooks {
+	for _, h := range x.hooks {
 		got := Hook{h.doc, h.cursor, h.redeliveries}
 		if h.doc.ID != "" && !h.doc.Removed && keep(&got) {
 			out = append(out, got)
 		}
 	}
-	v.mu.Unlock()
+	x.mu.Unlock()
 	slices.SortFunc(out, func(a, b Hook) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
@@ -210,14 +222,34 @@ func (t *HookTotals) add(c *webhook.Cursor) {
 
 // HookTotals returns the sums over all webhooks that the view has had, including removed
 // ones: they never shrink during the life of the view.
-func (v *View) HookTotals() HookTotals {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	t := v.droppedHooks
-	for _, h := range v.hooks {
+func (x *hookTable) HookTotals() HookTotals {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.dropped
+	for _, h := range x.hooks {
 		t.add(&h.cursor)
 	}
 	return t
+}
+
+// forget drops webhooks that were removed before a time. The view is locked.
+func (x *hookTable) forget(before time.Time) {
+	for key, h := range x.hooks {
+		if h.doc.Removed && h.doc.Changed.Before(before) {
+			x.dropped.add(&h.cursor)
+			delete(x.hooks, key)
+		}
+	}
+}
+
+// sweepHooks removes webhooks from the log that were removed some time ago.
+func (x *hookTable) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
+	return x.swept.sweep(ctx, x.progress, streamHooks, age, func(subject string) bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		h := x.hooks[hookKey(subject)]
+		return h != nil && !h.doc.Removed
+	})
 }
 
 // AppendAttempt appends a delivery to a webhook's log.
@@ -229,16 +261,7 @@ func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
 	}
-	subject := hookLogSubject(tenant, id)
-	for {
-		m, _, err := l.lastOf(ctx, streamHookLog, subject)
-		if err != nil {
-			return err
-		}
-		if _, err = l.put(ctx, streamHookLog, subject, m.seq, data); !kind.Is(err, kind.Conflict) {
-			return err
-		}
-	}
+	return putLast(ctx, l, streamHookLog, hookLogSubject(tenant, id), data)
 }
 
 func decodeAttempt(data []byte) (webhook.Attempt, error) {

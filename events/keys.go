@@ -49,18 +49,23 @@ func KeyOf(tenant, key string, now time.Time) Key {
 
 func keyID(sum [32]byte) string { return hex.EncodeToString(sum[:8]) }
 
-func keySubject(tenant, id string) string { return "acct." + tenant + ".key." + id }
+// keyDocs describes API keys. A view finds them by their hash.
+var keyDocs = &document[[32]byte, Key]{
+	name: "key", stream: streamAccounts,
+	subject: func(k *Key) string { return "acct." + k.Tenant + ".key." + k.ID },
+	key:     func(k *Key) [32]byte { return k.SHA256 },
+	compare: func(a, b *Key) int { return a.Issued.Compare(b.Issued) },
+	encode: func(k *Key) proto.Message {
+		return &pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
+			KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},
+		}}
+	},
+}
 
 // IssueKey stores a key. It leaves a key alone that exists or was revoked.
 func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	k.ID = keyID(k.SHA256)
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
-		KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},
-	}})
-	if err != nil {
-		return kind.Wrap(kind.Internal, "issue key", k.ID, err)
-	}
-	_, err = l.put(ctx, streamAccounts, keySubject(k.Tenant, k.ID), 0, data)
+	_, err := keyDocs.put(ctx, l, &k)
 	if kind.Is(err, kind.Conflict) {
 		return nil
 	}
@@ -73,10 +78,10 @@ func revocationsSubject(tenant string) string { return "acct." + tenant + ".revo
 
 // RevocationsRev returns the stream sequence of the last revocation of a tenant's key in
 // the view; 0: none. Later reads from the view are at least as new.
-func (v *View) RevocationsRev(tenant string) uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.revoked[tenant]
+func (a *accountTable) RevocationsRev(tenant string) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.revoked[tenant]
 }
 
 // RevokeKey revokes a key for ever, if no key of the tenant was revoked since revision rev:
@@ -92,4 +97,15 @@ func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) erro
 	}
 	_, err = l.put(ctx, streamAccounts, revocationsSubject(tenant), rev, data)
 	return err
+}
+
+// Key returns the key with that hash, if it is valid.
+func (a *accountTable) Key(sha256 [32]byte) (Key, bool) {
+	k, ok := a.keys.get(sha256)
+	return k, ok && !k.Revoked
+}
+
+// Keys returns all keys of a tenant ("": of all), including revoked ones.
+func (a *accountTable) Keys(tenant string) []Key {
+	return a.keys.list(func(k *Key) bool { return tenant == "" || k.Tenant == tenant })
 }

@@ -2,20 +2,34 @@ package events
 
 import (
 	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 )
 
+// hostDocs describes hosts by their leases.
+var hostDocs = &document[string, fleet.Host]{
+	name: "lease", stream: streamHosts, notify: true,
+	subject: func(h *fleet.Host) string { return hostSubject(h.Host) },
+	key:     func(h *fleet.Host) string { return h.Host },
+	compare: func(a, b *fleet.Host) int { return strings.Compare(a.Host, b.Host) },
+	rev:     func(h *fleet.Host) uint64 { return h.Rev },
+	encode:  func(h *fleet.Host) proto.Message { return codec.EncodeLease(&h.Lease) },
+	decode: func(m stored) (fleet.Host, error) {
+		lease, err := codec.DecodeLease(m.data)
+		return fleet.Host{Lease: lease, Rev: m.seq, Received: time.Now()}, err
+	},
+}
+
 // PutLease replaces a host's lease, whose stream sequence is rev (0: no lease yet). It
 // returns Conflict as in AppendSandbox: another run of the host, or the reaper, wrote.
 func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	data, err := codec.EncodeLease(&lease)
-	if err != nil {
-		return 0, kind.Wrap(kind.Internal, "append", lease.Host, err)
-	}
-	return l.put(ctx, streamHosts, hostSubject(lease.Host), rev, data)
+	return hostDocs.put(ctx, l, &fleet.Host{Lease: lease, Rev: rev})
 }
 
 // RenewLease stores the next lease of a run that stored one with stream sequence rev. It
@@ -58,10 +72,12 @@ func fences(stored, own *fleet.Lease) bool {
 // Lease reads a host's lease, and its rev for PutLease, from the leader. ok is false if the
 // host never had one.
 func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
-	m, ok, err := l.lastOf(ctx, streamHosts, hostSubject(host))
-	if err != nil || !ok {
-		return fleet.Lease{}, 0, false, err
-	}
-	lease, err = codec.DecodeLease(m.data)
-	return lease, m.seq, true, err
+	h, ok, err := hostDocs.read(ctx, l, hostSubject(host))
+	return h.Lease, h.Rev, ok, err
 }
+
+// Hosts returns all hosts that ever had a lease, by name, including those gone.
+func (v *View) Hosts() []fleet.Host { return v.hosts.list(func(*fleet.Host) bool { return true }) }
+
+// Host returns one host.
+func (v *View) Host(name string) (fleet.Host, bool) { return v.hosts.get(name) }

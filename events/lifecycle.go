@@ -30,6 +30,16 @@ func (m mark) position() webhook.Position { return webhook.Position(m >> typeBit
 
 func (m mark) eventType() webhook.Type { return webhook.Types()[m&(1<<typeBits-1)] }
 
+// lifecycleTable is the part of a view that lists lifecycle events.
+type lifecycleTable struct {
+	*progress
+	lifecycle lifecycles
+}
+
+func newLifecycleTable(p *progress) *lifecycleTable {
+	return &lifecycleTable{progress: p, lifecycle: lifecycles{of: make(map[string][]mark)}}
+}
+
 // lifecycles holds the marks of all tenants. It is guarded by the view's lock.
 type lifecycles struct {
 	of     map[string][]mark // by tenant, in order
@@ -75,10 +85,10 @@ func (x *lifecycles) forget(before time.Time) {
 
 // LifecyclePage returns the positions of a page of a tenant's lifecycle events: at most
 // limit of those that keep accepts, after the first offset of them, oldest or newest first.
-func (v *View) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset, limit int, oldest bool) []webhook.Position {
-	v.mu.Lock()
-	all := v.lifecycle.of[tenant] // only appended to, and copied when shortened
-	v.mu.Unlock()
+func (t *lifecycleTable) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset, limit int, oldest bool) []webhook.Position {
+	t.mu.Lock()
+	all := t.lifecycle.of[tenant] // only appended to, and copied when shortened
+	t.mu.Unlock()
 	var out []webhook.Position
 	for i := range all {
 		m := all[i]
@@ -101,9 +111,9 @@ func (v *View) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset
 
 // LifecycleAfter returns the positions of a tenant's next lifecycle events that keep
 // accepts, at most most of them, oldest first.
-func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(webhook.Type) bool, most int) []webhook.Position {
+func (t *lifecycleTable) LifecycleAfter(tenant string, after webhook.Position, keep func(webhook.Type) bool, most int) []webhook.Position {
 	var out []webhook.Position
-	for _, m := range v.marksAfter(tenant, after) {
+	for _, m := range t.marksAfter(tenant, after) {
 		if len(out) == most {
 			break
 		}
@@ -115,9 +125,9 @@ func (v *View) LifecycleAfter(tenant string, after webhook.Position, keep func(w
 }
 
 // LifecycleLag counts a tenant's lifecycle events after a position that keep accepts.
-func (v *View) LifecycleLag(tenant string, after webhook.Position, keep func(webhook.Type) bool) int {
+func (t *lifecycleTable) LifecycleLag(tenant string, after webhook.Position, keep func(webhook.Type) bool) int {
 	n := 0
-	for _, m := range v.marksAfter(tenant, after) {
+	for _, m := range t.marksAfter(tenant, after) {
 		if keep(m.eventType()) {
 			n++
 		}
@@ -125,10 +135,10 @@ func (v *View) LifecycleLag(tenant string, after webhook.Position, keep func(web
 	return n
 }
 
-func (v *View) marksAfter(tenant string, after webhook.Position) []mark {
-	v.mu.Lock()
-	all := v.lifecycle.of[tenant]
-	v.mu.Unlock()
+func (t *lifecycleTable) marksAfter(tenant string, after webhook.Position) []mark {
+	t.mu.Lock()
+	all := t.lifecycle.of[tenant]
+	t.mu.Unlock()
 	i, _ := slices.BinarySearch(all, markOf(after+1, webhook.Types()[0]))
 	return all[i:]
 }
@@ -266,9 +276,9 @@ func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
 
 // FirstSince returns the position before the first event of a tenant's sandboxes that was
 // stored at or after a time; without such an event, the last position of the view.
-func (v *View) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
-	end := v.SandboxesRev()
-	got, err := v.l.directGet(ctx, streamSandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
+func (t *lifecycleTable) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
+	end := t.SandboxesRev()
+	got, err := t.l.directGet(ctx, streamSandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
 	if err != nil || len(got) == 0 {
 		return webhook.Through(end), err
 	}

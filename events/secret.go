@@ -2,14 +2,12 @@ package events
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -29,36 +27,29 @@ type Secret struct {
 	changed  time.Time
 }
 
+// secretDocs describes secrets. A view finds them by their subject.
+var secretDocs = &document[string, Secret]{
+	name: "secret", stream: streamVault,
+	subject: subjectOfSecret,
+	key:     subjectOfSecret,
+	compare: func(a, b *Secret) int { return strings.Compare(a.Name, b.Name) },
+	rev:     func(s *Secret) uint64 { return s.Rev },
+	encode:  encodeSecret,
+	decode:  decodeSecret,
+	over:    func(s *Secret) (time.Time, bool) { return s.changed, s.Removed },
+	keep:    deletedAge + viewAge,
+	find:    func(subject string) string { return subject },
+}
+
 func vaultSubject(tenant, id string) string { return "vault." + tenant + "." + id }
 
-// NewSecret stores a new secret, ignoring its Rev. It returns Conflict if its ID exists.
-func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
-	data, err := encodeSecret(s)
-	if err != nil {
-		return kind.Wrap(kind.Internal, "new secret", s.ID, err)
-	}
-	return l.putNew(ctx, streamVault, vaultSubject(s.Tenant, s.ID), data, func(m stored) bool {
-		was, err := decodeSecret(m)
-		return err == nil && was.Removed
-	})
-}
+func subjectOfSecret(s *Secret) string { return vaultSubject(s.Tenant, s.ID) }
 
-// PutSecret replaces the secret with stream sequence s.Rev; the old value is deleted. It
-// returns Conflict as in AppendSandbox.
-func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
-	data, err := encodeSecret(s)
-	if err != nil {
-		return kind.Wrap(kind.Internal, "put secret", s.ID, err)
-	}
-	_, err = l.put(ctx, streamVault, vaultSubject(s.Tenant, s.ID), s.Rev, data)
-	return err
-}
-
-func encodeSecret(s *Secret) ([]byte, error) {
-	return proto.Marshal(&pb.Secret{
+func encodeSecret(s *Secret) proto.Message {
+	return &pb.Secret{
 		Id: s.ID, Tenant: s.Tenant, Name: s.Name, Version: s.Version, Sealed: []byte(s.Sealed), Metadata: s.Metadata,
 		CreatedNs: codec.Nanos(s.Created), UpdatedNs: codec.Nanos(s.Updated), Removed: s.Removed,
-	})
+	}
 }
 
 func decodeSecret(m stored) (Secret, error) {
@@ -72,32 +63,22 @@ func decodeSecret(m stored) (Secret, error) {
 	}, nil
 }
 
-func (v *View) applySecret(m stored) error {
-	s, err := decodeSecret(m)
-	if err == nil {
-		v.secrets[m.subject] = s
-	}
+// NewSecret stores a new secret, ignoring its Rev. It returns Conflict if its ID exists.
+func (l *Log) NewSecret(ctx context.Context, s *Secret) error { return secretDocs.create(ctx, l, s) }
+
+// PutSecret replaces the secret with stream sequence s.Rev; the old value is deleted. It
+// returns Conflict as in AppendSandbox.
+func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
+	_, err := secretDocs.put(ctx, l, s)
 	return err
 }
 
 // TenantSecret returns a tenant's secret by its id, including one that was removed lately.
 func (v *View) TenantSecret(tenant, id string) (Secret, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s, ok := v.secrets[vaultSubject(tenant, id)]
-	return s, ok
+	return v.secrets.get(vaultSubject(tenant, id))
 }
 
 // TenantSecrets returns a tenant's secrets by name, without removed ones.
 func (v *View) TenantSecrets(tenant string) []Secret {
-	v.mu.Lock()
-	var out []Secret
-	for _, s := range v.secrets {
-		if s.Tenant == tenant && !s.Removed {
-			out = append(out, s)
-		}
-	}
-	v.mu.Unlock()
-	slices.SortFunc(out, func(a, b Secret) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return v.secrets.list(func(s *Secret) bool { return s.Tenant == tenant && !s.Removed })
 }

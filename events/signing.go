@@ -1,8 +1,8 @@
 package events
 
 import (
+	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -10,31 +10,33 @@ import (
 
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/codec"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
+// signingKeyDocs describes the cluster's keys for signing tokens, numbered from 1.
+var signingKeyDocs = &document[uint32, identity.Stored]{
+	name: "signing key", stream: streamAccounts,
+	subject: func(s *identity.Stored) string {
+		return "acct.cluster.signer." + strconv.FormatUint(uint64(s.Number), 10)
+	},
+	key:     func(s *identity.Stored) uint32 { return s.Number },
+	compare: func(a, b *identity.Stored) int { return cmp.Compare(a.Number, b.Number) },
+	encode: func(s *identity.Stored) proto.Message {
+		return &pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
+			SigningKeyMade: &pb.SigningKeyMade{Number: s.Number, Sealed: []byte(s.Sealed)},
+		}}
+	},
+}
+
 // PutSigningKey stores a signing key of the cluster, with the number after the last key's.
 // It returns Conflict if a key with that number exists, because another service was first.
 func (l *Log) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
-	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
-		SigningKeyMade: &pb.SigningKeyMade{Number: number, Sealed: []byte(sealed)},
-	}})
-	if err != nil {
-		return kind.Wrap(kind.Internal, "put signing key", "", err)
-	}
-	_, err = l.put(ctx, streamAccounts, "acct.cluster.signer."+strconv.FormatUint(uint64(number), 10), 0, data)
+	_, err := signingKeyDocs.put(ctx, l, &identity.Stored{Number: number, Sealed: sealed})
 	return err
 }
 
-func (v *View) applySigningKey(at time.Time, e *pb.SigningKeyMade) {
-	v.signing = append(v.signing, identity.Stored{Number: e.Number, Made: at, Sealed: sandbox.Sealed(e.Sealed)})
-}
-
 // SigningKeys returns the cluster's keys for signing tokens, oldest first.
-func (v *View) SigningKeys() []identity.Stored {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.signing)
+func (a *accountTable) SigningKeys() []identity.Stored {
+	return a.signing.list(func(*identity.Stored) bool { return true })
 }

@@ -18,64 +18,18 @@ import (
 // volume that its host has not removed. It sweeps as much as it can and returns Unavailable
 // if the log cannot be read.
 func (v *View) SweepRecords(ctx context.Context) error {
-	var errs []error
-	for _, old := range []struct {
-		stream string
-		age    time.Duration
-		sweep  func(context.Context, time.Duration) (int, error)
-	}{
-		{streamSandboxes, auditAge, v.sweepSandboxes}, {streamSnapshots, deletedAge, v.sweepSnapshots},
-		{streamVolumes, deletedAge, v.sweepVolumes}, {streamVault, deletedAge, v.sweepSecrets},
-		{streamHooks, deletedAge, v.sweepHooks},
-	} {
-		_, err := old.sweep(ctx, old.age)
-		errs = append(errs, unavailable("sweep", old.stream, err))
+	_, err := v.sweepSandboxes(ctx, auditAge)
+	errs := []error{unavailable("sweep", streamSandboxes, err)}
+	for _, t := range v.documents {
+		errs = append(errs, t.sweep(ctx, deletedAge))
 	}
+	_, err = v.sweepHooks(ctx, deletedAge)
+	errs = append(errs, unavailable("sweep", streamHooks, err))
 	return errors.Join(errs...)
 }
 
 func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepRecords(ctx, &v.swept.sandboxes, streamSandboxes, "sbx.>", age, v.active)
-}
-
-func (v *View) sweepSnapshots(ctx context.Context, age time.Duration) (int, error) {
-	stands := sync.OnceValue(func() map[sandbox.SnapshotID]bool {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		return v.baseSnapshots(time.Now())
-	})
-	// A snapshot unknown to the view was deleted and dropped.
-	return v.sweepRecords(ctx, &v.swept.snapshots, streamSnapshots, "snap.>", age, func(subject string) bool {
-		s, ok := v.Snapshot(sandbox.SnapshotID(lastToken(subject)))
-		return ok && (!s.Deleted || stands()[s.ID])
-	})
-}
-
-func (v *View) sweepVolumes(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepRecords(ctx, &v.swept.volumes, streamVolumes, "vol.>", age, func(subject string) bool {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		s, ok := v.volumes[subject]
-		return ok && !s.Over()
-	})
-}
-
-func (v *View) sweepSecrets(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepRecords(ctx, &v.swept.secrets, streamVault, "vault.>", age, func(subject string) bool {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		s, ok := v.secrets[subject]
-		return ok && !s.Removed
-	})
-}
-
-func (v *View) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
-	return v.sweepRecords(ctx, &v.swept.hooks, streamHooks, "hook.>", age, func(subject string) bool {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		h := v.hooks[hookKey(subject)]
-		return h != nil && !h.doc.Removed
-	})
+	return v.swept.sweep(ctx, v.progress, streamSandboxes, age, v.active)
 }
 
 // swept is the progress of a view through the old records of a stream. It remembers what it
@@ -86,23 +40,23 @@ type swept struct {
 	found map[string]bool // subjects found and not removed; true: only the last message is left
 }
 
-// sweepRecords removes records that have not changed for age and are not needed any more. A
+// sweep removes records that have not changed for age and are not needed any more. A
 // record takes two sweeps, and its last message is removed last: a view opened meanwhile
 // may have read the beginning, and must find the end. The stream's last message stays, too,
 // because it marks how far readers must read. Messages that arrive meanwhile stay.
-func (v *View) sweepRecords(ctx context.Context, w *swept, stream, all string, age time.Duration, needed func(subject string) bool) (n int, err error) {
+func (w *swept) sweep(ctx context.Context, p *progress, stream string, age time.Duration, needed func(subject string) bool) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := v.Sync(ctx); err != nil {
+	if err := p.Sync(ctx); err != nil {
 		return 0, err
 	}
-	end, err := v.l.lastSeq(ctx, stream)
+	end, err := p.l.lastSeq(ctx, stream)
 	if err != nil {
 		return 0, err
 	}
-	s, err := v.l.js.Stream(ctx, stream)
+	s, err := p.l.js.Stream(ctx, stream)
 	if err == nil {
-		err = w.scan(ctx, s, all, age)
+		err = w.scan(ctx, s, sourceOf(stream), age)
 	}
 	for subject, trimmed := range w.found {
 		if err != nil {
@@ -168,43 +122,6 @@ const (
 	// based on it: by then its host has removed the files.
 	viewAge = commandAge
 )
-
-// forgetSnapshots drops snapshots that were deleted before a time and are not needed any
-// more. The view is locked and has folded the log's sandboxes.
-func (v *View) forgetSnapshots(before time.Time) {
-	var stands map[sandbox.SnapshotID]bool
-	for id, s := range v.snapshots {
-		if !s.Deleted || !s.Changed.Before(before) {
-			continue
-		}
-		if stands == nil {
-			stands = v.baseSnapshots(before)
-		}
-		if !stands[id] {
-			delete(v.snapshots, id)
-		}
-	}
-}
-
-// forgetNamed is forgetSnapshots for volumes, secrets and webhooks.
-func (v *View) forgetNamed(before time.Time) {
-	for subject, s := range v.volumes {
-		if s.Over() && s.Changed.Before(before) {
-			delete(v.volumes, subject)
-		}
-	}
-	for subject, s := range v.secrets {
-		if s.Removed && s.changed.Before(before) {
-			delete(v.secrets, subject)
-		}
-	}
-	for key, h := range v.hooks {
-		if h.doc.Removed && h.doc.Changed.Before(before) {
-			v.droppedHooks.add(&h.cursor)
-			delete(v.hooks, key)
-		}
-	}
-}
 
 // baseSnapshots returns the snapshots that sandboxes are based on which run, or ended since a
 // time. The view is locked.

@@ -10,16 +10,16 @@ import (
 // Sync waits until everything stored before the call is in the view. It retries through
 // outages until ctx ends. It returns ctx's error, or kind.Unavailable if the log was closed
 // or could not be reached until then.
-func (v *View) Sync(ctx context.Context) error {
+func (p *progress) Sync(ctx context.Context) error {
 	for try := 0; ; {
-		want, err := v.ends(ctx)
+		want, err := p.ends(ctx)
 		if err == nil {
-			return v.wait(ctx, func() bool { return v.reached(want) })
+			return p.wait(ctx, func() bool { return p.reached(want) })
 		}
-		if v.l.nc.IsClosed() {
+		if p.l.nc.IsClosed() {
 			return err
 		}
-		if !v.l.backoff(ctx, &try) {
+		if !p.l.backoff(ctx, &try) {
 			return unavailable("sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
@@ -36,15 +36,15 @@ type syncBarrier struct {
 // ends returns the last sequences of the streams that a view is folded from, by a query
 // that begins after the call. Callers that arrive during a query share the next one: each
 // asks every leader.
-func (v *View) ends(ctx context.Context) ([]uint64, error) {
-	v.mu.Lock()
-	k := v.nextBarrier
+func (p *progress) ends(ctx context.Context) ([]uint64, error) {
+	p.mu.Lock()
+	k := p.nextBarrier
 	if k == nil {
-		k = &syncBarrier{done: make(chan struct{}), ends: make([]uint64, len(folds))}
-		v.nextBarrier = k
-		go v.runBarrier(k)
+		k = &syncBarrier{done: make(chan struct{}), ends: make([]uint64, len(p.folds))}
+		p.nextBarrier = k
+		go p.runBarrier(k)
 	}
-	v.mu.Unlock()
+	p.mu.Unlock()
 	select {
 	case <-k.done:
 		return k.ends, k.err
@@ -54,16 +54,16 @@ func (v *View) ends(ctx context.Context) ([]uint64, error) {
 }
 
 // runBarrier waits for its turn and queries the ends, as long as a request may take.
-func (v *View) runBarrier(k *syncBarrier) {
-	v.barrierMu.Lock()
-	defer v.barrierMu.Unlock()
-	v.mu.Lock()
-	v.nextBarrier = nil
-	v.mu.Unlock()
+func (p *progress) runBarrier(k *syncBarrier) {
+	p.barrierMu.Lock()
+	defer p.barrierMu.Unlock()
+	p.mu.Lock()
+	p.nextBarrier = nil
+	p.mu.Unlock()
 	g, ctx := errgroup.WithContext(context.Background())
-	for i, f := range folds {
+	for i, f := range p.folds {
 		g.Go(func() (err error) {
-			k.ends[i], err = v.l.lastSeq(ctx, f.stream)
+			k.ends[i], err = p.l.lastSeq(ctx, f.stream)
 			return err
 		})
 	}
@@ -73,9 +73,9 @@ func (v *View) runBarrier(k *syncBarrier) {
 
 // reached reports whether all messages up to the given ones are applied. The view is
 // locked.
-func (v *View) reached(ends []uint64) bool {
-	for i, f := range folds {
-		if v.applied[f.stream] < ends[i] {
+func (p *progress) reached(ends []uint64) bool {
+	for i, f := range p.folds {
+		if p.applied[f.stream] < ends[i] {
 			return false
 		}
 	}

@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +30,17 @@ type nameKey struct{ tenant, name string }
 
 // templateKey identifies a tag.
 type templateKey struct{ tenant, name, tag string }
+
+// templateDocs describes the tags of templates. They are events in the record of a name,
+// which putTemplate appends and applyAccount folds.
+var templateDocs = &document[templateKey, Template]{
+	name: "template", stream: streamAccounts,
+	subject: func(t *Template) string { return templateSubject(t.Tenant, t.Name) },
+	key:     func(t *Template) templateKey { return templateKey{t.Tenant, t.Name, t.Tag} },
+	compare: func(a, b *Template) int {
+		return strings.Compare(a.Tenant+"/"+a.Name+":"+a.Tag, b.Tenant+"/"+b.Name+":"+b.Tag)
+	},
+}
 
 func templateSubject(tenant, name string) string { return "acct." + tenant + ".template." + name }
 
@@ -82,63 +92,53 @@ func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, 
 	if err != nil {
 		return kind.Wrap(kind.Internal, "tag template", ref.String(), err)
 	}
-	subject := templateSubject(tenant, ref.Name)
-	for {
-		last, _, err := l.lastOf(ctx, streamAccounts, subject)
-		if err != nil {
-			return err
-		}
-		_, err = l.put(ctx, streamAccounts, subject, last.seq, data)
-		if !kind.Is(err, kind.Conflict) {
-			return err
-		}
-	}
+	return putLast(ctx, l, streamAccounts, templateSubject(tenant, ref.Name), data)
 }
 
-func (v *View) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {
+func (a *accountTable) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {
 	key, err := tagOf(subject, e.Name, e.Tag)
 	if err != nil {
 		return err
 	}
 	if e.Built != nil {
 		b := builtOf(e.Built)
-		v.templates[key] = Template{ID: b.ID, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Built: b}
+		a.templates.set(Template{ID: b.ID, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Built: b})
 		return nil
 	}
 	m, id, err := template.Decode(e.Manifest)
 	if err == nil {
-		v.templates[key] = Template{ID: id, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Manifest: m}
+		a.templates.set(Template{ID: id, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Manifest: m})
 	}
 	return err
 }
 
-func (v *View) applyUntagged(subject string, e *pb.TemplateUntagged) error {
+func (a *accountTable) applyUntagged(subject string, e *pb.TemplateUntagged) error {
 	key, err := tagOf(subject, e.Name, e.Tag)
 	if err == nil {
-		delete(v.templates, key)
+		delete(a.templates.docs, key)
 	}
 	return err
 }
 
-func (v *View) applyPublished(subject string, e *pb.TemplatePublished) error {
+func (a *accountTable) applyPublished(subject string, e *pb.TemplatePublished) error {
 	key, err := tagOf(subject, e.Name, "")
 	switch {
 	case err != nil:
 		return err
 	case e.Public == nil:
-		delete(v.published, nameKey{key.tenant, key.name})
+		delete(a.published, nameKey{key.tenant, key.name})
 	default:
-		v.published[nameKey{key.tenant, key.name}] = *e.Public
+		a.published[nameKey{key.tenant, key.name}] = *e.Public
 	}
 	return nil
 }
 
 // Published returns whether all tenants may use a tenant's templates of that name, or only
 // the tenant; set is false if that was never set.
-func (v *View) Published(tenant, name string) (public, set bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	public, set = v.published[nameKey{tenant, name}]
+func (a *accountTable) Published(tenant, name string) (public, set bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	public, set = a.published[nameKey{tenant, name}]
 	return public, set
 }
 
@@ -152,15 +152,12 @@ func tagOf(subject, name, tag string) (templateKey, error) {
 
 // Template resolves ref for a tenant. For an ID it returns one of its names, a hidden one
 // only if there is no other.
-func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
+func (a *accountTable) Template(tenant string, ref template.Ref) (Template, bool) {
 	if ref.ID == "" {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		t, ok := v.templates[templateKey{tenant, ref.Name, ref.Tag}]
-		return t, ok
+		return a.templates.get(templateKey{tenant, ref.Name, ref.Tag})
 	}
 	var found Template
-	for _, t := range v.Templates(tenant) {
+	for _, t := range a.Templates(tenant) {
 		if !strings.HasPrefix(string(t.ID), ref.ID) {
 			continue
 		}
@@ -175,23 +172,12 @@ func (v *View) Template(tenant string, ref template.Ref) (Template, bool) {
 }
 
 // Templates returns a tenant's ("": all) templates by name and tag, once per name.
-func (v *View) Templates(tenant string) []Template {
-	v.mu.Lock()
-	var out []Template
-	for key, t := range v.templates {
-		if tenant == "" || key.tenant == tenant {
-			out = append(out, t)
-		}
-	}
-	v.mu.Unlock()
-	slices.SortFunc(out, func(a, b Template) int {
-		return strings.Compare(a.Tenant+"/"+a.Name+":"+a.Tag, b.Tenant+"/"+b.Name+":"+b.Tag)
-	})
-	return out
+func (a *accountTable) Templates(tenant string) []Template {
+	return a.templates.list(func(t *Template) bool { return tenant == "" || t.Tenant == tenant })
 }
 
 // TemplateByID finds a template of any tenant. It is for hosts, to which a sandbox's record
 // gives the template's ID.
-func (v *View) TemplateByID(id template.ID) (Template, bool) {
-	return v.Template("", template.Ref{ID: string(id)})
+func (a *accountTable) TemplateByID(id template.ID) (Template, bool) {
+	return a.Template("", template.Ref{ID: string(id)})
 }

@@ -101,14 +101,14 @@ func (t *totals) encode(upTo, dropped uint64) ([]byte, error) {
 // Counts returns how many commands were started, by outcome (OutcomeActive: running). The
 // sum is the number started (C-040 to C-042). It never shrinks: entries that retention
 // drops were added to the stored totals before.
-func (v *View) Counts() map[process.Outcome]uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (p *processTable) Counts() map[process.Outcome]uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	out := make(map[process.Outcome]uint64)
-	for as, n := range v.totals.running {
+	for as, n := range p.totals.running {
 		out[as] += n
 	}
-	for as, n := range v.totals.ended {
+	for as, n := range p.totals.ended {
 		out[as] += n
 	}
 	return out
@@ -117,28 +117,28 @@ func (v *View) Counts() map[process.Outcome]uint64 {
 // SweepCatalogue removes catalogue entries older than the retention. Before that it adds
 // entries of ended processes to the stored totals and stores entries of running processes
 // again. It may be called concurrently.
-func (v *View) SweepCatalogue(ctx context.Context) error {
-	if err := v.Sync(ctx); err != nil {
+func (p *processTable) SweepCatalogue(ctx context.Context) error {
+	if err := p.Sync(ctx); err != nil {
 		return err
 	}
-	before := time.Now().Add(-v.l.retention)
-	keep, err := v.l.firstSince(ctx, streamCatalogue, before)
+	before := time.Now().Add(-p.l.retention)
+	keep, err := p.l.firstSince(ctx, streamCatalogue, before)
 	if err != nil {
 		return err
 	}
-	for _, e := range v.staleEntries(keep) {
-		_, err := v.l.PutSummary(ctx, &e.Summary, e.rev)
+	for _, e := range p.staleEntries(keep) {
+		_, err := p.l.PutSummary(ctx, &e.Summary, e.rev)
 		if err != nil && !kind.Is(err, kind.Conflict) { // Conflict: its host stored it again
 			return err
 		}
 	}
-	if err := v.Sync(ctx); err != nil {
+	if err := p.Sync(ctx); err != nil {
 		return err
 	}
-	if keep, err = v.checkpoint(ctx, keep); err != nil {
+	if keep, err = p.checkpoint(ctx, keep); err != nil {
 		return err
 	}
-	s, err := v.l.js.Stream(ctx, streamCatalogue)
+	s, err := p.l.js.Stream(ctx, streamCatalogue)
 	if err == nil && s.CachedInfo().State.FirstSeq < keep {
 		err = s.Purge(ctx, jetstream.WithPurgeSequence(keep))
 	}
@@ -146,10 +146,10 @@ func (v *View) SweepCatalogue(ctx context.Context) error {
 }
 
 // staleEntries returns the entries of running processes before stream sequence keep.
-func (v *View) staleEntries(keep uint64) (stale []entry) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, e := range v.processes {
+func (p *processTable) staleEntries(keep uint64) (stale []entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.processes {
 		if e.Active() && e.rev < keep {
 			stale = append(stale, *e)
 		}
@@ -161,28 +161,28 @@ func (v *View) staleEntries(keep uint64) (stale []entry) {
 // if many entries are missing in the stored ones. It returns the stream sequence before
 // which entries can be dropped, or Conflict if another caller stored totals. It records the
 // drop first, because a killed server may restore some dropped entries.
-func (v *View) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
-	first, err := v.l.firstSince(ctx, streamCatalogue, time.Unix(0, 0))
+func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
+	first, err := p.l.firstSince(ctx, streamCatalogue, time.Unix(0, 0))
 	if err != nil {
 		return 0, err
 	}
-	v.mu.Lock()
-	t := &v.totals
-	upTo, rev := v.applied[streamCatalogue], t.rev
+	p.mu.Lock()
+	t := &p.totals
+	upTo, rev := p.applied[streamCatalogue], t.rev
 	if keep = max(min(keep, upTo+1), t.dropped); first >= keep && len(t.settled) <= maxSettled {
-		v.mu.Unlock()
+		p.mu.Unlock()
 		return 0, nil
 	}
 	if keep == t.dropped && len(t.settled) <= maxSettled { // a purge that was interrupted
-		v.mu.Unlock()
+		p.mu.Unlock()
 		return keep, nil
 	}
 	data, err := t.encode(upTo, keep)
-	v.mu.Unlock()
+	p.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
-	_, err = v.l.put(ctx, streamCatalogue, totalsSubject, rev, data)
+	_, err = p.l.put(ctx, streamCatalogue, totalsSubject, rev, data)
 	return keep, err
 }
 

@@ -1,99 +1,126 @@
 package events
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-
-	"google.golang.org/protobuf/proto"
+	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-func (v *View) applySummary(m stored) error {
+// processTable is the catalogue in a view.
+type processTable struct {
+	*progress
+	processes map[process.ID]*entry
+	interner  interner // of values in processes
+	members   map[sandbox.ID]*members
+	totals    totals
+}
+
+// entry is a process in the catalogue.
+type entry struct {
+	process.Summary
+	rev uint64
+}
+
+// members holds a sandbox's processes, oldest first.
+type members struct {
+	all   []process.ID
+	byPID map[uint32]process.ID // the newest process with that pid
+}
+
+func newProcessTable(p *progress) *processTable {
+	return &processTable{
+		progress:  p,
+		processes: make(map[process.ID]*entry),
+		members:   make(map[sandbox.ID]*members),
+		totals:    newTotals(),
+	}
+}
+
+func (p *processTable) applySummary(m stored) error {
 	if m.subject == totalsSubject {
-		if err := v.totals.apply(m); err != nil {
+		if err := p.totals.apply(m); err != nil {
 			return err
 		}
-		v.dropEntries(v.totals.dropped)
+		p.dropEntries(p.totals.dropped)
 		return nil
 	}
 	s, err := codec.DecodeSummary(m.data)
 	if err != nil {
 		return err
 	}
-	v.interner.summary(&s)
+	p.interner.summary(&s)
 	var was *process.Summary
-	if old := v.processes[s.ID]; old != nil {
+	if old := p.processes[s.ID]; old != nil {
 		was = &old.Summary
 	} else {
-		v.addMember(&s)
+		p.addMember(&s)
 	}
-	v.totals.replace(was, &s, m.seq)
-	v.setPID(&s)
-	v.processes[s.ID] = &entry{Summary: s, rev: m.seq}
+	p.totals.replace(was, &s, m.seq)
+	p.setPID(&s)
+	p.processes[s.ID] = &entry{Summary: s, rev: m.seq}
 	return nil
 }
 
 // dropEntries drops the entries before a stream sequence, which a killed server may have
 // restored.
-func (v *View) dropEntries(before uint64) {
+func (p *processTable) dropEntries(before uint64) {
 	of := map[sandbox.ID]bool{}
-	for id, e := range v.processes {
+	for id, e := range p.processes {
 		if e.rev >= before {
 			continue
 		}
 		if e.Active() && counted(&e.Summary) {
-			v.totals.running[e.Outcome()]--
+			p.totals.running[e.Outcome()]--
 		}
-		delete(v.processes, id)
+		delete(p.processes, id)
 		of[id.Sandbox()] = true
 	}
 	for id := range of {
-		v.pruneMembers(id)
+		p.pruneMembers(id)
 	}
 }
 
 // addMember adds a process to its sandbox's, which are ordered by id and therefore by age,
 // except for those with an idempotency key.
-func (v *View) addMember(s *process.Summary) {
+func (p *processTable) addMember(s *process.Summary) {
 	sbx := s.ID.Sandbox()
-	mem := v.members[sbx]
+	mem := p.members[sbx]
 	if mem == nil {
 		mem = &members{byPID: make(map[uint32]process.ID)}
-		v.members[sbx] = mem
+		p.members[sbx] = mem
 	}
 	mem.all = append(mem.all, s.ID)
 }
 
 // setPID maps a process's pid to it, unless a younger process has had that pid since: the
 // older one's entry may arrive later.
-func (v *View) setPID(s *process.Summary) {
-	byPID := v.members[s.ID.Sandbox()].byPID
-	if had := v.processes[byPID[s.PID]]; s.PID != 0 && (had == nil || !s.Started.Before(had.Started)) {
+func (p *processTable) setPID(s *process.Summary) {
+	byPID := p.members[s.ID.Sandbox()].byPID
+	if had := p.processes[byPID[s.PID]]; s.PID != 0 && (had == nil || !s.Started.Before(had.Started)) {
 		byPID[s.PID] = s.ID
 	}
 }
 
 // pruneMembers removes processes that have left the catalogue from their sandbox's.
-func (v *View) pruneMembers(sbx sandbox.ID) {
-	mem := v.members[sbx]
-	gone := func(id process.ID) bool { return v.processes[id] == nil }
+func (p *processTable) pruneMembers(sbx sandbox.ID) {
+	mem := p.members[sbx]
+	gone := func(id process.ID) bool { return p.processes[id] == nil }
 	mem.all = slices.DeleteFunc(mem.all, gone)
 	maps.DeleteFunc(mem.byPID, func(_ uint32, id process.ID) bool { return gone(id) })
 	if len(mem.all) == 0 {
-		delete(v.members, sbx)
+		delete(p.members, sbx)
 	}
 }
 
 // Process returns a process's entry in the catalogue and its rev, for PutSummary.
-func (v *View) Process(id process.ID) (process.Summary, uint64, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if e := v.processes[id]; e != nil {
+func (p *processTable) Process(id process.ID) (process.Summary, uint64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.processes[id]; e != nil {
 		return e.Summary, e.rev, true
 	}
 	return process.Summary{}, 0, false
@@ -101,9 +128,9 @@ func (v *View) Process(id process.ID) (process.Summary, uint64, bool) {
 
 // Processes returns the entries of a sandbox ("": of all) for which keep is true, oldest
 // first.
-func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (p *processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var out []process.Summary
 	visit := func(e *entry) {
 		if keep(&e.Summary) {
@@ -111,12 +138,12 @@ func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []pro
 		}
 	}
 	if sbx == "" {
-		for _, e := range v.processes {
+		for _, e := range p.processes {
 			visit(e)
 		}
-	} else if mem := v.members[sbx]; mem != nil {
+	} else if mem := p.members[sbx]; mem != nil {
 		for _, id := range mem.all {
-			visit(v.processes[id])
+			visit(p.processes[id])
 		}
 	}
 	slices.SortStableFunc(out, func(a, b process.Summary) int { return a.Started.Compare(b.Started) })
@@ -124,74 +151,27 @@ func (v *View) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []pro
 }
 
 // ProcessByPID returns the newest process of the sandbox with that pid.
-func (v *View) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if mem := v.members[sbx]; mem != nil {
-		if e := v.processes[mem.byPID[pid]]; e != nil {
+func (p *processTable) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if mem := p.members[sbx]; mem != nil {
+		if e := p.processes[mem.byPID[pid]]; e != nil {
 			return e.Summary, true
 		}
 	}
 	return process.Summary{}, false
 }
 
-func (v *View) applyAccount(m stored) error {
-	var b pb.AccountEvent
-	if err := proto.Unmarshal(m.data, &b); err != nil {
-		return err
-	}
-	switch e := b.Body.(type) {
-	case *pb.AccountEvent_TemplateTagged:
-		return v.applyTagged(m.subject, codec.Time(b.TimeNs), e.TemplateTagged)
-	case *pb.AccountEvent_TemplateUntagged:
-		return v.applyUntagged(m.subject, e.TemplateUntagged)
-	case *pb.AccountEvent_SigningKeyMade:
-		v.applySigningKey(codec.Time(b.TimeNs), e.SigningKeyMade)
-	case *pb.AccountEvent_TemplatePublished:
-		return v.applyPublished(m.subject, e.TemplatePublished)
-	case *pb.AccountEvent_KeyIssued:
-		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: codec.Time(b.TimeNs)}
-		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
-			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
-		}
-		tenant, ok := tenantOf(m.subject)
-		if !ok {
-			return fmt.Errorf("subject %q", m.subject)
-		}
-		k.Tenant = tenant
-		v.keys[k.SHA256] = k
-	case *pb.AccountEvent_KeyRevoked:
-		if tenant, ok := tenantOf(m.subject); ok {
-			v.revoked[tenant] = m.seq
-		}
-		for hash, k := range v.keys {
-			if k.ID == e.KeyRevoked.Id {
-				k.Revoked = true
-				v.keys[hash] = k
-			}
+// forget drops processes that ended before a time. The view is locked.
+func (p *processTable) forget(before time.Time) {
+	of := map[sandbox.ID]bool{}
+	for id, e := range p.processes {
+		if !e.Active() && e.Ended.Before(before) {
+			delete(p.processes, id)
+			of[id.Sandbox()] = true
 		}
 	}
-	return nil
-}
-
-// Key returns the key with that hash, if it is valid.
-func (v *View) Key(sha256 [32]byte) (Key, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	k, ok := v.keys[sha256]
-	return k, ok && !k.Revoked
-}
-
-// Keys returns all keys of a tenant ("": of all), including revoked ones.
-func (v *View) Keys(tenant string) []Key {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var out []Key
-	for _, k := range v.keys {
-		if tenant == "" || k.Tenant == tenant {
-			out = append(out, k)
-		}
+	for id := range of {
+		p.pruneMembers(id)
 	}
-	slices.SortFunc(out, func(a, b Key) int { return a.Issued.Compare(b.Issued) })
-	return out
 }

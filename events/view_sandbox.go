@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -120,13 +119,4 @@ func (v *View) AwaitSandbox(ctx context.Context, id sandbox.ID, done func(*sandb
 		return done(&s)
 	})
 	return s, err
-}
-
-func sortedHosts(m map[string]fleet.Host) []fleet.Host {
-	out := make([]fleet.Host, 0, len(m))
-	for _, h := range m {
-		out = append(out, h)
-	}
-	slices.SortFunc(out, func(a, b fleet.Host) int { return strings.Compare(a.Host, b.Host) })
-	return out
 }

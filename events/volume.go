@@ -2,49 +2,40 @@ package events
 
 import (
 	"context"
-	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
+// volumeDocs describes volumes. A view finds them by their subject.
+var volumeDocs = &document[string, sandbox.Volume]{
+	name: "volume", stream: streamVolumes, notify: true,
+	subject: subjectOfVolume,
+	key:     subjectOfVolume,
+	compare: func(a, b *sandbox.Volume) int { return strings.Compare(subjectOfVolume(a), subjectOfVolume(b)) },
+	rev:     func(s *sandbox.Volume) uint64 { return s.Rev },
+	encode:  encodeVolume,
+	decode:  decodeVolume,
+	over:    func(s *sandbox.Volume) (time.Time, bool) { return s.Changed, s.Over() },
+	keep:    deletedAge + viewAge,
+	find:    func(subject string) string { return subject },
+}
+
 // The subject has the name, not the id, so that names are unique.
 func volumeSubject(tenant, name string) string { return "vol." + tenant + "." + name }
 
-// NewVolume stores a new volume, ignoring its Rev. It returns Conflict if the tenant has a
-// volume of that name, perhaps one that was deleted and is being removed.
-func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
-	data, err := encodeVolume(s)
-	if err != nil {
-		return kind.Wrap(kind.Internal, "new volume", string(s.ID), err)
-	}
-	return l.putNew(ctx, streamVolumes, volumeSubject(s.Tenant, s.Name), data, func(m stored) bool {
-		was, err := decodeVolume(m)
-		return err == nil && was.Over()
-	})
-}
+func subjectOfVolume(s *sandbox.Volume) string { return volumeSubject(s.Tenant, s.Name) }
 
-// PutVolume replaces the description of a volume with stream sequence s.Rev. It returns
-// Conflict as in AppendSandbox.
-func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
-	data, err := encodeVolume(s)
-	if err != nil {
-		return kind.Wrap(kind.Internal, "put volume", string(s.ID), err)
-	}
-	_, err = l.put(ctx, streamVolumes, volumeSubject(s.Tenant, s.Name), s.Rev, data)
-	return err
-}
-
-func encodeVolume(s *sandbox.Volume) ([]byte, error) {
-	return proto.Marshal(&pb.Volume{
+func encodeVolume(s *sandbox.Volume) proto.Message {
+	return &pb.Volume{
 		Id: string(s.ID), Tenant: s.Tenant, Name: s.Name, Host: s.Host,
 		CreatedNs: codec.Nanos(s.Created), Made: s.Made, Deleted: s.Deleted,
-	})
+	}
 }
 
 func decodeVolume(m stored) (sandbox.Volume, error) {
@@ -59,27 +50,29 @@ func decodeVolume(m stored) (sandbox.Volume, error) {
 	}, err
 }
 
-func (v *View) applyVolume(m stored) error {
-	s, err := decodeVolume(m)
-	if err == nil {
-		v.volumes[m.subject] = s
-	}
+// NewVolume stores a new volume, ignoring its Rev. It returns Conflict if the tenant has a
+// volume of that name, perhaps one that was deleted and is being removed.
+func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
+	return volumeDocs.create(ctx, l, s)
+}
+
+// PutVolume replaces the description of a volume with stream sequence s.Rev. It returns
+// Conflict as in AppendSandbox.
+func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
+	_, err := volumeDocs.put(ctx, l, s)
 	return err
 }
 
 // NamedVolume returns a tenant's volume by its name, including one that was deleted lately.
 func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s, ok := v.volumes[volumeSubject(tenant, name)]
-	return s, ok
+	return v.volumes.get(volumeSubject(tenant, name))
 }
 
 // Volume returns a volume by its id, including one that was deleted lately.
 func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, s := range v.volumes {
+	for _, s := range v.volumes.docs {
 		if s.ID == id {
 			return s, true
 		}
@@ -88,28 +81,10 @@ func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
 }
 
 // Volumes returns the volumes for which keep is true, by tenant and name.
-func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume {
-	v.mu.Lock()
-	var out []sandbox.Volume
-	for _, s := range v.volumes {
-		if keep(&s) {
-			out = append(out, s)
-		}
-	}
-	v.mu.Unlock()
-	slices.SortFunc(out, func(a, b sandbox.Volume) int {
-		return strings.Compare(volumeSubject(a.Tenant, a.Name), volumeSubject(b.Tenant, b.Name))
-	})
-	return out
-}
+func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume { return v.volumes.list(keep) }
 
 // AwaitVolume waits until done accepts a tenant's volume of that name or ctx ends, and
 // returns the volume at that moment.
 func (v *View) AwaitVolume(ctx context.Context, tenant, name string, done func(*sandbox.Volume) bool) (sandbox.Volume, error) {
-	var s sandbox.Volume
-	err := v.wait(ctx, func() bool {
-		s = v.volumes[volumeSubject(tenant, name)]
-		return done(&s)
-	})
-	return s, err
+	return v.volumes.await(ctx, volumeSubject(tenant, name), done)
 }

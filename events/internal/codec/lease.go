@@ -10,13 +10,13 @@ import (
 )
 
 // EncodeLease encodes a host's lease.
-func EncodeLease(l *fleet.Lease) ([]byte, error) {
-	return proto.Marshal(&pb.Lease{
+func EncodeLease(l *fleet.Lease) proto.Message {
+	return &pb.Lease{
 		Host: l.Host, Epoch: l.Epoch, TtlNs: int64(l.TTL), Drivers: l.Drivers, Capacity: l.Capacity,
 		Sandboxes: l.Sandboxes, Processes: l.Processes, Load1: l.Load1, MemoryTotal: l.MemoryTotal, DiskTotal: l.DiskTotal,
 		MemoryFree: l.MemoryFree, Draining: l.Draining, Starting: l.Starting, Gone: l.Gone, Version: l.Version, Cpus: l.CPUs, Instance: l.Instance,
 		Isolations: l.Isolations, Templates: l.Templates, VolumeDrivers: l.VolumeDrivers, Fits: l.Fits, FileFits: l.FileFits, System: l.System, Cpu: l.CPU, Enforced: l.Enforced,
-	})
+	}
 }
 
 // DecodeLease reverses [EncodeLease].

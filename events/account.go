@@ -1,0 +1,74 @@
+package events
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/events/identity"
+	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/sandbox"
+	pb "github.com/millrace/millrace/schema/event/v1"
+)
+
+// accountTable is the part of a view that is folded from the stream of accounts: API keys,
+// signing keys, and the names of templates. The stream has several kinds of document, so
+// applyAccount sets them in their tables.
+type accountTable struct {
+	*progress
+	keys      *table[[32]byte, Key] // by their hash
+	revoked   map[string]uint64     // tenant -> stream sequence of the last revocation
+	signing   *table[uint32, identity.Stored]
+	templates *table[templateKey, Template]
+	published map[nameKey]bool
+}
+
+func newAccountTable(p *progress) *accountTable {
+	return &accountTable{
+		progress:  p,
+		keys:      newTable(p, keyDocs),
+		revoked:   make(map[string]uint64),
+		signing:   newTable(p, signingKeyDocs),
+		templates: newTable(p, templateDocs),
+		published: make(map[nameKey]bool),
+	}
+}
+
+func (a *accountTable) applyAccount(m stored) error {
+	var b pb.AccountEvent
+	if err := proto.Unmarshal(m.data, &b); err != nil {
+		return err
+	}
+	switch e := b.Body.(type) {
+	case *pb.AccountEvent_TemplateTagged:
+		return a.applyTagged(m.subject, codec.Time(b.TimeNs), e.TemplateTagged)
+	case *pb.AccountEvent_TemplateUntagged:
+		return a.applyUntagged(m.subject, e.TemplateUntagged)
+	case *pb.AccountEvent_SigningKeyMade:
+		a.signing.set(identity.Stored{Number: e.SigningKeyMade.Number, Made: codec.Time(b.TimeNs), Sealed: sandbox.Sealed(e.SigningKeyMade.Sealed)})
+	case *pb.AccountEvent_TemplatePublished:
+		return a.applyPublished(m.subject, e.TemplatePublished)
+	case *pb.AccountEvent_KeyIssued:
+		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: codec.Time(b.TimeNs)}
+		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
+			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
+		}
+		tenant, ok := tenantOf(m.subject)
+		if !ok {
+			return fmt.Errorf("subject %q", m.subject)
+		}
+		k.Tenant = tenant
+		a.keys.set(k)
+	case *pb.AccountEvent_KeyRevoked:
+		if tenant, ok := tenantOf(m.subject); ok {
+			a.revoked[tenant] = m.seq
+		}
+		for _, k := range a.keys.docs {
+			if k.ID == e.KeyRevoked.Id {
+				k.Revoked = true
+				a.keys.set(k)
+			}
+		}
+	}
+	return nil
+}
