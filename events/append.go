@@ -18,7 +18,7 @@ import (
 //
 // It returns Conflict if another writer was first, Invalid if data exceeds the message size
 // limit.
-func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
+func (l *conn) put(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	for try := 0; ; {
 		once, cancel := l.boundAppend(ctx, subject)
 		got, err := l.publish(once, subject, rev, data)
@@ -44,7 +44,7 @@ func (l *Log) put(ctx context.Context, stream, subject string, rev uint64, data 
 // putNew stores the first message of a new record. Its subject may hold an older record
 // only if over reports that one as ended. The leader is asked, because views forget ended
 // records before the log drops them.
-func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, over func(stored) bool) error {
+func (l *conn) putNew(ctx context.Context, stream, subject string, data []byte, over func(stored) bool) error {
 	for {
 		m, ok, err := l.lastOf(ctx, stream, subject)
 		switch {
@@ -62,7 +62,7 @@ func (l *Log) putNew(ctx context.Context, stream, subject string, data []byte, o
 }
 
 // putLast stores data as the last message of subject, whatever the subject holds.
-func putLast(ctx context.Context, l *Log, stream, subject string, data []byte) error {
+func (l *conn) putLast(ctx context.Context, stream, subject string, data []byte) error {
 	for {
 		m, _, err := l.lastOf(ctx, stream, subject)
 		if err != nil {
@@ -78,7 +78,7 @@ func putLast(ctx context.Context, l *Log, stream, subject string, data []byte) e
 // was stored and its ack lost (returns its rev), another writer was first (Conflict), or
 // neither (0). Our message can only be the next one after rev; others may have followed it
 // since.
-func (l *Log) resolve(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
+func (l *conn) resolve(ctx context.Context, stream, subject string, rev uint64, data []byte) (uint64, error) {
 	m, ok, err := l.retryLeaderGet(ctx, stream, getRequest{Seq: rev + 1, Next: subject})
 	switch {
 	case err != nil:
@@ -108,7 +108,7 @@ func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, r
 
 // PutSummary replaces a process's entry in the catalogue, whose stream sequence is rev (0:
 // no entry yet). It returns Conflict like AppendSandbox.
-func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
+func (l *records) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
 	data, err := codec.EncodeSummary(s)
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(s.ID), err)
@@ -118,7 +118,7 @@ func (l *Log) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (u
 
 // Summary reads a process's entry in the catalogue from the leader, and its rev for
 // PutSummary. It returns NotFound if the entry does not exist.
-func (l *Log) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
+func (l *records) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
 	m, ok, err := l.lastOf(ctx, streamCatalogue, catalogueSubject(ref.Host, ref.ID))
 	if err != nil {
 		return process.Summary{}, 0, err

@@ -29,7 +29,7 @@ func sparse(from, to position) bool {
 
 // readSparse reads the messages of a record after one position and up to another, or the
 // first of them. whole is false if there is a hole among them.
-func (l *Log) readSparse(ctx context.Context, stream, subject string, from, to position) (out []stored, whole bool, err error) {
+func (l *records) readSparse(ctx context.Context, stream, subject string, from, to position) (out []stored, whole bool, err error) {
 	rev := to.rev
 	if to.seq-from.seq > chainLen {
 		if rev, err = l.seek(ctx, stream, subject, from.seq+chainLen); err != nil {
@@ -45,7 +45,7 @@ func (l *Log) readSparse(ctx context.Context, stream, subject string, from, to p
 
 // readSince reads the messages of a subject after stream sequence last. whole is false if
 // there are many, or if that is unknown.
-func (l *Log) readSince(ctx context.Context, stream, subject string, last uint64) (out []stored, whole bool, err error) {
+func (l *conn) readSince(ctx context.Context, stream, subject string, last uint64) (out []stored, whole bool, err error) {
 	got, err := l.directGet(ctx, stream, getRequest{Last: subject})
 	if err != nil || len(got) == 0 || got[0].seq <= last {
 		return nil, err == nil, err
@@ -56,7 +56,7 @@ func (l *Log) readSince(ctx context.Context, stream, subject string, last uint64
 // chain reads backwards from a message to the first one after stream sequence from, at most
 // the given number, and returns them oldest first; if they are large, only the older part.
 // whole reports whether it reached from.
-func (l *Log) chain(ctx context.Context, stream string, from uint64, m stored, most int) (out []stored, whole bool, err error) {
+func (l *conn) chain(ctx context.Context, stream string, from uint64, m stored, most int) (out []stored, whole bool, err error) {
 	for size := 0; ; most-- {
 		out, size = append(out, m), size+len(m.data)
 		for ; size > getBytes && len(out) > 1; out = out[1:] {

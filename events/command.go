@@ -72,9 +72,12 @@ type Reply struct {
 	Offset  uint64
 }
 
+// commands is the part of a Log that carries commands to hosts, and their replies.
+type commands struct{ *conn }
+
 // Send stores c for host, once. It retries through outages until ctx ends; after an error
 // of kind.Unavailable c may or may not be stored.
-func (l *Log) Send(ctx context.Context, host string, c Command) error {
+func (l *commands) Send(ctx context.Context, host string, c Command) error {
 	data, err := encodeCommand(&c)
 	if err != nil {
 		return kind.Wrap(kind.Internal, "command", c.ID, err)
@@ -98,7 +101,7 @@ func (l *Log) Send(ctx context.Context, host string, c Command) error {
 
 // Call sends c and waits for the host's reply or the end of ctx. It returns the errors of
 // Send and those in the reply.
-func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
+func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, error) {
 	token := l.replies.token()
 	ch, done := l.replies.await(token, 1)
 	defer done()
@@ -133,7 +136,7 @@ func (l *Log) Call(ctx context.Context, host string, c Command) (Reply, error) {
 
 // Reply replies to c if its sender waits for that; otherwise it does nothing. It returns at
 // once and retries in the background for as long as the sender waits.
-func (l *Log) Reply(c Command, r Reply) {
+func (l *commands) Reply(c Command, r Reply) {
 	if !strings.HasPrefix(c.reply, replyPrefix) {
 		return
 	}
@@ -147,7 +150,7 @@ func (l *Log) Reply(c Command, r Reply) {
 }
 
 // deliver publishes a reply until it is stored or its sender has stopped waiting.
-func (l *Log) deliver(msg *nats.Msg, until time.Time) {
+func (l *commands) deliver(msg *nats.Msg, until time.Time) {
 	if until.IsZero() {
 		until = time.Now().Add(replyTimeout)
 	}
@@ -171,7 +174,7 @@ const replyTimeout = 10 * time.Second
 // Commands calls f for each command of host after rev, in order, and then for new ones as
 // they arrive, until ctx ends or f fails. f may keep a Command's memory. Commands of an
 // unknown kind are skipped.
-func (l *Log) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
+func (l *commands) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
 	feed, err := l.follow(streamCommands, commandSubject(host), rev)
 	if err != nil {
 		return unavailable("read commands", host, err)

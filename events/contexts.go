@@ -23,7 +23,7 @@ func contextName(tenant, sum string) string { return tenant + "." + sum }
 
 // HasContext reports whether a tenant has stored files under a sum. The caller must have
 // validated the sum.
-func (l *Log) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
+func (l *blobs) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
 	_, _, err := l.statComplete(ctx, bucketContexts, contextName(tenant, sum))
@@ -37,7 +37,7 @@ func (l *Log) HasContext(ctx context.Context, tenant, sum string) (bool, error) 
 // PutContext stores a tenant's files under a sum and replaces older ones. If r fails, it
 // returns r's error unwrapped and keeps the old files. It makes a single attempt, because r
 // can be read only once.
-func (l *Log) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
+func (l *blobs) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
 	store, err := l.contexts(ctx)
 	if err != nil {
 		return contextError("store files", sum, err)
@@ -52,7 +52,7 @@ func (l *Log) PutContext(ctx context.Context, tenant, sum string, r io.Reader) e
 	return contextError("store files", sum, err)
 }
 
-func (l *Log) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
+func (l *blobs) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
 	return l.limitedStore(ctx, jetstream.ObjectStoreConfig{
@@ -62,7 +62,7 @@ func (l *Log) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
 
 // Context reads what PutContext stored. It returns NotFound if nothing is stored. A read
 // that ends in io.EOF was complete.
-func (l *Log) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
+func (l *blobs) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
 	store, _, err := l.statComplete(ctx, bucketContexts, contextName(tenant, sum))
 	if err != nil {
 		return nil, contextError("read files", sum, err)

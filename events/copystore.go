@@ -13,10 +13,10 @@ import (
 )
 
 // CopyStore is the store of the parts of copies of hosts' files; see PutPart.
-type CopyStore struct{ l *Log }
+type CopyStore struct{ l *blobs }
 
 // CopyStore returns the store of copies.
-func (l *Log) CopyStore() CopyStore { return CopyStore{l} }
+func (l *blobs) CopyStore() CopyStore { return CopyStore{l} }
 
 func copyName(sum template.Sum) string { return copyPrefix + string(sum) }
 
@@ -145,7 +145,7 @@ func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
 }
 
 // sweepPart removes a part unless it was refreshed since it was listed.
-func (l *Log) sweepPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) (int, error) {
+func (l *blobs) sweepPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) (int, error) {
 	now, err := store.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
 	switch {
 	case errors.Is(err, jetstream.ErrObjectNotFound):
@@ -157,7 +157,7 @@ func (l *Log) sweepPart(ctx context.Context, store jetstream.ObjectStore, name s
 }
 
 // sweepChunks removes the bytes of a part that never got its name.
-func (l *Log) sweepChunks(ctx context.Context, subject string, age time.Duration) (int, error) {
+func (l *blobs) sweepChunks(ctx context.Context, subject string, age time.Duration) (int, error) {
 	s, err := l.js.Stream(ctx, partStream)
 	if err != nil {
 		return 0, err
@@ -183,7 +183,7 @@ func chunkSubject(nuid string) string { return partChunks + nuid }
 
 // purgePart removes a part for good. An object store's own Delete stores a marker, which
 // fails in a full store. A crash in between leaves bytes without a name.
-func (l *Log) purgePart(ctx context.Context, o *jetstream.ObjectInfo) error {
+func (l *blobs) purgePart(ctx context.Context, o *jetstream.ObjectInfo) error {
 	s, err := l.js.Stream(ctx, partStream)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (l *Log) purgePart(ctx context.Context, o *jetstream.ObjectInfo) error {
 }
 
 // partSubjects returns the subjects of the bytes of all parts.
-func (l *Log) partSubjects(ctx context.Context) (map[string]uint64, error) {
+func (l *blobs) partSubjects(ctx context.Context) (map[string]uint64, error) {
 	s, err := l.js.Stream(ctx, partStream)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,25 @@
 // A [View] is folded from the log and lags behind it by microseconds. [View.Sync] waits
 // until it has caught up with everything stored before the call.
 //
+// # Parts
+// A [Log] consists of parts that share one connection, and a [View] of parts that share one
+// lock. Each part is a type with its own state, and depends only on parts above it:
+//
+//	conn            requests, appends and feeds, with retries through outages
+//	records         records of processes: Writer, Reader, the live tail, search by seq or time
+//	blobs           object stores: parts of templates, copies of snapshots, files of builds
+//	commands        commands to hosts, and their replies
+//	tunneling       byte streams to hosts
+//	Log             documents, and records of sandboxes and builds
+//
+//	progress        how far the view has folded its streams; Sync and waiting
+//	table           documents of one kind
+//	processTable    the catalogue of processes, and totals
+//	accountTable    keys, signing keys, names of templates
+//	hookTable       webhooks and the state of their deliveries
+//	lifecycleTable  the lifecycle events of sandboxes
+//	View            sandboxes, and what combines the parts
+//
 // # Documents
 // A document is a value that is stored under one subject and replaced under
 // compare-and-append: a snapshot, a volume, a secret, a host's lease. Keys, signing keys,
@@ -47,7 +66,7 @@
 //		find: lastToken,
 //	}
 //
-//	func (l *Log) PutTeam(ctx context.Context, t *Team) (uint64, error) { return teamDocs.put(ctx, l, t) }
+//	func (l *Log) PutTeam(ctx context.Context, t *Team) (uint64, error) { return teamDocs.put(ctx, l.conn, t) }
 //	func (v *View) Team(id string) (Team, bool)                         { return v.teams.get(id) }
 //	func (v *View) Teams(keep func(*Team) bool) []Team                  { return v.teams.list(keep) }
 //

@@ -51,12 +51,15 @@ func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error)
 // HurryTunnels divides the timeouts of tunnels by times. It must be called at both ends,
 // before the first tunnel.
 func (l *Log) HurryTunnels(times time.Duration) {
-	l.tunnels.hello /= times
-	l.tunnels.ping /= times
+	l.times.hello /= times
+	l.times.ping /= times
 }
 
 // Hurry calls HurryTunnels.
-func (t *Tunnels) Hurry(times time.Duration) { t.l.HurryTunnels(times) }
+func (t *Tunnels) Hurry(times time.Duration) {
+	t.l.times.hello /= times
+	t.l.times.ping /= times
+}
 
 // TunnelHearsAfter returns the error that one end of a tunnel gets when the other end
 // closes, after a message that was stored, or after one that was abandoned.
@@ -89,7 +92,7 @@ var (
 )
 
 // TunnelMux returns the Mux of a tunnel's end.
-func TunnelMux(cfg mux.Config) *mux.Mux { return new(Log).newTunnel("", "", cfg).mux }
+func TunnelMux(cfg mux.Config) *mux.Mux { return new(tunneling).newTunnel("", "", cfg).mux }
 
 // Reach creates the tunnel to a host if necessary.
 func (t *Tunnels) Reach(ctx context.Context, host string) error {

@@ -12,7 +12,7 @@ import (
 // message only if that follows the last one returned, and reads all others from the store.
 // It belongs to one goroutine.
 type feed struct {
-	l       *Log
+	l       *conn
 	stream  string
 	subject string // one subject, or ">" for a whole stream
 	last    uint64 // stream sequence of the last message returned
@@ -40,7 +40,7 @@ const (
 
 // follow opens a feed of the messages stored after stream sequence last. The feed is
 // attached to the live end when follow returns.
-func (l *Log) follow(stream, subject string, last uint64) (*feed, error) {
+func (l *conn) follow(stream, subject string, last uint64) (*feed, error) {
 	f := &feed{l: l, stream: stream, subject: subject, last: last, behind: true}
 	f.live = make(chan *nats.Msg, liveBuffer)
 	f.reconnect = l.onReconnect()

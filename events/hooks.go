@@ -261,7 +261,7 @@ func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
 	}
-	return putLast(ctx, l, streamHookLog, hookLogSubject(tenant, id), data)
+	return l.putLast(ctx, streamHookLog, hookLogSubject(tenant, id), data)
 }
 
 func decodeAttempt(data []byte) (webhook.Attempt, error) {

@@ -65,7 +65,7 @@ var keyDocs = &document[[32]byte, Key]{
 // IssueKey stores a key. It leaves a key alone that exists or was revoked.
 func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	k.ID = keyID(k.SHA256)
-	_, err := keyDocs.put(ctx, l, &k)
+	_, err := keyDocs.put(ctx, l.conn, &k)
 	if kind.Is(err, kind.Conflict) {
 		return nil
 	}

@@ -29,7 +29,7 @@ var hostDocs = &document[string, fleet.Host]{
 // PutLease replaces a host's lease, whose stream sequence is rev (0: no lease yet). It
 // returns Conflict as in AppendSandbox: another run of the host, or the reaper, wrote.
 func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	return hostDocs.put(ctx, l, &fleet.Host{Lease: lease, Rev: rev})
+	return hostDocs.put(ctx, l.conn, &fleet.Host{Lease: lease, Rev: rev})
 }
 
 // RenewLease stores the next lease of a run that stored one with stream sequence rev. It
@@ -72,7 +72,7 @@ func fences(stored, own *fleet.Lease) bool {
 // Lease reads a host's lease, and its rev for PutLease, from the leader. ok is false if the
 // host never had one.
 func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
-	h, ok, err := hostDocs.read(ctx, l, hostSubject(host))
+	h, ok, err := hostDocs.read(ctx, l.conn, hostSubject(host))
 	return h.Lease, h.Rev, ok, err
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,11 +43,22 @@ const DefaultMaxContexts = 16 << 30
 // dropped.
 const DefaultMaxOutput = 64 << 30
 
-// Retention returns how long output can be read.
-func (l *Log) Retention() time.Duration { return l.retention }
-
 // Log is a connection to the log. Its methods may be called concurrently.
+//
+// It consists of parts, each with its state and its methods; see "Parts" in the package's
+// documentation. What Log itself declares reads and writes documents and the records of
+// sandboxes and builds.
 type Log struct {
+	*conn
+	*records
+	*blobs
+	*commands
+	*tunneling
+}
+
+// conn is a connection to the servers: requests, appends and feeds, which retry through
+// outages. All other parts of a Log use it.
+type conn struct {
 	nc            *nats.Conn
 	links         links
 	monitor       monitor
@@ -56,20 +66,13 @@ type Log struct {
 	log           *slog.Logger
 	id            string // of this connection; a token in its reply subjects
 	shards        int
-	replicas      int // replicas of streams created later
-	maxContexts   int64
-	maxStore      int64
-	limited       atomic.Bool // the store of parts has its size limit
-	retention     time.Duration
-	tunnels       tunnelTimes
 	memoryConfigs []jetstream.StreamConfig // streams that a lone server loses on restart; nil until configured
 
 	gets    inbox // responses to direct gets
 	replies inbox // responses to commands
 
 	mu        sync.Mutex
-	tails     map[string]*liveTail // by subject
-	reconnect chan struct{}        // closed and replaced after each reconnect
+	reconnect chan struct{} // closed and replaced after each reconnect
 
 	// Ends when the connection breaks, and with it all requests in flight.
 	//nolint:containedctx // it only bounds single attempts
@@ -77,27 +80,30 @@ type Log struct {
 	cancelConn context.CancelFunc
 }
 
+// newConn returns a connection that is not connected yet.
+func newConn(log *slog.Logger) *conn {
+	c := &conn{log: log, id: strings.ToLower(nuid.Next()), reconnect: make(chan struct{})}
+	c.connCtx, c.cancelConn = context.WithCancel(context.Background())
+	return c
+}
+
 // Open connects and creates the streams that are missing. It waits for NATS and for its
 // streams until ctx ends.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	setDefaults(&cfg)
+	c := newConn(cfg.Log)
 	l := &Log{
-		log:         cfg.Log,
-		id:          strings.ToLower(nuid.Next()),
-		retention:   cfg.Retention,
-		tunnels:     tunnelTimes{hello: tunnelHello, ping: tunnelPing},
-		replicas:    cfg.Replicas,
-		maxContexts: cfg.MaxContexts,
-		maxStore:    cfg.MaxStore,
-		tails:       make(map[string]*liveTail),
-		reconnect:   make(chan struct{}),
+		conn:      c,
+		records:   &records{conn: c, retention: cfg.Retention, tails: make(map[string]*liveTail)},
+		blobs:     &blobs{conn: c, replicas: cfg.Replicas, maxContexts: cfg.MaxContexts, maxStore: cfg.MaxStore},
+		commands:  &commands{c},
+		tunneling: &tunneling{c, tunnelTimes{hello: tunnelHello, ping: tunnelPing}},
 	}
-	l.connCtx, l.cancelConn = context.WithCancel(context.Background())
-	if err := l.connect(cfg); err != nil {
+	if err := c.connect(cfg); err != nil {
 		return nil, err
 	}
-	if err := l.prepare(ctx, cfg); err != nil {
-		l.nc.Close()
+	if err := c.prepare(ctx, cfg); err != nil {
+		c.nc.Close()
 		return nil, err
 	}
 	return l, nil
@@ -133,7 +139,7 @@ func setDefaults(cfg *Config) {
 	}
 }
 
-func (l *Log) connect(cfg Config) error {
+func (l *conn) connect(cfg Config) error {
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.FlusherTimeout(attempt), // a server that does not read would block all requests, and Close
@@ -165,8 +171,8 @@ func (l *Log) connect(cfg Config) error {
 }
 
 // prepare waits for the servers, creates missing streams, and opens the inboxes.
-func (l *Log) prepare(ctx context.Context, cfg Config) error {
-	if err := l.ensureStreams(ctx, cfg); err != nil {
+func (l *conn) prepare(ctx context.Context, cfg Config) error {
+	if err := (streamMaker{l}).ensureStreams(ctx, cfg); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -179,12 +185,12 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 }
 
 // Close closes the connection. Readers and Views end with errors.
-func (l *Log) Close() { l.nc.Close() }
+func (l *conn) Close() { l.nc.Close() }
 
 // Healthy reports whether the log can be reached and, if [Log.MonitorStreams] runs, whether
 // each stream can be written. If not, it returns an error of kind.Unavailable with the
 // reason.
-func (l *Log) Healthy(ctx context.Context) error {
+func (l *conn) Healthy(ctx context.Context) error {
 	if !l.nc.IsConnected() {
 		return kind.New(kind.Unavailable, "reach nats", "", "not connected to NATS")
 	}
@@ -196,7 +202,7 @@ func (l *Log) Healthy(ctx context.Context) error {
 }
 
 // disconnected cancels requests in flight: their responses never arrive.
-func (l *Log) disconnected() {
+func (l *conn) disconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancelConn()
@@ -205,11 +211,11 @@ func (l *Log) disconnected() {
 
 // attempt bounds one attempt of a request by its own timeout, by ctx, and by the lifetime
 // of the connection.
-func (l *Log) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *conn) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.attemptFor(ctx, attempt)
 }
 
-func (l *Log) attemptFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+func (l *conn) attemptFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	l.mu.Lock()
 	unbroken := l.connCtx
 	l.mu.Unlock()
@@ -222,7 +228,7 @@ func (l *Log) attemptFor(ctx context.Context, most time.Duration) (context.Conte
 }
 
 // reconnected notifies every feed that it may have missed messages.
-func (l *Log) reconnected() {
+func (l *conn) reconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.reconnect)
@@ -233,14 +239,14 @@ func (l *Log) reconnected() {
 }
 
 // restore creates a memory stream again: a lone server loses it on restart.
-func (l *Log) restore(ctx context.Context, sc jetstream.StreamConfig) {
-	if _, err := l.ensureShrinking(ctx, sc, capacityKnown); err != nil && ctx.Err() == nil {
+func (l *conn) restore(ctx context.Context, sc jetstream.StreamConfig) {
+	if _, err := (streamMaker{l}).ensureShrinking(ctx, sc, capacityKnown); err != nil && ctx.Err() == nil {
 		l.log.Warn("restore stream failed", "err", err)
 	}
 }
 
 // onReconnect returns a channel that is closed at the next reconnect.
-func (l *Log) onReconnect() <-chan struct{} {
+func (l *conn) onReconnect() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reconnect
@@ -248,11 +254,11 @@ func (l *Log) onReconnect() <-chan struct{} {
 
 // Reconnected returns a channel that is closed at the next reconnect to the servers.
 // Restarted servers may have lost messages to disk damage.
-func (l *Log) Reconnected() <-chan struct{} { return l.onReconnect() }
+func (l *conn) Reconnected() <-chan struct{} { return l.onReconnect() }
 
 // asyncError logs errors that no caller waits for. A slow subscription is not an error
 // here: its feed detects the hole and reads it from the store.
-func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
+func (l *conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, net.ErrClosed) { // links closed it and logged the reason
 		return
 	}
@@ -265,7 +271,7 @@ func (l *Log) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 
 // backoff waits between two attempts during an outage, with increasing backoff but never past
 // a reconnect. It counts the attempts and reports whether ctx is still valid.
-func (l *Log) backoff(ctx context.Context, try *int) bool {
+func (l *conn) backoff(ctx context.Context, try *int) bool {
 	t := time.NewTimer(backoffDelay(*try))
 	defer t.Stop()
 	*try++

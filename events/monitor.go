@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -82,14 +83,14 @@ func (m *monitor) appended(subject string, err error, now time.Time) {
 }
 
 // Streams returns the health of every stream at the last check by MonitorStreams, by name.
-func (l *Log) Streams() []StreamHealth {
+func (l *conn) Streams() []StreamHealth {
 	l.monitor.mu.Lock()
 	defer l.monitor.mu.Unlock()
 	return slices.Clone(l.monitor.health)
 }
 
 // blocked returns an error that names the streams in which nothing can be stored, or nil.
-func (l *Log) blocked() error {
+func (l *conn) blocked() error {
 	var all []string
 	for _, s := range l.Streams() {
 		if s.Blocked != "" {
@@ -105,8 +106,8 @@ func (l *Log) blocked() error {
 // MonitorStreams checks until ctx ends whether each stream can be written: its leader
 // answers, appends succeed, and no server reports its copy damaged. It logs problems as
 // errors and exposes them in [Log.Streams] and [Log.Healthy].
-func (l *Log) MonitorStreams(ctx context.Context) error {
-	sub, err := l.nc.Subscribe(fleet.StoreSubject, l.reported)
+func (l *conn) MonitorStreams(ctx context.Context) error {
+	sub, err := l.nc.Subscribe(fleet.StoreSubject, l.monitor.reported)
 	if err != nil {
 		return kind.Wrap(kind.Unavailable, "monitor streams", "", err)
 	}
@@ -126,17 +127,17 @@ func (l *Log) MonitorStreams(ctx context.Context) error {
 }
 
 // reported handles a server's report.
-func (l *Log) reported(msg *nats.Msg) {
+func (m *monitor) reported(msg *nats.Msg) {
 	var r fleet.StoreReport
 	if err := json.Unmarshal(msg.Data, &r); err != nil || r.Server == "" {
 		return
 	}
-	l.monitor.mu.Lock()
-	defer l.monitor.mu.Unlock()
-	if l.monitor.reports == nil {
-		l.monitor.reports = make(map[string]report)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reports == nil {
+		m.reports = make(map[string]report)
 	}
-	l.monitor.reports[r.Server] = report{time.Now(), r.Problems}
+	m.reports[r.Server] = report{time.Now(), r.Problems}
 }
 
 // leader is a stream leader's answer.
@@ -146,8 +147,8 @@ type leader struct {
 }
 
 // checkStreams queries every leader and updates the health of all streams.
-func (l *Log) checkStreams(ctx context.Context) {
-	names := l.streamNames()
+func (l *conn) checkStreams(ctx context.Context) {
+	names := streamNames(l.shards)
 	leaders := make([]leader, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
@@ -155,14 +156,14 @@ func (l *Log) checkStreams(ctx context.Context) {
 	}
 	wg.Wait()
 	if ctx.Err() == nil && l.nc.IsConnected() {
-		l.monitor.judge(l, names, leaders, time.Now())
+		l.monitor.judge(l.log, names, leaders, time.Now())
 	}
 }
 
 // streamNames returns the names of all streams of the log.
-func (l *Log) streamNames() []string {
+func streamNames(shards int) []string {
 	var all []string
-	for i := range l.shards {
+	for i := range shards {
 		all = append(all, outStream(i))
 	}
 	for _, sc := range fixedStreams(Config{}) {
@@ -172,7 +173,7 @@ func (l *Log) streamNames() []string {
 	return all
 }
 
-func (l *Log) leaderOf(ctx context.Context, stream string) leader {
+func (l *conn) leaderOf(ctx context.Context, stream string) leader {
 	msg, err := l.request(ctx, &l.links.reads, &nats.Msg{Subject: "$JS.API.STREAM.INFO." + stream})
 	if err != nil {
 		return leader{}
@@ -193,7 +194,7 @@ func (l *Log) leaderOf(ctx context.Context, stream string) leader {
 }
 
 // judge computes the health of each stream and logs changes.
-func (m *monitor) judge(l *Log, names []string, leaders []leader, now time.Time) {
+func (m *monitor) judge(log *slog.Logger, names []string, leaders []leader, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.silent == nil {
@@ -219,7 +220,7 @@ func (m *monitor) judge(l *Log, names []string, leaders []leader, now time.Time)
 		if name != "" || len(h.Damaged) > 0 {
 			m.health = append(m.health, h)
 		}
-		m.log(l, &h, now)
+		m.report(log, &h, now)
 	}
 }
 
@@ -275,13 +276,13 @@ func (m *monitor) judgeAppends(h *StreamHealth, now time.Time) {
 	}
 }
 
-// log logs an alarm when it begins, while it lasts, and when it ends.
-func (m *monitor) log(l *Log, h *StreamHealth, now time.Time) {
+// report logs an alarm when it begins, while it lasts, and when it ends.
+func (m *monitor) report(log *slog.Logger, h *StreamHealth, now time.Time) {
 	last, alarmed := m.logged[h.Stream]
 	if h.Blocked == "" && len(h.Damaged) == 0 {
 		if alarmed {
 			delete(m.logged, h.Stream)
-			l.log.Info("stream recovered", "stream", h.Stream)
+			log.Info("stream recovered", "stream", h.Stream)
 		}
 		return
 	}
@@ -290,8 +291,8 @@ func (m *monitor) log(l *Log, h *StreamHealth, now time.Time) {
 	}
 	m.logged[h.Stream] = now
 	if h.Blocked != "" {
-		l.log.Error("stream cannot be written", "stream", h.Stream, "reason", h.Blocked, "since", h.Since)
+		log.Error("stream cannot be written", "stream", h.Stream, "reason", h.Blocked, "since", h.Since)
 		return
 	}
-	l.log.Error("copies of a stream are damaged, others are complete", "stream", h.Stream, "copies", fmt.Sprint(h.Damaged))
+	log.Error("copies of a stream are damaged, others are complete", "stream", h.Stream, "copies", fmt.Sprint(h.Damaged))
 }

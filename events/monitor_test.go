@@ -52,13 +52,13 @@ func TestAStreamThatCannotBeWrittenIsBlocked(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := &Log{log: slog.New(slog.DiscardHandler)}
+			l := &conn{log: slog.New(slog.DiscardHandler)}
 			m := &l.monitor
 			tt.know(m)
 			if m.silent != nil {
 				m.logged = map[string]time.Time{}
 			}
-			m.judge(l, []string{"HOSTS"}, []leader{tt.leader}, later)
+			m.judge(l.log, []string{"HOSTS"}, []leader{tt.leader}, later)
 			got := l.Streams()
 			if len(got) != 1 || got[0].Blocked != tt.blocked || len(got[0].Damaged) != tt.damaged {
 				t.Errorf("%+v; want blocked %q, %d damaged", got, tt.blocked, tt.damaged)

@@ -36,13 +36,13 @@ const (
 
 // PutPart stores a part of a template, compressed by the caller, under its sum. It leaves
 // an existing part alone. It returns Exhausted if the store is full.
-func (l *Log) PutPart(ctx context.Context, sum template.Sum, data []byte) error {
+func (l *blobs) PutPart(ctx context.Context, sum template.Sum, data []byte) error {
 	return l.putPart(ctx, string(sum), data, false)
 }
 
 // putPart stores a part. It only refreshes an existing one, so that SweepParts does not
 // remove it, unless replace is set.
-func (l *Log) putPart(ctx context.Context, name string, data []byte, replace bool) error {
+func (l *blobs) putPart(ctx context.Context, name string, data []byte, replace bool) error {
 	return l.withParts(ctx, "store files", name, true, func(ctx context.Context, store jetstream.ObjectStore) error {
 		err := l.refreshPart(ctx, store, name, freshPart)
 		if err == nil && !replace || err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
@@ -63,7 +63,7 @@ func metaOf(name string) jetstream.ObjectMeta {
 
 // refreshPart finds a part and refreshes it if it is older than age: the caller may be about to
 // reference it.
-func (l *Log) refreshPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) error {
+func (l *blobs) refreshPart(ctx context.Context, store jetstream.ObjectStore, name string, age time.Duration) error {
 	_, info, err := l.statComplete(ctx, bucketTemplates, name)
 	if err == nil && time.Since(info.ModTime) >= age {
 		if err = store.UpdateMeta(ctx, name, metaOf(name)); isFull(err) {
@@ -75,11 +75,11 @@ func (l *Log) refreshPart(ctx context.Context, store jetstream.ObjectStore, name
 
 // HasPart reports whether a part is stored. Like PutPart, it keeps an existing part from
 // being swept for a while.
-func (l *Log) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
+func (l *blobs) HasPart(ctx context.Context, sum template.Sum) (bool, error) {
 	return l.hasPart(ctx, string(sum), freshPart)
 }
 
-func (l *Log) hasPart(ctx context.Context, name string, age time.Duration) (bool, error) {
+func (l *blobs) hasPart(ctx context.Context, name string, age time.Duration) (bool, error) {
 	err := l.withParts(ctx, "find files", name, false, func(ctx context.Context, store jetstream.ObjectStore) error {
 		return l.refreshPart(ctx, store, name, age)
 	})
@@ -91,11 +91,11 @@ func (l *Log) hasPart(ctx context.Context, name string, age time.Duration) (bool
 
 // Part reads a part as it was passed to PutPart. It returns NotFound if the part is not
 // stored, Invalid if the servers detect damage. The caller must check the sum.
-func (l *Log) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
+func (l *blobs) Part(ctx context.Context, sum template.Sum) ([]byte, error) {
 	return l.getPart(ctx, string(sum))
 }
 
-func (l *Log) getPart(ctx context.Context, name string) ([]byte, error) {
+func (l *blobs) getPart(ctx context.Context, name string) ([]byte, error) {
 	var data []byte
 	err := l.withParts(ctx, "read files", name, false, func(ctx context.Context, store jetstream.ObjectStore) (err error) {
 		if _, _, err = l.statComplete(ctx, bucketTemplates, name); err == nil {
@@ -107,11 +107,11 @@ func (l *Log) getPart(ctx context.Context, name string) ([]byte, error) {
 }
 
 // RemovePart removes a part if it exists.
-func (l *Log) RemovePart(ctx context.Context, sum template.Sum) error {
+func (l *blobs) RemovePart(ctx context.Context, sum template.Sum) error {
 	return l.removePart(ctx, string(sum))
 }
 
-func (l *Log) removePart(ctx context.Context, name string) error {
+func (l *blobs) removePart(ctx context.Context, name string) error {
 	err := l.withParts(ctx, "remove files", name, false, func(ctx context.Context, store jetstream.ObjectStore) error {
 		info, err := store.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
 		if err != nil {
@@ -127,7 +127,7 @@ func (l *Log) removePart(ctx context.Context, name string) error {
 
 // withParts retries do through outages until ctx ends. If wanted, it creates a missing
 // store.
-func (l *Log) withParts(ctx context.Context, op, name string, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
+func (l *blobs) withParts(ctx context.Context, op, name string, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
 	for try := 0; ; {
 		err := l.tryParts(ctx, wanted, do)
 		switch {
@@ -152,7 +152,7 @@ func isFull(err error) bool {
 	return isCode(err, errNoResources, errMaxBytes, errStorageLimit) || insufficientStorage(err)
 }
 
-func (l *Log) tryParts(ctx context.Context, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
+func (l *blobs) tryParts(ctx context.Context, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
 	store, err := l.js.ObjectStore(ctx, bucketTemplates)

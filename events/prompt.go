@@ -22,7 +22,7 @@ const promptAttempt = time.Second
 
 // unwritable returns why nothing can be stored under a subject; nil if it can be, or if ctx
 // does not belong to a client's request.
-func (l *Log) unwritable(ctx context.Context, subject string) error {
+func (l *conn) unwritable(ctx context.Context, subject string) error {
 	if ctx.Value(promptKey{}) == nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (l *Log) unwritable(ctx context.Context, subject string) error {
 }
 
 // boundAppend bounds the next append if the stream is known to be blocked.
-func (l *Log) boundAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
+func (l *conn) boundAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
 	if l.unwritable(ctx, subject) == nil {
 		return ctx, func() {}
 	}

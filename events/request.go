@@ -96,11 +96,11 @@ const (
 
 // getFrom reads at most n stored messages of subject from stream sequence seq on, from the
 // replica that answers first. If none exist, the batch is empty.
-func (l *Log) getFrom(ctx context.Context, stream, subject string, seq uint64, n int) ([]stored, error) {
+func (l *conn) getFrom(ctx context.Context, stream, subject string, seq uint64, n int) ([]stored, error) {
 	return l.directGet(ctx, stream, getRequest{Seq: max(seq, 1), Next: subject, Batch: n, MaxBytes: getBytes})
 }
 
-func (l *Log) directGet(ctx context.Context, stream string, req getRequest) ([]stored, error) {
+func (l *conn) directGet(ctx context.Context, stream string, req getRequest) ([]stored, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func parseStored(msg *nats.Msg) (stored, error) {
 
 // request sends one request to a leader, once. It switches away from a server through which
 // no leader responds.
-func (l *Log) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Msg, error) {
+func (l *conn) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Msg, error) {
 	try, cancel := l.attempt(ctx)
 	defer cancel()
 	began := time.Now()
@@ -204,7 +204,7 @@ const errNoMessage = 10037
 
 // leaderGet reads one message from the stream's leader, never from a replica, which may
 // lag: a compare-and-append is based on it. ok is false if the message does not exist.
-func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
+func (l *conn) leaderGet(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return stored{}, false, err
@@ -230,12 +230,12 @@ func (l *Log) leaderGet(ctx context.Context, stream string, req getRequest) (m s
 }
 
 // lastOf reads a subject's last message from the leader. It retries through outages.
-func (l *Log) lastOf(ctx context.Context, stream, subject string) (m stored, ok bool, err error) {
+func (l *conn) lastOf(ctx context.Context, stream, subject string) (m stored, ok bool, err error) {
 	return l.retryLeaderGet(ctx, stream, getRequest{Last: subject})
 }
 
 // retryLeaderGet is leaderGet with retries through outages.
-func (l *Log) retryLeaderGet(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
+func (l *conn) retryLeaderGet(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	for try := 0; ; {
 		m, ok, err = l.leaderGet(ctx, stream, req)
 		if err == nil || !l.backoff(ctx, &try) {
@@ -245,7 +245,7 @@ func (l *Log) retryLeaderGet(ctx context.Context, stream string, req getRequest)
 }
 
 // lastSeq returns the stream sequence of the last message of a stream, from its leader.
-func (l *Log) lastSeq(ctx context.Context, stream string) (uint64, error) {
+func (l *conn) lastSeq(ctx context.Context, stream string) (uint64, error) {
 	m, _, err := l.leaderGet(ctx, stream, getRequest{Last: ">"})
 	return m.seq, err
 }
@@ -274,18 +274,18 @@ const unconditional = math.MaxUint64
 
 // publish stores one message after the subject's message with stream sequence after. It
 // makes one attempt: after an error of kind.Unavailable the outcome is unknown.
-func (l *Log) publish(ctx context.Context, subject string, after uint64, data []byte) (uint64, error) {
+func (l *conn) publish(ctx context.Context, subject string, after uint64, data []byte) (uint64, error) {
 	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
 		headerAfter: {strconv.FormatUint(after, 10)},
 	}})
 }
 
 // publishPlain is publish without a condition.
-func (l *Log) publishPlain(ctx context.Context, subject string, data []byte) (uint64, error) {
+func (l *conn) publishPlain(ctx context.Context, subject string, data []byte) (uint64, error) {
 	return l.publishMsg(ctx, &nats.Msg{Subject: subject, Data: data})
 }
 
-func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
+func (l *conn) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
 	seq, err := l.tryPublish(ctx, m)
 	if !kind.Is(err, kind.Unavailable) { // stored, or rejected as invalid
 		l.monitor.appended(m.Subject, nil, time.Now())
@@ -295,7 +295,7 @@ func (l *Log) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
 	return seq, err
 }
 
-func (l *Log) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
+func (l *conn) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	msg, err := l.request(ctx, &l.links.appends, m)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes exceed the message size limit of %d", len(m.Data), l.nc.MaxPayload())

@@ -64,12 +64,14 @@ func decodeSecret(m stored) (Secret, error) {
 }
 
 // NewSecret stores a new secret, ignoring its Rev. It returns Conflict if its ID exists.
-func (l *Log) NewSecret(ctx context.Context, s *Secret) error { return secretDocs.create(ctx, l, s) }
+func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
+	return secretDocs.create(ctx, l.conn, s)
+}
 
 // PutSecret replaces the secret with stream sequence s.Rev; the old value is deleted. It
 // returns Conflict as in AppendSandbox.
 func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
-	_, err := secretDocs.put(ctx, l, s)
+	_, err := secretDocs.put(ctx, l.conn, s)
 	return err
 }
 

@@ -38,7 +38,7 @@ type span struct {
 // between the record's ends as if events came evenly, and bisects where they did not: a
 // handful of reads for a million events. It returns Gone if seq is before the record's
 // beginning.
-func (l *Log) seek(ctx context.Context, stream, subject string, seq process.Seq) (uint64, error) {
+func (l *records) seek(ctx context.Context, stream, subject string, seq process.Seq) (uint64, error) {
 	lo, err := l.spanAt(ctx, stream, subject, 1)
 	if err != nil {
 		return 0, err
@@ -89,15 +89,15 @@ func guess(lo, hi span, top uint64, seq process.Seq, try int) uint64 {
 }
 
 // spanAt reads the record's first message at or after a stream sequence.
-func (l *Log) spanAt(ctx context.Context, stream, subject string, rev uint64) (span, error) {
+func (l *records) spanAt(ctx context.Context, stream, subject string, rev uint64) (span, error) {
 	return l.readSpan(ctx, stream, getRequest{Seq: rev, Next: subject})
 }
 
-func (l *Log) lastSpan(ctx context.Context, stream, subject string) (span, error) {
+func (l *records) lastSpan(ctx context.Context, stream, subject string) (span, error) {
 	return l.readSpan(ctx, stream, getRequest{Last: subject})
 }
 
-func (l *Log) readSpan(ctx context.Context, stream string, req getRequest) (span, error) {
+func (l *records) readSpan(ctx context.Context, stream string, req getRequest) (span, error) {
 	b, m, err := l.readBatch(ctx, stream, req)
 	return spanOf(&b, m.seq), err
 }
@@ -108,7 +108,7 @@ func spanOf(b *process.Batch, rev uint64) span {
 
 // readBatch reads one message of a record and retries while the store is unavailable. It
 // returns NotFound only if the leader has no such message: a replica may lag.
-func (l *Log) readBatch(ctx context.Context, stream string, req getRequest) (process.Batch, stored, error) {
+func (l *records) readBatch(ctx context.Context, stream string, req getRequest) (process.Batch, stored, error) {
 	m, ok, err := l.readOne(ctx, stream, req)
 	if err != nil {
 		return process.Batch{}, stored{}, err
@@ -122,7 +122,7 @@ func (l *Log) readBatch(ctx context.Context, stream string, req getRequest) (pro
 
 // readOne reads one message from the replica that answers first, or from the leader if that
 // replica does not have it.
-func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
+func (l *conn) readOne(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
 	for try := 0; ; {
 		got, err := l.directGet(ctx, stream, req)
 		switch {
@@ -139,7 +139,7 @@ func (l *Log) readOne(ctx context.Context, stream string, req getRequest) (m sto
 // decode returns the events of a stored message after event last. It tries to fill a hole
 // before them, and returns a gap if it cannot. It drops duplicates; ok is false if nothing
 // is left.
-func (l *Log) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
+func (l *records) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
 	b, err := codec.ParseBatch(m.data)
 	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
 		l.log.Error("message does not match its subject", "subject", m.subject, "rev", m.seq, "err", err)
@@ -170,7 +170,7 @@ const holeTries = 5
 
 // fill reads the events between event last and message m again. Events that no replica has
 // become a Gap.
-func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
+func (l *records) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	end, err := codec.ParseBatch(m.data)
 	if err != nil {
@@ -192,14 +192,14 @@ func (l *Log) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []c
 }
 
 // gap returns the event for a hole after event last, up to and including event to.
-func (l *Log) gap(id process.ID, last, to process.Seq) process.Event {
+func (l *records) gap(id process.ID, last, to process.Seq) process.Event {
 	l.log.Error("no replica can fill a hole in a record", "process", id, "from", last+1, "to", to)
 	return process.Event{Seq: to, Time: time.Now(), Body: process.Gap{From: last + 1, To: to, Reason: "the store cannot read it"}}
 }
 
 // readable returns the first stream sequence in (lo, hi] from which the store can read a
 // message of subject again.
-func (l *Log) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
+func (l *records) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
 	can := func(rev uint64) bool {
 		_, ok, err := l.readOne(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject})
 		return err == nil && ok
@@ -219,7 +219,7 @@ func (l *Log) readable(ctx context.Context, stream, subject string, lo, hi uint6
 
 // between reads the messages from stream sequence rev to before end, if they continue from
 // last and reach end without a hole.
-func (l *Log) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
+func (l *records) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	var out []chunk
 	for rev < end {

@@ -18,7 +18,7 @@ type moment struct {
 // are earlier, and all after seq after are not, as far as the record's clock is monotonic.
 // The events between them are in one message. It takes a handful of reads and returns
 // NotFound if the record does not exist.
-func (l *Log) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
+func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	lo, err := l.momentAt(ctx, stream, getRequest{Seq: 1, Next: subject})
 	if err != nil {
@@ -53,7 +53,7 @@ func (l *Log) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, af
 	return lo.first - 1, hi.first - 1, nil
 }
 
-func (l *Log) momentAt(ctx context.Context, stream string, req getRequest) (moment, error) {
+func (l *records) momentAt(ctx context.Context, stream string, req getRequest) (moment, error) {
 	b, m, err := l.readBatch(ctx, stream, req)
 	if err != nil {
 		return moment{}, err

@@ -32,7 +32,7 @@ var signingKeyDocs = &document[uint32, identity.Stored]{
 // PutSigningKey stores a signing key of the cluster, with the number after the last key's.
 // It returns Conflict if a key with that number exists, because another service was first.
 func (l *Log) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
-	_, err := signingKeyDocs.put(ctx, l, &identity.Stored{Number: number, Sealed: sealed})
+	_, err := signingKeyDocs.put(ctx, l.conn, &identity.Stored{Number: number, Sealed: sealed})
 	return err
 }
 

@@ -66,7 +66,7 @@ func decodeCopy(b *pb.Copy) sandbox.Copy {
 // PutSnapshot replaces the description of a snapshot, whose stream sequence is s.Rev (0:
 // none yet). It returns Conflict as in AppendSandbox.
 func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
-	_, err := snapshotDocs.put(ctx, l, s)
+	_, err := snapshotDocs.put(ctx, l.conn, s)
 	return err
 }
 

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -10,11 +11,21 @@ import (
 // DefaultMaxStore is the default of Config.MaxStore.
 const DefaultMaxStore = 64 << 30
 
+// blobs is the part of a Log that keeps files: parts of templates, copies of hosts' files,
+// and files that builds copy. They are in object stores, each of which has a limit.
+type blobs struct {
+	*conn
+	replicas    int
+	maxContexts int64
+	maxStore    int64
+	limited     atomic.Bool // the store of parts has its size limit
+}
+
 // limitedStore returns an object store that rejects uploads beyond its MaxBytes. A new
 // store first reserves twice as much, and less if the servers do not have it: streams
 // without a limit must fit beside it. A store without a limit, left by an earlier version,
 // gets one.
-func (l *Log) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
+func (l *blobs) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
 	cfg.Replicas = l.replicas
 	store, err := l.js.ObjectStore(ctx, cfg.Bucket)
 	most := int64(0)
@@ -48,7 +59,7 @@ func (l *Log) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig)
 }
 
 // storeLimit returns the maximum bytes of an object store; zero or negative: unlimited.
-func (l *Log) storeLimit(ctx context.Context, bucket string) (int64, error) {
+func (l *blobs) storeLimit(ctx context.Context, bucket string) (int64, error) {
 	s, err := l.js.Stream(ctx, "OBJ_"+bucket)
 	if err != nil {
 		return 0, err
@@ -59,7 +70,7 @@ func (l *Log) storeLimit(ctx context.Context, bucket string) (int64, error) {
 // statComplete returns an object store and the info of an object that is stored completely. A put
 // that fails because the store is full may leave the object's name without all of its
 // bytes; that is reported as jetstream.ErrObjectNotFound, too.
-func (l *Log) statComplete(ctx context.Context, bucket, name string) (jetstream.ObjectStore, *jetstream.ObjectInfo, error) {
+func (l *blobs) statComplete(ctx context.Context, bucket, name string) (jetstream.ObjectStore, *jetstream.ObjectInfo, error) {
 	store, err := l.js.ObjectStore(ctx, bucket)
 	if err != nil {
 		return nil, nil, err

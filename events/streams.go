@@ -54,13 +54,16 @@ const (
 	minStreamBytes = 8 << 20
 )
 
+// streamMaker creates streams and changes their settings.
+type streamMaker struct{ *conn }
+
 // ensureStreams creates the streams that are missing and leaves the others alone. It waits
 // for the servers until ctx ends.
 //
 // The output comes first: a cluster places streams by what its servers last reported, so
 // that streams created a moment ago would be overlooked. A server that has reserved more
 // than it has refuses every change, even one that would release bytes.
-func (l *Log) ensureStreams(ctx context.Context, cfg Config) error {
+func (l streamMaker) ensureStreams(ctx context.Context, cfg Config) error {
 	shards, rest, err := l.ensureOutput(ctx, cfg)
 	if err != nil {
 		return err
@@ -98,7 +101,7 @@ func reservedBytes(sc *jetstream.StreamConfig) int64 {
 }
 
 // missing returns those of the streams that do not exist, from one concurrent check of all.
-func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
+func (l streamMaker) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
 	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
 	defer cancel()
 	exists := make([]bool, len(all))
@@ -124,7 +127,7 @@ func (l *Log) missing(ctx context.Context, all []jetstream.StreamConfig) []jetst
 // update changes settings of an earlier version that cost data: an age limit that removed
 // records of running sandboxes, and compression by the server. New blocks are written
 // uncompressed; compressed blocks stay readable.
-func (l *Log) update(ctx context.Context, sc jetstream.StreamConfig, want *jetstream.StreamConfig) {
+func (l streamMaker) update(ctx context.Context, sc jetstream.StreamConfig, want *jetstream.StreamConfig) {
 	before := sc.Compression
 	if sc.Compression = noCompression; want.MaxAge == 0 && sc.MaxAge != 0 {
 		sc.MaxAge = 0
@@ -138,7 +141,7 @@ func (l *Log) update(ctx context.Context, sc jetstream.StreamConfig, want *jetst
 
 // ensureOutput creates the output streams. It returns their number and the disk capacity
 // left for everything else.
-func (l *Log) ensureOutput(ctx context.Context, cfg Config) (shards int, rest int64, err error) {
+func (l streamMaker) ensureOutput(ctx context.Context, cfg Config) (shards int, rest int64, err error) {
 	sc := outConfig(cfg, 0, cfg.Shards)
 	// The first stream reserves all capacity and then gives back the rest: everything else
 	// must fit beside it.
@@ -186,7 +189,7 @@ func reservedForRest(capacity int64) int64 {
 
 // shrinkToShare shrinks the first output stream to its share. Any service may do it; all compute
 // the same share.
-func (l *Log) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
+func (l streamMaker) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
 	sc.MaxBytes = share
 	sc.Metadata = maps.Clone(sc.Metadata)
 	sc.Metadata[boundKey], sc.Metadata[restKey] = boundShare, strconv.FormatInt(rest, 10)
@@ -204,7 +207,7 @@ func (l *Log) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, shar
 	}
 }
 
-func (l *Log) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
+func (l streamMaker) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
 	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
 	defer cancel()
 	_, err := l.js.UpdateStream(ctx, sc)
@@ -231,7 +234,7 @@ func shrinkToFit[T any](most int64, do func(most int64) (T, error)) (T, error) {
 // it makes the stream smaller; if they have too little for any, it waits until they have
 // more or ctx ends. It trusts a cluster's report of too little capacity after it has been
 // repeated for the duration of believe.
-func (l *Log) ensureShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+func (l streamMaker) ensureShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
 		info, err := l.tryShrinking(ctx, sc, believe)
 		if !insufficientStorage(err) {
@@ -251,7 +254,7 @@ const (
 	logEvery   = 120 // such attempts: a minute
 )
 
-func (l *Log) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+func (l streamMaker) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	deadline := time.Now().Add(believe)
 	return shrinkToFit(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
 		sc.MaxBytes = most
@@ -286,7 +289,7 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 const logAfter = 10
 
 // ensure returns the stream of that name, creating it from sc if necessary.
-func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+func (l streamMaker) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
 		info, err := l.tryEnsure(ctx, sc)
 		if err == nil {
@@ -307,7 +310,7 @@ func (l *Log) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream
 // ensureAttempt is longer than attempt: a cluster elects a new stream's leader first.
 const ensureAttempt = 5 * time.Second
 
-func (l *Log) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+func (l streamMaker) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	ctx, cancel := l.attemptFor(ctx, ensureAttempt)
 	defer cancel()
 	s, err := l.js.Stream(ctx, sc.Name)

@@ -40,7 +40,7 @@ type document[K comparable, D any] struct {
 // put stores a document under compare-and-append: nothing was stored under its subject since
 // its rev. It returns the new rev. It retries through outages until ctx ends and returns
 // Conflict if another writer was first.
-func (k *document[K, D]) put(ctx context.Context, l *Log, d *D) (uint64, error) {
+func (k *document[K, D]) put(ctx context.Context, l *conn, d *D) (uint64, error) {
 	data, err := k.marshal(d)
 	if err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ func (k *document[K, D]) put(ctx context.Context, l *Log, d *D) (uint64, error) 
 
 // create stores a new document, ignoring its rev. It returns Conflict if its subject has a
 // document that is not over.
-func (k *document[K, D]) create(ctx context.Context, l *Log, d *D) error {
+func (k *document[K, D]) create(ctx context.Context, l *conn, d *D) error {
 	data, err := k.marshal(d)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (k *document[K, D]) create(ctx context.Context, l *Log, d *D) error {
 }
 
 // read reads a document from the leader. ok is false if nothing is stored under the subject.
-func (k *document[K, D]) read(ctx context.Context, l *Log, subject string) (d D, ok bool, err error) {
+func (k *document[K, D]) read(ctx context.Context, l *conn, subject string) (d D, ok bool, err error) {
 	m, ok, err := l.lastOf(ctx, k.stream, subject)
 	if err == nil && ok {
 		d, err = k.decode(m)
@@ -181,7 +181,7 @@ func (t *table[K, D]) change(ctx context.Context, key K, change func(*D) bool) (
 		if t.isOver(&d) || !change(&d) {
 			return d, nil
 		}
-		_, err := t.put(ctx, t.p.l, &d)
+		_, err := t.put(ctx, t.p.l.conn, &d)
 		if err != nil && !kind.Is(err, kind.Conflict) {
 			return d, err
 		}

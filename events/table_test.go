@@ -66,13 +66,13 @@ func openNotes(t *testing.T) (*Log, *table[string, note]) {
 func TestADocumentIsReplacedUnderCompareAndAppend(t *testing.T) {
 	l, notes := openNotes(t)
 	n := &note{subject: "vol.t.a", text: "one"}
-	if err := noteDocs.create(t.Context(), l, n); err != nil {
+	if err := noteDocs.create(t.Context(), l.conn, n); err != nil {
 		t.Fatal(err)
 	}
-	if err := noteDocs.create(t.Context(), l, &note{subject: "vol.t.a", text: "other"}); !kind.Is(err, kind.Conflict) {
+	if err := noteDocs.create(t.Context(), l.conn, &note{subject: "vol.t.a", text: "other"}); !kind.Is(err, kind.Conflict) {
 		t.Errorf("create again: %v, want a conflict", err)
 	}
-	if _, err := noteDocs.put(t.Context(), l, n); !kind.Is(err, kind.Conflict) {
+	if _, err := noteDocs.put(t.Context(), l.conn, n); !kind.Is(err, kind.Conflict) {
 		t.Errorf("put without the rev: %v, want a conflict", err)
 	}
 	got, err := notes.await(t.Context(), "vol.t.a", func(n *note) bool { return n.text == "one" })
@@ -82,7 +82,7 @@ func TestADocumentIsReplacedUnderCompareAndAppend(t *testing.T) {
 	tries := 0
 	got, err = notes.change(t.Context(), "vol.t.a", func(n *note) bool {
 		if tries++; tries == 1 { // another writer is faster
-			if _, err := noteDocs.put(t.Context(), l, &note{subject: n.subject, text: "two", rev: n.rev}); err != nil {
+			if _, err := noteDocs.put(t.Context(), l.conn, &note{subject: n.subject, text: "two", rev: n.rev}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -92,20 +92,20 @@ func TestADocumentIsReplacedUnderCompareAndAppend(t *testing.T) {
 	if err != nil || got.text != "two!" || tries != 2 {
 		t.Errorf("change: %+v after %d attempts, %v", got, tries, err)
 	}
-	stored, ok, err := noteDocs.read(t.Context(), l, "vol.t.a")
+	stored, ok, err := noteDocs.read(t.Context(), l.conn, "vol.t.a")
 	if err != nil || !ok || stored.text != "two!" || stored.rev != got.rev {
 		t.Errorf("read: %+v %v, %v", stored, ok, err)
 	}
 	if _, err := notes.change(t.Context(), "vol.t.b", func(*note) bool { return true }); !kind.Is(err, kind.NotFound) {
 		t.Errorf("change of a document that does not exist: %v", err)
 	}
-	if n, err := noteDocs.put(t.Context(), l, &note{subject: "vol.t.a", text: "-", rev: got.rev}); err != nil {
+	if n, err := noteDocs.put(t.Context(), l.conn, &note{subject: "vol.t.a", text: "-", rev: got.rev}); err != nil {
 		t.Fatal(n, err)
 	}
 	if _, err := notes.await(t.Context(), "vol.t.a", func(n *note) bool { return n.text == "-" }); err != nil {
 		t.Fatal(err)
 	}
-	if err := noteDocs.create(t.Context(), l, &note{subject: "vol.t.a", text: "three"}); err != nil {
+	if err := noteDocs.create(t.Context(), l.conn, &note{subject: "vol.t.a", text: "three"}); err != nil {
 		t.Errorf("create after deletion: %v", err)
 	}
 }

@@ -10,13 +10,19 @@ import (
 	"github.com/millrace/millrace/events/mux"
 )
 
+// tunneling is the part of a Log that opens and serves tunnels.
+type tunneling struct {
+	*conn
+	times tunnelTimes
+}
+
 // A tunnel carries byte streams (package mux) between two services. Each direction is a
 // subject with one writer and one message in flight, during which further frames are
 // coalesced. Messages are numbered, so that a duplicate is dropped and a hole ends the
 // tunnel. A tunnel does not survive a break: data sent until then may or may not have
 // arrived, and the streams end with an error.
 type tunnel struct {
-	l     *Log
+	l     *tunneling
 	mux   *mux.Mux
 	in    string // subject written by the other end
 	out   string // subject written by this end
@@ -64,7 +70,7 @@ var (
 	errTunnelHole   = kind.New(kind.Unavailable, "tunnel", "", "messages of the tunnel were lost")
 )
 
-func (l *Log) newTunnel(in, out string, cfg mux.Config) *tunnel {
+func (l *tunneling) newTunnel(in, out string, cfg mux.Config) *tunnel {
 	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
 	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = tunnelWindow, tunnelEach, tunnelBudget, t.wakeUp
 	if cfg.Accept == nil { // the end that opens all streams
@@ -104,7 +110,7 @@ func (t *tunnel) run(ctx context.Context) error {
 // send stores the streams' frames and keepalives. The other end's silence counts only while
 // own messages are stored: an outage of NATS silences both.
 func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
-	ping := time.NewTicker(t.l.tunnels.ping)
+	ping := time.NewTicker(t.l.times.ping)
 	defer ping.Stop()
 	back := t.l.onReconnect()
 	for {

@@ -17,7 +17,7 @@ import (
 // Tunnels manages a service's tunnels to hosts for byte streams that are not events, one
 // per host, created on demand. Its methods may be called concurrently.
 type Tunnels struct {
-	l      *Log
+	l      *tunneling
 	ctx    context.Context //nolint:containedctx // bounds all tunnels
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -53,7 +53,7 @@ const (
 )
 
 // Tunnels returns a manager of tunnels; Close closes them.
-func (l *Log) Tunnels() *Tunnels {
+func (l *tunneling) Tunnels() *Tunnels {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Tunnels{l: l, ctx: ctx, cancel: cancel, slots: make(map[string]*tunnelSlot)}
 }
@@ -140,7 +140,7 @@ func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*out
 		tunnel: t.l.newTunnel(in+tunnelDown, in+tunnelUp, mux.Config{}),
 		epoch:  epoch, cancel: cancel,
 	}
-	o.first = t.l.tunnels.hello
+	o.first = t.l.times.hello
 	w.link = o
 	t.wg.Go(func() {
 		defer cancel()
@@ -173,7 +173,7 @@ func (o *outbound) closeUnused(ctx context.Context) {
 
 // ServeTunnels accepts the streams that others open to a host, until ctx ends. accept is
 // mux.Config.Accept. Tunnels requested before are not served.
-func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.Stream)) error {
+func (l *tunneling) ServeTunnels(ctx context.Context, host string, accept func(*mux.Stream)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -200,7 +200,7 @@ func (l *Log) ServeTunnels(ctx context.Context, host string, accept func(*mux.St
 	}
 }
 
-func (l *Log) serveTunnel(ctx context.Context, name string, accept func(*mux.Stream)) {
+func (l *tunneling) serveTunnel(ctx context.Context, name string, accept func(*mux.Stream)) {
 	t := l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: accept})
 	if err := t.run(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errTunnelGone) {
 		l.log.Warn("tunnel failed", "tunnel", name, "err", err)

@@ -53,13 +53,13 @@ func decodeVolume(m stored) (sandbox.Volume, error) {
 // NewVolume stores a new volume, ignoring its Rev. It returns Conflict if the tenant has a
 // volume of that name, perhaps one that was deleted and is being removed.
 func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
-	return volumeDocs.create(ctx, l, s)
+	return volumeDocs.create(ctx, l.conn, s)
 }
 
 // PutVolume replaces the description of a volume with stream sequence s.Rev. It returns
 // Conflict as in AppendSandbox.
 func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
-	_, err := volumeDocs.put(ctx, l, s)
+	_, err := volumeDocs.put(ctx, l.conn, s)
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 // Writer appends to one process's record, with one message in flight; each message expects
 // the one before it. It belongs to one goroutine.
 type Writer struct {
-	l       *Log
+	l       *records
 	ref     Ref
 	stream  string
 	subject string
@@ -37,7 +37,7 @@ const MaxBatch = 256 << 10
 
 // Writer returns a writer for a record in this run of the host. It does no I/O and assumes
 // that the record is empty until Recover loads its tail.
-func (l *Log) Writer(ref Ref, epoch uint64) *Writer {
+func (l *records) Writer(ref Ref, epoch uint64) *Writer {
 	return &Writer{l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
 }
 
@@ -57,7 +57,7 @@ type Tail struct {
 
 // Tail reads the end of a record from its leader. It returns NotFound if the record has no
 // event.
-func (l *Log) Tail(ctx context.Context, ref Ref) (Tail, error) {
+func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
 	m, ok, err := l.lastOf(ctx, outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards))
 	if err != nil {
 		return Tail{}, err
@@ -72,7 +72,7 @@ func (l *Log) Tail(ctx context.Context, ref Ref) (Tail, error) {
 // record may be longer. Records without an event, with a last message that is too large, or
 // of an old version are omitted. A [Tail] with [Tail.Stale] set must not decide anything, except as an
 // argument of Writer.AssumeTail, which verifies it.
-func (l *Log) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
+func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
 	out := make(map[process.ID]Tail, len(ids))
 	stream := outStream(shardOf(host, l.shards))
 	for some := range slices.Chunk(ids, getBatch) {
@@ -98,7 +98,7 @@ func (l *Log) LoadTails(ctx context.Context, host string, ids []process.ID) (map
 
 // StaleTail is like [Log.Tail] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
-func (l *Log) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
+func (l *records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
 	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	for try := 0; ; {
 		m, ok, err := l.leaderGet(ctx, stream, getRequest{Last: subject})
@@ -156,7 +156,7 @@ func exitIn(evs []process.Event) *process.Exit {
 
 // oldExit searches the record of an old version for an Exited, in as many of its last
 // events as that version searched, except those that fell out of retention.
-func (l *Log) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.Exit, error) {
+func (l *records) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.Exit, error) {
 	const far = 64
 	after := last - min(last, far)
 	for {
@@ -170,7 +170,7 @@ func (l *Log) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.
 }
 
 // exitAfter searches the events after one seq and up to another for an Exited.
-func (l *Log) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (*process.Exit, error) {
+func (l *records) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (*process.Exit, error) {
 	r := l.Read(ref, after)
 	defer r.Close()
 	for r.After() < last {
