@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Config configures the connection to the log. The zero value of a field selects its
@@ -286,21 +287,12 @@ func (l *conn) backoff(ctx context.Context, try *int) bool {
 }
 
 func backoffDelay(try int) time.Duration {
-	return min(time.Millisecond<<min(try, 9), 500*time.Millisecond)
+	return waiting.Delay(try, time.Millisecond, 500*time.Millisecond)
 }
 
 // backoff waits for other replicas to catch up, with increasing backoff, and reports whether
 // ctx is still valid.
-func backoff(ctx context.Context, try int) bool {
-	t := time.NewTimer(backoffDelay(try))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
+func backoff(ctx context.Context, try int) bool { return waiting.Sleep(ctx, backoffDelay(try)) }
 
 // unavailable wraps a failure to reach the log. Clients read one sentence; the NATS error
 // is the cause, for logs only. A nil err stays nil.

@@ -3,6 +3,8 @@ package events
 import (
 	"context"
 	"sync"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // progress is how far a view has folded its streams. All parts of a view share it: its lock
@@ -69,10 +71,7 @@ func (p *progress) announce(notify bool) {
 		return
 	}
 	for ch := range p.watchers {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+		waiting.Notify(ch)
 	}
 }
 

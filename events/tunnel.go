@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // tunneling is the part of a Log that opens and serves tunnels.
@@ -83,10 +84,7 @@ func (l *tunneling) newTunnel(in, out string, cfg mux.Config) *tunnel {
 }
 
 func (t *tunnel) wakeUp() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	waiting.Notify(t.wake)
 }
 
 // run carries frames until the tunnel breaks or ctx ends, and returns the reason.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // logger passes the server's log to slog, if configured; its notices are debug messages.
@@ -37,17 +39,10 @@ func (g logger) Tracef(string, ...any)      {}
 func (g logger) Errorf(f string, v ...any) {
 	words := g.log(slog.LevelError, f, v)
 	if isWriteError(words) {
-		signal(g.writeFailed)
+		waiting.Notify(g.writeFailed)
 	}
 	if strings.Contains(words, "limits exceeded for server") { // a clustered server reached its limit
-		signal(g.limitReached)
-	}
-}
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		waiting.Notify(g.limitReached)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 const (
@@ -129,11 +131,11 @@ func (m *repairer) restart(ctx context.Context, because []problem) bool {
 		pause = 0
 	}
 	m.pause = pause
-	if !sleep(ctx, pause) {
+	if !waiting.Sleep(ctx, pause) {
 		return false
 	}
 	for !m.hasSpace() {
-		if !sleep(ctx, freeCheckInterval) {
+		if !waiting.Sleep(ctx, freeCheckInterval) {
 			return false
 		}
 	}
@@ -189,17 +191,6 @@ func (s *Server) hasSpace() bool {
 		}
 	}
 	return f.Sync() == nil
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // isWriteError reports whether a log line of the server means that a stream, a consumer, or

@@ -69,15 +69,15 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{vocabulary, "schema/...", protobuf, nats, nuid, ulid, group, flight}},
+	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, nuid, ulid, group, flight}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
-	{path: "events/natsd", may: []string{server, nats, "events/fleet"}},
+	{path: "events/natsd", may: []string{server, nats, "events/fleet", "internal/waiting"}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
-	{path: "services/scheduler", may: []string{vocabulary, group}},
+	{path: "services/scheduler", may: []string{vocabulary, "internal/waiting", group}},
 	{path: "services/reaper", may: []string{vocabulary, group}},
-	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
+	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/ownaddr"}, std: []string{"net/http"}},
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "recovery", may: []string{vocabulary}},
@@ -90,7 +90,7 @@ var rules = []rule{
 	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", gw + "recovery", fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "auth", fiber}},
 	// Builds import images, as the client does.
-	{path: gw + "builder", may: []string{vocabulary, "schema/...", "internal/image", "internal/part", gw + "core", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
+	{path: gw + "builder", may: []string{vocabulary, "internal/waiting", "schema/...", "internal/image", "internal/part", gw + "core", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},
@@ -102,7 +102,7 @@ var rules = []rule{
 	}, std: []string{"net/http"}},
 
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", "internal/ownaddr", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
-	{path: "services/hostd/internal", may: []string{vocabulary, hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
+	{path: "services/hostd/internal", may: []string{vocabulary, "internal/waiting", hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "rmtree", sys, group}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
@@ -129,6 +129,7 @@ var rules = []rule{
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/cpustat"},
 	{path: "internal/ownaddr"},
+	{path: "internal/waiting"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // loads that bench measures against
 	{path: "internal/hosttune", may: []string{sys}},
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},

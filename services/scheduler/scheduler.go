@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Config configures a scheduler. A zero field means its default.
@@ -100,7 +101,7 @@ func (s *scheduler) loop(ctx context.Context) error {
 			return err
 		case err != nil:
 			s.cfg.Slog.Warn("place sandboxes failed", "err", err)
-			if !sleep(ctx, pause) {
+			if !waiting.Sleep(ctx, pause) {
 				return ctx.Err()
 			}
 			pause = min(2*pause, maxPause)
@@ -116,17 +117,6 @@ func (s *scheduler) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -156,7 +146,7 @@ func (s *scheduler) pass(ctx context.Context) error {
 				return err
 			}
 			synced = true
-		case !sleep(ctx, minPause/2+rand.N(minPause)): // until the view includes the other write
+		case !waiting.Sleep(ctx, minPause/2+rand.N(minPause)): // until the view includes the other write
 			return ctx.Err()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
@@ -63,10 +64,7 @@ func New(cfg Config) *Builder {
 
 // Kick makes the Builder look for builds at once.
 func (b *Builder) Kick() {
-	select {
-	case b.kick <- struct{}{}:
-	default:
-	}
+	waiting.Notify(b.kick)
 }
 
 // Run runs builds until ctx ends. It leaves unfinished ones to other gateways.

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -48,11 +49,7 @@ func (r *run) sandbox(ctx context.Context, from origin, f settings, n int) (sand
 		if !kind.Is(err, kind.Exhausted) || try == maxTries {
 			return id, err
 		}
-		t := time.NewTimer(min(time.Second<<min(try, 4), maxBackoff))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !waiting.Sleep(ctx, waiting.Delay(try, time.Second, maxBackoff)) {
 			return id, ctx.Err()
 		}
 	}

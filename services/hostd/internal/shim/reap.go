@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // reap waits for every child, own and adopted, until the shim ends.
@@ -26,10 +27,7 @@ func (s *Shim) reap() {
 
 // wakeReaper wakes reap: there may be a child to wait for.
 func (s *Shim) wakeReaper() {
-	select {
-	case s.childAdded <- struct{}{}:
-	default:
-	}
+	waiting.Notify(s.childAdded)
 }
 
 // lockForReap locks Shim.mu once it is known whether an ended child is the one being forked. Until

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Config configures the delivery. A zero field means its default.
@@ -165,8 +166,5 @@ func (d *deliverer) clearBusy(id webhook.ID) {
 	d.mu.Lock()
 	delete(d.busy, id)
 	d.mu.Unlock()
-	select {
-	case d.idle <- struct{}{}:
-	default:
-	}
+	waiting.Notify(d.idle)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 const (
@@ -87,12 +88,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 	w.release(ctx)
 	if err != nil {
-		t := time.NewTimer(w.d.cfg.Backoff) // no immediate retry
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
+		waiting.Sleep(ctx, w.d.cfg.Backoff) // no immediate retry
 	}
 }
 
@@ -239,7 +235,7 @@ func (w *worker) settle(r *result) {
 
 // backoff returns the pause after so many attempts, with up to 10 % jitter.
 func (d *deliverer) backoff(tries int) time.Duration {
-	pause := min(maxBackoff, d.cfg.Backoff<<min(tries-1, 20))
+	pause := waiting.Delay(tries-1, d.cfg.Backoff, maxBackoff)
 	return pause + time.Duration(rand.Int64N(int64(pause)/10+1))
 }
 

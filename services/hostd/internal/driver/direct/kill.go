@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
 )
 
@@ -61,9 +62,7 @@ func repeat(ctx context.Context, settle time.Duration, f func() (int, error)) er
 		} else if time.Since(quiet) >= settle {
 			return nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !waiting.Sleep(ctx, pause) {
 			return ctx.Err()
 		}
 	}

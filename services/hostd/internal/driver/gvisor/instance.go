@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/cgroup"
 	"github.com/millrace/millrace/services/hostd/internal/driver/internal/live"
@@ -223,9 +224,7 @@ func (r *runsc) killMarked(ctx context.Context) error {
 		if !found {
 			return nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !waiting.Sleep(ctx, pause) {
 			return ctx.Err()
 		}
 	}

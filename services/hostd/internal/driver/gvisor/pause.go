@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // tasks stops a sandbox's tasks by gVisor itself. A frozen cgroup does not work:
@@ -126,9 +128,7 @@ func (t tasks) determine(ctx context.Context) (bool, error) {
 		if all > 0 && all == stopped {
 			return true, nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !waiting.Sleep(ctx, pause) {
 			return false, ctx.Err()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
@@ -322,11 +323,9 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 		if ok || err != nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, 20*time.Millisecond)
-		case <-ctx.Done():
+		if !waiting.Sleep(ctx, pause) {
 			return ctx.Err()
 		}
+		pause = min(2*pause, 20*time.Millisecond)
 	}
 }
