@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -103,7 +104,7 @@ func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, r
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(id), err)
 	}
-	return l.put(ctx, streamSandboxes, sandboxSubject(tenant, id), rev, data)
+	return l.put(ctx, streams.Sandboxes, sandboxSubject(tenant, id), rev, data)
 }
 
 // PutSummary replaces a process's entry in the catalogue, whose stream sequence is rev (0:
@@ -113,13 +114,13 @@ func (l *records) PutSummary(ctx context.Context, s *process.Summary, rev uint64
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(s.ID), err)
 	}
-	return l.put(ctx, streamCatalogue, catalogueSubject(s.Host, s.ID), rev, data)
+	return l.put(ctx, streams.Catalogue, catalogueSubject(s.Host, s.ID), rev, data)
 }
 
 // Summary reads a process's entry in the catalogue from the leader, and its rev for
 // PutSummary. It returns NotFound if the entry does not exist.
 func (l *records) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
-	m, ok, err := l.lastOf(ctx, streamCatalogue, catalogueSubject(ref.Host, ref.ID))
+	m, ok, err := l.lastOf(ctx, streams.Catalogue, catalogueSubject(ref.Host, ref.ID))
 	if err != nil {
 		return process.Summary{}, 0, err
 	}
@@ -138,14 +139,14 @@ func (l *Log) Secret(ctx context.Context, name string) ([]byte, error) {
 	subject := "secret." + name
 	fresh := make([]byte, secretLen)
 	rand.Read(fresh) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
-	_, err := l.put(ctx, streamSecrets, subject, 0, fresh)
+	_, err := l.put(ctx, streams.Secrets, subject, 0, fresh)
 	if err == nil {
 		return fresh, nil
 	}
 	if !kind.Is(err, kind.Conflict) {
 		return nil, err
 	}
-	m, ok, err := l.lastOf(ctx, streamSecrets, subject)
+	m, ok, err := l.lastOf(ctx, streams.Secrets, subject)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -32,14 +33,14 @@ type lineMark struct {
 // buildDocs describes builds. Their records are lists of events, which AppendBuild appends
 // and applyBuild folds. A view drops them when the stream removes their records.
 var buildDocs = &document[build.ID, Build]{
-	name: "build", stream: streamBuilds,
+	name: "build", stream: streams.Builds,
 	subject: func(b *Build) string { return buildSubject(b.Tenant, b.ID) },
 	key:     func(b *Build) build.ID { return b.ID },
 	compare: func(a, b *Build) int {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(string(a.ID), string(b.ID)))
 	},
 	over: func(b *Build) (time.Time, bool) { return b.Created, true },
-	keep: auditAge,
+	keep: streams.AuditAge,
 }
 
 func buildSubject(tenant string, id build.ID) string { return "build." + tenant + "." + string(id) }
@@ -60,7 +61,7 @@ func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.B
 	if err != nil {
 		return *s, kind.Wrap(kind.Internal, "append", string(s.ID), err)
 	}
-	rev, err := l.put(ctx, streamBuilds, buildSubject(s.Tenant, s.ID), s.Rev, data)
+	rev, err := l.put(ctx, streams.Builds, buildSubject(s.Tenant, s.ID), s.Rev, data)
 	if err != nil {
 		return *s, err
 	}
@@ -106,7 +107,7 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 	var out []build.Line
 	tries := 0
 	for n, rev := b.lines[at-1].first, b.lines[at-1].rev; n < b.Lines; {
-		msgs, err := l.directGet(ctx, streamBuilds, getRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: getBatch, MaxBytes: getBytes})
+		msgs, err := l.directGet(ctx, streams.Builds, getRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: getBatch, MaxBytes: getBytes})
 		if err != nil {
 			return out, false, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -105,7 +106,7 @@ func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, err
 	token := l.replies.token()
 	ch, done := l.replies.await(token, 1)
 	defer done()
-	c.reply = replyPrefix + l.id + "." + token
+	c.reply = streams.ReplyPrefix + l.id + "." + token
 	back := l.onReconnect()
 	if err := l.Send(ctx, host, c); err != nil {
 		return Reply{}, err
@@ -118,7 +119,7 @@ func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, err
 		case <-back:
 			// The reply may have arrived while the connection was down.
 			back = l.onReconnect()
-			got, err := l.directGet(ctx, streamIO, getRequest{Last: c.reply})
+			got, err := l.directGet(ctx, streams.IO, getRequest{Last: c.reply})
 			if err != nil || len(got) == 0 {
 				continue // the reply is still to come
 			}
@@ -137,7 +138,7 @@ func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, err
 // Reply replies to c if its sender waits for that; otherwise it does nothing. It returns at
 // once and retries in the background for as long as the sender waits.
 func (l *commands) Reply(c Command, r Reply) {
-	if !strings.HasPrefix(c.reply, replyPrefix) {
+	if !strings.HasPrefix(c.reply, streams.ReplyPrefix) {
 		return
 	}
 	r.Command = c.ID
@@ -175,7 +176,7 @@ const replyTimeout = 10 * time.Second
 // they arrive, until ctx ends or f fails. f may keep a Command's memory. Commands of an
 // unknown kind are skipped.
 func (l *commands) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
-	feed, err := l.follow(streamCommands, commandSubject(host), rev)
+	feed, err := l.follow(streams.Commands, commandSubject(host), rev)
 	if err != nil {
 		return unavailable("read commands", host, err)
 	}

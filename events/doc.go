@@ -44,11 +44,11 @@
 // the stream of each table in View.documents and drop what is over; SweepRecords removes it
 // from the log.
 //
-// A new kind needs a message in schema/event/v1 and a stream: a name and a subject in
-// subject.go, its settings in fixedStreams. The rest is this:
+// A new kind needs a message in schema/event/v1 and a stream: a name, a subject and settings
+// in internal/streams. The rest is this:
 //
 //	var teamDocs = &document[string, Team]{
-//		name: "team", stream: streamTeams, notify: true,
+//		name: "team", stream: streams.Teams, notify: true,
 //		subject: func(t *Team) string { return teamSubject(t.ID) },
 //		key:     func(t *Team) string { return t.ID },
 //		compare: func(a, b *Team) int { return strings.Compare(a.Name, b.Name) },

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/events/internal/streams"
 )
 
 // feed yields the stored messages of a subject, or of a whole stream, in order, each once:
@@ -46,7 +48,7 @@ func (l *conn) follow(stream, subject string, last uint64) (*feed, error) {
 	f.reconnect = l.onReconnect()
 	f.silence = probeFirst
 	f.idle = time.NewTimer(f.silence)
-	sub, err := l.nc.ChanSubscribe(livePrefix+f.source(), f.live)
+	sub, err := l.nc.ChanSubscribe(streams.LivePrefix+f.source(), f.live)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (l *conn) follow(stream, subject string, last uint64) (*feed, error) {
 // source returns the subject under which the feed's messages are stored.
 func (f *feed) source() string {
 	if f.whole() {
-		return sourceOf(f.stream)
+		return streams.SourceOf(f.stream)
 	}
 	return f.subject
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -23,7 +24,6 @@ const (
 	hookPrefix       = "hook."
 	hookCursor       = ".at"
 	hookRedeliveries = ".again"
-	maxAttempts      = 10_000 // kept per webhook
 )
 
 func hookSubject(tenant string, id webhook.ID) string { return hookPrefix + tenant + "." + string(id) }
@@ -80,7 +80,7 @@ func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put webhook", string(w.ID), err)
 	}
-	return l.put(ctx, streamHooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
+	return l.put(ctx, streams.Hooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
 }
 
 // PutCursor replaces the delivery cursor with stream sequence c.Rev and returns the new
@@ -92,7 +92,7 @@ func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *we
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put cursor", string(id), err)
 	}
-	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
+	return l.put(ctx, streams.Hooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
 }
 
 // PutRedeliveries replaces the list of events to redeliver with stream sequence a.Rev and returns
@@ -106,7 +106,7 @@ func (l *Log) PutRedeliveries(ctx context.Context, tenant string, id webhook.ID,
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put redelivery", string(id), err)
 	}
-	return l.put(ctx, streamHooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
+	return l.put(ctx, streams.Hooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
 }
 
 func refToPB(r webhook.Ref) *pb.WebhookRef {
@@ -244,7 +244,7 @@ func (x *hookTable) forget(before time.Time) {
 
 // sweepHooks removes webhooks from the log that were removed some time ago.
 func (x *hookTable) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
-	return x.swept.sweep(ctx, x.progress, streamHooks, age, func(subject string) bool {
+	return x.swept.sweep(ctx, x.progress, streams.Hooks, age, func(subject string) bool {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		h := x.hooks[hookKey(subject)]
@@ -261,7 +261,7 @@ func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
 	}
-	return l.putLast(ctx, streamHookLog, hookLogSubject(tenant, id), data)
+	return l.putLast(ctx, streams.HookLog, hookLogSubject(tenant, id), data)
 }
 
 func decodeAttempt(data []byte) (webhook.Attempt, error) {
@@ -283,7 +283,7 @@ func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after 
 		return l.attemptsBackwards(ctx, hookLogSubject(tenant, id), after, yield)
 	}
 	for {
-		msgs, err := l.getFrom(ctx, streamHookLog, hookLogSubject(tenant, id), after+1, getBatch)
+		msgs, err := l.getFrom(ctx, streams.HookLog, hookLogSubject(tenant, id), after+1, getBatch)
 		if err != nil || len(msgs) == 0 {
 			return err
 		}
@@ -304,7 +304,7 @@ func (l *Log) attemptsBackwards(ctx context.Context, subject string, before uint
 		req = getRequest{Seq: before}
 	}
 	for {
-		got, err := l.directGet(ctx, streamHookLog, req)
+		got, err := l.directGet(ctx, streams.HookLog, req)
 		if err != nil || len(got) == 0 || got[0].subject != subject {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -59,7 +60,7 @@ func (l *records) Lost(ctx context.Context, s *process.Summary) (bool, error) {
 	if s.Active() || s.Last == 0 {
 		return false, nil
 	}
-	m, ok, err := l.retryLeaderGet(ctx, outStream(shardOf(s.Host, l.shards)), getRequest{Seq: 1, Next: ">"})
+	m, ok, err := l.retryLeaderGet(ctx, streams.Out(streams.ShardOf(s.Host, l.shards)), getRequest{Seq: 1, Next: ">"})
 	if err != nil {
 		return false, err
 	}

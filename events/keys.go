@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -51,7 +52,7 @@ func keyID(sum [32]byte) string { return hex.EncodeToString(sum[:8]) }
 
 // keyDocs describes API keys. A view finds them by their hash.
 var keyDocs = &document[[32]byte, Key]{
-	name: "key", stream: streamAccounts,
+	name: "key", stream: streams.Accounts,
 	subject: func(k *Key) string { return "acct." + k.Tenant + ".key." + k.ID },
 	key:     func(k *Key) [32]byte { return k.SHA256 },
 	compare: func(a, b *Key) int { return a.Issued.Compare(b.Issued) },
@@ -95,7 +96,7 @@ func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) erro
 	if err != nil {
 		return kind.Wrap(kind.Internal, "revoke key", id, err)
 	}
-	_, err = l.put(ctx, streamAccounts, revocationsSubject(tenant), rev, data)
+	_, err = l.put(ctx, streams.Accounts, revocationsSubject(tenant), rev, data)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -24,7 +25,7 @@ func TestWhatAReplicaLacksIsReadFromTheLeader(t *testing.T) {
 	}
 	t.Cleanup(l.Close)
 	ref := Ref{Host: "host", ID: process.NewID(sandbox.NewID())}
-	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	w := l.Writer(ref, 1)
 	for seq := process.Seq(1); seq <= 20; seq++ {
 		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: uint64(seq - 1), Data: []byte("x")}}

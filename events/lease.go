@@ -9,12 +9,13 @@ import (
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 )
 
 // hostDocs describes hosts by their leases.
 var hostDocs = &document[string, fleet.Host]{
-	name: "lease", stream: streamHosts, notify: true,
+	name: "lease", stream: streams.Hosts, notify: true,
 	subject: func(h *fleet.Host) string { return hostSubject(h.Host) },
 	key:     func(h *fleet.Host) string { return h.Host },
 	compare: func(a, b *fleet.Host) int { return strings.Compare(a.Host, b.Host) },

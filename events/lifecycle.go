@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 )
 
 // LifecycleAge is how long the lifecycle events of sandboxes can be listed and delivered.
-const LifecycleAge = 7 * 24 * time.Hour
+const LifecycleAge = streams.LifecycleAge
 
 // mark is the position and the type of a lifecycle event. It is all that a view stores of
 // the event; the record has the rest.
@@ -202,7 +203,7 @@ func inOrder(at []webhook.Position, found []map[webhook.Position]webhook.Event) 
 
 // sandboxAt returns the sandbox whose record has the message; empty if the message is gone.
 func (l *Log) sandboxAt(ctx context.Context, tenant string, rev uint64) (sandbox.ID, error) {
-	m, ok, err := l.readOne(ctx, streamSandboxes, getRequest{Seq: rev})
+	m, ok, err := l.readOne(ctx, streams.Sandboxes, getRequest{Seq: rev})
 	if err != nil || !ok {
 		return "", err
 	}
@@ -220,7 +221,7 @@ func ofTenant(m stored, tenant string) sandbox.ID {
 // SandboxLifecycle reads the lifecycle events of a tenant's sandbox, oldest first, until
 // yield returns false. It returns NotFound if the log has no such sandbox.
 func (l *Log) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID, yield func(webhook.Event) bool) error {
-	m, ok, err := l.lastOf(ctx, streamSandboxes, sandboxSubject(tenant, id))
+	m, ok, err := l.lastOf(ctx, streams.Sandboxes, sandboxSubject(tenant, id))
 	if err != nil {
 		return err
 	}
@@ -237,12 +238,12 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 	f.State.ID, f.State.Tenant = id, tenant
 	subject := sandboxSubject(tenant, id)
 	for rev := uint64(0); rev < until; {
-		msgs, err := l.getFrom(ctx, streamSandboxes, subject, rev+1, getBatch)
+		msgs, err := l.getFrom(ctx, streams.Sandboxes, subject, rev+1, getBatch)
 		if err != nil {
 			return err
 		}
 		if len(msgs) == 0 { // the replica lags, or nothing is left: the leader decides
-			m, ok, err := l.retryLeaderGet(ctx, streamSandboxes, getRequest{Seq: rev + 1, Next: subject})
+			m, ok, err := l.retryLeaderGet(ctx, streams.Sandboxes, getRequest{Seq: rev + 1, Next: subject})
 			if err != nil || !ok {
 				return err
 			}
@@ -278,7 +279,7 @@ func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
 // stored at or after a time; without such an event, the last position of the view.
 func (t *lifecycleTable) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
 	end := t.SandboxesRev()
-	got, err := t.l.directGet(ctx, streamSandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
+	got, err := t.l.directGet(ctx, streams.Sandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
 	if err != nil || len(got) == 0 {
 		return webhook.Through(end), err
 	}

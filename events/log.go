@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/internal/waiting"
 )
@@ -173,16 +174,23 @@ func (l *conn) connect(cfg Config) error {
 
 // prepare waits for the servers, creates missing streams, and opens the inboxes.
 func (l *conn) prepare(ctx context.Context, cfg Config) error {
-	if err := (streamMaker{l}).ensureStreams(ctx, cfg); err != nil {
+	settings := streams.Config{Replicas: cfg.Replicas, Shards: cfg.Shards, Retention: cfg.Retention, MaxOutput: cfg.MaxOutput}
+	shards, err := l.streamMaker().Ensure(ctx, settings)
+	if err != nil {
 		return err
 	}
+	l.shards = shards
 	l.mu.Lock()
-	l.memoryConfigs = memoryStreams(cfg)
+	l.memoryConfigs = streams.InMemory(settings)
 	l.mu.Unlock()
 	if err := l.gets.open(l.nc, "_INBOX.get."+l.id); err != nil {
 		return err
 	}
-	return l.replies.open(l.nc, livePrefix+replyPrefix+l.id)
+	return l.replies.open(l.nc, streams.LivePrefix+streams.ReplyPrefix+l.id)
+}
+
+func (l *conn) streamMaker() streams.Maker {
+	return streams.Maker{JS: l.js, Log: l.log, Attempt: l.attemptFor}
 }
 
 // Close closes the connection. Readers and Views end with errors.
@@ -198,7 +206,7 @@ func (l *conn) Healthy(ctx context.Context) error {
 	if err := l.blocked(); err != nil {
 		return err
 	}
-	_, err := l.lastSeq(ctx, streamSandboxes)
+	_, err := l.lastSeq(ctx, streams.Sandboxes)
 	return err
 }
 
@@ -241,7 +249,7 @@ func (l *conn) reconnected() {
 
 // restore creates a memory stream again: a lone server loses it on restart.
 func (l *conn) restore(ctx context.Context, sc jetstream.StreamConfig) {
-	if _, err := (streamMaker{l}).ensureShrinking(ctx, sc, capacityKnown); err != nil && ctx.Err() == nil {
+	if err := l.streamMaker().Restore(ctx, sc); err != nil && ctx.Err() == nil {
 		l.log.Warn("restore stream failed", "err", err)
 	}
 }

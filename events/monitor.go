@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -66,7 +67,7 @@ func (m *monitor) appended(subject string, err error, now time.Time) {
 	if err == nil && len(m.failing) == 0 {
 		return
 	}
-	stream := streamOf(subject)
+	stream := streams.Of(subject)
 	if err == nil {
 		delete(m.failing, stream)
 		return
@@ -148,7 +149,7 @@ type leader struct {
 
 // checkStreams queries every leader and updates the health of all streams.
 func (l *conn) checkStreams(ctx context.Context) {
-	names := streamNames(l.shards)
+	names := streams.Names(l.shards)
 	leaders := make([]leader, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
@@ -158,19 +159,6 @@ func (l *conn) checkStreams(ctx context.Context) {
 	if ctx.Err() == nil && l.nc.IsConnected() {
 		l.monitor.judge(l.log, names, leaders, time.Now())
 	}
-}
-
-// streamNames returns the names of all streams of the log.
-func streamNames(shards int) []string {
-	var all []string
-	for i := range shards {
-		all = append(all, outStream(i))
-	}
-	for _, sc := range fixedStreams(Config{}) {
-		all = append(all, sc.Name)
-	}
-	slices.Sort(all)
-	return all
 }
 
 func (l *conn) leaderOf(ctx context.Context, stream string) leader {

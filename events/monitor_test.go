@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/streams"
 )
 
 func TestAStreamThatCannotBeWrittenIsBlocked(t *testing.T) {
@@ -75,8 +76,8 @@ func TestStreamOfASubject(t *testing.T) {
 		"out.0a.h.s.p": "OUT_0a", "sbx.t.s": "SBX", "proc.h.s.p": "PROC", "cmd.h": "CMD", "host.h": "HOSTS", "place.s.p": "PLACE",
 		"tunnel.h": "TUNNEL", "io.reply.c.1": "IO", "other.x": "",
 	} {
-		if got := streamOf(subject); got != want {
-			t.Errorf("streamOf(%q) = %q, want %q", subject, got, want)
+		if got := streams.Of(subject); got != want {
+			t.Errorf("streams.Of(%q) = %q, want %q", subject, got, want)
 		}
 	}
 }

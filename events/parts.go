@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
 )
@@ -149,7 +150,7 @@ func (l *blobs) withParts(ctx context.Context, op, name string, wanted bool, do 
 
 // isFull reports whether an operation failed because a store is full.
 func isFull(err error) bool {
-	return isCode(err, errNoResources, errMaxBytes, errStorageLimit) || insufficientStorage(err)
+	return streams.IsCode(err, errNoResources, errMaxBytes, errStorageLimit) || streams.InsufficientStorage(err)
 }
 
 func (l *blobs) tryParts(ctx context.Context, wanted bool, do func(context.Context, jetstream.ObjectStore) error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/internal/waiting"
 )
 
@@ -116,5 +117,5 @@ func (p *progress) wait(ctx context.Context, done func() bool) error {
 func (p *progress) SandboxesRev() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.applied[streamSandboxes]
+	return p.applied[streams.Sandboxes]
 }

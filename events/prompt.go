@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -26,7 +27,7 @@ func (l *conn) unwritable(ctx context.Context, subject string) error {
 	if ctx.Value(promptKey{}) == nil {
 		return nil
 	}
-	if why := l.monitor.blocks(streamOf(subject), time.Now()); why != "" {
+	if why := l.monitor.blocks(streams.Of(subject), time.Now()); why != "" {
 		msg := "the NATS servers cannot store anything right now"
 		if strings.Contains(why, "no space left") {
 			msg = "the disk of the NATS servers has no space left"

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -29,7 +30,7 @@ type Secret struct {
 
 // secretDocs describes secrets. A view finds them by their subject.
 var secretDocs = &document[string, Secret]{
-	name: "secret", stream: streamVault,
+	name: "secret", stream: streams.Vault,
 	subject: subjectOfSecret,
 	key:     subjectOfSecret,
 	compare: func(a, b *Secret) int { return strings.Compare(a.Name, b.Name) },

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -171,7 +172,7 @@ const holeTries = 5
 // fill reads the events between event last and message m again. Events that no replica has
 // become a Gap.
 func (l *records) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
-	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	end, err := codec.ParseBatch(m.data)
 	if err != nil {
 		return nil
@@ -220,7 +221,7 @@ func (l *records) readable(ctx context.Context, stream, subject string, lo, hi u
 // between reads the messages from stream sequence rev to before end, if they continue from
 // last and reach end without a hole.
 func (l *records) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
-	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	var out []chunk
 	for rev < end {
 		msgs, err := l.getFrom(ctx, stream, subject, rev, getBatch)

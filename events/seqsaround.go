@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -19,7 +20,7 @@ type moment struct {
 // The events between them are in one message. It takes a handful of reads and returns
 // NotFound if the record does not exist.
 func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
-	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	lo, err := l.momentAt(ctx, stream, getRequest{Seq: 1, Next: subject})
 	if err != nil {
 		return 0, 0, err

@@ -10,13 +10,14 @@ import (
 
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
 // signingKeyDocs describes the cluster's keys for signing tokens, numbered from 1.
 var signingKeyDocs = &document[uint32, identity.Stored]{
-	name: "signing key", stream: streamAccounts,
+	name: "signing key", stream: streams.Accounts,
 	subject: func(s *identity.Stored) string {
 		return "acct.cluster.signer." + strconv.FormatUint(uint64(s.Number), 10)
 	},

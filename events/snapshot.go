@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -14,7 +15,7 @@ import (
 
 // snapshotDocs describes snapshots.
 var snapshotDocs = &document[sandbox.SnapshotID, sandbox.Snapshot]{
-	name: "snapshot", stream: streamSnapshots, notify: true,
+	name: "snapshot", stream: streams.Snapshots, notify: true,
 	subject: func(s *sandbox.Snapshot) string { return snapshotSubject(s.Tenant, s.ID) },
 	key:     func(s *sandbox.Snapshot) sandbox.SnapshotID { return s.ID },
 	compare: sandbox.CompareSnapshots,

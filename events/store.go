@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/events/internal/streams"
 )
 
 // DefaultMaxStore is the default of Config.MaxStore.
@@ -36,14 +38,14 @@ func (l *blobs) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfi
 	case err == nil && most > 0:
 		return store, nil
 	case err == nil:
-		return shrinkToFit(cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
+		return streams.ShrinkToFit(cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
 			cfg.MaxBytes = most
 			return l.js.UpdateObjectStore(ctx, cfg)
 		})
 	case !errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, err
 	}
-	store, err = shrinkToFit(2*cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
+	store, err = streams.ShrinkToFit(2*cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
 		cfg.MaxBytes = most
 		store, err := l.js.CreateObjectStore(ctx, cfg)
 		if err == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -18,18 +19,18 @@ import (
 // volume that its host has not removed. It sweeps as much as it can and returns Unavailable
 // if the log cannot be read.
 func (v *View) SweepRecords(ctx context.Context) error {
-	_, err := v.sweepSandboxes(ctx, auditAge)
-	errs := []error{unavailable("sweep", streamSandboxes, err)}
+	_, err := v.sweepSandboxes(ctx, streams.AuditAge)
+	errs := []error{unavailable("sweep", streams.Sandboxes, err)}
 	for _, t := range v.documents {
 		errs = append(errs, t.sweep(ctx, deletedAge))
 	}
 	_, err = v.sweepHooks(ctx, deletedAge)
-	errs = append(errs, unavailable("sweep", streamHooks, err))
+	errs = append(errs, unavailable("sweep", streams.Hooks, err))
 	return errors.Join(errs...)
 }
 
 func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (int, error) {
-	return v.swept.sweep(ctx, v.progress, streamSandboxes, age, v.active)
+	return v.swept.sweep(ctx, v.progress, streams.Sandboxes, age, v.active)
 }
 
 // swept is the progress of a view through the old records of a stream. It remembers what it
@@ -56,7 +57,7 @@ func (w *swept) sweep(ctx context.Context, p *progress, stream string, age time.
 	}
 	s, err := p.l.js.Stream(ctx, stream)
 	if err == nil {
-		err = w.scan(ctx, s, sourceOf(stream), age)
+		err = w.scan(ctx, s, streams.SourceOf(stream), age)
 	}
 	for subject, trimmed := range w.found {
 		if err != nil {
@@ -117,10 +118,10 @@ const (
 	// deletedAge is the age at which the record of a deleted snapshot, volume or secret is
 	// removed: by then every running host has removed its files, and no command that
 	// creates it is read again.
-	deletedAge = 2 * commandAge
+	deletedAge = 2 * streams.CommandAge
 	// viewAge is how much longer a view keeps it, also after the end of a sandbox that was
 	// based on it: by then its host has removed the files.
-	viewAge = commandAge
+	viewAge = streams.CommandAge
 )
 
 // baseSnapshots returns the snapshots that sandboxes are based on which run, or ended since a

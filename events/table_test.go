@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/natsd"
 )
@@ -23,7 +24,7 @@ type note struct {
 }
 
 var noteDocs = &document[string, note]{
-	name: "note", stream: streamVolumes,
+	name: "note", stream: streams.Volumes,
 	subject: func(n *note) string { return n.subject },
 	key:     func(n *note) string { return n.subject },
 	compare: func(a, b *note) int { return strings.Compare(a.text, b.text) },
@@ -55,7 +56,7 @@ func openNotes(t *testing.T) (*Log, *table[string, note]) {
 	p := newProgress(l)
 	notes := newTable(p, noteDocs)
 	p.folds = []fold{notes.fold()}
-	feed, err := l.follow(streamVolumes, ">", 0)
+	feed, err := l.follow(streams.Volumes, ">", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

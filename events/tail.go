@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -62,7 +63,7 @@ func (l *records) attach(ref Ref) (*liveTail, error) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &liveTail{
-		l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: subject,
+		l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.shards)), subject: subject,
 		cancel: cancel, refs: 1, changed: make(chan struct{}),
 	}
 	f, err := l.follow(t.stream, subject, 0)

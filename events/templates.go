@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -34,7 +35,7 @@ type templateKey struct{ tenant, name, tag string }
 // templateDocs describes the tags of templates. They are events in the record of a name,
 // which putTemplate appends and applyAccount folds.
 var templateDocs = &document[templateKey, Template]{
-	name: "template", stream: streamAccounts,
+	name: "template", stream: streams.Accounts,
 	subject: func(t *Template) string { return templateSubject(t.Tenant, t.Name) },
 	key:     func(t *Template) templateKey { return templateKey{t.Tenant, t.Name, t.Tag} },
 	compare: func(a, b *Template) int {
@@ -92,7 +93,7 @@ func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, 
 	if err != nil {
 		return kind.Wrap(kind.Internal, "tag template", ref.String(), err)
 	}
-	return l.putLast(ctx, streamAccounts, templateSubject(tenant, ref.Name), data)
+	return l.putLast(ctx, streams.Accounts, templateSubject(tenant, ref.Name), data)
 }
 
 func (a *accountTable) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -122,7 +123,7 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 		return err
 	}
 	before := time.Now().Add(-p.l.retention)
-	keep, err := p.l.firstSince(ctx, streamCatalogue, before)
+	keep, err := p.l.firstSince(ctx, streams.Catalogue, before)
 	if err != nil {
 		return err
 	}
@@ -138,11 +139,11 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 	if keep, err = p.checkpoint(ctx, keep); err != nil {
 		return err
 	}
-	s, err := p.l.js.Stream(ctx, streamCatalogue)
+	s, err := p.l.js.Stream(ctx, streams.Catalogue)
 	if err == nil && s.CachedInfo().State.FirstSeq < keep {
 		err = s.Purge(ctx, jetstream.WithPurgeSequence(keep))
 	}
-	return kind.Wrap(kind.Unavailable, "sweep", streamCatalogue, err)
+	return kind.Wrap(kind.Unavailable, "sweep", streams.Catalogue, err)
 }
 
 // staleEntries returns the entries of running processes before stream sequence keep.
@@ -162,13 +163,13 @@ func (p *processTable) staleEntries(keep uint64) (stale []entry) {
 // which entries can be dropped, or Conflict if another caller stored totals. It records the
 // drop first, because a killed server may restore some dropped entries.
 func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
-	first, err := p.l.firstSince(ctx, streamCatalogue, time.Unix(0, 0))
+	first, err := p.l.firstSince(ctx, streams.Catalogue, time.Unix(0, 0))
 	if err != nil {
 		return 0, err
 	}
 	p.mu.Lock()
 	t := &p.totals
-	upTo, rev := p.applied[streamCatalogue], t.rev
+	upTo, rev := p.applied[streams.Catalogue], t.rev
 	if keep = max(min(keep, upTo+1), t.dropped); first >= keep && len(t.settled) <= maxSettled {
 		p.mu.Unlock()
 		return 0, nil
@@ -182,7 +183,7 @@ func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64
 	if err != nil {
 		return 0, err
 	}
-	_, err = p.l.put(ctx, streamCatalogue, totalsSubject, rev, data)
+	_, err = p.l.put(ctx, streams.Catalogue, totalsSubject, rev, data)
 	return keep, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/internal/waiting"
@@ -187,7 +188,7 @@ func (w *tunnelWriter) close() {
 
 // receive passes the other end's frames to the streams.
 func (t *tunnel) receive(ctx context.Context) error {
-	feed, err := t.l.follow(streamTunnels, t.in, 0)
+	feed, err := t.l.follow(streams.Tunnels, t.in, 0)
 	if err != nil {
 		return unavailable("tunnel", "", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 )
@@ -181,7 +182,7 @@ func (l *tunneling) ServeTunnels(ctx context.Context, host string, accept func(*
 	// Only live requests count: a client without an answer retries.
 	subject := tunnelSubject(host)
 	requests := make(chan *nats.Msg, tunnelBacklog)
-	sub, err := l.nc.ChanSubscribe(livePrefix+subject, requests)
+	sub, err := l.nc.ChanSubscribe(streams.LivePrefix+subject, requests)
 	if err != nil {
 		return unavailable("serve tunnels", host, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -23,7 +24,7 @@ type Sample struct {
 }
 
 // MaxSamples is the maximum number of samples kept per sandbox.
-const MaxSamples = 720
+const MaxSamples = streams.MaxSamples
 
 func useSubject(host string, id sandbox.ID) string { return "use." + host + "." + string(id) }
 
@@ -46,7 +47,7 @@ func (l *Log) Samples(ctx context.Context, host string, id sandbox.ID, since tim
 	if !since.IsZero() {
 		req.Seq, req.StartTime = 0, &since
 	}
-	msgs, err := l.directGet(ctx, streamUse, req)
+	msgs, err := l.directGet(ctx, streams.Use, req)
 	if err != nil {
 		return nil, err
 	}

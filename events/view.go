@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -55,11 +56,11 @@ func newView(l *Log) *View {
 	v.snapshots.inUse = v.baseSnapshots
 	v.documents = []documentTable{v.snapshots, v.volumes, v.secrets, v.hosts}
 	p.folds = []fold{
-		{streamSandboxes, v.applySandbox, true},
-		{streamCatalogue, v.applySummary, false},
-		{streamAccounts, v.applyAccount, true},
-		{streamBuilds, v.applyBuild, false},
-		{streamHooks, v.applyHook, false},
+		{streams.Sandboxes, v.applySandbox, true},
+		{streams.Catalogue, v.applySummary, false},
+		{streams.Accounts, v.applyAccount, true},
+		{streams.Builds, v.applyBuild, false},
+		{streams.Hooks, v.applyHook, false},
 	}
 	for _, t := range v.documents {
 		p.folds = append(p.folds, t.fold())

@@ -8,13 +8,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
 // volumeDocs describes volumes. A view finds them by their subject.
 var volumeDocs = &document[string, sandbox.Volume]{
-	name: "volume", stream: streamVolumes, notify: true,
+	name: "volume", stream: streams.Volumes, notify: true,
 	subject: subjectOfVolume,
 	key:     subjectOfVolume,
 	compare: func(a, b *sandbox.Volume) int { return strings.Compare(subjectOfVolume(a), subjectOfVolume(b)) },

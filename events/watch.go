@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -38,12 +39,12 @@ type TailEvent struct {
 func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	found := make(chan TailEvent, 64)
-	streams := []string{streamSandboxes}
+	names := []string{streams.Sandboxes}
 	for i := range v.l.shards {
-		streams = append(streams, outStream(i))
+		names = append(names, streams.Out(i))
 	}
 	var readers errgroup.Group
-	for _, s := range streams {
+	for _, s := range names {
 		readers.Go(func() error { return v.tailStream(ctx, s, f, found) })
 	}
 	g.Go(func() error {
@@ -134,7 +135,7 @@ func (e *TailEvent) time() time.Time {
 // explain decodes a message into its events.
 func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
 	var out []TailEvent
-	if stream == streamSandboxes {
+	if stream == streams.Sandboxes {
 		tenant, id, events, err := codec.DecodeSandbox(m.data)
 		for i := range events {
 			out = append(out, TailEvent{Stream: "sandbox", Rev: m.seq, Tenant: tenant, Sandbox: id, Change: &events[i]})

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -24,7 +25,7 @@ func positionSubject(id process.ID) string { return "place." + string(id.Sandbox
 
 // WatchCursor reads a watch's position from the leader; the zero value if none is stored.
 func (l *Log) WatchCursor(ctx context.Context, id process.ID) (WatchCursor, error) {
-	m, ok, err := l.lastOf(ctx, streamPositions, positionSubject(id))
+	m, ok, err := l.lastOf(ctx, streams.Positions, positionSubject(id))
 	if err != nil || !ok {
 		return WatchCursor{}, err
 	}
@@ -42,5 +43,5 @@ func (l *Log) PutWatchCursor(ctx context.Context, id process.ID, p WatchCursor) 
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put place", string(id), err)
 	}
-	return l.put(ctx, streamPositions, positionSubject(id), p.Rev, data)
+	return l.put(ctx, streams.Positions, positionSubject(id), p.Rev, data)
 }

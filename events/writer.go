@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -38,7 +39,7 @@ const MaxBatch = 256 << 10
 // Writer returns a writer for a record in this run of the host. It does no I/O and assumes
 // that the record is empty until Recover loads its tail.
 func (l *records) Writer(ref Ref, epoch uint64) *Writer {
-	return &Writer{l: l, ref: ref, stream: outStream(shardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
+	return &Writer{l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
 }
 
 // Tail is the end of a record.
@@ -58,7 +59,7 @@ type Tail struct {
 // Tail reads the end of a record from its leader. It returns NotFound if the record has no
 // event.
 func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
-	m, ok, err := l.lastOf(ctx, outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards))
+	m, ok, err := l.lastOf(ctx, streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards))
 	if err != nil {
 		return Tail{}, err
 	}
@@ -74,7 +75,7 @@ func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
 // argument of Writer.AssumeTail, which verifies it.
 func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
 	out := make(map[process.ID]Tail, len(ids))
-	stream := outStream(shardOf(host, l.shards))
+	stream := streams.Out(streams.ShardOf(host, l.shards))
 	for some := range slices.Chunk(ids, getBatch) {
 		req := getRequest{MaxBytes: getBytes}
 		of := make(map[string]process.ID, len(some))
@@ -99,7 +100,7 @@ func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) 
 // StaleTail is like [Log.Tail] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
 func (l *records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
-	stream, subject := outStream(shardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	for try := 0; ; {
 		m, ok, err := l.leaderGet(ctx, stream, getRequest{Last: subject})
 		switch {

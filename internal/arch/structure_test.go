@@ -40,7 +40,7 @@ var oversized = map[string]int{
 	"fields of events/sandbox.Snapshot":                              26,
 	"fields of events/sandbox.State":                                 26,
 	"fields of services/hostd/internal/driver/namespace/nsinit.Spec": 26,
-	"lines of events":                                                8050,
+	"lines of events":                                                7550,
 	"lines of services/hostd":                                        8000,
 	"lines of services/hostd/internal/shim":                          4850,
 	"lines of services/gateway/internal/core":                        3450,

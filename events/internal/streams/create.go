@@ -1,0 +1,285 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/internal/waiting"
+)
+
+// shardsKey is the metadata key of the number of output streams, in the first of them:
+// every service must distribute hosts alike.
+const shardsKey = "millrace.shards"
+
+// boundKey is the metadata key for the meaning of the first output stream's MaxBytes: all
+// of the disk's capacity, or only its own share. restKey then holds the capacity for
+// everything else, in bytes.
+const (
+	boundKey   = "millrace.bound"
+	restKey    = "millrace.rest"
+	boundWhole = "whole"
+	boundShare = "share"
+)
+
+// Maker creates streams and changes their settings.
+type Maker struct {
+	JS  jetstream.JetStream
+	Log *slog.Logger
+
+	// Attempt bounds one request by a time and by the life of the connection.
+	Attempt func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc)
+}
+
+// Ensure creates the streams that are missing and leaves the others alone. It returns the
+// number of output streams. It waits for the servers until ctx ends.
+//
+// The output comes first: a cluster places streams by what its servers last reported, so
+// that streams created a moment ago would be overlooked. A server that has reserved more
+// than it has refuses every change, even one that would release bytes.
+func (m Maker) Ensure(ctx context.Context, cfg Config) (shards int, err error) {
+	shards, rest, err := m.ensureOutput(ctx, cfg)
+	if err != nil {
+		return 0, err
+	}
+	fixed := fixedStreams(cfg)
+	scaleLimits(fixed, rest/2) // the other half is for streams without a limit
+	for _, sc := range m.missing(ctx, fixed) {
+		if _, err := m.ensureShrinking(ctx, sc, capacityKnown); err != nil {
+			return 0, err
+		}
+	}
+	return shards, nil
+}
+
+// Restore creates a stream again that a lone server lost on restart.
+func (m Maker) Restore(ctx context.Context, sc jetstream.StreamConfig) error {
+	_, err := m.ensureShrinking(ctx, sc, capacityKnown)
+	return err
+}
+
+// backoff waits with increasing delays and reports whether ctx is still valid.
+func backoff(ctx context.Context, try int) bool {
+	return waiting.Sleep(ctx, waiting.Delay(try, time.Millisecond, 500*time.Millisecond))
+}
+
+// scaleLimits scales the limits of streams that reserve disk space down to capacity in total.
+// Without it, the first stream would leave nothing to the last.
+func scaleLimits(all []jetstream.StreamConfig, capacity int64) {
+	var sum int64
+	for i := range all {
+		sum += reservedBytes(&all[i])
+	}
+	for i := range all {
+		if sc := &all[i]; sum > capacity && reservedBytes(sc) > 0 {
+			sc.MaxBytes = max(minStreamBytes, int64(float64(sc.MaxBytes)*float64(capacity)/float64(sum)))
+		}
+	}
+}
+
+func reservedBytes(sc *jetstream.StreamConfig) int64 {
+	if sc.Storage != jetstream.FileStorage {
+		return 0
+	}
+	return max(sc.MaxBytes, 0)
+}
+
+// missing returns those of the streams that do not exist, from one concurrent check of all.
+func (m Maker) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
+	ctx, cancel := m.Attempt(ctx, ensureAttempt)
+	defer cancel()
+	exists := make([]bool, len(all))
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			s, err := m.JS.Stream(ctx, all[i].Name)
+			if exists[i] = err == nil; exists[i] {
+				m.update(ctx, s.CachedInfo().Config, &all[i])
+			}
+		})
+	}
+	wg.Wait()
+	var out []jetstream.StreamConfig
+	for i := range all {
+		if !exists[i] {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+// update changes settings of an earlier version that cost data: an age limit that removed
+// records of running sandboxes, and compression by the server. New blocks are written
+// uncompressed; compressed blocks stay readable.
+func (m Maker) update(ctx context.Context, sc jetstream.StreamConfig, want *jetstream.StreamConfig) {
+	before := sc.Compression
+	if sc.Compression = noCompression; want.MaxAge == 0 && sc.MaxAge != 0 {
+		sc.MaxAge = 0
+	} else if before == sc.Compression {
+		return
+	}
+	if err := m.tryUpdate(ctx, sc); err != nil {
+		m.Log.Warn("update stream failed; the next start retries", "stream", sc.Name, "err", err)
+	}
+}
+
+// ensureOutput creates the output streams. It returns their number and the disk capacity
+// left for everything else.
+func (m Maker) ensureOutput(ctx context.Context, cfg Config) (shards int, rest int64, err error) {
+	sc := outConfig(cfg, 0, cfg.Shards)
+	// The first stream reserves all capacity and then gives back the rest: everything else
+	// must fit beside it.
+	sc.MaxBytes = 2 * cfg.MaxOutput
+	info, err := m.ensureShrinking(ctx, sc, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	shards, err = strconv.Atoi(info.Config.Metadata[shardsKey])
+	if err != nil || shards < 1 {
+		return 0, 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
+	}
+	share := info.Config.MaxBytes
+	rest = share * int64(shards) // of a stream without restKey
+	if info.Config.Metadata[boundKey] == boundWhole {
+		rest = reservedForRest(share)
+		share = (share - rest) / int64(shards)
+		if err := m.shrinkToShare(ctx, info.Config, share, rest); err != nil {
+			return 0, 0, err
+		}
+	} else if n, err := strconv.ParseInt(info.Config.Metadata[restKey], 10, 64); err == nil {
+		rest = n
+	}
+	for i := 1; i < shards; i++ {
+		sc := outConfig(cfg, i, shards)
+		sc.MaxBytes = share
+		if _, err := m.ensureShrinking(ctx, sc, capacityKnown); err != nil {
+			return 0, 0, err
+		}
+	}
+	return shards, rest, nil
+}
+
+// reservedForRest returns how much of the capacity is for everything but output: half of it,
+// mostly for templates and snapshots. On a small disk it is less, because there lost output
+// hurts first: a fifth of 1 GiB, a quarter of 3 GiB.
+func reservedForRest(capacity int64) int64 {
+	const little = 8 << 30
+	if capacity >= little {
+		return capacity / 2
+	}
+	least := min(capacity-minStreamBytes, 5*minStreamBytes) // each stream with a limit needs some
+	return max(least, min(capacity/2, 128<<20+capacity/2*(capacity>>20)/(little>>20)))
+}
+
+// shrinkToShare shrinks the first output stream to its share. Any service may do it; all compute
+// the same share.
+func (m Maker) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
+	sc.MaxBytes = share
+	sc.Metadata = maps.Clone(sc.Metadata)
+	sc.Metadata[boundKey], sc.Metadata[restKey] = boundShare, strconv.FormatInt(rest, 10)
+	for try := 0; ; try++ {
+		err := m.tryUpdate(ctx, sc)
+		if err == nil {
+			return nil
+		}
+		if try == logAfter {
+			m.Log.Warn("update stream failed, retrying", "stream", sc.Name, "err", err)
+		}
+		if !backoff(ctx, max(try, 5)) {
+			return fmt.Errorf("stream %s: %w", sc.Name, err)
+		}
+	}
+}
+
+func (m Maker) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
+	ctx, cancel := m.Attempt(ctx, ensureAttempt)
+	defer cancel()
+	_, err := m.JS.UpdateStream(ctx, sc)
+	return err
+}
+
+// capacityKnown is how long a cluster takes until each server has the capacity of the others,
+// which they exchange every ten seconds.
+const capacityKnown = 15 * time.Second
+
+// ensureShrinking is ensure for a stream whose bytes the servers reserve. If they have less,
+// it makes the stream smaller; if they have too little for any, it waits until they have
+// more or ctx ends. It trusts a cluster's report of too little capacity after it has been
+// repeated for the duration of believe.
+func (m Maker) ensureShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+	for try := 0; ; try++ {
+		info, err := m.tryShrinking(ctx, sc, believe)
+		if !InsufficientStorage(err) {
+			return info, err
+		}
+		if try%logEvery == 0 {
+			m.Log.Warn("NATS has too little disk space for a stream, waiting", "stream", sc.Name, "bytes", minStreamBytes, "err", err)
+		}
+		if !backoff(ctx, slowestTry) {
+			return nil, err
+		}
+	}
+}
+
+const (
+	slowestTry = 9   // attempts after which backoff takes its longest
+	logEvery   = 120 // such attempts: a minute
+)
+
+func (m Maker) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+	deadline := time.Now().Add(believe)
+	return ShrinkToFit(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
+		sc.MaxBytes = most
+		for try := 0; ; try++ {
+			info, err := m.ensure(ctx, sc)
+			if !IsCode(err, errNoPeers) || !InsufficientStorage(err) || time.Now().After(deadline) || !backoff(ctx, try) {
+				return info, err
+			}
+		}
+	})
+}
+
+// logAfter is the number of attempts after which a missing stream is logged.
+const logAfter = 10
+
+// ensure returns the stream of that name, creating it from sc if necessary.
+func (m Maker) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	for try := 0; ; try++ {
+		info, err := m.tryEnsure(ctx, sc)
+		if err == nil {
+			return info, nil
+		}
+		if InsufficientStorage(err) && sc.MaxBytes > 0 {
+			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
+		}
+		if try == logAfter {
+			m.Log.Warn("stream unavailable, retrying", "stream", sc.Name, "err", err)
+		}
+		if !backoff(ctx, max(try, 5)) {
+			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
+		}
+	}
+}
+
+// ensureAttempt is longer than attempt: a cluster elects a new stream's leader first.
+const ensureAttempt = 5 * time.Second
+
+func (m Maker) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	ctx, cancel := m.Attempt(ctx, ensureAttempt)
+	defer cancel()
+	s, err := m.JS.Stream(ctx, sc.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = m.JS.CreateStream(ctx, sc)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}

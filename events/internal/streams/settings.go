@@ -1,0 +1,164 @@
+package streams
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Config is what the settings of the streams depend on.
+type Config struct {
+	Replicas  int           // number of replicas of each stream
+	Shards    int           // number of output streams, when they are first created
+	Retention time.Duration // retention of output and the catalogue
+	MaxOutput int64         // maximum bytes of output
+}
+
+// Limits of what is kept.
+const (
+	// MaxSamples is the number of samples of resource use kept per sandbox.
+	MaxSamples = 720
+	// MaxAttempts is the number of deliveries kept per webhook.
+	MaxAttempts = 10_000
+	// LifecycleAge is how long deliveries to webhooks are kept.
+	LifecycleAge = 7 * 24 * time.Hour
+)
+
+// Ages and sizes at which streams drop messages.
+const (
+	AuditAge   = 30 * 24 * time.Hour // of builds' records, and of ended sandboxes' records
+	CommandAge = 24 * time.Hour      // of commands
+	ioAge      = 10 * time.Minute
+	ioBytes    = 256 << 20
+	dedupe     = 2 * time.Minute
+
+	// Tunnels are read at once or they break: the rest is for readers that lag a little.
+	tunnelAge   = time.Minute
+	tunnelBytes = 64 << 20
+
+	// commandBytes bounds the commands, which carry input. A command is used for seconds
+	// only.
+	commandBytes = 256 << 20
+	// useBytes bounds the samples of resource use: about a million samples.
+	useBytes = 128 << 20
+	// positionBytes bounds the positions of readers: about 100,000.
+	positionBytes = 32 << 20
+	// buildBytes bounds the records of builds, mostly their logs.
+	buildBytes = 256 << 20
+	// hookBytes bounds the attempts to deliver to webhooks: about 150,000.
+	hookBytes = 64 << 20
+)
+
+// noCompression disables compression by the server for every stream. nats-server 2.15.2
+// compresses blocks that it still appends to. A kill leaves such a block with a compressed
+// head and raw records behind it, which no server can read again. Output is compressed
+// before it is stored (codec.PackBatch).
+const noCompression = jetstream.NoCompression
+
+// fileStream returns the settings that all file streams share: written once, never deleted
+// from, read without consumers.
+func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        name,
+		Subjects:    []string{subject},
+		Retention:   jetstream.LimitsPolicy,
+		Storage:     jetstream.FileStorage,
+		Replicas:    cfg.Replicas,
+		Compression: noCompression,
+		AllowDirect: true,
+		DenyDelete:  true,
+		Duplicates:  dedupe,
+		RePublish:   &jetstream.RePublish{Source: subject, Destination: LivePrefix + subject},
+	}
+}
+
+func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
+	sc := fileStream(cfg, Out(shard), fmt.Sprintf("out.%02x.*.*.*", shard))
+	sc.RePublish = &jetstream.RePublish{Source: "out.>", Destination: "live.out.>"}
+	keepFor(&sc, cfg.Retention)
+	// Without a limit, one process that prints for ever fills the disk, and then nothing
+	// can be stored any more, not even its end. The oldest output is dropped.
+	sc.Discard = jetstream.DiscardOld
+	sc.Metadata = map[string]string{shardsKey: strconv.Itoa(shards), boundKey: boundShare}
+	if shard == 0 {
+		sc.Metadata[boundKey] = boundWhole
+	}
+	return sc
+}
+
+// keepFor sets how long messages are kept. Duplicates cannot be detected for longer.
+func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
+	sc.MaxAge, sc.Duplicates = age, min(dedupe, age)
+}
+
+func fixedStreams(cfg Config) []jetstream.StreamConfig {
+	sandboxes := fileStream(cfg, Sandboxes, "sbx.>") // see SweepRecords
+	catalogue := fileStream(cfg, Catalogue, "proc.>")
+	catalogue.MaxMsgsPerSubject = 1 // SweepCatalogue counts old entries, then drops them
+	commands := fileStream(cfg, Commands, "cmd.>")
+	commands.MaxAge, commands.MaxBytes, commands.Discard = CommandAge, commandBytes, jetstream.DiscardOld
+	hosts := fileStream(cfg, Hosts, "host.>")
+	hosts.MaxMsgsPerSubject = 1
+	accounts := fileStream(cfg, Accounts, "acct.>")
+	secrets := fileStream(cfg, Secrets, "secret.>")
+	secrets.RePublish = nil
+	snapshots := fileStream(cfg, Snapshots, "snap.>")
+	snapshots.MaxMsgsPerSubject = 1
+	volumes := fileStream(cfg, Volumes, "vol.>")
+	volumes.MaxMsgsPerSubject = 1
+	builds := fileStream(cfg, Builds, "build.>")
+	builds.MaxAge, builds.MaxBytes, builds.Discard = AuditAge, buildBytes, jetstream.DiscardOld
+	vault := fileStream(cfg, Vault, "vault.>")
+	vault.MaxMsgsPerSubject = 1 // a new value replaces the older one
+	hooks := fileStream(cfg, Hooks, "hook.>")
+	hooks.MaxMsgsPerSubject = 1
+	fixed := []jetstream.StreamConfig{
+		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
+		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
+	}
+	return append(fixed, InMemory(cfg)...)
+}
+
+// useStream stores samples of the resource use of sandboxes, a few hundred of each. It is
+// not republished.
+func useStream(cfg Config) jetstream.StreamConfig {
+	use := fileStream(cfg, Use, "use.>")
+	keepFor(&use, cfg.Retention)
+	use.MaxMsgsPerSubject, use.MaxBytes, use.Discard = MaxSamples, useBytes, jetstream.DiscardOld
+	use.RePublish = nil
+	return use
+}
+
+// positionsStream stores the positions of the readers of watches. It is not republished.
+func positionsStream(cfg Config) jetstream.StreamConfig {
+	positions := fileStream(cfg, Positions, "place.>")
+	positions.MaxAge, positions.MaxBytes, positions.Discard = AuditAge, positionBytes, jetstream.DiscardOld
+	positions.MaxMsgsPerSubject = 1
+	positions.RePublish = nil
+	return positions
+}
+
+// hookLogStream stores the attempts to deliver events to webhooks.
+func hookLogStream(cfg Config) jetstream.StreamConfig {
+	attempts := fileStream(cfg, HookLog, "hooklog.>")
+	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = LifecycleAge, hookBytes, jetstream.DiscardOld
+	attempts.MaxMsgsPerSubject = MaxAttempts
+	attempts.RePublish = nil
+	return attempts
+}
+
+// InMemory returns the streams that are kept in memory only.
+func InMemory(cfg Config) []jetstream.StreamConfig {
+	io := memoryStream(cfg, IO, "io.>", ioBytes, ioAge)
+	return []jetstream.StreamConfig{io, memoryStream(cfg, Tunnels, TunnelPrefix+">", tunnelBytes, tunnelAge)}
+}
+
+func memoryStream(cfg Config, name, subject string, size int64, age time.Duration) jetstream.StreamConfig {
+	sc := fileStream(cfg, name, subject)
+	sc.Storage, sc.DenyDelete = jetstream.MemoryStorage, false
+	sc.MaxBytes, sc.Discard = size, jetstream.DiscardOld
+	keepFor(&sc, age)
+	return sc
+}
