@@ -36,7 +36,7 @@ var buildDocs = &document[build.ID, Build]{
 	name: "build", stream: streams.Builds,
 	subject: func(b *Build) string { return buildSubject(b.Tenant, b.ID) },
 	key:     func(b *Build) build.ID { return b.ID },
-	compare: func(a, b *Build) int {
+	compare: func(a, b Build) int {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(string(a.ID), string(b.ID)))
 	},
 	over: func(b *Build) (time.Time, bool) { return b.Created, true },

@@ -51,7 +51,7 @@
 //		name: "team", stream: streams.Teams, notify: true,
 //		subject: func(t *Team) string { return teamSubject(t.ID) },
 //		key:     func(t *Team) string { return t.ID },
-//		compare: func(a, b *Team) int { return strings.Compare(a.Name, b.Name) },
+//		compare: func(a, b Team) int { return strings.Compare(a.Name, b.Name) },
 //		rev:     func(t *Team) uint64 { return t.Rev },
 //		encode: func(t *Team) proto.Message {
 //			return &pb.Team{Id: t.ID, Name: t.Name, Deleted: t.Deleted}

@@ -55,7 +55,7 @@ var keyDocs = &document[[32]byte, Key]{
 	name: "key", stream: streams.Accounts,
 	subject: func(k *Key) string { return "acct." + k.Tenant + ".key." + k.ID },
 	key:     func(k *Key) [32]byte { return k.SHA256 },
-	compare: func(a, b *Key) int { return a.Issued.Compare(b.Issued) },
+	compare: func(a, b Key) int { return a.Issued.Compare(b.Issued) },
 	encode: func(k *Key) proto.Message {
 		return &pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
 			KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},

@@ -18,7 +18,7 @@ var hostDocs = &document[string, fleet.Host]{
 	name: "lease", stream: streams.Hosts, notify: true,
 	subject: func(h *fleet.Host) string { return hostSubject(h.Host) },
 	key:     func(h *fleet.Host) string { return h.Host },
-	compare: func(a, b *fleet.Host) int { return strings.Compare(a.Host, b.Host) },
+	compare: func(a, b fleet.Host) int { return strings.Compare(a.Host, b.Host) },
 	rev:     func(h *fleet.Host) uint64 { return h.Rev },
 	encode:  func(h *fleet.Host) proto.Message { return codec.EncodeLease(&h.Lease) },
 	decode: func(m stored) (fleet.Host, error) {

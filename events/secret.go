@@ -33,7 +33,7 @@ var secretDocs = &document[string, Secret]{
 	name: "secret", stream: streams.Vault,
 	subject: subjectOfSecret,
 	key:     subjectOfSecret,
-	compare: func(a, b *Secret) int { return strings.Compare(a.Name, b.Name) },
+	compare: func(a, b Secret) int { return strings.Compare(a.Name, b.Name) },
 	rev:     func(s *Secret) uint64 { return s.Rev },
 	encode:  encodeSecret,
 	decode:  decodeSecret,

@@ -22,7 +22,7 @@ var signingKeyDocs = &document[uint32, identity.Stored]{
 		return "acct.cluster.signer." + strconv.FormatUint(uint64(s.Number), 10)
 	},
 	key:     func(s *identity.Stored) uint32 { return s.Number },
-	compare: func(a, b *identity.Stored) int { return cmp.Compare(a.Number, b.Number) },
+	compare: func(a, b identity.Stored) int { return cmp.Compare(a.Number, b.Number) },
 	encode: func(s *identity.Stored) proto.Message {
 		return &pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_SigningKeyMade{
 			SigningKeyMade: &pb.SigningKeyMade{Number: s.Number, Sealed: []byte(s.Sealed)},

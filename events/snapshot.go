@@ -18,7 +18,7 @@ var snapshotDocs = &document[sandbox.SnapshotID, sandbox.Snapshot]{
 	name: "snapshot", stream: streams.Snapshots, notify: true,
 	subject: func(s *sandbox.Snapshot) string { return snapshotSubject(s.Tenant, s.ID) },
 	key:     func(s *sandbox.Snapshot) sandbox.SnapshotID { return s.ID },
-	compare: sandbox.CompareSnapshots,
+	compare: func(a, b sandbox.Snapshot) int { return sandbox.CompareSnapshots(&a, &b) },
 	rev:     func(s *sandbox.Snapshot) uint64 { return s.Rev },
 	encode:  encodeSnapshot,
 	decode:  decodeSnapshot,

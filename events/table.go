@@ -20,7 +20,7 @@ type document[K comparable, D any] struct {
 	notify  bool   // whether View.Changes reports the stream's messages
 	subject func(*D) string
 	key     func(*D) K
-	compare func(a, b *D) int // order of a list
+	compare func(a, b D) int // order of a list
 
 	// How the document is stored. A kind whose record is a list of events has none of them:
 	// its own function folds the events and sets the document in the table.
@@ -143,17 +143,19 @@ func (t *table[K, D]) get(key K) (D, bool) {
 	return d, ok
 }
 
-// list returns the documents for which keep is true, in the kind's order.
+// list returns the documents for which keep is true, in the kind's order. keep must not
+// retain its argument.
 func (t *table[K, D]) list(keep func(*D) bool) []D {
-	t.p.mu.Lock()
 	var out []D
-	for _, d := range t.docs {
+	var d D // one for all: keep makes it escape
+	t.p.mu.Lock()
+	for _, d = range t.docs {
 		if keep(&d) {
 			out = append(out, d)
 		}
 	}
 	t.p.mu.Unlock()
-	slices.SortFunc(out, func(a, b D) int { return t.compare(&a, &b) })
+	slices.SortFunc(out, t.compare)
 	return out
 }
 
@@ -216,7 +218,9 @@ func (t *table[K, D]) expire(now time.Time) {
 	}
 	before := now.Add(-t.keep)
 	var inUse map[K]bool
-	for key, d := range t.docs {
+	var key K
+	var d D // one for all, as in list
+	for key, d = range t.docs {
 		if since, over := t.over(&d); !over || !since.Before(before) {
 			continue
 		}

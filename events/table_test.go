@@ -27,7 +27,7 @@ var noteDocs = &document[string, note]{
 	name: "note", stream: streams.Volumes,
 	subject: func(n *note) string { return n.subject },
 	key:     func(n *note) string { return n.subject },
-	compare: func(a, b *note) int { return strings.Compare(a.text, b.text) },
+	compare: func(a, b note) int { return strings.Compare(a.text, b.text) },
 	rev:     func(n *note) uint64 { return n.rev },
 	encode:  func(n *note) proto.Message { return wrapperspb.String(n.text) },
 	decode: func(m stored) (note, error) {

@@ -38,7 +38,7 @@ var templateDocs = &document[templateKey, Template]{
 	name: "template", stream: streams.Accounts,
 	subject: func(t *Template) string { return templateSubject(t.Tenant, t.Name) },
 	key:     func(t *Template) templateKey { return templateKey{t.Tenant, t.Name, t.Tag} },
-	compare: func(a, b *Template) int {
+	compare: func(a, b Template) int {
 		return strings.Compare(a.Tenant+"/"+a.Name+":"+a.Tag, b.Tenant+"/"+b.Name+":"+b.Tag)
 	},
 }

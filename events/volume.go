@@ -18,7 +18,7 @@ var volumeDocs = &document[string, sandbox.Volume]{
 	name: "volume", stream: streams.Volumes, notify: true,
 	subject: subjectOfVolume,
 	key:     subjectOfVolume,
-	compare: func(a, b *sandbox.Volume) int { return strings.Compare(subjectOfVolume(a), subjectOfVolume(b)) },
+	compare: func(a, b sandbox.Volume) int { return strings.Compare(subjectOfVolume(&a), subjectOfVolume(&b)) },
 	rev:     func(s *sandbox.Volume) uint64 { return s.Rev },
 	encode:  encodeVolume,
 	decode:  decodeVolume,
