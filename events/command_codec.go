@@ -10,8 +10,6 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// This file encodes and decodes commands and replies.
-
 func encodeCommand(c *Command) ([]byte, error) {
 	out := &pb.Command{
 		Id: c.ID, Tenant: c.Tenant, DeadlineNs: codec.Nanos(c.Deadline), Reply: c.reply,
