@@ -73,7 +73,7 @@ func TestADocumentIsReplacedUnderCompareAndAppend(t *testing.T) {
 	if err := noteDocs.create(t.Context(), l.conn, &note{subject: "vol.t.a", text: "other"}); !kind.Is(err, kind.Conflict) {
 		t.Errorf("create again: %v, want a conflict", err)
 	}
-	if _, err := noteDocs.put(t.Context(), l.conn, n); !kind.Is(err, kind.Conflict) {
+	if _, err := noteDocs.put(t.Context(), l.conn, &note{subject: "vol.t.a", text: "other"}); !kind.Is(err, kind.Conflict) {
 		t.Errorf("put without the rev: %v, want a conflict", err)
 	}
 	got, err := notes.await(t.Context(), "vol.t.a", func(n *note) bool { return n.text == "one" })

@@ -69,7 +69,7 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, nuid, ulid, group, flight}},
+	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
 	{path: "events/internal/streams", may: []string{nats, "internal/waiting"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
