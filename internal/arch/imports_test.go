@@ -82,7 +82,7 @@ var rules = []rule{
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
 	{path: gw + "recovery", may: []string{vocabulary}},
-	{path: gw + "core", may: []string{vocabulary, gw + "recovery", ulid}},
+	{path: gw + "core", may: []string{vocabulary, "internal/waiting", gw + "recovery", ulid}},
 	{path: gw + "accounts", may: []string{vocabulary, gw + "core"}},
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},
 	{path: gw + "hosts", may: []string{vocabulary, gw + "core", ulid}},
@@ -117,13 +117,13 @@ var rules = []rule{
 	// makes templates.
 	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "templates", cobra}},
 	{path: cl + "output", may: []string{cl + "internal/vtfilter", sys}},
-	{path: cl + "client", may: []string{"events/template", sys}, std: []string{"net/http"}},
+	{path: cl + "client", may: []string{"events/template", "internal/waiting", sys}, std: []string{"net/http"}},
 	{path: cl + "command", may: []string{cl + "client", cl + "output", cobra, pflag}, std: []string{"net/http"}},
 	{path: cl + "processes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys}, std: []string{"net/http"}},
 	{path: cl + "sandboxes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys, group}, std: []string{"net/http"}},
-	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", cobra, group}, std: []string{"net/http"}},
-	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", cobra, sys}},
-	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", cobra, group}, std: []string{"net/http"}},
+	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", "internal/waiting", cobra, group}, std: []string{"net/http"}},
+	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/waiting", cobra, sys}},
+	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http"}},
 	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
 	{path: cl + "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/cli/client"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/cli/output"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // tailFlags holds the flags of events tail.
@@ -109,7 +110,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	}
 	t := tailer{app: a, c: c, f: f, json: asJSON || f.json, seen: make(map[string]time.Time)}
 	for wait := time.Duration(0); ; wait = min(max(2*wait, 50*time.Millisecond), 2*time.Second) {
-		if !client.Sleep(ctx, wait) {
+		if !waiting.Sleep(ctx, wait) {
 			return nil
 		}
 		was := t.last

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/internal/cli/client"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // printer prints the time every 10 ms. It is Perl because every Debian has it and the
@@ -205,7 +206,7 @@ func (b *bench) settled(ctx context.Context) (usage, bool) {
 	const still = 0.25 // MiB
 	for {
 		before, ok := b.usage()
-		if !ok || !client.Sleep(ctx, time.Second) {
+		if !ok || !waiting.Sleep(ctx, time.Second) {
 			return before, ok
 		}
 		after, ok := b.usage()

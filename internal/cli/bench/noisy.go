@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/internal/cli/client"
 	"github.com/millrace/millrace/internal/cpustat"
 	"github.com/millrace/millrace/internal/hostload"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // noise is one kind of load beside the measured sandbox.
@@ -159,7 +159,7 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 		return t, err
 	}
 	defer noisy.end(ctx)
-	if !client.Sleep(ctx, rampUp) {
+	if !waiting.Sleep(ctx, rampUp) {
 		return t, ctx.Err()
 	}
 	for i := 0; i < mostRounds && min(len(t.silent.rounds), len(t.noisy.rounds)) < noisyRounds; i++ {
@@ -172,7 +172,7 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 		if err == nil {
 			err = noisy.resume(ctx)
 		}
-		if err == nil && !client.Sleep(ctx, settle) {
+		if err == nil && !waiting.Sleep(ctx, settle) {
 			err = ctx.Err()
 		}
 		if err == nil {
@@ -192,7 +192,7 @@ func (b *bench) beside(ctx context.Context, n *noise) (t turns, err error) {
 func (t *turns) settle(ctx context.Context) error {
 	before, known := cpustat.Read()
 	at := time.Now()
-	if !client.Sleep(ctx, settle) {
+	if !waiting.Sleep(ctx, settle) {
 		return ctx.Err()
 	}
 	if after, err := cpustat.Read(); known == nil && err == nil {

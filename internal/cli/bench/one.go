@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/internal/cli/client"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Kinds of events that connectStart reports.
@@ -64,7 +65,7 @@ func (b *bench) someStarts(ctx context.Context, s sampling, cmd string, args []s
 	defer cancel()
 	next := time.Now()
 	for i := 0; i < s.count+warmUp && limited.Err() == nil; i++ {
-		if s.every > 0 && !client.Sleep(limited, time.Until(next)) {
+		if s.every > 0 && !waiting.Sleep(limited, time.Until(next)) {
 			break
 		}
 		begun := time.Now()

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Process is a process as the gateway shows it.
@@ -202,7 +204,7 @@ func (c *Client) Start(ctx context.Context, sbx string, cmd *Command) (string, e
 		if _, down := errors.AsType[*unreachableError](err); down && !c.answered.Load() {
 			return "", err
 		}
-		if !Retryable(err) || time.Now().Add(wait).After(until) || !Sleep(ctx, wait) {
+		if !Retryable(err) || time.Now().Add(wait).After(until) || !waiting.Sleep(ctx, wait) {
 			return id, err
 		}
 	}

@@ -235,15 +235,3 @@ func (c *Client) Call(ctx context.Context, r *Request, out any) (http.Header, er
 	}
 	return resp.Header, nil
 }
-
-// Sleep waits for d and reports whether ctx lasted as long.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Feeder forwards input to a process. The process's record acknowledges the bytes taken
@@ -153,7 +155,7 @@ func (f *Feeder) endTerminal(ctx context.Context, sent *uint64) error {
 		if err := f.send(ctx, sent, []byte{ctrlD}, false); err != nil {
 			return err
 		}
-		if !Sleep(ctx, wait) {
+		if !waiting.Sleep(ctx, wait) {
 			return nil
 		}
 	}

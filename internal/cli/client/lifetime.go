@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Ceil returns d in units, rounded away from 0: a fraction must not become 0, which means
@@ -50,7 +52,7 @@ func (c *Client) CreateFor(ctx context.Context, spec SandboxSpec, lifetime time.
 
 // ExtendTimeout extends a sandbox's deadline until ctx ends.
 func ExtendTimeout(ctx context.Context, c *Client, sbx string, lifetime time.Duration) {
-	for Sleep(ctx, lifetime/4) {
+	for waiting.Sleep(ctx, lifetime/4) {
 		c.SetTimeout(ctx, sbx, lifetime) //nolint:errcheck // the next one may succeed, and the stream reports an end
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // Event is one line of a record.
@@ -129,7 +131,7 @@ const resumeTimeout = 10 * time.Minute
 func (c *Client) Follow(ctx context.Context, id string, after uint64, report func(string, ...any), f func(*Event) error) error {
 	broke := time.Time{}
 	for wait := time.Duration(0); ; wait = min(max(2*wait, 20*time.Millisecond), 2*time.Second) {
-		if wait > 0 && !Sleep(ctx, wait) {
+		if wait > 0 && !waiting.Sleep(ctx, wait) {
 			return context.Cause(ctx)
 		}
 		was := after

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/cli/output"
 	"github.com/millrace/millrace/internal/part"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // upload sends those parts of a template that the gateway lacks.
@@ -53,7 +54,7 @@ func awaitTemplate(ctx context.Context, c *client.Client, name string, info *cli
 		if err == nil && len(info.Hosts) > 0 {
 			return nil
 		}
-		if !client.Sleep(ctx, time.Second/2) {
+		if !waiting.Sleep(ctx, time.Second/2) {
 			return cmp.Or(err, fmt.Errorf("after %v", templateTimeout))
 		}
 	}
@@ -99,7 +100,7 @@ func (u *upload) send(ctx context.Context, sum template.Sum, data []byte) error 
 func retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
-		if err == nil || !client.Retryable(err) || try == uploadAttempts || !client.Sleep(ctx, time.Duration(try)*500*time.Millisecond) {
+		if err == nil || !client.Retryable(err) || try == uploadAttempts || !waiting.Sleep(ctx, time.Duration(try)*500*time.Millisecond) {
 			return err
 		}
 	}

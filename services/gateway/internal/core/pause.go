@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // pauseAnswerDelay is the delay between a pause and its answer: requests that clients send at the
@@ -71,21 +72,11 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		return kind.New(kind.Unavailable, "pause", string(id), "the sandbox could not be paused: "+st.Message)
 	case st.IsRunning() || st.InPause(): // it was paused, even if it has been resumed since
 		if !joined {
-			sleep(ctx, pauseAnswerDelay)
+			waiting.Sleep(ctx, pauseAnswerDelay)
 		}
 		return nil
 	}
 	return NoSandbox(id)
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // ResumeOptions configure a resume.

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 const (
@@ -60,11 +61,7 @@ func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, comma
 		if _, sum := c.lastTry(id, startKey); sum != nil && sum.Exit != nil && (sum.Exit.Code == nil || *sum.Exit.Code != 0) {
 			return kind.Newf(kind.Precondition, "start", string(id), "the start command ended with %s", Ending(sum.Exit))
 		}
-		t := time.NewTimer(readyInterval << min(n, 4))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !waiting.Sleep(ctx, waiting.Delay(n, readyInterval, readyInterval<<4)) {
 			return ctx.Err()
 		}
 	}
