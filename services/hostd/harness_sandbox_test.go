@@ -1,0 +1,121 @@
+package hostd
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// request creates a sandbox's record and places it.
+func (r *rig) request(req sandbox.Requested) sandbox.ID {
+	r.t.Helper()
+	id := sandbox.NewID()
+	if _, err := r.view.CreateSandbox(r.ctx(), tenant, id, req); err != nil {
+		r.t.Fatal(err)
+	}
+	_, err := r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) {
+		return []sandbox.Body{sandbox.Placed{Host: r.cfg.Name, Epoch: 1}}, nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return id
+}
+
+func (r *rig) awaitPhase(id sandbox.ID, phases ...sandbox.Phase) sandbox.State {
+	r.t.Helper()
+	s, err := r.view.AwaitSandbox(r.ctx(), id, func(s *sandbox.State) bool {
+		for _, p := range phases {
+			if s.Phase == p {
+				return true
+			}
+		}
+		return s.Over()
+	})
+	if err != nil {
+		r.t.Fatalf("sandbox in phase %q, want %q: %v", s.Phase, phases, err)
+	}
+	return s
+}
+
+func (r *rig) sandbox() sandbox.ID {
+	r.t.Helper()
+	id := r.request(sandbox.Requested{Template: "base", Env: map[string]string{"OF": "sandbox"}})
+	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.IsRunning() {
+		r.t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
+	}
+	return id
+}
+
+func (r *rig) stopSandbox(id sandbox.ID) {
+	r.t.Helper()
+	_, err := r.view.ChangeSandbox(r.ctx(), id, func(s sandbox.State) ([]sandbox.Body, error) {
+		if s.Over() || s.Phase == sandbox.PhaseStopping {
+			return nil, nil
+		}
+		return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseUser}}, nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) send(id process.ID, body events.CommandBody) {
+	r.t.Helper()
+	if err := r.log.Send(r.ctx(), r.cfg.Name, command(id, body)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func command(id process.ID, body events.CommandBody) events.Command {
+	return events.Command{ID: string(process.NewID(id.Sandbox())), Tenant: tenant, Process: id, Body: body}
+}
+
+func (r *rig) call(id process.ID, body events.CommandBody) (events.Reply, error) {
+	return r.log.Call(r.ctx(), r.cfg.Name, command(id, body))
+}
+
+func (r *rig) start(sbx sandbox.ID, spec process.Spec) process.ID {
+	r.t.Helper()
+	id := process.NewID(sbx)
+	r.send(id, events.Start{Spec: spec})
+	return id
+}
+
+func sh(script string) process.Spec {
+	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", script}}
+}
+
+// file reads a file in the home directory of a sandbox's user.
+func (r *rig) file(sbx sandbox.ID, name string) string {
+	r.t.Helper()
+	rec := r.whole(r.start(sbx, sh("cd; cat "+name)))
+	if end := describe(rec.end()); end != "exited 0" {
+		r.t.Fatalf("read %s: %s", name, end)
+	}
+	return string(rec.out[process.Stdout])
+}
+
+// killShim kills a sandbox's shim.
+func (r *rig) killShim(sbx sandbox.ID) {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.cfg.DataDir, sandboxDir, string(sbx), "state.json"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var state struct{ PID int }
+	if err := json.Unmarshal(b, &state); err != nil || state.PID == 0 {
+		r.t.Fatalf("%s: %v", b, err)
+	}
+	shim, err := os.FindProcess(state.PID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := shim.Kill(); err != nil {
+		r.t.Fatal(err)
+	}
+}
