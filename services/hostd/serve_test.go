@@ -146,7 +146,7 @@ func (k keeping) Dial(ctx context.Context) (net.Conn, error) {
 	return k.fakeInstance.Dial(ctx)
 }
 
-func (k keeping) Keeping(context.Context) bool { return time.Until(k.until) > 0 }
+func (k keeping) Checkpointing(context.Context) bool { return time.Until(k.until) > 0 }
 
 // A run of the host that ends during a snapshot with memory leaves an instance that does not
 // answer until it is done. The next run waits for it, unless the sandbox must end; for other

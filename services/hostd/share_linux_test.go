@@ -10,9 +10,9 @@ func TestTickerFollowsDeprioritizedSandboxes(t *testing.T) {
 	ticks, now := ticks{wanted: true}, time.Unix(1000, 0)
 	defer ticks.stop()
 	for i, tt := range []struct {
-		after  time.Duration
-		yields bool
-		want   bool
+		after         time.Duration
+		deprioritized bool
+		want          bool
 	}{
 		{0, false, false},
 		{0, true, true},
@@ -22,7 +22,7 @@ func TestTickerFollowsDeprioritizedSandboxes(t *testing.T) {
 		{0, true, true},
 	} {
 		now = now.Add(tt.after)
-		if err := ticks.follow(t.Context(), now, tt.yields); err != nil || (ticks.ticker != nil) != tt.want {
+		if err := ticks.follow(t.Context(), now, tt.deprioritized); err != nil || (ticks.ticker != nil) != tt.want {
 			t.Fatalf("%d: %v, runs %v, want %v", i, err, ticks.ticker != nil, tt.want)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 // busyInstance is an instance that uses CPU time.
 type busyInstance struct {
 	driver.Instance
-	used   time.Duration
-	err    error // result of Yield
-	yields []bool
+	used  time.Duration
+	err   error // result of SetDeprioritized
+	calls []bool
 }
 
-func (c *busyInstance) Burned() (time.Duration, error) { return c.used, nil }
+func (c *busyInstance) CPUTime() (time.Duration, error) { return c.used, nil }
 
-func (c *busyInstance) Yield(yes bool) error {
-	c.yields = append(c.yields, yes)
+func (c *busyInstance) SetDeprioritized(yes bool) error {
+	c.calls = append(c.calls, yes)
 	return c.err
 }
 
@@ -44,7 +44,7 @@ func newBusyHost(n int) *busyHost {
 }
 
 // sample is the next sample, after a while in which the given percentages of a CPU were used and
-// idle. It returns the calls of Yield per instance.
+// idle. It returns the calls of SetDeprioritized per instance.
 func (c *busyHost) sample(after time.Duration, rested int, used ...int) (calls [][]bool) {
 	c.now.at, c.now.idle = c.now.at.Add(after), c.now.idle+after*time.Duration(rested)/100
 	for i, p := range c.instances {
@@ -52,7 +52,7 @@ func (c *busyHost) sample(after time.Duration, rested int, used ...int) (calls [
 	}
 	c.balancer.apply(c.sandboxes, c.now)
 	for _, p := range c.instances {
-		calls, p.yields = append(calls, p.yields), nil
+		calls, p.calls = append(calls, p.calls), nil
 	}
 	return calls
 }
@@ -61,8 +61,8 @@ func (c *busyHost) sample(after time.Duration, rested int, used ...int) (calls [
 // more than its requests explain.
 func TestBusySandboxIsDeprioritized(t *testing.T) {
 	c := newBusyHost(1)
-	if calls := c.instances[0].yields; len(calls) > 0 {
-		t.Errorf("Yield called with %v before the first span", calls)
+	if calls := c.instances[0].calls; len(calls) > 0 {
+		t.Errorf("SetDeprioritized called with %v before the first span", calls)
 	}
 	const many = 100 // of 20 ms each if it uses a whole CPU, and 50 ms if it uses two and a half
 	for i, tt := range []struct {
@@ -87,7 +87,7 @@ func TestBusySandboxIsDeprioritized(t *testing.T) {
 	} {
 		c.sandboxes[0].requests.Add(tt.asks)
 		if calls := c.sample(monitorSpan, 100, tt.percent); !slices.Equal(calls[0], tt.calls) {
-			t.Errorf("%d: at %d %% with %d requests: Yield called with %v, want %v", i, tt.percent, tt.asks, calls[0], tt.calls)
+			t.Errorf("%d: at %d %% with %d requests: SetDeprioritized called with %v, want %v", i, tt.percent, tt.asks, calls[0], tt.calls)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestBusySandboxIsDeprioritized(t *testing.T) {
 // that uses less than a CPU and has its demand met.
 func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
 	c := newBusyHost(3)
-	yields := func() (all []bool) {
+	deprioritized := func() (all []bool) {
 		for _, sb := range c.sandboxes {
 			all = append(all, sb.cpu.deprioritized)
 		}
@@ -119,7 +119,7 @@ func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
 		{0, [3]int{90, 80, 10}, []bool{true, false, false}}, // in which another one may be deprioritized
 	} {
 		c.sample(shareEvery, tt.rested, tt.used[:]...)
-		if got := yields(); !slices.Equal(got, tt.want) {
+		if got := deprioritized(); !slices.Equal(got, tt.want) {
 			t.Errorf("%d: with %v: deprioritized %v, want %v", i, tt.used, got, tt.want)
 		}
 	}
@@ -149,7 +149,7 @@ func TestFewRequestsDoNotRestoreASandbox(t *testing.T) {
 	}{{4, true}, {39, true}, {40, false}} {
 		c.sandboxes[0].requests.Add(tt.asks)
 		if calls := c.sample(monitorSpan, 0, 10); !slices.Equal(calls[0], []bool{tt.want}) {
-			t.Errorf("%d requests: Yield called with %v, want %v", tt.asks, calls[0], tt.want)
+			t.Errorf("%d requests: SetDeprioritized called with %v, want %v", tt.asks, calls[0], tt.want)
 		}
 	}
 }
@@ -197,22 +197,22 @@ func TestDeprioritizedSandboxStaysSoAfterAPause(t *testing.T) {
 	c.sample(monitorSpan, 100, 100)
 	c.sandboxes[0].desired = sandbox.PhasePaused
 	if calls := c.sample(monitorSpan, 200, 0); len(calls[0]) > 0 {
-		t.Errorf("Yield called with %v during the pause", calls)
+		t.Errorf("SetDeprioritized called with %v during the pause", calls)
 	}
 	c.sandboxes[0].desired = sandbox.PhaseRunning
 	if calls := c.sample(shareEvery, 200, 0); !slices.Equal(calls[0], []bool{true}) {
-		t.Errorf("Yield called with %v after the pause", calls)
+		t.Errorf("SetDeprioritized called with %v after the pause", calls)
 	}
 }
 
 func TestFailedDeprioritizationIsNotRetried(t *testing.T) {
 	c := newBusyHost(1)
-	c.instances[0].err = kind.New(kind.Unimplemented, "yield", "", "no")
+	c.instances[0].err = kind.New(kind.Unimplemented, "deprioritize", "", "no")
 	asked := 0
 	for range 5 {
 		asked += len(c.sample(monitorSpan, 100, 100)[0])
 	}
 	if asked != 1 {
-		t.Errorf("Yield called %d times, want 1", asked)
+		t.Errorf("SetDeprioritized called %d times, want 1", asked)
 	}
 }
