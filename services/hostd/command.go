@@ -14,7 +14,7 @@ import (
 // follow reads the host's commands from rev on, until ctx ends.
 func (h *host) follow(ctx context.Context, rev uint64) error {
 	err := h.log.Commands(ctx, h.cfg.Name, rev, func(c events.Command) error {
-		h.cursor.begin(c.Rev)
+		h.cursor.Begin(c.Rev)
 		h.dispatch(c)
 		return nil
 	})
@@ -95,7 +95,7 @@ func (sb *hostSandbox) admit(c *events.Command, data int) error {
 	if sb.countPending(pending) >= pending || sb.queuedBytes.Load()+size > waiting {
 		return kind.New(kind.Exhausted, "command", c.ID, "too many commands wait for the sandbox")
 	}
-	sb.h.cursor.charge(c.Rev, &sb.queuedBytes, size)
+	sb.h.cursor.Charge(c.Rev, &sb.queuedBytes, size)
 	return nil
 }
 
@@ -193,6 +193,6 @@ func (h *host) answer(c events.Command, r events.Reply) {
 
 // refuse completes a command and replies with an error.
 func (h *host) refuse(c events.Command, err error) {
-	h.cursor.end(c.Rev)
+	h.cursor.End(c.Rev)
 	h.answer(c, events.Reply{Err: err})
 }

@@ -13,7 +13,7 @@ func (h *host) drain(c events.Command, drain bool) error {
 	}
 	h.draining.Store(drain)
 	h.renewLease()
-	h.cursor.end(c.Rev)
+	h.cursor.End(c.Rev)
 	h.answer(c, events.Reply{})
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
@@ -35,7 +36,7 @@ type host struct {
 	shim       atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
 	unverified bool                     // the drivers' capabilities come from the journal and are unverified
 	journal    *journal
-	cursor     *cursor
+	cursor     *cursor.Cursor
 	epoch      uint64
 	pool       link.Pool
 	gate       fair.Gate
@@ -225,7 +226,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if lease.new {
 		rev = 0 // the journal belongs to another log, with other commands
 	}
-	h.cursor = newCursor(rev)
+	h.cursor = cursor.New(rev)
 	stored, err := h.journal.sandboxes()
 	if err != nil {
 		return err

@@ -204,7 +204,7 @@ func (p *proc) holdCursor(rev uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		p.h.cursor.end(rev)
+		p.h.cursor.End(rev)
 		return
 	}
 	p.starts = append(p.starts, rev)
@@ -219,7 +219,7 @@ func (p *proc) releaseCursor() {
 	defer p.mu.Unlock()
 	p.released = true
 	for _, rev := range p.starts {
-		p.h.cursor.end(rev)
+		p.h.cursor.End(rev)
 	}
 	p.starts = nil
 }

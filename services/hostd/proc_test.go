@@ -9,13 +9,14 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 // bare returns a sandbox of a host with nothing else.
 func bare(h *host) *hostSandbox {
-	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, newCursor(0)
+	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, cursor.New(0)
 	return newSandbox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
 }
 

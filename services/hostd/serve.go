@@ -428,7 +428,7 @@ func (sb *hostSandbox) accepted(rev uint64) {
 		c.proc.setTaken() // the cursor waits until its first event is stored
 		return
 	}
-	sb.h.cursor.end(rev)
+	sb.h.cursor.End(rev)
 }
 
 // reply handles the shim's reply to a command.
@@ -440,7 +440,7 @@ func (sb *hostSandbox) reply(r *wire.Reply) {
 	if c == nil {
 		return
 	}
-	sb.h.cursor.end(r.Rev)
+	sb.h.cursor.End(r.Rev)
 	answer := events.Reply{Offset: r.Offset}
 	if r.Error != "" {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)

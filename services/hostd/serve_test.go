@@ -290,7 +290,7 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 			var rev uint64
 			send := func() {
 				rev++
-				sb.h.cursor.begin(rev)
+				sb.h.cursor.Begin(rev)
 				in := events.Stdin{Data: make([]byte, 128<<10)}
 				sb.h.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
 			}
@@ -307,8 +307,8 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 				t.Error("refused although one was accepted")
 			}
 			sb.shut()
-			if held := sb.queuedBytes.Load(); held != 0 || len(sb.h.cursor.open) != 0 {
-				t.Errorf("%d bytes are still counted, %d commands open", held, len(sb.h.cursor.open))
+			if held := sb.queuedBytes.Load(); held != 0 || sb.h.cursor.Position() != rev {
+				t.Errorf("%d bytes are still counted, the cursor is at %d of %d", held, sb.h.cursor.Position(), rev)
 			}
 		})
 	}
@@ -323,7 +323,7 @@ func shimThatAnswersNothing(t *testing.T) {
 	rev := uint64(0)
 	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
 		rev++
-		sb.h.cursor.begin(rev)
+		sb.h.cursor.Begin(rev)
 		sb.h.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
 		_, passed = sb.pending[rev]
 		sb.accepted(rev)

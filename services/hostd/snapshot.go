@@ -42,7 +42,7 @@ func (sb *hostSandbox) snapshot(ctx context.Context, c events.Command, t events.
 		sb.h.refuse(c, err)
 		return nil
 	}
-	sb.h.cursor.end(c.Rev)
+	sb.h.cursor.End(c.Rev)
 	sb.h.answer(c, events.Reply{})
 	return nil
 }

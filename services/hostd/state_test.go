@@ -18,30 +18,6 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// The cursor never passes a command that is not done, in whatever order commands end.
-func TestCursor(t *testing.T) {
-	c := newCursor(10)
-	steps := []struct {
-		name     string
-		do       func()
-		position uint64
-	}{
-		{"nothing yet", func() {}, 10},
-		{"one begun", func() { c.begin(12) }, 11},
-		{"two more", func() { c.begin(13); c.begin(20) }, 11},
-		{"a later one ends first", func() { c.end(13) }, 11},
-		{"then the first", func() { c.end(12) }, 19},
-		{"the first again", func() { c.end(12) }, 19},
-		{"the last", func() { c.end(20) }, 20},
-	}
-	for _, s := range steps {
-		s.do()
-		if got := c.position(); got != s.position {
-			t.Errorf("%s: at %d, want %d", s.name, got, s.position)
-		}
-	}
-}
-
 // Changes that arrive during a sync of the journal share the next one.
 func TestJournalChangesShareASync(t *testing.T) {
 	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))
