@@ -127,7 +127,7 @@ func (sb *hostSandbox) forward(c events.Command) {
 		return
 	}
 	if _, ok := c.Body.(events.Stdin); ok {
-		sb.requests.Add(1)
+		sb.cpu.Requests.Add(1)
 	}
 	p.command(c)
 }
@@ -163,7 +163,7 @@ func (h *host) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
 			return
 		} else {
 			sb.procs[token] = p
-			sb.requests.Add(1)
+			sb.cpu.Requests.Add(1)
 		}
 		sb.mu.Unlock()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
@@ -167,7 +168,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.watch(work) })
 	g.Go(func() error { return h.storeCursor(work) })
 	g.Go(func() error { return h.measure(work) })
-	g.Go(func() error { return h.share(work) })
+	g.Go(func() error { return cpushare.Run(work, h.cpuMembers, h.slog) })
 	g.Go(func() error { return h.evict(work) })
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })

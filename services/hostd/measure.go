@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 )
 
 const (
@@ -47,6 +48,15 @@ func (h *host) measured() []*hostSandbox {
 		}
 	}
 	return out
+}
+
+// cpuMembers returns the running sandboxes as members that share the CPUs.
+func (h *host) cpuMembers() []*cpushare.Member {
+	var all []*cpushare.Member
+	for _, sb := range h.measured() {
+		all = append(all, sb.cpu)
+	}
+	return all
 }
 
 // measure records a sample of the sandbox. A paused one uses nothing new.

@@ -71,7 +71,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	defer cancel()
 	stream, err := conn.Open(ctx, port)
 	if err == nil {
-		sb.requests.Add(1)
+		sb.cpu.Requests.Add(1)
 	}
 	return stream, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
@@ -47,8 +48,7 @@ type hostSandbox struct {
 	gone    chan struct{} // closed when the sandbox has ended
 	poke    chan struct{} // has a value when the record may request a pause, a resume or the end
 
-	cpu         cpuMonitor    // of share's goroutine
-	requests    atomic.Uint64 // number of starts, inputs and connections from clients
+	cpu         *cpushare.Member
 	queuedBytes atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
 	lookups     chan struct{} // has a value for each process lookup in progress
 	evicted     atomic.Bool   // ended because the disk is full
@@ -109,6 +109,7 @@ func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 		lookups: make(chan struct{}, maxLookups),
 		procs:   make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
+	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.instance, Suspended: sb.suspended, Log: h.slog}
 	sb.setDesired(s)
 	return sb
 }

@@ -3,3 +3,4 @@
 //
 // A [Cursor] is safe for concurrent use.
 package cursor
+

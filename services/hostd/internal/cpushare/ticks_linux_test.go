@@ -1,9 +1,20 @@
-package hostd
+package cpushare
 
 import (
+	"os"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/schedtick"
 )
+
+// The test binary is the ticker when it is started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == schedtick.Arg {
+		os.Exit(schedtick.Main())
+	}
+	os.Exit(m.Run())
+}
 
 // The ticker runs while a sandbox is deprioritized, and a while after.
 func TestTickerFollowsDeprioritizedSandboxes(t *testing.T) {

@@ -1,11 +1,6 @@
-package hostd
+package cpushare
 
-import (
-	"time"
-
-	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
-)
+import "time"
 
 const (
 	busyCPU          = 0.70                  // of a CPU, over a span: a sandbox that uses more is busy all the time, unless it serves requests
@@ -21,15 +16,15 @@ const (
 	restoreTime      = time.Second           // is restored for this long
 )
 
-// cpuMonitor detects sandboxes that compute all the time without requests. What a sandbox uses
+// monitor detects sandboxes that compute all the time without requests. What a sandbox uses
 // while CPUs are idle is its demand. One that serves, in which a client starts one command
 // after another, may well use all of a CPU, and does on slow ones: it must not be deprioritized
 // and have to share with the busy ones. A deprioritized sandbox gets less than its demand
 // although CPUs are idle: others preempt it again and again, and Linux rarely migrates it.
-type cpuMonitor struct {
-	last          cpuSample
+type monitor struct {
+	last          sample
 	used          float64   // CPUs, between the last two samples; negative if unknown
-	spanStart     cpuSample // start of the span
+	spanStart     sample    // start of the span
 	spanUsed      float64   // CPUs, over the last span; negative if unknown
 	spanIdle      float64   // idle CPUs, over the last span
 	spanExplained float64   // CPUs that the requests of the last span explain
@@ -41,9 +36,9 @@ type cpuMonitor struct {
 	exempt        bool // it cannot be deprioritized
 }
 
-// cpuSample is the CPU time used up to a moment, the idle time of all CPUs, and the number of
+// sample is the CPU time used up to a moment, the idle time of all CPUs, and the number of
 // requests from clients.
-type cpuSample struct {
+type sample struct {
 	at        time.Time // zero: no sample
 	cpu, idle time.Duration
 	requests  uint64
@@ -51,7 +46,7 @@ type cpuSample struct {
 
 // since returns how many CPUs were used between the samples, and how many were idle; 0 if
 // unknown.
-func (u cpuSample) since(then cpuSample) (used, idle float64) {
+func (u sample) since(then sample) (used, idle float64) {
 	past := u.at.Sub(then.at).Seconds()
 	if then.at.IsZero() || past <= 0 {
 		return 0, 0
@@ -60,7 +55,7 @@ func (u cpuSample) since(then cpuSample) (used, idle float64) {
 }
 
 // explained returns how many CPUs the requests between the samples explain; 0 if unknown.
-func (u cpuSample) explained(then cpuSample) float64 {
+func (u sample) explained(then sample) float64 {
 	past := u.at.Sub(then.at)
 	if then.at.IsZero() || past <= 0 {
 		return 0
@@ -68,62 +63,19 @@ func (u cpuSample) explained(then cpuSample) float64 {
 	return (time.Duration(u.requests-then.requests) * requestCPU).Seconds() / past.Seconds()
 }
 
-// sampleCPU measures what the sandbox has used since the last sample, if it runs. now has the
-// machine's part.
-func (sb *hostSandbox) sampleCPU(now cpuSample) {
-	inst, ok := sb.instance().(driver.Deprioritizer)
-	if !ok || sb.cpu.exempt {
-		return
-	}
-	if sb.suspended() {
-		sb.cpu.reset()
-		return
-	}
-	var err error
-	if now.cpu, err = inst.CPUTime(); err != nil {
-		sb.exempt(err)
-		return
-	}
-	now.requests = sb.requests.Load()
-	sb.cpu.sample(now)
-}
-
-// applyCPU deprioritizes or restores the sandbox. A deprioritized one is set on each call, since
-// a pause resets it. left and must are those of cpuMonitor.decide.
-func (sb *hostSandbox) applyCPU(now time.Time, left, must bool) {
-	inst, ok := sb.instance().(driver.Deprioritizer)
-	if !ok || sb.cpu.exempt || sb.suspended() || !sb.cpu.decide(now, left, must) {
-		return
-	}
-	if err := inst.SetDeprioritized(sb.cpu.deprioritized); err != nil {
-		sb.exempt(err)
-	}
-}
-
-// deprioritized reports whether the sandbox is deprioritized now.
-func (sb *hostSandbox) deprioritized() bool { return sb.cpu.deprioritized && !sb.suspended() }
-
-// exempt leaves the sandbox as it is: what fails here is not retried.
-func (sb *hostSandbox) exempt(err error) {
-	sb.cpu.reset()
-	sb.cpu.exempt, sb.cpu.deprioritized = true, false
-	if !kind.Is(err, kind.Unimplemented) && !kind.Is(err, kind.Unavailable) {
-		sb.h.slog.Warn("deprioritize sandbox failed", "sandbox", sb.id, "err", err)
-	}
-}
-
 // reset drops the samples of a paused sandbox: they say nothing about later.
-func (u *cpuMonitor) reset() {
-	u.last, u.used = cpuSample{}, -1
-	u.beginSpan(cpuSample{})
+func (u *monitor) reset() {
+	u.last, u.used = sample{}, -1
+	u.beginSpan(sample{})
 }
 
 // beginSpan starts a span.
-func (u *cpuMonitor) beginSpan(now cpuSample) {
+func (u *monitor) beginSpan(now sample) {
 	u.spanStart, u.spanUsed, u.spanIdle, u.spanExplained = now, -1, 0, 0
 }
 
-func (u *cpuMonitor) sample(now cpuSample) {
+// add adds the next sample.
+func (u *monitor) add(now sample) {
 	if u.last.at.IsZero() {
 		u.reset()
 		u.beginSpan(now)
@@ -138,20 +90,20 @@ func (u *cpuMonitor) sample(now cpuSample) {
 }
 
 // serving reports whether it used no more than its requests explain, over the last span or since.
-func (u *cpuMonitor) serving() bool {
+func (u *monitor) serving() bool {
 	used, _ := u.last.since(u.spanStart)
 	return u.spanUsed >= 0 && u.spanUsed <= u.spanExplained || used > 0 && used <= u.last.explained(u.spanStart)
 }
 
 // saturates reports whether the sandbox alone may saturate the CPUs. all is the number of CPUs
 // that all sandboxes used.
-func (u *cpuMonitor) saturates(all float64) bool {
+func (u *monitor) saturates(all float64) bool {
 	return u.used >= fullCPU || u.used >= busyCPU && all-u.used >= starvedCPU
 }
 
 // decide sets deprioritized and reports whether it must be applied. left: there were idle CPUs.
 // must: deprioritize the sandbox whatever its demand.
-func (u *cpuMonitor) decide(now time.Time, left, must bool) (apply bool) {
+func (u *monitor) decide(now time.Time, left, must bool) (apply bool) {
 	before := u.deprioritized
 	if u.used < 0 {
 		return before

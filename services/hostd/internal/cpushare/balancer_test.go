@@ -1,4 +1,4 @@
-package hostd
+package cpushare
 
 import (
 	"slices"
@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
 // busyInstance is an instance that uses CPU time.
 type busyInstance struct {
 	driver.Instance
-	used  time.Duration
-	err   error // result of SetDeprioritized
-	calls []bool
+	used      time.Duration
+	err       error // result of SetDeprioritized
+	calls     []bool
+	suspended bool
 }
 
 func (c *busyInstance) CPUTime() (time.Duration, error) { return c.used, nil }
@@ -28,18 +28,21 @@ func (c *busyInstance) SetDeprioritized(yes bool) error {
 // busyHost is a host with some instances that compute.
 type busyHost struct {
 	instances []*busyInstance
-	sandboxes []*hostSandbox
-	now       cpuSample
-	balancer  cpuBalancer
+	members   []*Member
+	now       sample
+	balancer  balancer
 }
 
 func newBusyHost(n int) *busyHost {
-	c := &busyHost{now: cpuSample{at: time.Unix(1000, 0)}}
+	c := &busyHost{now: sample{at: time.Unix(1000, 0)}}
 	for range n {
 		p := &busyInstance{used: time.Hour}
-		c.instances, c.sandboxes = append(c.instances, p), append(c.sandboxes, &hostSandbox{inst: p})
+		c.instances, c.members = append(c.instances, p), append(c.members, &Member{
+			Instance:  func() driver.Instance { return p },
+			Suspended: func() bool { return p.suspended },
+		})
 	}
-	c.balancer.apply(c.sandboxes, c.now)
+	c.balancer.apply(c.members, c.now)
 	return c
 }
 
@@ -50,7 +53,7 @@ func (c *busyHost) sample(after time.Duration, rested int, used ...int) (calls [
 	for i, p := range c.instances {
 		p.used += after * time.Duration(used[i]) / 100
 	}
-	c.balancer.apply(c.sandboxes, c.now)
+	c.balancer.apply(c.members, c.now)
 	for _, p := range c.instances {
 		calls, p.calls = append(calls, p.calls), nil
 	}
@@ -85,7 +88,7 @@ func TestBusySandboxIsDeprioritized(t *testing.T) {
 		{0, 0, nil},
 		{0, many, nil},
 	} {
-		c.sandboxes[0].requests.Add(tt.asks)
+		c.members[0].Requests.Add(tt.asks)
 		if calls := c.sample(monitorSpan, 100, tt.percent); !slices.Equal(calls[0], tt.calls) {
 			t.Errorf("%d: at %d %% with %d requests: SetDeprioritized called with %v, want %v", i, tt.percent, tt.asks, calls[0], tt.calls)
 		}
@@ -97,8 +100,8 @@ func TestBusySandboxIsDeprioritized(t *testing.T) {
 func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
 	c := newBusyHost(3)
 	deprioritized := func() (all []bool) {
-		for _, sb := range c.sandboxes {
-			all = append(all, sb.cpu.deprioritized)
+		for _, sb := range c.members {
+			all = append(all, sb.monitor.deprioritized)
 		}
 		return all
 	}
@@ -130,9 +133,9 @@ func TestTopConsumerOfSaturatedCPUsIsDeprioritized(t *testing.T) {
 func TestServingSandboxIsNotDeprioritized(t *testing.T) {
 	c := newBusyHost(2)
 	for i, want := range []bool{false, false, true, true} {
-		c.sandboxes[0].requests.Add(4) // of some 28 ms each
+		c.members[0].Requests.Add(4) // of some 28 ms each
 		c.sample(shareEvery, max(0, 50-50*i), 110, 80)
-		if serves, other := c.sandboxes[0].cpu.deprioritized, c.sandboxes[1].cpu.deprioritized; serves || other != want {
+		if serves, other := c.members[0].monitor.deprioritized, c.members[1].monitor.deprioritized; serves || other != want {
 			t.Errorf("%d: deprioritized %v, %v; want false, %v", i, serves, other, want)
 		}
 	}
@@ -147,7 +150,7 @@ func TestFewRequestsDoNotRestoreASandbox(t *testing.T) {
 		asks uint64
 		want bool
 	}{{4, true}, {39, true}, {40, false}} {
-		c.sandboxes[0].requests.Add(tt.asks)
+		c.members[0].Requests.Add(tt.asks)
 		if calls := c.sample(monitorSpan, 0, 10); !slices.Equal(calls[0], []bool{tt.want}) {
 			t.Errorf("%d requests: SetDeprioritized called with %v, want %v", tt.asks, calls[0], tt.want)
 		}
@@ -158,14 +161,14 @@ func TestFewRequestsDoNotRestoreASandbox(t *testing.T) {
 func TestEndOfASpanDoesNotChangeTheChoice(t *testing.T) {
 	c := newBusyHost(2)
 	c.sample(time.Second, 50, 110, 80)
-	c.sandboxes[1].cpu.beginSpan(c.sandboxes[1].cpu.last)
+	c.members[1].monitor.beginSpan(c.members[1].monitor.last)
 	for i := range 10 {
 		c.sample(shareEvery, max(0, 50-50*max(0, i-7)), 110, 80)
-		if c.sandboxes[1].cpu.deprioritized {
+		if c.members[1].monitor.deprioritized {
 			t.Fatalf("%d: the one that uses less is deprioritized", i)
 		}
 	}
-	if !c.sandboxes[0].cpu.deprioritized {
+	if !c.members[0].monitor.deprioritized {
 		t.Error("the one that uses the most is not deprioritized")
 	}
 }
@@ -184,7 +187,7 @@ func TestMomentOfSaturationDoesNotDeprioritize(t *testing.T) {
 		{[2]int{85, 15}, true},
 	} {
 		c.sample(shareEvery, 10, tt.used[:]...)
-		if got := c.sandboxes[0].cpu.deprioritized; got != tt.want {
+		if got := c.members[0].monitor.deprioritized; got != tt.want {
 			t.Errorf("%d: with %v: deprioritized is %v, want %v", i, tt.used, got, tt.want)
 		}
 	}
@@ -195,11 +198,11 @@ func TestMomentOfSaturationDoesNotDeprioritize(t *testing.T) {
 func TestDeprioritizedSandboxStaysSoAfterAPause(t *testing.T) {
 	c := newBusyHost(1)
 	c.sample(monitorSpan, 100, 100)
-	c.sandboxes[0].desired = sandbox.PhasePaused
+	c.instances[0].suspended = true
 	if calls := c.sample(monitorSpan, 200, 0); len(calls[0]) > 0 {
 		t.Errorf("SetDeprioritized called with %v during the pause", calls)
 	}
-	c.sandboxes[0].desired = sandbox.PhaseRunning
+	c.instances[0].suspended = false
 	if calls := c.sample(shareEvery, 200, 0); !slices.Equal(calls[0], []bool{true}) {
 		t.Errorf("SetDeprioritized called with %v after the pause", calls)
 	}
