@@ -105,6 +105,7 @@ var rules = []rule{
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", "internal/ownaddr", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, "internal/waiting", hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "cursor"},
+	{path: hd + "disk", may: []string{"events/kind", "events/sandbox", "internal/waiting", hd + "driver", hd + "driver/usage", sys, group}},
 	{path: hd + "cpushare", may: []string{"events/kind", "events/sandbox", "internal/cpustat", hd + "driver", hd + "schedtick"}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "rmtree", sys, group}},
 	{path: hd + "rmtree", may: []string{sys}},

@@ -1,17 +1,14 @@
 package hostd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +16,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/disk"
 )
 
 // A sandbox that fills the host's disk is evicted, which its record says; its neighbor continues.
@@ -34,23 +31,23 @@ func TestSandboxThatFillsTheDiskIsEvicted(t *testing.T) {
 	}
 }
 
-func testFull(t *testing.T, disk, fill string) {
+func testFull(t *testing.T, options, fill string) {
 	r := newRig(t)
-	r.onSmallDisk(disk)
+	r.onSmallDisk(options)
 	r.begin()
 	r.awaitLease(0)
 	neighbor, consumer := r.sandbox(), r.sandbox()
 	filler := r.start(consumer, sh(fill+"; sleep 600"))
-	if exit := r.whole(filler).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != errNoDisk.Error() {
+	if exit := r.whole(filler).end(); exit == nil || exit.Signal != int32(unix.SIGKILL) && exit.Message != disk.ErrEvicted.Error() {
 		t.Errorf("the process that filled the disk ended as %s", describe(exit)) // the shim may have reported the kill
 	}
-	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != disk.ErrEvicted.Error() {
 		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	if exit := r.whole(r.start(neighbor, sh("head -c 10000000 /dev/zero > file"))).end(); describe(exit) != "exited 0" {
 		t.Errorf("a writing process of its neighbor ended as %s", describe(exit))
 	}
-	if d := diskFree(r.cfg.DataDir); d.free < d.total/2 || d.freeFiles < d.files/2 {
+	if d := disk.SpaceOf(r.cfg.DataDir); d.Free < d.Total/2 || d.FreeFiles < d.Files/2 {
 		t.Errorf("disk after the eviction: %+v", d)
 	}
 }
@@ -152,13 +149,13 @@ func TestHostStartsOnAFullDisk(t *testing.T) {
 	r.srv.Stop()
 	r.begin()
 	until(t, "disks with free space", 1, func() int {
-		if d := diskFree(r.cfg.DataDir); d.free < d.total/2 {
+		if d := disk.SpaceOf(r.cfg.DataDir); d.Free < d.Total/2 {
 			return 0
 		}
 		return 1
 	})
 	r.srv.Resume()
-	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+	if s := r.awaitPhase(consumer, sandbox.PhaseLost); s.Cause != disk.ErrEvicted.Error() {
 		t.Errorf("record of the evicted sandbox: %+v", s)
 	}
 	r.awaitOutput(held, "\n20\n")
@@ -196,6 +193,7 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			}
 			cache, cerr := openTemplates(&r.cfg)
 			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j, templates: cache}
+			h.disk = h.newDisk()
 			err = errors.Join(err, h.findShim())
 			for _, dir := range tt.dirs {
 				err = errors.Join(err, os.MkdirAll(h.dirOf(sandbox.ID(dir)), 0o700))
@@ -211,141 +209,6 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			}
 		})
 	}
-}
-
-// All resources that the disk is short of are reported.
-func TestShortages(t *testing.T) {
-	for _, tt := range []struct {
-		disk disk
-		want []string
-	}{
-		{disk{free: 2 << 30, total: 100 << 30, freeFiles: 1e6, files: 1e7}, nil},
-		{disk{free: 1 << 29, total: 100 << 30, freeFiles: 1e6, files: 1e7}, []string{"bytes"}},
-		{disk{free: 2 << 30, total: 100 << 30, freeFiles: 1e3, files: 1e7}, []string{"files"}},
-		{disk{free: 1 << 29, total: 100 << 30, freeFiles: 1e3, files: 1e7}, []string{"bytes", "files"}},
-		{disk{free: 1 << 29, total: 1 << 30}, nil},
-	} {
-		var got []string
-		for _, s := range tt.disk.shortages(1) {
-			got = append(got, s.what)
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%+v: short of %v, want %v", tt.disk, got, tt.want)
-		}
-	}
-}
-
-func TestTopConsumer(t *testing.T) {
-	a, sb, c := &hostSandbox{id: "a"}, &hostSandbox{id: "b"}, &hostSandbox{id: "c"}
-	has := func(sb *hostSandbox, bytes uint64, limited bool) diskUse {
-		return diskUse{sandboxes: []*hostSandbox{sb}, usage: driver.Stats{DiskBytes: bytes}, limited: limited}
-	}
-	for _, tt := range []struct {
-		all  []diskUse
-		want *hostSandbox
-	}{
-		{nil, nil},
-		{[]diskUse{has(a, 99, false), has(sb, 98, false)}, nil},
-		{[]diskUse{has(a, 100, false), has(sb, 101, false), has(c, 99, false)}, sb},
-		{[]diskUse{has(a, 100, false), has(sb, 1000, true)}, a},
-		{[]diskUse{has(a, 99, false), has(sb, 1000, true), has(c, 2000, true)}, c},
-	} {
-		got := topConsumer(tt.all, 100, func(s *driver.Stats) uint64 { return s.DiskBytes })
-		if (got == nil) != (tt.want == nil) || got != nil && got.sandboxes[0] != tt.want {
-			t.Errorf("%v: %v", tt.all, got)
-		}
-	}
-}
-
-// slowDestroy is an instance whose Destroy may never return.
-type slowDestroy struct {
-	driver.Instance
-	has   uint64
-	stays bool
-	asked chan struct{} // closed when Destroy is called
-}
-
-func (s slowDestroy) Stats(context.Context) (driver.Stats, error) {
-	return driver.Stats{DiskBytes: s.has}, nil
-}
-
-func (s slowDestroy) Destroy(ctx context.Context) error {
-	close(s.asked)
-	if s.stays {
-		<-ctx.Done()
-	}
-	return ctx.Err()
-}
-
-// An eviction does not wait for another one that takes long.
-func TestSlowEvictionDoesNotDelayTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		h := &host{}
-		var sandboxes []*hostSandbox
-		for _, s := range []slowDestroy{{has: 90, stays: true}, {has: 80}, {has: 70, stays: true}} {
-			sb := bare(h)
-			s.asked = make(chan struct{})
-			sb.inst = s
-			sandboxes = append(sandboxes, sb)
-		}
-		shortages := []shortage{{free: 10, reserve: 20, usage: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
-		volume := diskUse{sandboxes: sandboxes[:2], volume: "v", usage: driver.Stats{DiskBytes: 100}}
-		for _, grew := range [][]diskUse{{volume}, nil} {
-			if h.evictOne(ctx, sandboxes, grew, shortages) == nil {
-				t.Error("no sandbox is to be evicted")
-			}
-		}
-		for i, sb := range sandboxes {
-			select {
-			case <-sb.inst.(slowDestroy).asked:
-			default:
-				t.Errorf("sandbox %d is not destroyed", i)
-			}
-		}
-		if ctx.Err() != nil {
-			t.Error("evictOne waited for them")
-		}
-		cancel()
-		h.wg.Wait()
-	})
-}
-
-// failingDestroy is an instance that cannot be destroyed.
-type failingDestroy struct {
-	driver.Instance
-	asked *int
-}
-
-func (failingDestroy) Stats(context.Context) (driver.Stats, error) {
-	return driver.Stats{DiskBytes: 100}, nil
-}
-
-func (u failingDestroy) Destroy(context.Context) error {
-	*u.asked++
-	return errors.New("it still runs")
-}
-
-// A sandbox that could not be destroyed is evicted again, after a pause.
-func TestFailedEvictionIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &host{}
-		sb := bare(h)
-		var asked int
-		sb.inst = failingDestroy{asked: &asked}
-		shortages := []shortage{{free: 10, reserve: 20, usage: func(s *driver.Stats) uint64 { return s.DiskBytes }}}
-		for want := 1; want <= 3; want++ {
-			for range 3 {
-				h.evictOne(t.Context(), []*hostSandbox{sb}, nil, shortages)
-			}
-			if asked != want {
-				t.Errorf("asked %d times, want %d", asked, want)
-			}
-			sleep(t.Context(), evictRetry+time.Millisecond)
-		}
-		h.wg.Wait()
-	})
 }
 
 // The sandboxes that use the volume that fills the disk are evicted; not those that used much of
@@ -368,10 +231,10 @@ func TestUsersOfAVolumeThatFillsTheDiskAreEvicted(t *testing.T) {
 			t.Fatalf("a writing process ended as %s", describe(exit))
 		}
 	}
-	left := diskFree(r.cfg.DataDir)
-	r.start(consumer, sh(fmt.Sprintf("cd %s; head -c %d /dev/zero > most; while head -c 100000 /dev/zero; do sleep 0.01; done > rest", r.seen(full), left.free-left.total/8)))
+	left := disk.SpaceOf(r.cfg.DataDir)
+	r.start(consumer, sh(fmt.Sprintf("cd %s; head -c %d /dev/zero > most; while head -c 100000 /dev/zero; do sleep 0.01; done > rest", r.seen(full), left.Free-left.Total/8)))
 	for _, id := range []sandbox.ID{consumer, with} {
-		if s := r.awaitPhase(id, sandbox.PhaseLost); s.Cause != errNoDisk.Error() {
+		if s := r.awaitPhase(id, sandbox.PhaseLost); s.Cause != disk.ErrEvicted.Error() {
 			t.Errorf("record of %s: %+v", id, s)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/cursor"
+	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
@@ -43,6 +44,7 @@ type host struct {
 	gate       fair.Gate
 	templates  *templates.Cache
 	warm       *pool
+	disk       *disk.Guard
 	builds     chan struct{}  // has a value for each instance that is being created
 	listings   chan struct{}  // has a value for each volume listing of many files
 	leaseStale chan struct{}  // has a value when the lease is out of date
@@ -59,12 +61,11 @@ type host struct {
 	driversSettled chan struct{} // closed when no further driver will be added
 	verified       []offer       // the verified drivers, for the next run; of startup, then of prove's goroutine
 
-	mu            sync.Mutex
-	sandboxes     map[sandbox.ID]*hostSandbox
-	drivers       []offer                         // the first is the default
-	reservedBytes uint64                          // bytes of disk reserved for snapshots that are being made
-	parked        map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
-	parkedBytes   int                             // bytes of input in parked
+	mu          sync.Mutex
+	sandboxes   map[sandbox.ID]*hostSandbox
+	drivers     []offer                         // the first is the default
+	parked      map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
+	parkedBytes int                             // bytes of input in parked
 
 	egress       *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
 	authority    *egress.Authority
@@ -73,8 +74,6 @@ type host struct {
 	originMu     sync.Mutex          // held while a snapshot's directory is resolved or handed out
 	system       string              // identifies the host's own files
 	cpu          string              // the CPU's features
-	diskNear     atomic.Bool         // the disk is close to short
-	diskShort    atomic.Bool         // the disk is short of space
 	evictedEarly map[sandbox.ID]bool // evicted before there was a lease
 	veth         *veth.Net           // nil: no sandbox has a network interface of its own
 }
@@ -108,6 +107,7 @@ func Run(ctx context.Context, cfg Config) error {
 		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), driversOpened: make(chan struct{}), driversSettled: make(chan struct{}), warm: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), listings: make(chan struct{}, maxListings),
 	}
+	h.disk = h.newDisk()
 	if err := h.findShim(); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.storeCursor(work) })
 	g.Go(func() error { return h.measure(work) })
 	g.Go(func() error { return cpushare.Run(work, h.cpuMembers, h.slog) })
-	g.Go(func() error { return h.evict(work) })
+	g.Go(func() error { return h.disk.Run(work) })
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })

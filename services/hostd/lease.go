@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/disk"
 )
 
 // lease is the host's claim to be alive. It belongs to one goroutine.
@@ -108,7 +109,7 @@ func (l *lease) observe() {
 	l.System, l.CPU = l.h.system, l.h.cpu
 	l.Load1 = load()
 	l.MemoryTotal, l.MemoryFree = memory()
-	l.DiskTotal = diskFree(l.h.cfg.DataDir).total
+	l.DiskTotal = disk.SpaceOf(l.h.cfg.DataDir).Total
 	l.Templates = l.h.templatesHere()
 	drains := l.h.draining.Load()
 	l.Starting = !drains && !began

@@ -40,7 +40,7 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]created) error
 			sb := newSandbox(h, &s)
 			// The previous run may have died while it had the instance paused.
 			sb.adopted, sb.paused = true, true
-			sb.evicted.Store(h.evictedEarly[s.ID])
+			sb.disk.Evicted.Store(h.evictedEarly[s.ID])
 			sb.loadTails()
 			h.find(attaching, sb, was)
 			h.open(sb)

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
+	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
@@ -49,9 +50,9 @@ type hostSandbox struct {
 	poke    chan struct{} // has a value when the record may request a pause, a resume or the end
 
 	cpu         *cpushare.Member
+	disk        *disk.User
 	queuedBytes atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
 	lookups     chan struct{} // has a value for each process lookup in progress
-	evicted     atomic.Bool   // ended because the disk is full
 
 	paused    bool // of serve's goroutine: the instance is paused, as far as hostd knows
 	truncated bool // of serve's goroutine: the shim was disconnected before it had sent everything
@@ -110,6 +111,9 @@ func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 		procs:   make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
 	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.instance, Suspended: sb.suspended, Log: h.slog}
+	sb.disk = &disk.User{
+		ID: s.ID, Instance: sb.instance, Suspended: sb.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
+	}
 	sb.setDesired(s)
 	return sb
 }
@@ -287,8 +291,8 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	sb.forwardQueued()                 // they are refused
 	sb.addLinkTraffic(h.linkTraffic()) // its interface is removed with it
 	switch {
-	case sb.evicted.Load():
-		why = errNoDisk
+	case sb.disk.Evicted.Load():
+		why = disk.ErrEvicted
 	case errors.Is(why, errShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
@@ -344,7 +348,7 @@ func failureMessage(err error) string {
 	switch {
 	case err == nil:
 		return "the sandbox ended by itself"
-	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, errNoDisk) || errors.Is(err, link.ErrHostile):
+	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, disk.ErrEvicted) || errors.Is(err, link.ErrHostile):
 		return err.Error()
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk of the sandbox's host is full"
@@ -399,7 +403,7 @@ func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 		return err
 	}
 	lost := process.Exit{Cause: process.CauseShimLost}
-	if errors.Is(why, errNoMemory) || errors.Is(why, errNoDisk) {
+	if errors.Is(why, errNoMemory) || errors.Is(why, disk.ErrEvicted) {
 		lost.Message = why.Error()
 	}
 	sb.mu.Lock()

@@ -63,7 +63,7 @@ func (sb *hostSandbox) capture(ctx context.Context, t events.TakeSnapshot) error
 	if sb.instance() == nil || sb.ending() {
 		return kind.New(kind.NotFound, "snapshot", string(sb.id), "the sandbox does not run here")
 	}
-	if err := sb.h.checkDisk("snapshot", string(sb.id)); err != nil {
+	if err := sb.h.disk.Check("snapshot", string(sb.id)); err != nil {
 		return err
 	}
 	if t.Memory {
@@ -143,29 +143,12 @@ func (sb *hostSandbox) reserveDisk(ctx context.Context) (made func(), err error)
 		has.MemoryBytes = min(has.MemoryBytes, all-free)
 	}
 	need := has.MemoryBytes + has.DiskBytes
-	for !sb.h.reserve(need) {
+	for !sb.h.disk.Reserve(need) {
 		if !sb.h.templates.Shed() {
 			return nil, kind.New(kind.Unavailable, "snapshot", string(sb.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}
-	return func() {
-		sb.h.mu.Lock()
-		defer sb.h.mu.Unlock()
-		sb.h.reservedBytes -= need
-	}, nil
-}
-
-// reserve reports whether the disk has that much space besides the reserve and concurrent
-// snapshots, and adds it to those.
-func (h *host) reserve(bytes uint64) bool {
-	d := diskFree(h.cfg.DataDir)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if d.total > 0 && h.reservedBytes+bytes+d.reserve() > d.free {
-		return false
-	}
-	h.reservedBytes += bytes
-	return true
+	return func() { sb.h.disk.Release(need) }, nil
 }
 
 // writeSnapshot makes the snapshot's directory, complete or not at all. It is synced before the

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
@@ -301,12 +302,13 @@ func TestDiskSpaceIsReservedOnce(t *testing.T) {
 	if h.templates, err = openTemplates(&h.cfg); err != nil {
 		t.Fatal(err)
 	}
-	d := diskFree(h.cfg.DataDir)
-	if d.free < 10*d.reserve() {
+	h.disk = h.newDisk()
+	d := disk.SpaceOf(h.cfg.DataDir)
+	if d.Free < 10*d.Reserve() {
 		t.Skip("free disk space is unknown or too small")
 	}
 	sb := bare(h)
-	sb.inst = largeInstance{has: d.free / 3 * 2}
+	sb.inst = largeInstance{has: d.Free / 3 * 2}
 	made, err := sb.reserveDisk(t.Context())
 	if err != nil {
 		t.Fatal(err)

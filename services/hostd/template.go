@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
@@ -212,7 +213,7 @@ func (h *host) prefetch(ctx context.Context) error {
 // lacks reports whether a template should be prefetched: it is missing, and fits on the disk
 // without an eviction.
 func (h *host) lacks(id template.ID, m *template.Manifest) bool {
-	return h.templates.Lacks(id, m, nearFactor*int64(diskFree(h.cfg.DataDir).reserve()))
+	return h.templates.Lacks(id, m, int64(disk.SpaceOf(h.cfg.DataDir).Margin()))
 }
 
 // prefetchBuilt is prefetch of the templates that builds made.

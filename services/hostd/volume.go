@@ -146,7 +146,7 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	var srv *files.Server
 	if err == nil {
-		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, DiskFree: h.volumeSpace, Turn: h.acquireListing})
+		srv, err = files.New(files.Config{Root: dir, Lookup: volumeAccount, Name: numbered, Times: true, DiskFree: h.disk.CheckVolume, Turn: h.acquireListing})
 	}
 	if err != nil {
 		s.Abort(err)
@@ -154,15 +154,6 @@ func (h *host) serveVolume(s *mux.Stream, name string) {
 	}
 	defer srv.Close() //nolint:errcheck // it was only a directory
 	srv.Serve(s)
-}
-
-// volumeSpace refuses writes that would grow a volume on a disk that is close to short of space,
-// where sandboxes whose volumes grow are evicted.
-func (h *host) volumeSpace() error {
-	if h.diskNear.Load() {
-		return kind.New(kind.Exhausted, "write to a volume", "", "not enough disk space available")
-	}
-	return nil
 }
 
 // acquireListing bounds the concurrent listings of volumes, which take much memory.

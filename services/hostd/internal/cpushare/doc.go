@@ -5,4 +5,3 @@
 // [Run] is one goroutine. It owns the samples of each [Member]; only Member.Requests is written
 // by others.
 package cpushare
-

@@ -3,4 +3,3 @@
 //
 // A [Cursor] is safe for concurrent use.
 package cursor
-

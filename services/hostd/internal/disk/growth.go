@@ -1,4 +1,4 @@
-package hostd
+package disk
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // growth measures by how much volumes grow while the disk runs short. A volume's files stay when
 // a sandbox ends, so its growth counts, not its size. It is not for concurrent use.
 type growth struct {
-	h    *host
+	g    *Guard
 	last map[sandbox.VolumeID]*volumeGrowth
 }
 
@@ -22,32 +22,31 @@ type volumeGrowth struct {
 }
 
 // check measures the volumes that sandboxes use, and drops the others.
-func (g *growth) check(ctx context.Context, sandboxes []*hostSandbox) []diskUse {
+func (g *growth) check(ctx context.Context, all []*User) (grew []consumer) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	before := g.last
 	g.last = make(map[sandbox.VolumeID]*volumeGrowth)
-	users := make(map[sandbox.VolumeID][]*hostSandbox)
-	for _, sb := range sandboxes {
-		for _, m := range sb.req.Volumes {
-			if !sb.suspended() && !sb.evicted.Load() {
-				users[m.Volume] = append(users[m.Volume], sb)
+	users := make(map[sandbox.VolumeID][]*User)
+	for _, u := range all {
+		for _, m := range u.Volumes {
+			if !u.Suspended() && !u.Evicted.Load() {
+				users[m.Volume] = append(users[m.Volume], u)
 			}
 		}
 	}
-	var all []diskUse
-	for id, consumers := range users {
+	for id, of := range users {
 		v := before[id]
 		if v == nil {
 			v = &volumeGrowth{}
 		}
-		if err := v.check(ctx, g.h.volumePath(id)); err != nil {
+		if err := v.check(ctx, g.g.cfg.Volume(id)); err != nil {
 			continue
 		}
 		g.last[id] = v
-		all = append(all, diskUse{sandboxes: consumers, volume: id, usage: v.growth()})
+		grew = append(grew, consumer{users: of, volume: id, used: v.growth()})
 	}
-	return all
+	return grew
 }
 
 func (v *volumeGrowth) check(ctx context.Context, path string) (err error) {
