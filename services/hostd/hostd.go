@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
+	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 )
 
 // host is one run of a host.
@@ -43,7 +44,7 @@ type host struct {
 	pool       link.Pool
 	gate       fair.Gate
 	templates  *templates.Cache
-	warm       *pool
+	warm       *warmpool.Pool
 	disk       *disk.Guard
 	builds     chan struct{}  // has a value for each instance that is being created
 	listings   chan struct{}  // has a value for each volume listing of many files
@@ -104,10 +105,10 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), driversOpened: make(chan struct{}), driversSettled: make(chan struct{}), warm: newPool(max(cfg.Warm, 0)), system: system(), cpu: cpu(),
+		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), driversOpened: make(chan struct{}), driversSettled: make(chan struct{}), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), listings: make(chan struct{}, maxListings),
 	}
-	h.disk = h.newDisk()
+	h.disk, h.warm = h.newDisk(), h.newWarm()
 	if err := h.findShim(); err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.meter(work) })
 	g.Go(func() error { return h.volumes(work) })
 	g.Go(func() error { return h.store(work) })
-	g.Go(func() error { h.fill(work); return nil })
+	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
 	g.Go(func() error { return h.settleDrivers(work) })
 	g.Go(func() error { return h.audit(work) })
 	g.Go(func() error { return h.buildShim(work) })

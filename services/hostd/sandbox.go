@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -22,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
+	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 )
 
 // hostSandbox is a sandbox on this host, from its placement until its teardown is complete.
@@ -193,18 +195,19 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 		return err
 	}
 	o, offered := h.offer(sb.driver.Name())
-	if offered {
-		if warm, ok := h.acquire(&o, spec); ok {
+	slow := offered && o.caps.Slow
+	if slow {
+		if warm, ok := h.warm.Acquire(o.Driver, spec); ok {
 			return sb.useWarm(warm)
 		}
 	}
 	if err := prepare(ctx, sb.driver, &spec); err != nil {
 		return err
 	}
-	h.warm.beginCreate()
-	defer h.warm.endCreate()
-	if offered {
-		h.keepWarm(&o, spec)
+	h.warm.BeginCreate()
+	defer h.warm.EndCreate()
+	if slow {
+		h.warm.Keep(o.Driver, spec)
 	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
@@ -249,11 +252,26 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 	return d.Create(ctx, spec)
 }
 
+// newWarm returns the warm pool of the host.
+func (h *host) newWarm() *warmpool.Pool {
+	return warmpool.New(warmpool.Config{
+		Size: max(h.cfg.Warm, 0), Dir: h.dirOf, Prepare: prepare, Create: h.build, Remove: h.remove, Log: h.slog,
+		Hold: func(id template.ID) *templates.Tree {
+			t, _ := h.templates.Hold(id)
+			return t
+		},
+		Record: func(id sandbox.ID, driver string, tree *templates.Tree) error {
+			return h.journal.setSandbox(id, created{driver: driver, trees: treesOf(tree)})
+		},
+		Forget: h.journal.forgetSandbox,
+	})
+}
+
 // useWarm gives the sandbox an instance from the warm pool. The journal has that before the
 // record says that the sandbox runs; a crash in between leaves an instance without an owner.
-func (sb *hostSandbox) useWarm(warm warmInstance) error {
-	sb.setInstance(warm.id, warm.inst)
-	m := created{sb.driver.Name(), warm.id, treesOf(sb.tree, sb.snapshotTree)}
+func (sb *hostSandbox) useWarm(warm warmpool.Instance) error {
+	sb.setInstance(warm.ID, warm.Inst)
+	m := created{sb.driver.Name(), warm.ID, treesOf(sb.tree, sb.snapshotTree)}
 	sb.journaling.Go(func() { sb.journalErr = sb.h.journal.assign(sb.id, m) })
 	return sb.h.fault("created")
 }
