@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 )
 
 // choose determines the driver that creates the sandbox, or has created it, and what the record
@@ -18,35 +19,35 @@ func (sb *hostSandbox) choose(ctx context.Context) error {
 	}
 	ctx, unwanted := sb.untilStop(ctx)
 	defer unwanted()
-	d, ok := sb.h.awaitOffer(ctx, name)
+	d, ok := sb.h.drivers.Await(ctx, name)
 	if !ok {
 		return kind.Newf(kind.Invalid, "create", string(sb.id), "the host has no driver %q", name)
 	}
-	if has := sandbox.Isolation(d.caps.Isolation); !has.AtLeast(sb.req.Isolation) {
+	if has := sandbox.Isolation(d.Caps.Isolation); !has.AtLeast(sb.req.Isolation) {
 		return kind.Newf(kind.Invalid, "create", string(sb.id), "driver %s gives isolation %q, not %q", d.Name(), has, sb.req.Isolation)
 	}
-	if len(sb.req.Volumes) > 0 && !d.caps.Volumes {
+	if len(sb.req.Volumes) > 0 && !d.Caps.Volumes {
 		return kind.Newf(kind.Invalid, "create", string(sb.id), "driver %s does not support volumes here", d.Name())
 	}
-	enforced := d.caps.Enforced()
+	enforced := d.Caps.Enforced()
 	if missing := sandbox.Missing(sb.req.Demanded, enforced); len(missing) > 0 {
 		return kind.Newf(kind.Unimplemented, "create", string(sb.id), "driver %s cannot enforce these limits here: %s", d.Name(), limitNames(missing))
 	}
 	if sb.driver == nil {
 		sb.driver = d.Driver
 	}
-	sb.created = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.caps.Isolation), Can: sandbox.Abilities{
-		Pause: d.caps.Pause, Files: d.caps.Files,
-		Memory: d.caps.Memory && len(sb.req.Volumes) == 0, // restored processes would find other volumes
-	}, CPUMilli: d.caps.CPUMilli, MemoryMiB: d.caps.MemoryMiB, Unenforced: sandbox.Missing(sb.req.Limits(), enforced)}
+	sb.created = sandbox.Running{Driver: d.Name(), Isolation: sandbox.Isolation(d.Caps.Isolation), Can: sandbox.Abilities{
+		Pause: d.Caps.Pause, Files: d.Caps.Files,
+		Memory: d.Caps.Memory && len(sb.req.Volumes) == 0, // restored processes would find other volumes
+	}, CPUMilli: d.Caps.CPUMilli, MemoryMiB: d.Caps.MemoryMiB, Unenforced: sandbox.Missing(sb.req.Limits(), enforced)}
 	return nil
 }
 
 // offer returns the driver that created the sandbox with its capabilities; they are empty if it
 // is not offered any more, or yet.
-func (sb *hostSandbox) offer(ctx context.Context) offer {
-	if o, ok := sb.h.awaitOffer(ctx, sb.driver.Name()); ok {
+func (sb *hostSandbox) offer(ctx context.Context) drivers.Offer {
+	if o, ok := sb.h.drivers.Await(ctx, sb.driver.Name()); ok {
 		return o
 	}
-	return offer{Driver: sb.driver}
+	return drivers.Offer{Driver: sb.driver}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
 )
 
@@ -31,21 +32,26 @@ func TestIsolationIsNeverLowered(t *testing.T) {
 func TestAutoDrivers(t *testing.T) {
 	first := slices.IndexFunc(Probe(t.Context()), func(d DriverReport) bool { return d.Default })
 	cfg := Config{}
-	got, err := openDrivers(t.Context(), &cfg)
+	open := func() ([]drivers.Offer, error) {
+		all := drivers.New(cfg.driverConfig())
+		err := all.Open(t.Context())
+		return all.Offers(), err
+	}
+	got, err := open()
 	if first < 0 && err == nil {
 		t.Errorf("opened %v; Probe reports no default", got)
 	}
 	for _, o := range got {
-		if o.Name() == "direct" || o.Name() == lateName {
+		if o.Name() == "direct" || o.Name() == drivers.Late {
 			t.Errorf("%s is offered at once", o.Name())
 		}
 	}
 	cfg.Drivers = []string{"direct", Auto, "direct"}
-	if named, err := openDrivers(t.Context(), &cfg); len(got) > 0 && (err != nil || len(named) != len(got)+1 || named[0].Name() != "direct") {
+	if named, err := open(); len(got) > 0 && (err != nil || len(named) != len(got)+1 || named[0].Name() != "direct") {
 		t.Errorf("direct and auto: %v, %v", named, err)
 	}
 	cfg.Drivers = []string{"no-such"}
-	if _, err := openDrivers(t.Context(), &cfg); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "no-such") {
+	if _, err := open(); !kind.Is(err, kind.Invalid) || !strings.Contains(err.Error(), "no-such") {
 		t.Errorf("unknown driver: %v", err)
 	}
 }
@@ -59,11 +65,11 @@ func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
 	for _, c := range []struct {
 		asked []string
 		first string
-	}{{nil, lateName}, {[]string{"direct", Auto}, "direct"}} {
+	}{{nil, drivers.Late}, {[]string{"direct", Auto}, "direct"}} {
 		r := newRigOn(t, Auto)
 		r.cfg.Drivers = c.asked
 		r.begin()
-		h := r.awaitDriver(lateName)
+		h := r.awaitDriver(drivers.Late)
 		if h.Drivers[0] != c.first {
 			t.Errorf("drivers %q: offered %q", c.asked, h.Drivers)
 		}
@@ -73,7 +79,7 @@ func TestGvisorIsTheDefaultOnceItIsReady(t *testing.T) {
 		r.kill() // the next run has its capabilities from the journal, while its sandbox waits
 		r.begin()
 		r.awaitLease(h.Epoch)
-		if next, _ := r.view.Host(r.cfg.Name); !slices.Contains(next.Drivers, lateName) || next.Drivers[0] != c.first {
+		if next, _ := r.view.Host(r.cfg.Name); !slices.Contains(next.Drivers, drivers.Late) || next.Drivers[0] != c.first {
 			t.Errorf("drivers %q: offered in the next run %q", c.asked, next.Drivers)
 		}
 	}

@@ -81,7 +81,6 @@ type Config struct {
 	Fault func(point string) error
 
 	instance   string          // id of the run, in its lease; default: random
-	opened     *driverSet      // nil: makeDriver creates a new one each time
 	drivers    []driver.Driver // instead of Drivers, in tests
 	meterEvery time.Duration   // other than defaultMeterEvery, in tests
 }
@@ -136,7 +135,6 @@ func setDefaults(cfg *Config) error {
 	if cfg.instance == "" {
 		cfg.instance = rand.Text()
 	}
-	cfg.opened = &driverSet{all: make(map[string]driver.Driver)}
 	return nil
 }
 

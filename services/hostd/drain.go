@@ -1,8 +1,6 @@
 package hostd
 
-import (
-	"github.com/millrace/millrace/events"
-)
+import "github.com/millrace/millrace/events"
 
 // drain handles a command to drain the host, or to end that. It is journaled, so that it holds
 // for later runs, and in the lease before the reply.

@@ -42,7 +42,7 @@ func (h *host) evictBeforeLease(ctx context.Context) error {
 	}
 	var users []*disk.User
 	for id, was := range stored {
-		d, err := h.driverFor(was.driver)
+		d, err := h.drivers.Driver(was.driver)
 		if err != nil {
 			continue // a driver of another system
 		}

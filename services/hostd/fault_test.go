@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 )
 
 var errInterrupted = errors.New("interrupted")
@@ -88,7 +89,7 @@ func TestRemainsOfAnInterruptedProbeAreRemoved(t *testing.T) {
 	for _, name := range []string{"direct", "namespace"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRigOn(t, "direct")
-			d, err := makeDriver(name, &r.cfg)
+			d, err := drivers.New(r.cfg.driverConfig()).Driver(name)
 			if err != nil {
 				t.Skip(err)
 			}

@@ -18,10 +18,11 @@ import (
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
@@ -37,13 +38,13 @@ type host struct {
 	slog       *slog.Logger
 	view       *events.View
 	shim       atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
-	unverified bool                     // the drivers' capabilities come from the journal and are unverified
 	journal    *journal
 	cursor     *cursor.Cursor
 	epoch      uint64
 	pool       link.Pool
 	gate       fair.Gate
 	templates  *templates.Cache
+	drivers    *drivers.Registry
 	warm       *warmpool.Pool
 	disk       *disk.Guard
 	builds     chan struct{}  // has a value for each instance that is being created
@@ -58,13 +59,8 @@ type host struct {
 	recovered atomic.Bool // the remains of the previous run are processed; it accepts no sandbox before
 	ended     atomic.Bool // a sandbox based on a snapshot has ended
 
-	driversOpened  chan struct{} // closed when the drivers are open
-	driversSettled chan struct{} // closed when no further driver will be added
-	verified       []offer       // the verified drivers, for the next run; of startup, then of prove's goroutine
-
 	mu          sync.Mutex
 	sandboxes   map[sandbox.ID]*hostSandbox
-	drivers     []offer                         // the first is the default
 	parked      map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
 	parkedBytes int                             // bytes of input in parked
 
@@ -93,7 +89,6 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	defer cfg.opened.close() //nolint:errcheck // the next run repeats interrupted work
 	j, err := openJournal(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
@@ -105,20 +100,21 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), driversOpened: make(chan struct{}), driversSettled: make(chan struct{}), system: system(), cpu: cpu(),
+		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), listings: make(chan struct{}, maxListings),
 	}
-	h.disk, h.warm = h.newDisk(), h.newWarm()
+	h.disk, h.warm, h.drivers = h.newDisk(), h.newWarm(), h.newDrivers()
+	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
 	if err := h.findShim(); err != nil {
 		return err
 	}
 	h.clearTrials(ctx)
-	waiting, err := j.sandboxes()
+	stored, err := j.sandboxes()
 	if err != nil {
 		return err
 	}
-	if len(waiting) == 0 { // else the sandboxes are adopted first
-		if err := h.openDrivers(ctx); err != nil {
+	if len(stored) == 0 { // else the sandboxes are adopted first
+		if err := h.drivers.Open(ctx); err != nil {
 			return err
 		}
 	}
@@ -177,7 +173,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.volumes(work) })
 	g.Go(func() error { return h.store(work) })
 	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
-	g.Go(func() error { return h.settleDrivers(work) })
+	g.Go(func() error { return h.drivers.Settle(work) })
 	g.Go(func() error { return h.audit(work) })
 	g.Go(func() error { return h.buildShim(work) })
 	g.Go(func() error { // a failure outside of g ends the goroutines in g, too
@@ -233,16 +229,16 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err != nil {
 		return err
 	}
-	if h.drivers == nil {
-		h.restoreOffers()
+	if h.drivers.Offers() == nil {
+		h.drivers.Restore()
 	}
 	h.parked = make(map[sandbox.ID][]events.Command)
 	g.Go(func() error { return h.follow(ctx, rev) })
 	if err := h.recover(ctx, stored); err != nil {
 		return err
 	}
-	if h.offers() == nil { // output of adopted sandboxes does not wait for them
-		if err := h.openDrivers(ctx); err != nil {
+	if h.drivers.Offers() == nil { // output of adopted sandboxes does not wait for them
+		if err := h.drivers.Open(ctx); err != nil {
 			return err
 		}
 	}
@@ -321,18 +317,5 @@ func (h *host) sandbox(id sandbox.ID) *hostSandbox {
 	return h.sandboxes[id]
 }
 
-// offer is a driver that this host offers, and its capabilities here.
-type offer struct {
-	driver.Driver
-	caps driver.Caps
-}
-
-// offer returns a driver by name; the empty name is the default.
-func (h *host) offer(name string) (offer, bool) {
-	for _, d := range h.offers() {
-		if name == "" || d.Name() == name {
-			return d, true
-		}
-	}
-	return offer{}, false
-}
+// renewLease has the lease renewed at once.
+func (h *host) renewLease() { waiting.Notify(h.leaseStale) }

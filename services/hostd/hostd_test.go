@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 )
 
 func newRunningRig(t *testing.T) *rig {
@@ -162,7 +163,7 @@ func TestSandboxThatCannotBeCreated(t *testing.T) {
 
 func TestOutOfMemory(t *testing.T) {
 	r := newRig(t)
-	d, err := makeDriver(r.cfg.Drivers[0], &r.cfg)
+	d, err := drivers.New(r.cfg.driverConfig()).Driver(r.cfg.Drivers[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestRemainsOfInterruptedCreatesAreRemoved(t *testing.T) {
 // destroyBehind ends a sandbox without a trace while no host runs.
 func (r *rig) destroyBehind(id sandbox.ID) {
 	r.t.Helper()
-	d, err := makeDriver(r.cfg.Drivers[0], &r.cfg)
+	d, err := drivers.New(r.cfg.driverConfig()).Driver(r.cfg.Drivers[0])
 	if err != nil {
 		r.t.Fatal(err)
 	}

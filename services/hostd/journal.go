@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
-	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
@@ -301,24 +301,10 @@ func (j *journal) sandboxes() (map[sandbox.ID]created, error) {
 	return out, err
 }
 
-// offered has the capabilities of a run's drivers, and the conditions under which they were
-// probed.
-type offered struct {
-	Boot, Version string
-	UID           int
-	Asked         []string // Config.Drivers
-	Drivers       []offeredDriver
-}
-
-type offeredDriver struct {
-	Name string
-	Caps driver.Caps
-}
-
 const keyOffered = "offered"
 
 // setOffered stores what the drivers can do. It costs a sync if that changed.
-func (j *journal) setOffered(o *offered) error {
+func (j *journal) setOffered(o *drivers.Stored) error {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -332,7 +318,7 @@ func (j *journal) setOffered(o *offered) error {
 }
 
 // offered returns what setOffered stored; the zero value if nothing.
-func (j *journal) offered() (o offered, err error) {
+func (j *journal) offered() (o drivers.Stored, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyOffered)); b != nil {
 			return json.Unmarshal(b, &o)

@@ -96,13 +96,13 @@ func (l *lease) observe() {
 	began := l.h.recovered.Load() // read before the drivers: else the lease might show a host without any
 	l.Sandboxes, l.Processes = l.h.counts()
 	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers, l.Enforced = nil, nil, nil, nil, nil, nil
-	for _, d := range l.h.offers() {
+	for _, d := range l.h.drivers.Offers() {
 		l.Drivers = append(l.Drivers, d.Name())
-		l.Isolations = append(l.Isolations, d.caps.Isolation)
-		l.Fits = append(l.Fits, d.caps.Fits)
-		l.FileFits = append(l.FileFits, d.caps.FileFits)
-		l.Enforced = append(l.Enforced, limitNames(d.caps.Enforced()))
-		if d.caps.Volumes {
+		l.Isolations = append(l.Isolations, d.Caps.Isolation)
+		l.Fits = append(l.Fits, d.Caps.Fits)
+		l.FileFits = append(l.FileFits, d.Caps.FileFits)
+		l.Enforced = append(l.Enforced, limitNames(d.Caps.Enforced()))
+		if d.Caps.Volumes {
 			l.VolumeDrivers = append(l.VolumeDrivers, d.Name())
 		}
 	}

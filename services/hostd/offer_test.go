@@ -3,18 +3,14 @@ package hostd
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"slices"
 	"testing"
-	"testing/synctest"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
-	"github.com/millrace/millrace/services/hostd/internal/helperbin"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 )
 
 // other is direct with another name.
@@ -79,145 +75,22 @@ func TestIsolationComesFromTheRecord(t *testing.T) {
 	}
 }
 
-// All sandboxes of a run share one driver per name, adopted or created: it tracks which of the
-// host's uids they use.
-func TestRunHasOneDriverPerName(t *testing.T) {
-	h := &host{cfg: Config{Drivers: []string{"direct"}, Name: hostName, DataDir: t.TempDir(), Log: new(events.Log)}}
-	if err := setDefaults(&h.cfg); err != nil {
-		t.Fatal(err)
-	}
-	found, err := h.driverFor("direct")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := openDrivers(t.Context(), &h.cfg)
-	if err != nil || len(all) != 1 || all[0].Driver != found {
-		t.Errorf("a second driver is offered: %v, %v", all, err)
-	}
-}
-
-// The capabilities that the late driver's probe finds are offered, and stored for the next run.
-func TestLateDriverIsProbed(t *testing.T) {
-	if _, err := helperbin.Runsc().Find(); err != nil {
-		t.Skip(err)
-	}
-	j, err := openJournal(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.close()
-	plain := offer{Driver: named{name: "plain"}}
-	for _, c := range []struct {
-		probe           error
-		offered, proven []string
-	}{
-		{nil, []string{lateName, "plain"}, []string{lateName, "plain"}},
-		{kind.New(kind.Unavailable, "probe", "", "not today"), []string{"plain"}, []string{"plain"}},
-	} {
-		h := &host{journal: j, slog: slog.New(slog.DiscardHandler), verified: []offer{plain}}
-		remembered := offer{Driver: hookedDriver{Driver: named{name: lateName}, probe: func(context.Context) error { return c.probe }}}
-		h.drivers = []offer{remembered, plain}
-		if err := errors.Join(h.storeOffers(h.verified), h.offerLate(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-		next, err := j.offered()
-		var proven []string
-		for _, o := range next.Drivers {
-			proven = append(proven, o.Name)
-		}
-		if got := names(h.offers()); !slices.Equal(got, c.offered) || !slices.Equal(proven, c.proven) || err != nil {
-			t.Errorf("probe with %v: offered %q, stored %q, %v", c.probe, got, proven, err)
-		}
-	}
-}
-
 // A driver may be dropped while a sandbox is created from a snapshot.
 func TestSnapshotDoesNotFitADroppedDriver(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: tenant, Host: "elsewhere", Driver: lateName, Fits: "build 1"}
+	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: tenant, Host: "elsewhere", Driver: drivers.Late, Fits: "build 1"}
 	if err := log.PutSnapshot(t.Context(), &snap); err != nil {
 		t.Fatal(err)
 	}
-	h := &host{log: log, view: eventstest.View(t, log), driversOpened: make(chan struct{}), driversSettled: make(chan struct{})}
-	close(h.driversOpened)
-	close(h.driversSettled)
+	h := &host{log: log, view: eventstest.View(t, log)}
+	h.drivers = drivers.New(drivers.Config{Fixed: []driver.Driver{named{name: "other"}}})
+	if err := errors.Join(h.drivers.Open(t.Context()), h.drivers.Settle(t.Context())); err != nil {
+		t.Fatal(err)
+	}
 	sb := bare(h)
-	sb.driver, sb.req.From = named{name: lateName}, snap.ID
+	sb.driver, sb.req.From = named{name: drivers.Late}, snap.ID
 	if dir, err := sb.ensureSnapshot(t.Context()); !kind.Is(err, kind.Precondition) {
 		t.Errorf("snapshot at %q, %v", dir, err)
-	}
-}
-
-// awaitOffer waits for a driver as long as it may be added, and no longer.
-func TestAwaitOffer(t *testing.T) {
-	plain, late := offer{Driver: direct.New(direct.Config{})}, offer{Driver: named{name: lateName}}
-	const opened, settled = 1, 2 // steps after which the answer is known
-	for _, c := range []struct {
-		what, asked string
-		first       []offer
-		known       int
-		want        string // empty: not offered
-	}{
-		{"one that is offered", "direct", []offer{plain}, opened, "direct"},
-		{"the default", "", []offer{plain}, opened, "direct"},
-		{"one that is not built", "other", []offer{plain}, opened, ""},
-		{"the late one", lateName, []offer{plain}, settled, lateName},
-		{"the late one, from the journal", lateName, []offer{late, plain}, opened, lateName},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			h := &host{driversOpened: make(chan struct{}), driversSettled: make(chan struct{})}
-			got, answered := "", false
-			go func() {
-				if o, ok := h.awaitOffer(t.Context(), c.asked); ok {
-					got = o.Name()
-				}
-				answered = true
-			}()
-			steps := []func(){
-				func() {},
-				func() { h.setOffers(c.first) },
-				func() { h.drivers = with(c.first, late, false); close(h.driversSettled) },
-			}
-			for step, do := range steps {
-				do()
-				synctest.Wait()
-				if answered != (step >= c.known) {
-					t.Errorf("%s: answered: %v after step %d", c.what, answered, step)
-				}
-			}
-			if got != c.want {
-				t.Errorf("%s: %q", c.what, got)
-			}
-		})
-	}
-}
-
-// A driver that is offered again replaces its old offer, at the requested position.
-func TestDriverIsOfferedOnce(t *testing.T) {
-	plain, late := offer{Driver: named{name: "plain"}}, offer{Driver: named{name: lateName}}
-	for _, c := range []struct {
-		before []offer
-		first  bool
-		want   []string
-	}{
-		{[]offer{plain}, true, []string{lateName, "plain"}},
-		{[]offer{plain}, false, []string{"plain", lateName}},
-		{[]offer{late, plain}, true, []string{lateName, "plain"}},
-		{[]offer{plain, late}, false, []string{"plain", lateName}},
-	} {
-		if got := names(with(c.before, late, c.first)); !slices.Equal(got, c.want) {
-			t.Errorf("%d before, first %v: %q", len(c.before), c.first, got)
-		}
-	}
-}
-
-// awaitOffer ends with its context.
-func TestAwaitOfferEndsWithItsContext(t *testing.T) {
-	h := &host{driversOpened: make(chan struct{}), driversSettled: make(chan struct{})}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if o, ok := h.awaitOffer(over, lateName); ok {
-		t.Errorf("got driver %s", o.Name())
 	}
 }
 
@@ -230,10 +103,3 @@ type named struct {
 func (d named) Name() string { return d.name }
 
 func (named) Probe(context.Context) (driver.Caps, error) { return driver.Caps{}, nil }
-
-func names(all []offer) (out []string) {
-	for _, o := range all {
-		out = append(out, o.Name())
-	}
-	return out
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
@@ -18,14 +19,14 @@ const copyWait = 5 * time.Minute
 
 // fit returns the compatibility key of a driver here for a snapshot. A host can use the snapshot
 // if this key equals that of the driver that made it.
-func (h *host) fit(s *sandbox.Snapshot, o *offer) string {
-	l := fleet.Lease{Drivers: []string{o.Name()}, Fits: []string{o.caps.Fits}, FileFits: []string{o.caps.FileFits}, System: h.system, CPU: h.cpu}
+func (h *host) fit(s *sandbox.Snapshot, o *drivers.Offer) string {
+	l := fleet.Lease{Drivers: []string{o.Name()}, Fits: []string{o.Caps.Fits}, FileFits: []string{o.Caps.FileFits}, System: h.system, CPU: h.cpu}
 	return l.Fit(o.Name(), fleet.Needs{System: template.IsHost(s.Template), CPU: s.Memory})
 }
 
 // canUse reports whether any driver of this host can use a snapshot.
 func (h *host) canUse(s *sandbox.Snapshot) bool {
-	return s.Fits != "" && slices.ContainsFunc(h.offers(), func(o offer) bool { return h.fit(s, &o) == s.Fits })
+	return s.Fits != "" && slices.ContainsFunc(h.drivers.Offers(), func(o drivers.Offer) bool { return h.fit(s, &o) == s.Fits })
 }
 
 // ownSnapshot returns the directory of a snapshot that was made here, unless it is the cache's by

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/drivers"
 )
 
 // maxAttaches is how many instances are attached to concurrently.
@@ -53,8 +54,8 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]created) error
 // makers returns the drivers of the existing instances, by the instances' names.
 func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
 	all := map[sandbox.ID]string{}
-	for _, name := range driverNames {
-		d, err := h.driverFor(name)
+	for _, name := range drivers.Names() {
+		d, err := h.drivers.Driver(name)
 		if err != nil {
 			continue // a driver of another system
 		}
@@ -81,7 +82,7 @@ func (h *host) find(ctx context.Context, sb *hostSandbox, was created) {
 		h.slog.Warn("template of a sandbox is missing", "sandbox", sb.id, "template", sb.req.Template)
 	}
 	sb.holdSnapshot()
-	d, err := h.driverFor(was.driver)
+	d, err := h.drivers.Driver(was.driver)
 	if err == nil {
 		sb.driver = d
 		sb.inst, err = d.Attach(ctx, h.spec(sb.instID, &sb.req))
@@ -94,26 +95,11 @@ func (h *host) find(ctx context.Context, sb *hostSandbox, was created) {
 	}
 }
 
-// driverFor returns a driver by name, even if it is not offered any more, or yet.
-func (h *host) driverFor(name string) (driver.Driver, error) {
-	for _, d := range h.offers() {
-		if d.Name() == name {
-			return d.Driver, nil
-		}
-	}
-	for _, d := range h.cfg.drivers {
-		if d.Name() == name {
-			return d, nil
-		}
-	}
-	return makeDriver(name, &h.cfg)
-}
-
 // clear destroys the remains of sandboxes that have ended or are not in the log, and removes
 // directories without an instance.
 func (h *host) clear(ctx context.Context, stored map[sandbox.ID]created) error {
 	used := h.instancesInUse()
-	for _, d := range h.offers() {
+	for _, d := range h.drivers.Offers() {
 		ids, err := d.List(ctx, h.root())
 		if err != nil {
 			h.slog.Error("list sandboxes failed", "driver", d.Name(), "err", err)
@@ -155,8 +141,8 @@ func (h *host) clearTrials(ctx context.Context) {
 	if left, err := os.ReadDir(root); err != nil || len(left) == 0 {
 		return
 	}
-	for _, name := range driverNames {
-		d, err := h.driverFor(name)
+	for _, name := range drivers.Names() {
+		d, err := h.drivers.Driver(name)
 		if err != nil {
 			continue // a driver of another system
 		}
@@ -193,7 +179,7 @@ func (h *host) instancesInUse() map[sandbox.ID]bool {
 
 // removeBy is remove with the driver of that name.
 func (h *host) removeBy(ctx context.Context, name string, id sandbox.ID) error {
-	d, err := h.driverFor(name)
+	d, err := h.drivers.Driver(name)
 	if err != nil {
 		return err
 	}

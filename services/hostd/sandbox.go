@@ -194,8 +194,8 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if spec.Volumes, err = h.mounts(&sb.req); err != nil {
 		return err
 	}
-	o, offered := h.offer(sb.driver.Name())
-	slow := offered && o.caps.Slow
+	o, offered := h.drivers.Offer(sb.driver.Name())
+	slow := offered && o.Caps.Slow
 	if slow {
 		if warm, ok := h.warm.Acquire(o.Driver, spec); ok {
 			return sb.useWarm(warm)
@@ -406,8 +406,8 @@ func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
 	if sb.instance() == nil {
 		return false
 	}
-	o, ok := sb.h.offer(sb.driver.Name())
-	if !ok || !o.caps.OOMEndsSandbox {
+	o, ok := sb.h.drivers.Offer(sb.driver.Name())
+	if !ok || !o.Caps.OOMEndsSandbox {
 		return false
 	}
 	s, err := sb.instance().Stats(ctx)

@@ -45,3 +45,19 @@ func (h *host) buildShim(ctx context.Context) error {
 	}
 	return nil //nolint:nilerr // this program works as well
 }
+
+// machineInit returns the program with which microvm probes KVM: the shim, which is static where
+// this program may not be. Empty: this program.
+func machineInit(cfg *Config) string {
+	switch {
+	case len(cfg.Shim) == 1 && cfg.Shim[0] != ShimSelf:
+		return cfg.Shim[0]
+	case len(cfg.Shim) > 0:
+		return ""
+	}
+	path, err := helperbin.Shim().FindSame()
+	if err != nil {
+		return ""
+	}
+	return path
+}

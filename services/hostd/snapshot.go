@@ -104,7 +104,7 @@ func (sb *hostSandbox) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 	}
 	o := sb.offer(ctx)
 	if built, ok := sb.instance().(driver.Versioned); ok && t.Memory {
-		o.caps.Fits = built.Fits()
+		o.Caps.Fits = built.Fits()
 	}
 	snap.Fits = sb.h.fit(snap, &o)
 	if !t.Internal {

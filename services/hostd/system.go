@@ -51,15 +51,6 @@ func memory() (total, free uint64) {
 	return total, free
 }
 
-// bootID identifies this boot of the machine; empty where it is unknown.
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
-
 // system identifies the host's own files by the system and the packages that are installed, as
 // the package managers list them. It takes a millisecond for Debian's 700 KB, once per run.
 func system() string { return systemOf("/") }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package hostd
+package drivers
 
 import (
 	"github.com/millrace/millrace/events/kind"
