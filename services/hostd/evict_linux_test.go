@@ -193,7 +193,7 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			}
 			cache, cerr := openTemplates(&r.cfg)
 			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j, templates: cache}
-			h.disk = h.newDisk()
+			h.assemble()
 			err = errors.Join(err, h.findShim())
 			for _, dir := range tt.dirs {
 				err = errors.Join(err, os.MkdirAll(h.dirOf(sandbox.ID(dir)), 0o700))

@@ -103,7 +103,7 @@ func Run(ctx context.Context, cfg Config) error {
 		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), system: system(), cpu: cpu(),
 		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), listings: make(chan struct{}, maxListings),
 	}
-	h.disk, h.warm, h.drivers = h.newDisk(), h.newWarm(), h.newDrivers()
+	h.assemble()
 	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
 	if err := h.findShim(); err != nil {
 		return err
@@ -135,6 +135,11 @@ func Run(ctx context.Context, cfg Config) error {
 	defer h.wg.Wait()
 	defer abort(nil)
 	return h.serve(ctx)
+}
+
+// assemble makes the parts of the host from its configuration, journal and templates.
+func (h *host) assemble() {
+	h.disk, h.warm, h.drivers = h.newDisk(), h.newWarm(), h.newDrivers()
 }
 
 // serve runs the host until clean is done, and then exits cleanly.

@@ -92,6 +92,7 @@ func TestTrafficIsReportedOnExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.journal.close() //nolint:errcheck // nothing is read again
+	h.assemble()
 	r := &rig{t: t, log: log, view: h.view, cfg: h.cfg}
 	id := r.request(sandbox.Requested{})
 	s := r.ask(id, sandbox.PhaseRunning, sandbox.Running{})

@@ -83,11 +83,11 @@ func TestSnapshotDoesNotFitADroppedDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &host{log: log, view: eventstest.View(t, log)}
+	sb := bare(h)
 	h.drivers = drivers.New(drivers.Config{Fixed: []driver.Driver{named{name: "other"}}})
 	if err := errors.Join(h.drivers.Open(t.Context()), h.drivers.Settle(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	sb := bare(h)
 	sb.driver, sb.req.From = named{name: drivers.Late}, snap.ID
 	if dir, err := sb.ensureSnapshot(t.Context()); !kind.Is(err, kind.Precondition) {
 		t.Errorf("snapshot at %q, %v", dir, err)

@@ -17,6 +17,7 @@ import (
 // bare returns a sandbox of a host with nothing else.
 func bare(h *host) *hostSandbox {
 	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, cursor.New(0)
+	h.assemble()
 	return newSandbox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
 }
 

@@ -302,7 +302,6 @@ func TestDiskSpaceIsReservedOnce(t *testing.T) {
 	if h.templates, err = openTemplates(&h.cfg); err != nil {
 		t.Fatal(err)
 	}
-	h.disk = h.newDisk()
 	d := disk.SpaceOf(h.cfg.DataDir)
 	if d.Free < 10*d.Reserve() {
 		t.Skip("free disk space is unknown or too small")
