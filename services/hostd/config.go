@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/machine"
 )
 
 // Config configures a host. The zero value of a field is its default.
@@ -146,4 +146,12 @@ func (c *Config) scratch() string {
 	return filepath.Join(c.DataDir, "trials")
 }
 
-func cpus() uint32 { return uint32(runtime.NumCPU()) }
+// Expected resources per sandbox, which determine DefaultCapacity.
+const (
+	MemoryPerSandbox    = machine.MemoryPerSandbox // bytes
+	SandboxesPerCPU     = machine.SandboxesPerCPU
+	ProcessesPerSandbox = machine.ProcessesPerSandbox
+)
+
+// DefaultCapacity returns the default of Config.Capacity on this machine.
+func DefaultCapacity() int { return machine.DefaultCapacity() }

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
+	"github.com/millrace/millrace/services/hostd/internal/machine"
 )
 
 // lease is the host's claim to be alive. It belongs to one goroutine.
@@ -34,7 +35,7 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 		l.new = !known
 		l.Lease = fleet.Lease{
 			Host: h.cfg.Name, Epoch: max(before.Epoch, newest) + 1, TTL: h.cfg.LeaseTTL, Instance: h.cfg.instance,
-			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: cpus(),
+			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: machine.CPUs(),
 		}
 		l.observe()
 		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
@@ -107,8 +108,8 @@ func (l *lease) observe() {
 		}
 	}
 	l.System, l.CPU = l.h.system, l.h.cpu
-	l.Load1 = load()
-	l.MemoryTotal, l.MemoryFree = memory()
+	l.Load1 = machine.Load()
+	l.MemoryTotal, l.MemoryFree = machine.Memory()
 	l.DiskTotal = disk.SpaceOf(l.h.cfg.DataDir).Total
 	l.Templates = l.h.templatesHere()
 	drains := l.h.draining.Load()

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/rmtree"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
@@ -139,7 +140,7 @@ func (sb *hostSandbox) reserveDisk(ctx context.Context) (made func(), err error)
 	if err != nil { // then the snapshot is tried
 		has = driver.Stats{}
 	}
-	if all, free := memory(); all > 0 { // shared memory may be counted once per process
+	if all, free := machine.Memory(); all > 0 { // shared memory may be counted once per process
 		has.MemoryBytes = min(has.MemoryBytes, all-free)
 	}
 	need := has.MemoryBytes + has.DiskBytes

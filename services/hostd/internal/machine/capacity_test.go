@@ -1,4 +1,4 @@
-package hostd
+package machine
 
 import "testing"
 

@@ -1,4 +1,4 @@
-package hostd
+package machine
 
 import (
 	"crypto/sha256"
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// load returns the machine's load over a minute; 0 where it is unknown.
-func load() float64 {
+// Load returns the machine's load over a minute; 0 where it is unknown.
+func Load() float64 {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return 0
@@ -26,8 +26,8 @@ func load() float64 {
 	return n
 }
 
-// memory returns how many bytes the machine has and has available; 0 where they are unknown.
-func memory() (total, free uint64) {
+// Memory returns how many bytes the machine has and has available; 0 where they are unknown.
+func Memory() (total, free uint64) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, 0
@@ -51,9 +51,9 @@ func memory() (total, free uint64) {
 	return total, free
 }
 
-// system identifies the host's own files by the system and the packages that are installed, as
+// System identifies the host's own files by the system and the packages that are installed, as
 // the package managers list them. It takes a millisecond for Debian's 700 KB, once per run.
-func system() string { return systemOf("/") }
+func System() string { return systemOf("/") }
 
 func systemOf(root string) string {
 	sum := sha256.New()
@@ -79,9 +79,9 @@ func systemOf(root string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// cpu identifies the CPU features that a running process depends on; empty where they are
+// CPU identifies the CPU features that a running process depends on; empty where they are
 // unknown.
-func cpu() string {
+func CPU() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return ""
@@ -97,3 +97,6 @@ func cpu() string {
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:6])
 }
+
+// CPUs returns the number of CPUs.
+func CPUs() uint32 { return uint32(runtime.NumCPU()) }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package hostd
+package machine
 
 // processBound is not known here.
 func processBound() uint64 { return 0 }

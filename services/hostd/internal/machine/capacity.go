@@ -1,4 +1,4 @@
-package hostd
+package machine
 
 // Expected resources per sandbox. An idle one takes 3 to 67 MiB, depending on the driver, and
 // most sandboxes wait most of the time.
@@ -25,8 +25,8 @@ func capacityOf(memory uint64, cpus uint32, processes uint64) int {
 	return int(max(n, leastCapacity))
 }
 
-// DefaultCapacity returns the default of Config.Capacity on this machine.
+// DefaultCapacity returns the number of sandboxes that this machine can have.
 func DefaultCapacity() int {
-	total, _ := memory()
-	return capacityOf(total, cpus(), processBound())
+	total, _ := Memory()
+	return capacityOf(total, CPUs(), processBound())
 }
