@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 // pair starts two hosts with one log, node1 and node2.
@@ -122,14 +123,14 @@ func TestCopyInUseSurvivesARestart(t *testing.T) {
 }
 
 // stored returns what the journal has of the sandboxes of a host that does not run.
-func (r *rig) stored() map[sandbox.ID]created {
+func (r *rig) stored() map[sandbox.ID]journal.Created {
 	r.t.Helper()
-	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
+	j, err := journal.Open(r.cfg.DataDir, r.cfg.Slog)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer j.close() //nolint:errcheck // it was only read
-	all, err := j.sandboxes()
+	defer j.Close() //nolint:errcheck // it was only read
+	all, err := j.Sandboxes()
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -19,14 +19,14 @@ func (h *host) storeCursor(ctx context.Context) error {
 			if h.runCtx.Err() != nil {
 				return nil
 			}
-			return h.journal.setCursor(h.cursor.Position())
+			return h.journal.SetCursor(h.cursor.Position())
 		case <-t.C:
 		}
 		pos := h.cursor.Position()
 		if pos == stored {
 			continue
 		}
-		if err := h.journal.setCursor(pos); err != nil { // a full disk must not end the run, which frees space on it
+		if err := h.journal.SetCursor(pos); err != nil { // a full disk must not end the run, which frees space on it
 			h.slog.Warn("store command cursor failed", "err", err)
 			continue
 		}

@@ -38,7 +38,7 @@ func (c *Config) driverConfig() drivers.Config {
 // newDrivers returns the drivers of the host.
 func (h *host) newDrivers() *drivers.Registry {
 	cfg := h.cfg.driverConfig()
-	cfg.Store, cfg.Stored = h.journal.setOffered, h.journal.offered
+	cfg.Store, cfg.Stored = h.journal.SetOffered, h.journal.Offered
 	cfg.BuildShim, cfg.Changed = h.buildShim, h.renewLease
 	return drivers.New(cfg)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
@@ -36,17 +37,17 @@ func (h *host) evictBeforeLease(ctx context.Context) error {
 	if !h.disk.Short() {
 		return nil
 	}
-	stored, err := h.journal.sandboxes()
+	stored, err := h.journal.Sandboxes()
 	if err != nil {
 		return err
 	}
 	var users []*disk.User
 	for id, was := range stored {
-		d, err := h.drivers.Driver(was.driver)
+		d, err := h.drivers.Driver(was.Driver)
 		if err != nil {
 			continue // a driver of another system
 		}
-		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.instance, id), &sandbox.Requested{})); err == nil {
+		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.Instance, id), &sandbox.Requested{})); err == nil {
 			users = append(users, &disk.User{ID: id, Instance: func() driver.Instance { return inst }})
 		}
 	}
@@ -66,13 +67,13 @@ func (h *host) evictBeforeLease(ctx context.Context) error {
 
 // holdNoted takes references to the templates that sandboxes are based on, and reports whether
 // those are known for all of them.
-func (h *host) holdNoted(stored map[sandbox.ID]created) (held []*templates.Tree, known bool) {
+func (h *host) holdNoted(stored map[sandbox.ID]journal.Created) (held []*templates.Tree, known bool) {
 	instances := make(map[string]bool)
 	known = true
 	for id, was := range stored {
-		instances[string(cmp.Or(was.instance, id))] = true
-		known = known && was.trees != nil
-		for _, id := range was.trees {
+		instances[string(cmp.Or(was.Instance, id))] = true
+		known = known && was.Trees != nil
+		for _, id := range was.Trees {
 			if t, ok := h.templates.Hold(id); ok {
 				held = append(held, t)
 			}

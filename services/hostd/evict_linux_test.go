@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 // A sandbox that fills the host's disk is evicted, which its record says; its neighbor continues.
@@ -169,27 +170,27 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 	const size = 120 << 20
 	_, tree := treeOf(t, size)
 	for name, tt := range map[string]struct {
-		stored map[sandbox.ID]created
+		stored map[sandbox.ID]journal.Created
 		dirs   []string // of instances
 		want   bool     // it is kept
 	}{
-		"unused":                           {map[sandbox.ID]created{"a": {driver: "direct", trees: treeIDs{}}}, []string{"a"}, false},
-		"another one in use":               {map[sandbox.ID]created{"a": {driver: "direct", instance: "b", trees: treeIDs{"another"}}}, []string{"b"}, false},
-		"in use":                           {map[sandbox.ID]created{"a": {driver: "direct", trees: treeIDs{tree}}}, []string{"a"}, true},
-		"use unknown":                      {map[sandbox.ID]created{"a": {driver: "direct"}}, []string{"a"}, true},
+		"unused":                           {map[sandbox.ID]journal.Created{"a": {Driver: "direct", Trees: journal.Trees{}}}, []string{"a"}, false},
+		"another one in use":               {map[sandbox.ID]journal.Created{"a": {Driver: "direct", Instance: "b", Trees: journal.Trees{"another"}}}, []string{"b"}, false},
+		"in use":                           {map[sandbox.ID]journal.Created{"a": {Driver: "direct", Trees: journal.Trees{tree}}}, []string{"a"}, true},
+		"use unknown":                      {map[sandbox.ID]journal.Created{"a": {Driver: "direct"}}, []string{"a"}, true},
 		"instance without a journal entry": {nil, []string{"a"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.onSmallDisk("size=124m")
 			root := r.keepTree(size)
-			j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
+			j, err := journal.Open(r.cfg.DataDir, r.cfg.Slog)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer j.close() //nolint:errcheck // the end of the test
+			defer j.Close() //nolint:errcheck // the end of the test
 			for id, m := range tt.stored {
-				err = errors.Join(err, j.setSandbox(id, m))
+				err = errors.Join(err, j.SetSandbox(id, m))
 			}
 			cache, cerr := openTemplates(&r.cfg)
 			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j, templates: cache}

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
@@ -39,7 +40,7 @@ type host struct {
 	slog       *slog.Logger
 	view       *events.View
 	shim       atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
-	journal    *journal
+	journal    *journal.Journal
 	cursor     *cursor.Cursor
 	epoch      uint64
 	pool       link.Pool
@@ -90,11 +91,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := setDefaults(&cfg); err != nil {
 		return err
 	}
-	j, err := openJournal(cfg.DataDir, cfg.Slog)
+	j, err := journal.Open(cfg.DataDir, cfg.Slog)
 	if err != nil {
 		return err
 	}
-	defer j.close() //nolint:errcheck // every write was committed
+	defer j.Close() //nolint:errcheck // every write was committed
 	trees, err := openTemplates(&cfg)
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	h.clearTrials(ctx)
-	stored, err := j.sandboxes()
+	stored, err := j.Sandboxes()
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer closeEgress() // after its users have ended
 	defer h.openVeth(ctx)()
-	drain, err := j.draining()
+	drain, err := j.Draining()
 	if err != nil {
 		return err
 	}
@@ -223,7 +224,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := h.openSealer(ctx); err != nil {
 		return err
 	}
-	rev, err := h.journal.cursor()
+	rev, err := h.journal.Cursor()
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		rev = 0 // the journal belongs to another log, with other commands
 	}
 	h.cursor = cursor.New(rev)
-	stored, err := h.journal.sandboxes()
+	stored, err := h.journal.Sandboxes()
 	if err != nil {
 		return err
 	}

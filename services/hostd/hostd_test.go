@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 func newRunningRig(t *testing.T) *rig {
@@ -193,11 +194,11 @@ func TestDataDirectoryIsLocked(t *testing.T) {
 // A journal may belong to another log, whose commands have nothing to do with its cursor.
 func TestJournalOfAnotherLog(t *testing.T) {
 	r := newRig(t)
-	j, err := openJournal(r.cfg.DataDir, r.cfg.Slog)
+	j, err := journal.Open(r.cfg.DataDir, r.cfg.Slog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(j.setCursor(1_000_000), j.setSandbox("gone", created{driver: "direct"}), j.close()); err != nil {
+	if err := errors.Join(j.SetCursor(1_000_000), j.SetSandbox("gone", journal.Created{Driver: "direct"}), j.Close()); err != nil {
 		t.Fatal(err)
 	}
 	r.begin()
@@ -242,7 +243,7 @@ func TestHostWithoutItsJournalAdoptsItsSandboxes(t *testing.T) {
 	}
 	r.awaitOutput(id, "once\n")
 	r.kill()
-	if err := os.Remove(filepath.Join(r.cfg.DataDir, journalFile)); err != nil {
+	if err := os.Remove(filepath.Join(r.cfg.DataDir, journal.File)); err != nil {
 		t.Fatal(err)
 	}
 	r.destroyBehind(gone)

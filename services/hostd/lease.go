@@ -23,7 +23,7 @@ type lease struct {
 // takeLease takes the lease with the next epoch, whichever run had it before.
 func (h *host) takeLease(ctx context.Context) (*lease, error) {
 	l := &lease{h: h}
-	newest, err := h.journal.epoch()
+	newest, err := h.journal.Epoch()
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (h *host) takeLease(ctx context.Context) (*lease, error) {
 		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
 		switch {
 		case err == nil:
-			return l, h.journal.setEpoch(l.Epoch)
+			return l, h.journal.SetEpoch(l.Epoch)
 		case !kind.Is(err, kind.Conflict):
 			return l, err
 		}

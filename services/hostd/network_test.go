@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 // Traffic is reported until the record has it: a report may be superseded. What was counted in
@@ -88,10 +89,10 @@ func TestTrafficIsReportedOnExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.templates = trees
-	if h.journal, err = openJournal(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
+	if h.journal, err = journal.Open(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	defer h.journal.close() //nolint:errcheck // nothing is read again
+	defer h.journal.Close() //nolint:errcheck // nothing is read again
 	h.assemble()
 	r := &rig{t: t, log: log, view: h.view, cfg: h.cfg}
 	id := r.request(sandbox.Requested{})

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 // If a process ran before its host and its shim were killed, but nothing was stored after its
@@ -65,7 +66,7 @@ func TestHostWithoutItsJournalStartsNothingTwice(t *testing.T) {
 	r.whole(r.start(sbx, sh("echo x >> "+runs)))
 	r.kill()
 	eventstest.Forget(t, r.srv, "OUT_")
-	if err := os.Remove(filepath.Join(r.cfg.DataDir, journalFile)); err != nil {
+	if err := os.Remove(filepath.Join(r.cfg.DataDir, journal.File)); err != nil {
 		t.Fatal(err)
 	}
 	r.begin()

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 // A reboot gives a sandbox a new instance, created from the files of the old one: nothing of the
@@ -47,7 +48,7 @@ func (sb *hostSandbox) renew(ctx context.Context) error {
 	sb.snapshotMu.Lock()
 	defer sb.snapshotMu.Unlock()
 	h, old, was, instID := sb.h, sb.instance(), sb.instanceID(), sandbox.NewID()
-	if err := h.journal.setSandbox(instID, created{driver: sb.driver.Name()}); err != nil {
+	if err := h.journal.SetSandbox(instID, journal.Created{Driver: sb.driver.Name()}); err != nil {
 		return err
 	}
 	inst, err := sb.rebuild(ctx, old, instID)
@@ -63,7 +64,7 @@ func (sb *hostSandbox) renew(ctx context.Context) error {
 		return err
 	}
 	sb.journaling.Wait()
-	if err := h.journal.assign(sb.id, created{sb.driver.Name(), instID, treesOf(sb.tree, sb.snapshotTree)}); err != nil {
+	if err := h.journal.Assign(sb.id, journal.Created{Driver: sb.driver.Name(), Instance: instID, Trees: journal.TreesOf(sb.tree, sb.snapshotTree)}); err != nil {
 		sb.discardInstance(ctx, instID, inst)
 		return err
 	}
@@ -108,7 +109,7 @@ func (sb *hostSandbox) rebuild(ctx context.Context, old driver.Instance, instID 
 func (sb *hostSandbox) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
 	err := sb.h.remove(context.WithoutCancel(ctx), sb.driver, instID, inst)
 	if err == nil {
-		err = sb.h.journal.forgetSandbox(instID)
+		err = sb.h.journal.Forget(instID)
 	}
 	if err != nil { // the next run removes it
 		sb.h.slog.Error("remove unused instance failed", "sandbox", sb.id, "instance", instID, "err", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
 // maxAttaches is how many instances are attached to concurrently.
@@ -24,7 +25,7 @@ const maxAttaches = 16
 
 // recover adopts the sandboxes of the previous run: it opens each sandbox of this host and
 // removes it from stored, so that the rest is without an owner.
-func (h *host) recover(ctx context.Context, stored map[sandbox.ID]created) error {
+func (h *host) recover(ctx context.Context, stored map[sandbox.ID]journal.Created) error {
 	if err := os.MkdirAll(h.root(), 0o700); err != nil {
 		return fmt.Errorf("sandboxes' directory: %w", err)
 	}
@@ -35,7 +36,7 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]created) error
 		was, known := stored[s.ID]
 		delete(stored, s.ID)
 		if !known { // it was never created, or the journal was lost
-			was.driver = makers()[s.ID]
+			was.Driver = makers()[s.ID]
 		}
 		g.Go(func() error {
 			sb := newSandbox(h, &s)
@@ -71,18 +72,18 @@ func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
 }
 
 // find attaches a sandbox to its instance, if there is one; a missing one is not an error.
-func (h *host) find(ctx context.Context, sb *hostSandbox, was created) {
-	if was.driver == "" {
+func (h *host) find(ctx context.Context, sb *hostSandbox, was journal.Created) {
+	if was.Driver == "" {
 		return // it was never created
 	}
-	if was.instance != "" {
-		sb.instID = was.instance
+	if was.Instance != "" {
+		sb.instID = was.Instance
 	}
 	if !template.IsHost(sb.req.Template) && !sb.hold() {
 		h.slog.Warn("template of a sandbox is missing", "sandbox", sb.id, "template", sb.req.Template)
 	}
 	sb.holdSnapshot()
-	d, err := h.drivers.Driver(was.driver)
+	d, err := h.drivers.Driver(was.Driver)
 	if err == nil {
 		sb.driver = d
 		sb.inst, err = d.Attach(ctx, h.spec(sb.instID, &sb.req))
@@ -97,7 +98,7 @@ func (h *host) find(ctx context.Context, sb *hostSandbox, was created) {
 
 // clear destroys the remains of sandboxes that have ended or are not in the log, and removes
 // directories without an instance.
-func (h *host) clear(ctx context.Context, stored map[sandbox.ID]created) error {
+func (h *host) clear(ctx context.Context, stored map[sandbox.ID]journal.Created) error {
 	used := h.instancesInUse()
 	for _, d := range h.drivers.Offers() {
 		ids, err := d.List(ctx, h.root())
@@ -106,23 +107,23 @@ func (h *host) clear(ctx context.Context, stored map[sandbox.ID]created) error {
 		}
 		for _, id := range ids {
 			if _, known := stored[id]; !known && !used[id] {
-				stored[id] = created{driver: d.Name()}
+				stored[id] = journal.Created{Driver: d.Name()}
 			}
 		}
 	}
 	for id, was := range stored {
-		instID := cmp.Or(was.instance, id)
+		instID := cmp.Or(was.Instance, id)
 		if used[instID] {
 			continue
 		}
-		if err := h.removeBy(ctx, was.driver, instID); err != nil {
+		if err := h.removeBy(ctx, was.Driver, instID); err != nil {
 			h.slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
 			continue
 		}
 		if h.sandbox(id) != nil {
 			continue // the removed instance is the one that it had before a reboot
 		}
-		if err := h.journal.forgetSandbox(id); err != nil {
+		if err := h.journal.Forget(id); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
+	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
@@ -212,7 +213,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := h.journal.setSandbox(sb.id, created{driver: sb.driver.Name(), trees: treesOf(sb.tree, sb.snapshotTree)}); err != nil {
+	if err := h.journal.SetSandbox(sb.id, journal.Created{Driver: sb.driver.Name(), Trees: journal.TreesOf(sb.tree, sb.snapshotTree)}); err != nil {
 		return err
 	}
 	if err := h.fault("journaled"); err != nil {
@@ -261,9 +262,9 @@ func (h *host) newWarm() *warmpool.Pool {
 			return t
 		},
 		Record: func(id sandbox.ID, driver string, tree *templates.Tree) error {
-			return h.journal.setSandbox(id, created{driver: driver, trees: treesOf(tree)})
+			return h.journal.SetSandbox(id, journal.Created{Driver: driver, Trees: journal.TreesOf(tree)})
 		},
-		Forget: h.journal.forgetSandbox,
+		Forget: h.journal.Forget,
 	})
 }
 
@@ -271,8 +272,8 @@ func (h *host) newWarm() *warmpool.Pool {
 // record says that the sandbox runs; a crash in between leaves an instance without an owner.
 func (sb *hostSandbox) useWarm(warm warmpool.Instance) error {
 	sb.setInstance(warm.ID, warm.Inst)
-	m := created{sb.driver.Name(), warm.ID, treesOf(sb.tree, sb.snapshotTree)}
-	sb.journaling.Go(func() { sb.journalErr = sb.h.journal.assign(sb.id, m) })
+	m := journal.Created{Driver: sb.driver.Name(), Instance: warm.ID, Trees: journal.TreesOf(sb.tree, sb.snapshotTree)}
+	sb.journaling.Go(func() { sb.journalErr = sb.h.journal.Assign(sb.id, m) })
 	return sb.h.fault("created")
 }
 
@@ -345,7 +346,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 		return err
 	}
 	sb.journaling.Wait()
-	return h.journal.forgetSandbox(sb.id)
+	return h.journal.Forget(sb.id)
 }
 
 // finalEvents returns the events that end a sandbox's record.

@@ -1,4 +1,4 @@
-package hostd
+package journal
 
 import (
 	"encoding/binary"
@@ -25,18 +25,18 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
-// journal has what a host needs after a restart and the log does not have: the position in its
+// Journal has what a host needs after a restart and the log does not have: the position in its
 // commands, and by which driver and from which trees each sandbox was created.
-type journal struct {
+type Journal struct {
 	db *bbolt.DB
 
 	syncMu sync.Mutex // held while changes are synced; taken before mu
 	mu     sync.Mutex
-	queue  []*journalChange
+	queue  []*pending
 }
 
-// journalChange is a queued change of the journal.
-type journalChange struct {
+// pending is a queued change of the journal.
+type pending struct {
 	change func(sandboxes, trees *bbolt.Bucket) error
 	done   bool // guarded by turn, as is err
 	err    error
@@ -50,18 +50,18 @@ const (
 	keyDraining     = "draining"
 	keyEpoch        = "epoch"
 
-	journalFile   = "hostd.db"
+	File          = "hostd.db" // name of the journal in its directory
 	damagedSuffix = ".damaged"
 	lockTimeout   = 5 * time.Second // the previous hostd may still be exiting
 )
 
-// openJournal opens the journal in dir. A damaged one is renamed, and an empty one takes its
+// Open opens the journal in dir. A damaged one is renamed, and an empty one takes its
 // place: commands are read again, and sandboxes are found by their directories.
-func openJournal(dir string, log *slog.Logger) (*journal, error) {
+func Open(dir string, log *slog.Logger) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	path := filepath.Join(dir, journalFile)
+	path := filepath.Join(dir, File)
 	db, err := openDB(path)
 	if errors.Is(err, errDamaged) {
 		log.Error("journal damaged, starting with an empty one", "err", err, "renamed to", path+damagedSuffix)
@@ -85,7 +85,7 @@ func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare journal: %w", err), db.Close())
 	}
-	return &journal{db: db}, nil
+	return &Journal{db: db}, nil
 }
 
 var errDamaged = errors.New("the journal is damaged")
@@ -119,10 +119,11 @@ func readAll(tx *bbolt.Tx) error {
 	})
 }
 
-func (j *journal) close() error { return j.db.Close() }
+// Close closes the journal.
+func (j *Journal) Close() error { return j.db.Close() }
 
-// cursor returns the last command that need not be read again.
-func (j *journal) cursor() (rev uint64, err error) {
+// Cursor returns the last command that need not be read again.
+func (j *Journal) Cursor() (rev uint64, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyCursor)); len(b) == 8 {
 			rev = binary.BigEndian.Uint64(b)
@@ -132,14 +133,15 @@ func (j *journal) cursor() (rev uint64, err error) {
 	return rev, err
 }
 
-func (j *journal) setCursor(rev uint64) error {
+// SetCursor stores the cursor.
+func (j *Journal) SetCursor(rev uint64) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyCursor), binary.BigEndian.AppendUint64(nil, rev))
 	})
 }
 
-// epoch returns the newest epoch of this host that setEpoch stored; 0 before the first.
-func (j *journal) epoch() (epoch uint64, err error) {
+// Epoch returns the newest epoch of this host that SetEpoch stored; 0 before the first.
+func (j *Journal) Epoch() (epoch uint64, err error) {
 	return epoch, j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyEpoch)); len(b) == 8 {
 			epoch = binary.BigEndian.Uint64(b)
@@ -148,16 +150,16 @@ func (j *journal) epoch() (epoch uint64, err error) {
 	})
 }
 
-// setEpoch stores the epoch of this run, so that the next one is newer even if the log
+// SetEpoch stores the epoch of this run, so that the next one is newer even if the log
 // loses the lease. It costs a sync.
-func (j *journal) setEpoch(epoch uint64) error {
+func (j *Journal) SetEpoch(epoch uint64) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyEpoch), binary.BigEndian.AppendUint64(nil, epoch))
 	})
 }
 
-// draining reports whether the host is draining.
-func (j *journal) draining() (drain bool, err error) {
+// Draining reports whether the host is draining.
+func (j *Journal) Draining() (drain bool, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		drain = tx.Bucket([]byte(bucketMeta)).Get([]byte(keyDraining)) != nil
 		return nil
@@ -165,7 +167,8 @@ func (j *journal) draining() (drain bool, err error) {
 	return drain, err
 }
 
-func (j *journal) setDraining(drain bool) error {
+// SetDraining stores whether the host is draining.
+func (j *Journal) SetDraining(drain bool) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(bucketMeta))
 		if drain {
@@ -175,18 +178,19 @@ func (j *journal) setDraining(drain bool) error {
 	})
 }
 
-// created is how a sandbox was created.
-type created struct {
-	driver   string
-	instance sandbox.ID // the name of its instance; empty: the sandbox's own ID
-	trees    treeIDs    // the trees of the cache that it is based on; nil: unknown
+// Created is how a sandbox was created.
+type Created struct {
+	Driver   string
+	Instance sandbox.ID // the name of its instance; empty: the sandbox's own ID
+	Trees    Trees      // the trees of the cache that it is based on; nil: unknown
 }
 
-// treeIDs are names of trees in the cache.
-type treeIDs []template.ID
+// Trees are names of trees in the cache.
+type Trees []template.ID
 
-func treesOf(all ...*templates.Tree) treeIDs {
-	out := treeIDs{}
+// TreesOf returns the names of trees; nil ones are left out.
+func TreesOf(all ...*templates.Tree) Trees {
+	out := Trees{}
 	for _, t := range all {
 		if t != nil {
 			out = append(out, t.ID())
@@ -198,7 +202,7 @@ func treesOf(all ...*templates.Tree) treeIDs {
 // treeMark separates names of trees; no name contains it.
 const treeMark = " "
 
-func (ids treeIDs) put(trees *bbolt.Bucket, of sandbox.ID) error {
+func (ids Trees) put(trees *bbolt.Bucket, of sandbox.ID) error {
 	if ids == nil {
 		return trees.Delete([]byte(of))
 	}
@@ -209,11 +213,11 @@ func (ids treeIDs) put(trees *bbolt.Bucket, of sandbox.ID) error {
 	return trees.Put([]byte(of), out)
 }
 
-func treesIn(b []byte) treeIDs {
+func treesIn(b []byte) Trees {
 	if b == nil {
 		return nil
 	}
-	out := treeIDs{}
+	out := Trees{}
 	for id := range strings.FieldsSeq(string(b)) {
 		out = append(out, template.ID(id))
 	}
@@ -223,22 +227,22 @@ func treesIn(b []byte) treeIDs {
 // instanceMark separates driver and instance; no driver's name contains it.
 const instanceMark = "/"
 
-func (m created) bytes() []byte {
-	if m.instance == "" {
-		return []byte(m.driver)
+func (m Created) bytes() []byte {
+	if m.Instance == "" {
+		return []byte(m.Driver)
 	}
-	return []byte(m.driver + instanceMark + string(m.instance))
+	return []byte(m.Driver + instanceMark + string(m.Instance))
 }
 
-func createdOf(b []byte) created {
+func createdOf(b []byte) Created {
 	name, instance, _ := strings.Cut(string(b), instanceMark)
-	return created{driver: name, instance: sandbox.ID(instance)}
+	return Created{Driver: name, Instance: sandbox.ID(instance)}
 }
 
 // write makes a change of the sandboxes durable. Changes that arrive during one sync share the
 // next: every create waits for one.
-func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error {
-	n := &journalChange{change: change}
+func (j *Journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error {
+	n := &pending{change: change}
 	j.mu.Lock()
 	j.queue = append(j.queue, n)
 	j.mu.Unlock()
@@ -267,33 +271,34 @@ func (j *journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error
 	return err
 }
 
-// setSandbox stores how a sandbox is created, before the driver is called.
-func (j *journal) setSandbox(id sandbox.ID, m created) error {
+// SetSandbox stores how a sandbox is created, before the driver is called.
+func (j *Journal) SetSandbox(id sandbox.ID, m Created) error {
 	return j.write(func(b, trees *bbolt.Bucket) error {
-		return errors.Join(b.Put([]byte(id), m.bytes()), m.trees.put(trees, id))
+		return errors.Join(b.Put([]byte(id), m.bytes()), m.Trees.put(trees, id))
 	})
 }
 
-// assign stores that an instance without an owner is a sandbox's from now on.
-func (j *journal) assign(id sandbox.ID, m created) error {
+// Assign stores that an instance without an owner is a sandbox's from now on.
+func (j *Journal) Assign(id sandbox.ID, m Created) error {
 	return j.write(func(b, trees *bbolt.Bucket) error {
-		return errors.Join(b.Delete([]byte(m.instance)), b.Put([]byte(id), m.bytes()),
-			trees.Delete([]byte(m.instance)), m.trees.put(trees, id))
+		return errors.Join(b.Delete([]byte(m.Instance)), b.Put([]byte(id), m.bytes()),
+			trees.Delete([]byte(m.Instance)), m.Trees.put(trees, id))
 	})
 }
 
-func (j *journal) forgetSandbox(id sandbox.ID) error {
+// Forget removes a sandbox, or an instance without an owner.
+func (j *Journal) Forget(id sandbox.ID) error {
 	return j.write(func(b, trees *bbolt.Bucket) error { return errors.Join(b.Delete([]byte(id)), trees.Delete([]byte(id))) })
 }
 
-// sandboxes returns all sandboxes that are stored, with how they were created.
-func (j *journal) sandboxes() (map[sandbox.ID]created, error) {
-	out := make(map[sandbox.ID]created)
+// Sandboxes returns all sandboxes that are stored, with how they were created.
+func (j *Journal) Sandboxes() (map[sandbox.ID]Created, error) {
+	out := make(map[sandbox.ID]Created)
 	err := j.db.View(func(tx *bbolt.Tx) error {
 		trees := tx.Bucket([]byte(bucketTrees))
 		return tx.Bucket([]byte(bucketSandboxes)).ForEach(func(k, v []byte) error {
 			m := createdOf(v)
-			m.trees = treesIn(trees.Get(k))
+			m.Trees = treesIn(trees.Get(k))
 			out[sandbox.ID(k)] = m
 			return nil
 		})
@@ -303,13 +308,13 @@ func (j *journal) sandboxes() (map[sandbox.ID]created, error) {
 
 const keyOffered = "offered"
 
-// setOffered stores what the drivers can do. It costs a sync if that changed.
-func (j *journal) setOffered(o *drivers.Stored) error {
+// SetOffered stores what the drivers can do. It costs a sync if that changed.
+func (j *Journal) SetOffered(o *drivers.Stored) error {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	if old, err := j.offered(); err == nil && reflect.DeepEqual(&old, o) {
+	if old, err := j.Offered(); err == nil && reflect.DeepEqual(&old, o) {
 		return nil
 	}
 	return j.db.Update(func(tx *bbolt.Tx) error {
@@ -317,8 +322,8 @@ func (j *journal) setOffered(o *drivers.Stored) error {
 	})
 }
 
-// offered returns what setOffered stored; the zero value if nothing.
-func (j *journal) offered() (o drivers.Stored, err error) {
+// Offered returns what SetOffered stored; the zero value if nothing.
+func (j *Journal) Offered() (o drivers.Stored, err error) {
 	err = j.db.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyOffered)); b != nil {
 			return json.Unmarshal(b, &o)
