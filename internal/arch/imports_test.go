@@ -111,6 +111,7 @@ var rules = []rule{
 	{path: hd + "drivers", may: []string{"events/kind", "internal/waiting", hd + "driver/...", hd + "helperbin"}},
 	{path: hd + "machine"},
 	{path: hd + "journal", may: []string{"events/kind", "events/sandbox", "events/template", hd + "drivers", hd + "templates", bbolt, bbolt + "/errors"}},
+	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},

@@ -12,12 +12,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
+	"github.com/millrace/millrace/services/hostd/internal/volumes"
 )
 
 // newDisk returns the guard of the host's disk.
 func (h *host) newDisk() *disk.Guard {
 	return disk.New(disk.Config{
-		Path: h.cfg.DataDir, Users: h.diskUsers, Volume: h.volumePath, Shed: h.templates.Shed, Go: h.wg.Go, Log: h.slog,
+		Volume: func(id sandbox.VolumeID) string { return volumes.Path(h.volumeDir(), id) },
+		Path:   h.cfg.DataDir, Users: h.diskUsers, Shed: h.templates.Shed, Go: h.wg.Go, Log: h.slog,
 	})
 }
 
@@ -31,8 +33,8 @@ func (h *host) diskUsers() []*disk.User {
 }
 
 // evictBeforeLease makes space on a full disk before a run has its lease: on a full disk no lease
-// can be stored, and without one no sandbox be ended. Limits are not known yet. Templates in use are, unless an
-// older version of the host created one of the sandboxes.
+// can be stored, and without one no sandbox be ended. Limits are not known yet. Templates in use
+// are, unless an older version of the host created one of the sandboxes.
 func (h *host) evictBeforeLease(ctx context.Context) error {
 	if !h.disk.Short() {
 		return nil

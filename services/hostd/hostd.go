@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
+	"github.com/millrace/millrace/services/hostd/internal/volumes"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 )
 
@@ -49,8 +50,8 @@ type host struct {
 	drivers    *drivers.Registry
 	warm       *warmpool.Pool
 	disk       *disk.Guard
+	volumes    *volumes.Store // from the time at which the view is open
 	builds     chan struct{}  // has a value for each instance that is being created
-	listings   chan struct{}  // has a value for each volume listing of many files
 	leaseStale chan struct{}  // has a value when the lease is out of date
 	wg         sync.WaitGroup // sandboxes, processes and other background work
 
@@ -103,7 +104,7 @@ func Run(ctx context.Context, cfg Config) error {
 	h := &host{
 		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
 		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), system: machine.System(), cpu: machine.CPU(),
-		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)), listings: make(chan struct{}, maxListings),
+		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
 	}
 	h.assemble()
 	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
@@ -177,7 +178,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.prefetch(work) })
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })
-	g.Go(func() error { return h.volumes(work) })
+	g.Go(func() error { return h.volumes.Run(work) })
 	g.Go(func() error { return h.store(work) })
 	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
 	g.Go(func() error { return h.drivers.Settle(work) })
@@ -218,6 +219,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := <-opened; err != nil {
 		return err
 	}
+	h.volumes = h.newVolumes()
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}

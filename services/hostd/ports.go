@@ -30,7 +30,7 @@ func (h *host) tunnels(ctx context.Context) error {
 // its files: <sandbox>:files. A stream to <volume>:volume is served here.
 func (h *host) port(s *mux.Stream) {
 	if name, ok := strings.CutSuffix(s.Target(), ":volume"); ok {
-		h.serveVolume(s, name)
+		h.volumes.Serve(h.runCtx, s, name)
 		return
 	}
 	inside, err := h.openPort(s.Target())

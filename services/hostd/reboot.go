@@ -99,7 +99,7 @@ func (sb *hostSandbox) rebuild(ctx context.Context, old driver.Instance, instID 
 		return nil, err
 	}
 	var err error
-	if spec.Volumes, err = sb.h.mounts(&sb.req); err != nil {
+	if spec.Volumes, err = sb.h.volumes.Mounts(&sb.req); err != nil {
 		return nil, err
 	}
 	return sb.h.build(ctx, sb.driver, spec)

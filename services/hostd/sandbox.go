@@ -192,7 +192,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if spec.From, err = sb.ensureSnapshot(ctx); err != nil {
 		return err
 	}
-	if spec.Volumes, err = h.mounts(&sb.req); err != nil {
+	if spec.Volumes, err = h.volumes.Mounts(&sb.req); err != nil {
 		return err
 	}
 	o, offered := h.drivers.Offer(sb.driver.Name())
