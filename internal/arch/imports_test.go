@@ -112,6 +112,7 @@ var rules = []rule{
 	{path: hd + "machine"},
 	{path: hd + "journal", may: []string{"events/kind", "events/sandbox", "events/template", hd + "drivers", hd + "templates", bbolt, bbolt + "/errors"}},
 	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
+	{path: hd + "snapshots", may: []string{vocabulary, hd + "drivers", hd + "rmtree", hd + "templates"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},

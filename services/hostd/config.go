@@ -98,6 +98,9 @@ const (
 	NetworkVeth = "veth"
 )
 
+// defaultCopyAhead is the default of Config.CopyAhead.
+const defaultCopyAhead = 4 << 30
+
 // setDefaults validates cfg and fills in the defaults.
 func setDefaults(cfg *Config) error {
 	switch {

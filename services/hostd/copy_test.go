@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
+	"github.com/millrace/millrace/services/hostd/internal/snapshots"
 )
 
 // pair starts two hosts with one log, node1 and node2.
@@ -101,7 +102,7 @@ func TestCopyInUseSurvivesARestart(t *testing.T) {
 	s := two.createFrom(&snap)
 	two.write(s.ID, "now")
 	two.kill()
-	if on := two.stored()[s.ID].trees; len(on) != 1 || on[0] != copyID(&snap.Copy) {
+	if on := two.stored()[s.ID].Trees; len(on) != 1 || on[0] != snapshots.CopyID(&snap.Copy) {
 		t.Errorf("trees in the journal: %v", on)
 	}
 	two.begin()

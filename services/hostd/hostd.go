@@ -28,6 +28,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
+	"github.com/millrace/millrace/services/hostd/internal/snapshots"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 	"github.com/millrace/millrace/services/hostd/internal/volumes"
@@ -50,7 +51,8 @@ type host struct {
 	drivers    *drivers.Registry
 	warm       *warmpool.Pool
 	disk       *disk.Guard
-	volumes    *volumes.Store // from the time at which the view is open
+	volumes    *volumes.Store // from the time at which the view is open, as the next one
+	snapshots  *snapshots.Store
 	builds     chan struct{}  // has a value for each instance that is being created
 	leaseStale chan struct{}  // has a value when the lease is out of date
 	wg         sync.WaitGroup // sandboxes, processes and other background work
@@ -71,7 +73,6 @@ type host struct {
 	authority    *egress.Authority
 	sealer       *sandbox.Sealer
 	ring         *identity.Ring
-	originMu     sync.Mutex          // held while a snapshot's directory is resolved or handed out
 	system       string              // identifies the host's own files
 	cpu          string              // the CPU's features
 	evictedEarly map[sandbox.ID]bool // evicted before there was a lease
@@ -145,6 +146,9 @@ func (h *host) assemble() {
 	h.disk, h.warm, h.drivers = h.newDisk(), h.newWarm(), h.newDrivers()
 }
 
+// useView makes the parts of the host that need its view.
+func (h *host) useView() { h.volumes, h.snapshots = h.newVolumes(), h.newSnapshots() }
+
 // serve runs the host until clean is done, and then exits cleanly.
 func (h *host) serve(clean context.Context) error {
 	runCtx := h.runCtx
@@ -179,7 +183,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.tunnels(work) })
 	g.Go(func() error { return h.meter(work) })
 	g.Go(func() error { return h.volumes.Run(work) })
-	g.Go(func() error { return h.store(work) })
+	g.Go(func() error { return h.snapshots.Run(work) })
 	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
 	g.Go(func() error { return h.drivers.Settle(work) })
 	g.Go(func() error { return h.audit(work) })
@@ -219,7 +223,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := <-opened; err != nil {
 		return err
 	}
-	h.volumes = h.newVolumes()
+	h.useView()
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}
@@ -251,7 +255,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 			return err
 		}
 	}
-	h.sweepSnapshots(false)
+	h.snapshots.Sweep(false)
 	if err := h.clear(ctx, stored); err != nil {
 		return err
 	}

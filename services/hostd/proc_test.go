@@ -18,6 +18,9 @@ import (
 func bare(h *host) *hostSandbox {
 	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, cursor.New(0)
 	h.assemble()
+	if h.view != nil {
+		h.useView()
+	}
 	return newSandbox(h, &sandbox.State{ID: sandbox.NewID(), Phase: sandbox.PhaseRunning})
 }
 

@@ -3,7 +3,6 @@ package hostd
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -15,18 +14,54 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/rmtree"
+	"github.com/millrace/millrace/services/hostd/internal/snapshots"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
 const (
 	snapshotDir     = "snapshots"
 	partialSuffix   = ".partial" // suffix while the snapshot is made
-	removedSuffix   = ".removed" // suffix while it is removed
 	snapshotTimeout = 2 * time.Minute
 )
 
-func (h *host) snapshotDir(id sandbox.SnapshotID) string {
-	return filepath.Join(h.cfg.DataDir, snapshotDir, string(id))
+// snapshotsDir returns the directory of all snapshots.
+func (h *host) snapshotsDir() string { return filepath.Join(h.cfg.DataDir, snapshotDir) }
+
+func (h *host) snapshotDir(id sandbox.SnapshotID) string { return snapshots.Path(h.snapshotsDir(), id) }
+
+// newSnapshots returns the snapshots of the host. The view must be open.
+func (h *host) newSnapshots() *snapshots.Store {
+	return snapshots.New(snapshots.Config{
+		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.system, CPU: h.cpu,
+		Log: h.log, View: h.view, Cache: h.templates, Drivers: h.drivers, Used: h.origins, Fault: h.fault, Go: h.spawn, Slog: h.slog,
+	})
+}
+
+// ensureSnapshot makes the snapshot that the sandbox is based on available on this host and
+// returns its directory; empty without a snapshot.
+func (sb *hostSandbox) ensureSnapshot(ctx context.Context) (string, error) {
+	if sb.req.From == "" {
+		return "", nil
+	}
+	ctx, unwanted := sb.untilStop(ctx)
+	defer unwanted()
+	dir, tree, err := sb.h.snapshots.Ensure(ctx, sb.req.From, sb.offer)
+	if tree != nil {
+		sb.snapshotTree = tree
+	}
+	return dir, err
+}
+
+// holdSnapshot takes a reference to the copy that a sandbox of a previous run is based on.
+func (sb *hostSandbox) holdSnapshot() {
+	s, ok := sb.h.view.Snapshot(sb.req.From)
+	if !ok {
+		return
+	}
+	if _, own := sb.h.snapshots.Own(&s); own {
+		return
+	}
+	sb.snapshotTree, _ = sb.h.snapshots.Hold(&s)
 }
 
 // snapshot handles a command to take a snapshot of the sandbox. The log has the snapshot only
@@ -107,7 +142,7 @@ func (sb *hostSandbox) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 	if built, ok := sb.instance().(driver.Versioned); ok && t.Memory {
 		o.Caps.Fits = built.Fits()
 	}
-	snap.Fits = sb.h.fit(snap, &o)
+	snap.Fits = sb.h.snapshots.Fit(snap, &o)
 	if !t.Internal {
 		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = sb.req.Env, sb.req.User, sb.req.Workdir, sb.req.Start, sb.req.Ready
 	}
@@ -185,55 +220,6 @@ func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.
 		return errors.Join(err, rmtree.Tree(making), rmtree.Tree(dir))
 	}
 	return sb.h.fault("snapshotted")
-}
-
-// sweepSnapshots removes the snapshots that were deleted or never reached the log, except those
-// that a sandbox is based on. With deleted set it removes only the deleted ones; otherwise it
-// must not run concurrently with snapshot.
-func (h *host) sweepSnapshots(deleted bool) {
-	entries, err := os.ReadDir(filepath.Join(h.cfg.DataDir, snapshotDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		h.slog.Error("list snapshots failed", "err", err)
-	}
-	used := h.origins()
-	for _, e := range entries {
-		id := sandbox.SnapshotID(e.Name())
-		s, ok := h.view.Snapshot(id)
-		if _, stands := used[id]; stands || ok && !s.Deleted || deleted && !ok {
-			continue
-		}
-		if err := h.removeSnapshot(id); err != nil {
-			h.slog.Error("remove snapshot failed", "snapshot", id, "err", err)
-		}
-	}
-	h.sweepCopies()
-}
-
-// removeSnapshot renames a snapshot's directory and removes it in the background: it may have
-// many files.
-func (h *host) removeSnapshot(id sandbox.SnapshotID) error {
-	going := h.snapshotDir(id) + removedSuffix
-	if err := os.Rename(h.snapshotDir(id), going); err != nil {
-		return err
-	}
-	h.spawn("remove snapshot "+string(id), func() error { return rmtree.Tree(going) })
-	return nil
-}
-
-// sweepCopies drops the copies of deleted snapshots that no sandbox is based on.
-func (h *host) sweepCopies() {
-	live := make(map[string]bool)
-	gone := h.view.Snapshots(func(s *sandbox.Snapshot) bool {
-		if !s.Deleted {
-			live[s.Copy.Manifest] = true
-		}
-		return s.Deleted && s.Copy.Manifest != ""
-	})
-	for _, s := range gone {
-		if id := copyID(&s.Copy); !live[s.Copy.Manifest] {
-			h.spawn("remove copy "+string(id), func() error { h.templates.Drop(id); return nil })
-		}
-	}
 }
 
 // origins returns the snapshots that this host's sandboxes were created from.

@@ -150,7 +150,7 @@ func TestEndOfStartupIsPublishedAtOnce(t *testing.T) {
 // The next run removes what an interrupted one did not.
 func TestNextRunFinishesARemoval(t *testing.T) {
 	r := newRigOn(t, "direct")
-	if err := os.MkdirAll(filepath.Join(r.cfg.DataDir, snapshotDir, string(sandbox.NewSnapshotID())+removedSuffix, "files"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(r.cfg.DataDir, snapshotDir, string(sandbox.NewSnapshotID())+".removed", "files"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r.begin()

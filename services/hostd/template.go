@@ -223,7 +223,7 @@ func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Tim
 			continue
 		}
 		s, ok := h.view.Snapshot(sandbox.SnapshotID(t.Built.Snapshot))
-		if _, own := h.ownSnapshot(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || !h.canUse(&s) {
+		if _, own := h.snapshots.Own(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || !h.snapshots.CanUse(&s) {
 			continue
 		}
 		m, id, err := template.Decode([]byte(s.Copy.Manifest))

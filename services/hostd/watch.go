@@ -25,7 +25,7 @@ func (h *host) watch(ctx context.Context) error {
 		h.updateAll()
 		if n := h.view.Deletions(); n != swept || h.ended.Swap(false) {
 			swept = n
-			h.sweepSnapshots(true)
+			h.snapshots.Sweep(true)
 		}
 		// Every sandbox of the fleet changes the view. However busy the fleet is, watch takes a
 		// small part of the time. An occasional check is free: the second one mostly finds the
