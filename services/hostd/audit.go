@@ -113,14 +113,14 @@ func (h *host) complete(ctx context.Context, id process.ID) error {
 	sb := h.sandbox(id.Sandbox())
 	if sb != nil {
 		select {
-		case <-sb.ready:
+		case <-sb.session.ready:
 		case <-sb.gone:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 	p := h.newProc(sb, id)
-	if !sb.enlist(p) {
+	if sb != nil && !sb.session.enlist(p) {
 		return nil
 	}
 	p.lose(process.Exit{Cause: process.CauseShimLost})
@@ -130,17 +130,13 @@ func (h *host) complete(ctx context.Context, id process.ID) error {
 	return nil
 }
 
-// enlist adds p to its sandbox's processes unless it is one of them already. Without a
-// sandbox it reports true.
-func (sb *hostSandbox) enlist(p *proc) bool {
-	if sb == nil {
-		return true
-	}
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.procs[p.id.Token()] != nil {
+// enlist adds p to the processes unless it is one of them already.
+func (ss *session) enlist(p *proc) bool {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	if ss.procs[p.id.Token()] != nil {
 		return false
 	}
-	sb.procs[p.id.Token()] = p
+	ss.procs[p.id.Token()] = p
 	return true
 }

@@ -3,6 +3,8 @@ package hostd
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -10,6 +12,16 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
+
+// commandQueue has the commands for a sandbox that its shim has not received.
+type commandQueue struct {
+	sb *hostSandbox
+
+	queuedBytes atomic.Int64     // bytes of commands that the shim has not accepted yet; see admit
+	mu          sync.Mutex       // held while a command is forwarded; taken before the session's
+	forwarding  bool             // the shim's processes are known
+	queue       []events.Command // commands that wait until forwarding
+}
 
 // follow reads the host's commands from rev on, until ctx ends.
 func (h *host) follow(ctx context.Context, rev uint64) error {
@@ -51,21 +63,21 @@ func (h *host) deliver(c events.Command) {
 		return
 	}
 	if snap, ok := c.Body.(events.TakeSnapshot); ok {
-		h.spawn("snapshot "+string(sb.id), func() error { return sb.snapshot(h.runCtx, c, snap) })
+		h.spawn("snapshot "+string(sb.id), func() error { return sb.snapshots.handle(h.runCtx, c, snap) })
 		return
 	}
 	in, _ := c.Body.(events.Stdin)
-	if err := sb.admit(&c, len(in.Data)); err != nil {
+	if err := sb.commands.admit(&c, len(in.Data)); err != nil {
 		h.refuse(c, err)
 		return
 	}
-	sb.orderMu.Lock()
-	defer sb.orderMu.Unlock()
-	if !sb.forwarding {
-		sb.queue = append(sb.queue, c)
+	sb.commands.mu.Lock()
+	defer sb.commands.mu.Unlock()
+	if !sb.commands.forwarding {
+		sb.commands.queue = append(sb.commands.queue, c)
 		return
 	}
-	sb.forward(c)
+	sb.commands.forward(c)
 }
 
 const (
@@ -84,63 +96,63 @@ const (
 
 // admit accounts for a command with data bytes of payload until the shim has accepted it, or
 // returns why it is refused.
-func (sb *hostSandbox) admit(c *events.Command, data int) error {
-	if err := sb.usable(); err != nil {
+func (q *commandQueue) admit(c *events.Command, data int) error {
+	if err := q.sb.pausing.usable(); err != nil {
 		return err
 	}
 	size, waiting, pending := int64(commandCost+data), int64(maxQueuedBytes), maxPending
 	if _, input := c.Body.(events.Stdin); input {
 		waiting, pending = waiting-waiting/inputPart, pending-pending/inputPart
 	}
-	if sb.countPending(pending) >= pending || sb.queuedBytes.Load()+size > waiting {
+	if q.sb.session.countPending(pending) >= pending || q.queuedBytes.Load()+size > waiting {
 		return kind.New(kind.Exhausted, "command", c.ID, "too many commands wait for the sandbox")
 	}
-	sb.h.cursor.Charge(c.Rev, &sb.queuedBytes, size)
+	q.sb.h.cursor.Charge(c.Rev, &q.queuedBytes, size)
 	return nil
 }
 
 // countPending returns how many commands wait for a reply. At the limit it drops, once per
 // second, those whose senders have given up and that need not be sent again.
-func (sb *hostSandbox) countPending(most int) int {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
+func (ss *session) countPending(most int) int {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
 	now := time.Now()
-	if len(sb.pending) < most || now.Sub(sb.lastSweep) < time.Second {
-		return len(sb.pending)
+	if len(ss.pending) < most || now.Sub(ss.lastSweep) < time.Second {
+		return len(ss.pending)
 	}
-	sb.lastSweep = now
-	for rev, p := range sb.pending {
+	ss.lastSweep = now
+	for rev, p := range ss.pending {
 		if p.taken && p.cmd.Expired(now) != nil {
-			delete(sb.pending, rev)
+			delete(ss.pending, rev)
 		}
 	}
-	return len(sb.pending)
+	return len(ss.pending)
 }
 
 // forward passes a command to its process; hostSandbox.order is held.
-func (sb *hostSandbox) forward(c events.Command) {
-	sb.mu.Lock()
-	p := sb.procs[c.Process.Token()]
-	sb.mu.Unlock()
+func (q *commandQueue) forward(c events.Command) {
+	q.sb.mu.Lock()
+	p := q.sb.session.procs[c.Process.Token()]
+	q.sb.mu.Unlock()
 	if p == nil {
-		sb.h.refuse(c, noProcess(c.Process))
+		q.sb.h.refuse(c, noProcess(c.Process))
 		return
 	}
 	if _, ok := c.Body.(events.Stdin); ok {
-		sb.cpu.Requests.Add(1)
+		q.sb.cpu.Requests.Add(1)
 	}
 	p.command(c)
 }
 
 // forwardQueued forwards the commands that arrived before the shim's processes were known, in
 // their order.
-func (sb *hostSandbox) forwardQueued() {
-	sb.orderMu.Lock()
-	defer sb.orderMu.Unlock()
-	for _, c := range sb.queue {
-		sb.forward(c)
+func (q *commandQueue) forwardQueued() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range q.queue {
+		q.forward(c)
 	}
-	sb.queue, sb.forwarding = nil, true
+	q.queue, q.forwarding = nil, true
 }
 
 func noProcess(id process.ID) error {
@@ -155,14 +167,14 @@ func (h *host) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
 	if sb != nil {
 		token := c.Process.Token()
 		sb.mu.Lock()
-		if sb.closed {
+		if sb.session.closed {
 			p.sb = nil
-		} else if known := sb.procs[token]; known != nil {
+		} else if known := sb.session.procs[token]; known != nil {
 			sb.mu.Unlock()
 			known.holdCursor(c.Rev)
 			return
 		} else {
-			sb.procs[token] = p
+			sb.session.procs[token] = p
 			sb.cpu.Requests.Add(1)
 		}
 		sb.mu.Unlock()

@@ -279,7 +279,7 @@ func (h *host) leave(lease *lease) error {
 	ctx, cancel := context.WithTimeout(h.runCtx, LeaveTimeout-destroyTimeout)
 	defer cancel()
 	if h.egress != nil { // usage that only this run has counted
-		h.reportTraffic(ctx, (*hostSandbox).traffic)
+		h.reportTraffic(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.traffic(s) })
 	}
 	lease.leave(ctx)
 	return err
@@ -311,7 +311,7 @@ func (h *host) spawn(what string, f func() error) {
 func (h *host) counts() (sandboxes, processes uint32) {
 	for _, sb := range h.all() {
 		sandboxes++
-		processes += uint32(sb.count())
+		processes += uint32(sb.session.count())
 	}
 	return sandboxes, processes
 }

@@ -42,7 +42,7 @@ func (h *host) measured() []*hostSandbox {
 	var out []*hostSandbox
 	for _, sb := range h.all() {
 		select {
-		case <-sb.ready:
+		case <-sb.session.ready:
 			out = append(out, sb)
 		default: // it is being created, or has been paused since before this run
 		}
@@ -61,12 +61,12 @@ func (h *host) cpuMembers() []*cpushare.Member {
 
 // measure records a sample of the sandbox. A paused one uses nothing new.
 func (sb *hostSandbox) measure(ctx context.Context) {
-	if sb.instance() == nil || sb.suspended() {
+	if sb.current.get() == nil || sb.pausing.suspended() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	s, err := sb.instance().Stats(ctx)
+	s, err := sb.current.get().Stats(ctx)
 	if err == nil {
 		err = sb.h.log.PutSample(ctx, sb.h.cfg.Name, sb.id, events.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,

@@ -17,28 +17,28 @@ import (
 
 // adopt creates the record of a process that was restored with the memory; hostSandbox.mu is
 // held.
-func (sb *hostSandbox) adopt(p *proc, m *wire.Moved) error {
+func (ss *session) adopt(p *proc, m *wire.Moved) error {
 	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is released
 	if err == nil {
 		err = spec.Validate()
 	}
-	if err != nil || sb.req.From == "" {
-		return sb.hostile("%q was not restored from a snapshot", m.Token)
+	if err != nil || ss.sb.req.From == "" {
+		return ss.sb.hostile("%q was not restored from a snapshot", m.Token)
 	}
 	p.spec, p.hash = spec, spec.Hash()
 	first := process.Accepted{
-		Spec: spec.Public(), SpecHash: p.hash, Tenant: sb.tenant,
-		From: process.IDOf(m.Token, sb.req.FromSandbox), After: m.After,
+		Spec: spec.Public(), SpecHash: p.hash, Tenant: ss.sb.tenant,
+		From: process.IDOf(m.Token, ss.sb.req.FromSandbox), After: m.After,
 	}
-	sb.restoring.Add(1)
-	sb.h.spawn("process "+string(p.id), func() error { return p.move(sb.h.runCtx, first) })
+	ss.restoring.Add(1)
+	ss.sb.h.spawn("process "+string(p.id), func() error { return p.move(ss.sb.h.runCtx, first) })
 	return nil
 }
 
 // move claims the record of a process that already runs, and publishes until it ends.
 func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
-	moved := sync.OnceFunc(p.sb.restoring.Done)
+	moved := sync.OnceFunc(p.sb.session.restoring.Done)
 	defer moved()
 	p.sum = process.Summary{
 		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec,

@@ -32,6 +32,18 @@ const (
 	authorityFile = "egress-ca.pem"
 )
 
+// sandboxNetwork is the network of a sandbox. The sandbox's mutex guards it.
+type sandboxNetwork struct {
+	sb *hostSandbox
+
+	route       *egress.Route       // nil: no network access
+	settings    sandbox.Network     // the settings in force
+	reachable   bool                // the settings allow any destination
+	transformed bool                // the settings transform requests
+	used        sandbox.NetworkUsed // network usage before this run, and through interfaces
+	reported    time.Time           // time of meter's last report; of meter's goroutine
+}
+
 // openEgress starts the egress proxy, if sandboxes may use the network.
 func (h *host) openEgress() (closeIt func(), err error) {
 	if !h.cfg.Egress {
@@ -63,114 +75,114 @@ func (h *host) openSealer(ctx context.Context) error {
 	return err
 }
 
-// applyNetwork applies the network settings in the sandbox's record; sb.mu is held.
-func (sb *hostSandbox) applyNetwork(s *sandbox.State) {
-	if sb.h.egress == nil || sb.route != nil && reflect.DeepEqual(sb.net, s.Network) {
+// apply applies the network settings in the sandbox's record; sb.mu is held.
+func (nw *sandboxNetwork) apply(s *sandbox.State) {
+	if nw.sb.h.egress == nil || nw.route != nil && reflect.DeepEqual(nw.settings, s.Network) {
 		return
 	}
-	sb.net = s.Network
-	policy := egress.NewPolicy(&sb.net, sb.h.sealer.Open)
-	sb.reachable, sb.transformed = policy.Any(), policy.Transforms()
+	nw.settings = s.Network
+	policy := egress.NewPolicy(&nw.settings, nw.sb.h.sealer.Open)
+	nw.reachable, nw.transformed = policy.Any(), policy.Transforms()
 	switch {
-	case sb.conn != nil:
-		sb.sendNetwork(sb.conn) // before the policy is in force: the CA that it uses must be trusted then
-	case !sb.wide():
-		sb.unplug()
+	case nw.sb.session.conn != nil:
+		nw.send(nw.sb.session.conn) // before the policy is in force: the CA that it uses must be trusted then
+	case !nw.wide():
+		nw.unplug()
 	}
-	if sb.route == nil {
-		sb.route = sb.h.egress.Route(policy, sandbox.Markers{Secret: sb.secret, Token: sb.token})
+	if nw.route == nil {
+		nw.route = nw.sb.h.egress.Route(policy, sandbox.Markers{Secret: nw.secret, Token: nw.token})
 	} else {
-		sb.route.SetPolicy(policy)
+		nw.route.SetPolicy(policy)
 	}
 }
 
 // secret returns the current value of a secret of the sandbox's tenant.
-func (sb *hostSandbox) secret(name string) (string, error) {
-	for _, s := range sb.h.view.TenantSecrets(sb.tenant) {
+func (nw *sandboxNetwork) secret(name string) (string, error) {
+	for _, s := range nw.sb.h.view.TenantSecrets(nw.sb.tenant) {
 		if s.Name == strings.ToLower(name) {
-			return sb.h.sealer.Open(s.Sealed)
+			return nw.sb.h.sealer.Open(s.Sealed)
 		}
 	}
-	return "", kind.Newf(kind.Precondition, "transform", string(sb.id), "secret %q does not exist", name)
+	return "", kind.Newf(kind.Precondition, "transform", string(nw.sb.id), "secret %q does not exist", name)
 }
 
 // token returns a new token of that name, which identifies the sandbox.
-func (sb *hostSandbox) token(name string) (string, error) {
-	t, ok := sb.req.Identity.Token(name)
+func (nw *sandboxNetwork) token(name string) (string, error) {
+	t, ok := nw.sb.req.Identity.Token(name)
 	if !ok {
-		return "", kind.Newf(kind.Precondition, "transform", string(sb.id), "the sandbox has no token %q", name)
+		return "", kind.Newf(kind.Precondition, "transform", string(nw.sb.id), "the sandbox has no token %q", name)
 	}
 	about := identity.Subject{
-		Issuer: sb.req.Identity.Issuer, Team: sb.tenant, Template: cmp.Or(sb.req.Built, sb.req.Template), Sandbox: string(sb.id),
+		Issuer: nw.sb.req.Identity.Issuer, Team: nw.sb.tenant, Template: cmp.Or(nw.sb.req.Built, nw.sb.req.Template), Sandbox: string(nw.sb.id),
 	}
-	return sb.h.ring.Token(sb.h.view.SigningKeys(), &about, t.Audience, time.Now())
+	return nw.sb.h.ring.Token(nw.sb.h.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
-// sendNetwork sends the proxy's port and the name server to the shim; sb.mu is held. Without
+// send sends the proxy's port and the name server to the shim; sb.mu is held. Without
 // isolation there is no proxy: the sandbox's loopback is the host's.
-func (sb *hostSandbox) sendNetwork(conn *link.Conn) {
+func (nw *sandboxNetwork) send(conn *link.Conn) {
 	if !conn.HasStreams() {
 		return // a shim of an older version
 	}
 	var n wire.Network
-	if sb.reachable && sb.isolated() {
+	if nw.reachable && nw.isolated() {
 		n.Proxy = proxyPort
-		if sb.transformed {
-			n.CA = sb.h.authority.PEM()
+		if nw.transformed {
+			n.CA = nw.sb.h.authority.PEM()
 		}
 	}
-	n.DNS = sb.plug()
+	n.DNS = nw.plug()
 	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
 }
 
 // isolated reports whether the sandbox has a loopback of its own.
-func (sb *hostSandbox) isolated() bool {
-	return sb.created.Isolation != "" && sb.created.Isolation != sandbox.IsolationNone
+func (nw *sandboxNetwork) isolated() bool {
+	return nw.sb.created.Isolation != "" && nw.sb.created.Isolation != sandbox.IsolationNone
 }
 
-// serveEgress serves a stream from the shim: a connection to the proxy.
-func (sb *hostSandbox) serveEgress(s *mux.Stream) {
-	sb.mu.Lock()
-	route := sb.route
-	sb.mu.Unlock()
+// serve serves a stream from the shim: a connection to the proxy.
+func (nw *sandboxNetwork) serve(s *mux.Stream) {
+	nw.sb.mu.Lock()
+	route := nw.route
+	nw.sb.mu.Unlock()
 	if route == nil || s.Target() != wire.TargetProxy {
-		s.Abort(kind.New(kind.Denied, "egress", string(sb.id), "the sandbox has no network"))
+		s.Abort(kind.New(kind.Denied, "egress", string(nw.sb.id), "the sandbox has no network"))
 		return
 	}
-	sb.h.wg.Go(func() { route.Serve(s) })
+	nw.sb.h.wg.Go(func() { route.Serve(s) })
 }
 
 // newTraffic returns the total traffic, and whether it differs from the record.
-func (sb *hostSandbox) newTraffic(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.route == nil || s.Over() || s.Begins() {
+func (nw *sandboxNetwork) newTraffic(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
+	nw.sb.mu.Lock()
+	defer nw.sb.mu.Unlock()
+	if nw.route == nil || s.Over() || s.Begins() {
 		return total, false
 	}
-	total = sb.used
-	sent, received := sb.route.Used()
+	total = nw.used
+	sent, received := nw.route.Used()
 	total.Sent += sent
 	total.Received += received
 	return total, total != s.Used
 }
 
 // traffic returns the traffic as an event, if it is new.
-func (sb *hostSandbox) traffic(s *sandbox.State) []sandbox.Body {
-	if total, isNew := sb.newTraffic(s); isNew {
+func (nw *sandboxNetwork) traffic(s *sandbox.State) []sandbox.Body {
+	if total, isNew := nw.newTraffic(s); isNew {
 		return []sandbox.Body{total}
 	}
 	return nil
 }
 
 // trafficDue is use, if the change is worth an event.
-func (sb *hostSandbox) trafficDue(s *sandbox.State, now time.Time) []sandbox.Body {
-	total, isNew := sb.newTraffic(s)
+func (nw *sandboxNetwork) trafficDue(s *sandbox.State, now time.Time) []sandbox.Body {
+	total, isNew := nw.newTraffic(s)
 	known := s.Used.Sent + s.Used.Received
 	much := total.Sent+total.Received >= known+known/meterPart
-	if !isNew || !much && now.Sub(sb.usedReported) < meterMost*sb.h.cfg.meterEvery {
+	if !isNew || !much && now.Sub(nw.reported) < meterMost*nw.sb.h.cfg.meterEvery {
 		return nil
 	}
-	sb.usedReported = now
+	nw.reported = now
 	return []sandbox.Body{total}
 }
 
@@ -187,7 +199,7 @@ func (h *host) meter(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			now := time.Now()
-			h.reportTraffic(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.trafficDue(s, now) })
+			h.reportTraffic(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.trafficDue(s, now) })
 		}
 	}
 }
@@ -196,7 +208,7 @@ func (h *host) meter(ctx context.Context) error {
 func (h *host) reportTraffic(ctx context.Context, use func(*hostSandbox, *sandbox.State) []sandbox.Body) {
 	links := h.linkTraffic()
 	for _, sb := range h.all() {
-		sb.addLinkTraffic(links)
+		sb.network.addLinkTraffic(links)
 		_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(sb, &s), nil })
 		if err != nil && ctx.Err() == nil {
 			h.slog.Warn("record traffic failed", "sandbox", sb.id, "err", err)

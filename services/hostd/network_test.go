@@ -22,17 +22,17 @@ func TestTrafficIsReportedUntilTheRecordHasIt(t *testing.T) {
 		Used: sandbox.NetworkUsed{Sent: 7, Received: 1, Link: sandbox.LinkUsed{Index: 3, Sent: 7, Received: 1}},
 	}
 	sb := newSandbox(h, &s)
-	if said := sb.traffic(&s); len(said) != 0 {
+	if said := sb.network.traffic(&s); len(said) != 0 {
 		t.Errorf("reported without a change: %+v", said)
 	}
-	sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 3, Sent: 9, Received: 1}})
+	sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 3, Sent: 9, Received: 1}})
 	want := sandbox.NetworkUsed{Sent: 9, Received: 1, Link: sandbox.LinkUsed{Index: 3, Sent: 9, Received: 1}}
 	for try := range 2 {
-		if said := sb.traffic(&s); len(said) != 1 || said[0] != want {
+		if said := sb.network.traffic(&s); len(said) != 1 || said[0] != want {
 			t.Errorf("report %d: %+v, want %+v", try, said, want)
 		}
 	}
-	if s.Used = want; len(sb.traffic(&s)) != 0 {
+	if s.Used = want; len(sb.network.traffic(&s)) != 0 {
 		t.Error("reported what the record has")
 	}
 }
@@ -43,10 +43,10 @@ func TestTrafficIsCountedBeforeThePolicyIsInForce(t *testing.T) {
 	defer server.Close()
 	s := sandbox.State{ID: "b", Phase: sandbox.PhaseRunning}
 	sb := newSandbox(&host{}, &s)
-	sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 5}}) // as unplug does
+	sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 5}}) // as unplug does
 	sb.h.egress = server
 	sb.setDesired(&s)
-	if said := sb.traffic(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
+	if said := sb.network.traffic(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
 		t.Errorf("reported %+v", said)
 	}
 }
@@ -60,12 +60,12 @@ func TestTrafficAddsFewEvents(t *testing.T) {
 	sb := newSandbox(&host{egress: server, cfg: Config{meterEvery: time.Minute}}, &s)
 	now, lines := time.Now(), 0
 	for minute := range uint64(30 * 24 * 60) {
-		sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 1_000_000 * (minute + 1)}})
-		for _, body := range sb.trafficDue(&s, now.Add(time.Duration(minute)*time.Minute)) {
+		sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 1_000_000 * (minute + 1)}})
+		for _, body := range sb.network.trafficDue(&s, now.Add(time.Duration(minute)*time.Minute)) {
 			s.Used = body.(sandbox.NetworkUsed)
 			lines++
 		}
-		got := sb.traffic(&s)
+		got := sb.network.traffic(&s)
 		if known := s.Used.Sent; len(got) != 0 && got[0].(sandbox.NetworkUsed).Sent > known+known/meterPart {
 			t.Fatalf("minute %d: the record has %d bytes of %d", minute, known, got[0].(sandbox.NetworkUsed).Sent)
 		}
@@ -99,7 +99,7 @@ func TestTrafficIsReportedOnExit(t *testing.T) {
 	s := r.ask(id, sandbox.PhaseRunning, sandbox.Running{})
 	sb := newSandbox(h, &s)
 	h.sandboxes[id] = sb
-	sb.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{id: {Index: 1, Sent: 5}})
+	sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{id: {Index: 1, Sent: 5}})
 	lease, err := h.takeLease(t.Context())
 	if err == nil {
 		err = h.leave(lease)

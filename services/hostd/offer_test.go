@@ -69,7 +69,7 @@ func TestUnrecordedSandboxIsRecordedAsCreated(t *testing.T) {
 func TestIsolationComesFromTheRecord(t *testing.T) {
 	for level, want := range map[sandbox.Isolation]bool{"": false, sandbox.IsolationNone: false, sandbox.IsolationKernel: true} {
 		sb := newSandbox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
-		if sb.isolated() != want {
+		if sb.network.isolated() != want {
 			t.Errorf("isolation %q: isolated is %v", level, !want)
 		}
 	}
@@ -89,7 +89,7 @@ func TestSnapshotDoesNotFitADroppedDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	sb.driver, sb.req.From = named{name: drivers.Late}, snap.ID
-	if dir, err := sb.ensureSnapshot(t.Context()); !kind.Is(err, kind.Precondition) {
+	if dir, err := sb.files.ensureSnapshot(t.Context()); !kind.Is(err, kind.Precondition) {
 		t.Errorf("snapshot at %q, %v", dir, err)
 	}
 }

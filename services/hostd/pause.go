@@ -16,37 +16,50 @@ import (
 // reconcile brings the instance there. So it does not matter which client asked, nor which run of
 // the host was active then.
 
+// pausing pauses and resumes a sandbox as its record says.
+type pausing struct {
+	sb *hostSandbox
+
+	poke        chan struct{} // has a value when the record may request a pause, a resume or the end
+	paused      bool          // of serve's goroutine: the instance is paused, as far as hostd knows
+	desired     sandbox.Phase // the latest phase in the record
+	seq         uint64        // its seq
+	reboot      bool          // its processes end when it resumes
+	resumed     bool          // it has resumed since the last pause
+	clockBehind bool          // the instance was paused; see sendTime
+}
+
 // suspended reports whether the record has the sandbox paused, or on its way there or back.
-func (sb *hostSandbox) suspended() bool {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	s := sandbox.State{Phase: sb.desired}
-	return s.InPause() && !sb.resumed
+func (ps *pausing) suspended() bool {
+	ps.sb.mu.Lock()
+	defer ps.sb.mu.Unlock()
+	s := sandbox.State{Phase: ps.desired}
+	return s.InPause() && !ps.resumed
 }
 
 // usable reports whether a command may be forwarded: it is refused where it would wait for an
 // unknown time. A client that did not see the pause yet resumes a sandbox whose creator asked for
 // that.
-func (sb *hostSandbox) usable() error {
+func (ps *pausing) usable() error {
 	switch {
-	case !sb.suspended():
+	case !ps.suspended():
 		return nil
-	case sb.req.AutoResume && !sb.reboots():
-		sb.h.spawn("wake "+string(sb.id), func() error { return sb.wake(sb.h.runCtx) })
+	case ps.sb.req.AutoResume && !ps.reboots():
+		ps.sb.h.spawn("wake "+string(ps.sb.id), func() error { return ps.wake(ps.sb.h.runCtx) })
 		return nil
 	}
-	return kind.New(kind.Conflict, "command", string(sb.id), "the sandbox is paused")
+	return kind.New(kind.Conflict, "command", string(ps.sb.id), "the sandbox is paused")
 }
 
 // wake requests the end of a pause in the record.
-func (sb *hostSandbox) wake(ctx context.Context) error {
+func (ps *pausing) wake(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	_, err := sb.h.view.AwaitSandbox(ctx, sb.id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
+	_, err := ps.sb.h.view.AwaitSandbox(ctx, ps.sb.id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
 	if err != nil {
 		return err
 	}
-	_, err = sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err = ps.sb.h.view.ChangeSandbox(ctx, ps.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePaused {
 			return nil, nil
 		}
@@ -57,39 +70,39 @@ func (sb *hostSandbox) wake(ctx context.Context) error {
 
 // markResumed accepts commands from now on, whatever phase the record has yet: a client that
 // reads there that the sandbox is resumed may be faster than the view.
-func (sb *hostSandbox) markResumed() {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.resumed = true
+func (ps *pausing) markResumed() {
+	ps.sb.mu.Lock()
+	defer ps.sb.mu.Unlock()
+	ps.resumed = true
 }
 
-func (sb *hostSandbox) desiredPhase() sandbox.Phase {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.desired
+func (ps *pausing) desiredPhase() sandbox.Phase {
+	ps.sb.mu.Lock()
+	defer ps.sb.mu.Unlock()
+	return ps.desired
 }
 
 // awaitResumed waits while the shim cannot be reached because the sandbox is paused.
-func (sb *hostSandbox) awaitResumed(ctx context.Context) error {
+func (ps *pausing) awaitResumed(ctx context.Context) error {
 	switch {
-	case !sb.suspended():
-		sb.resumeInstance(ctx)
-	case sb.desiredPhase() == sandbox.PhasePaused:
+	case !ps.suspended():
+		ps.resumeInstance(ctx)
+	case ps.desiredPhase() == sandbox.PhasePaused:
 		// The previous run may have died while it let the instance run to save its files.
-		if err := sb.instance().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
-			sb.h.slog.Warn("pause sandbox again failed", "sandbox", sb.id, "err", err)
+		if err := ps.sb.current.get().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
+			ps.sb.h.slog.Warn("pause sandbox again failed", "sandbox", ps.sb.id, "err", err)
 		}
 	}
 	for {
-		if err := sb.reconcile(ctx); err != nil || !sb.paused {
+		if err := ps.reconcile(ctx); err != nil || !ps.paused {
 			return err
 		}
 		select {
-		case <-sb.poke:
-		case <-sb.stop:
-			sb.resumeInstance(ctx)
+		case <-ps.poke:
+		case <-ps.sb.stop:
+			ps.resumeInstance(ctx)
 			return nil
-		case <-sb.instance().Done():
+		case <-ps.sb.current.get().Done():
 			return errShimGone
 		case <-ctx.Done():
 			return ctx.Err()
@@ -99,15 +112,15 @@ func (sb *hostSandbox) awaitResumed(ctx context.Context) error {
 
 // resumeInstance resumes an instance without a request in the record: one that cannot be resumed
 // is destroyed as it is.
-func (sb *hostSandbox) resumeInstance(ctx context.Context) {
-	if !sb.paused {
+func (ps *pausing) resumeInstance(ctx context.Context) {
+	if !ps.paused {
 		return
 	}
-	if err := sb.instance().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
-		sb.h.slog.Warn("resume sandbox failed", "sandbox", sb.id, "err", err)
+	if err := ps.sb.current.get().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
+		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	}
-	sb.paused = false
-	sb.syncClock()
+	ps.paused = false
+	ps.syncClock()
 }
 
 // timeVersion is the first protocol version in which a shim accepts the time (package wire).
@@ -115,94 +128,94 @@ const timeVersion = 8
 
 // syncClock sends the time to the shim of an instance that was resumed: a kernel of its own did
 // not see it pass.
-func (sb *hostSandbox) syncClock() {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.clockBehind = true; sb.conn != nil {
-		sb.sendTime(sb.conn)
+func (ps *pausing) syncClock() {
+	ps.sb.mu.Lock()
+	defer ps.sb.mu.Unlock()
+	if ps.clockBehind = true; ps.sb.session.conn != nil {
+		ps.sendTime(ps.sb.session.conn)
 	}
 }
 
 // sendTime sends the time to the shim of an instance that was paused, also on each later
 // connection: the one before may have lost it. mu is held.
-func (sb *hostSandbox) sendTime(conn *link.Conn) {
-	if sb.clockBehind && conn.Version() >= timeVersion {
+func (ps *pausing) sendTime(conn *link.Conn) {
+	if ps.clockBehind && conn.Version() >= timeVersion {
 		conn.Send(func(dst []byte) []byte { return wire.AppendTime(dst, time.Now().UnixNano()) })
 	}
 }
 
 // reconcile brings the instance to the desired state and records the outcome.
-func (sb *hostSandbox) reconcile(ctx context.Context) error {
-	switch asked := sb.desiredPhase(); asked {
+func (ps *pausing) reconcile(ctx context.Context) error {
+	switch asked := ps.desiredPhase(); asked {
 	case sandbox.PhasePausing:
-		return sb.pause(ctx)
+		return ps.pause(ctx)
 	case sandbox.PhaseResuming:
-		return sb.resume(ctx)
+		return ps.resume(ctx)
 	}
 	return nil
 }
 
-func (sb *hostSandbox) pause(ctx context.Context) error {
-	if err := sb.h.fault("pausing"); err != nil {
+func (ps *pausing) pause(ctx context.Context) error {
+	if err := ps.sb.h.fault("pausing"); err != nil {
 		return err
 	}
-	if sb.reboots() && sb.link() != nil {
+	if ps.reboots() && ps.sb.session.link() != nil {
 		// They need not stay in memory until their end. If that fails, or there is no connection,
 		// they are ended before the sandbox resumes.
-		if err := sb.endProcesses(ctx); err != nil && ctx.Err() == nil {
-			sb.h.slog.Warn("end processes failed, will retry on resume", "sandbox", sb.id, "err", err)
+		if err := ps.endProcesses(ctx); err != nil && ctx.Err() == nil {
+			ps.sb.h.slog.Warn("end processes failed, will retry on resume", "sandbox", ps.sb.id, "err", err)
 		}
 	}
-	err := sb.instance().Pause(ctx)
-	if sb.paused = true; err != nil {
-		sb.resumeInstance(ctx) // it may be paused in part
-		sb.markResumed()
+	err := ps.sb.current.get().Pause(ctx)
+	if ps.paused = true; err != nil {
+		ps.resumeInstance(ctx) // it may be paused in part
+		ps.markResumed()
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := sb.h.fault("paused"); err != nil {
+	if err := ps.sb.h.fault("paused"); err != nil {
 		return err
 	}
-	return sb.recordOutcome(ctx, sandbox.PhasePausing, func(s *sandbox.State) sandbox.Body {
+	return ps.recordOutcome(ctx, sandbox.PhasePausing, func(s *sandbox.State) sandbox.Body {
 		switch {
 		case err == nil:
 			return sandbox.Paused{}
 		case s.Cause == sandbox.CauseTimeout:
 			return sandbox.Stopping{Cause: sandbox.CauseTimeout} // it must not continue to run
 		}
-		sb.h.slog.Warn("pause sandbox failed", "sandbox", sb.id, "err", err)
+		ps.sb.h.slog.Warn("pause sandbox failed", "sandbox", ps.sb.id, "err", err)
 		return sandbox.Resumed{Message: failureMessage(err)}
 	})
 }
 
-func (sb *hostSandbox) resume(ctx context.Context) error {
-	if err := sb.h.fault("resuming"); err != nil {
+func (ps *pausing) resume(ctx context.Context) error {
+	if err := ps.sb.h.fault("resuming"); err != nil {
 		return err
 	}
-	err := sb.instance().Resume(ctx)
-	if sb.paused = err != nil; !sb.paused {
-		sb.syncClock()
+	err := ps.sb.current.get().Resume(ctx)
+	if ps.paused = err != nil; !ps.paused {
+		ps.syncClock()
 	}
-	if err == nil && sb.reboots() {
-		if sb.link() == nil {
-			sb.pokeServe() // retried with a connection
+	if err == nil && ps.reboots() {
+		if ps.sb.session.link() == nil {
+			ps.notify() // retried with a connection
 			return ctx.Err()
 		}
-		err = sb.rebootInstance(ctx)
+		err = ps.rebootInstance(ctx)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		sb.h.slog.Warn("resume sandbox failed", "sandbox", sb.id, "err", err)
+		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	default:
-		sb.markResumed()
+		ps.markResumed()
 	}
-	if err := sb.h.fault("resumed"); err != nil {
+	if err := ps.sb.h.fault("resumed"); err != nil {
 		return err
 	}
-	return sb.recordOutcome(ctx, sandbox.PhaseResuming, func(*sandbox.State) sandbox.Body {
+	return ps.recordOutcome(ctx, sandbox.PhaseResuming, func(*sandbox.State) sandbox.Body {
 		if err != nil {
 			return sandbox.Paused{Message: failureMessage(err)}
 		}
@@ -213,45 +226,45 @@ func (sb *hostSandbox) resume(ctx context.Context) error {
 // rebootTimeout bounds the wait for the records of killed processes.
 const rebootTimeout = 20 * time.Second
 
-func (sb *hostSandbox) reboots() bool {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.reboot
+func (ps *pausing) reboots() bool {
+	ps.sb.mu.Lock()
+	defer ps.sb.mu.Unlock()
+	return ps.reboot
 }
 
-// pokeServe has serve or awaitResumed reconcile again.
-func (sb *hostSandbox) pokeServe() {
+// notify has serve or awaitResumed reconcile again.
+func (ps *pausing) notify() {
 	select {
-	case sb.poke <- struct{}{}:
+	case ps.poke <- struct{}{}:
 	default:
 	}
 }
 
 // rebootInstance ends all processes of a sandbox whose resume is not recorded yet, and when their
 // records have ended gives it a new instance. If that fails, the sandbox stays paused.
-func (sb *hostSandbox) rebootInstance(ctx context.Context) error {
-	err := sb.endProcesses(ctx)
+func (ps *pausing) rebootInstance(ctx context.Context) error {
+	err := ps.endProcesses(ctx)
 	if err == nil {
-		err = sb.renew(ctx)
+		err = ps.renew(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		sb.paused = true
-		if err := sb.instance().Pause(ctx); err != nil {
+		ps.paused = true
+		if err := ps.sb.current.get().Pause(ctx); err != nil {
 			return err
 		}
 	}
 	return err
 }
 
-func (sb *hostSandbox) endProcesses(ctx context.Context) error {
-	sb.mu.Lock()
-	conn, procs := sb.conn, slices.Collect(maps.Values(sb.procs))
-	sb.mu.Unlock()
+func (ps *pausing) endProcesses(ctx context.Context) error {
+	ps.sb.mu.Lock()
+	conn, procs := ps.sb.session.conn, slices.Collect(maps.Values(ps.sb.session.procs))
+	ps.sb.mu.Unlock()
 	switch {
 	case conn == nil:
-		return kind.New(kind.Unavailable, "reboot", string(sb.id), "the sandbox's shim is away")
+		return kind.New(kind.Unavailable, "reboot", string(ps.sb.id), "the sandbox's shim is away")
 	case conn.Version() < rebootVersion:
-		return kind.New(kind.Unimplemented, "reboot", string(sb.id), "the sandbox was created by an older version, which cannot end its processes")
+		return kind.New(kind.Unimplemented, "reboot", string(ps.sb.id), "the sandbox was created by an older version, which cannot end its processes")
 	}
 	conn.Send(wire.AppendReboot)
 	late := time.NewTimer(rebootTimeout)
@@ -259,10 +272,10 @@ func (sb *hostSandbox) endProcesses(ctx context.Context) error {
 	for _, p := range procs {
 		select {
 		case <-p.done:
-		case <-sb.instance().Done():
+		case <-ps.sb.current.get().Done():
 			return errShimGone
 		case <-late.C:
-			return kind.New(kind.Unavailable, "reboot", string(sb.id), "a process does not end")
+			return kind.New(kind.Unavailable, "reboot", string(ps.sb.id), "a process does not end")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -274,15 +287,15 @@ func (sb *hostSandbox) endProcesses(ctx context.Context) error {
 const rebootVersion = 6
 
 // recordOutcome records the outcome of a request, if the record still has that request.
-func (sb *hostSandbox) recordOutcome(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {
-	s, err := sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+func (ps *pausing) recordOutcome(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {
+	s, err := ps.sb.h.view.ChangeSandbox(ctx, ps.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != asked {
 			return nil, nil
 		}
 		return []sandbox.Body{what(&s)}, nil
 	})
 	if err == nil {
-		sb.setDesired(&s)
+		ps.sb.setDesired(&s)
 	}
 	return err
 }

@@ -60,7 +60,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	if sb == nil {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
-	conn := sb.link()
+	conn := sb.session.link()
 	if conn != nil && !conn.HasStreams() {
 		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was created by a version without ports")
 	}

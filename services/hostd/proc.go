@@ -163,7 +163,7 @@ func (p *proc) command(c events.Command) {
 		return
 	}
 	p.mu.Unlock()
-	p.sb.command(c, p, frameOf(&c))
+	p.sb.session.command(c, p, frameOf(&c))
 }
 
 // setSent lets commands through, first the queued ones. The start, or the Resume that replaces
@@ -179,7 +179,7 @@ func (p *proc) setSent() {
 		c := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		p.mu.Unlock()
-		p.sb.command(c, p, frameOf(&c))
+		p.sb.session.command(c, p, frameOf(&c))
 	}
 }
 
@@ -248,6 +248,6 @@ func (p *proc) close() {
 	}
 	close(p.done)
 	if p.sb != nil {
-		p.sb.remove(p)
+		p.sb.session.remove(p)
 	}
 }

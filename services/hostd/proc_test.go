@@ -34,7 +34,7 @@ func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...proc
 	sb := bare(&host{log: r.log, view: r.view, runCtx: t.Context()})
 	p := sb.h.newProc(sb, process.NewID(sb.id))
 	known.Token = p.id.Token()
-	p.known, sb.procs[known.Token] = &known, p
+	p.known, sb.session.procs[known.Token] = &known, p
 	w := r.log.Writer(p.ref, 1)
 	for _, body := range recorded { // one message each
 		e := process.Event{Seq: w.Last() + 1, Time: time.Now(), Body: body}
@@ -142,7 +142,7 @@ func TestInventedProcessIsNotRemembered(t *testing.T) {
 	if err := p.resume(r.ctx()); err != nil {
 		t.Error(err)
 	}
-	if len(p.sb.procs) != 0 || len(p.sb.forgotten) != 0 {
-		t.Errorf("%d processes and %d forgotten ones are remembered", len(p.sb.procs), len(p.sb.forgotten))
+	if len(p.sb.session.procs) != 0 || len(p.sb.session.forgotten) != 0 {
+		t.Errorf("%d processes and %d forgotten ones are remembered", len(p.sb.session.procs), len(p.sb.session.forgotten))
 	}
 }

@@ -119,7 +119,7 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		p.h.pool.Put(it.mem)
 	}
 	p.release(evs, cost)
-	p.sb.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
+	p.sb.session.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {
 		return false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -19,43 +20,54 @@ import (
 // renewFrom is the directory, in that of an instance, with the files it was made from.
 const renewFrom = "from"
 
-// instance returns the driver's instance of the sandbox; nil without one.
-func (sb *hostSandbox) instance() driver.Instance {
-	sb.instMu.RLock()
-	defer sb.instMu.RUnlock()
-	return sb.inst
+// currentInstance is the instance of a sandbox, which a reboot replaces. mu guards inst and id.
+type currentInstance struct {
+	sb *hostSandbox
+
+	inst       driver.Instance
+	mu         sync.RWMutex   // guards instID and inst, which a reboot replaces
+	id         sandbox.ID     // the name of its instance on the host; mostly its own ID
+	journaling sync.WaitGroup // until the journal has the owner of the instance, or journalErr is set
+	journalErr error
 }
 
-// instanceID returns the name of the instance and its directory.
-func (sb *hostSandbox) instanceID() sandbox.ID {
-	sb.instMu.RLock()
-	defer sb.instMu.RUnlock()
-	return sb.instID
+// get returns the driver's instance of the sandbox; nil without one.
+func (c *currentInstance) get() driver.Instance {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.inst
 }
 
-func (sb *hostSandbox) setInstance(instID sandbox.ID, inst driver.Instance) {
-	sb.instMu.Lock()
-	defer sb.instMu.Unlock()
-	sb.instID, sb.inst = instID, inst
+// name returns the name of the instance and its directory.
+func (c *currentInstance) name() sandbox.ID {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.id
+}
+
+func (c *currentInstance) set(instID sandbox.ID, inst driver.Instance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.id, c.inst = instID, inst
 }
 
 // renew replaces the instance of a sandbox whose processes have ended. The instance stays if the
 // driver cannot keep files, or its chain of layers has the maximum length.
-func (sb *hostSandbox) renew(ctx context.Context) error {
-	if !sb.created.Can.Files {
+func (ps *pausing) renew(ctx context.Context) error {
+	if !ps.sb.created.Can.Files {
 		return nil
 	}
-	sb.snapshotMu.Lock()
-	defer sb.snapshotMu.Unlock()
-	h, old, was, instID := sb.h, sb.instance(), sb.instanceID(), sandbox.NewID()
-	if err := h.journal.SetSandbox(instID, journal.Created{Driver: sb.driver.Name()}); err != nil {
+	ps.sb.snapshots.mu.Lock()
+	defer ps.sb.snapshots.mu.Unlock()
+	h, old, was, instID := ps.sb.h, ps.sb.current.get(), ps.sb.current.name(), sandbox.NewID()
+	if err := h.journal.SetSandbox(instID, journal.Created{Driver: ps.sb.driver.Name()}); err != nil {
 		return err
 	}
-	inst, err := sb.rebuild(ctx, old, instID)
+	inst, err := ps.rebuild(ctx, old, instID)
 	if err != nil {
-		sb.discardInstance(ctx, instID, inst)
+		ps.discardInstance(ctx, instID, inst)
 		if kind.Is(err, kind.Exhausted) {
-			h.slog.Warn("a rebooted sandbox keeps its instance", "sandbox", sb.id, "err", err)
+			h.slog.Warn("a rebooted sandbox keeps its instance", "sandbox", ps.sb.id, "err", err)
 			return nil
 		}
 		return err
@@ -63,34 +75,34 @@ func (sb *hostSandbox) renew(ctx context.Context) error {
 	if err := h.fault("rebuilt"); err != nil {
 		return err
 	}
-	sb.journaling.Wait()
-	if err := h.journal.Assign(sb.id, journal.Created{Driver: sb.driver.Name(), Instance: instID, Trees: journal.TreesOf(sb.tree, sb.snapshotTree)}); err != nil {
-		sb.discardInstance(ctx, instID, inst)
+	ps.sb.current.journaling.Wait()
+	if err := h.journal.Assign(ps.sb.id, journal.Created{Driver: ps.sb.driver.Name(), Instance: instID, Trees: journal.TreesOf(ps.sb.files.tree, ps.sb.files.snapshotTree)}); err != nil {
+		ps.discardInstance(ctx, instID, inst)
 		return err
 	}
 	if err := h.fault("renewed"); err != nil {
 		return err
 	}
-	sb.setInstance(instID, inst)
-	sb.mu.Lock()
-	conn := sb.conn
-	sb.unplug()
-	sb.mu.Unlock()
+	ps.sb.current.set(instID, inst)
+	ps.sb.mu.Lock()
+	conn := ps.sb.session.conn
+	ps.sb.network.unplug()
+	ps.sb.mu.Unlock()
 	if conn != nil {
-		sb.disconnect(conn)
+		ps.sb.session.disconnect(conn)
 	}
-	if err := h.remove(context.WithoutCancel(ctx), sb.driver, was, old); err != nil { // otherwise the next run removes it
-		h.slog.Error("remove replaced instance failed", "sandbox", sb.id, "instance", was, "err", err)
+	if err := h.remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
+		h.slog.Error("remove replaced instance failed", "sandbox", ps.sb.id, "instance", was, "err", err)
 	}
 	return nil
 }
 
 // rebuild creates an instance from the files of another.
-func (sb *hostSandbox) rebuild(ctx context.Context, old driver.Instance, instID sandbox.ID) (driver.Instance, error) {
+func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sandbox.ID) (driver.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	spec := sb.spec()
-	spec.ID, spec.Dir, spec.Hostname = instID, sb.h.dirOf(instID), string(sb.id)
+	spec := ps.sb.files.spec()
+	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.h.dirOf(instID), string(ps.sb.id)
 	spec.From = filepath.Join(spec.Dir, renewFrom)
 	if err := os.MkdirAll(spec.From, 0o700); err != nil {
 		return nil, err
@@ -99,19 +111,19 @@ func (sb *hostSandbox) rebuild(ctx context.Context, old driver.Instance, instID 
 		return nil, err
 	}
 	var err error
-	if spec.Volumes, err = sb.h.volumes.Mounts(&sb.req); err != nil {
+	if spec.Volumes, err = ps.sb.h.volumes.Mounts(&ps.sb.req); err != nil {
 		return nil, err
 	}
-	return sb.h.build(ctx, sb.driver, spec)
+	return ps.sb.h.build(ctx, ps.sb.driver, spec)
 }
 
 // discardInstance removes an instance that is not used after all.
-func (sb *hostSandbox) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
-	err := sb.h.remove(context.WithoutCancel(ctx), sb.driver, instID, inst)
+func (ps *pausing) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
+	err := ps.sb.h.remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
 	if err == nil {
-		err = sb.h.journal.Forget(instID)
+		err = ps.sb.h.journal.Forget(instID)
 	}
 	if err != nil { // the next run removes it
-		sb.h.slog.Error("remove unused instance failed", "sandbox", sb.id, "instance", instID, "err", err)
+		ps.sb.h.slog.Error("remove unused instance failed", "sandbox", ps.sb.id, "instance", instID, "err", err)
 	}
 }

@@ -41,7 +41,7 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]journal.Create
 		g.Go(func() error {
 			sb := newSandbox(h, &s)
 			// The previous run may have died while it had the instance paused.
-			sb.adopted, sb.paused = true, true
+			sb.adopted, sb.pausing.paused = true, true
 			sb.disk.Evicted.Store(h.evictedEarly[s.ID])
 			sb.loadTails()
 			h.find(attaching, sb, was)
@@ -77,19 +77,19 @@ func (h *host) find(ctx context.Context, sb *hostSandbox, was journal.Created) {
 		return // it was never created
 	}
 	if was.Instance != "" {
-		sb.instID = was.Instance
+		sb.current.id = was.Instance
 	}
-	if !template.IsHost(sb.req.Template) && !sb.hold() {
+	if !template.IsHost(sb.req.Template) && !sb.files.hold() {
 		h.slog.Warn("template of a sandbox is missing", "sandbox", sb.id, "template", sb.req.Template)
 	}
-	sb.holdSnapshot()
+	sb.files.holdSnapshot()
 	d, err := h.drivers.Driver(was.Driver)
 	if err == nil {
 		sb.driver = d
-		sb.inst, err = d.Attach(ctx, h.spec(sb.instID, &sb.req))
+		sb.current.inst, err = d.Attach(ctx, h.spec(sb.current.id, &sb.req))
 	}
 	if err != nil {
-		sb.inst = nil
+		sb.current.inst = nil
 		if !kind.Is(err, kind.NotFound) {
 			h.slog.Error("attach to sandbox failed", "sandbox", sb.id, "err", err)
 		}
@@ -173,7 +173,7 @@ func (h *host) instancesInUse() map[sandbox.ID]bool {
 	defer h.mu.Unlock()
 	used := make(map[sandbox.ID]bool, len(h.sandboxes))
 	for _, sb := range h.sandboxes {
-		used[sb.instanceID()] = true
+		used[sb.current.name()] = true
 	}
 	return used
 }
@@ -205,28 +205,28 @@ func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst 
 // orphans returns the processes of an earlier run that the shim does not have and that have no
 // end in the catalogue. Each call returns those that no earlier call returned. Records of
 // processes that ended are left to [host.audit]: there may be a million.
-func (sb *hostSandbox) orphans() []*proc {
-	if !sb.adopted {
+func (ss *session) orphans() []*proc {
+	if !ss.sb.adopted {
 		return nil // this run started every process of the sandbox
 	}
-	all := sb.h.view.Processes(sb.id, func(s *process.Summary) bool {
+	all := ss.sb.h.view.Processes(ss.sb.id, func(s *process.Summary) bool {
 		// A process that was claimed and may not run is left to its start command, which is read
 		// again.
-		return s.Epoch < sb.h.epoch && s.Active() && !s.Started.IsZero()
+		return s.Epoch < ss.sb.h.epoch && s.Active() && !s.Started.IsZero()
 	})
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
 	var out []*proc
 	for i := range all {
 		s := &all[i]
-		_, forgotten := sb.forgotten[s.ID.Token()]
-		if forgotten || sb.procs[s.ID.Token()] != nil {
+		_, forgotten := ss.forgotten[s.ID.Token()]
+		if forgotten || ss.procs[s.ID.Token()] != nil {
 			continue
 		}
-		p := sb.h.newProc(sb, s.ID)
-		sb.procs[s.ID.Token()] = p
-		sb.forgotten[s.ID.Token()] = struct{}{}
-		sb.h.spawn("process "+string(s.ID), func() error { return p.endOrphan(sb.h.runCtx) })
+		p := ss.sb.h.newProc(ss.sb, s.ID)
+		ss.procs[s.ID.Token()] = p
+		ss.forgotten[s.ID.Token()] = struct{}{}
+		ss.sb.h.spawn("process "+string(s.ID), func() error { return p.endOrphan(ss.sb.h.runCtx) })
 		out = append(out, p)
 	}
 	return out

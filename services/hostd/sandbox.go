@@ -7,11 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -19,7 +17,6 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
@@ -29,68 +26,34 @@ import (
 
 // hostSandbox is a sandbox on this host, from its placement until its teardown is complete.
 type hostSandbox struct {
-	h            *host
-	id           sandbox.ID
-	driver       driver.Driver
-	inst         driver.Instance
-	tree         *templates.Tree // nil: the host's own files
-	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
-	req          sandbox.Requested
-	tenant       string
-	driverName   string          // the driver to create it with; empty: the host's default
-	created      sandbox.Running // how it was created, whatever the host offers now; zero until then
-	instMu       sync.RWMutex    // guards instID and inst, which a reboot replaces
-	instID       sandbox.ID      // the name of its instance on the host; mostly its own ID
-	phase        sandbox.Phase   // when the sandbox was loaded
-	adopted      bool            // created by a previous run
-	flow         *fair.Flow      // its share of the store bandwidth
-	tails        *tails          // nil: created by this run
+	h          *host
+	id         sandbox.ID
+	driver     driver.Driver
+	req        sandbox.Requested
+	tenant     string
+	driverName string          // the driver to create it with; empty: the host's default
+	created    sandbox.Running // how it was created, whatever the host offers now; zero until then
+	phase      sandbox.Phase   // when the sandbox was loaded
+	adopted    bool            // created by a previous run
+	flow       *fair.Flow      // its share of the store bandwidth
+	tails      *tails          // nil: created by this run
 
-	ready   chan struct{} // closed when the shim's processes are known, or the shim is gone
-	stop    chan struct{} // closed when the sandbox must end
-	drained chan struct{} // closed when, after End, every record has ended
-	gone    chan struct{} // closed when the sandbox has ended
-	poke    chan struct{} // has a value when the record may request a pause, a resume or the end
+	stop chan struct{} // closed when the sandbox must end
+	gone chan struct{} // closed when the sandbox has ended
 
-	cpu         *cpushare.Member
-	disk        *disk.User
-	queuedBytes atomic.Int64  // bytes of commands that the shim has not accepted yet; see admit
-	lookups     chan struct{} // has a value for each process lookup in progress
+	cpu  *cpushare.Member
+	disk *disk.User
 
-	paused    bool // of serve's goroutine: the instance is paused, as far as hostd knows
-	truncated bool // of serve's goroutine: the shim was disconnected before it had sent everything
+	mu       sync.Mutex
+	stopping bool // stop is closed
 
-	journaling sync.WaitGroup // until the journal has the owner of the instance, or journalErr is set
-	journalErr error
-	restoring  sync.WaitGroup   // processes whose record is being created here
-	snapshotMu sync.Mutex       // held while a snapshot is made
-	orderMu    sync.Mutex       // held while a command is forwarded; taken before mu
-	forwarding bool             // the shim's processes are known
-	queue      []events.Command // commands that wait until forwarding
-
-	mu           sync.Mutex
-	conn         *link.Conn // nil: not connected
-	procsListed  bool       // the shim has listed its processes
-	procs        map[string]*proc
-	forgotten    map[string]struct{} // processes whose remaining events are discarded
-	pending      map[uint64]*pending // unanswered commands, by rev
-	lastSweep    time.Time           // time of the last removal of expired commands from pending
-	unknownProcs int                 // number of procs that only the shim has reported
-	stopping     bool                // stop is closed
-	ended        bool                // the shim reported that everything has ended
-	closed       bool                // no process can be started and no command sent any more
-	desired      sandbox.Phase       // the latest phase in the record
-	desiredSeq   uint64              // its seq
-	reboot       bool                // its processes end when it resumes
-	resumed      bool                // it has resumed since the last pause
-	clockBehind  bool                // the instance was paused; see sendTime
-	route        *egress.Route       // nil: no network access
-	net          sandbox.Network     // the settings in force
-	reachable    bool                // net allows any destination
-	transformed  bool                // net transforms requests
-	used         sandbox.NetworkUsed // network usage before this run, and through interfaces
-
-	usedReported time.Time // time of meter's last report; of meter's goroutine
+	network   sandboxNetwork
+	pausing   pausing
+	session   session
+	commands  commandQueue
+	snapshots snapshotter
+	files     sandboxFiles
+	current   currentInstance
 }
 
 const (
@@ -107,15 +70,23 @@ var (
 
 func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 	sb := &hostSandbox{
-		h: h, flow: h.gate.Flow(), id: s.ID, instID: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
-		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can}, used: s.Used,
-		ready: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}), poke: make(chan struct{}, 1),
-		lookups: make(chan struct{}, maxLookups),
-		procs:   make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
+		h: h, flow: h.gate.Flow(), id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
+		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can},
+		stop:    make(chan struct{}), gone: make(chan struct{}),
 	}
-	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.instance, Suspended: sb.suspended, Log: h.slog}
+	sb.current = currentInstance{sb: sb, id: s.ID}
+	sb.files = sandboxFiles{sb: sb}
+	sb.network = sandboxNetwork{sb: sb, used: s.Used}
+	sb.pausing = pausing{sb: sb, poke: make(chan struct{}, 1)}
+	sb.snapshots = snapshotter{sb: sb}
+	sb.commands = commandQueue{sb: sb}
+	sb.session = session{
+		sb: sb, ready: make(chan struct{}), drained: make(chan struct{}), lookups: make(chan struct{}, maxLookups),
+		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
+	}
+	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.get, Suspended: sb.pausing.suspended, Log: h.slog}
 	sb.disk = &disk.User{
-		ID: s.ID, Instance: sb.instance, Suspended: sb.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
+		ID: s.ID, Instance: sb.current.get, Suspended: sb.pausing.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
 	}
 	sb.setDesired(s)
 	return sb
@@ -129,17 +100,17 @@ func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), stri
 func (sb *hostSandbox) setDesired(s *sandbox.State) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if s.Seq < sb.desiredSeq {
+	if s.Seq < sb.pausing.seq {
 		return // a newer state was applied first
 	}
-	sb.reboot = s.Reboot
-	if sb.desiredSeq = s.Seq; sb.desired != s.Phase {
-		if sb.desired = s.Phase; s.Phase == sandbox.PhasePausing {
-			sb.resumed = false
+	sb.pausing.reboot = s.Reboot
+	if sb.pausing.seq = s.Seq; sb.pausing.desired != s.Phase {
+		if sb.pausing.desired = s.Phase; s.Phase == sandbox.PhasePausing {
+			sb.pausing.resumed = false
 		}
-		sb.pokeServe()
+		sb.pausing.notify()
 	}
-	sb.applyNetwork(s)
+	sb.network.apply(s)
 	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !sb.stopping {
 		sb.stopping = true
 		close(sb.stop)
@@ -148,13 +119,13 @@ func (sb *hostSandbox) setDesired(s *sandbox.State) {
 
 // run creates or adopts the sandbox, serves it, and tears it down.
 func (sb *hostSandbox) run(ctx context.Context) error {
-	defer sb.journaling.Wait()
+	defer sb.current.journaling.Wait()
 	err := sb.ensureCreated(ctx)
 	if err == nil {
 		err = sb.serve(ctx)
 	}
 	if ctx.Err() != nil {
-		sb.detach()
+		sb.session.detach()
 		return ctx.Err()
 	}
 	return sb.tearDown(ctx, err)
@@ -163,9 +134,9 @@ func (sb *hostSandbox) run(ctx context.Context) error {
 // ensureCreated creates the sandbox unless it exists, and records that it runs.
 func (sb *hostSandbox) ensureCreated(ctx context.Context) error {
 	switch {
-	case sb.phase == sandbox.PhasePlaced && sb.instance() == nil:
+	case sb.phase == sandbox.PhasePlaced && sb.current.get() == nil:
 		return sb.create(ctx)
-	case sb.instance() == nil:
+	case sb.current.get() == nil:
 		return errShimGone
 	case sb.phase == sandbox.PhasePlaced: // the previous run created it and did not record that
 		return sb.choose(ctx)
@@ -181,15 +152,15 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if err := sb.choose(ctx); err != nil {
 		return err
 	}
-	err := sb.ensureTemplate(ctx)
+	err := sb.files.ensureTemplate(ctx)
 	if err == nil {
-		err = sb.checkLoader()
+		err = sb.files.checkLoader()
 	}
 	if err != nil {
 		return err
 	}
-	spec := sb.spec()
-	if spec.From, err = sb.ensureSnapshot(ctx); err != nil {
+	spec := sb.files.spec()
+	if spec.From, err = sb.files.ensureSnapshot(ctx); err != nil {
 		return err
 	}
 	if spec.Volumes, err = h.volumes.Mounts(&sb.req); err != nil {
@@ -213,7 +184,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := h.journal.SetSandbox(sb.id, journal.Created{Driver: sb.driver.Name(), Trees: journal.TreesOf(sb.tree, sb.snapshotTree)}); err != nil {
+	if err := h.journal.SetSandbox(sb.id, journal.Created{Driver: sb.driver.Name(), Trees: journal.TreesOf(sb.files.tree, sb.files.snapshotTree)}); err != nil {
 		return err
 	}
 	if err := h.fault("journaled"); err != nil {
@@ -223,7 +194,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sb.setInstance(sb.id, inst)
+	sb.current.set(sb.id, inst)
 	return h.fault("created")
 }
 
@@ -271,9 +242,9 @@ func (h *host) newWarm() *warmpool.Pool {
 // useWarm gives the sandbox an instance from the warm pool. The journal has that before the
 // record says that the sandbox runs; a crash in between leaves an instance without an owner.
 func (sb *hostSandbox) useWarm(warm warmpool.Instance) error {
-	sb.setInstance(warm.ID, warm.Inst)
-	m := journal.Created{Driver: sb.driver.Name(), Instance: warm.ID, Trees: journal.TreesOf(sb.tree, sb.snapshotTree)}
-	sb.journaling.Go(func() { sb.journalErr = sb.h.journal.Assign(sb.id, m) })
+	sb.current.set(warm.ID, warm.Inst)
+	m := journal.Created{Driver: sb.driver.Name(), Instance: warm.ID, Trees: journal.TreesOf(sb.files.tree, sb.files.snapshotTree)}
+	sb.current.journaling.Go(func() { sb.current.journalErr = sb.h.journal.Assign(sb.id, m) })
 	return sb.h.fault("created")
 }
 
@@ -282,8 +253,8 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 	if sb.phase != sandbox.PhasePlaced {
 		return nil
 	}
-	if sb.journaling.Wait(); sb.journalErr != nil {
-		return sb.journalErr
+	if sb.current.journaling.Wait(); sb.current.journalErr != nil {
+		return sb.current.journalErr
 	}
 	s, err := sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePlaced {
@@ -306,24 +277,24 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	if err := h.fault("drained"); err != nil {
 		return err
 	}
-	sb.shut()
-	sb.forwardQueued()                 // they are refused
-	sb.addLinkTraffic(h.linkTraffic()) // its interface is removed with it
+	sb.session.shut()
+	sb.commands.forwardQueued()                // they are refused
+	sb.network.addLinkTraffic(h.linkTraffic()) // its interface is removed with it
 	switch {
 	case sb.disk.Evicted.Load():
 		why = disk.ErrEvicted
 	case errors.Is(why, errShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
-	said := driver.ShimLog(h.dirOf(sb.instanceID()))
+	said := driver.ShimLog(h.dirOf(sb.current.name()))
 	if err := sb.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.dirOf(sb.instanceID())); err != nil {
+	if err := os.RemoveAll(h.dirOf(sb.current.name())); err != nil {
 		return err
 	}
-	sb.tree.Release()
-	sb.snapshotTree.Release()
+	sb.files.tree.Release()
+	sb.files.snapshotTree.Release()
 	if err := h.fault("destroyed"); err != nil {
 		return err
 	}
@@ -334,7 +305,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		words := finalEvents(&s, why)
 		lost = len(words) > 0 && s.Phase != sandbox.PhaseStopping
-		return append(sb.traffic(&s), words...), nil
+		return append(sb.network.traffic(&s), words...), nil
 	})
 	if err != nil {
 		return err
@@ -345,7 +316,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	if err := h.fault("tornDown"); err != nil {
 		return err
 	}
-	sb.journaling.Wait()
+	sb.current.journaling.Wait()
 	return h.journal.Forget(sb.id)
 }
 
@@ -387,12 +358,12 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 	}
 	wait := 100 * time.Millisecond
 	for try := 1; ; try++ {
-		err := sb.h.remove(ctx, sb.driver, sb.instanceID(), sb.instance())
+		err := sb.h.remove(ctx, sb.driver, sb.current.name(), sb.current.get())
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		sb.h.slog.Error("destroy sandbox failed, will retry", "sandbox", sb.id, "err", err)
-		if sb.instance() == nil && try == maxUnattachedTries {
+		if sb.current.get() == nil && try == maxUnattachedTries {
 			return nil
 		}
 		if !sleep(ctx, wait) {
@@ -404,14 +375,14 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 
 // outOfMemory reports whether the instance ended because its memory was exhausted.
 func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
-	if sb.instance() == nil {
+	if sb.current.get() == nil {
 		return false
 	}
 	o, ok := sb.h.drivers.Offer(sb.driver.Name())
 	if !ok || !o.Caps.OOMEndsSandbox {
 		return false
 	}
-	s, err := sb.instance().Stats(ctx)
+	s, err := sb.current.get().Stats(ctx)
 	return err == nil && s.OOMKills > 0
 }
 
@@ -428,16 +399,16 @@ func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 	sb.mu.Lock()
 	if sb.stopping {
 		lost = process.Exit{Cause: process.CauseSandboxGone}
-		if sb.truncated {
+		if sb.session.truncated {
 			lost.Message = "the sandbox was removed before its shim had sent all output"
 		}
 	}
-	procs := make([]*proc, 0, len(sb.procs))
-	for _, p := range sb.procs {
+	procs := make([]*proc, 0, len(sb.session.procs))
+	for _, p := range sb.session.procs {
 		procs = append(procs, p)
 	}
 	sb.mu.Unlock()
-	procs = append(procs, sb.orphans()...)
+	procs = append(procs, sb.session.orphans()...)
 	for _, p := range procs {
 		p.lose(lost)
 	}
@@ -452,15 +423,15 @@ func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 }
 
 // detach disconnects from a sandbox that continues without this run.
-func (sb *hostSandbox) detach() {
-	sb.mu.Lock()
-	conn := sb.conn
-	sb.conn = nil
-	sb.mu.Unlock()
+func (ss *session) detach() {
+	ss.sb.mu.Lock()
+	conn := ss.conn
+	ss.conn = nil
+	ss.sb.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
-	sb.markReady()
+	ss.markReady()
 }
 
 // untilStop returns a context that also ends when the sandbox must end. The caller cancels it in
@@ -484,42 +455,42 @@ func (sb *hostSandbox) ending() bool {
 	return sb.stopping
 }
 
-func (sb *hostSandbox) markReady() {
+func (ss *session) markReady() {
 	select {
-	case <-sb.ready:
+	case <-ss.ready:
 	default:
-		close(sb.ready)
+		close(ss.ready)
 	}
 }
 
 // count returns the number of processes whose record has not ended.
-func (sb *hostSandbox) count() int {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return len(sb.procs)
+func (ss *session) count() int {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	return len(ss.procs)
 }
 
 // remove drops a process whose record has ended.
-func (sb *hostSandbox) remove(p *proc) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.procs[p.id.Token()] == p {
-		delete(sb.procs, p.id.Token())
+func (ss *session) remove(p *proc) {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	if ss.procs[p.id.Token()] == p {
+		delete(ss.procs, p.id.Token())
 		if p.unknown {
-			sb.unknownProcs--
+			ss.unknownProcs--
 		}
 	}
-	sb.ifDrained()
+	ss.ifDrained()
 }
 
-func (sb *hostSandbox) ifDrained() {
-	if !sb.ended || len(sb.procs) > 0 {
+func (ss *session) ifDrained() {
+	if !ss.ended || len(ss.procs) > 0 {
 		return
 	}
 	select {
-	case <-sb.drained:
+	case <-ss.drained:
 	default:
-		close(sb.drained)
+		close(ss.drained)
 	}
 }
 

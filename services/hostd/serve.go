@@ -37,6 +37,27 @@ type pending struct {
 	taken bool // the shim has accepted it: it is not sent again
 }
 
+// session is the connection to a sandbox's shim: the processes that it has, and the commands that
+// it has not answered. The sandbox's mutex guards it.
+type session struct {
+	sb *hostSandbox
+
+	ready        chan struct{}  // closed when the shim's processes are known, or the shim is gone
+	drained      chan struct{}  // closed when, after End, every record has ended
+	lookups      chan struct{}  // has a value for each process lookup in progress
+	restoring    sync.WaitGroup // processes whose record is being created here
+	conn         *link.Conn     // nil: not connected
+	truncated    bool           // of serve's goroutine: the shim was disconnected before it had sent everything
+	procsListed  bool           // the shim has listed its processes
+	procs        map[string]*proc
+	forgotten    map[string]struct{} // processes whose remaining events are discarded
+	pending      map[uint64]*pending // unanswered commands, by rev
+	lastSweep    time.Time           // time of the last removal of expired commands from pending
+	unknownProcs int                 // number of procs that only the shim has reported
+	ended        bool                // the shim reported that everything has ended
+	closed       bool                // no process can be started and no command sent any more
+}
+
 // serve exchanges commands and events with the shim until the sandbox has ended as requested,
 // which is nil, or until the shim is gone or violates the protocol.
 func (sb *hostSandbox) serve(ctx context.Context) error {
@@ -44,24 +65,24 @@ func (sb *hostSandbox) serve(ctx context.Context) error {
 	var left drainProgress
 	stop := (<-chan struct{})(sb.stop)
 	for pause := dialRetry; ; {
-		if err := sb.awaitResumed(ctx); err != nil {
+		if err := sb.pausing.awaitResumed(ctx); err != nil {
 			return err
 		}
-		conn, err := sb.connect(ctx)
+		conn, err := sb.session.connect(ctx)
 		if err != nil {
 			return err
 		}
 		since := time.Now()
-		sb.restoring.Wait() // readers of Running find the sandbox's processes
+		sb.session.restoring.Wait() // readers of Running find the sandbox's processes
 		if err := sb.running(ctx); err != nil {
 			return err
 		}
-		sb.forwardQueued()
-		for _, p := range sb.orphans() {
+		sb.commands.forwardQueued()
+		for _, p := range sb.session.orphans() {
 			p.lose(process.Exit{Cause: process.CauseShimLost})
 		}
 		reading := make(chan error, 1)
-		sb.h.wg.Go(func() { reading <- sb.read(conn) })
+		sb.h.wg.Go(func() { reading <- sb.session.read(conn) })
 		for conn != nil {
 			select {
 			case <-ctx.Done():
@@ -69,7 +90,7 @@ func (sb *hostSandbox) serve(ctx context.Context) error {
 				<-reading //nolint:errcheck // it ends with the connection
 				return ctx.Err()
 			case err := <-reading:
-				sb.disconnect(conn)
+				sb.session.disconnect(conn)
 				conn = nil
 				if errors.Is(err, link.ErrHostile) {
 					sb.h.slog.Warn("shim violated the protocol", "sandbox", sb.id, "err", err)
@@ -81,8 +102,8 @@ func (sb *hostSandbox) serve(ctx context.Context) error {
 				}
 				sleep(ctx, pause)
 				pause = min(2*pause, maxDialRetry)
-			case <-sb.poke:
-				if err := sb.reconcile(ctx); err != nil {
+			case <-sb.pausing.poke:
+				if err := sb.pausing.reconcile(ctx); err != nil {
 					conn.Close()
 					<-reading //nolint:errcheck // it ends with the connection
 					return err
@@ -91,20 +112,20 @@ func (sb *hostSandbox) serve(ctx context.Context) error {
 				if err := sb.h.fault("stopping"); err != nil {
 					return err
 				}
-				sb.resumeInstance(ctx) // the shim must be able to send its remaining output
+				sb.pausing.resumeInstance(ctx) // the shim must be able to send its remaining output
 				stop, late = nil, time.After(stopTimeout)
-				left.stored = sb.stored()
+				left.stored = sb.session.stored()
 				conn.Send(wire.AppendEnd)
 			case <-late:
 				if left.extend(sb, conn) {
 					late = time.After(stopTimeout)
 					continue
 				}
-				sb.truncated = true
-				sb.disconnect(conn)
+				sb.session.truncated = true
+				sb.session.disconnect(conn)
 				return nil
-			case <-sb.drained:
-				sb.disconnect(conn)
+			case <-sb.session.drained:
+				sb.session.disconnect(conn)
 				<-reading //nolint:errcheck // it ends because we did
 				return nil
 			}
@@ -133,7 +154,7 @@ type drainProgress struct {
 // accepted it. After maxExtensions it asks the shim to conclude.
 func (r *drainProgress) extend(sb *hostSandbox, conn *link.Conn) bool {
 	was := r.stored
-	if r.stored = sb.stored(); r.stored == was {
+	if r.stored = sb.session.stored(); r.stored == was {
 		return sb.flow.AddPending(0) > 0
 	}
 	r.extensions++
@@ -148,10 +169,10 @@ func (r *drainProgress) extend(sb *hostSandbox, conn *link.Conn) bool {
 }
 
 // stored returns a sum that changes whenever an event is stored.
-func (sb *hostSandbox) stored() (sum process.Seq) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	for _, p := range sb.procs {
+func (ss *session) stored() (sum process.Seq) {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	for _, p := range ss.procs {
 		p.mu.Lock()
 		sum += p.stored
 		p.mu.Unlock()
@@ -160,31 +181,31 @@ func (sb *hostSandbox) stored() (sum process.Seq) {
 }
 
 // connect dials the shim until it answers or is given up.
-func (sb *hostSandbox) connect(ctx context.Context) (*link.Conn, error) {
+func (ss *session) connect(ctx context.Context) (*link.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var late sync.WaitGroup
 	late.Go(func() {
-		sb.awaitDialTimeout(ctx)
+		ss.awaitDialTimeout(ctx)
 		cancel()
 	})
 	defer late.Wait()
 	defer cancel()
 	a := wire.Attach{
-		Version: wire.Version, Epoch: sb.h.epoch, Sandbox: string(sb.id), Env: sb.env(), Limits: sb.h.cfg.limits(),
+		Version: wire.Version, Epoch: ss.sb.h.epoch, Sandbox: string(ss.sb.id), Env: ss.sb.files.env(), Limits: ss.sb.h.cfg.limits(),
 		Now: time.Now().UnixNano(), Seed: seed(),
 	}
-	spool, err := sb.openSpool()
+	spool, err := ss.sb.openSpool()
 	if err != nil { // the spool is for outages: without it the shim uses the one it was given first, or memory
-		sb.h.slog.Warn("open spool failed", "sandbox", sb.id, "err", err)
+		ss.sb.h.slog.Warn("open spool failed", "sandbox", ss.sb.id, "err", err)
 	}
 	defer spool.Close() //nolint:errcheck // the shim has its own descriptor; closing nil is harmless
 	for {
-		raw, err := sb.instance().Dial(ctx)
+		raw, err := ss.sb.current.get().Dial(ctx)
 		if err == nil {
 			var conn *link.Conn
 			var hello wire.Hello
-			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &sb.h.pool, sb.serveEgress); err == nil {
-				return conn, sb.attach(conn, &hello)
+			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &ss.sb.h.pool, ss.sb.network.serve); err == nil {
+				return conn, ss.attach(conn, &hello)
 			}
 			if hungUp(err) {
 				a.Version = older(a.Version)
@@ -194,7 +215,7 @@ func (sb *hostSandbox) connect(ctx context.Context) (*link.Conn, error) {
 			return nil, err
 		}
 		select {
-		case <-sb.instance().Done():
+		case <-ss.sb.current.get().Done():
 			return nil, errShimGone
 		default:
 		}
@@ -207,10 +228,10 @@ func (sb *hostSandbox) connect(ctx context.Context) (*link.Conn, error) {
 // awaitDialTimeout returns when a shim has not answered for dialTimeout, or with ctx. The time in
 // which the instance is paused to save its memory, perhaps by a previous run, does not count,
 // unless the sandbox must end.
-func (sb *hostSandbox) awaitDialTimeout(ctx context.Context) {
-	keeps, ok := sb.instance().(driver.Checkpointer)
+func (ss *session) awaitDialTimeout(ctx context.Context) {
+	keeps, ok := ss.sb.current.get().(driver.Checkpointer)
 	for left := dialTimeout; left > 0 && sleep(ctx, dialCheck); left -= dialCheck {
-		if ok && keeps.Checkpointing(ctx) && !sb.ending() {
+		if ok && keeps.Checkpointing(ctx) && !ss.sb.ending() {
 			left = dialTimeout
 		}
 	}
@@ -218,107 +239,104 @@ func (sb *hostSandbox) awaitDialTimeout(ctx context.Context) {
 
 // attach synchronizes both sides after a connect: each process continues from the last event that
 // hostd has, and commands in flight are sent again.
-func (sb *hostSandbox) attach(conn *link.Conn, hello *wire.Hello) error {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.sendNetwork(conn) // before anything is started
-	sb.sendTime(conn)
+func (ss *session) attach(conn *link.Conn, hello *wire.Hello) error {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	ss.sb.network.send(conn) // before anything is started
+	ss.sb.pausing.sendTime(conn)
 	there := make(map[string]bool, len(hello.Processes))
-	strangers := sb.unknownProcs
+	strangers := ss.unknownProcs
 	for _, hp := range hello.Processes {
 		there[hp.Token] = true
-		if err := sb.attachProc(conn, hp); err != nil {
+		if err := ss.attachProc(conn, hp); err != nil {
 			conn.Close()
 			return err
 		}
 	}
-	if sb.unknownProcs > strangers {
-		sb.h.slog.Info("shim has processes unknown to the catalogue", "sandbox", sb.id, "count", sb.unknownProcs-strangers)
+	if ss.unknownProcs > strangers {
+		ss.sb.h.slog.Info("shim has processes unknown to the catalogue", "sandbox", ss.sb.id, "count", ss.unknownProcs-strangers)
 	}
-	for token, p := range sb.procs {
+	for token, p := range ss.procs {
 		if !there[token] && p.wasTaken() {
 			p.lose(process.Exit{Cause: process.CauseShimLost})
 		}
 	}
-	revs := make([]uint64, 0, len(sb.pending))
-	for rev, c := range sb.pending {
+	revs := make([]uint64, 0, len(ss.pending))
+	for rev, c := range ss.pending {
 		if !c.taken {
 			revs = append(revs, rev)
 		}
 	}
 	slices.Sort(revs)
 	for _, rev := range revs {
-		frame := sb.pending[rev].frame
+		frame := ss.pending[rev].frame
 		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
 	}
-	if sb.stopping {
+	if ss.sb.stopping {
 		conn.Send(wire.AppendEnd)
 	}
-	sb.conn, sb.procsListed = conn, true
-	sb.markReady()
+	ss.conn, ss.procsListed = conn, true
+	ss.markReady()
 	return nil
 }
 
 // listed reports whether the shim has listed its processes in this run. Before that, a process
 // that an earlier run claimed may have been spawned: to refuse its start would let a retry with
 // the same key run it twice.
-func (sb *hostSandbox) listed() bool {
-	if sb == nil {
-		return false
-	}
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.procsListed
+func (ss *session) listed() bool {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	return ss.procsListed
 }
 
 // attachProc continues with one process that the shim has.
-func (sb *hostSandbox) attachProc(conn *link.Conn, hp wire.Process) error {
-	id, err := process.ParseID(hp.Token + "-" + string(sb.id))
+func (ss *session) attachProc(conn *link.Conn, hp wire.Process) error {
+	id, err := process.ParseID(hp.Token + "-" + string(ss.sb.id))
 	if err != nil {
-		return sb.hostile("token %q", hp.Token)
+		return ss.sb.hostile("token %q", hp.Token)
 	}
-	if _, ok := sb.forgotten[hp.Token]; ok {
+	if _, ok := ss.forgotten[hp.Token]; ok {
 		conn.Send(func(dst []byte) []byte { return wire.AppendForget(dst, hp.Token) })
 		return nil
 	}
 	moved := hp.Moved
 	hp.Moved = nil // it is large
-	p := sb.procs[hp.Token]
+	p := ss.procs[hp.Token]
 	if p != nil {
 		return p.reattach(conn, hp)
 	}
-	p = sb.h.newProc(sb, id)
+	p = ss.sb.h.newProc(ss.sb, id)
 	p.known = &hp
-	if _, _, inView := sb.h.view.Process(id); !inView {
-		if sb.unknownProcs == maxUnknown {
-			return sb.hostile("more than %d processes are unknown to the catalogue", maxUnknown)
+	if _, _, inView := ss.sb.h.view.Process(id); !inView {
+		if ss.unknownProcs == maxUnknown {
+			return ss.sb.hostile("more than %d processes are unknown to the catalogue", maxUnknown)
 		}
 		p.unknown = true
-		sb.unknownProcs++
+		ss.unknownProcs++
 	}
-	sb.procs[hp.Token] = p
-	if moved != nil && sb.phase == sandbox.PhasePlaced { // every process has a record before the sandbox is Running
-		return sb.adopt(p, moved)
+	ss.procs[hp.Token] = p
+	if moved != nil && ss.sb.phase == sandbox.PhasePlaced { // every process has a record before the sandbox is Running
+		return ss.adopt(p, moved)
 	}
-	sb.h.spawn("process "+string(id), func() error { return p.resume(sb.h.runCtx) })
+	ss.sb.h.spawn("process "+string(id), func() error { return p.resume(ss.sb.h.runCtx) })
 	return nil
 }
 
 // disconnect ends a connection; later frames wait for the next one.
-func (sb *hostSandbox) disconnect(conn *link.Conn) {
-	sb.mu.Lock()
-	if sb.conn == conn {
-		sb.conn = nil
+func (ss *session) disconnect(conn *link.Conn) {
+	ss.sb.mu.Lock()
+	if ss.conn == conn {
+		ss.conn = nil
 	}
-	sb.mu.Unlock()
+	ss.sb.mu.Unlock()
 	conn.Close()
 }
 
 // ack sends the shim the last stored seq of a process, up to which it may drop events, and
 // flushes if that frees much of the process's window, for which a busy process waits. The next
 // connection starts with the full state again.
-func (sb *hostSandbox) ack(m wire.Mark, freed int) {
-	conn := sb.link()
+func (ss *session) ack(m wire.Mark, freed int) {
+	conn := ss.link()
 	if conn == nil {
 		return
 	}
@@ -334,24 +352,21 @@ func (sb *hostSandbox) ack(m wire.Mark, freed int) {
 const promptAck = wire.WindowProcess / 32
 
 // send sends a frame if there is a connection.
-func (sb *hostSandbox) send(f func([]byte) []byte) {
-	if conn := sb.link(); conn != nil {
+func (ss *session) send(f func([]byte) []byte) {
+	if conn := ss.link(); conn != nil {
 		conn.Send(f)
 	}
 }
 
 // link returns the current connection; nil without one.
-func (sb *hostSandbox) link() *link.Conn {
-	if sb == nil {
-		return nil
-	}
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.conn
+func (ss *session) link() *link.Conn {
+	ss.sb.mu.Lock()
+	defer ss.sb.mu.Unlock()
+	return ss.conn
 }
 
 // read handles messages from the shim until the connection ends.
-func (sb *hostSandbox) read(conn *link.Conn) error {
+func (ss *session) read(conn *link.Conn) error {
 	for {
 		m, err := conn.Next()
 		if err != nil {
@@ -359,16 +374,16 @@ func (sb *hostSandbox) read(conn *link.Conn) error {
 		}
 		switch m.Type {
 		case wire.TypeEvent:
-			err = sb.event(&m)
+			err = ss.event(&m)
 		case wire.TypeReply:
-			sb.reply(&m.Reply)
+			ss.reply(&m.Reply)
 		case wire.TypeTaken:
-			sb.accepted(m.Rev)
+			ss.accepted(m.Rev)
 		case wire.TypeEnded:
-			sb.mu.Lock()
-			sb.ended = sb.stopping
-			sb.ifDrained()
-			sb.mu.Unlock()
+			ss.sb.mu.Lock()
+			ss.ended = ss.sb.stopping
+			ss.ifDrained()
+			ss.sb.mu.Unlock()
 		}
 		if err != nil {
 			return err
@@ -376,71 +391,71 @@ func (sb *hostSandbox) read(conn *link.Conn) error {
 	}
 }
 
-func (sb *hostSandbox) event(m *link.Message) error {
-	sb.mu.Lock()
-	p := sb.procs[m.Token]
-	_, forgotten := sb.forgotten[m.Token]
-	sb.mu.Unlock()
+func (ss *session) event(m *link.Message) error {
+	ss.sb.mu.Lock()
+	p := ss.procs[m.Token]
+	_, forgotten := ss.forgotten[m.Token]
+	ss.sb.mu.Unlock()
 	if forgotten {
-		sb.h.pool.Put(m.Mem)
+		ss.sb.h.pool.Put(m.Mem)
 		return nil
 	}
 	if p == nil {
-		return sb.hostile("event of the unknown process %q", m.Token)
+		return ss.sb.hostile("event of the unknown process %q", m.Token)
 	}
 	return p.take(m)
 }
 
 // command sends a command to the shim, on each new connection again until it is accepted.
-func (sb *hostSandbox) command(c events.Command, p *proc, frame []byte) {
+func (ss *session) command(c events.Command, p *proc, frame []byte) {
 	if in, ok := c.Body.(events.Stdin); ok {
 		c.Body = events.Stdin{EOF: in.EOF} // the frame has the data
 	}
-	sb.mu.Lock()
-	if sb.closed {
-		sb.mu.Unlock()
-		sb.h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
+	ss.sb.mu.Lock()
+	if ss.closed {
+		ss.sb.mu.Unlock()
+		ss.sb.h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
 		return
 	}
-	sb.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
-	conn := sb.conn
-	sb.mu.Unlock()
+	ss.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
+	conn := ss.conn
+	ss.sb.mu.Unlock()
 	if conn != nil {
 		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
 	}
 }
 
 // accepted handles the shim's Taken: the command need not be sent again.
-func (sb *hostSandbox) accepted(rev uint64) {
-	sb.mu.Lock()
-	c := sb.pending[rev]
+func (ss *session) accepted(rev uint64) {
+	ss.sb.mu.Lock()
+	c := ss.pending[rev]
 	if c == nil {
-		sb.mu.Unlock()
+		ss.sb.mu.Unlock()
 		return
 	}
 	c.taken, c.frame = true, nil
 	_, start := c.cmd.Body.(events.Start)
 	if start {
-		delete(sb.pending, rev)
+		delete(ss.pending, rev)
 	}
-	sb.mu.Unlock()
+	ss.sb.mu.Unlock()
 	if start {
 		c.proc.setTaken() // the cursor waits until its first event is stored
 		return
 	}
-	sb.h.cursor.End(rev)
+	ss.sb.h.cursor.End(rev)
 }
 
 // reply handles the shim's reply to a command.
-func (sb *hostSandbox) reply(r *wire.Reply) {
-	sb.mu.Lock()
-	c := sb.pending[r.Rev]
-	delete(sb.pending, r.Rev)
-	sb.mu.Unlock()
+func (ss *session) reply(r *wire.Reply) {
+	ss.sb.mu.Lock()
+	c := ss.pending[r.Rev]
+	delete(ss.pending, r.Rev)
+	ss.sb.mu.Unlock()
 	if c == nil {
 		return
 	}
-	sb.h.cursor.End(r.Rev)
+	ss.sb.h.cursor.End(r.Rev)
 	answer := events.Reply{Offset: r.Offset}
 	if r.Error != "" {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
@@ -449,25 +464,25 @@ func (sb *hostSandbox) reply(r *wire.Reply) {
 		c.proc.replyAfter(r.After, c.cmd, answer)
 		return
 	}
-	sb.h.answer(c.cmd, answer)
+	ss.sb.h.answer(c.cmd, answer)
 }
 
 // shut refuses all commands, pending and later ones.
-func (sb *hostSandbox) shut() {
-	sb.mu.Lock()
-	sb.closed = true
-	pending := sb.pending
-	sb.pending = nil
-	conn := sb.conn
-	sb.conn = nil
-	sb.mu.Unlock()
+func (ss *session) shut() {
+	ss.sb.mu.Lock()
+	ss.closed = true
+	pending := ss.pending
+	ss.pending = nil
+	conn := ss.conn
+	ss.conn = nil
+	ss.sb.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
-	sb.markReady()
+	ss.markReady()
 	for _, c := range pending {
 		if _, start := c.cmd.Body.(events.Start); !start {
-			sb.h.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
+			ss.sb.h.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
 		}
 	}
 }

@@ -57,8 +57,8 @@ func (fakeInstance) Done() <-chan struct{} { return nil }
 func TestConnectWithoutASpool(t *testing.T) {
 	sb := bare(&host{})
 	sb.h.cfg.DataDir = "/dev/null"
-	sb.inst = fakeInstance{shim: quiet}
-	conn, err := sb.connect(t.Context())
+	sb.current.inst = fakeInstance{shim: quiet}
+	conn, err := sb.session.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 			sb := bare(&host{})
 			sb.h.cfg.DataDir, sb.h.cfg.Spool = t.TempDir(), -1
 			times := make(chan int)
-			sb.inst = instantSnapshot{fakeInstance{version: version, shim: func(c net.Conn) {
+			sb.current.inst = instantSnapshot{fakeInstance{version: version, shim: func(c net.Conn) {
 				r, n := wire.NewReader(c), 0
 				for {
 					ty, _, err := r.Next()
@@ -92,12 +92,12 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 				}
 			}}}
 			for i, want := range []int{0, sent, 2 * sent} {
-				conn, err := sb.connect(t.Context())
+				conn, err := sb.session.connect(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				if i > 0 {
-					if err := sb.writeSnapshot(t.Context(), sb.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
+					if err := sb.snapshots.write(t.Context(), sb.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -120,7 +120,7 @@ func TestShimThatClosesEachConnection(t *testing.T) {
 		sb := bare(&host{})
 		sb.h.cfg.Spool = -1
 		var dials atomic.Int64
-		sb.inst = fakeInstance{shim: func(net.Conn) {
+		sb.current.inst = fakeInstance{shim: func(net.Conn) {
 			if dials.Add(1) > 1000 {
 				cancel()
 			}
@@ -168,10 +168,10 @@ func TestDialTimeoutDoesNotCountASnapshot(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sb := bare(&host{})
 				sb.h.cfg.Spool = -1
-				sb.inst = tt.inst(keeping{fakeInstance{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
+				sb.current.inst = tt.inst(keeping{fakeInstance{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
 				sb.setDesired(&sandbox.State{ID: sb.id, Phase: tt.phase})
 				begun := time.Now()
-				conn, err := sb.connect(t.Context())
+				conn, err := sb.session.connect(t.Context())
 				if took := time.Since(begun); !errors.Is(err, tt.err) || took > tt.took {
 					t.Errorf("%v after %v, want %v within %v", err, took, tt.err, tt.took)
 				}
@@ -214,14 +214,14 @@ func withLog(t *testing.T) *hostSandbox {
 func awaitNone(t *testing.T, sb *hostSandbox) {
 	t.Helper()
 	sb.mu.Lock()
-	all := slices.Collect(maps.Values(sb.procs))
+	all := slices.Collect(maps.Values(sb.session.procs))
 	sb.mu.Unlock()
 	late := time.After(10 * time.Second)
 	for _, p := range all {
 		select {
 		case <-p.done:
 		case <-late:
-			t.Fatalf("%d processes left, %d unknown ones counted", sb.count(), sb.unknownProcs)
+			t.Fatalf("%d processes left, %d unknown ones counted", sb.session.count(), sb.session.unknownProcs)
 		}
 	}
 }
@@ -230,19 +230,19 @@ func awaitNone(t *testing.T, sb *hostSandbox) {
 // of them stays; beyond it the shim violates the protocol.
 func TestShimThatInventsProcesses(t *testing.T) {
 	sb := withLog(t)
-	sb.inst = fakeInstance{shim: quiet, processes: invented(100)}
-	conn, err := sb.connect(t.Context())
+	sb.current.inst = fakeInstance{shim: quiet, processes: invented(100)}
+	conn, err := sb.session.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	awaitNone(t, sb)
-	sb.inst = fakeInstance{shim: quiet, processes: invented(maxUnknown + 1)}
-	if _, err := sb.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
+	sb.current.inst = fakeInstance{shim: quiet, processes: invented(maxUnknown + 1)}
+	if _, err := sb.session.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
 		t.Error(err)
 	}
-	if sb.count() > maxUnknown {
-		t.Errorf("%d processes", sb.count())
+	if sb.session.count() > maxUnknown {
+		t.Errorf("%d processes", sb.session.count())
 	}
 }
 
@@ -253,8 +253,8 @@ func TestShimThatRestoresProcessesLater(t *testing.T) {
 	late := invented(1)
 	spec := sh("true")
 	late[0].Moved = &wire.Moved{Token: late[0].Token, After: 2, Spec: process.AppendSpec(nil, &spec)}
-	sb.inst = fakeInstance{shim: quiet, processes: late}
-	conn, err := sb.connect(t.Context())
+	sb.current.inst = fakeInstance{shim: quiet, processes: late}
+	conn, err := sb.session.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,10 +273,10 @@ func TestShimThatRestoresProcessesLater(t *testing.T) {
 func commanded() (*hostSandbox, *proc) {
 	sb := bare(&host{})
 	sb.h.sandboxes = map[sandbox.ID]*hostSandbox{sb.id: sb}
-	sb.forwarding = true
+	sb.commands.forwarding = true
 	p := silent(sb)
 	p.sent = true
-	sb.procs[p.id.Token()] = p
+	sb.session.procs[p.id.Token()] = p
 	return sb, p
 }
 
@@ -286,7 +286,7 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 	for name, passing := range map[string]bool{"connected": true, "not connected yet": false} {
 		t.Run(name, func(t *testing.T) {
 			sb, p := commanded()
-			sb.forwarding = passing
+			sb.commands.forwarding = passing
 			var rev uint64
 			send := func() {
 				rev++
@@ -297,17 +297,17 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 			for range 2 * maxQueuedBytes / (128 << 10) {
 				send()
 			}
-			waiting := len(sb.pending) + len(sb.queue)
-			if held := sb.queuedBytes.Load(); held > maxQueuedBytes || waiting*(128<<10) > maxQueuedBytes/inputPart*(inputPart-1) || waiting < maxQueuedBytes/2/(128<<10) {
+			waiting := len(sb.session.pending) + len(sb.commands.queue)
+			if held := sb.commands.queuedBytes.Load(); held > maxQueuedBytes || waiting*(128<<10) > maxQueuedBytes/inputPart*(inputPart-1) || waiting < maxQueuedBytes/2/(128<<10) {
 				t.Fatalf("%d commands wait, %d bytes are counted", waiting, held)
 			}
-			sb.forwardQueued()
-			sb.accepted(1)
-			if send(); sb.pending[rev] == nil {
+			sb.commands.forwardQueued()
+			sb.session.accepted(1)
+			if send(); sb.session.pending[rev] == nil {
 				t.Error("refused although one was accepted")
 			}
-			sb.shut()
-			if held := sb.queuedBytes.Load(); held != 0 || sb.h.cursor.Position() != rev {
+			sb.session.shut()
+			if held := sb.commands.queuedBytes.Load(); held != 0 || sb.h.cursor.Position() != rev {
 				t.Errorf("%d bytes are still counted, the cursor is at %d of %d", held, sb.h.cursor.Position(), rev)
 			}
 		})
@@ -325,23 +325,23 @@ func shimThatAnswersNothing(t *testing.T) {
 		rev++
 		sb.h.cursor.Begin(rev)
 		sb.h.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
-		_, passed = sb.pending[rev]
-		sb.accepted(rev)
+		_, passed = sb.session.pending[rev]
+		sb.session.accepted(rev)
 		return passed
 	}
 	soon := now.Add(5 * time.Second)
 	for range 2 * maxPending {
 		send(soon, events.Stdin{Data: []byte("x")})
 	}
-	if most := maxPending - maxPending/inputPart; len(sb.pending) != most || sb.queuedBytes.Load() != 0 {
-		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(sb.pending), sb.queuedBytes.Load())
+	if most := maxPending - maxPending/inputPart; len(sb.session.pending) != most || sb.commands.queuedBytes.Load() != 0 {
+		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(sb.session.pending), sb.commands.queuedBytes.Load())
 	}
 	if !send(soon, events.Signal{Signal: 9}) {
 		t.Error("a process that does not read cannot be killed")
 	}
 	sleep(t.Context(), 6*time.Second)
-	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.pending) > 2 {
-		t.Errorf("%d commands are kept after their senders gave up", len(sb.pending))
+	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.session.pending) > 2 {
+		t.Errorf("%d commands are kept after their senders gave up", len(sb.session.pending))
 	}
 	// A shim may also report events that are never stored.
 	now = time.Now()
@@ -413,9 +413,9 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sb := bare(&host{})
 				sb.h.cfg.Spool = -1
-				sb.inst = fakeInstance{shim: quiet}
+				sb.current.inst = fakeInstance{shim: quiet}
 				p := silent(sb)
-				sb.procs[p.id.Token()] = p
+				sb.session.procs[p.id.Token()] = p
 				sb.setDesired(&sandbox.State{ID: sb.id, Phase: sandbox.PhaseStopping})
 				ctx, cancel := context.WithCancel(t.Context())
 				tt.begin(ctx, sb, p)
@@ -440,8 +440,8 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 				sb := bare(&host{})
 				sb.h.cfg.Spool = -1
 				p := silent(sb)
-				sb.procs[p.id.Token()] = p
-				sb.inst = fakeInstance{version: version, shim: func(c net.Conn) {
+				sb.session.procs[p.id.Token()] = p
+				sb.current.inst = fakeInstance{version: version, shim: func(c net.Conn) {
 					r := wire.NewReader(c)
 					for {
 						switch ty, _, err := r.Next(); {
@@ -462,8 +462,8 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 				})
 				begun := time.Now()
 				err := sb.serve(ctx)
-				if took := time.Since(begun); err != nil || sb.truncated == sent || took > (maxExtensions+1)*stopTimeout {
-					t.Errorf("ended after %v with %v, cut: %v", took, err, sb.truncated)
+				if took := time.Since(begun); err != nil || sb.session.truncated == sent || took > (maxExtensions+1)*stopTimeout {
+					t.Errorf("ended after %v with %v, cut: %v", took, err, sb.session.truncated)
 				}
 				cancel()
 				sb.h.wg.Wait()

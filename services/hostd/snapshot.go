@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +25,13 @@ const (
 	snapshotTimeout = 2 * time.Minute
 )
 
+// snapshotter takes snapshots of a sandbox, one at a time.
+type snapshotter struct {
+	sb *hostSandbox
+
+	mu sync.Mutex // held while a snapshot is made
+}
+
 // snapshotsDir returns the directory of all snapshots.
 func (h *host) snapshotsDir() string { return filepath.Join(h.cfg.DataDir, snapshotDir) }
 
@@ -39,90 +47,90 @@ func (h *host) newSnapshots() *snapshots.Store {
 
 // ensureSnapshot makes the snapshot that the sandbox is based on available on this host and
 // returns its directory; empty without a snapshot.
-func (sb *hostSandbox) ensureSnapshot(ctx context.Context) (string, error) {
-	if sb.req.From == "" {
+func (fs *sandboxFiles) ensureSnapshot(ctx context.Context) (string, error) {
+	if fs.sb.req.From == "" {
 		return "", nil
 	}
-	ctx, unwanted := sb.untilStop(ctx)
+	ctx, unwanted := fs.sb.untilStop(ctx)
 	defer unwanted()
-	dir, tree, err := sb.h.snapshots.Ensure(ctx, sb.req.From, sb.offer)
+	dir, tree, err := fs.sb.h.snapshots.Ensure(ctx, fs.sb.req.From, fs.sb.offer)
 	if tree != nil {
-		sb.snapshotTree = tree
+		fs.snapshotTree = tree
 	}
 	return dir, err
 }
 
 // holdSnapshot takes a reference to the copy that a sandbox of a previous run is based on.
-func (sb *hostSandbox) holdSnapshot() {
-	s, ok := sb.h.view.Snapshot(sb.req.From)
+func (fs *sandboxFiles) holdSnapshot() {
+	s, ok := fs.sb.h.view.Snapshot(fs.sb.req.From)
 	if !ok {
 		return
 	}
-	if _, own := sb.h.snapshots.Own(&s); own {
+	if _, own := fs.sb.h.snapshots.Own(&s); own {
 		return
 	}
-	sb.snapshotTree, _ = sb.h.snapshots.Hold(&s)
+	fs.snapshotTree, _ = fs.sb.h.snapshots.Hold(&s)
 }
 
-// snapshot handles a command to take a snapshot of the sandbox. The log has the snapshot only
+// handle handles a command to take a snapshot of the sandbox. The log has the snapshot only
 // when it is complete; the remains of an interrupted one are removed by the next run.
-func (sb *hostSandbox) snapshot(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
+func (sn *snapshotter) handle(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	err := sb.capture(ctx, t)
-	if ctx.Err() != nil && sb.h.runCtx.Err() != nil {
+	err := sn.capture(ctx, t)
+	if ctx.Err() != nil && sn.sb.h.runCtx.Err() != nil {
 		return ctx.Err() // the next run retries while the client waits
 	}
 	if err != nil {
-		sb.h.slog.Warn("take snapshot failed", "sandbox", sb.id, "err", err)
-		sb.h.refuse(c, err)
+		sn.sb.h.slog.Warn("take snapshot failed", "sandbox", sn.sb.id, "err", err)
+		sn.sb.h.refuse(c, err)
 		return nil
 	}
-	sb.h.cursor.End(c.Rev)
-	sb.h.answer(c, events.Reply{})
+	sn.sb.h.cursor.End(c.Rev)
+	sn.sb.h.answer(c, events.Reply{})
 	return nil
 }
 
-func (sb *hostSandbox) capture(ctx context.Context, t events.TakeSnapshot) error {
-	sb.snapshotMu.Lock()
-	defer sb.snapshotMu.Unlock()
-	if s, ok := sb.h.view.Snapshot(t.ID); ok && s.Sandbox == sb.id {
+func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error {
+	sn.mu.Lock()
+	defer sn.mu.Unlock()
+	if s, ok := sn.sb.h.view.Snapshot(t.ID); ok && s.Sandbox == sn.sb.id {
 		return nil // a previous run completed it
 	}
-	if !sb.adopted { // an adopted sandbox is past its creation
+	if !sn.sb.adopted { // an adopted sandbox is past its creation
 		select {
-		case <-sb.ready: // then it is created, or has failed
+		case <-sn.sb.session.ready: // then it is created, or has failed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	if sb.instance() == nil || sb.ending() {
-		return kind.New(kind.NotFound, "snapshot", string(sb.id), "the sandbox does not run here")
+	if sn.sb.current.get() == nil || sn.sb.ending() {
+		return kind.New(kind.NotFound, "snapshot", string(sn.sb.id), "the sandbox does not run here")
 	}
-	if err := sb.h.disk.Check("snapshot", string(sb.id)); err != nil {
+	if err := sn.sb.h.disk.Check("snapshot", string(sn.sb.id)); err != nil {
 		return err
 	}
 	if t.Memory {
-		made, err := sb.reserveDisk(ctx)
+		made, err := sn.reserveDisk(ctx)
 		if err != nil {
 			return err
 		}
 		defer made()
-	} else if err := sb.awaitLink(ctx); err != nil {
+	} else if err := sn.awaitLink(ctx); err != nil {
 		return err
 	}
-	dir := sb.h.snapshotDir(t.ID)
-	if err := sb.writeSnapshot(ctx, dir, &t); err != nil {
+	dir := sn.sb.h.snapshotDir(t.ID)
+	if err := sn.write(ctx, dir, &t); err != nil {
 		return err
 	}
-	err := sb.h.log.PutSnapshot(ctx, sb.describe(ctx, &t))
+	err := sn.sb.h.log.PutSnapshot(ctx, sn.describe(ctx, &t))
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}
 	if err != nil {
 		return errors.Join(err, rmtree.Tree(dir))
 	}
-	_, err = sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err = sn.sb.h.view.ChangeSandbox(ctx, sn.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Over() || !s.IsRunning() && !s.InPause() {
 			return nil, nil
 		}
@@ -132,29 +140,29 @@ func (sb *hostSandbox) capture(ctx context.Context, t events.TakeSnapshot) error
 }
 
 // describe returns the log's entry of a snapshot that was taken.
-func (sb *hostSandbox) describe(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
+func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
 	snap := &sandbox.Snapshot{
-		ID: t.ID, Tenant: sb.tenant, Sandbox: sb.id, Host: sb.h.cfg.Name, Driver: sb.driver.Name(), Template: sb.req.Template,
+		ID: t.ID, Tenant: sn.sb.tenant, Sandbox: sn.sb.id, Host: sn.sb.h.cfg.Name, Driver: sn.sb.driver.Name(), Template: sn.sb.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
-		Isolation: sb.req.Isolation, CPUMilli: sb.req.CPUMilli, MemoryMiB: sb.req.MemoryMiB, DiskMiB: sb.req.DiskMiB, PIDs: sb.req.PIDs,
+		Isolation: sn.sb.req.Isolation, CPUMilli: sn.sb.req.CPUMilli, MemoryMiB: sn.sb.req.MemoryMiB, DiskMiB: sn.sb.req.DiskMiB, PIDs: sn.sb.req.PIDs,
 	}
-	o := sb.offer(ctx)
-	if built, ok := sb.instance().(driver.Versioned); ok && t.Memory {
+	o := sn.sb.offer(ctx)
+	if built, ok := sn.sb.current.get().(driver.Versioned); ok && t.Memory {
 		o.Caps.Fits = built.Fits()
 	}
-	snap.Fits = sb.h.snapshots.Fit(snap, &o)
+	snap.Fits = sn.sb.h.snapshots.Fit(snap, &o)
 	if !t.Internal {
-		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = sb.req.Env, sb.req.User, sb.req.Workdir, sb.req.Start, sb.req.Ready
+		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = sn.sb.req.Env, sn.sb.req.User, sn.sb.req.Workdir, sn.sb.req.Start, sn.sb.req.Ready
 	}
 	return snap
 }
 
 // awaitLink waits until a running sandbox's shim is connected: the previous snapshot may have cut
 // the connection, which must be restored between the two.
-func (sb *hostSandbox) awaitLink(ctx context.Context) error {
-	for sb.link() == nil && !sb.suspended() && !sb.ending() {
+func (sn *snapshotter) awaitLink(ctx context.Context) error {
+	for sn.sb.session.link() == nil && !sn.sb.pausing.suspended() && !sn.sb.ending() {
 		select {
-		case <-sb.instance().Done():
+		case <-sn.sb.current.get().Done():
 			return nil // the driver returns the error
 		default:
 		}
@@ -168,10 +176,10 @@ func (sb *hostSandbox) awaitLink(ctx context.Context) error {
 // reserveDisk refuses a snapshot with memory for which the disk has no space: another sandbox
 // would be evicted for it. Unused templates are removed first. Until the snapshot is made its
 // size counts as used for concurrent ones.
-func (sb *hostSandbox) reserveDisk(ctx context.Context) (made func(), err error) {
+func (sn *snapshotter) reserveDisk(ctx context.Context) (made func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	has, err := sb.instance().Stats(ctx)
+	has, err := sn.sb.current.get().Stats(ctx)
 	if err != nil { // then the snapshot is tried
 		has = driver.Stats{}
 	}
@@ -179,18 +187,18 @@ func (sb *hostSandbox) reserveDisk(ctx context.Context) (made func(), err error)
 		has.MemoryBytes = min(has.MemoryBytes, all-free)
 	}
 	need := has.MemoryBytes + has.DiskBytes
-	for !sb.h.disk.Reserve(need) {
-		if !sb.h.templates.Shed() {
-			return nil, kind.New(kind.Unavailable, "snapshot", string(sb.id), "the disk of the sandbox's host has no space for its memory")
+	for !sn.sb.h.disk.Reserve(need) {
+		if !sn.sb.h.templates.Shed() {
+			return nil, kind.New(kind.Unavailable, "snapshot", string(sn.sb.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}
-	return func() { sb.h.disk.Release(need) }, nil
+	return func() { sn.sb.h.disk.Release(need) }, nil
 }
 
-// writeSnapshot makes the snapshot's directory, complete or not at all. It is synced before the
+// write makes the snapshot's directory, complete or not at all. It is synced before the
 // log has it, since the log's servers do not lose power with this host; except for a fork's, which is of
 // no use without its sandboxes.
-func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.TakeSnapshot) error {
+func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnapshot) error {
 	making := dir + partialSuffix
 	if err := rmtree.Tree(making); err != nil {
 		return err
@@ -198,15 +206,15 @@ func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.
 	if err := os.MkdirAll(making, 0o700); err != nil {
 		return err
 	}
-	err := sb.instance().Snapshot(ctx, making, t.Memory)
-	if t.Memory && !sb.suspended() {
-		sb.syncClock()
+	err := sn.sb.current.get().Snapshot(ctx, making, t.Memory)
+	if t.Memory && !sn.sb.pausing.suspended() {
+		sn.sb.pausing.syncClock()
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		err = &kind.Error{Op: "snapshot", ID: string(sb.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
+		err = &kind.Error{Op: "snapshot", ID: string(sn.sb.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}
 	}
-	if err == nil && t.Memory && sb.ending() { // its shim may have received the end, and a copy of it would execute that
-		err = kind.New(kind.NotFound, "snapshot", string(sb.id), "the sandbox ended during the snapshot")
+	if err == nil && t.Memory && sn.sb.ending() { // its shim may have received the end, and a copy of it would execute that
+		err = kind.New(kind.NotFound, "snapshot", string(sn.sb.id), "the sandbox ended during the snapshot")
 	}
 	if err == nil {
 		if err = rmtree.Tree(dir); err == nil { // of an earlier attempt
@@ -219,7 +227,7 @@ func (sb *hostSandbox) writeSnapshot(ctx context.Context, dir string, t *events.
 	if err != nil {
 		return errors.Join(err, rmtree.Tree(making), rmtree.Tree(dir))
 	}
-	return sb.h.fault("snapshotted")
+	return sn.sb.h.fault("snapshotted")
 }
 
 // origins returns the snapshots that this host's sandboxes were created from.

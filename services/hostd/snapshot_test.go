@@ -307,16 +307,16 @@ func TestDiskSpaceIsReservedOnce(t *testing.T) {
 		t.Skip("free disk space is unknown or too small")
 	}
 	sb := bare(h)
-	sb.inst = largeInstance{has: d.Free / 3 * 2}
-	made, err := sb.reserveDisk(t.Context())
+	sb.current.inst = largeInstance{has: d.Free / 3 * 2}
+	made, err := sb.snapshots.reserveDisk(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sb.reserveDisk(t.Context()); !kind.Is(err, kind.Unavailable) {
+	if _, err := sb.snapshots.reserveDisk(t.Context()); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("second reservation: %v", err)
 	}
 	made()
-	if made, err = sb.reserveDisk(t.Context()); err != nil {
+	if made, err = sb.snapshots.reserveDisk(t.Context()); err != nil {
 		t.Errorf("after the first was made: %v", err)
 	} else {
 		made()
@@ -333,8 +333,8 @@ func (full) Snapshot(context.Context, string, bool) error {
 // The error of a snapshot says that the disk is full.
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	sb := bare(&host{})
-	sb.inst = full{}
-	err := sb.writeSnapshot(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
+	sb.current.inst = full{}
+	err := sb.snapshots.write(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
 	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "is full") {
 		t.Errorf("%v, %q", err, kind.Message(err))
 	}

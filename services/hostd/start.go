@@ -56,9 +56,9 @@ func (p *proc) refusal() error {
 		return kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here")
 	}
 	if p.admitted {
-		return p.sb.usable()
+		return p.sb.pausing.usable()
 	}
-	err := p.sb.admit(p.start, len(p.frame))
+	err := p.sb.commands.admit(p.start, len(p.frame))
 	p.admitted = err == nil
 	return err
 }
@@ -136,8 +136,8 @@ func (p *proc) resume(ctx context.Context) error {
 // there are.
 func (p *proc) lookUp(ctx context.Context) error {
 	select {
-	case p.sb.lookups <- struct{}{}:
-		defer func() { <-p.sb.lookups }()
+	case p.sb.session.lookups <- struct{}{}:
+		defer func() { <-p.sb.session.lookups }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -165,7 +165,7 @@ func (p *proc) ended(ctx context.Context, err error) error {
 		p.mu.Lock()
 		heard := p.track != nil
 		p.mu.Unlock()
-		p.sb.forget(p.id.Token(), heard)
+		p.sb.session.forget(p.id.Token(), heard)
 	}
 	return err
 }
@@ -176,13 +176,13 @@ var errFinished = errors.New("the record has its end")
 // forget has the shim kill a process and drop its events. Only events of an attached process may
 // be in flight; remembering other tokens, too, would let a shim that invents processes fill the
 // host's memory.
-func (sb *hostSandbox) forget(token string, heard bool) {
+func (ss *session) forget(token string, heard bool) {
 	if heard {
-		sb.mu.Lock()
-		sb.forgotten[token] = struct{}{}
-		sb.mu.Unlock()
+		ss.sb.mu.Lock()
+		ss.forgotten[token] = struct{}{}
+		ss.sb.mu.Unlock()
 	}
-	sb.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
+	ss.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
 }
 
 // spawn sends the shim the start of a process that was claimed.
@@ -196,7 +196,7 @@ func (p *proc) spawn(ctx context.Context) error {
 	p.mu.Lock()
 	p.track = link.NewTrack(p.spec.PTY != nil)
 	p.mu.Unlock()
-	p.sb.command(*p.start, p, p.frame)
+	p.sb.session.command(*p.start, p, p.frame)
 	p.frame = nil
 	p.setSent()
 	if err := p.h.fault("spawned"); err != nil {
@@ -216,7 +216,7 @@ func (p *proc) fail(ctx context.Context, why error) error {
 func (p *proc) retryStart(ctx context.Context) error {
 	if p.sb != nil {
 		select {
-		case <-p.sb.ready:
+		case <-p.sb.session.ready:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -240,7 +240,7 @@ func (p *proc) retryStart(ctx context.Context) error {
 		return p.endEntry(ctx, tail.Finished.Exit)
 	case tail.Host != p.ref.Host || tail.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "another host started it")
-	case tail.Last > 1 || !p.sb.listed(): // it ran, or may have, and its shim is gone
+	case tail.Last > 1 || p.sb == nil || !p.sb.session.listed(): // it ran, or may have, and its shim is gone
 		if err := p.readSummary(ctx); err != nil {
 			return err
 		}
@@ -338,7 +338,7 @@ func (p *proc) continueFrom(last process.Seq) {
 	p.track = &link.Track{PTY: p.spec.PTY != nil}
 	p.track.Resume(last)
 	p.stored = last
-	if conn := p.sb.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
+	if conn := p.sb.session.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.appendPosition)
 	}
 }

@@ -30,6 +30,14 @@ const (
 	prefetchPause = 2 * time.Second // between two checks for templates to prefetch
 )
 
+// sandboxFiles is what a sandbox is created from.
+type sandboxFiles struct {
+	sb *hostSandbox
+
+	tree         *templates.Tree // nil: the host's own files
+	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
+}
+
 func openTemplates(cfg *Config) (*templates.Cache, error) {
 	return templates.Open(templates.Config{
 		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Copies: cfg.Log.CopyStore(), Max: cfg.TemplateCache, Log: cfg.Slog,
@@ -53,13 +61,13 @@ func sudoProgram(ctx context.Context, log *slog.Logger) (string, error) {
 }
 
 // spec returns the driver's spec for creating the sandbox.
-func (sb *hostSandbox) spec() driver.Spec {
-	s := sb.h.spec(sb.id, &sb.req)
-	s.Sudo = template.IsHost(sb.req.Template)
-	user, workdir := sb.req.User, sb.req.Workdir
-	if sb.tree != nil {
-		m := &sb.tree.Manifest
-		s.Root, s.Sudo = sb.tree.Root, m.Sudo
+func (fs *sandboxFiles) spec() driver.Spec {
+	s := fs.sb.h.spec(fs.sb.id, &fs.sb.req)
+	s.Sudo = template.IsHost(fs.sb.req.Template)
+	user, workdir := fs.sb.req.User, fs.sb.req.Workdir
+	if fs.tree != nil {
+		m := &fs.tree.Manifest
+		s.Root, s.Sudo = fs.tree.Root, m.Sudo
 		user, workdir = cmp.Or(user, m.User, template.DefaultUser), cmp.Or(workdir, m.Workdir)
 	}
 	if user != "" {
@@ -87,43 +95,43 @@ func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 
 // env returns the environment of every process of the sandbox: the template's, the sandbox's own,
 // and its identity.
-func (sb *hostSandbox) env() map[string]string {
+func (fs *sandboxFiles) env() map[string]string {
 	env := make(map[string]string)
-	if sb.tree != nil {
-		maps.Copy(env, sb.tree.Manifest.Env)
+	if fs.tree != nil {
+		maps.Copy(env, fs.tree.Manifest.Env)
 	}
-	maps.Copy(env, sb.req.Env)
-	maps.Copy(env, sandbox.IdentityEnv(sb.id, &sb.req))
+	maps.Copy(env, fs.sb.req.Env)
+	maps.Copy(env, sandbox.IdentityEnv(fs.sb.id, &fs.sb.req))
 	return env
 }
 
 // ensureTemplate makes the sandbox's template available on this host and fetches it if it is
 // missing. It ends early when the sandbox must end.
-func (sb *hostSandbox) ensureTemplate(ctx context.Context) error {
-	if template.IsHost(sb.req.Template) || sb.hold() {
+func (fs *sandboxFiles) ensureTemplate(ctx context.Context) error {
+	if template.IsHost(fs.sb.req.Template) || fs.hold() {
 		return nil
 	}
-	id, err := template.ParseID(sb.req.Template)
+	id, err := template.ParseID(fs.sb.req.Template)
 	if err != nil {
-		return noTemplate(sb.req.Template)
+		return noTemplate(fs.sb.req.Template)
 	}
-	t, ok := sb.h.view.TemplateByID(id)
+	t, ok := fs.sb.h.view.TemplateByID(id)
 	if !ok {
-		return noTemplate(sb.req.Template)
+		return noTemplate(fs.sb.req.Template)
 	}
-	ctx, cancel := sb.untilStop(ctx)
+	ctx, cancel := fs.sb.untilStop(ctx)
 	defer cancel()
-	sb.tree, err = sb.h.getTemplate(ctx, &t)
+	fs.tree, err = fs.sb.h.getTemplate(ctx, &t)
 	return err
 }
 
 // checkLoader fails if the shim cannot run in the sandbox's template: a dynamically linked one
 // needs the template to have its loader.
-func (sb *hostSandbox) checkLoader() error {
-	if sb.tree == nil {
+func (fs *sandboxFiles) checkLoader() error {
+	if fs.tree == nil {
 		return nil
 	}
-	shim, err := elf.Open((*sb.h.shim.Load())[0])
+	shim, err := elf.Open((*fs.sb.h.shim.Load())[0])
 	if err != nil {
 		return err
 	}
@@ -137,7 +145,7 @@ func (sb *hostSandbox) checkLoader() error {
 		return err
 	}
 	loader := strings.Trim(string(name), "/\x00")
-	root, err := os.OpenRoot(sb.tree.Root)
+	root, err := os.OpenRoot(fs.tree.Root)
 	if err != nil {
 		return err
 	}
@@ -145,7 +153,7 @@ func (sb *hostSandbox) checkLoader() error {
 	if _, err := root.Stat(loader); err == nil {
 		return nil
 	}
-	return kind.Newf(kind.Precondition, "create", string(sb.id), "the template has no /%s, which the host's shim is linked with: "+
+	return kind.Newf(kind.Precondition, "create", string(fs.sb.id), "the template has no /%s, which the host's shim is linked with: "+
 		"put a static one beside the host's program (CGO_ENABLED=0 go build ./services/hostd/cmd/%s)", loader, helperbin.Shim().Name)
 }
 
@@ -155,14 +163,14 @@ func noTemplate(name string) error {
 
 // hold takes a reference to the sandbox's template if it is here. The template of a sandbox from
 // a previous run always is.
-func (sb *hostSandbox) hold() bool {
-	id, err := template.ParseID(sb.req.Template)
+func (fs *sandboxFiles) hold() bool {
+	id, err := template.ParseID(fs.sb.req.Template)
 	if err != nil {
 		return false
 	}
-	tree, ok := sb.h.templates.Hold(id)
+	tree, ok := fs.sb.h.templates.Hold(id)
 	if ok {
-		sb.tree = tree
+		fs.tree = tree
 	}
 	return ok
 }

@@ -67,36 +67,36 @@ func (h *host) sweepVeth() {
 
 // wide reports whether the record allows all public destinations without restriction: an
 // interface cannot give less. sb.mu is held.
-func (sb *hostSandbox) wide() bool {
-	n := &sb.net
-	return sb.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
+func (nw *sandboxNetwork) wide() bool {
+	n := &nw.settings
+	return nw.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
 }
 
 // plug attaches or detaches the sandbox's network interface as its record says, and returns the
 // address of its name server; empty: it has none. sb.mu is held, and the shim was connected to
 // before.
-func (sb *hostSandbox) plug() (dns string) {
-	if sb.h.veth == nil {
+func (nw *sandboxNetwork) plug() (dns string) {
+	if nw.sb.h.veth == nil {
 		return ""
 	}
-	inst, ok := sb.instance().(driver.Networked)
-	if !ok || !sb.wide() || !sb.isolated() {
-		sb.unplug()
+	inst, ok := nw.sb.current.get().(driver.Networked)
+	if !ok || !nw.wide() || !nw.isolated() {
+		nw.unplug()
 		return ""
 	}
 	ns, err := inst.NetNS()
 	if err == nil {
 		defer ns.Close() //nolint:errcheck // it was only read
-		err = sb.h.veth.Attach(sb.id, ns)
+		err = nw.sb.h.veth.Attach(nw.sb.id, ns)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		return ""
 	}
 	if err != nil {
-		sb.h.slog.Warn("attach sandbox interface failed", "sandbox", sb.id, "err", err)
+		nw.sb.h.slog.Warn("attach sandbox interface failed", "sandbox", nw.sb.id, "err", err)
 		return ""
 	}
-	return sb.h.cfg.nameServer()
+	return nw.sb.h.cfg.nameServer()
 }
 
 // nameServer returns the name server of a sandbox with an interface: the operator's, if it is
@@ -111,15 +111,15 @@ func (cfg *Config) nameServer() string {
 }
 
 // unplug detaches the sandbox's network interface; sb.mu is held.
-func (sb *hostSandbox) unplug() {
-	if sb.h.veth == nil {
+func (nw *sandboxNetwork) unplug() {
+	if nw.sb.h.veth == nil {
 		return
 	}
-	used, err := sb.h.veth.Detach(sb.id)
+	used, err := nw.sb.h.veth.Detach(nw.sb.id)
 	if err != nil {
-		sb.h.slog.Error("detach sandbox interface failed", "sandbox", sb.id, "err", err)
+		nw.sb.h.slog.Error("detach sandbox interface failed", "sandbox", nw.sb.id, "err", err)
 	}
-	sb.used = sb.used.Counted(used)
+	nw.used = nw.used.Counted(used)
 }
 
 // linkTraffic returns the traffic of all sandboxes' interfaces.
@@ -135,8 +135,8 @@ func (h *host) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
 }
 
 // addLinkTraffic adds the traffic of the sandbox's interface, if it has one.
-func (sb *hostSandbox) addLinkTraffic(all map[sandbox.ID]sandbox.LinkUsed) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.used = sb.used.Counted(all[sb.id])
+func (nw *sandboxNetwork) addLinkTraffic(all map[sandbox.ID]sandbox.LinkUsed) {
+	nw.sb.mu.Lock()
+	defer nw.sb.mu.Unlock()
+	nw.used = nw.used.Counted(all[nw.sb.id])
 }
