@@ -13,14 +13,19 @@ import (
 // auditRetry is how long a failed audit waits.
 const auditRetry = 5 * time.Second
 
-// audit completes the records of this host's processes that ended and whose end the log
+// auditor completes records whose end the log has lost.
+type auditor struct {
+	h *host
+}
+
+// run completes the records of this host's processes that ended and whose end the log
 // has lost, at the start of a run and whenever servers may have been restarted: what a
 // damaged disk loses shows when they start.
-func (h *host) audit(ctx context.Context) error {
+func (a *auditor) run(ctx context.Context) error {
 	for {
-		again := h.log.Reconnected()
-		if err := h.auditOnce(ctx); err != nil && ctx.Err() == nil {
-			h.slog.Warn("check ends of records failed", "err", err)
+		again := a.h.log.Reconnected()
+		if err := a.once(ctx); err != nil && ctx.Err() == nil {
+			a.h.slog.Warn("check ends of records failed", "err", err)
 			if !sleep(ctx, auditRetry) {
 				return nil
 			}
@@ -38,21 +43,21 @@ func (h *host) audit(ctx context.Context) error {
 // copy of the whole catalogue would take much memory.
 const auditBatch = 4096
 
-func (h *host) auditOnce(ctx context.Context) error {
-	if err := h.view.Sync(ctx); err != nil {
+func (a *auditor) once(ctx context.Context) error {
+	if err := a.h.view.Sync(ctx); err != nil {
 		return err
 	}
 	var some []process.Summary
 	audit := func() error {
-		err := h.log.Incomplete(ctx, h.cfg.Name, some, func(s *process.Summary) {
+		err := a.h.log.Incomplete(ctx, a.h.cfg.Name, some, func(s *process.Summary) {
 			id := s.ID
-			h.spawn("process "+string(id), func() error { return h.complete(h.runCtx, id) })
+			a.h.spawn("process "+string(id), func() error { return a.complete(a.h.runCtx, id) })
 		})
 		some = nil
 		return err
 	}
-	for _, s := range h.view.Sandboxes(func(*sandbox.State) bool { return true }) {
-		some = append(some, h.endedHere(s.ID)...)
+	for _, s := range a.h.view.Sandboxes(func(*sandbox.State) bool { return true }) {
+		some = append(some, a.endedHere(s.ID)...)
 		if len(some) < auditBatch {
 			continue
 		}
@@ -64,10 +69,10 @@ func (h *host) auditOnce(ctx context.Context) error {
 }
 
 // endedHere returns a sandbox's processes that ended on this host and whose records are kept.
-func (h *host) endedHere(id sandbox.ID) []process.Summary {
-	kept := time.Now().Add(-h.log.Retention())
-	return h.view.Processes(id, func(s *process.Summary) bool {
-		return !s.Active() && s.Host == h.cfg.Name && s.Last > 0 && s.Ended.After(kept)
+func (a *auditor) endedHere(id sandbox.ID) []process.Summary {
+	kept := time.Now().Add(-a.h.log.Retention())
+	return a.h.view.Processes(id, func(s *process.Summary) bool {
+		return !s.Active() && s.Host == a.h.cfg.Name && s.Last > 0 && s.Ended.After(kept)
 	})
 }
 
@@ -80,7 +85,7 @@ func (sb *hostSandbox) completeAll(ctx context.Context) error {
 	if !sb.adopted {
 		return nil
 	}
-	all := sb.h.endedHere(sb.id)
+	all := sb.h.audits.endedHere(sb.id)
 	var newest time.Time
 	for i := range all {
 		if all[i].Ended.After(newest) {
@@ -95,7 +100,7 @@ func (sb *hostSandbox) completeAll(ctx context.Context) error {
 		err := sb.h.log.Incomplete(ctx, sb.h.cfg.Name, all, func(s *process.Summary) { missing = append(missing, s.ID) })
 		for _, id := range missing {
 			if err == nil {
-				err = sb.h.complete(ctx, id)
+				err = sb.h.audits.complete(ctx, id)
 			}
 		}
 		if err == nil || ctx.Err() != nil {
@@ -109,8 +114,8 @@ func (sb *hostSandbox) completeAll(ctx context.Context) error {
 // complete gives the record of a process that ended the end that the catalogue has. A
 // process that the sandbox's shim still has, or that another goroutine ends, is left to
 // that one.
-func (h *host) complete(ctx context.Context, id process.ID) error {
-	sb := h.sandbox(id.Sandbox())
+func (a *auditor) complete(ctx context.Context, id process.ID) error {
+	sb := a.h.sandboxes.get(id.Sandbox())
 	if sb != nil {
 		select {
 		case <-sb.session.ready:
@@ -119,7 +124,7 @@ func (h *host) complete(ctx context.Context, id process.ID) error {
 			return nil
 		}
 	}
-	p := h.newProc(sb, id)
+	p := a.h.newProc(sb, id)
 	if sb != nil && !sb.session.enlist(p) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -23,11 +24,18 @@ type commandQueue struct {
 	queue       []events.Command // commands that wait until forwarding
 }
 
-// follow reads the host's commands from rev on, until ctx ends.
-func (h *host) follow(ctx context.Context, rev uint64) error {
-	err := h.log.Commands(ctx, h.cfg.Name, rev, func(c events.Command) error {
-		h.cursor.Begin(c.Rev)
-		h.dispatch(c)
+// commandReader reads the host's commands and replies to them.
+type commandReader struct {
+	h *host
+
+	cursor *cursor.Cursor
+}
+
+// run reads the host's commands from rev on, until ctx ends.
+func (r *commandReader) run(ctx context.Context, rev uint64) error {
+	err := r.h.log.Commands(ctx, r.h.cfg.Name, rev, func(c events.Command) error {
+		r.cursor.Begin(c.Rev)
+		r.dispatch(c)
 		return nil
 	})
 	if ctx.Err() != nil {
@@ -37,38 +45,38 @@ func (h *host) follow(ctx context.Context, rev uint64) error {
 }
 
 // dispatch handles or parks a command, without waiting.
-func (h *host) dispatch(c events.Command) {
+func (r *commandReader) dispatch(c events.Command) {
 	if drain, ok := c.Body.(events.Drain); ok {
-		h.spawn("drain", func() error { return h.drain(c, drain.Drain) })
+		r.h.spawn("drain", func() error { return r.drain(c, drain.Drain) })
 		return
 	}
-	if !h.park(c) {
-		h.deliver(c)
+	if !r.h.sandboxes.park(c) {
+		r.deliver(c)
 	}
 }
 
 // deliver passes a command to its sandbox, or refuses it, without waiting.
-func (h *host) deliver(c events.Command) {
-	sb := h.sandbox(c.Process.Sandbox())
+func (r *commandReader) deliver(c events.Command) {
+	sb := r.h.sandboxes.get(c.Process.Sandbox())
 	if start, ok := c.Body.(events.Start); ok {
-		h.begin(sb, c, start.Spec)
+		r.begin(sb, c, start.Spec)
 		return
 	}
 	if err := c.Expired(time.Now()); err != nil {
-		h.refuse(c, err)
+		r.refuse(c, err)
 		return
 	}
 	if sb == nil {
-		h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
+		r.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
 		return
 	}
 	if snap, ok := c.Body.(events.TakeSnapshot); ok {
-		h.spawn("snapshot "+string(sb.id), func() error { return sb.snapshots.handle(h.runCtx, c, snap) })
+		r.h.spawn("snapshot "+string(sb.id), func() error { return sb.snapshots.handle(r.h.runCtx, c, snap) })
 		return
 	}
 	in, _ := c.Body.(events.Stdin)
 	if err := sb.commands.admit(&c, len(in.Data)); err != nil {
-		h.refuse(c, err)
+		r.refuse(c, err)
 		return
 	}
 	sb.commands.mu.Lock()
@@ -107,7 +115,7 @@ func (q *commandQueue) admit(c *events.Command, data int) error {
 	if q.sb.session.countPending(pending) >= pending || q.queuedBytes.Load()+size > waiting {
 		return kind.New(kind.Exhausted, "command", c.ID, "too many commands wait for the sandbox")
 	}
-	q.sb.h.cursor.Charge(c.Rev, &q.queuedBytes, size)
+	q.sb.h.commands.cursor.Charge(c.Rev, &q.queuedBytes, size)
 	return nil
 }
 
@@ -135,7 +143,7 @@ func (q *commandQueue) forward(c events.Command) {
 	p := q.sb.session.procs[c.Process.Token()]
 	q.sb.mu.Unlock()
 	if p == nil {
-		q.sb.h.refuse(c, noProcess(c.Process))
+		q.sb.h.commands.refuse(c, noProcess(c.Process))
 		return
 	}
 	if _, ok := c.Body.(events.Stdin); ok {
@@ -160,8 +168,8 @@ func noProcess(id process.ID) error {
 }
 
 // begin starts a process. Another command that starts the same process is ignored.
-func (h *host) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
-	p := h.newProc(sb, c.Process)
+func (r *commandReader) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
+	p := r.h.newProc(sb, c.Process)
 	p.start, p.spec, p.hash, p.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
 	if sb != nil {
@@ -179,7 +187,7 @@ func (h *host) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
 		}
 		sb.mu.Unlock()
 	}
-	h.spawn("process "+string(p.id), func() error { return p.begin(h.runCtx) })
+	r.h.spawn("process "+string(p.id), func() error { return p.begin(r.h.runCtx) })
 }
 
 // frameOf returns a command's frame for the shim.
@@ -198,13 +206,13 @@ func frameOf(c *events.Command) []byte {
 }
 
 // answer replies to a command's sender.
-func (h *host) answer(c events.Command, r events.Reply) {
-	h.log.Reply(c, r)
-	h.fault("replied") //nolint:errcheck // it ends the run
+func (r *commandReader) answer(c events.Command, reply events.Reply) {
+	r.h.log.Reply(c, reply)
+	r.h.fault("replied") //nolint:errcheck // it ends the run
 }
 
 // refuse completes a command and replies with an error.
-func (h *host) refuse(c events.Command, err error) {
-	h.cursor.End(c.Rev)
-	h.answer(c, events.Reply{Err: err})
+func (r *commandReader) refuse(c events.Command, err error) {
+	r.cursor.End(c.Rev)
+	r.answer(c, events.Reply{Err: err})
 }

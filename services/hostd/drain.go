@@ -4,14 +4,14 @@ import "github.com/millrace/millrace/events"
 
 // drain handles a command to drain the host, or to end that. It is journaled, so that it holds
 // for later runs, and in the lease before the reply.
-func (h *host) drain(c events.Command, drain bool) error {
-	if err := h.journal.SetDraining(drain); err != nil {
-		h.refuse(c, err)
+func (r *commandReader) drain(c events.Command, drain bool) error {
+	if err := r.h.journal.SetDraining(drain); err != nil {
+		r.refuse(c, err)
 		return err
 	}
-	h.draining.Store(drain)
-	h.renewLease()
-	h.cursor.End(c.Rev)
-	h.answer(c, events.Reply{})
+	r.h.leases.draining.Store(drain)
+	r.h.leases.renew()
+	r.cursor.End(c.Rev)
+	r.answer(c, events.Reply{})
 	return nil
 }

@@ -39,6 +39,6 @@ func (c *Config) driverConfig() drivers.Config {
 func (h *host) newDrivers() *drivers.Registry {
 	cfg := h.cfg.driverConfig()
 	cfg.Store, cfg.Stored = h.journal.SetOffered, h.journal.Offered
-	cfg.BuildShim, cfg.Changed = h.buildShim, h.renewLease
+	cfg.BuildShim, cfg.Changed = h.instances.buildShim, h.leases.renew
 	return drivers.New(cfg)
 }

@@ -19,14 +19,14 @@ import (
 func (h *host) newDisk() *disk.Guard {
 	return disk.New(disk.Config{
 		Volume: func(id sandbox.VolumeID) string { return volumes.Path(h.volumeDir(), id) },
-		Path:   h.cfg.DataDir, Users: h.diskUsers, Shed: h.templates.Shed, Go: h.wg.Go, Log: h.slog,
+		Path:   h.cfg.DataDir, Users: h.sandboxes.diskUsers, Shed: h.templates.cache.Shed, Go: h.wg.Go, Log: h.slog,
 	})
 }
 
 // diskUsers returns the running sandboxes as users of the disk.
-func (h *host) diskUsers() []*disk.User {
+func (set *sandboxSet) diskUsers() []*disk.User {
 	var all []*disk.User
-	for _, sb := range h.measured() {
+	for _, sb := range set.measured() {
 		all = append(all, sb.disk)
 	}
 	return all
@@ -35,53 +35,53 @@ func (h *host) diskUsers() []*disk.User {
 // evictBeforeLease makes space on a full disk before a run has its lease: on a full disk no lease
 // can be stored, and without one no sandbox be ended. Limits are not known yet. Templates in use
 // are, unless an older version of the host created one of the sandboxes.
-func (h *host) evictBeforeLease(ctx context.Context) error {
-	if !h.disk.Short() {
+func (is *instanceStore) evictBeforeLease(ctx context.Context) error {
+	if !is.h.disk.Short() {
 		return nil
 	}
-	stored, err := h.journal.Sandboxes()
+	stored, err := is.h.journal.Sandboxes()
 	if err != nil {
 		return err
 	}
 	var users []*disk.User
 	for id, was := range stored {
-		d, err := h.drivers.Driver(was.Driver)
+		d, err := is.h.drivers.Driver(was.Driver)
 		if err != nil {
 			continue // a driver of another system
 		}
-		if inst, err := d.Attach(ctx, h.spec(cmp.Or(was.Instance, id), &sandbox.Requested{})); err == nil {
+		if inst, err := d.Attach(ctx, is.spec(cmp.Or(was.Instance, id), &sandbox.Requested{})); err == nil {
 			users = append(users, &disk.User{ID: id, Instance: func() driver.Instance { return inst }})
 		}
 	}
-	h.evictedEarly = make(map[sandbox.ID]bool)
-	defer h.wg.Wait() // an instance that is attached to is not removed at the same time
-	held, known := h.holdNoted(stored)
+	is.evictedEarly = make(map[sandbox.ID]bool)
+	defer is.h.wg.Wait() // an instance that is attached to is not removed at the same time
+	held, known := is.holdNoted(stored)
 	defer func() {
 		for _, t := range held {
 			t.Release()
 		}
 	}()
-	for _, u := range h.disk.EvictUntilFree(ctx, users, known) {
-		h.evictedEarly[u.ID] = true
+	for _, u := range is.h.disk.EvictUntilFree(ctx, users, known) {
+		is.evictedEarly[u.ID] = true
 	}
 	return nil
 }
 
 // holdNoted takes references to the templates that sandboxes are based on, and reports whether
 // those are known for all of them.
-func (h *host) holdNoted(stored map[sandbox.ID]journal.Created) (held []*templates.Tree, known bool) {
+func (is *instanceStore) holdNoted(stored map[sandbox.ID]journal.Created) (held []*templates.Tree, known bool) {
 	instances := make(map[string]bool)
 	known = true
 	for id, was := range stored {
 		instances[string(cmp.Or(was.Instance, id))] = true
 		known = known && was.Trees != nil
 		for _, id := range was.Trees {
-			if t, ok := h.templates.Hold(id); ok {
+			if t, ok := is.h.templates.cache.Hold(id); ok {
 				held = append(held, t)
 			}
 		}
 	}
-	there, err := os.ReadDir(h.root())
+	there, err := os.ReadDir(is.root())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return held, false
 	}

@@ -9,13 +9,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
@@ -23,60 +21,43 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
-	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/snapshots"
-	"github.com/millrace/millrace/services/hostd/internal/templates"
-	"github.com/millrace/millrace/services/hostd/internal/veth"
 	"github.com/millrace/millrace/services/hostd/internal/volumes"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 )
 
 // host is one run of a host.
 type host struct {
-	cfg        Config
-	log        *events.Log
-	slog       *slog.Logger
-	view       *events.View
-	shim       atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
-	journal    *journal.Journal
-	cursor     *cursor.Cursor
-	epoch      uint64
-	pool       link.Pool
-	gate       fair.Gate
-	templates  *templates.Cache
-	drivers    *drivers.Registry
-	warm       *warmpool.Pool
-	disk       *disk.Guard
-	volumes    *volumes.Store // from the time at which the view is open, as the next one
-	snapshots  *snapshots.Store
-	builds     chan struct{}  // has a value for each instance that is being created
-	leaseStale chan struct{}  // has a value when the lease is out of date
-	wg         sync.WaitGroup // sandboxes, processes and other background work
+	cfg       Config
+	log       *events.Log
+	slog      *slog.Logger
+	view      *events.View
+	journal   *journal.Journal
+	epoch     uint64
+	pool      link.Pool
+	gate      fair.Gate
+	drivers   *drivers.Registry
+	warm      *warmpool.Pool
+	disk      *disk.Guard
+	volumes   *volumes.Store // from the time at which the view is open, as the next one
+	snapshots *snapshots.Store
+	wg        sync.WaitGroup // sandboxes, processes and other background work
 
 	runCtx context.Context         // of all background work; set once, by Run
 	abort  context.CancelCauseFunc // ends runCtx at once
 
-	draining  atomic.Bool // it accepts no new sandbox
-	recovered atomic.Bool // the remains of the previous run are processed; it accepts no sandbox before
-	ended     atomic.Bool // a sandbox based on a snapshot has ended
-
-	mu          sync.Mutex
-	sandboxes   map[sandbox.ID]*hostSandbox
-	parked      map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
-	parkedBytes int                             // bytes of input in parked
-
-	egress       *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
-	authority    *egress.Authority
-	sealer       *sandbox.Sealer
-	ring         *identity.Ring
-	system       string              // identifies the host's own files
-	cpu          string              // the CPU's features
-	evictedEarly map[sandbox.ID]bool // evicted before there was a lease
-	veth         *veth.Net           // nil: no sandbox has a network interface of its own
+	network   hostNetwork
+	instances instanceStore
+	sandboxes sandboxSet
+	commands  commandReader
+	audits    auditor
+	ports     portServer
+	templates templateStore
+	leases    leaseState
 }
 
 // LeaveTimeout bounds a clean exit: the last writes, and the end of the sandboxes with
@@ -102,17 +83,15 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	h := &host{
-		cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j, templates: trees,
-		sandboxes: make(map[sandbox.ID]*hostSandbox), leaseStale: make(chan struct{}, 1), system: machine.System(), cpu: machine.CPU(),
-		builds: make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0)),
-	}
+	h := &host{cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j}
+	h.templates.cache = trees
+	h.leases.system, h.leases.cpu = machine.System(), machine.CPU()
 	h.assemble()
 	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
-	if err := h.findShim(); err != nil {
+	if err := h.instances.findShim(); err != nil {
 		return err
 	}
-	h.clearTrials(ctx)
+	h.instances.clearTrials(ctx)
 	stored, err := j.Sandboxes()
 	if err != nil {
 		return err
@@ -122,17 +101,17 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	closeEgress, err := h.openEgress()
+	closeEgress, err := h.network.openEgress()
 	if err != nil {
 		return err
 	}
 	defer closeEgress() // after its users have ended
-	defer h.openVeth(ctx)()
+	defer h.network.openVeth(ctx)()
 	drain, err := j.Draining()
 	if err != nil {
 		return err
 	}
-	h.draining.Store(drain)
+	h.leases.draining.Store(drain)
 	// A run ends with an error of its own, or after a clean exit.
 	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	h.runCtx, h.abort = runCtx, abort
@@ -143,6 +122,10 @@ func Run(ctx context.Context, cfg Config) error {
 
 // assemble makes the parts of the host from its configuration, journal and templates.
 func (h *host) assemble() {
+	h.network.h, h.commands.h, h.audits.h, h.ports.h, h.templates.h = h, h, h, h, h
+	h.instances.h, h.instances.builds = h, make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0))
+	h.sandboxes.h, h.sandboxes.byID = h, make(map[sandbox.ID]*hostSandbox)
+	h.leases.h, h.leases.stale = h, make(chan struct{}, 1)
 	h.disk, h.warm, h.drivers = h.newDisk(), h.newWarm(), h.newDrivers()
 }
 
@@ -155,11 +138,11 @@ func (h *host) serve(clean context.Context) error {
 	work, stop := context.WithCancel(runCtx)
 	defer stop()
 	defer context.AfterFunc(clean, stop)() // also when the stop comes while NATS is unavailable
-	if err := h.evictBeforeLease(work); err != nil {
+	if err := h.instances.evictBeforeLease(work); err != nil {
 		return err
 	}
 	opened := h.openView() // neither waits for the other
-	lease, err := h.takeLease(work)
+	lease, err := h.leases.take(work)
 	if err != nil {
 		h.abort(err) // the view is not needed then
 		return errors.Join(err, <-opened)
@@ -171,23 +154,23 @@ func (h *host) serve(clean context.Context) error {
 		stop()
 		return cmp.Or(g.Wait(), err)
 	}
-	sandboxes, _ := h.counts()
+	sandboxes, _ := h.sandboxes.counts()
 	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
-	g.Go(func() error { return h.watch(work) })
-	g.Go(func() error { return h.storeCursor(work) })
-	g.Go(func() error { return h.measure(work) })
-	g.Go(func() error { return cpushare.Run(work, h.cpuMembers, h.slog) })
+	g.Go(func() error { return h.sandboxes.run(work) })
+	g.Go(func() error { return h.commands.storeCursor(work) })
+	g.Go(func() error { return h.sandboxes.measure(work) })
+	g.Go(func() error { return cpushare.Run(work, h.sandboxes.cpuMembers, h.slog) })
 	g.Go(func() error { return h.disk.Run(work) })
-	g.Go(func() error { return h.prefetch(work) })
-	g.Go(func() error { return h.tunnels(work) })
-	g.Go(func() error { return h.meter(work) })
+	g.Go(func() error { return h.templates.run(work) })
+	g.Go(func() error { return h.ports.run(work) })
+	g.Go(func() error { return h.network.run(work) })
 	g.Go(func() error { return h.volumes.Run(work) })
 	g.Go(func() error { return h.snapshots.Run(work) })
 	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
 	g.Go(func() error { return h.drivers.Settle(work) })
-	g.Go(func() error { return h.audit(work) })
-	g.Go(func() error { return h.buildShim(work) })
+	g.Go(func() error { return h.audits.run(work) })
+	g.Go(func() error { return h.instances.buildShim(work) })
 	g.Go(func() error { // a failure outside of g ends the goroutines in g, too
 		select {
 		case <-runCtx.Done():
@@ -227,7 +210,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}
-	if err := h.openSealer(ctx); err != nil {
+	if err := h.network.openSealer(ctx); err != nil {
 		return err
 	}
 	rev, err := h.journal.Cursor()
@@ -237,7 +220,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if lease.new {
 		rev = 0 // the journal belongs to another log, with other commands
 	}
-	h.cursor = cursor.New(rev)
+	h.commands.cursor = cursor.New(rev)
 	stored, err := h.journal.Sandboxes()
 	if err != nil {
 		return err
@@ -245,8 +228,8 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if h.drivers.Offers() == nil {
 		h.drivers.Restore()
 	}
-	h.parked = make(map[sandbox.ID][]events.Command)
-	g.Go(func() error { return h.follow(ctx, rev) })
+	h.sandboxes.parked = make(map[sandbox.ID][]events.Command)
+	g.Go(func() error { return h.commands.run(ctx, rev) })
 	if err := h.recover(ctx, stored); err != nil {
 		return err
 	}
@@ -256,12 +239,12 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		}
 	}
 	h.snapshots.Sweep(false)
-	if err := h.clear(ctx, stored); err != nil {
+	if err := h.instances.clear(ctx, stored); err != nil {
 		return err
 	}
-	h.sweepVeth()
-	h.recovered.Store(true)
-	h.renewLease()
+	h.network.sweepVeth()
+	h.leases.recovered.Store(true)
+	h.leases.renew()
 	return nil
 }
 
@@ -273,13 +256,13 @@ func (h *host) leave(lease *lease) error {
 	var err error
 	if ask := h.cfg.DestroyOnExit; ask != nil && ask() {
 		ctx, cancel := context.WithTimeout(h.runCtx, destroyTimeout)
-		err = h.destroyAll(ctx)
+		err = h.sandboxes.destroyAll(ctx)
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(h.runCtx, LeaveTimeout-destroyTimeout)
 	defer cancel()
-	if h.egress != nil { // usage that only this run has counted
-		h.reportTraffic(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.traffic(s) })
+	if h.network.egress != nil { // usage that only this run has counted
+		h.network.report(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.traffic(s) })
 	}
 	lease.leave(ctx)
 	return err
@@ -308,8 +291,8 @@ func (h *host) spawn(what string, f func() error) {
 }
 
 // counts returns the current number of sandboxes and processes.
-func (h *host) counts() (sandboxes, processes uint32) {
-	for _, sb := range h.all() {
+func (set *sandboxSet) counts() (sandboxes, processes uint32) {
+	for _, sb := range set.all() {
 		sandboxes++
 		processes += uint32(sb.session.count())
 	}
@@ -318,17 +301,17 @@ func (h *host) counts() (sandboxes, processes uint32) {
 
 // all returns the current sandboxes. Callers use them without holding mu: the holder of a
 // sandbox's lock may wait for mu.
-func (h *host) all() []*hostSandbox {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Collect(maps.Values(h.sandboxes))
+func (set *sandboxSet) all() []*hostSandbox {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return slices.Collect(maps.Values(set.byID))
 }
 
-func (h *host) sandbox(id sandbox.ID) *hostSandbox {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sandboxes[id]
+func (set *sandboxSet) get(id sandbox.ID) *hostSandbox {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.byID[id]
 }
 
-// renewLease has the lease renewed at once.
-func (h *host) renewLease() { waiting.Notify(h.leaseStale) }
+// renew has the lease renewed at once.
+func (ls *leaseState) renew() { waiting.Notify(ls.stale) }

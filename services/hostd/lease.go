@@ -3,6 +3,7 @@ package hostd
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/events/fleet"
@@ -20,28 +21,39 @@ type lease struct {
 	fleet.Lease
 }
 
-// takeLease takes the lease with the next epoch, whichever run had it before.
-func (h *host) takeLease(ctx context.Context) (*lease, error) {
-	l := &lease{h: h}
-	newest, err := h.journal.Epoch()
+// leaseState is what the host's lease says besides its load.
+type leaseState struct {
+	h *host
+
+	stale     chan struct{} // has a value when the lease is out of date
+	draining  atomic.Bool   // it accepts no new sandbox
+	recovered atomic.Bool   // the remains of the previous run are processed; it accepts no sandbox before
+	system    string        // identifies the host's own files
+	cpu       string        // the CPU's features
+}
+
+// take takes the lease with the next epoch, whichever run had it before.
+func (ls *leaseState) take(ctx context.Context) (*lease, error) {
+	l := &lease{h: ls.h}
+	newest, err := ls.h.journal.Epoch()
 	if err != nil {
 		return nil, err
 	}
 	for {
-		before, rev, known, err := h.log.Lease(ctx, h.cfg.Name)
+		before, rev, known, err := ls.h.log.Lease(ctx, ls.h.cfg.Name)
 		if err != nil {
 			return nil, err
 		}
 		l.new = !known
 		l.Lease = fleet.Lease{
-			Host: h.cfg.Name, Epoch: max(before.Epoch, newest) + 1, TTL: h.cfg.LeaseTTL, Instance: h.cfg.instance,
-			Capacity: uint32(h.cfg.Capacity), Version: h.cfg.Version, CPUs: machine.CPUs(),
+			Host: ls.h.cfg.Name, Epoch: max(before.Epoch, newest) + 1, TTL: ls.h.cfg.LeaseTTL, Instance: ls.h.cfg.instance,
+			Capacity: uint32(ls.h.cfg.Capacity), Version: ls.h.cfg.Version, CPUs: machine.CPUs(),
 		}
 		l.observe()
-		l.rev, err = h.log.PutLease(ctx, l.Lease, rev)
+		l.rev, err = ls.h.log.PutLease(ctx, l.Lease, rev)
 		switch {
 		case err == nil:
-			return l, h.journal.SetEpoch(l.Epoch)
+			return l, ls.h.journal.SetEpoch(l.Epoch)
 		case !kind.Is(err, kind.Conflict):
 			return l, err
 		}
@@ -62,7 +74,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-		case <-l.h.leaseStale:
+		case <-l.h.leases.stale:
 		}
 	}
 }
@@ -85,7 +97,7 @@ func (l *lease) put(ctx context.Context) error {
 func (l *lease) leave(ctx context.Context) {
 	l.observe()
 	l.Gone = l.Sandboxes == 0
-	l.Starting = !l.Gone && !l.h.draining.Load()
+	l.Starting = !l.Gone && !l.h.leases.draining.Load()
 	l.Draining = true
 	if err := l.put(ctx); err != nil {
 		l.h.slog.Warn("release lease failed", "err", err)
@@ -94,8 +106,8 @@ func (l *lease) leave(ctx context.Context) {
 
 // observe updates the lease with the host's current load.
 func (l *lease) observe() {
-	began := l.h.recovered.Load() // read before the drivers: else the lease might show a host without any
-	l.Sandboxes, l.Processes = l.h.counts()
+	began := l.h.leases.recovered.Load() // read before the drivers: else the lease might show a host without any
+	l.Sandboxes, l.Processes = l.h.sandboxes.counts()
 	l.Drivers, l.Isolations, l.Fits, l.FileFits, l.VolumeDrivers, l.Enforced = nil, nil, nil, nil, nil, nil
 	for _, d := range l.h.drivers.Offers() {
 		l.Drivers = append(l.Drivers, d.Name())
@@ -107,12 +119,12 @@ func (l *lease) observe() {
 			l.VolumeDrivers = append(l.VolumeDrivers, d.Name())
 		}
 	}
-	l.System, l.CPU = l.h.system, l.h.cpu
+	l.System, l.CPU = l.h.leases.system, l.h.leases.cpu
 	l.Load1 = machine.Load()
 	l.MemoryTotal, l.MemoryFree = machine.Memory()
 	l.DiskTotal = disk.SpaceOf(l.h.cfg.DataDir).Total
-	l.Templates = l.h.templatesHere()
-	drains := l.h.draining.Load()
+	l.Templates = l.h.templates.names()
+	drains := l.h.leases.draining.Load()
 	l.Starting = !drains && !began
 	l.Draining = drains || l.Starting
 }

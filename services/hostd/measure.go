@@ -19,8 +19,8 @@ const (
 
 // measure records the usage of each sandbox from time to time. A sample that fails is left out:
 // the next one has the totals.
-func (h *host) measure(ctx context.Context) error {
-	t := time.NewTicker(h.cfg.SampleEvery)
+func (set *sandboxSet) measure(ctx context.Context) error {
+	t := time.NewTicker(set.h.cfg.SampleEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -30,7 +30,7 @@ func (h *host) measure(ctx context.Context) error {
 		}
 		var g errgroup.Group
 		g.SetLimit(maxMeasures)
-		for _, sb := range h.measured() {
+		for _, sb := range set.measured() {
 			g.Go(func() error { sb.measure(ctx); return nil })
 		}
 		g.Wait() //nolint:errcheck // none fails
@@ -38,9 +38,9 @@ func (h *host) measure(ctx context.Context) error {
 }
 
 // measured returns the sandboxes that run.
-func (h *host) measured() []*hostSandbox {
+func (set *sandboxSet) measured() []*hostSandbox {
 	var out []*hostSandbox
-	for _, sb := range h.all() {
+	for _, sb := range set.all() {
 		select {
 		case <-sb.session.ready:
 			out = append(out, sb)
@@ -51,9 +51,9 @@ func (h *host) measured() []*hostSandbox {
 }
 
 // cpuMembers returns the running sandboxes as members that share the CPUs.
-func (h *host) cpuMembers() []*cpushare.Member {
+func (set *sandboxSet) cpuMembers() []*cpushare.Member {
 	var all []*cpushare.Member
-	for _, sb := range h.measured() {
+	for _, sb := range set.measured() {
 		all = append(all, sb.cpu)
 	}
 	return all

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/veth"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -44,44 +45,55 @@ type sandboxNetwork struct {
 	reported    time.Time           // time of meter's last report; of meter's goroutine
 }
 
+// hostNetwork is the network of all sandboxes: the egress proxy and the interfaces.
+type hostNetwork struct {
+	h *host
+
+	egress    *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
+	authority *egress.Authority
+	sealer    *sandbox.Sealer
+	ring      *identity.Ring
+	veth      *veth.Net // nil: no sandbox has a network interface of its own
+}
+
 // openEgress starts the egress proxy, if sandboxes may use the network.
-func (h *host) openEgress() (closeIt func(), err error) {
-	if !h.cfg.Egress {
+func (n *hostNetwork) openEgress() (closeIt func(), err error) {
+	if !n.h.cfg.Egress {
 		return func() {}, nil
 	}
-	if h.authority, err = egress.OpenAuthority(filepath.Join(h.cfg.DataDir, authorityFile)); err != nil {
+	if n.authority, err = egress.OpenAuthority(filepath.Join(n.h.cfg.DataDir, authorityFile)); err != nil {
 		return nil, fmt.Errorf("open certificate authority of the proxy: %w", err)
 	}
-	cfg := egress.Config{Operator: sandbox.Operator{Allow: h.cfg.EgressAllow}, Authority: h.authority}
-	if h.cfg.EgressDNS != "" {
-		cfg.Resolver = egress.ResolverAt(h.cfg.EgressDNS)
+	cfg := egress.Config{Operator: sandbox.Operator{Allow: n.h.cfg.EgressAllow}, Authority: n.authority}
+	if n.h.cfg.EgressDNS != "" {
+		cfg.Resolver = egress.ResolverAt(n.h.cfg.EgressDNS)
 	}
-	h.egress = egress.NewServer(cfg)
-	return h.egress.Close, nil
+	n.egress = egress.NewServer(cfg)
+	return n.egress.Close, nil
 }
 
 // openSealer opens the sealer of secrets in records; it waits for the log.
-func (h *host) openSealer(ctx context.Context) error {
-	if h.egress == nil {
+func (n *hostNetwork) openSealer(ctx context.Context) error {
+	if n.egress == nil {
 		return nil
 	}
-	secret, err := h.log.Secret(ctx, sandbox.SealerSecret)
+	secret, err := n.h.log.Secret(ctx, sandbox.SealerSecret)
 	if err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	if h.sealer, err = sandbox.NewSealer(secret); err == nil {
-		h.ring = identity.NewRing(h.sealer)
+	if n.sealer, err = sandbox.NewSealer(secret); err == nil {
+		n.ring = identity.NewRing(n.sealer)
 	}
 	return err
 }
 
 // apply applies the network settings in the sandbox's record; sb.mu is held.
 func (nw *sandboxNetwork) apply(s *sandbox.State) {
-	if nw.sb.h.egress == nil || nw.route != nil && reflect.DeepEqual(nw.settings, s.Network) {
+	if nw.sb.h.network.egress == nil || nw.route != nil && reflect.DeepEqual(nw.settings, s.Network) {
 		return
 	}
 	nw.settings = s.Network
-	policy := egress.NewPolicy(&nw.settings, nw.sb.h.sealer.Open)
+	policy := egress.NewPolicy(&nw.settings, nw.sb.h.network.sealer.Open)
 	nw.reachable, nw.transformed = policy.Any(), policy.Transforms()
 	switch {
 	case nw.sb.session.conn != nil:
@@ -90,7 +102,7 @@ func (nw *sandboxNetwork) apply(s *sandbox.State) {
 		nw.unplug()
 	}
 	if nw.route == nil {
-		nw.route = nw.sb.h.egress.Route(policy, sandbox.Markers{Secret: nw.secret, Token: nw.token})
+		nw.route = nw.sb.h.network.egress.Route(policy, sandbox.Markers{Secret: nw.secret, Token: nw.token})
 	} else {
 		nw.route.SetPolicy(policy)
 	}
@@ -100,7 +112,7 @@ func (nw *sandboxNetwork) apply(s *sandbox.State) {
 func (nw *sandboxNetwork) secret(name string) (string, error) {
 	for _, s := range nw.sb.h.view.TenantSecrets(nw.sb.tenant) {
 		if s.Name == strings.ToLower(name) {
-			return nw.sb.h.sealer.Open(s.Sealed)
+			return nw.sb.h.network.sealer.Open(s.Sealed)
 		}
 	}
 	return "", kind.Newf(kind.Precondition, "transform", string(nw.sb.id), "secret %q does not exist", name)
@@ -115,7 +127,7 @@ func (nw *sandboxNetwork) token(name string) (string, error) {
 	about := identity.Subject{
 		Issuer: nw.sb.req.Identity.Issuer, Team: nw.sb.tenant, Template: cmp.Or(nw.sb.req.Built, nw.sb.req.Template), Sandbox: string(nw.sb.id),
 	}
-	return nw.sb.h.ring.Token(nw.sb.h.view.SigningKeys(), &about, t.Audience, time.Now())
+	return nw.sb.h.network.ring.Token(nw.sb.h.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
 // send sends the proxy's port and the name server to the shim; sb.mu is held. Without
@@ -128,7 +140,7 @@ func (nw *sandboxNetwork) send(conn *link.Conn) {
 	if nw.reachable && nw.isolated() {
 		n.Proxy = proxyPort
 		if nw.transformed {
-			n.CA = nw.sb.h.authority.PEM()
+			n.CA = nw.sb.h.network.authority.PEM()
 		}
 	}
 	n.DNS = nw.plug()
@@ -186,12 +198,12 @@ func (nw *sandboxNetwork) trafficDue(s *sandbox.State, now time.Time) []sandbox.
 	return []sandbox.Body{total}
 }
 
-// meter records the sandboxes' traffic until ctx ends.
-func (h *host) meter(ctx context.Context) error {
-	if h.egress == nil {
+// run records the sandboxes' traffic until ctx ends.
+func (n *hostNetwork) run(ctx context.Context) error {
+	if n.egress == nil {
 		return nil
 	}
-	tick := time.NewTicker(h.cfg.meterEvery)
+	tick := time.NewTicker(n.h.cfg.meterEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -199,19 +211,19 @@ func (h *host) meter(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			now := time.Now()
-			h.reportTraffic(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.trafficDue(s, now) })
+			n.report(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.trafficDue(s, now) })
 		}
 	}
 }
 
-// reportTraffic records the traffic of each sandbox as use returns it.
-func (h *host) reportTraffic(ctx context.Context, use func(*hostSandbox, *sandbox.State) []sandbox.Body) {
-	links := h.linkTraffic()
-	for _, sb := range h.all() {
+// report records the traffic of each sandbox as use returns it.
+func (n *hostNetwork) report(ctx context.Context, use func(*hostSandbox, *sandbox.State) []sandbox.Body) {
+	links := n.linkTraffic()
+	for _, sb := range n.h.sandboxes.all() {
 		sb.network.addLinkTraffic(links)
-		_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(sb, &s), nil })
+		_, err := n.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) { return use(sb, &s), nil })
 		if err != nil && ctx.Err() == nil {
-			h.slog.Warn("record traffic failed", "sandbox", sb.id, "err", err)
+			n.h.slog.Warn("record traffic failed", "sandbox", sb.id, "err", err)
 		}
 	}
 }

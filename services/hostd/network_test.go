@@ -16,7 +16,8 @@ import (
 func TestTrafficIsReportedUntilTheRecordHasIt(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
-	h := &host{egress: server}
+	h := &host{}
+	h.network.egress = server
 	s := sandbox.State{
 		ID: "b", Phase: sandbox.PhaseRunning,
 		Used: sandbox.NetworkUsed{Sent: 7, Received: 1, Link: sandbox.LinkUsed{Index: 3, Sent: 7, Received: 1}},
@@ -44,7 +45,7 @@ func TestTrafficIsCountedBeforeThePolicyIsInForce(t *testing.T) {
 	s := sandbox.State{ID: "b", Phase: sandbox.PhaseRunning}
 	sb := newSandbox(&host{}, &s)
 	sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 5}}) // as unplug does
-	sb.h.egress = server
+	sb.h.network.egress = server
 	sb.setDesired(&s)
 	if said := sb.network.traffic(&s); len(said) != 1 || said[0].(sandbox.NetworkUsed).Sent != 5 {
 		t.Errorf("reported %+v", said)
@@ -57,7 +58,9 @@ func TestTrafficAddsFewEvents(t *testing.T) {
 	server := egress.NewServer(egress.Config{})
 	defer server.Close()
 	s := sandbox.State{ID: "b", Phase: sandbox.PhaseRunning}
-	sb := newSandbox(&host{egress: server, cfg: Config{meterEvery: time.Minute}}, &s)
+	h := &host{cfg: Config{meterEvery: time.Minute}}
+	h.network.egress = server
+	sb := newSandbox(h, &s)
 	now, lines := time.Now(), 0
 	for minute := range uint64(30 * 24 * 60) {
 		sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{"b": {Index: 1, Sent: 1_000_000 * (minute + 1)}})
@@ -82,13 +85,14 @@ func TestTrafficIsReportedOnExit(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	h := &host{
 		cfg: Config{Name: hostName, LeaseTTL: time.Minute}, log: log, view: eventstest.View(t, log), slog: slog.New(slog.DiscardHandler),
-		runCtx: t.Context(), egress: server, sandboxes: make(map[sandbox.ID]*hostSandbox),
+		runCtx: t.Context(),
 	}
+	h.network.egress = server
 	trees, err := openTemplates(&Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.templates = trees
+	h.templates.cache = trees
 	if h.journal, err = journal.Open(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +102,9 @@ func TestTrafficIsReportedOnExit(t *testing.T) {
 	id := r.request(sandbox.Requested{})
 	s := r.ask(id, sandbox.PhaseRunning, sandbox.Running{})
 	sb := newSandbox(h, &s)
-	h.sandboxes[id] = sb
+	h.sandboxes.byID[id] = sb
 	sb.network.addLinkTraffic(map[sandbox.ID]sandbox.LinkUsed{id: {Index: 1, Sent: 5}})
-	lease, err := h.takeLease(t.Context())
+	lease, err := h.leases.take(t.Context())
 	if err == nil {
 		err = h.leave(lease)
 	}

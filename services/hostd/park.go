@@ -14,75 +14,75 @@ import (
 // others: to attach to a sandbox may take long.
 //
 // Input beyond maxQueuedBytes is refused.
-func (h *host) park(c events.Command) bool {
-	if !h.adopting() {
+func (set *sandboxSet) park(c events.Command) bool {
+	if !set.adopting() {
 		return false
 	}
 	id := c.Process.Sandbox()
-	s, known := h.view.Sandbox(id) // not under mu: the view calls [host.unopened]
-	h.mu.Lock()
-	queue, waits := h.parked[id]
-	if !waits && (h.parked == nil || h.sandboxes[id] != nil || !known || !h.mine(&s)) {
-		h.mu.Unlock()
+	s, known := set.h.view.Sandbox(id) // not under mu: the view calls [host.unopened]
+	set.mu.Lock()
+	queue, waits := set.parked[id]
+	if !waits && (set.parked == nil || set.byID[id] != nil || !known || !set.mine(&s)) {
+		set.mu.Unlock()
 		return false
 	}
 	in, _ := c.Body.(events.Stdin)
-	full := len(in.Data) > 0 && h.parkedBytes+len(in.Data) > maxQueuedBytes
+	full := len(in.Data) > 0 && set.parkedBytes+len(in.Data) > maxQueuedBytes
 	if !full {
-		h.parkedBytes += len(in.Data)
-		h.parked[id] = append(queue, c)
+		set.parkedBytes += len(in.Data)
+		set.parked[id] = append(queue, c)
 	}
-	h.mu.Unlock()
+	set.mu.Unlock()
 	if full {
-		h.refuse(c, kind.New(kind.Exhausted, "command", c.ID, "the host is starting and keeps no more input"))
+		set.h.commands.refuse(c, kind.New(kind.Exhausted, "command", c.ID, "the host is starting and keeps no more input"))
 	}
 	return true
 }
 
-func (h *host) adopting() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.parked != nil
+func (set *sandboxSet) adopting() bool {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.parked != nil
 }
 
 // unpark delivers the commands that were parked for a sandbox, in their order. Commands
 // that arrive meanwhile are parked behind them. At most one goroutine may call it for a
 // sandbox at a time.
-func (h *host) unpark(id sandbox.ID) {
+func (set *sandboxSet) unpark(id sandbox.ID) {
 	for {
-		h.mu.Lock()
-		queue := h.parked[id]
+		set.mu.Lock()
+		queue := set.parked[id]
 		if len(queue) == 0 {
-			delete(h.parked, id)
-			h.mu.Unlock()
+			delete(set.parked, id)
+			set.mu.Unlock()
 			return
 		}
-		h.parked[id] = nil // the key stays: commands that arrive now are parked
+		set.parked[id] = nil // the key stays: commands that arrive now are parked
 		for _, c := range queue {
 			if in, ok := c.Body.(events.Stdin); ok {
-				h.parkedBytes -= len(in.Data)
+				set.parkedBytes -= len(in.Data)
 			}
 		}
-		h.mu.Unlock()
+		set.mu.Unlock()
 		for _, c := range queue {
-			h.deliver(c)
+			set.h.commands.deliver(c)
 		}
 	}
 }
 
 // unparkAll delivers all parked commands and ends the parking.
-func (h *host) unparkAll() {
+func (set *sandboxSet) unparkAll() {
 	for {
-		h.mu.Lock()
-		ids := slices.Collect(maps.Keys(h.parked))
+		set.mu.Lock()
+		ids := slices.Collect(maps.Keys(set.parked))
 		if len(ids) == 0 {
-			h.parked = nil
-			h.mu.Unlock()
+			set.parked = nil
+			set.mu.Unlock()
 			return
 		}
-		h.mu.Unlock()
+		set.mu.Unlock()
 		for _, id := range ids {
-			h.unpark(id)
+			set.unpark(id)
 		}
 	}
 }

@@ -15,10 +15,15 @@ import (
 // portTimeout bounds the connect to a port in a sandbox.
 const portTimeout = 10 * time.Second
 
-// tunnels accepts the streams that gateways open to the sandboxes' ports, until ctx ends.
-func (h *host) tunnels(ctx context.Context) error {
-	err := h.log.ServeTunnels(ctx, h.cfg.Name, func(s *mux.Stream) {
-		h.wg.Go(func() { h.port(s) })
+// portServer connects gateways to the ports of sandboxes.
+type portServer struct {
+	h *host
+}
+
+// run accepts the streams that gateways open to the sandboxes' ports, until ctx ends.
+func (pt *portServer) run(ctx context.Context) error {
+	err := pt.h.log.ServeTunnels(ctx, pt.h.cfg.Name, func(s *mux.Stream) {
+		pt.h.wg.Go(func() { pt.serve(s) })
 	})
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // ctx ended
@@ -26,14 +31,14 @@ func (h *host) tunnels(ctx context.Context) error {
 	return err
 }
 
-// port joins a stream to the port of a sandbox, which its target names as <sandbox>:<port>, or to
+// serve joins a stream to the port of a sandbox, which its target names as <sandbox>:<port>, or to
 // its files: <sandbox>:files. A stream to <volume>:volume is served here.
-func (h *host) port(s *mux.Stream) {
+func (pt *portServer) serve(s *mux.Stream) {
 	if name, ok := strings.CutSuffix(s.Target(), ":volume"); ok {
-		h.volumes.Serve(h.runCtx, s, name)
+		pt.h.volumes.Serve(pt.h.runCtx, s, name)
 		return
 	}
-	inside, err := h.openPort(s.Target())
+	inside, err := pt.open(s.Target())
 	if err != nil {
 		s.Abort(err)
 		return
@@ -42,7 +47,7 @@ func (h *host) port(s *mux.Stream) {
 	mux.Join(s, inside) //nolint:errcheck // both ends have the error
 }
 
-func (h *host) openPort(target string) (*mux.Stream, error) {
+func (pt *portServer) open(target string) (*mux.Stream, error) {
 	name, port, _ := strings.Cut(target, ":")
 	id, err := sandbox.ParseID(name)
 	if err != nil {
@@ -53,10 +58,10 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	case port == wire.TargetFiles:
 	case err != nil || n == 0:
 		return nil, kind.Newf(kind.Precondition, "open port", name, "port %q does not exist", port)
-	case n == proxyPort && h.egress != nil: // the proxy is for the sandbox, not for ingress
+	case n == proxyPort && pt.h.network.egress != nil: // the proxy is for the sandbox, not for ingress
 		return nil, kind.New(kind.Precondition, "open port", name, "the port is not open")
 	}
-	sb := h.sandbox(id)
+	sb := pt.h.sandboxes.get(id)
 	if sb == nil {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
@@ -67,7 +72,7 @@ func (h *host) openPort(target string) (*mux.Stream, error) {
 	if conn == nil {
 		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")
 	}
-	ctx, cancel := context.WithTimeout(h.runCtx, portTimeout)
+	ctx, cancel := context.WithTimeout(pt.h.runCtx, portTimeout)
 	defer cancel()
 	stream, err := conn.Open(ctx, port)
 	if err == nil {

@@ -155,7 +155,7 @@ func (p *proc) command(c events.Command) {
 	switch {
 	case p.closed:
 		p.mu.Unlock()
-		p.h.refuse(c, noProcess(p.id))
+		p.h.commands.refuse(c, noProcess(p.id))
 		return
 	case !p.sent:
 		p.waiting = append(p.waiting, c)
@@ -195,7 +195,7 @@ func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
 		return
 	}
 	p.mu.Unlock()
-	p.h.answer(c, r)
+	p.h.commands.answer(c, r)
 }
 
 // holdCursor keeps the cursor before another command that starts p, as long as p's record has
@@ -204,7 +204,7 @@ func (p *proc) holdCursor(rev uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		p.h.cursor.End(rev)
+		p.h.commands.cursor.End(rev)
 		return
 	}
 	p.starts = append(p.starts, rev)
@@ -219,7 +219,7 @@ func (p *proc) releaseCursor() {
 	defer p.mu.Unlock()
 	p.released = true
 	for _, rev := range p.starts {
-		p.h.cursor.End(rev)
+		p.h.commands.cursor.End(rev)
 	}
 	p.starts = nil
 }
@@ -240,11 +240,11 @@ func (p *proc) close() {
 		p.h.pool.Put(it.mem)
 	}
 	for _, c := range early {
-		p.h.refuse(c, noProcess(p.id))
+		p.h.commands.refuse(c, noProcess(p.id))
 	}
 	for _, a := range answers {
 		a.reply.Err = kind.New(kind.NotFound, "command", a.cmd.ID, "the process has ended")
-		p.h.answer(a.cmd, a.reply)
+		p.h.commands.answer(a.cmd, a.reply)
 	}
 	close(p.done)
 	if p.sb != nil {

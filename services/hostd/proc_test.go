@@ -16,7 +16,7 @@ import (
 
 // bare returns a sandbox of a host with nothing else.
 func bare(h *host) *hostSandbox {
-	h.cfg.Name, h.slog, h.epoch, h.cursor = hostName, slog.New(slog.DiscardHandler), 2, cursor.New(0)
+	h.cfg.Name, h.slog, h.epoch, h.commands.cursor = hostName, slog.New(slog.DiscardHandler), 2, cursor.New(0)
 	h.assemble()
 	if h.view != nil {
 		h.useView()

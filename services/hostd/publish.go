@@ -184,7 +184,7 @@ func (p *proc) settled(seq process.Seq) {
 	}
 	p.mu.Unlock()
 	for _, a := range due {
-		p.h.answer(a.cmd, a.reply)
+		p.h.commands.answer(a.cmd, a.reply)
 	}
 }
 

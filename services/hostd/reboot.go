@@ -91,7 +91,7 @@ func (ps *pausing) renew(ctx context.Context) error {
 	if conn != nil {
 		ps.sb.session.disconnect(conn)
 	}
-	if err := h.remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
+	if err := h.instances.remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
 		h.slog.Error("remove replaced instance failed", "sandbox", ps.sb.id, "instance", was, "err", err)
 	}
 	return nil
@@ -102,7 +102,7 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	spec := ps.sb.files.spec()
-	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.h.dirOf(instID), string(ps.sb.id)
+	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.h.instances.dir(instID), string(ps.sb.id)
 	spec.From = filepath.Join(spec.Dir, renewFrom)
 	if err := os.MkdirAll(spec.From, 0o700); err != nil {
 		return nil, err
@@ -114,12 +114,12 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 	if spec.Volumes, err = ps.sb.h.volumes.Mounts(&ps.sb.req); err != nil {
 		return nil, err
 	}
-	return ps.sb.h.build(ctx, ps.sb.driver, spec)
+	return ps.sb.h.instances.build(ctx, ps.sb.driver, spec)
 }
 
 // discardInstance removes an instance that is not used after all.
 func (ps *pausing) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
-	err := ps.sb.h.remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
+	err := ps.sb.h.instances.remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
 	if err == nil {
 		err = ps.sb.h.journal.Forget(instID)
 	}

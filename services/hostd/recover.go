@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,16 +24,25 @@ import (
 // maxAttaches is how many instances are attached to concurrently.
 const maxAttaches = 16
 
+// instanceStore creates, finds and removes instances.
+type instanceStore struct {
+	h *host
+
+	shim         atomic.Pointer[[]string] // program and arguments of the next sandbox's shim
+	builds       chan struct{}            // has a value for each instance that is being created
+	evictedEarly map[sandbox.ID]bool      // evicted before there was a lease
+}
+
 // recover adopts the sandboxes of the previous run: it opens each sandbox of this host and
 // removes it from stored, so that the rest is without an owner.
 func (h *host) recover(ctx context.Context, stored map[sandbox.ID]journal.Created) error {
-	if err := os.MkdirAll(h.root(), 0o700); err != nil {
+	if err := os.MkdirAll(h.instances.root(), 0o700); err != nil {
 		return fmt.Errorf("sandboxes' directory: %w", err)
 	}
-	makers := sync.OnceValue(func() map[sandbox.ID]string { return h.makers(ctx) })
+	makers := sync.OnceValue(func() map[sandbox.ID]string { return h.instances.makers(ctx) })
 	g, attaching := errgroup.WithContext(ctx) // done after Wait, while later work needs ctx
 	g.SetLimit(maxAttaches)
-	for _, s := range h.view.Sandboxes(h.mine) {
+	for _, s := range h.view.Sandboxes(h.sandboxes.mine) {
 		was, known := stored[s.ID]
 		delete(stored, s.ID)
 		if !known { // it was never created, or the journal was lost
@@ -42,10 +52,10 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]journal.Create
 			sb := newSandbox(h, &s)
 			// The previous run may have died while it had the instance paused.
 			sb.adopted, sb.pausing.paused = true, true
-			sb.disk.Evicted.Store(h.evictedEarly[s.ID])
+			sb.disk.Evicted.Store(h.instances.evictedEarly[s.ID])
 			sb.loadTails()
-			h.find(attaching, sb, was)
-			h.open(sb)
+			h.instances.find(attaching, sb, was)
+			h.sandboxes.open(sb)
 			return nil
 		})
 	}
@@ -53,16 +63,16 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]journal.Create
 }
 
 // makers returns the drivers of the existing instances, by the instances' names.
-func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
+func (is *instanceStore) makers(ctx context.Context) map[sandbox.ID]string {
 	all := map[sandbox.ID]string{}
 	for _, name := range drivers.Names() {
-		d, err := h.drivers.Driver(name)
+		d, err := is.h.drivers.Driver(name)
 		if err != nil {
 			continue // a driver of another system
 		}
-		ids, err := d.List(ctx, h.root())
+		ids, err := d.List(ctx, is.root())
 		if err != nil {
-			h.slog.Error("list sandboxes failed", "driver", name, "err", err)
+			is.h.slog.Error("list sandboxes failed", "driver", name, "err", err)
 		}
 		for _, id := range ids {
 			all[id] = name
@@ -72,7 +82,7 @@ func (h *host) makers(ctx context.Context) map[sandbox.ID]string {
 }
 
 // find attaches a sandbox to its instance, if there is one; a missing one is not an error.
-func (h *host) find(ctx context.Context, sb *hostSandbox, was journal.Created) {
+func (is *instanceStore) find(ctx context.Context, sb *hostSandbox, was journal.Created) {
 	if was.Driver == "" {
 		return // it was never created
 	}
@@ -80,30 +90,30 @@ func (h *host) find(ctx context.Context, sb *hostSandbox, was journal.Created) {
 		sb.current.id = was.Instance
 	}
 	if !template.IsHost(sb.req.Template) && !sb.files.hold() {
-		h.slog.Warn("template of a sandbox is missing", "sandbox", sb.id, "template", sb.req.Template)
+		is.h.slog.Warn("template of a sandbox is missing", "sandbox", sb.id, "template", sb.req.Template)
 	}
 	sb.files.holdSnapshot()
-	d, err := h.drivers.Driver(was.Driver)
+	d, err := is.h.drivers.Driver(was.Driver)
 	if err == nil {
 		sb.driver = d
-		sb.current.inst, err = d.Attach(ctx, h.spec(sb.current.id, &sb.req))
+		sb.current.inst, err = d.Attach(ctx, is.spec(sb.current.id, &sb.req))
 	}
 	if err != nil {
 		sb.current.inst = nil
 		if !kind.Is(err, kind.NotFound) {
-			h.slog.Error("attach to sandbox failed", "sandbox", sb.id, "err", err)
+			is.h.slog.Error("attach to sandbox failed", "sandbox", sb.id, "err", err)
 		}
 	}
 }
 
 // clear destroys the remains of sandboxes that have ended or are not in the log, and removes
 // directories without an instance.
-func (h *host) clear(ctx context.Context, stored map[sandbox.ID]journal.Created) error {
-	used := h.instancesInUse()
-	for _, d := range h.drivers.Offers() {
-		ids, err := d.List(ctx, h.root())
+func (is *instanceStore) clear(ctx context.Context, stored map[sandbox.ID]journal.Created) error {
+	used := is.h.sandboxes.instancesInUse()
+	for _, d := range is.h.drivers.Offers() {
+		ids, err := d.List(ctx, is.root())
 		if err != nil {
-			h.slog.Error("list sandboxes failed", "driver", d.Name(), "err", err)
+			is.h.slog.Error("list sandboxes failed", "driver", d.Name(), "err", err)
 		}
 		for _, id := range ids {
 			if _, known := stored[id]; !known && !used[id] {
@@ -116,34 +126,34 @@ func (h *host) clear(ctx context.Context, stored map[sandbox.ID]journal.Created)
 		if used[instID] {
 			continue
 		}
-		if err := h.removeBy(ctx, was.Driver, instID); err != nil {
-			h.slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
+		if err := is.removeBy(ctx, was.Driver, instID); err != nil {
+			is.h.slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
 			continue
 		}
-		if h.sandbox(id) != nil {
+		if is.h.sandboxes.get(id) != nil {
 			continue // the removed instance is the one that it had before a reboot
 		}
-		if err := h.journal.Forget(id); err != nil {
+		if err := is.h.journal.Forget(id); err != nil {
 			return err
 		}
 	}
-	left, err := os.ReadDir(h.root())
+	left, err := os.ReadDir(is.root())
 	for _, e := range left {
 		if id := sandbox.ID(e.Name()); !used[id] {
-			os.Remove(h.dirOf(id)) //nolint:errcheck // a directory that is not empty was logged
+			os.Remove(is.dir(id)) //nolint:errcheck // a directory that is not empty was logged
 		}
 	}
 	return err
 }
 
 // clearTrials ends and removes the remains of driver probes that were killed.
-func (h *host) clearTrials(ctx context.Context) {
-	root := h.cfg.scratch()
+func (is *instanceStore) clearTrials(ctx context.Context) {
+	root := is.h.cfg.scratch()
 	if left, err := os.ReadDir(root); err != nil || len(left) == 0 {
 		return
 	}
 	for _, name := range drivers.Names() {
-		d, err := h.drivers.Driver(name)
+		d, err := is.h.drivers.Driver(name)
 		if err != nil {
 			continue // a driver of another system
 		}
@@ -158,40 +168,40 @@ func (h *host) clearTrials(ctx context.Context) {
 			}
 		}
 		if err != nil {
-			h.slog.Error("remove remains of a driver probe failed", "driver", name, "err", err)
+			is.h.slog.Error("remove remains of a driver probe failed", "driver", name, "err", err)
 			return
 		}
 	}
 	if err := os.RemoveAll(root); err != nil {
-		h.slog.Error("remove remains of driver probes failed", "err", err)
+		is.h.slog.Error("remove remains of driver probes failed", "err", err)
 	}
 }
 
 // instancesInUse returns the names of the sandboxes' instances.
-func (h *host) instancesInUse() map[sandbox.ID]bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	used := make(map[sandbox.ID]bool, len(h.sandboxes))
-	for _, sb := range h.sandboxes {
+func (set *sandboxSet) instancesInUse() map[sandbox.ID]bool {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	used := make(map[sandbox.ID]bool, len(set.byID))
+	for _, sb := range set.byID {
 		used[sb.current.name()] = true
 	}
 	return used
 }
 
 // removeBy is remove with the driver of that name.
-func (h *host) removeBy(ctx context.Context, name string, id sandbox.ID) error {
-	d, err := h.drivers.Driver(name)
+func (is *instanceStore) removeBy(ctx context.Context, name string, id sandbox.ID) error {
+	d, err := is.h.drivers.Driver(name)
 	if err != nil {
 		return err
 	}
-	return h.remove(ctx, d, id, nil)
+	return is.remove(ctx, d, id, nil)
 }
 
 // remove has a driver remove an instance. Without inst it attaches to what exists: a failed
 // create may have left something that it could not remove in time.
-func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst driver.Instance) (err error) {
+func (is *instanceStore) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst driver.Instance) (err error) {
 	if inst == nil {
-		inst, err = d.Attach(ctx, h.spec(id, &sandbox.Requested{}))
+		inst, err = d.Attach(ctx, is.spec(id, &sandbox.Requested{}))
 	}
 	if err == nil {
 		err = inst.Destroy(ctx)
@@ -199,7 +209,7 @@ func (h *host) remove(ctx context.Context, d driver.Driver, id sandbox.ID, inst 
 	if err != nil && !kind.Is(err, kind.NotFound) {
 		return err
 	}
-	return os.RemoveAll(h.dirOf(id))
+	return os.RemoveAll(is.dir(id))
 }
 
 // orphans returns the processes of an earlier run that the shim does not have and that have no

@@ -92,9 +92,9 @@ func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 	return sb
 }
 
-func (h *host) root() string { return filepath.Join(h.cfg.DataDir, sandboxDir) }
+func (is *instanceStore) root() string { return filepath.Join(is.h.cfg.DataDir, sandboxDir) }
 
-func (h *host) dirOf(id sandbox.ID) string { return filepath.Join(h.root(), string(id)) }
+func (is *instanceStore) dir(id sandbox.ID) string { return filepath.Join(is.root(), string(id)) }
 
 // setDesired applies the latest state in the sandbox's record.
 func (sb *hostSandbox) setDesired(s *sandbox.State) {
@@ -190,7 +190,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if err := h.fault("journaled"); err != nil {
 		return err
 	}
-	inst, err := h.build(ctx, sb.driver, spec)
+	inst, err := h.instances.build(ctx, sb.driver, spec)
 	if err != nil {
 		return err
 	}
@@ -212,10 +212,10 @@ func prepare(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
 
 // build creates an instance, with bounded concurrency: without the bound, a hundred concurrent
 // creates would all finish when the last one does.
-func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
+func (is *instanceStore) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
 	select {
-	case h.builds <- struct{}{}:
-		defer func() { <-h.builds }()
+	case is.builds <- struct{}{}:
+		defer func() { <-is.builds }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -227,9 +227,9 @@ func (h *host) build(ctx context.Context, d driver.Driver, spec driver.Spec) (dr
 // newWarm returns the warm pool of the host.
 func (h *host) newWarm() *warmpool.Pool {
 	return warmpool.New(warmpool.Config{
-		Size: max(h.cfg.Warm, 0), Dir: h.dirOf, Prepare: prepare, Create: h.build, Remove: h.remove, Log: h.slog,
+		Size: max(h.cfg.Warm, 0), Dir: h.instances.dir, Prepare: prepare, Create: h.instances.build, Remove: h.instances.remove, Log: h.slog,
 		Hold: func(id template.ID) *templates.Tree {
-			t, _ := h.templates.Hold(id)
+			t, _ := h.templates.cache.Hold(id)
 			return t
 		},
 		Record: func(id sandbox.ID, driver string, tree *templates.Tree) error {
@@ -278,19 +278,19 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 		return err
 	}
 	sb.session.shut()
-	sb.commands.forwardQueued()                // they are refused
-	sb.network.addLinkTraffic(h.linkTraffic()) // its interface is removed with it
+	sb.commands.forwardQueued()                        // they are refused
+	sb.network.addLinkTraffic(h.network.linkTraffic()) // its interface is removed with it
 	switch {
 	case sb.disk.Evicted.Load():
 		why = disk.ErrEvicted
 	case errors.Is(why, errShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
-	said := driver.ShimLog(h.dirOf(sb.current.name()))
+	said := driver.ShimLog(h.instances.dir(sb.current.name()))
 	if err := sb.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.dirOf(sb.current.name())); err != nil {
+	if err := os.RemoveAll(h.instances.dir(sb.current.name())); err != nil {
 		return err
 	}
 	sb.files.tree.Release()
@@ -358,7 +358,7 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 	}
 	wait := 100 * time.Millisecond
 	for try := 1; ; try++ {
-		err := sb.h.remove(ctx, sb.driver, sb.current.name(), sb.current.get())
+		err := sb.h.instances.remove(ctx, sb.driver, sb.current.name(), sb.current.get())
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -414,7 +414,7 @@ func (ss *session) command(c events.Command, p *proc, frame []byte) {
 	ss.sb.mu.Lock()
 	if ss.closed {
 		ss.sb.mu.Unlock()
-		ss.sb.h.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
+		ss.sb.h.commands.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
 		return
 	}
 	ss.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
@@ -443,7 +443,7 @@ func (ss *session) accepted(rev uint64) {
 		c.proc.setTaken() // the cursor waits until its first event is stored
 		return
 	}
-	ss.sb.h.cursor.End(rev)
+	ss.sb.h.commands.cursor.End(rev)
 }
 
 // reply handles the shim's reply to a command.
@@ -455,7 +455,7 @@ func (ss *session) reply(r *wire.Reply) {
 	if c == nil {
 		return
 	}
-	ss.sb.h.cursor.End(r.Rev)
+	ss.sb.h.commands.cursor.End(r.Rev)
 	answer := events.Reply{Offset: r.Offset}
 	if r.Error != "" {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
@@ -464,7 +464,7 @@ func (ss *session) reply(r *wire.Reply) {
 		c.proc.replyAfter(r.After, c.cmd, answer)
 		return
 	}
-	ss.sb.h.answer(c.cmd, answer)
+	ss.sb.h.commands.answer(c.cmd, answer)
 }
 
 // shut refuses all commands, pending and later ones.
@@ -482,7 +482,7 @@ func (ss *session) shut() {
 	ss.markReady()
 	for _, c := range pending {
 		if _, start := c.cmd.Body.(events.Start); !start {
-			ss.sb.h.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
+			ss.sb.h.commands.refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
 		}
 	}
 }

@@ -272,7 +272,7 @@ func TestShimThatRestoresProcessesLater(t *testing.T) {
 // commanded returns a sandbox whose host dispatches commands to its one process.
 func commanded() (*hostSandbox, *proc) {
 	sb := bare(&host{})
-	sb.h.sandboxes = map[sandbox.ID]*hostSandbox{sb.id: sb}
+	sb.h.sandboxes.byID = map[sandbox.ID]*hostSandbox{sb.id: sb}
 	sb.commands.forwarding = true
 	p := silent(sb)
 	p.sent = true
@@ -290,9 +290,9 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 			var rev uint64
 			send := func() {
 				rev++
-				sb.h.cursor.Begin(rev)
+				sb.h.commands.cursor.Begin(rev)
 				in := events.Stdin{Data: make([]byte, 128<<10)}
-				sb.h.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
+				sb.h.commands.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
 			}
 			for range 2 * maxQueuedBytes / (128 << 10) {
 				send()
@@ -307,8 +307,8 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 				t.Error("refused although one was accepted")
 			}
 			sb.session.shut()
-			if held := sb.commands.queuedBytes.Load(); held != 0 || sb.h.cursor.Position() != rev {
-				t.Errorf("%d bytes are still counted, the cursor is at %d of %d", held, sb.h.cursor.Position(), rev)
+			if held := sb.commands.queuedBytes.Load(); held != 0 || sb.h.commands.cursor.Position() != rev {
+				t.Errorf("%d bytes are still counted, the cursor is at %d of %d", held, sb.h.commands.cursor.Position(), rev)
 			}
 		})
 	}
@@ -323,8 +323,8 @@ func shimThatAnswersNothing(t *testing.T) {
 	rev := uint64(0)
 	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
 		rev++
-		sb.h.cursor.Begin(rev)
-		sb.h.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
+		sb.h.commands.cursor.Begin(rev)
+		sb.h.commands.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
 		_, passed = sb.session.pending[rev]
 		sb.session.accepted(rev)
 		return passed

@@ -15,33 +15,33 @@ const ShimSelf = "self"
 // own instead of 2 (3.4 instead of 14.7 resident). A release has it beside this program. If this
 // program was built from source that is available here, it is built from that in the background;
 // until then this program is also the shim.
-func (h *host) findShim() error {
+func (is *instanceStore) findShim() error {
 	switch {
-	case len(h.cfg.Shim) == 1 && h.cfg.Shim[0] == ShimSelf:
-	case len(h.cfg.Shim) > 0:
-		h.shim.Store(&h.cfg.Shim)
+	case len(is.h.cfg.Shim) == 1 && is.h.cfg.Shim[0] == ShimSelf:
+	case len(is.h.cfg.Shim) > 0:
+		is.shim.Store(&is.h.cfg.Shim)
 		return nil
 	default:
 		if path, err := helperbin.Shim().FindSame(); err == nil {
-			h.shim.Store(&[]string{path})
+			is.shim.Store(&[]string{path})
 			return nil
 		}
 	}
 	exe, err := os.Executable()
-	h.shim.Store(&[]string{exe, shimRole})
+	is.shim.Store(&[]string{exe, shimRole})
 	return err
 }
 
 // buildShim builds the small shim if findShim found none.
-func (h *host) buildShim(ctx context.Context) error {
-	if len(h.cfg.Shim) > 0 || len(*h.shim.Load()) == 1 {
+func (is *instanceStore) buildShim(ctx context.Context) error {
+	if len(is.h.cfg.Shim) > 0 || len(*is.shim.Load()) == 1 {
 		return nil
 	}
-	path, err := helperbin.Shim().BuildSame(ctx, h.slog.Info)
+	path, err := helperbin.Shim().BuildSame(ctx, is.h.slog.Info)
 	if err == nil {
-		h.shim.Store(&[]string{path})
+		is.shim.Store(&[]string{path})
 	} else if ctx.Err() == nil && !errors.Is(err, helperbin.ErrNoSource) {
-		h.slog.Info("build small shim failed, using this program as the shim", "err", err)
+		is.h.slog.Info("build small shim failed, using this program as the shim", "err", err)
 	}
 	return nil //nolint:nilerr // this program works as well
 }

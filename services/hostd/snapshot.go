@@ -40,8 +40,8 @@ func (h *host) snapshotDir(id sandbox.SnapshotID) string { return snapshots.Path
 // newSnapshots returns the snapshots of the host. The view must be open.
 func (h *host) newSnapshots() *snapshots.Store {
 	return snapshots.New(snapshots.Config{
-		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.system, CPU: h.cpu,
-		Log: h.log, View: h.view, Cache: h.templates, Drivers: h.drivers, Used: h.origins, Fault: h.fault, Go: h.spawn, Slog: h.slog,
+		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.leases.system, CPU: h.leases.cpu,
+		Log: h.log, View: h.view, Cache: h.templates.cache, Drivers: h.drivers, Used: h.sandboxes.origins, Fault: h.fault, Go: h.spawn, Slog: h.slog,
 	})
 }
 
@@ -83,11 +83,11 @@ func (sn *snapshotter) handle(ctx context.Context, c events.Command, t events.Ta
 	}
 	if err != nil {
 		sn.sb.h.slog.Warn("take snapshot failed", "sandbox", sn.sb.id, "err", err)
-		sn.sb.h.refuse(c, err)
+		sn.sb.h.commands.refuse(c, err)
 		return nil
 	}
-	sn.sb.h.cursor.End(c.Rev)
-	sn.sb.h.answer(c, events.Reply{})
+	sn.sb.h.commands.cursor.End(c.Rev)
+	sn.sb.h.commands.answer(c, events.Reply{})
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (sn *snapshotter) reserveDisk(ctx context.Context) (made func(), err error)
 	}
 	need := has.MemoryBytes + has.DiskBytes
 	for !sn.sb.h.disk.Reserve(need) {
-		if !sn.sb.h.templates.Shed() {
+		if !sn.sb.h.templates.cache.Shed() {
 			return nil, kind.New(kind.Unavailable, "snapshot", string(sn.sb.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}
@@ -231,11 +231,11 @@ func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnap
 }
 
 // origins returns the snapshots that this host's sandboxes were created from.
-func (h *host) origins() map[sandbox.SnapshotID]struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (set *sandboxSet) origins() map[sandbox.SnapshotID]struct{} {
+	set.mu.Lock()
+	defer set.mu.Unlock()
 	used := make(map[sandbox.SnapshotID]struct{})
-	for _, sb := range h.sandboxes {
+	for _, sb := range set.byID {
 		used[sb.req.From] = struct{}{}
 	}
 	return used

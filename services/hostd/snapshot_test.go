@@ -299,7 +299,7 @@ func TestDiskSpaceIsReservedOnce(t *testing.T) {
 	h := &host{}
 	h.cfg.DataDir = t.TempDir()
 	var err error
-	if h.templates, err = openTemplates(&h.cfg); err != nil {
+	if h.templates.cache, err = openTemplates(&h.cfg); err != nil {
 		t.Fatal(err)
 	}
 	d := disk.SpaceOf(h.cfg.DataDir)

@@ -27,7 +27,7 @@ func (sb *hostSandbox) openSpool() (*os.File, error) {
 	if sb.h.cfg.Spool < 0 {
 		return nil, nil
 	}
-	dir := sb.h.dirOf(sb.current.name())
+	dir := sb.h.instances.dir(sb.current.name())
 	if f, err := openUnnamed(dir); err == nil {
 		return f, nil
 	}

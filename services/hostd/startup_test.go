@@ -161,19 +161,20 @@ func TestNextRunFinishesARemoval(t *testing.T) {
 // Counting processes waits for one sandbox's lock without holding the host's, which the holder
 // may wait for.
 func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
-	h := &host{sandboxes: map[sandbox.ID]*hostSandbox{}}
+	h := &host{}
+	h.sandboxes.byID = make(map[sandbox.ID]*hostSandbox)
 	sb := newSandbox(h, &sandbox.State{ID: "b"})
-	h.sandboxes[sb.id] = sb
+	h.sandboxes.byID[sb.id] = sb
 	sb.mu.Lock()
 	var counting sync.WaitGroup
-	counting.Go(func() { h.counts() })
+	counting.Go(func() { h.sandboxes.counts() })
 	for !within(t.Name(), "(*hostSandbox).count(") { // it waits for sb.mu
 		runtime.Gosched()
 	}
-	if !h.mu.TryLock() {
+	if !h.sandboxes.mu.TryLock() {
 		t.Error("host.mu is held while counts waits for a sandbox")
 	} else {
-		h.mu.Unlock()
+		h.sandboxes.mu.Unlock()
 	}
 	sb.mu.Unlock()
 	counting.Wait()

@@ -38,6 +38,13 @@ type sandboxFiles struct {
 	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
 }
 
+// templateStore has the templates of this host, and fetches them ahead of their use.
+type templateStore struct {
+	h *host
+
+	cache *templates.Cache
+}
+
 func openTemplates(cfg *Config) (*templates.Cache, error) {
 	return templates.Open(templates.Config{
 		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Copies: cfg.Log.CopyStore(), Max: cfg.TemplateCache, Log: cfg.Slog,
@@ -62,7 +69,7 @@ func sudoProgram(ctx context.Context, log *slog.Logger) (string, error) {
 
 // spec returns the driver's spec for creating the sandbox.
 func (fs *sandboxFiles) spec() driver.Spec {
-	s := fs.sb.h.spec(fs.sb.id, &fs.sb.req)
+	s := fs.sb.h.instances.spec(fs.sb.id, &fs.sb.req)
 	s.Sudo = template.IsHost(fs.sb.req.Template)
 	user, workdir := fs.sb.req.User, fs.sb.req.Workdir
 	if fs.tree != nil {
@@ -81,15 +88,15 @@ func (fs *sandboxFiles) spec() driver.Spec {
 
 // spec returns a spec that suffices to attach to a sandbox; for creating it, the template is
 // missing.
-func (h *host) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
-	shim := *h.shim.Load()
+func (is *instanceStore) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
+	shim := *is.shim.Load()
 	args := append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd))
 	if req.MemoryMiB > 0 {
 		args = append(args, "-memory", strconv.FormatUint(uint64(req.MemoryMiB), 10))
 	}
 	return driver.Spec{
 		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
-		Dir: h.dirOf(id), Cgroup: true, ShimPath: shim[0], ShimArgs: args,
+		Dir: is.dir(id), Cgroup: true, ShimPath: shim[0], ShimArgs: args,
 	}
 }
 
@@ -121,7 +128,7 @@ func (fs *sandboxFiles) ensureTemplate(ctx context.Context) error {
 	}
 	ctx, cancel := fs.sb.untilStop(ctx)
 	defer cancel()
-	fs.tree, err = fs.sb.h.getTemplate(ctx, &t)
+	fs.tree, err = fs.sb.h.templates.get(ctx, &t)
 	return err
 }
 
@@ -131,7 +138,7 @@ func (fs *sandboxFiles) checkLoader() error {
 	if fs.tree == nil {
 		return nil
 	}
-	shim, err := elf.Open((*fs.sb.h.shim.Load())[0])
+	shim, err := elf.Open((*fs.sb.h.instances.shim.Load())[0])
 	if err != nil {
 		return err
 	}
@@ -168,45 +175,45 @@ func (fs *sandboxFiles) hold() bool {
 	if err != nil {
 		return false
 	}
-	tree, ok := fs.sb.h.templates.Hold(id)
+	tree, ok := fs.sb.h.templates.cache.Hold(id)
 	if ok {
 		fs.tree = tree
 	}
 	return ok
 }
 
-func (h *host) getTemplate(ctx context.Context, t *events.Template) (*templates.Tree, error) {
+func (ts *templateStore) get(ctx context.Context, t *events.Template) (*templates.Tree, error) {
 	raw, _, err := t.Manifest.Encode()
 	if err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	tree, err := h.templates.Get(ctx, raw)
+	tree, err := ts.cache.Get(ctx, raw)
 	if err == nil && time.Since(begun) > time.Second {
-		h.slog.Info("template fetched", "template", t.Name+":"+t.Tag, "id", t.ID, "mib", t.Manifest.Size>>20, "took", time.Since(begun).Round(time.Millisecond))
+		ts.h.slog.Info("template fetched", "template", t.Name+":"+t.Tag, "id", t.ID, "mib", t.Manifest.Size>>20, "took", time.Since(begun).Round(time.Millisecond))
 	}
 	return tree, err
 }
 
-// prefetch fetches templates before they are needed, as long as there is space for them without
+// run fetches templates before they are needed, as long as there is space for them without
 // removing others.
-func (h *host) prefetch(ctx context.Context) error {
-	changed, stop := h.view.Changes()
+func (ts *templateStore) run(ctx context.Context) error {
+	changed, stop := ts.h.view.Changes()
 	defer stop()
 	tried := make(map[template.ID]time.Time) // the tag's time
 	for {
-		for _, t := range h.view.Templates("") {
-			if !t.Tagged.After(tried[t.ID]) || t.Manifest.Arch != runtime.GOARCH || !h.lacks(t.ID, &t.Manifest) {
+		for _, t := range ts.h.view.Templates("") {
+			if !t.Tagged.After(tried[t.ID]) || t.Manifest.Arch != runtime.GOARCH || !ts.lacks(t.ID, &t.Manifest) {
 				continue
 			}
 			tried[t.ID] = t.Tagged // a failed one is retried when it is needed, or tagged again
-			tree, err := h.getTemplate(ctx, &t)
+			tree, err := ts.get(ctx, &t)
 			if err != nil && !errors.Is(err, context.Canceled) {
-				h.slog.Warn("prefetch template failed", "template", t.ID, "err", err)
+				ts.h.slog.Warn("prefetch template failed", "template", t.ID, "err", err)
 			}
 			tree.Release()
 		}
-		h.prefetchBuilt(ctx, tried)
+		ts.prefetchBuilt(ctx, tried)
 		if !sleep(ctx, prefetchPause) {
 			return nil
 		}
@@ -220,37 +227,37 @@ func (h *host) prefetch(ctx context.Context) error {
 
 // lacks reports whether a template should be prefetched: it is missing, and fits on the disk
 // without an eviction.
-func (h *host) lacks(id template.ID, m *template.Manifest) bool {
-	return h.templates.Lacks(id, m, int64(disk.SpaceOf(h.cfg.DataDir).Margin()))
+func (ts *templateStore) lacks(id template.ID, m *template.Manifest) bool {
+	return ts.cache.Lacks(id, m, int64(disk.SpaceOf(ts.h.cfg.DataDir).Margin()))
 }
 
 // prefetchBuilt is prefetch of the templates that builds made.
-func (h *host) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Time) {
-	for _, t := range h.view.Templates("") {
+func (ts *templateStore) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Time) {
+	for _, t := range ts.h.view.Templates("") {
 		if t.Built == nil {
 			continue
 		}
-		s, ok := h.view.Snapshot(sandbox.SnapshotID(t.Built.Snapshot))
-		if _, own := h.snapshots.Own(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || !h.snapshots.CanUse(&s) {
+		s, ok := ts.h.view.Snapshot(sandbox.SnapshotID(t.Built.Snapshot))
+		if _, own := ts.h.snapshots.Own(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || !ts.h.snapshots.CanUse(&s) {
 			continue
 		}
 		m, id, err := template.Decode([]byte(s.Copy.Manifest))
-		if err != nil || !t.Tagged.After(tried[id]) || !h.lacks(id, &m) {
+		if err != nil || !t.Tagged.After(tried[id]) || !ts.lacks(id, &m) {
 			continue
 		}
 		tried[id] = t.Tagged
-		tree, err := h.templates.Get(ctx, []byte(s.Copy.Manifest))
+		tree, err := ts.cache.Get(ctx, []byte(s.Copy.Manifest))
 		if err != nil && ctx.Err() == nil {
-			h.slog.Warn("prefetch built template failed", "template", t.Name, "err", err)
+			ts.h.slog.Warn("prefetch built template failed", "template", t.Name, "err", err)
 		}
 		tree.Release()
 	}
 }
 
-// templatesHere returns the templates from which a sandbox can be created without a fetch.
-func (h *host) templatesHere() []string {
+// names returns the templates from which a sandbox can be created without a fetch.
+func (ts *templateStore) names() []string {
 	out := []string{template.Host, template.Base}
-	for _, id := range h.templates.Have() {
+	for _, id := range ts.cache.Have() {
 		out = append(out, string(id))
 	}
 	return out

@@ -16,20 +16,20 @@ const publicDNS = "8.8.8.8"
 
 // openVeth sets up the network interfaces of sandboxes, if they are configured and possible.
 // Otherwise it removes those of a previous run.
-func (h *host) openVeth(ctx context.Context) (closeIt func()) {
-	if h.egress == nil || h.cfg.Network != NetworkVeth {
-		return h.noVeth()
+func (n *hostNetwork) openVeth(ctx context.Context) (closeIt func()) {
+	if n.egress == nil || n.h.cfg.Network != NetworkVeth {
+		return n.noVeth()
 	}
-	operator := sandbox.Operator{Allow: h.cfg.EgressAllow}
+	operator := sandbox.Operator{Allow: n.h.cfg.EgressAllow}
 	allowedOnes, refusedOnes, allowed, refused := operator.Ranges()
-	v, err := veth.Open(ctx, veth.Config{Key: h.cfg.DataDir, Range: h.cfg.VethRange, Log: h.slog, Steps: []veth.Step{
+	v, err := veth.Open(ctx, veth.Config{Key: n.h.cfg.DataDir, Range: n.h.cfg.VethRange, Log: n.h.slog, Steps: []veth.Step{
 		{Allow: true, Nets: allowedOnes}, {Nets: refusedOnes}, {Allow: true, Nets: allowed}, {Nets: refused},
 	}})
 	if err != nil {
-		h.slog.Warn("set up sandbox interfaces failed, using the proxy only", "err", err)
-		return h.noVeth()
+		n.h.slog.Warn("set up sandbox interfaces failed, using the proxy only", "err", err)
+		return n.noVeth()
 	}
-	h.veth = v
+	n.veth = v
 	runCtx, end := context.WithCancel(ctx)
 	kept := make(chan struct{})
 	go func() {
@@ -39,29 +39,29 @@ func (h *host) openVeth(ctx context.Context) (closeIt func()) {
 	return func() {
 		end()
 		<-kept
-		if h.recovered.Load() { // else it is not known which ones are in use
-			h.sweepVeth() // the kernel removes those of sandboxes that just ended later
+		if n.h.leases.recovered.Load() { // else it is not known which ones are in use
+			n.sweepVeth() // the kernel removes those of sandboxes that just ended later
 		}
 		if err := v.Close(context.WithoutCancel(ctx)); err != nil {
-			h.slog.Warn("remove rules of sandbox interfaces failed", "err", err)
+			n.h.slog.Warn("remove rules of sandbox interfaces failed", "err", err)
 		}
 	}
 }
 
-func (h *host) noVeth() (closeIt func()) {
-	if err := veth.Remove(h.cfg.DataDir); err != nil {
-		h.slog.Error("remove sandbox interfaces of a previous run failed", "err", err)
+func (n *hostNetwork) noVeth() (closeIt func()) {
+	if err := veth.Remove(n.h.cfg.DataDir); err != nil {
+		n.h.slog.Error("remove sandbox interfaces of a previous run failed", "err", err)
 	}
 	return func() {}
 }
 
 // sweepVeth removes the interfaces that belong to no sandbox of this host.
-func (h *host) sweepVeth() {
-	if h.veth == nil {
+func (n *hostNetwork) sweepVeth() {
+	if n.veth == nil {
 		return
 	}
-	if err := h.veth.Sweep(func(id sandbox.ID) bool { return h.sandbox(id) != nil }); err != nil {
-		h.slog.Warn("remove unused sandbox interfaces failed", "err", err)
+	if err := n.veth.Sweep(func(id sandbox.ID) bool { return n.h.sandboxes.get(id) != nil }); err != nil {
+		n.h.slog.Warn("remove unused sandbox interfaces failed", "err", err)
 	}
 }
 
@@ -76,7 +76,7 @@ func (nw *sandboxNetwork) wide() bool {
 // address of its name server; empty: it has none. sb.mu is held, and the shim was connected to
 // before.
 func (nw *sandboxNetwork) plug() (dns string) {
-	if nw.sb.h.veth == nil {
+	if nw.sb.h.network.veth == nil {
 		return ""
 	}
 	inst, ok := nw.sb.current.get().(driver.Networked)
@@ -87,7 +87,7 @@ func (nw *sandboxNetwork) plug() (dns string) {
 	ns, err := inst.NetNS()
 	if err == nil {
 		defer ns.Close() //nolint:errcheck // it was only read
-		err = nw.sb.h.veth.Attach(nw.sb.id, ns)
+		err = nw.sb.h.network.veth.Attach(nw.sb.id, ns)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		return ""
@@ -112,10 +112,10 @@ func (cfg *Config) nameServer() string {
 
 // unplug detaches the sandbox's network interface; sb.mu is held.
 func (nw *sandboxNetwork) unplug() {
-	if nw.sb.h.veth == nil {
+	if nw.sb.h.network.veth == nil {
 		return
 	}
-	used, err := nw.sb.h.veth.Detach(nw.sb.id)
+	used, err := nw.sb.h.network.veth.Detach(nw.sb.id)
 	if err != nil {
 		nw.sb.h.slog.Error("detach sandbox interface failed", "sandbox", nw.sb.id, "err", err)
 	}
@@ -123,13 +123,13 @@ func (nw *sandboxNetwork) unplug() {
 }
 
 // linkTraffic returns the traffic of all sandboxes' interfaces.
-func (h *host) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
-	if h.veth == nil {
+func (n *hostNetwork) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
+	if n.veth == nil {
 		return nil
 	}
-	used, err := h.veth.Used()
+	used, err := n.veth.Used()
 	if err != nil {
-		h.slog.Warn("read traffic of sandbox interfaces failed", "err", err)
+		n.h.slog.Warn("read traffic of sandbox interfaces failed", "err", err)
 	}
 	return used
 }

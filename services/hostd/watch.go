@@ -2,15 +2,29 @@ package hostd
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// watch opens every sandbox that is placed here, and passes updates of their records to the open
+// sandboxSet has the open sandboxes, and the commands for those that are not adopted yet.
+type sandboxSet struct {
+	h *host
+
+	snapshotUnused atomic.Bool // a sandbox based on a snapshot has ended
+	mu             sync.Mutex
+	byID           map[sandbox.ID]*hostSandbox
+	parked         map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
+	parkedBytes    int                             // bytes of input in parked
+}
+
+// run opens every sandbox that is placed here, and passes updates of their records to the open
 // sandboxes.
-func (h *host) watch(ctx context.Context) error {
-	changed, stop := h.view.Changes()
+func (set *sandboxSet) run(ctx context.Context) error {
+	changed, stop := set.h.view.Changes()
 	defer stop()
 	var swept uint64
 	var begun time.Time
@@ -18,14 +32,14 @@ func (h *host) watch(ctx context.Context) error {
 	for {
 		owed = max(0, owed-time.Since(begun))
 		begun = time.Now()
-		for _, s := range h.view.Sandboxes(h.unopened) {
-			h.open(newSandbox(h, &s))
+		for _, s := range set.h.view.Sandboxes(set.unopened) {
+			set.open(newSandbox(set.h, &s))
 		}
-		h.unparkAll()
-		h.updateAll()
-		if n := h.view.Deletions(); n != swept || h.ended.Swap(false) {
+		set.unparkAll()
+		set.updateAll()
+		if n := set.h.view.Deletions(); n != swept || set.snapshotUnused.Swap(false) {
 			swept = n
-			h.snapshots.Sweep(true)
+			set.h.snapshots.Sweep(true)
 		}
 		// Every sandbox of the fleet changes the view. However busy the fleet is, watch takes a
 		// small part of the time. An occasional check is free: the second one mostly finds the
@@ -48,56 +62,56 @@ const (
 )
 
 // mine reports whether a sandbox is this host's and has not ended.
-func (h *host) mine(s *sandbox.State) bool { return s.Host == h.cfg.Name && !s.Over() }
+func (set *sandboxSet) mine(s *sandbox.State) bool { return s.Host == set.h.cfg.Name && !s.Over() }
 
 // unopened reports whether a sandbox is this host's and not open yet.
-func (h *host) unopened(s *sandbox.State) bool { return h.mine(s) && h.sandbox(s.ID) == nil }
+func (set *sandboxSet) unopened(s *sandbox.State) bool { return set.mine(s) && set.get(s.ID) == nil }
 
 // updateAll passes the newest states to the open sandboxes, including those that other services
 // have ended.
-func (h *host) updateAll() {
-	for _, sb := range h.all() {
-		if s, ok := h.view.Sandbox(sb.id); ok {
+func (set *sandboxSet) updateAll() {
+	for _, sb := range set.all() {
+		if s, ok := set.h.view.Sandbox(sb.id); ok {
 			sb.setDesired(&s)
 		}
 	}
 }
 
 // open starts a sandbox, unless it is open, and delivers the commands that are parked for it.
-func (h *host) open(sb *hostSandbox) {
-	h.add(sb)
-	h.unpark(sb.id)
+func (set *sandboxSet) open(sb *hostSandbox) {
+	set.add(sb)
+	set.unpark(sb.id)
 }
 
-func (h *host) add(sb *hostSandbox) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sandboxes[sb.id] != nil {
+func (set *sandboxSet) add(sb *hostSandbox) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if set.byID[sb.id] != nil {
 		return
 	}
-	h.sandboxes[sb.id] = sb
-	h.spawn("sandbox "+string(sb.id), func() error {
-		defer h.close(sb)
-		return sb.run(h.runCtx)
+	set.byID[sb.id] = sb
+	set.h.spawn("sandbox "+string(sb.id), func() error {
+		defer set.close(sb)
+		return sb.run(set.h.runCtx)
 	})
 }
 
 // close removes a sandbox that has ended, and then closes gone.
-func (h *host) close(sb *hostSandbox) {
+func (set *sandboxSet) close(sb *hostSandbox) {
 	defer close(sb.gone)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.sandboxes, sb.id)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	delete(set.byID, sb.id)
 	if sb.req.From != "" {
-		h.ended.Store(true)
+		set.snapshotUnused.Store(true)
 	}
 }
 
 // destroyAll ends every sandbox, for a clean exit.
-func (h *host) destroyAll(ctx context.Context) error {
-	sandboxes := h.all()
+func (set *sandboxSet) destroyAll(ctx context.Context) error {
+	sandboxes := set.all()
 	for _, sb := range sandboxes {
-		_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+		_, err := set.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if s.Over() || s.Phase == sandbox.PhaseStopping {
 				return nil, nil
 			}
@@ -106,7 +120,7 @@ func (h *host) destroyAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s, ok := h.view.Sandbox(sb.id); ok {
+		if s, ok := set.h.view.Sandbox(sb.id); ok {
 			sb.setDesired(&s)
 		}
 	}
