@@ -170,7 +170,7 @@ func noProcess(id process.ID) error {
 // begin starts a process. Another command that starts the same process is ignored.
 func (r *commandReader) begin(sb *hostSandbox, c events.Command, spec process.Spec) {
 	p := r.h.newProc(sb, c.Process)
-	p.start, p.spec, p.hash, p.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
+	p.start, p.spec, p.hash, p.replies.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
 	if sb != nil {
 		token := c.Process.Token()
@@ -179,7 +179,7 @@ func (r *commandReader) begin(sb *hostSandbox, c events.Command, spec process.Sp
 			p.sb = nil
 		} else if known := sb.session.procs[token]; known != nil {
 			sb.mu.Unlock()
-			known.holdCursor(c.Rev)
+			known.replies.holdCursor(c.Rev)
 			return
 		} else {
 			sb.session.procs[token] = p

@@ -40,7 +40,7 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
 	moved := sync.OnceFunc(p.sb.session.restoring.Done)
 	defer moved()
-	p.sum = process.Summary{
+	p.entry.sum = process.Summary{
 		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec,
 		PID: p.known.PID, Started: time.Now(),
 	}
@@ -51,7 +51,7 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	case err == nil:
 		if err = p.h.fault("moved"); err == nil {
 			p.continueFrom(p.w.Last())
-			p.setSent()
+			p.replies.setSent()
 		}
 	}
 	moved()

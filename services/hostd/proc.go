@@ -30,28 +30,21 @@ type proc struct {
 	admitted bool            // the start is counted by admit
 	spec     process.Spec    // Env goes into the catalogue, never into the record
 	hash     []byte
-	sum      process.Summary
-	rev      uint64 // of the catalogue's entry
-	final    bool   // the catalogue's entry has the end
 	// The record's end was not read yet; see assumeTail.
 	assumed  bool
 	usesTail bool // w continues from a tail that may be out of date; see useTail
 	ending   bool // hostd itself ends the record; see end
 
-	mu        sync.Mutex
-	known     *wire.Process // as the shim listed it; nil: the shim does not have it
-	taken     bool          // the shim has accepted its start
-	track     *link.Track   // nil: events from the shim are not expected yet
-	queue     []item
-	heldBytes int              // link.Weight of events received and not stored
-	lost      process.Exit     // with a Cause: nothing more will come from the shim, and the record ends with this
-	stored    process.Seq      // the last event on record
-	sent      bool             // the start was sent: commands may follow
-	waiting   []events.Command // commands that wait for that
-	closed    bool             // later commands are refused
-	released  bool             // its starts need not be read again; written by its goroutine
-	starts    []uint64         // commands that start it, until then
-	answers   []answer
+	mu     sync.Mutex
+	known  *wire.Process // as the shim listed it; nil: the shim does not have it
+	taken  bool          // the shim has accepted its start
+	lost   process.Exit  // with a Cause: nothing more will come from the shim, and the record ends with this
+	stored process.Seq   // the last event on record
+	closed bool          // later commands are refused
+
+	entry   catalogueEntry
+	inbox   inbox
+	replies replies
 }
 
 // item is an event to be stored, and the buffer that it refers to.
@@ -67,13 +60,38 @@ type answer struct {
 	reply events.Reply
 }
 
+// inbox has the events of a process that are not stored yet. The process's mutex guards it.
+type inbox struct {
+	p *proc
+
+	track     *link.Track // nil: events from the shim are not expected yet
+	queue     []item
+	heldBytes int // link.Weight of events received and not stored
+}
+
+// replies has the commands and replies that wait for a process. The process's mutex guards it.
+type replies struct {
+	p *proc
+
+	sent     bool             // the start was sent: commands may follow
+	waiting  []events.Command // commands that wait for that
+	released bool             // its starts need not be read again; written by its goroutine
+	starts   []uint64         // commands that start it, until then
+	answers  []answer
+}
+
 func (h *host) newProc(sb *hostSandbox, id process.ID) *proc {
 	ref := events.Ref{Host: h.cfg.Name, ID: id}
-	return &proc{
+	p := &proc{
 		h: h, sb: sb, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
+	p.assemble()
+	return p
 }
+
+// assemble makes the parts of the process.
+func (p *proc) assemble() { p.entry.p, p.inbox.p, p.replies.p = p, p, p }
 
 func (p *proc) poke() {
 	select {
@@ -88,26 +106,26 @@ func (p *proc) poke() {
 const maxHeld = 2*wire.WindowConn + wire.MaxFrame
 
 // take queues an event from the shim.
-func (p *proc) take(m *link.Message) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || p.lost.Cause != "" {
-		p.h.pool.Put(m.Mem)
+func (in *inbox) take(m *link.Message) error {
+	in.p.mu.Lock()
+	defer in.p.mu.Unlock()
+	if in.p.closed || in.p.lost.Cause != "" {
+		in.p.h.pool.Put(m.Mem)
 		return nil
 	}
-	if p.track == nil {
-		return p.sb.hostile("unexpected event of %q", m.Token)
+	if in.track == nil {
+		return in.p.sb.hostile("unexpected event of %q", m.Token)
 	}
-	if err := p.track.Take(&m.Event); err != nil {
+	if err := in.track.Take(&m.Event); err != nil {
 		return err
 	}
 	weight := link.Weight(&m.Event)
-	p.heldBytes += weight
-	if held := p.sb.flow.AddPending(weight); held > maxHeld {
-		return p.sb.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
+	in.heldBytes += weight
+	if held := in.p.sb.flow.AddPending(weight); held > maxHeld {
+		return in.p.sb.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
 	}
-	p.queue = append(p.queue, item{event: m.Event, mem: m.Mem})
-	p.poke()
+	in.queue = append(in.queue, item{event: m.Event, mem: m.Mem})
+	in.p.poke()
 	return nil
 }
 
@@ -139,10 +157,10 @@ func (p *proc) reattach(conn *link.Conn, hp wire.Process) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = &hp
-	if p.track == nil {
+	if p.inbox.track == nil {
 		return nil // its goroutine reads where the record ends
 	}
-	if last := p.track.Last; hp.First > last+1 || hp.Last < last {
+	if last := p.inbox.track.Last; hp.First > last+1 || hp.Last < last {
 		return p.sb.hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
 	}
 	conn.Send(p.appendPosition)
@@ -157,8 +175,8 @@ func (p *proc) command(c events.Command) {
 		p.mu.Unlock()
 		p.h.commands.refuse(c, noProcess(p.id))
 		return
-	case !p.sent:
-		p.waiting = append(p.waiting, c)
+	case !p.replies.sent:
+		p.replies.waiting = append(p.replies.waiting, c)
 		p.mu.Unlock()
 		return
 	}
@@ -168,73 +186,73 @@ func (p *proc) command(c events.Command) {
 
 // setSent lets commands through, first the queued ones. The start, or the Resume that replaces
 // it, was sent before.
-func (p *proc) setSent() {
+func (rs *replies) setSent() {
 	for {
-		p.mu.Lock()
-		if len(p.waiting) == 0 {
-			p.sent = true
-			p.mu.Unlock()
+		rs.p.mu.Lock()
+		if len(rs.waiting) == 0 {
+			rs.sent = true
+			rs.p.mu.Unlock()
 			return
 		}
-		c := p.waiting[0]
-		p.waiting = p.waiting[1:]
-		p.mu.Unlock()
-		p.sb.session.command(c, p, frameOf(&c))
+		c := rs.waiting[0]
+		rs.waiting = rs.waiting[1:]
+		rs.p.mu.Unlock()
+		rs.p.sb.session.command(c, rs.p, frameOf(&c))
 	}
 }
 
 // replyAfter answers a command when the given event is stored.
-func (p *proc) replyAfter(after process.Seq, c events.Command, r events.Reply) {
-	p.mu.Lock()
-	if p.stored < after && !p.closed {
-		for len(p.answers) > 0 && p.answers[0].cmd.Expired(time.Now()) != nil {
-			p.answers = p.answers[1:] // its sender has given up
+func (rs *replies) replyAfter(after process.Seq, c events.Command, r events.Reply) {
+	rs.p.mu.Lock()
+	if rs.p.stored < after && !rs.p.closed {
+		for len(rs.answers) > 0 && rs.answers[0].cmd.Expired(time.Now()) != nil {
+			rs.answers = rs.answers[1:] // its sender has given up
 		}
-		p.answers = append(p.answers, answer{after: after, cmd: c, reply: r})
-		p.mu.Unlock()
+		rs.answers = append(rs.answers, answer{after: after, cmd: c, reply: r})
+		rs.p.mu.Unlock()
 		return
 	}
-	p.mu.Unlock()
-	p.h.commands.answer(c, r)
+	rs.p.mu.Unlock()
+	rs.p.h.commands.answer(c, r)
 }
 
 // holdCursor keeps the cursor before another command that starts p, as long as p's record has
 // only its claim: without a shim, only that command read again can end it.
-func (p *proc) holdCursor(rev uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.released {
-		p.h.commands.cursor.End(rev)
+func (rs *replies) holdCursor(rev uint64) {
+	rs.p.mu.Lock()
+	defer rs.p.mu.Unlock()
+	if rs.released {
+		rs.p.h.commands.cursor.End(rev)
 		return
 	}
-	p.starts = append(p.starts, rev)
+	rs.starts = append(rs.starts, rev)
 }
 
 // releaseCursor lets the cursor pass p's starts: the record has more than its claim.
-func (p *proc) releaseCursor() {
-	if p.released {
+func (rs *replies) releaseCursor() {
+	if rs.released {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.released = true
-	for _, rev := range p.starts {
-		p.h.commands.cursor.End(rev)
+	rs.p.mu.Lock()
+	defer rs.p.mu.Unlock()
+	rs.released = true
+	for _, rev := range rs.starts {
+		rs.p.h.commands.cursor.End(rev)
 	}
-	p.starts = nil
+	rs.starts = nil
 }
 
 // close ends the work on p and answers everything that waits for it.
 func (p *proc) close() {
-	p.releaseCursor()
+	p.replies.releaseCursor()
 	p.mu.Lock()
 	p.closed = true
 	if p.sb != nil {
-		p.sb.flow.AddPending(-p.heldBytes)
-		p.heldBytes = 0
+		p.sb.flow.AddPending(-p.inbox.heldBytes)
+		p.inbox.heldBytes = 0
 	}
-	queue, early, answers := p.queue, p.waiting, p.answers
-	p.queue, p.waiting, p.answers = nil, nil, nil
+	queue, early, answers := p.inbox.queue, p.replies.waiting, p.replies.answers
+	p.inbox.queue, p.replies.waiting, p.replies.answers = nil, nil, nil
 	p.mu.Unlock()
 	for _, it := range queue {
 		p.h.pool.Put(it.mem)

@@ -92,7 +92,7 @@ func TestExitOfAPreviousRunStands(t *testing.T) {
 			if more {
 				want++
 				late := process.Event{Seq: 104, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Offset: 100, Data: []byte("x")}}
-				if err := p.take(&link.Message{Event: late}); err != nil {
+				if err := p.inbox.take(&link.Message{Event: late}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -112,7 +112,7 @@ func TestExitOfAPreviousRunStands(t *testing.T) {
 func TestExitThatIsStoredLateStands(t *testing.T) {
 	code := int32(3)
 	r, p := leftBehind(t, true, wire.Process{}, accepted(), process.Started{PID: 7})
-	if err := p.readSummary(r.ctx()); err != nil {
+	if err := p.entry.read(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	before := r.log.Writer(p.ref, 1)

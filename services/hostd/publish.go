@@ -20,11 +20,20 @@ const (
 	maxEvents = 2048 // in one message
 )
 
+// catalogueEntry is the catalogue's entry of a process. The process's goroutine owns it.
+type catalogueEntry struct {
+	p *proc
+
+	sum   process.Summary
+	rev   uint64 // of the catalogue's entry
+	final bool   // the catalogue's entry has the end
+}
+
 // publish stores the shim's events with one message in flight; events that arrive meanwhile are
 // batched into the next. It returns when the record has ended.
 func (p *proc) publish(ctx context.Context) error {
 	for {
-		size, lost := p.queued()
+		size, lost := p.inbox.queued()
 		switch {
 		case size > 0:
 			finished, err := p.storeNext(ctx, size)
@@ -45,17 +54,17 @@ func (p *proc) publish(ctx context.Context) error {
 
 // queued returns the size of the next message in bytes, and the end of the process if nothing
 // more will come.
-func (p *proc) queued() (size int, lost process.Exit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, size = p.message()
-	return size, p.lost
+func (in *inbox) queued() (size int, lost process.Exit) {
+	in.p.mu.Lock()
+	defer in.p.mu.Unlock()
+	_, size = in.message()
+	return size, in.p.lost
 }
 
 // message returns how many of the queued events fit in one message, and their cost; p.mu is held.
-func (p *proc) message() (n, size int) {
-	for n < len(p.queue) && n < maxEvents {
-		cost := link.Cost(&p.queue[n].event)
+func (in *inbox) message() (n, size int) {
+	for n < len(in.queue) && n < maxEvents {
+		cost := link.Cost(&in.queue[n].event)
 		if n > 0 && size+cost > events.MaxBatch {
 			break
 		}
@@ -65,13 +74,13 @@ func (p *proc) message() (n, size int) {
 }
 
 // next dequeues at most one message of events.
-func (p *proc) next() (batch []item, cost int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, cost := p.message()
-	batch = p.queue[:n:n]
-	if p.queue = p.queue[n:]; len(p.queue) == 0 {
-		p.queue = nil
+func (in *inbox) next() (batch []item, cost int) {
+	in.p.mu.Lock()
+	defer in.p.mu.Unlock()
+	n, cost := in.message()
+	batch = in.queue[:n:n]
+	if in.queue = in.queue[n:]; len(in.queue) == 0 {
+		in.queue = nil
 	}
 	return batch, cost
 }
@@ -84,7 +93,7 @@ func (p *proc) storeNext(ctx context.Context, size int) (finished bool, err erro
 		return false, err
 	}
 	defer pass.Leave()
-	batch, cost := p.next()
+	batch, cost := p.inbox.next()
 	pass.SetSize(cost)
 	return p.storeItems(ctx, batch, cost)
 }
@@ -114,11 +123,11 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		}
 		p.assumed = false // the record was as assumed, or the writer has its tail now
 	}
-	p.settled(last.Seq)
+	p.replies.settled(last.Seq)
 	for _, it := range batch {
 		p.h.pool.Put(it.mem)
 	}
-	p.release(evs, cost)
+	p.inbox.release(evs, cost)
 	p.sb.session.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
 	if err := p.h.fault("acked"); err != nil {
 		return false, err
@@ -128,25 +137,25 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 }
 
 // release takes stored events off the accounting.
-func (p *proc) release(evs []process.Event, cost int) {
+func (in *inbox) release(evs []process.Event, cost int) {
 	weight := 0
 	for i := range evs {
 		weight += link.Weight(&evs[i])
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.track.Flight -= cost
-	p.heldBytes -= weight
-	p.sb.flow.AddPending(-weight)
+	in.p.mu.Lock()
+	defer in.p.mu.Unlock()
+	in.track.Flight -= cost
+	in.heldBytes -= weight
+	in.p.sb.flow.AddPending(-weight)
 }
 
 // store records events, in the catalogue first, and answers the commands that waited for them. An
 // end that only hostd reports is recorded first: a message that a previous run had in flight may
 // be stored late with the real end, and an entry with an end is never replaced.
 func (p *proc) store(ctx context.Context, evs []process.Event) error {
-	first, second := p.enterAll, p.append
+	first, second := p.entry.enterAll, p.append
 	if p.ending {
-		first, second = p.append, p.enterAll
+		first, second = p.append, p.entry.enterAll
 	}
 	if err := first(ctx, evs); err != nil {
 		return err
@@ -157,34 +166,34 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	if err := p.h.fault("stored"); err != nil {
 		return err
 	}
-	p.releaseCursor()
-	p.settled(evs[len(evs)-1].Seq)
+	p.replies.releaseCursor()
+	p.replies.settled(evs[len(evs)-1].Seq)
 	return nil
 }
 
 // enterAll writes what the events report into the catalogue.
-func (p *proc) enterAll(ctx context.Context, evs []process.Event) error {
-	if p.final || !p.summarize(evs) {
+func (ce *catalogueEntry) enterAll(ctx context.Context, evs []process.Event) error {
+	if ce.final || !ce.summarize(evs) {
 		return nil
 	}
-	if err := p.putSummary(ctx); err != nil {
+	if err := ce.put(ctx); err != nil {
 		return err
 	}
-	return p.h.fault("summarized")
+	return ce.p.h.fault("summarized")
 }
 
 // settled answers the commands that waited for an event that is now stored.
-func (p *proc) settled(seq process.Seq) {
-	p.mu.Lock()
-	p.stored = seq
+func (rs *replies) settled(seq process.Seq) {
+	rs.p.mu.Lock()
+	rs.p.stored = seq
 	var due []answer
-	for len(p.answers) > 0 && p.answers[0].after <= p.stored {
-		due = append(due, p.answers[0])
-		p.answers = p.answers[1:]
+	for len(rs.answers) > 0 && rs.answers[0].after <= rs.p.stored {
+		due = append(due, rs.answers[0])
+		rs.answers = rs.answers[1:]
 	}
-	p.mu.Unlock()
+	rs.p.mu.Unlock()
 	for _, a := range due {
-		p.h.commands.answer(a.cmd, a.reply)
+		rs.p.h.commands.answer(a.cmd, a.reply)
 	}
 }
 
@@ -225,20 +234,20 @@ func (p *proc) append(ctx context.Context, evs []process.Event) error {
 
 // summarize copies what the events report into the catalogue's entry and reports whether it
 // changed.
-func (p *proc) summarize(evs []process.Event) bool {
+func (ce *catalogueEntry) summarize(evs []process.Event) bool {
 	changed := false
 	for i := range evs {
 		switch b := evs[i].Body.(type) {
 		case process.Started:
-			p.sum.PID, p.sum.Started = b.PID, evs[i].Time
+			ce.sum.PID, ce.sum.Started = b.PID, evs[i].Time
 		case process.Signaled:
-			if p.sum.Killed || b.Signal != sigKill && b.Signal != sigTerm {
+			if ce.sum.Killed || b.Signal != sigKill && b.Signal != sigTerm {
 				continue
 			}
-			p.sum.Killed = true
+			ce.sum.Killed = true
 		case process.Finished:
 			exit := b.Exit
-			p.sum.Exit, p.sum.Ended, p.sum.Last = &exit, evs[i].Time, evs[i].Seq
+			ce.sum.Exit, ce.sum.Ended, ce.sum.Last = &exit, evs[i].Time, evs[i].Seq
 		default:
 			continue
 		}
@@ -247,35 +256,35 @@ func (p *proc) summarize(evs []process.Event) bool {
 	return changed
 }
 
-// putSummary writes the catalogue's entry. An entry that a previous run wrote late is
+// put writes the catalogue's entry. An entry that a previous run wrote late is
 // overwritten; an entry that has an end stands, so that each process is counted once.
-func (p *proc) putSummary(ctx context.Context) error {
-	if p.final {
+func (ce *catalogueEntry) put(ctx context.Context) error {
+	if ce.final {
 		return nil
 	}
-	p.sum.Epoch = p.h.epoch
+	ce.sum.Epoch = ce.p.h.epoch
 	for {
-		rev, err := p.h.log.PutSummary(ctx, &p.sum, p.rev)
+		rev, err := ce.p.h.log.PutSummary(ctx, &ce.sum, ce.rev)
 		if err == nil {
-			p.rev, p.final = rev, !p.sum.Active()
+			ce.rev, ce.final = rev, !ce.sum.Active()
 			return nil
 		}
 		if !kind.Is(err, kind.Conflict) {
 			return err
 		}
-		now, rev, err := p.h.log.Summary(ctx, p.ref)
+		now, rev, err := ce.p.h.log.Summary(ctx, ce.p.ref)
 		if kind.Is(err, kind.NotFound) { // it fell out of retention
-			p.rev = 0
+			ce.rev = 0
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if now.Epoch > p.h.epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
-			return kind.New(kind.Fenced, "summarize", string(p.id), "another writer ended the process")
+		if now.Epoch > ce.p.h.epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
+			return kind.New(kind.Fenced, "summarize", string(ce.p.id), "another writer ended the process")
 		}
-		if p.rev = rev; !now.Active() { // an earlier run of this host stored the end
-			p.sum, p.final = now, true
+		if ce.rev = rev; !now.Active() { // an earlier run of this host stored the end
+			ce.sum, ce.final = now, true
 			return nil
 		}
 	}
@@ -305,8 +314,8 @@ func (p *proc) end(ctx context.Context, as process.Exit) error {
 // were lost, which becomes a gap.
 func (p *proc) finalEvents(as process.Exit) []process.Event {
 	last, now := p.w.Last(), time.Now()
-	if p.sum.Exit != nil {
-		return process.Ending(last, &p.sum)
+	if p.entry.sum.Exit != nil {
+		return process.Ending(last, &p.entry.sum)
 	}
 	exit := p.w.Exited()
 	var evs []process.Event

@@ -251,16 +251,16 @@ func (p *proc) endOrphan(ctx context.Context) error {
 		return err
 	}
 	if tail.Finished != nil {
-		if err := p.endEntry(ctx, tail.Finished.Exit); !errors.Is(err, errFinished) {
+		if err := p.entry.end(ctx, tail.Finished.Exit); !errors.Is(err, errFinished) {
 			return err
 		}
 		return nil
 	}
-	if err := p.readSummary(ctx); err != nil {
+	if err := p.entry.read(ctx); err != nil {
 		return err
 	}
 	if none {
-		if lost, lostErr := p.h.log.Lost(ctx, &p.sum); !lost {
+		if lost, lostErr := p.h.log.Lost(ctx, &p.entry.sum); !lost {
 			return cmp.Or(lostErr, err) // retention dropped it
 		}
 	}

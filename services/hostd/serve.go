@@ -403,7 +403,7 @@ func (ss *session) event(m *link.Message) error {
 	if p == nil {
 		return ss.sb.hostile("event of the unknown process %q", m.Token)
 	}
-	return p.take(m)
+	return p.inbox.take(m)
 }
 
 // command sends a command to the shim, on each new connection again until it is accepted.
@@ -461,7 +461,7 @@ func (ss *session) reply(r *wire.Reply) {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
 	}
 	if c.proc != nil && r.After > 0 {
-		c.proc.replyAfter(r.After, c.cmd, answer)
+		c.proc.replies.replyAfter(r.After, c.cmd, answer)
 		return
 	}
 	ss.sb.h.commands.answer(c.cmd, answer)

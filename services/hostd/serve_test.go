@@ -275,7 +275,7 @@ func commanded() (*hostSandbox, *proc) {
 	sb.h.sandboxes.byID = map[sandbox.ID]*hostSandbox{sb.id: sb}
 	sb.commands.forwarding = true
 	p := silent(sb)
-	p.sent = true
+	p.replies.sent = true
 	sb.session.procs[p.id.Token()] = p
 	return sb, p
 }
@@ -346,16 +346,18 @@ func shimThatAnswersNothing(t *testing.T) {
 	// A shim may also report events that are never stored.
 	now = time.Now()
 	for i := range 1000 {
-		p.replyAfter(1<<60, events.Command{Deadline: now.Add(-time.Second)}, events.Reply{})
-		if i > 0 && len(p.answers) > 1 {
-			t.Fatalf("%d expired answers are kept", len(p.answers))
+		p.replies.replyAfter(1<<60, events.Command{Deadline: now.Add(-time.Second)}, events.Reply{})
+		if i > 0 && len(p.replies.answers) > 1 {
+			t.Fatalf("%d expired answers are kept", len(p.replies.answers))
 		}
 	}
 }
 
 // silent returns a process without a record.
 func silent(sb *hostSandbox) *proc {
-	return &proc{h: sb.h, sb: sb, id: process.NewID(sb.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	p := &proc{h: sb.h, sb: sb, id: process.NewID(sb.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	p.assemble()
+	return p
 }
 
 // Each process of a shim keeps to its window, and all of them together do not: what waits for the
@@ -369,11 +371,11 @@ func TestWindowOfASandbox(t *testing.T) {
 			t.Fatalf("%d bytes were taken", taken)
 		}
 		p := silent(sb)
-		p.track = &link.Track{}
-		p.track.Resume(2)
+		p.inbox.track = &link.Track{}
+		p.inbox.track.Resume(2)
 		procs = append(procs, p)
 		e := process.Event{Seq: 3, Time: time.Now(), Body: process.Wrote{Stream: process.Stdout, Data: make([]byte, wire.WindowProcess)}}
-		err = p.take(&link.Message{Event: e})
+		err = p.inbox.take(&link.Message{Event: e})
 		taken += link.Cost(&e)
 	}
 	if !errors.Is(err, link.ErrHostile) {
@@ -403,7 +405,7 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 		{"endless output", func(ctx context.Context, sb *hostSandbox, p *proc) {
 			sb.h.wg.Go(func() {
 				for sleep(ctx, time.Second) {
-					p.settled(p.stored + 1)
+					p.replies.settled(p.stored + 1)
 				}
 			})
 		}, maxExtensions * stopTimeout, (maxExtensions + concludeExtensions + 1) * stopTimeout},
@@ -457,7 +459,7 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				sb.h.wg.Go(func() {
 					for sleep(ctx, time.Second) {
-						p.settled(p.stored + 1)
+						p.replies.settled(p.stored + 1)
 					}
 				})
 				begun := time.Now()

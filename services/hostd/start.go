@@ -17,11 +17,11 @@ import (
 // refusal.
 func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
-	p.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
+	p.entry.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
 	first := process.Accepted{
 		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
 	}
-	if p.hasRun() {
+	if p.entry.hasRun() {
 		return p.ended(ctx, p.retryStart(ctx))
 	}
 	if why := p.refusal(); why != nil {
@@ -42,8 +42,8 @@ func (p *proc) begin(ctx context.Context) error {
 // hasRun reports whether the catalogue has more of the process than its claim. A run that lost
 // its journal reads old commands again: the record of the process may have been dropped by then,
 // and an empty record would let the process run a second time.
-func (p *proc) hasRun() bool {
-	s, _, ok := p.h.view.Process(p.id)
+func (ce *catalogueEntry) hasRun() bool {
+	s, _, ok := ce.p.h.view.Process(ce.p.id)
 	return ok && (!s.Started.IsZero() || !s.Active())
 }
 
@@ -80,11 +80,11 @@ func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) er
 		return err
 	}
 	// After the record: until it exists, another command may start the process.
-	p.summarize(evs)
-	if _, err := p.h.log.PutSummary(ctx, &p.sum, 0); err != nil && !kind.Is(err, kind.Conflict) {
+	p.entry.summarize(evs)
+	if _, err := p.h.log.PutSummary(ctx, &p.entry.sum, 0); err != nil && !kind.Is(err, kind.Conflict) {
 		return err
 	}
-	p.settled(evs[len(evs)-1].Seq)
+	p.replies.settled(evs[len(evs)-1].Seq)
 	return p.h.fault("stored")
 }
 
@@ -110,8 +110,8 @@ func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 	go func() {
 		defer close(entered)
 		// An entry that exists, or cannot be written, is overwritten later.
-		if rev, err := p.h.log.PutSummary(ctx, &p.sum, 0); err == nil {
-			p.rev = rev
+		if rev, err := p.h.log.PutSummary(ctx, &p.entry.sum, 0); err == nil {
+			p.entry.rev = rev
 		}
 	}()
 	err = p.w.Append(ctx, []process.Event{{Seq: 1, Time: time.Now(), Body: first}})
@@ -163,7 +163,7 @@ func (p *proc) ended(ctx context.Context, err error) error {
 	// Nothing more of it can be recorded: if it runs, it must not.
 	if p.sb != nil {
 		p.mu.Lock()
-		heard := p.track != nil
+		heard := p.inbox.track != nil
 		p.mu.Unlock()
 		p.sb.session.forget(p.id.Token(), heard)
 	}
@@ -194,11 +194,11 @@ func (p *proc) spawn(ctx context.Context) error {
 		return p.fail(ctx, why)
 	}
 	p.mu.Lock()
-	p.track = link.NewTrack(p.spec.PTY != nil)
+	p.inbox.track = link.NewTrack(p.spec.PTY != nil)
 	p.mu.Unlock()
 	p.sb.session.command(*p.start, p, p.frame)
 	p.frame = nil
-	p.setSent()
+	p.replies.setSent()
 	if err := p.h.fault("spawned"); err != nil {
 		return err
 	}
@@ -237,11 +237,11 @@ func (p *proc) retryStart(ctx context.Context) error {
 	case err != nil:
 		return err
 	case tail.Finished != nil:
-		return p.endEntry(ctx, tail.Finished.Exit)
+		return p.entry.end(ctx, tail.Finished.Exit)
 	case tail.Host != p.ref.Host || tail.Epoch >= p.h.epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "another host started it")
 	case tail.Last > 1 || p.sb == nil || !p.sb.session.listed(): // it ran, or may have, and its shim is gone
-		if err := p.readSummary(ctx); err != nil {
+		if err := p.entry.read(ctx); err != nil {
 			return err
 		}
 		return p.end(ctx, process.Exit{Cause: process.CauseShimLost})
@@ -256,13 +256,13 @@ func (p *proc) retryStart(ctx context.Context) error {
 	return p.spawn(ctx)
 }
 
-// endEntry gives the catalogue's entry the end that the record has.
-func (p *proc) endEntry(ctx context.Context, exit process.Exit) error {
-	if err := p.readSummary(ctx); err != nil || !p.sum.Active() {
+// end gives the catalogue's entry the end that the record has.
+func (ce *catalogueEntry) end(ctx context.Context, exit process.Exit) error {
+	if err := ce.read(ctx); err != nil || !ce.sum.Active() {
 		return errors.Join(err, errFinished)
 	}
-	p.sum.Exit, p.sum.Ended, p.sum.Last = &exit, time.Now(), p.w.Last()
-	return errors.Join(p.putSummary(ctx), errFinished)
+	ce.sum.Exit, ce.sum.Ended, ce.sum.Last = &exit, time.Now(), ce.p.w.Last()
+	return errors.Join(ce.put(ctx), errFinished)
 }
 
 // recover continues with a process that the shim has, from where its record ends.
@@ -273,9 +273,9 @@ func (p *proc) recover(ctx context.Context) error {
 		err = p.unrecorded(ctx)
 	case err != nil:
 	case tail.Finished != nil:
-		return p.endEntry(ctx, tail.Finished.Exit)
+		return p.entry.end(ctx, tail.Finished.Exit)
 	default:
-		if err = p.readSummary(ctx); err == nil {
+		if err = p.entry.read(ctx); err == nil {
 			err = p.repair(ctx, tail.Last)
 		}
 	}
@@ -284,9 +284,9 @@ func (p *proc) recover(ctx context.Context) error {
 	}
 	last := p.w.Last()
 	if p.continueFrom(last); last > 1 {
-		p.releaseCursor()
+		p.replies.releaseCursor()
 	}
-	p.setSent()
+	p.replies.setSent()
 	return nil
 }
 
@@ -306,7 +306,7 @@ func (p *proc) unrecorded(ctx context.Context) error {
 	if err != nil || known == nil {
 		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
 	}
-	p.sum, p.rev, p.spec = sum, rev, sum.Spec
+	p.entry.sum, p.entry.rev, p.spec = sum, rev, sum.Spec
 	p.w.ContinueAfter(known.First - 1)
 	return nil
 }
@@ -322,7 +322,7 @@ func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) 
 	if !lost {
 		return kind.New(kind.Fenced, "recover", string(p.id), "the process has no record")
 	}
-	p.sum, p.rev, p.spec, p.final = sum, rev, sum.Spec, true
+	p.entry.sum, p.entry.rev, p.spec, p.entry.final = sum, rev, sum.Spec, true
 	if err := p.end(ctx, *sum.Exit); err != nil {
 		return err
 	}
@@ -335,8 +335,8 @@ func (p *proc) continueFrom(last process.Seq) {
 	defer p.sb.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.track = &link.Track{PTY: p.spec.PTY != nil}
-	p.track.Resume(last)
+	p.inbox.track = &link.Track{PTY: p.spec.PTY != nil}
+	p.inbox.track.Resume(last)
 	p.stored = last
 	if conn := p.sb.session.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.appendPosition)
@@ -347,7 +347,7 @@ func (p *proc) continueFrom(last process.Seq) {
 // stored.
 func (p *proc) appendPosition(dst []byte) []byte {
 	token := p.id.Token()
-	dst = wire.AppendMark(dst, wire.TypeResume, wire.Mark{Token: token, Seq: p.track.Last})
+	dst = wire.AppendMark(dst, wire.TypeResume, wire.Mark{Token: token, Seq: p.inbox.track.Last})
 	if p.stored >= p.known.First {
 		dst = wire.AppendMark(dst, wire.TypeAck, wire.Mark{Token: token, Seq: p.stored})
 	}
@@ -382,23 +382,23 @@ func (p *proc) repair(ctx context.Context, last process.Seq) error {
 // maxGap is more events than any process writes, and keeps seqs far from overflow.
 const maxGap = 1 << 40
 
-// readSummary reads the catalogue's entry of a process, or else builds one from the record's
+// read reads the catalogue's entry of a process, or else builds one from the record's
 // first event.
-func (p *proc) readSummary(ctx context.Context) error {
-	sum, rev, err := p.h.log.Summary(ctx, p.ref)
+func (ce *catalogueEntry) read(ctx context.Context) error {
+	sum, rev, err := ce.p.h.log.Summary(ctx, ce.p.ref)
 	if err == nil {
-		p.sum, p.rev, p.spec, p.final = sum, rev, sum.Spec, !sum.Active()
+		ce.sum, ce.rev, ce.p.spec, ce.final = sum, rev, sum.Spec, !sum.Active()
 		return nil
 	}
 	if !kind.Is(err, kind.NotFound) {
 		return err
 	}
-	first, err := p.accepted(ctx)
+	first, err := ce.p.accepted(ctx)
 	if err != nil {
 		return err
 	}
-	p.spec = first.Spec
-	p.sum = process.Summary{ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Spec: first.Spec}
+	ce.p.spec = first.Spec
+	ce.sum = process.Summary{ID: ce.p.id, Tenant: first.Tenant, Host: ce.p.ref.Host, Spec: first.Spec}
 	return nil
 }
 

@@ -17,13 +17,13 @@ func (p *proc) assumeTail() bool {
 	if !ok || !sum.Active() || sum.Started.IsZero() || sum.Host != p.ref.Host {
 		return false
 	}
-	p.sum, p.rev, p.spec, p.assumed = sum, rev, sum.Spec, true
+	p.entry.sum, p.entry.rev, p.spec, p.assumed = sum, rev, sum.Spec, true
 	p.mu.Lock()
 	last := p.known.First - 1 // the shim had the ack
 	p.mu.Unlock()
 	p.continueFrom(last)
-	p.releaseCursor()
-	p.setSent()
+	p.replies.releaseCursor()
+	p.replies.setSent()
 	return true
 }
 
@@ -38,7 +38,7 @@ func (p *proc) verifyTail(ctx context.Context) error {
 		err = p.unrecorded(ctx)
 	case err != nil:
 	case tail.Finished != nil:
-		err = p.endEntry(ctx, tail.Finished.Exit)
+		err = p.entry.end(ctx, tail.Finished.Exit)
 	default:
 		err = p.repair(ctx, tail.Last)
 	}
