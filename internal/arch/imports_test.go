@@ -102,7 +102,7 @@ var rules = []rule{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
-	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/cpustat", "internal/ownaddr", bbolt, bbolt + "/errors", sys, group, ulid}, std: []string{"os/exec"}},
+	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/ownaddr", "internal/waiting", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, "internal/waiting", hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	{path: hd + "cursor"},
 	{path: hd + "disk", may: []string{"events/kind", "events/sandbox", "internal/waiting", hd + "driver", hd + "driver/usage", sys, group}},
