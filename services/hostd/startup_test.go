@@ -168,7 +168,7 @@ func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
 	sb.mu.Lock()
 	var counting sync.WaitGroup
 	counting.Go(func() { h.sandboxes.counts() })
-	for !within(t.Name(), "(*hostSandbox).count(") { // it waits for sb.mu
+	for !within(t.Name(), "(*session).count(") { // it waits for the lock
 		runtime.Gosched()
 	}
 	if !h.sandboxes.mu.TryLock() {
