@@ -137,8 +137,8 @@ func (a *auditor) complete(ctx context.Context, id process.ID) error {
 
 // enlist adds p to the processes unless it is one of them already.
 func (ss *session) enlist(p *proc) bool {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	if ss.procs[p.id.Token()] != nil {
 		return false
 	}

@@ -122,8 +122,8 @@ func (q *commandQueue) admit(c *events.Command, data int) error {
 // countPending returns how many commands wait for a reply. At the limit it drops, once per
 // second, those whose senders have given up and that need not be sent again.
 func (ss *session) countPending(most int) int {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	now := time.Now()
 	if len(ss.pending) < most || now.Sub(ss.lastSweep) < time.Second {
 		return len(ss.pending)
@@ -139,9 +139,9 @@ func (ss *session) countPending(most int) int {
 
 // forward passes a command to its process; hostSandbox.order is held.
 func (q *commandQueue) forward(c events.Command) {
-	q.sb.mu.Lock()
+	q.sb.session.mu.Lock()
 	p := q.sb.session.procs[c.Process.Token()]
-	q.sb.mu.Unlock()
+	q.sb.session.mu.Unlock()
 	if p == nil {
 		q.sb.h.commands.refuse(c, noProcess(c.Process))
 		return
@@ -174,18 +174,18 @@ func (r *commandReader) begin(sb *hostSandbox, c events.Command, spec process.Sp
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
 	if sb != nil {
 		token := c.Process.Token()
-		sb.mu.Lock()
+		sb.session.mu.Lock()
 		if sb.session.closed {
 			p.sb = nil
 		} else if known := sb.session.procs[token]; known != nil {
-			sb.mu.Unlock()
+			sb.session.mu.Unlock()
 			known.replies.holdCursor(c.Rev)
 			return
 		} else {
 			sb.session.procs[token] = p
 			sb.cpu.Requests.Add(1)
 		}
-		sb.mu.Unlock()
+		sb.session.mu.Unlock()
 	}
 	r.h.spawn("process "+string(p.id), func() error { return p.begin(r.h.runCtx) })
 }

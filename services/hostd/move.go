@@ -15,7 +15,7 @@ import (
 // with a record of its own under the same token; its first event refers to the record that it
 // continues, and the seq.
 
-// adopt creates the record of a process that was restored with the memory; hostSandbox.mu is
+// adopt creates the record of a process that was restored with the memory; mu is
 // held.
 func (ss *session) adopt(p *proc, m *wire.Moved) error {
 	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is released

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/identity"
@@ -33,10 +34,12 @@ const (
 	authorityFile = "egress-ca.pem"
 )
 
-// sandboxNetwork is the network of a sandbox. The sandbox's mutex guards it.
+// sandboxNetwork is the network of a sandbox.
 type sandboxNetwork struct {
 	sb *hostSandbox
 
+	mu          sync.Mutex
+	conn        *link.Conn          // as the session has it, or is about to have it
 	route       *egress.Route       // nil: no network access
 	settings    sandbox.Network     // the settings in force
 	reachable   bool                // the settings allow any destination
@@ -87,8 +90,27 @@ func (n *hostNetwork) openSealer(ctx context.Context) error {
 	return err
 }
 
-// apply applies the network settings in the sandbox's record; sb.mu is held.
+// attach sends the settings on a new connection, and later ones when they change.
+func (nw *sandboxNetwork) attach(conn *link.Conn) {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	nw.conn = conn
+	nw.send(conn)
+}
+
+// detach ends the use of a connection.
+func (nw *sandboxNetwork) detach(conn *link.Conn) {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	if nw.conn == conn {
+		nw.conn = nil
+	}
+}
+
+// apply applies the network settings in the sandbox's record.
 func (nw *sandboxNetwork) apply(s *sandbox.State) {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
 	if nw.sb.h.network.egress == nil || nw.route != nil && reflect.DeepEqual(nw.settings, s.Network) {
 		return
 	}
@@ -96,8 +118,8 @@ func (nw *sandboxNetwork) apply(s *sandbox.State) {
 	policy := egress.NewPolicy(&nw.settings, nw.sb.h.network.sealer.Open)
 	nw.reachable, nw.transformed = policy.Any(), policy.Transforms()
 	switch {
-	case nw.sb.session.conn != nil:
-		nw.send(nw.sb.session.conn) // before the policy is in force: the CA that it uses must be trusted then
+	case nw.conn != nil:
+		nw.send(nw.conn) // before the policy is in force: the CA that it uses must be trusted then
 	case !nw.wide():
 		nw.unplug()
 	}
@@ -130,7 +152,7 @@ func (nw *sandboxNetwork) token(name string) (string, error) {
 	return nw.sb.h.network.ring.Token(nw.sb.h.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
-// send sends the proxy's port and the name server to the shim; sb.mu is held. Without
+// send sends the proxy's port and the name server to the shim; mu is held. Without
 // isolation there is no proxy: the sandbox's loopback is the host's.
 func (nw *sandboxNetwork) send(conn *link.Conn) {
 	if !conn.HasStreams() {
@@ -154,9 +176,9 @@ func (nw *sandboxNetwork) isolated() bool {
 
 // serve serves a stream from the shim: a connection to the proxy.
 func (nw *sandboxNetwork) serve(s *mux.Stream) {
-	nw.sb.mu.Lock()
+	nw.mu.Lock()
 	route := nw.route
-	nw.sb.mu.Unlock()
+	nw.mu.Unlock()
 	if route == nil || s.Target() != wire.TargetProxy {
 		s.Abort(kind.New(kind.Denied, "egress", string(nw.sb.id), "the sandbox has no network"))
 		return
@@ -166,8 +188,8 @@ func (nw *sandboxNetwork) serve(s *mux.Stream) {
 
 // newTraffic returns the total traffic, and whether it differs from the record.
 func (nw *sandboxNetwork) newTraffic(s *sandbox.State) (total sandbox.NetworkUsed, isNew bool) {
-	nw.sb.mu.Lock()
-	defer nw.sb.mu.Unlock()
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
 	if nw.route == nil || s.Over() || s.Begins() {
 		return total, false
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -16,17 +15,17 @@ import (
 // reconcile brings the instance there. So it does not matter which client asked, nor which run of
 // the host was active then.
 
-// pausing pauses and resumes a sandbox as its record says.
+// pausing pauses and resumes a sandbox as its record says. The sandbox's mutex guards its fields,
+// except for paused.
 type pausing struct {
 	sb *hostSandbox
 
-	poke        chan struct{} // has a value when the record may request a pause, a resume or the end
-	paused      bool          // of serve's goroutine: the instance is paused, as far as hostd knows
-	desired     sandbox.Phase // the latest phase in the record
-	seq         uint64        // its seq
-	reboot      bool          // its processes end when it resumes
-	resumed     bool          // it has resumed since the last pause
-	clockBehind bool          // the instance was paused; see sendTime
+	poke    chan struct{} // has a value when the record may request a pause, a resume or the end
+	paused  bool          // of serve's goroutine: the instance is paused, as far as hostd knows
+	desired sandbox.Phase // the latest phase in the record
+	seq     uint64        // its seq
+	reboot  bool          // its processes end when it resumes
+	resumed bool          // it has resumed since the last pause
 }
 
 // suspended reports whether the record has the sandbox paused, or on its way there or back.
@@ -120,28 +119,7 @@ func (ps *pausing) resumeInstance(ctx context.Context) {
 		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	}
 	ps.paused = false
-	ps.syncClock()
-}
-
-// timeVersion is the first protocol version in which a shim accepts the time (package wire).
-const timeVersion = 8
-
-// syncClock sends the time to the shim of an instance that was resumed: a kernel of its own did
-// not see it pass.
-func (ps *pausing) syncClock() {
-	ps.sb.mu.Lock()
-	defer ps.sb.mu.Unlock()
-	if ps.clockBehind = true; ps.sb.session.conn != nil {
-		ps.sendTime(ps.sb.session.conn)
-	}
-}
-
-// sendTime sends the time to the shim of an instance that was paused, also on each later
-// connection: the one before may have lost it. mu is held.
-func (ps *pausing) sendTime(conn *link.Conn) {
-	if ps.clockBehind && conn.Version() >= timeVersion {
-		conn.Send(func(dst []byte) []byte { return wire.AppendTime(dst, time.Now().UnixNano()) })
-	}
+	ps.sb.session.syncClock()
 }
 
 // reconcile brings the instance to the desired state and records the outcome.
@@ -195,7 +173,7 @@ func (ps *pausing) resume(ctx context.Context) error {
 	}
 	err := ps.sb.current.get().Resume(ctx)
 	if ps.paused = err != nil; !ps.paused {
-		ps.syncClock()
+		ps.sb.session.syncClock()
 	}
 	if err == nil && ps.reboots() {
 		if ps.sb.session.link() == nil {
@@ -257,9 +235,9 @@ func (ps *pausing) rebootInstance(ctx context.Context) error {
 }
 
 func (ps *pausing) endProcesses(ctx context.Context) error {
-	ps.sb.mu.Lock()
+	ps.sb.session.mu.Lock()
 	conn, procs := ps.sb.session.conn, slices.Collect(maps.Values(ps.sb.session.procs))
-	ps.sb.mu.Unlock()
+	ps.sb.session.mu.Unlock()
 	switch {
 	case conn == nil:
 		return kind.New(kind.Unavailable, "reboot", string(ps.sb.id), "the sandbox's shim is away")

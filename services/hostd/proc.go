@@ -152,7 +152,7 @@ func (p *proc) setTaken() {
 	p.taken = true
 }
 
-// reattach handles the shim's entry of p on a new connection; hostSandbox.mu is held.
+// reattach handles the shim's entry of p on a new connection; the mutex of the session is held.
 func (p *proc) reattach(conn *link.Conn, hp wire.Process) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,11 +84,8 @@ func (ps *pausing) renew(ctx context.Context) error {
 		return err
 	}
 	ps.sb.current.set(instID, inst)
-	ps.sb.mu.Lock()
-	conn := ps.sb.session.conn
-	ps.sb.network.unplug()
-	ps.sb.mu.Unlock()
-	if conn != nil {
+	ps.sb.network.unplugReplaced()
+	if conn := ps.sb.session.link(); conn != nil {
 		ps.sb.session.disconnect(conn)
 	}
 	if err := h.instances.remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it

@@ -224,8 +224,8 @@ func (ss *session) orphans() []*proc {
 		// again.
 		return s.Epoch < ss.sb.h.epoch && s.Active() && !s.Started.IsZero()
 	})
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	var out []*proc
 	for i := range all {
 		s := &all[i]

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -396,18 +398,15 @@ func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 	if errors.Is(why, errNoMemory) || errors.Is(why, disk.ErrEvicted) {
 		lost.Message = why.Error()
 	}
-	sb.mu.Lock()
-	if sb.stopping {
+	if sb.ending() {
 		lost = process.Exit{Cause: process.CauseSandboxGone}
 		if sb.session.truncated {
 			lost.Message = "the sandbox was removed before its shim had sent all output"
 		}
 	}
-	procs := make([]*proc, 0, len(sb.session.procs))
-	for _, p := range sb.session.procs {
-		procs = append(procs, p)
-	}
-	sb.mu.Unlock()
+	sb.session.mu.Lock()
+	procs := slices.Collect(maps.Values(sb.session.procs))
+	sb.session.mu.Unlock()
 	procs = append(procs, sb.session.orphans()...)
 	for _, p := range procs {
 		p.lose(lost)
@@ -424,10 +423,11 @@ func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 
 // detach disconnects from a sandbox that continues without this run.
 func (ss *session) detach() {
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	conn := ss.conn
 	ss.conn = nil
-	ss.sb.mu.Unlock()
+	ss.sb.network.detach(conn)
+	ss.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
@@ -465,15 +465,15 @@ func (ss *session) markReady() {
 
 // count returns the number of processes whose record has not ended.
 func (ss *session) count() int {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	return len(ss.procs)
 }
 
 // remove drops a process whose record has ended.
 func (ss *session) remove(p *proc) {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	if ss.procs[p.id.Token()] == p {
 		delete(ss.procs, p.id.Token())
 		if p.unknown {

@@ -38,17 +38,20 @@ type pending struct {
 }
 
 // session is the connection to a sandbox's shim: the processes that it has, and the commands that
-// it has not answered. The sandbox's mutex guards it.
+// it has not answered. mu is taken before the mutexes of the sandbox, its network and its
+// processes.
 type session struct {
 	sb *hostSandbox
 
-	ready        chan struct{}  // closed when the shim's processes are known, or the shim is gone
-	drained      chan struct{}  // closed when, after End, every record has ended
-	lookups      chan struct{}  // has a value for each process lookup in progress
-	restoring    sync.WaitGroup // processes whose record is being created here
-	conn         *link.Conn     // nil: not connected
-	truncated    bool           // of serve's goroutine: the shim was disconnected before it had sent everything
-	procsListed  bool           // the shim has listed its processes
+	ready     chan struct{}  // closed when the shim's processes are known, or the shim is gone
+	drained   chan struct{}  // closed when, after End, every record has ended
+	lookups   chan struct{}  // has a value for each process lookup in progress
+	restoring sync.WaitGroup // processes whose record is being created here
+	truncated bool           // of serve's goroutine: the shim was disconnected before it had sent everything
+
+	mu           sync.Mutex
+	conn         *link.Conn // nil: not connected
+	procsListed  bool       // the shim has listed its processes
 	procs        map[string]*proc
 	forgotten    map[string]struct{} // processes whose remaining events are discarded
 	pending      map[uint64]*pending // unanswered commands, by rev
@@ -56,6 +59,7 @@ type session struct {
 	unknownProcs int                 // number of procs that only the shim has reported
 	ended        bool                // the shim reported that everything has ended
 	closed       bool                // no process can be started and no command sent any more
+	clockBehind  bool                // the instance was paused; see sendTime
 }
 
 // serve exchanges commands and events with the shim until the sandbox has ended as requested,
@@ -170,8 +174,8 @@ func (r *drainProgress) extend(sb *hostSandbox, conn *link.Conn) bool {
 
 // stored returns a sum that changes whenever an event is stored.
 func (ss *session) stored() (sum process.Seq) {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	for _, p := range ss.procs {
 		p.mu.Lock()
 		sum += p.stored
@@ -240,15 +244,16 @@ func (ss *session) awaitDialTimeout(ctx context.Context) {
 // attach synchronizes both sides after a connect: each process continues from the last event that
 // hostd has, and commands in flight are sent again.
 func (ss *session) attach(conn *link.Conn, hello *wire.Hello) error {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
-	ss.sb.network.send(conn) // before anything is started
-	ss.sb.pausing.sendTime(conn)
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.sb.network.attach(conn) // before anything is started
+	ss.sendTime(conn)
 	there := make(map[string]bool, len(hello.Processes))
 	strangers := ss.unknownProcs
 	for _, hp := range hello.Processes {
 		there[hp.Token] = true
 		if err := ss.attachProc(conn, hp); err != nil {
+			ss.sb.network.detach(conn)
 			conn.Close()
 			return err
 		}
@@ -272,7 +277,7 @@ func (ss *session) attach(conn *link.Conn, hello *wire.Hello) error {
 		frame := ss.pending[rev].frame
 		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
 	}
-	if ss.sb.stopping {
+	if ss.sb.ending() {
 		conn.Send(wire.AppendEnd)
 	}
 	ss.conn, ss.procsListed = conn, true
@@ -284,8 +289,8 @@ func (ss *session) attach(conn *link.Conn, hello *wire.Hello) error {
 // that an earlier run claimed may have been spawned: to refuse its start would let a retry with
 // the same key run it twice.
 func (ss *session) listed() bool {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	return ss.procsListed
 }
 
@@ -322,13 +327,35 @@ func (ss *session) attachProc(conn *link.Conn, hp wire.Process) error {
 	return nil
 }
 
+// timeVersion is the first protocol version in which a shim accepts the time (package wire).
+const timeVersion = 8
+
+// syncClock sends the time to the shim of an instance that was resumed: a kernel of its own did
+// not see it pass.
+func (ss *session) syncClock() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.clockBehind = true; ss.conn != nil {
+		ss.sendTime(ss.conn)
+	}
+}
+
+// sendTime sends the time to the shim of an instance that was paused, also on each later
+// connection: the one before may have lost it. mu is held.
+func (ss *session) sendTime(conn *link.Conn) {
+	if ss.clockBehind && conn.Version() >= timeVersion {
+		conn.Send(func(dst []byte) []byte { return wire.AppendTime(dst, time.Now().UnixNano()) })
+	}
+}
+
 // disconnect ends a connection; later frames wait for the next one.
 func (ss *session) disconnect(conn *link.Conn) {
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	if ss.conn == conn {
 		ss.conn = nil
 	}
-	ss.sb.mu.Unlock()
+	ss.sb.network.detach(conn)
+	ss.mu.Unlock()
 	conn.Close()
 }
 
@@ -360,8 +387,8 @@ func (ss *session) send(f func([]byte) []byte) {
 
 // link returns the current connection; nil without one.
 func (ss *session) link() *link.Conn {
-	ss.sb.mu.Lock()
-	defer ss.sb.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	return ss.conn
 }
 
@@ -380,10 +407,11 @@ func (ss *session) read(conn *link.Conn) error {
 		case wire.TypeTaken:
 			ss.accepted(m.Rev)
 		case wire.TypeEnded:
-			ss.sb.mu.Lock()
-			ss.ended = ss.sb.stopping
+			ending := ss.sb.ending()
+			ss.mu.Lock()
+			ss.ended = ending
 			ss.ifDrained()
-			ss.sb.mu.Unlock()
+			ss.mu.Unlock()
 		}
 		if err != nil {
 			return err
@@ -392,10 +420,10 @@ func (ss *session) read(conn *link.Conn) error {
 }
 
 func (ss *session) event(m *link.Message) error {
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	p := ss.procs[m.Token]
 	_, forgotten := ss.forgotten[m.Token]
-	ss.sb.mu.Unlock()
+	ss.mu.Unlock()
 	if forgotten {
 		ss.sb.h.pool.Put(m.Mem)
 		return nil
@@ -411,15 +439,15 @@ func (ss *session) command(c events.Command, p *proc, frame []byte) {
 	if in, ok := c.Body.(events.Stdin); ok {
 		c.Body = events.Stdin{EOF: in.EOF} // the frame has the data
 	}
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	if ss.closed {
-		ss.sb.mu.Unlock()
+		ss.mu.Unlock()
 		ss.sb.h.commands.refuse(c, kind.New(kind.NotFound, "command", c.ID, "the process has ended"))
 		return
 	}
 	ss.pending[c.Rev] = &pending{cmd: c, frame: frame, proc: p}
 	conn := ss.conn
-	ss.sb.mu.Unlock()
+	ss.mu.Unlock()
 	if conn != nil {
 		conn.Send(func(dst []byte) []byte { return append(dst, frame...) })
 	}
@@ -427,10 +455,10 @@ func (ss *session) command(c events.Command, p *proc, frame []byte) {
 
 // accepted handles the shim's Taken: the command need not be sent again.
 func (ss *session) accepted(rev uint64) {
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	c := ss.pending[rev]
 	if c == nil {
-		ss.sb.mu.Unlock()
+		ss.mu.Unlock()
 		return
 	}
 	c.taken, c.frame = true, nil
@@ -438,7 +466,7 @@ func (ss *session) accepted(rev uint64) {
 	if start {
 		delete(ss.pending, rev)
 	}
-	ss.sb.mu.Unlock()
+	ss.mu.Unlock()
 	if start {
 		c.proc.setTaken() // the cursor waits until its first event is stored
 		return
@@ -448,10 +476,10 @@ func (ss *session) accepted(rev uint64) {
 
 // reply handles the shim's reply to a command.
 func (ss *session) reply(r *wire.Reply) {
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	c := ss.pending[r.Rev]
 	delete(ss.pending, r.Rev)
-	ss.sb.mu.Unlock()
+	ss.mu.Unlock()
 	if c == nil {
 		return
 	}
@@ -469,13 +497,14 @@ func (ss *session) reply(r *wire.Reply) {
 
 // shut refuses all commands, pending and later ones.
 func (ss *session) shut() {
-	ss.sb.mu.Lock()
+	ss.mu.Lock()
 	ss.closed = true
 	pending := ss.pending
 	ss.pending = nil
 	conn := ss.conn
 	ss.conn = nil
-	ss.sb.mu.Unlock()
+	ss.sb.network.detach(conn)
+	ss.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}

@@ -213,9 +213,9 @@ func withLog(t *testing.T) *hostSandbox {
 // awaitNone waits until no invented process is left.
 func awaitNone(t *testing.T, sb *hostSandbox) {
 	t.Helper()
-	sb.mu.Lock()
+	sb.session.mu.Lock()
 	all := slices.Collect(maps.Values(sb.session.procs))
-	sb.mu.Unlock()
+	sb.session.mu.Unlock()
 	late := time.After(10 * time.Second)
 	for _, p := range all {
 		select {

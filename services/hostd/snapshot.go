@@ -208,7 +208,7 @@ func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnap
 	}
 	err := sn.sb.current.get().Snapshot(ctx, making, t.Memory)
 	if t.Memory && !sn.sb.pausing.suspended() {
-		sn.sb.pausing.syncClock()
+		sn.sb.session.syncClock()
 	}
 	if errors.Is(err, syscall.ENOSPC) {
 		err = &kind.Error{Op: "snapshot", ID: string(sn.sb.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}

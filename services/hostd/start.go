@@ -178,9 +178,9 @@ var errFinished = errors.New("the record has its end")
 // host's memory.
 func (ss *session) forget(token string, heard bool) {
 	if heard {
-		ss.sb.mu.Lock()
+		ss.mu.Lock()
 		ss.forgotten[token] = struct{}{}
-		ss.sb.mu.Unlock()
+		ss.mu.Unlock()
 	}
 	ss.send(func(dst []byte) []byte { return wire.AppendForget(dst, token) })
 }
@@ -331,8 +331,8 @@ func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) 
 
 // continueFrom accepts events from the shim from now on, after the given seq.
 func (p *proc) continueFrom(last process.Seq) {
-	p.sb.mu.Lock()
-	defer p.sb.mu.Unlock()
+	p.sb.session.mu.Lock()
+	defer p.sb.session.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inbox.track = &link.Track{PTY: p.spec.PTY != nil}

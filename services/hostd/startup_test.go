@@ -165,7 +165,7 @@ func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
 	h.sandboxes.byID = make(map[sandbox.ID]*hostSandbox)
 	sb := newSandbox(h, &sandbox.State{ID: "b"})
 	h.sandboxes.byID[sb.id] = sb
-	sb.mu.Lock()
+	sb.session.mu.Lock()
 	var counting sync.WaitGroup
 	counting.Go(func() { h.sandboxes.counts() })
 	for !within(t.Name(), "(*session).count(") { // it waits for the lock
@@ -176,7 +176,7 @@ func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
 	} else {
 		h.sandboxes.mu.Unlock()
 	}
-	sb.mu.Unlock()
+	sb.session.mu.Unlock()
 	counting.Wait()
 }
 

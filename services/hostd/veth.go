@@ -66,14 +66,14 @@ func (n *hostNetwork) sweepVeth() {
 }
 
 // wide reports whether the record allows all public destinations without restriction: an
-// interface cannot give less. sb.mu is held.
+// interface cannot give less. mu is held.
 func (nw *sandboxNetwork) wide() bool {
 	n := &nw.settings
 	return nw.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
 }
 
 // plug attaches or detaches the sandbox's network interface as its record says, and returns the
-// address of its name server; empty: it has none. sb.mu is held, and the shim was connected to
+// address of its name server; empty: it has none. mu is held, and the shim was connected to
 // before.
 func (nw *sandboxNetwork) plug() (dns string) {
 	if nw.sb.h.network.veth == nil {
@@ -110,7 +110,14 @@ func (cfg *Config) nameServer() string {
 	return at.Addr().String()
 }
 
-// unplug detaches the sandbox's network interface; sb.mu is held.
+// unplugReplaced detaches the network interface of an instance that was replaced.
+func (nw *sandboxNetwork) unplugReplaced() {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	nw.unplug()
+}
+
+// unplug detaches the sandbox's network interface; mu is held.
 func (nw *sandboxNetwork) unplug() {
 	if nw.sb.h.network.veth == nil {
 		return
@@ -136,7 +143,7 @@ func (n *hostNetwork) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
 
 // addLinkTraffic adds the traffic of the sandbox's interface, if it has one.
 func (nw *sandboxNetwork) addLinkTraffic(all map[sandbox.ID]sandbox.LinkUsed) {
-	nw.sb.mu.Lock()
-	defer nw.sb.mu.Unlock()
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
 	nw.used = nw.used.Counted(all[nw.sb.id])
 }
