@@ -106,7 +106,7 @@ func TestCommandResumesASandbox(t *testing.T) {
 	for range 3 {
 		r.awaitPhase(sbx, sandbox.PhaseRunning)
 		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
-		if rec := r.whole(r.start(sbx, sh("echo resumed"))); string(rec.out[process.Stdout]) != "woken\n" {
+		if rec := r.whole(r.start(sbx, sh("echo resumed"))); string(rec.out[process.Stdout]) != "resumed\n" {
 			t.Errorf("start in a paused sandbox: %s", rec.types())
 		}
 		r.awaitPhase(sbx, sandbox.PhaseRunning)
