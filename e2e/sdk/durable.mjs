@@ -57,7 +57,7 @@ for (const live of ['long-poll', 'sse']) {
   })
 }
 
-await one('a stream that is not', async () => {
+await one('a stream that does not exist', async () => {
   await assert.rejects(stream({ url: ended.replace(/\/[^/]*$/, '/00000000000000000000000000-nobody'), headers, offset: '-1', live: false }))
 })
 
