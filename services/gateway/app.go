@@ -19,11 +19,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/identity"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
@@ -56,7 +58,7 @@ type server struct {
 
 func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
-	builds := builder.New(builder.Config{Core: ops.Core, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
+	builds := builder.New(builder.Config{Ops: ops, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
 	s := &server{
 		cfg: cfg, ops: ops, streams: streams,
 		app: fiber.New(fiber.Config{
@@ -78,7 +80,7 @@ func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 		admin:   admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
 		e2b:     e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		builds:  builds,
-		ports:   port.New(ops.Core, streams),
+		ports:   port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(ops, streams),
 		issuer:  identity.New(ops.Accounts, cfg.Issuer),
 	}
@@ -91,7 +93,7 @@ func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 
 // tokens checks the tokens of sandboxes and volumes.
 type tokens struct {
-	*core.Core
+	*lifecycle.Lifecycle
 	*storage.Storage
 }
 
@@ -139,24 +141,25 @@ func (s *server) routes(local bool) {
 	s.app.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
 	s.app.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
 	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
-	s.app.Use(auth.New(s.cfg.View, tokens{s.ops.Core, s.ops.Storage}), s.limitBody, s.e2b.Guard)
+	s.app.Use(auth.New(s.cfg.View, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
 	s.app.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
 	s.app.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
 	s.app.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
 	s.app.Get("/v1/hosts/:name/held", onlyOperators, s.admin.Held)
-	templates.New(s.ops.Core).Register(s.app, onlyOperators)
+	templates.New(s.ops.Core, s.ops.Templates).Register(s.app, onlyOperators)
 	s.app.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
 	s.app.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
+	gateway := record.NewGateway(s.ops)
 	for _, surface := range []interface{ Register(r fiber.Router) }{
 		s.e2b,
-		connect.New(connect.Over(s.ops.Core), s.streams, connect.Config{}),
-		files.New(s.ops.Core, s.streams),
+		connect.New(connect.Over(s.ops.Lifecycle, s.ops.Procs), s.streams, connect.Config{}),
+		files.New(s.ops.Lifecycle, s.streams),
 		files.NewVolumes(s.ops.Storage, s.streams),
-		ndjson.New(s.ops.Core, s.streams),
-		interpreter.New(s.ops.Core, s.streams),
-		processes.New(s.ops.Core, s.streams),
-		sandboxes.New(s.ops.Core, s.streams),
-		durable.New(s.ops.Core, s.streams),
+		ndjson.New(gateway, s.streams),
+		interpreter.New(gateway, s.streams),
+		processes.New(gateway, s.streams),
+		sandboxes.New(gateway, s.streams),
+		durable.New(gateway, s.streams),
 		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}),
 	} {
 		surface.Register(s.app)

@@ -228,7 +228,7 @@ func loopback(addr net.Addr) bool {
 // run serves and drains.
 func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.ops.Core.Run(ctx) })
+	g.Go(func() error { return s.ops.Procs.Run(ctx) })
 	g.Go(func() error { return s.cfg.Log.MonitorStreams(ctx) })
 	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error {

@@ -24,7 +24,7 @@ type Keys interface {
 	Key(sha256 [32]byte) (events.Key, bool)
 }
 
-// Tokens checks the tokens of sandboxes and volumes. A *core.Core implements it.
+// Tokens checks the tokens of sandboxes and volumes. A *lifecycle.Lifecycle with a *storage.Storage implements it.
 type Tokens interface {
 	Signer
 	Bearer(ctx context.Context, id sandbox.ID, token string) (core.Principal, error)

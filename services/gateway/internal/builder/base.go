@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/image"
 	"github.com/millrace/millrace/internal/part"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/bases"
 )
 
 // origin is the base of the next layer.
@@ -29,7 +29,7 @@ func (r *run) base(ctx context.Context) (origin, error) {
 	if b := r.current().Base; b != nil {
 		o, err := r.recordedBase(b)
 		if err == nil {
-			_, err = r.cfg.Core.ClaimLayer(ctx, o.snap.ID)
+			_, err = r.cfg.Ops.Snapshots.ClaimLayer(ctx, o.snap.ID)
 		}
 		if !kind.Is(err, kind.NotFound) || r.mark().Step > 0 {
 			return o, err
@@ -46,7 +46,7 @@ func (r *run) base(ctx context.Context) (origin, error) {
 		}); err != nil {
 			return o, err
 		}
-		if _, err := r.cfg.Core.ClaimLayer(ctx, o.snap.ID); !kind.Is(err, kind.NotFound) {
+		if _, err := r.cfg.Ops.Snapshots.ClaimLayer(ctx, o.snap.ID); !kind.Is(err, kind.NotFound) {
 			return o, err
 		}
 	}
@@ -67,7 +67,7 @@ func (r *run) loadFiles(o *origin, snap, name string) error {
 		return nil
 	}
 	var ok bool
-	if o.snap, ok = r.cfg.Core.LayerOf(sandbox.SnapshotID(snap)); !ok {
+	if o.snap, ok = r.cfg.Ops.Snapshots.LayerOf(sandbox.SnapshotID(snap)); !ok {
 		return kind.Newf(kind.NotFound, "build", name, "the files of template '%s' no longer exist: build it again", name)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (r *run) resolve(ctx context.Context) (origin, error) {
 			return origin{}, err
 		}
 	}
-	name, host, err := r.cfg.Core.ResolveName(ctx, r.principal, name)
+	name, host, err := r.cfg.Ops.Templates.ResolveName(ctx, r.principal, name)
 	if err != nil {
 		return origin{}, err
 	}
@@ -94,7 +94,7 @@ func (r *run) resolve(ctx context.Context) (origin, error) {
 	if r.spec.Image != "" && strings.Contains(name, "/") {
 		return r.fromImage(ctx, name) // a registry's user may have the same name as a team
 	}
-	t, err := r.cfg.Core.Template(ctx, r.principal, name)
+	t, err := r.cfg.Ops.Templates.Template(ctx, r.principal, name)
 	switch {
 	case err == nil:
 		return r.fromTemplate(ctx, &t)
@@ -114,7 +114,7 @@ func isBase(name string) bool {
 func (r *run) fromTemplate(ctx context.Context, t *events.Template) (origin, error) {
 	b := t.Built
 	if b == nil {
-		return r.fromManifest(ctx, t, core.HiddenReason(t.ID))
+		return r.fromManifest(ctx, t, bases.HiddenReason(t.ID))
 	}
 	o := origin{
 		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
@@ -137,14 +137,14 @@ func (r *run) fromTemplate(ctx context.Context, t *events.Template) (origin, err
 func (r *run) fromManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
 	m := t.Manifest
 	o := origin{settings: settings{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
-	if _, ok := r.cfg.Core.HiddenTemplate(r.principal, of); ok {
+	if _, ok := r.cfg.Ops.Bases.HiddenTemplate(r.principal, of); ok {
 		return o, nil
 	}
 	raw, _, err := m.Encode()
 	if err != nil {
 		return o, err
 	}
-	return o, r.cfg.Core.HideTemplate(ctx, r.principal, of, raw)
+	return o, r.cfg.Ops.Bases.HideTemplate(ctx, r.principal, of, raw)
 }
 
 // fromImage returns a registry's image as the base, imported as a template.
@@ -166,7 +166,7 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	}
 	img.Sudo = true
 	of := imageSum + digest
-	if t, ok := r.cfg.Core.HiddenTemplate(r.principal, of); ok {
+	if t, ok := r.cfg.Ops.Bases.HiddenTemplate(r.principal, of); ok {
 		whole, err := r.hasAllParts(ctx, t.Manifest.Parts)
 		if err != nil {
 			return origin{}, err
@@ -184,19 +184,19 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	}
 	defer p.Close()
 	raw, _, err := image.Pack(ctx, img, image.Options{}, func(ctx context.Context, sum template.Sum, b []byte) error {
-		has, err := r.cfg.Core.HasTemplatePart(ctx, sum)
+		has, err := r.cfg.Ops.Templates.HasTemplatePart(ctx, sum)
 		if has || err != nil {
 			return err
 		}
-		return r.cfg.Core.PutTemplatePart(ctx, sum, p.Pack(b))
+		return r.cfg.Ops.Templates.PutTemplatePart(ctx, sum, p.Pack(b))
 	})
 	if err != nil {
 		return origin{}, err
 	}
-	if err := r.cfg.Core.HideTemplate(ctx, r.principal, of, raw); err != nil {
+	if err := r.cfg.Ops.Bases.HideTemplate(ctx, r.principal, of, raw); err != nil {
 		return origin{}, err
 	}
-	t, ok := r.cfg.Core.HiddenTemplate(r.principal, of)
+	t, ok := r.cfg.Ops.Bases.HiddenTemplate(r.principal, of)
 	if !ok {
 		return origin{}, kind.New(kind.Internal, "build", name, "the imported image is not in the view")
 	}
@@ -214,7 +214,7 @@ func (r *run) fromImported(ctx context.Context, t *events.Template, of string) (
 // only be restored from the image.
 func (r *run) hasAllParts(ctx context.Context, parts []template.Sum) (bool, error) {
 	for _, sum := range parts {
-		if has, err := r.cfg.Core.HasTemplatePart(ctx, sum); !has || err != nil {
+		if has, err := r.cfg.Ops.Templates.HasTemplatePart(ctx, sum); !has || err != nil {
 			return false, err
 		}
 	}
@@ -223,7 +223,7 @@ func (r *run) hasAllParts(ctx context.Context, parts []template.Sum) (bool, erro
 
 // login returns the user name and the password for the image's registry.
 func (r *run) login(ctx context.Context) (username, password string, err error) {
-	c, err := r.cfg.Core.OpenCredentials(r.spec.Credentials)
+	c, err := r.cfg.Ops.Builds.OpenCredentials(r.spec.Credentials)
 	if err != nil || c.Region == "" {
 		return c.Username, c.Password, err
 	}

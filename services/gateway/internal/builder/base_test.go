@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
 func TestSettingsAreInTheSum(t *testing.T) {
@@ -39,33 +40,33 @@ func TestSettingsAreInTheSum(t *testing.T) {
 }
 
 // newRuns returns a function that starts another run of a build, with its core and principal.
-func newRuns(t *testing.T) (c *core.Core, principal core.Principal, next func(build.State) *run) {
+func newRuns(t *testing.T) (c *operations.Operations, principal core.Principal, next func(build.State) *run) {
 	t.Helper()
 	return newRunsOn(t, eventstest.Open(t, eventstest.Start(t)))
 }
 
-func newRunsOn(t *testing.T, log *events.Log) (c *core.Core, principal core.Principal, next func(build.State) *run) {
+func newRunsOn(t *testing.T, log *events.Log) (c *operations.Operations, principal core.Principal, next func(build.State) *run) {
 	t.Helper()
-	c = core.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
+	c = operations.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
 	principal = core.Principal{Tenant: "t"}
 	return c, principal, func(s build.State) *run {
-		state, err := c.AppendBuild(t.Context(), &s, build.Claimed{By: "a run"})
+		state, err := c.Builds.AppendBuild(t.Context(), &s, build.Claimed{By: "a run"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &run{Builder: New(Config{Core: c}), principal: principal, state: state, spec: *state.Spec}
+		return &run{Builder: New(Config{Ops: c}), principal: principal, state: state, spec: *state.Spec}
 	}
 }
 
 // startBuild starts a build that no gateway runs yet, and returns its state in the view.
-func startBuild(t *testing.T, c *core.Core, principal core.Principal, spec build.Spec) build.State {
+func startBuild(t *testing.T, c *operations.Operations, principal core.Principal, spec build.Spec) build.State {
 	t.Helper()
-	s, err := c.RequestBuild(t.Context(), principal, build.Requested{Name: "made", Tags: []string{"default"}})
+	s, err := c.Builds.RequestBuild(t.Context(), principal, build.Requested{Name: "made", Tags: []string{"default"}})
 	if err == nil {
-		err = c.Sync(t.Context())
+		err = c.Core.Sync(t.Context())
 	}
 	if err == nil {
-		err = c.StartBuild(t.Context(), principal, s.Request.Template, s.ID, spec)
+		err = c.Builds.StartBuild(t.Context(), principal, s.Request.Template, s.ID, spec)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -73,9 +74,9 @@ func startBuild(t *testing.T, c *core.Core, principal core.Principal, spec build
 	return reload(t, c, principal, &s)
 }
 
-func reload(t *testing.T, c *core.Core, principal core.Principal, s *build.State) build.State {
+func reload(t *testing.T, c *operations.Operations, principal core.Principal, s *build.State) build.State {
 	t.Helper()
-	b, err := c.Build(t.Context(), principal, s.Request.Template, s.ID)
+	b, err := c.Builds.Build(t.Context(), principal, s.Request.Template, s.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,10 +84,10 @@ func reload(t *testing.T, c *core.Core, principal core.Principal, s *build.State
 }
 
 // tag tags a manifest whose variable has the given value.
-func tag(t *testing.T, c *core.Core, principal core.Principal, name, value string) template.ID {
+func tag(t *testing.T, c *operations.Operations, principal core.Principal, name, value string) template.ID {
 	t.Helper()
 	part := []byte("part")
-	if err := c.PutTemplatePart(t.Context(), template.SumOf(part), part); err != nil {
+	if err := c.Templates.PutTemplatePart(t.Context(), template.SumOf(part), part); err != nil {
 		t.Fatal(err)
 	}
 	m := template.Manifest{
@@ -94,7 +95,7 @@ func tag(t *testing.T, c *core.Core, principal core.Principal, name, value strin
 	}
 	raw, id, err := m.Encode()
 	if err == nil {
-		_, err = c.TagTemplate(t.Context(), principal, name, raw)
+		_, err = c.Templates.TagTemplate(t.Context(), principal, name, raw)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func TestTakeoverKeepsTheBase(t *testing.T) {
 	c, principal, next := newRuns(t)
 	built := func(value string) string {
 		b := &template.Built{ID: template.BuiltID(principal.Tenant, "built"), Build: value, Base: template.Base, Env: map[string]string{"OF": value}, Workdir: "/" + value}
-		if err := c.TagBuilt(t.Context(), principal, "built", []string{"1"}, b); err != nil {
+		if err := c.Templates.TagBuilt(t.Context(), principal, "built", []string{"1"}, b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Base

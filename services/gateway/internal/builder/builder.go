@@ -13,12 +13,13 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
-// Config configures a Builder. Core is required; the zero value of another field is its
+// Config configures a Builder. Ops is required; the zero value of another field is its
 // default.
 type Config struct {
-	Core *core.Core
+	Ops  *operations.Operations
 	Slog *slog.Logger
 
 	// Registries are the registries at non-public addresses from which images may be pulled,
@@ -75,7 +76,7 @@ func (b *Builder) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		for _, pending := range b.cfg.Core.PendingBuilds() {
+		for _, pending := range b.cfg.Ops.Builds.PendingBuilds() {
 			if !b.take(&pending) {
 				continue
 			}
@@ -116,7 +117,7 @@ func (b *Builder) release(id build.ID) {
 
 // do runs one build, unless another gateway claims it first.
 func (b *Builder) do(ctx context.Context, p *events.Build) {
-	state, err := b.cfg.Core.AppendBuild(ctx, &p.State, build.Claimed{By: b.name})
+	state, err := b.cfg.Ops.Builds.AppendBuild(ctx, &p.State, build.Claimed{By: b.name})
 	if err != nil {
 		if !kind.Is(err, kind.Conflict) && ctx.Err() == nil {
 			b.cfg.Slog.Warn("claim build failed", "build", p.ID, "err", err)

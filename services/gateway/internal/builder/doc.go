@@ -21,7 +21,7 @@
 // The record also contains the base of the build: the template that its name referred to at
 // the start, even if the name refers to another one when another gateway takes over. The base is kept
 // as long as the build runs, and so is its newest layer until there is another on top.
-// core.ClaimLayer makes sure that a layer is either dropped or reused, never both; a build
+// snapshots.ClaimLayer makes sure that a layer is either dropped or reused, never both; a build
 // that loses this race builds the layer again.
 //
 // A layer that only one host has, on which that host can create no sandbox, counts as

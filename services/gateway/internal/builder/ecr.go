@@ -15,7 +15,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/builds"
 )
 
 const (
@@ -39,7 +39,7 @@ func (cfg *Config) ecrEndpoint(region string) string {
 // GetAuthorizationToken of the API of 2015-09-21, signed with Signature Version 4. Its errors
 // go into the build's log and contain nothing of the key: Precondition if the key is
 // rejected, Unavailable without a valid response.
-func (cfg *Config) ecrLogin(ctx context.Context, c core.Credentials) (username, password string, err error) {
+func (cfg *Config) ecrLogin(ctx context.Context, c builds.Credentials) (username, password string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ecrTimeout)
 	defer cancel()
 	const body = "{}"

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/builds"
 )
 
-var access = core.Credentials{Username: "AKIDEXAMPLE", Password: "canary-secret/+", Region: "us-west-2"}
+var access = builds.Credentials{Username: "AKIDEXAMPLE", Password: "canary-secret/+", Region: "us-west-2"}
 
 // verifySignature verifies a request as AWS documents it for Signature Version 4, independently of the
 // code that signed it.

@@ -51,7 +51,7 @@ func TestLostImagePartsAreImportedAgain(t *testing.T) {
 	at := serveImage(t)
 	var first string
 	for n := range 2 {
-		s := startBuild(t, f.Core, f.principal, build.Spec{Image: at})
+		s := startBuild(t, f.Operations, f.principal, build.Spec{Image: at})
 		r := f.next(s)
 		r.cfg.Registries = []string{"127.0.0.1"}
 		o, err := r.resolve(t.Context())
@@ -69,7 +69,7 @@ func TestLostImagePartsAreImportedAgain(t *testing.T) {
 			t.Fatalf("base %q, before %q; %+v", o.template, first, tmpl)
 		}
 		for _, sum := range tmpl.Manifest.Parts {
-			if has, err := f.HasTemplatePart(t.Context(), sum); !has || err != nil {
+			if has, err := f.Templates.HasTemplatePart(t.Context(), sum); !has || err != nil {
 				t.Errorf("build %d: part %s is not stored, %v", n, sum, err)
 			}
 			if err := f.log.RemovePart(t.Context(), sum); err != nil {

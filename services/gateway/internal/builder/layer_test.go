@@ -34,7 +34,7 @@ func (f *fixture) fill() {
 	for range unusedLayers {
 		f.storeLayer("another")
 	}
-	if err := f.Sync(f.t.Context()); err != nil {
+	if err := f.Core.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -43,17 +43,17 @@ func (f *fixture) fill() {
 func (f *fixture) prune() {
 	f.t.Helper()
 	f.fill()
-	if err := f.PruneLayers(f.t.Context(), f.principal); err != nil {
+	if err := f.Templates.PruneLayers(f.t.Context(), f.principal); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 func (f *fixture) has(id sandbox.SnapshotID) bool {
 	f.t.Helper()
-	if err := f.Sync(f.t.Context()); err != nil {
+	if err := f.Core.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
-	_, ok := f.LayerOf(id)
+	_, ok := f.Snapshots.LayerOf(id)
 	return ok
 }
 
@@ -122,7 +122,7 @@ func TestReuseDuringPrune(t *testing.T) {
 		var pruned, made error
 		var on origin
 		var wg sync.WaitGroup
-		wg.Go(func() { pruned = other.PruneLayers(t.Context(), f.principal) })
+		wg.Go(func() { pruned = other.Templates.PruneLayers(t.Context(), f.principal) })
 		wg.Go(func() { on, made = r.layer(t.Context(), f.from, &l) })
 		wg.Wait()
 		if pruned != nil || made != nil || !f.has(on.snap.ID) {
@@ -175,15 +175,15 @@ func TestDroppedBaseIsResolvedAgain(t *testing.T) {
 	f.host.Start()
 	gone, now := f.storeLayer("old").ID, f.storeLayer("new").ID
 	b := &template.Built{ID: template.BuiltID(f.principal.Tenant, "below"), Build: string(build.NewID()), Base: template.Base, Snapshot: string(now)}
-	if err := f.TagBuilt(t.Context(), f.principal, "below", []string{"default"}, b); err != nil {
+	if err := f.Templates.TagBuilt(t.Context(), f.principal, "below", []string{"default"}, b); err != nil {
 		t.Fatal(err)
 	}
 	f.drop(gone)
-	s := startBuild(t, f.Core, f.principal, build.Spec{Template: "below"})
+	s := startBuild(t, f.Operations, f.principal, build.Spec{Template: "below"})
 	if err := f.next(s).append(t.Context(), build.Based{Template: template.Base, Snapshot: string(gone)}); err != nil {
 		t.Fatal(err)
 	}
-	r := f.next(reload(t, f.Core, f.principal, &s))
+	r := f.next(reload(t, f.Operations, f.principal, &s))
 	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.current().Base.Snapshot != string(now) {
 		t.Errorf("base %q, %v; want %s", on.snap.ID, err, now)
 	}
@@ -197,10 +197,10 @@ func TestMarkKeepsLayers(t *testing.T) {
 	if err := r.log(t.Context(), build.Mark{Step: 1, Layers: want}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Sync(t.Context()); err != nil {
+	if err := f.Core.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := f.Builds(f.principal, func(b *events.Build) bool { return b.ID == f.state.ID })
+	b := f.Builds.List(f.principal, func(b *events.Build) bool { return b.ID == f.state.ID })
 	if len(b) != 1 || fmt.Sprint(b[0].Mark.Layers) != fmt.Sprint(want) {
 		t.Errorf("got %+v", b)
 	}

@@ -41,11 +41,11 @@ func (f *fixture) layerOn(sum, host string) sandbox.SnapshotID {
 
 func (f *fixture) buildLog() string {
 	f.t.Helper()
-	b, err := f.Build(f.t.Context(), f.principal, f.state.Request.Template, f.state.ID)
+	b, err := f.Builds.Build(f.t.Context(), f.principal, f.state.Request.Template, f.state.ID)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	lines, _, err := f.BuildLines(f.t.Context(), &b, 0, b.Lines, func(*build.Line) bool { return true })
+	lines, _, err := f.Builds.BuildLines(f.t.Context(), &b, 0, b.Lines, func(*build.Line) bool { return true })
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (r *run) hold(ctx context.Context, fence context.CancelCauseFunc) {
 func (r *run) append(ctx context.Context, bodies ...build.Body) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state, err := r.cfg.Core.AppendBuild(ctx, &r.state, bodies...)
+	state, err := r.cfg.Ops.Builds.AppendBuild(ctx, &r.state, bodies...)
 	if kind.Is(err, kind.Conflict) {
 		return errFenced
 	}
@@ -167,7 +167,7 @@ func (r *run) endEvents(err, cause error) []build.Body {
 // after its end.
 func (r *run) ended(ctx context.Context) bool {
 	s := r.current()
-	b, err := r.cfg.Core.Build(ctx, r.principal, s.Request.Template, s.ID)
+	b, err := r.cfg.Ops.Builds.Build(ctx, r.principal, s.Request.Template, s.ID)
 	return err == nil && b.Over() || kind.Is(err, kind.NotFound) // it was deleted
 }
 
@@ -175,8 +175,8 @@ func (r *run) ended(ctx context.Context) bool {
 // deadline.
 func (r *run) clean(ctx context.Context) {
 	id := string(r.current().ID)
-	r.cfg.Core.EndSandboxes(ctx, r.principal, func(s *sandbox.State) bool { return s.Request.Build == id })
-	if err := r.cfg.Core.PruneLayers(ctx, r.principal); err != nil {
+	r.cfg.Ops.Lifecycle.EndSandboxes(ctx, r.principal, func(s *sandbox.State) bool { return s.Request.Build == id })
+	if err := r.cfg.Ops.Templates.PruneLayers(ctx, r.principal); err != nil {
 		r.cfg.Slog.Warn("prune layers failed", "tenant", r.principal.Tenant, "err", err)
 	}
 }
@@ -211,7 +211,7 @@ func (r *run) build(ctx context.Context) error {
 		return err
 	}
 	if from.snap.ID != "" {
-		if err := r.cfg.Core.KeepLayer(ctx, from.snap.ID); err != nil {
+		if err := r.cfg.Ops.Snapshots.KeepLayer(ctx, from.snap.ID); err != nil {
 			return atStep(stepFinalize, err)
 		}
 	}
@@ -224,7 +224,7 @@ func (r *run) build(ctx context.Context) error {
 	if err := r.append(ctx, build.Claimed{By: r.name}); err != nil {
 		return err // the template was deleted meanwhile, and must stay deleted
 	}
-	if err := r.cfg.Core.TagBuilt(ctx, r.principal, s.Request.Name, s.Request.Tags, b); err != nil {
+	if err := r.cfg.Ops.Templates.TagBuilt(ctx, r.principal, s.Request.Name, s.Request.Tags, b); err != nil {
 		return err
 	}
 	return r.logLine(ctx, "Build finished")
@@ -258,7 +258,7 @@ func (r *run) dropHost(err error, base *origin) bool {
 	if !errors.As(err, &u) || u.on.ID == base.snap.ID || r.failedHosts[u.on.Host] {
 		return false
 	}
-	if now, ok := r.cfg.Core.LayerOf(u.on.ID); ok && now.Copy.Manifest != "" {
+	if now, ok := r.cfg.Ops.Snapshots.LayerOf(u.on.ID); ok && now.Copy.Manifest != "" {
 		return false // other hosts can load it
 	}
 	if r.failedHosts == nil {
@@ -307,10 +307,10 @@ func (r *run) prefix(l *layer) string {
 func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) {
 	for begun := l.step != packagesStep && int(r.mark().Step) >= l.step; ; begun = false {
 		own, _ := r.layerID(l.step)
-		snap, ok := r.cfg.Core.LayerOf(own)
+		snap, ok := r.cfg.Ops.Snapshots.LayerOf(own)
 		title := r.title(l)
 		if !ok && !l.force {
-			if snap, ok = r.cfg.Core.Layer(r.principal, l.sum, r.usable); ok {
+			if snap, ok = r.cfg.Ops.Snapshots.Layer(r.principal, l.sum, r.usable); ok {
 				title = "CACHED " + title
 			}
 		}
@@ -324,7 +324,7 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 		}
 		var err error
 		if ok {
-			snap, err = r.cfg.Core.ClaimLayer(ctx, snap.ID)
+			snap, err = r.cfg.Ops.Snapshots.ClaimLayer(ctx, snap.ID)
 			if kind.Is(err, kind.NotFound) {
 				continue // dropped meanwhile: reuse another or build it
 			}
@@ -344,11 +344,11 @@ func (r *run) layer(ctx context.Context, from origin, l *layer) (origin, error) 
 // includes: layers below the newest may have been dropped and are not needed.
 func (r *run) newestLayer(ctx context.Context, from origin, layers []layer) (origin, int, error) {
 	for n := len(layers); n > 0; n-- {
-		snap, ok := r.cfg.Core.LayerAmong(r.mark().Layers, layers[n-1].sum)
+		snap, ok := r.cfg.Ops.Snapshots.LayerAmong(r.mark().Layers, layers[n-1].sum)
 		if !ok || !r.usable(&snap) {
 			continue
 		}
-		snap, err := r.cfg.Core.ClaimLayer(ctx, snap.ID)
+		snap, err := r.cfg.Ops.Snapshots.ClaimLayer(ctx, snap.ID)
 		if kind.Is(err, kind.NotFound) {
 			continue
 		}
@@ -375,7 +375,7 @@ func layersToKeep(on origin, id sandbox.SnapshotID) []string {
 func (r *run) layerID(step int) (id sandbox.SnapshotID, dropped int) {
 	for what := "layer"; ; what = "layer." + strconv.Itoa(dropped) {
 		id = sandbox.KeyedSnapshotID(r.key(what, step))
-		if s, ok := r.cfg.Core.LayerOf(id); ok && r.usable(&s) || !ok && !s.Deleted {
+		if s, ok := r.cfg.Ops.Snapshots.LayerOf(id); ok && r.usable(&s) || !ok && !s.Deleted {
 			return id, dropped
 		}
 		dropped++
@@ -384,7 +384,7 @@ func (r *run) layerID(step int) (id sandbox.SnapshotID, dropped int) {
 
 // key derives a key for the build's n-th object of a kind.
 func (r *run) key(what string, n int) string {
-	return r.cfg.Core.DeriveKey("build." + string(r.current().ID) + "." + what + "." + strconv.Itoa(n))
+	return r.cfg.Ops.Core.DeriveKey("build." + string(r.current().ID) + "." + what + "." + strconv.Itoa(n))
 }
 
 // make builds a layer in a sandbox of its own, which is kept until the layer exists: a
@@ -446,7 +446,7 @@ func (r *run) finalize(ctx context.Context, from origin) error {
 // start runs the template's start command, and waits until it is ready.
 func (r *run) start(ctx context.Context, sbx sandbox.ID, f *settings) error {
 	if f.start != "" {
-		if err := r.cfg.Core.RunStartCommand(ctx, r.principal, sbx, f.start); err != nil {
+		if err := r.cfg.Ops.Procs.RunStartCommand(ctx, r.principal, sbx, f.start); err != nil {
 			return ofCommand(f.start, err)
 		}
 	}
@@ -455,7 +455,7 @@ func (r *run) start(ctx context.Context, sbx sandbox.ID, f *settings) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	err := r.cfg.Core.AwaitReady(waiting, r.principal, sbx, f.ready)
+	err := r.cfg.Ops.Procs.AwaitReady(waiting, r.principal, sbx, f.ready)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return kind.Newf(kind.Deadline, "build", "", "the template's command was not ready within %s", readyWithin)
 	}

@@ -21,7 +21,7 @@ func TestLayerKeepsItsTemplate(t *testing.T) {
 	own := sandbox.Snapshot{ID: sandbox.KeyedSnapshotID(r.key("layer", 1)), Tenant: "t", Template: first}
 	err := log.PutSnapshot(t.Context(), &own)
 	if err == nil {
-		err = c.Sync(t.Context())
+		err = c.Core.Sync(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)

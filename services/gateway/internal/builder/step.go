@@ -21,6 +21,8 @@ import (
 	"github.com/millrace/millrace/internal/waiting"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
+	"github.com/millrace/millrace/services/gateway/internal/snapshots"
 )
 
 const (
@@ -42,7 +44,7 @@ func (r *run) sandbox(ctx context.Context, from origin, f settings, n int) (sand
 		if st, ok := r.failedSandbox(id); ok && st.Request.From != from.snap.ID {
 			continue // it was for a layer that the build no longer uses
 		}
-		_, err := r.cfg.Core.EnsureSandbox(ctx, r.principal, id, req)
+		_, err := r.cfg.Ops.Provisioner.EnsureSandbox(ctx, r.principal, id, req)
 		if _, ok := r.failedSandbox(id); ok && kind.Is(err, kind.Unavailable) {
 			return id, &sandboxError{err, from.snap}
 		}
@@ -66,7 +68,7 @@ func (u *sandboxError) Unwrap() error { return u.err }
 
 // failedSandbox returns the sandbox and true if it ended before it ran.
 func (r *run) failedSandbox(id sandbox.ID) (sandbox.State, bool) {
-	st, err := r.cfg.Core.Sandbox(r.principal, id)
+	st, err := r.cfg.Ops.Lifecycle.Sandbox(r.principal, id)
 	return st, err == nil && st.Over() && st.Started.IsZero()
 }
 
@@ -84,7 +86,7 @@ func (r *run) requested(from origin, f settings) sandbox.Requested {
 		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
 	}
 	if from.snap.ID != "" {
-		req = core.From(&from.snap, req)
+		req = snapshots.From(&from.snap, req)
 	}
 	if s.Request.CPUMilli > 0 {
 		req.CPUMilli = s.Request.CPUMilli
@@ -101,7 +103,7 @@ func (r *run) destroy(ctx context.Context, id sandbox.ID) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err := r.cfg.Core.DestroySandbox(ctx, r.principal, id); err != nil && !kind.Is(err, kind.NotFound) {
+	if err := r.cfg.Ops.Lifecycle.DestroySandbox(ctx, r.principal, id); err != nil && !kind.Is(err, kind.NotFound) {
 		r.cfg.Slog.Warn("end sandbox of build failed", "sandbox", id, "err", err) // its deadline ends it
 	}
 }
@@ -111,7 +113,7 @@ func (r *run) destroy(ctx context.Context, id sandbox.ID) {
 func (r *run) saveLayer(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
 	for {
 		id, _ := r.layerID(l.step)
-		if err := r.cfg.Core.EnsureLayer(ctx, r.principal, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
+		if err := r.cfg.Ops.Snapshots.EnsureLayer(ctx, r.principal, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
 			return sandbox.Snapshot{}, err
 		}
 		mark := r.mark()
@@ -119,7 +121,7 @@ func (r *run) saveLayer(ctx context.Context, sbx sandbox.ID, from origin, l *lay
 		if err := r.log(ctx, mark); err != nil {
 			return sandbox.Snapshot{}, err
 		}
-		if snap, err := r.cfg.Core.ClaimLayer(ctx, id); !kind.Is(err, kind.NotFound) {
+		if snap, err := r.cfg.Ops.Snapshots.ClaimLayer(ctx, id); !kind.Is(err, kind.NotFound) {
 			return snap, err
 		}
 	}
@@ -131,7 +133,7 @@ func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error 
 	if dir.path == "" {
 		ask.Op, ask.Path = file.OpStat, "/"
 	}
-	f, err := r.cfg.Core.OpenFiles(ctx, r.principal, sbx, &ask)
+	f, err := r.cfg.Ops.Lifecycle.OpenFiles(ctx, r.principal, sbx, &ask)
 	if err != nil {
 		return err
 	}
@@ -149,12 +151,12 @@ func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
 
 // execute runs the command of a layer, or follows it if it is already running.
 func (r *run) execute(ctx context.Context, sbx sandbox.ID, l *layer) error {
-	spec := core.Shell(l.do.Args[0])
+	spec := procs.Shell(l.do.Args[0])
 	spec.User, spec.Cwd = l.user, l.workdir
 	if len(l.do.Args) > 1 && l.do.Args[1] != "" {
 		spec.User = l.do.Args[1]
 	}
-	a, err := r.cfg.Core.Start(ctx, r.principal, sbx, spec, core.StartOptions{IdempotencyKey: "millrace.build"})
+	a, err := r.cfg.Ops.Procs.Start(ctx, r.principal, sbx, spec, procs.StartOptions{IdempotencyKey: "millrace.build"})
 	if err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func (r *run) execute(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	}
 	if o.mark.After > 0 {
 		reader.Close()
-		if reader, err = r.cfg.Core.Read(ctx, r.principal, a.ID, o.mark.After); err != nil {
+		if reader, err = r.cfg.Ops.Procs.Read(ctx, r.principal, a.ID, o.mark.After); err != nil {
 			return err
 		}
 	}
@@ -200,7 +202,7 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 			return err
 		}
 		if ended && exit == nil && x == nil { // an earlier run read its end
-			sum, err := r.cfg.Core.Process(ctx, r.principal, id)
+			sum, err := r.cfg.Ops.Procs.Process(ctx, r.principal, id)
 			if err != nil {
 				return err
 			}
@@ -262,7 +264,7 @@ func exitError(x *process.Exit, tail []string) error {
 	if x.Code != nil && *x.Code == 0 {
 		return nil
 	}
-	text := core.Ending(x)
+	text := procs.Ending(x)
 	if len(tail) > 0 {
 		words := strings.Join(tail, "\n")
 		text += "\n" + strings.ToValidUTF8(words[max(0, len(words)-maxErrorOutput):], "")
@@ -276,7 +278,7 @@ func exitError(x *process.Exit, tail []string) error {
 
 // copy unpacks a step's files in its sandbox.
 func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
-	raw, err := r.cfg.Core.Context(ctx, r.principal.Tenant, l.do.Files)
+	raw, err := r.cfg.Ops.Builds.Context(ctx, r.principal.Tenant, l.do.Files)
 	if err != nil {
 		return err
 	}
@@ -303,7 +305,7 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if err := r.setDestination(ctx, sbx, &c, l, user, first); err != nil {
 		return err
 	}
-	f, err := r.cfg.Core.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
+	f, err := r.cfg.Ops.Lifecycle.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}
@@ -342,7 +344,7 @@ func (r *run) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l
 	if isDir {
 		return nil
 	}
-	f, err := r.cfg.Core.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
+	f, err := r.cfg.Ops.Lifecycle.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,12 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
 // fixture is the fixture for runs of a build that has reached its start command.
 type fixture struct {
-	*core.Core
+	*operations.Operations
 	t         *testing.T
 	log       *events.Log
 	principal core.Principal
@@ -34,8 +35,8 @@ func newFixture(t *testing.T, start, ready string) *fixture {
 	log := eventstest.Open(t, eventstest.Start(t))
 	f := &fixture{t: t, log: log, view: eventstest.View(t, log)}
 	f.host = coretest.New(t, log, f.view)
-	f.Core, f.principal, f.next = newRunsOn(t, log)
-	f.state = startBuild(t, f.Core, f.principal, build.Spec{Template: template.Base, Start: start, Ready: ready})
+	f.Operations, f.principal, f.next = newRunsOn(t, log)
+	f.state = startBuild(t, f.Operations, f.principal, build.Spec{Template: template.Base, Start: start, Ready: ready})
 	f.from = origin{template: template.Base, settings: settings{start: start, ready: ready}}
 	return f
 }
@@ -43,7 +44,7 @@ func newFixture(t *testing.T, start, ready string) *fixture {
 // newRun starts another run of the build.
 func (f *fixture) newRun() *run {
 	f.t.Helper()
-	return f.next(reload(f.t, f.Core, f.principal, &f.state))
+	return f.next(reload(f.t, f.Operations, f.principal, &f.state))
 }
 
 // sandboxID returns the id of the sandbox in which the start command runs.
@@ -63,7 +64,7 @@ func TestTakeoverRunsTheStartCommand(t *testing.T) {
 	go func() { ended <- first.finalize(ctx, f.from) }()
 	_, err := f.view.AwaitSandbox(t.Context(), sbx, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRequested })
 	if err == nil {
-		_, err = f.Lookup(t.Context(), f.principal, sbx) // the core's view has it, too
+		_, err = f.Lifecycle.Lookup(t.Context(), f.principal, sbx) // the core's view has it, too
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -123,16 +124,16 @@ func TestEndedSandboxDoesNotCountAsRun(t *testing.T) {
 			r := f.newRun()
 			if ran {
 				f.host.Start()
-				if _, err := f.EnsureSandbox(t.Context(), f.principal, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
+				if _, err := f.Provisioner.EnsureSandbox(t.Context(), f.principal, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
 					t.Fatal(err)
 				}
 			} else if _, err := f.view.CreateSandbox(t.Context(), f.principal.Tenant, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Sync(t.Context()); err != nil {
+			if err := f.Core.Sync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			f.EndSandboxes(t.Context(), f.principal, func(*sandbox.State) bool { return true })
+			f.Lifecycle.EndSandboxes(t.Context(), f.principal, func(*sandbox.State) bool { return true })
 			if _, err := f.view.AwaitSandbox(t.Context(), f.sandboxID(r), (*sandbox.State).Over); err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +150,7 @@ func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
 	f := newFixture(t, "sleep", "")
 	f.host.Start()
 	r := f.newRun()
-	if err := f.DeleteTemplate(t.Context(), f.principal, f.state.Request.Name); err != nil {
+	if err := f.Templates.DeleteTemplate(t.Context(), f.principal, f.state.Request.Name); err != nil {
 		t.Fatal(err)
 	}
 	id, err := r.sandbox(t.Context(), f.from, f.from.settings, 1)
@@ -157,7 +158,7 @@ func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.end(t.Context(), errFenced, nil)
-	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || st.IsRunning() {
+	if st, err := f.Lifecycle.Lookup(t.Context(), f.principal, id); err != nil || st.IsRunning() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }
@@ -173,7 +174,7 @@ func TestTakenOverBuildKeepsItsSandbox(t *testing.T) {
 	}
 	f.newRun()
 	r.end(t.Context(), nil, nil)
-	if st, err := f.Lookup(t.Context(), f.principal, id); err != nil || !st.IsRunning() {
+	if st, err := f.Lifecycle.Lookup(t.Context(), f.principal, id); err != nil || !st.IsRunning() {
 		t.Errorf("sandbox is %s, %v", st.Phase, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
@@ -112,7 +113,7 @@ type flooding struct {
 	frames int
 }
 
-func (f *flooding) Start(context.Context, core.Principal, sandbox.ID, process.Spec, core.StartOptions) (process.ID, stream.Source, error) {
+func (f *flooding) Start(context.Context, core.Principal, sandbox.ID, process.Spec, procs.StartOptions) (process.ID, stream.Source, error) {
 	return surfacetest.ID, &flood{data: f.data, left: f.frames}, nil
 }
 

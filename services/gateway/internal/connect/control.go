@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/process"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 // find returns the process that a request selects. If it does not exist and its
@@ -41,15 +41,15 @@ func (h *Handler) routed(r *call) error {
 
 // selector reads which process is selected: by the header, by the message, or by pid
 // or tag at the message's top level, which some clients send.
-func (r *call) selector(s *pb.ProcessSelector) (core.Selector, error) {
+func (r *call) selector(s *pb.ProcessSelector) (procs.Selector, error) {
 	if r.process != "" {
-		return core.Selector{ID: r.process}, nil
+		return procs.Selector{ID: r.process}, nil
 	}
 	switch sel := s.GetSelector().(type) {
 	case *pb.ProcessSelector_Pid:
-		return core.Selector{PID: sel.Pid}, nil
+		return procs.Selector{PID: sel.Pid}, nil
 	case *pb.ProcessSelector_Tag:
-		return core.Selector{Tag: &sel.Tag}, nil
+		return procs.Selector{Tag: &sel.Tag}, nil
 	}
 	var flat struct {
 		PID *uint32 `json:"pid"`
@@ -58,15 +58,15 @@ func (r *call) selector(s *pb.ProcessSelector) (core.Selector, error) {
 	if len(r.raw) > 0 && json.Unmarshal(r.raw, &flat) == nil {
 		switch {
 		case flat.PID != nil:
-			return core.Selector{PID: *flat.PID}, nil
+			return procs.Selector{PID: *flat.PID}, nil
 		case flat.Tag != nil:
-			return core.Selector{Tag: flat.Tag}, nil
+			return procs.Selector{Tag: flat.Tag}, nil
 		}
 	}
-	return core.Selector{}, fail(CodeInvalid, "process selector is required: pid or tag")
+	return procs.Selector{}, fail(CodeInvalid, "process selector is required: pid or tag")
 }
 
-func describe(s *core.Selector) string {
+func describe(s *procs.Selector) string {
 	switch {
 	case s.ID != "":
 		return "id " + string(s.ID)

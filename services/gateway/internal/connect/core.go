@@ -8,19 +8,21 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // Sandboxes looks up sandboxes, starts processes in them and reads their files.
 type Sandboxes interface {
 	Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error)
-	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
 	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
 // Catalog finds processes.
 type Catalog interface {
-	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error)
+	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error)
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
@@ -53,14 +55,17 @@ type Core interface {
 	Controls
 }
 
-// Over returns c as a Core.
-func Over(c *core.Core) Core { return gateway{c} }
+// Over returns a Core.
+func Over(l *lifecycle.Lifecycle, ps *procs.Procs) Core { return gateway{l, ps} }
 
 // gateway adapts the core: its readers become stream sources.
-type gateway struct{ *core.Core }
+type gateway struct {
+	*lifecycle.Lifecycle
+	*procs.Procs
+}
 
-func (g gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
-	a, err := g.Core.Start(ctx, p, sbx, spec, opt)
+func (g gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error) {
+	a, err := g.Procs.Start(ctx, p, sbx, spec, opt)
 	if err != nil {
 		return "", nil, err
 	}
@@ -68,7 +73,7 @@ func (g gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 }
 
 func (g gateway) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
-	r, err := g.Core.Read(ctx, p, id, after)
+	r, err := g.Procs.Read(ctx, p, id, after)
 	if err != nil {
 		return nil, err // not r: a nil reader is not a nil Source
 	}

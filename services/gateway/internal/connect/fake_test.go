@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
@@ -93,7 +94,7 @@ func (f *fake) Sandbox(_ core.Principal, id sandbox.ID) (sandbox.State, error) {
 	return sandbox.State{}, kind.New(kind.NotFound, "", "", "sandbox not found")
 }
 
-func (f *fake) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
+func (f *fake) Start(_ context.Context, _ core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if sbx != living {
@@ -158,7 +159,7 @@ func (p filesPipe) Abort(err error) {
 	p.PipeWriter.CloseWithError(err)
 }
 
-func (f *fake) Find(_ context.Context, _ core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {
+func (f *fake) Find(_ context.Context, _ core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.procs {

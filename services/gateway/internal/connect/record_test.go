@@ -12,6 +12,7 @@ import (
 	pb "github.com/millrace/millrace/schema/process"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
@@ -20,7 +21,7 @@ type logged struct {
 	*surface // the first gateway's
 	other    *surface
 	host     *coretest.Host
-	core     *core.Core
+	core     *operations.Operations
 	sbx      sandbox.ID
 }
 
@@ -29,17 +30,17 @@ var tenant = core.Principal{Tenant: "t"}
 func newLogged(t testing.TB) *logged {
 	t.Helper()
 	srv := eventstest.Start(t)
-	gateway := func() (*core.Core, *surface, *coretest.Host) {
+	gateway := func() (*operations.Operations, *surface, *coretest.Host) {
 		log := eventstest.Open(t, srv)
 		view := eventstest.View(t, log)
-		c := core.New(core.Config{Log: log, View: view, Secret: make([]byte, 32)})
-		return c, serveCore(t, Over(c), Config{}), coretest.New(t, log, view)
+		c := operations.New(core.Config{Log: log, View: view, Secret: make([]byte, 32)})
+		return c, serveCore(t, Over(c.Lifecycle, c.Procs), Config{}), coretest.New(t, log, view)
 	}
 	r := &logged{}
 	r.core, r.surface, r.host = gateway()
 	r.host.Start()
 	_, r.other, _ = gateway()
-	st, err := r.core.CreateSandbox(t.Context(), tenant, sandbox.Requested{Template: "base"})
+	st, err := r.core.Provisioner.CreateSandbox(t.Context(), tenant, sandbox.Requested{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestARecordIsReadableFromAnyPositionOnAnyGateway(t *testing.T) {
 func TestARecordOutlivesItsSandbox(t *testing.T) {
 	r := newLogged(t)
 	first := r.stream(t, "Start", echo, r.at()...)
-	if err := r.core.DestroySandbox(t.Context(), tenant, r.sbx); err != nil {
+	if err := r.core.Lifecycle.DestroySandbox(t.Context(), tenant, r.sbx); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*surface{r.surface, r.other} {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/process"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 // maxKey is the longest idempotency key.
@@ -20,7 +20,7 @@ func (h *Handler) start(c *fiber.Ctx, r *call, raw []byte) error {
 	}
 	spec := specOf(&req, r)
 	// Not bounded by the client's timeout: that applies to the process.
-	id, src, err := h.core.Start(c.UserContext(), r.principal, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
+	id, src, err := h.core.Start(c.UserContext(), r.principal, r.sbx, spec, procs.StartOptions{IdempotencyKey: r.key})
 	if kind.Is(err, kind.NotFound) {
 		return &unrouted{r.named}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -71,7 +72,7 @@ func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (proce
 		return "", nil, err
 	}
 	spec := process.Spec{Cmd: file.WatchCmd, Args: w.Args(), User: w.User, Helper: true}
-	id, src, err := h.core.Start(ctx, r.principal, r.sbx, spec, core.StartOptions{IdempotencyKey: r.key})
+	id, src, err := h.core.Start(ctx, r.principal, r.sbx, spec, procs.StartOptions{IdempotencyKey: r.key})
 	if kind.Is(err, kind.NotFound) {
 		return "", nil, &unrouted{r.named}
 	}
@@ -89,7 +90,7 @@ func (h *Handler) resumeWatch(ctx context.Context, r *call, id process.ID, want 
 }
 
 func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (process.Summary, error) {
-	sum, err := h.core.Find(ctx, r.principal, r.sbx, core.Selector{ID: id})
+	sum, err := h.core.Find(ctx, r.principal, r.sbx, procs.Selector{ID: id})
 	if err == nil && sum.Spec.Cmd != file.WatchCmd {
 		err = kind.New(kind.NotFound, "find watch", string(id), "not a watch")
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events"
@@ -37,14 +36,10 @@ type Config struct {
 // to create a sandbox it stays below the minute that E2B's SDKs wait for an answer.
 const DefaultQueueTimeout = 25 * time.Second
 
-// Core implements the operations of all surfaces. It is safe for concurrent use.
+// Core is what the parts share. It is safe for concurrent use.
 type Core struct {
 	Config
 	Tunnels *events.Tunnels // byte streams to hosts
-
-	mu        sync.Mutex
-	unclaimed []pending // oldest first: all have the same timeout
-	pausing   map[sandbox.ID]int
 }
 
 // New returns a Core. It does no I/O. Close releases its streams.
@@ -58,7 +53,7 @@ func New(cfg Config) *Core {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Core{Config: cfg, Tunnels: cfg.Log.Tunnels(), pausing: make(map[sandbox.ID]int)}
+	return &Core{Config: cfg, Tunnels: cfg.Log.Tunnels()}
 }
 
 // Close ends the streams to sandboxes' ports.

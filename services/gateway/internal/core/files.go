@@ -9,11 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
 )
-
-// targetFiles is the target of streams for file requests.
-const targetFiles = "files"
 
 // Files is an open request about a sandbox's files (package events/file). It belongs to
 // one goroutine, which must call Close.
@@ -29,28 +25,6 @@ type FilesStream interface {
 	io.ReadWriter
 	CloseWrite() error
 	Abort(err error)
-}
-
-// OpenFiles sends a request about files to a running sandbox. The request is aborted when
-// ctx ends. Errors: those of file.Request.Check, NotFound unless the sandbox runs,
-// Conflict if it is paused, Unavailable if it cannot be reached. Errors of the sandbox
-// come from the methods of Files.
-func (c *Core) OpenFiles(ctx context.Context, p Principal, id sandbox.ID, req *file.Request) (*Files, error) {
-	if err := req.Check(); err != nil {
-		return nil, err
-	}
-	st, err := c.running(ctx, p, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.RequireHost(&st); err != nil {
-		return nil, err
-	}
-	s, err := c.openStream(ctx, &st, targetFiles)
-	if err != nil {
-		return nil, err
-	}
-	return OpenFilesOver(ctx, s, req)
 }
 
 // OpenFilesOver sends a file request over a stream.

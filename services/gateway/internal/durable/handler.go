@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -30,8 +29,8 @@ type Handler struct {
 }
 
 // New returns the surface of a core. It serves its streams with streams.
-func New(c *core.Core, streams *stream.Streams) *Handler {
-	return &Handler{core: record.Gateway{Core: c}, streams: streams, poll: 25 * time.Second, cycle: time.Minute}
+func New(g record.Gateway, streams *stream.Streams) *Handler {
+	return &Handler{core: g, streams: streams, poll: 25 * time.Second, cycle: time.Minute}
 }
 
 // Register adds the routes. Authentication must run before them.

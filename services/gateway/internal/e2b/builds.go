@@ -13,7 +13,8 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/builds"
+	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
 
 // maxBuildLines is the maximum number of lines of a build's log in one response.
@@ -47,7 +48,7 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if req.Name, req.Tags, err = core.ParseBuildName(name, body.Tags); err != nil {
+	if req.Name, req.Tags, err = templatestore.ParseBuildName(name, body.Tags); err != nil {
 		return err
 	}
 	switch n := body.CPUCount; {
@@ -64,13 +65,13 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	default:
 		req.MemoryMiB = uint32(*n)
 	}
-	s, err := h.ops.Core.RequestBuild(c.UserContext(), p, req)
+	s, err := h.ops.Builds.RequestBuild(c.UserContext(), p, req)
 	if err != nil {
 		return err
 	}
 	names := []string{req.Name}
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{
-		"templateID": s.Request.Template, "buildID": string(s.ID), "public": h.ops.Core.BuiltPublic(p, req.Name),
+		"templateID": s.Request.Template, "buildID": string(s.ID), "public": h.ops.Templates.BuiltPublic(p, req.Name),
 		"names": names, "aliases": names, "tags": req.Tags,
 	})
 }
@@ -118,7 +119,7 @@ func (h *Handler) startBuild(c *fiber.Ctx) error {
 	if spec.Credentials, err = h.credentials(body.Registry); err != nil {
 		return err
 	}
-	if err := h.ops.Core.StartBuild(c.UserContext(), auth.From(c), tmpl, id, spec); err != nil {
+	if err := h.ops.Builds.StartBuild(c.UserContext(), auth.From(c), tmpl, id, spec); err != nil {
 		return err
 	}
 	h.cfg.Kick()
@@ -130,9 +131,9 @@ func (h *Handler) credentials(r *registryBody) ([]byte, error) {
 	case r == nil:
 		return nil, nil
 	case r.Type == "registry":
-		return h.ops.Core.SealCredentials(core.Credentials{Username: r.Username, Password: r.Password})
+		return h.ops.Builds.SealCredentials(builds.Credentials{Username: r.Username, Password: r.Password})
 	case r.Type == "gcp":
-		return h.ops.Core.SealCredentials(core.Credentials{Username: "_json_key", Password: r.ServiceAccount})
+		return h.ops.Builds.SealCredentials(builds.Credentials{Username: "_json_key", Password: r.ServiceAccount})
 	case r.Type != "aws":
 		return nil, invalid("fromImageRegistry: type must be registry, gcp or aws: got %.20q", r.Type)
 	case !word(r.AWSKey) || len(r.AWSKey) > maxAWSKey || r.AWSSecret == "" || len(r.AWSSecret) > maxAWSKey:
@@ -140,7 +141,7 @@ func (h *Handler) credentials(r *registryBody) ([]byte, error) {
 	case len(r.AWSRegion) > maxRegion || strings.Trim(r.AWSRegion, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(r.AWSRegion, "-") == "":
 		return nil, invalid("fromImageRegistry: awsRegion %.64q is not an AWS region", r.AWSRegion)
 	}
-	return h.ops.Core.SealCredentials(core.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
+	return h.ops.Builds.SealCredentials(builds.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
 }
 
 // Maximum lengths of an access key and of a region's name in bytes. The region becomes
@@ -209,7 +210,7 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	lines, _, err := h.ops.Core.BuildLines(c.UserContext(), &b, from, most, func(l *build.Line) bool { return l.Level >= level })
+	lines, _, err := h.ops.Builds.BuildLines(c.UserContext(), &b, from, most, func(l *build.Line) bool { return l.Level >= level })
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 		"logs": []string{}, "logEntries": linesOf(lines),
 	}
 	if b.Phase == build.PhaseError {
-		failed, _, err := h.ops.Core.BuildLines(c.UserContext(), &b, max(0, b.Lines-maxBuildLines), maxBuildLines, func(l *build.Line) bool { return l.Level >= build.Error })
+		failed, _, err := h.ops.Builds.BuildLines(c.UserContext(), &b, max(0, b.Lines-maxBuildLines), maxBuildLines, func(l *build.Line) bool { return l.Level >= build.Error })
 		if err != nil {
 			return err
 		}
@@ -232,7 +233,7 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 func (h *Handler) findBuild(c *fiber.Ctx) (b events.Build, err error) {
 	tmpl, id, err := buildOf(c)
 	if err == nil {
-		b, err = h.ops.Core.Build(c.UserContext(), auth.From(c), tmpl, id)
+		b, err = h.ops.Builds.Build(c.UserContext(), auth.From(c), tmpl, id)
 	}
 	if kind.Is(err, kind.NotFound) {
 		err = invalid("build '%.100s' of template '%.200s' not found", c.Params("build"), tmpl)
@@ -266,7 +267,7 @@ func (h *Handler) buildLogs(c *fiber.Ctx) error {
 	if backward {
 		want = math.MaxInt32
 	}
-	lines, _, err := h.ops.Core.BuildLines(c.UserContext(), &b, 0, want, func(l *build.Line) bool {
+	lines, _, err := h.ops.Builds.BuildLines(c.UserContext(), &b, 0, want, func(l *build.Line) bool {
 		return l.Level >= level && (cursor.IsZero() || backward && !l.Time.After(cursor) || !backward && !l.Time.Before(cursor))
 	})
 	if err != nil {

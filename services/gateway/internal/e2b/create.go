@@ -8,7 +8,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/provision"
+	"github.com/millrace/millrace/services/gateway/internal/snapshots"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -55,7 +56,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		st, ok, err := h.ops.Core.KeyedSandbox(c.UserContext(), auth.From(c), by)
+		st, ok, err := h.ops.Provisioner.KeyedSandbox(c.UserContext(), auth.From(c), by)
 		if err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func (h *Handler) create(def defaults) fiber.Handler {
 
 // createNew creates the sandbox that the body describes. Without an idempotency key, the
 // sandbox is stopped if the client closes the connection before the response.
-func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by core.Idempotency) (sandbox.State, error) {
+func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by provision.Idempotency) (sandbox.State, error) {
 	req, err := h.requested(body, def)
 	if err == nil {
 		req, err = h.root(c, body, req)
@@ -85,11 +86,11 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 		return sandbox.State{}, err
 	}
 	if by.Key != "" { // a retry of the request finds its sandbox
-		return h.ops.Core.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
+		return h.ops.Provisioner.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
 	}
 	ctx, stop := stream.Connected(c)
 	defer stop()
-	return h.ops.Core.CreateSandbox(ctx, auth.From(c), req)
+	return h.ops.Provisioner.CreateSandbox(ctx, auth.From(c), req)
 }
 
 // root determines what the sandbox starts from, a template or a snapshot, and its
@@ -97,18 +98,18 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by cor
 func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
 	req.Alias, _ = p.OwnedName(b.TemplateID)
-	from, err := h.ops.Core.FromTemplate(c.UserContext(), p, b.TemplateID, req)
+	from, err := h.ops.Templates.FromTemplate(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
 		return from, b.limit(&from, h.cfg.Limits)
 	}
-	snap, serr := h.ops.Core.FindSnapshot(c.UserContext(), p, b.TemplateID)
+	snap, serr := h.ops.Snapshots.FindSnapshot(c.UserContext(), p, b.TemplateID)
 	switch {
 	case kind.Is(serr, kind.NotFound):
 		return req, err
 	case serr != nil:
 		return req, serr
 	}
-	req = core.FromOwnSnapshot(&snap, req)
+	req = snapshots.FromOwnSnapshot(&snap, req)
 	return req, b.limit(&req, h.cfg.Limits)
 }
 

@@ -32,7 +32,7 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 // health reports whether a sandbox runs. For the bearer of its token it resumes a paused
 // sandbox with autoResume; others get 403, as from E2B's proxy.
 func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
-	ok, err := h.ops.Core.WakeWithToken(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
+	ok, err := h.ops.Lifecycle.WakeWithToken(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
 	switch {
 	case kind.Is(err, kind.Denied):
 		return httperr.WriteProxied(c, httperr.Proxied{SandboxID: t.Named, Message: kind.Message(err), Code: fiber.StatusForbidden})
@@ -50,7 +50,7 @@ func (h *Handler) envs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	env, err := h.ops.Core.SandboxEnv(c.UserContext(), auth.From(c), id)
+	env, err := h.ops.Lifecycle.SandboxEnv(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	u, err := h.ops.Core.RecentUsage(c.UserContext(), auth.From(c), id)
+	u, err := h.ops.Lifecycle.RecentUsage(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 	if t.Named == "" {
 		return c.Next()
 	}
-	ok, err := h.ops.Core.Running(c.UserContext(), auth.From(c), t.Sandbox)
+	ok, err := h.ops.Lifecycle.Running(c.UserContext(), auth.From(c), t.Sandbox)
 	if path == "/process.Process/Connect" { // waiting for more output requires the process to run
 		return c.Next()
 	}

@@ -117,7 +117,7 @@ func (h *Handler) pathSandbox(c *fiber.Ctx, p core.Principal) (sandbox.State, er
 	if err != nil {
 		return sandbox.State{}, err
 	}
-	st, err := h.ops.Core.Lookup(c.UserContext(), p, id)
+	st, err := h.ops.Lifecycle.Lookup(c.UserContext(), p, id)
 	if err == nil && !st.IsRunning() && !st.InPause() {
 		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
 	}

@@ -7,23 +7,23 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/provision"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
 // idempotency returns the request's Idempotency-Key with the content that it stands for:
 // the path and the decoded body, so that the order of names in the JSON is irrelevant.
-func idempotency(c *fiber.Ctx, body any) (core.Idempotency, error) {
+func idempotency(c *fiber.Ctx, body any) (provision.Idempotency, error) {
 	key := strings.Clone(c.Get(record.HeaderKey))
 	if key == "" {
-		return core.Idempotency{}, nil
+		return provision.Idempotency{}, nil
 	}
 	if err := record.CheckKey(key); err != nil {
-		return core.Idempotency{}, err
+		return provision.Idempotency{}, err
 	}
 	raw, err := json.Marshal(body)
-	return core.Idempotency{Key: key, Request: append([]byte(c.Path()+"\n"), raw...)}, err
+	return provision.Idempotency{Key: key, Request: append([]byte(c.Path()+"\n"), raw...)}, err
 }
 
 // retryAfter is the number of seconds after which a create that found no free capacity may

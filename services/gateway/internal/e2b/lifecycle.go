@@ -33,7 +33,7 @@ func (h *Handler) kill(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.ops.Core.DestroySandbox(c.UserContext(), auth.From(c), id); err != nil {
+	if err := h.ops.Lifecycle.DestroySandbox(c.UserContext(), auth.From(c), id); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -80,7 +80,7 @@ func (h *Handler) move(c *fiber.Ctx, timeout time.Duration, extendOnly bool) err
 	if err != nil {
 		return err
 	}
-	if _, err := h.ops.Core.SetDeadline(c.UserContext(), auth.From(c), id, time.Now().Add(timeout), extendOnly); err != nil {
+	if _, err := h.ops.Lifecycle.SetDeadline(c.UserContext(), auth.From(c), id, time.Now().Add(timeout), extendOnly); err != nil {
 		return notStopping(id, err)
 	}
 	return c.SendStatus(fiber.StatusNoContent)

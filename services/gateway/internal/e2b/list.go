@@ -88,7 +88,7 @@ func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
 	}
 	p := auth.From(c)
 	q.template, _ = p.OwnedName(q.template)
-	found := h.ops.Core.Sandboxes(p, q.match)
+	found := h.ops.Lifecycle.Sandboxes(p, q.match)
 	slices.SortFunc(found, func(a, b sandbox.State) int { return q.compare(cursorOf(&a), cursorOf(&b)) })
 	return found, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 const (
@@ -22,8 +23,8 @@ const (
 
 // source provides the records of a principal.
 type source struct {
-	core *core.Core
-	p    core.Principal
+	procs *procs.Procs
+	p     core.Principal
 }
 
 // logPage is one response: the lines from a depth on, until it is full or a read limit is

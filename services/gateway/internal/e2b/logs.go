@@ -149,12 +149,12 @@ func (h *Handler) logs(c *fiber.Ctx, q logQuery) ([]logEntry, error) {
 	ctx, cancel := record.Context(c) // a disconnect is not detected
 	defer cancel()
 	p := auth.From(c)
-	all, err := h.ops.Core.Processes(ctx, p, id, func(s *process.Summary) bool { return !s.Started.IsZero() })
+	all, err := h.ops.Procs.Processes(ctx, p, id, func(s *process.Summary) bool { return !s.Started.IsZero() })
 	if err != nil || q.limit == 0 {
 		return []logEntry{}, err
 	}
 	pg := newPage(q)
-	if err := pg.fill(ctx, &source{h.ops.Core, p}, all); err != nil {
+	if err := pg.fill(ctx, &source{h.ops.Procs, p}, all); err != nil {
 		return nil, err
 	}
 	return pg.answer(), nil

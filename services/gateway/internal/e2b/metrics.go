@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -32,7 +32,7 @@ const maxMetrics = 100
 
 // metrics converts samples to API metrics: one per sample except the first, which only
 // provides the initial CPU time.
-func metrics(u *core.Usage) []metricBody {
+func metrics(u *lifecycle.Usage) []metricBody {
 	out := []metricBody{}
 	for i := 1; i < len(u.Samples); i++ {
 		was, s := &u.Samples[i-1], &u.Samples[i]
@@ -66,7 +66,7 @@ func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
 	if !since.IsZero() && !until.IsZero() && until.Before(since) {
 		return invalid("end is before start")
 	}
-	u, err := h.ops.Core.Usage(c.UserContext(), auth.From(c), id, since, until)
+	u, err := h.ops.Lifecycle.Usage(c.UserContext(), auth.From(c), id, since, until)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (h *Handler) newestMetrics(c *fiber.Ctx) error {
 	if len(ids) > maxMetrics {
 		return invalid("at most %d sandbox_ids", maxMetrics)
 	}
-	all, err := h.ops.Core.LastUsages(c.UserContext(), auth.From(c), ids)
+	all, err := h.ops.Lifecycle.LastUsages(c.UserContext(), auth.From(c), ids)
 	if err != nil {
 		return err
 	}

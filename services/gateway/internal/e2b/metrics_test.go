@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 )
 
 func TestMetrics(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	u := core.Usage{CPUs: 1.5, Memory: 100, Disk: 10, Samples: []events.Sample{
+	u := lifecycle.Usage{CPUs: 1.5, Memory: 100, Disk: 10, Samples: []events.Sample{
 		{Time: at(10)},
 		{Time: at(12), CPU: 3 * time.Second, MemoryBytes: 5, DiskBytes: 6},
 		{Time: at(14), CPU: 3 * time.Second},
@@ -30,7 +30,7 @@ func TestMetrics(t *testing.T) {
 	if m := got[0]; m.CPUCount != 2 || m.MemUsed != 5 || m.MemTotal != 100 || m.DiskUsed != 6 || m.DiskTotal != 10 || m.TimestampUnix != 12 {
 		t.Errorf("%+v", m)
 	}
-	if got := metrics(&core.Usage{}); got == nil || len(got) != 0 {
+	if got := metrics(&lifecycle.Usage{}); got == nil || len(got) != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
 }

@@ -130,7 +130,7 @@ func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.ops.Core.SetNetwork(c.UserContext(), auth.From(c), id, n); err != nil {
+	if err := h.ops.Lifecycle.SetNetwork(c.UserContext(), auth.From(c), id, n); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -185,6 +185,6 @@ func (h *Handler) trafficToken(st *sandbox.State) *string {
 	if !st.Network.Private {
 		return nil
 	}
-	t := h.ops.Core.TrafficToken(st.ID)
+	t := h.ops.Lifecycle.TrafficToken(st.ID)
 	return &t
 }

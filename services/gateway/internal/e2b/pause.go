@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -38,7 +38,7 @@ func (h *Handler) pause(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.ops.Core.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
+	if err := h.ops.Lifecycle.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -93,11 +93,11 @@ func (h *Handler) resumeUnlessRunning(c *fiber.Ctx, b *resumeBody, def time.Dura
 	if err != nil {
 		return st, false, err
 	}
-	opt := core.ResumeOptions{Lifetime: timeout, Reboot: b.dropsMemory(), Extend: extend}
+	opt := lifecycle.ResumeOptions{Lifetime: timeout, Reboot: b.dropsMemory(), Extend: extend}
 	if b.AutoPause != nil {
 		opt.OnTimeout = onTimeout(*b.AutoPause, true)
 	}
-	return h.ops.Core.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
+	return h.ops.Lifecycle.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
 }
 
 func onTimeout(pause, memory bool) string {

@@ -51,16 +51,16 @@ type listedBody struct {
 // detailBody is E2B's SandboxDetail.
 type detailBody struct {
 	listedBody
-	EnvdAccessToken     string    `json:"envdAccessToken,omitempty"`
-	Domain              *string   `json:"domain"`
-	AllowInternetAccess *bool     `json:"allowInternetAccess"`
-	Network             any       `json:"network,omitempty"`
-	Lifecycle           lifecycle `json:"lifecycle"`
-	Isolation           string    `json:"isolation,omitempty"` // not part of E2B's API: the actual isolation
-	Warnings            []string  `json:"warnings,omitempty"`  // not part of E2B's API: limits that are not enforced
+	EnvdAccessToken     string        `json:"envdAccessToken,omitempty"`
+	Domain              *string       `json:"domain"`
+	AllowInternetAccess *bool         `json:"allowInternetAccess"`
+	Network             any           `json:"network,omitempty"`
+	Lifecycle           lifecycleBody `json:"lifecycle"`
+	Isolation           string        `json:"isolation,omitempty"` // not part of E2B's API: the actual isolation
+	Warnings            []string      `json:"warnings,omitempty"`  // not part of E2B's API: limits that are not enforced
 }
 
-type lifecycle struct {
+type lifecycleBody struct {
 	AutoResume bool   `json:"autoResume"`
 	OnTimeout  string `json:"onTimeout"`
 }
@@ -76,7 +76,7 @@ func (h *Handler) token(st *sandbox.State) string {
 	if !st.Request.Secure {
 		return ""
 	}
-	return h.ops.Core.Token(st.ID)
+	return h.ops.Lifecycle.Token(st.ID)
 }
 
 // templateOf returns the id of a sandbox's template in the API.
@@ -131,6 +131,6 @@ func (h *Handler) details(st *sandbox.State) (detailBody, error) {
 	return detailBody{
 		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
 		AllowInternetAccess: &st.Network.Internet, Network: network, Isolation: string(st.Isolation), Warnings: st.Warnings(),
-		Lifecycle: lifecycle{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
+		Lifecycle: lifecycleBody{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
 	}, err
 }

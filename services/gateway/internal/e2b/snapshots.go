@@ -56,7 +56,7 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.ops.Core.CreateSnapshot(c.UserContext(), p, id, name)
+	s, err := h.ops.Snapshots.CreateSnapshot(c.UserContext(), p, id, name)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	}
 	p, of := auth.From(c), c.Query("sandboxID")
 	name, his := p.OwnedName(c.Query("name"))
-	found := h.ops.Core.Snapshots(p, func(s *sandbox.Snapshot) bool {
+	found := h.ops.Snapshots.List(p, func(s *sandbox.Snapshot) bool {
 		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name))
 	})
 	if name != "" { // a name identifies one snapshot, the newest of its tags
@@ -161,7 +161,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	forks, memory, err := h.ops.Core.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
+	forks, memory, err := h.ops.Provisioner.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
 	if err != nil {
 		return err
 	}

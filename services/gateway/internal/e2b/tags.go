@@ -32,7 +32,7 @@ func (h *Handler) assignTags(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	t, err := h.ops.Core.AssignTags(c.UserContext(), auth.From(c), body.Target, body.Tags)
+	t, err := h.ops.Templates.AssignTags(c.UserContext(), auth.From(c), body.Target, body.Tags)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (h *Handler) removeTags(c *fiber.Ctx) error {
 	if err := decode(c, &body, true); err != nil {
 		return err
 	}
-	if err := h.ops.Core.RemoveTags(c.UserContext(), auth.From(c), body.Name, body.Tags); err != nil {
+	if err := h.ops.Templates.RemoveTags(c.UserContext(), auth.From(c), body.Name, body.Tags); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -65,7 +65,7 @@ func (h *Handler) tags(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	all, err := h.ops.Core.Tags(c.UserContext(), auth.From(c), name)
+	all, err := h.ops.Templates.Tags(c.UserContext(), auth.From(c), name)
 	if kind.Is(err, kind.NotFound) {
 		return h.snapshotTags(c, name, err)
 	}
@@ -82,7 +82,7 @@ func (h *Handler) tags(c *fiber.Ctx) error {
 // snapshotTags responds with the tags of a snapshot, which can be used as a template, or
 // returns none if there is no such snapshot.
 func (h *Handler) snapshotTags(c *fiber.Ctx, name string, none error) error {
-	all, err := h.ops.Core.SnapshotTags(c.UserContext(), auth.From(c), name)
+	all, err := h.ops.Snapshots.SnapshotTags(c.UserContext(), auth.From(c), name)
 	switch {
 	case kind.Is(err, kind.NotFound):
 		return none
@@ -111,8 +111,8 @@ func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	if err = h.ops.Core.DeleteTemplate(c.UserContext(), p, name); kind.Is(err, kind.NotFound) {
-		if serr := h.ops.Core.DeleteSnapshot(c.UserContext(), p, name); !kind.Is(serr, kind.NotFound) {
+	if err = h.ops.Templates.DeleteTemplate(c.UserContext(), p, name); kind.Is(err, kind.NotFound) {
+		if serr := h.ops.Snapshots.DeleteSnapshot(c.UserContext(), p, name); !kind.Is(serr, kind.NotFound) {
 			err = serr
 		}
 	}
@@ -157,24 +157,24 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	name, err := h.ops.Core.OwnName(c.UserContext(), p, ref)
+	name, err := h.ops.Templates.OwnName(c.UserContext(), p, ref)
 	if err != nil {
 		return err
 	}
-	out := fiber.Map{"public": h.ops.Core.BuiltPublic(p, name)}
+	out := fiber.Map{"public": h.ops.Templates.BuiltPublic(p, name)}
 	builds := []buildBody{}
-	for _, b := range h.ops.Core.Builds(p, func(b *events.Build) bool { return name == b.Request.Name }) {
+	for _, b := range h.ops.Builds.List(p, func(b *events.Build) bool { return name == b.Request.Name }) {
 		builds = append(builds, buildBodyOf(&b))
 		out["templateID"], out["createdAt"] = b.Request.Template, b.Created.UTC()
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}
 	}
-	t, err := h.ops.Core.Template(c.UserContext(), p, name)
+	t, err := h.ops.Templates.Template(c.UserContext(), p, name)
 	if err != nil { // it may have no tag except for the requested one
-		t, err = h.ops.Core.Template(c.UserContext(), p, ref)
+		t, err = h.ops.Templates.Template(c.UserContext(), p, ref)
 	}
 	switch {
 	case err == nil:
-		out["templateID"], out["updatedAt"], out["public"] = string(t.ID), t.Tagged.UTC(), h.ops.Core.Public(&t)
+		out["templateID"], out["updatedAt"], out["public"] = string(t.ID), t.Tagged.UTC(), h.ops.Templates.Public(&t)
 		out["names"], out["aliases"] = []string{t.Name}, []string{t.Name}
 		if len(builds) == 0 {
 			out["createdAt"] = t.Tagged.UTC()
@@ -209,9 +209,9 @@ func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 	}
 	p := auth.From(c)
 	if body.Public != nil {
-		name, err = h.ops.Core.Publish(c.UserContext(), p, name, *body.Public)
+		name, err = h.ops.Templates.Publish(c.UserContext(), p, name, *body.Public)
 	} else {
-		name, err = h.ops.Core.OwnName(c.UserContext(), p, name)
+		name, err = h.ops.Templates.OwnName(c.UserContext(), p, name)
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
 
 // templateBody is E2B's Template.
@@ -103,14 +104,14 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	}
 	out := []templateBody{}
 	at := map[template.ID]int{}
-	for _, t := range h.ops.Core.Templates(p) {
+	for _, t := range h.ops.Templates.List(p) {
 		i, ok := at[t.ID]
 		if !ok {
 			i = len(out)
 			at[t.ID] = i
-			out = append(out, bodyOf(&t, h.ops.Core.Public(&t)))
+			out = append(out, bodyOf(&t, h.ops.Templates.Public(&t)))
 		}
-		name := core.TemplateName(&t)
+		name := templatestore.TemplateName(&t)
 		if t.Built != nil {
 			name = t.Name // its tags have their own request
 			if slices.Contains(out[i].Names, name) {
@@ -121,7 +122,7 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 		out[i].Names = append(out[i].Names, name)
 	}
 	builds := map[string]int32{}
-	h.ops.Core.Builds(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
+	h.ops.Builds.List(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
 	spawned := h.spawned(p)
 	for i := range out {
 		t := &out[i]
@@ -141,7 +142,7 @@ type spawns struct {
 // spawned returns the principal's spawns by template id, without those of builds.
 func (h *Handler) spawned(p core.Principal) map[string]spawns {
 	out := map[string]spawns{}
-	h.ops.Core.Sandboxes(p, func(s *sandbox.State) bool {
+	h.ops.Lifecycle.Sandboxes(p, func(s *sandbox.State) bool {
 		if s.Started.IsZero() || s.Request.Build != "" {
 			return false
 		}
@@ -178,9 +179,9 @@ func (h *Handler) templateAlias(c *fiber.Ctx) error {
 	if own, ok := p.OwnedName(alias); ok && template.IsHost(own) {
 		return c.JSON(fiber.Map{"templateID": own, "public": true})
 	}
-	t, err := h.ops.Core.Template(c.UserContext(), p, alias)
+	t, err := h.ops.Templates.Template(c.UserContext(), p, alias)
 	if err != nil {
 		return err
 	}
-	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.ops.Core.Public(&t)})
+	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.ops.Templates.Public(&t)})
 }

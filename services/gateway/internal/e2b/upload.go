@@ -40,10 +40,10 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	if _, err := h.ops.Core.OwnName(c.UserContext(), p, tmpl); err != nil {
+	if _, err := h.ops.Templates.OwnName(c.UserContext(), p, tmpl); err != nil {
 		return err
 	}
-	present, err := h.ops.Core.HasContext(c.UserContext(), p, string(sum))
+	present, err := h.ops.Builds.HasContext(c.UserContext(), p, string(sum))
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	}
 	body := newChecked(stream.Body(c), h.cfg.Slog)
 	defer body.close()
-	if err := h.ops.Core.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
+	if err := h.ops.Builds.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusOK)

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 const (
@@ -152,7 +153,7 @@ func gone(err error) bool { return !strings.HasPrefix(kind.Message(err), "Contex
 // Concurrent starts of the same one start one process. It also returns the errors of
 // await.
 func (h *Handler) start(ctx context.Context, p core.Principal, sbx sandbox.ID, c *codeContext, n int) error {
-	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(sbx, c.ID, c.Language, c.Cwd), core.StartOptions{
+	id, src, err := h.core.Start(ctx, p, sbx, kernelSpec(sbx, c.ID, c.Language, c.Cwd), procs.StartOptions{
 		IdempotencyKey: fmt.Sprintf("context %s %d", c.ID, n),
 	})
 	if err != nil {

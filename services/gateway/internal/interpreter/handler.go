@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -25,7 +26,7 @@ type gateway interface {
 	Sync(ctx context.Context) error
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
-	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 	SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
@@ -38,8 +39,8 @@ type Handler struct {
 }
 
 // New returns the surface of a core. It serves its streams with streams.
-func New(c *core.Core, streams *stream.Streams) *Handler {
-	return &Handler{core: record.Gateway{Core: c}, streams: streams}
+func New(g record.Gateway, streams *stream.Streams) *Handler {
+	return &Handler{core: g, streams: streams}
 }
 
 // Register adds the routes. Authentication must run before them.
@@ -124,7 +125,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if spec.Timeout, err = record.Timeout(e.TimeoutMS, 0); err != nil {
 		return err
 	}
-	id, src, err := h.core.Start(ctx, p, sbx, spec, core.StartOptions{IdempotencyKey: strings.Clone(c.Get("Idempotency-Key"))})
+	id, src, err := h.core.Start(ctx, p, sbx, spec, procs.StartOptions{IdempotencyKey: strings.Clone(c.Get("Idempotency-Key"))})
 	if err != nil {
 		return err
 	}

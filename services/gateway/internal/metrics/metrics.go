@@ -54,7 +54,7 @@ func (m *Metrics) Count(c *fiber.Ctx) error {
 // the commands, and millrace_view_caught_up is 0.
 func (m *Metrics) Get(c *fiber.Ctx) error {
 	began := time.Now()
-	counts, err := m.ops.Core.Counts(c.UserContext())
+	counts, err := m.ops.Procs.Counts(c.UserContext())
 	took := time.Since(began)
 	var t text
 	t.commands(counts)
@@ -147,7 +147,7 @@ func (m *Metrics) sandboxes(t *text) {
 	phases := [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
 		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed}
-	counts := m.ops.Core.Phases()
+	counts := m.ops.Lifecycle.Phases()
 	f := t.family("millrace_sandboxes", "gauge", "Sandboxes in the log, by phase.")
 	for _, p := range phases {
 		f.value(`phase="`+string(p)+`"`, float64(counts[p]))

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
@@ -19,7 +20,7 @@ import (
 // finder finds sandboxes and processes.
 type finder interface {
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
-	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error)
+	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error)
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
@@ -35,7 +36,7 @@ type gateway interface {
 	finder
 	controls
 	record.Records
-	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error)
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
 }
 
 // Handler serves /commands. Its methods may be called concurrently.
@@ -45,8 +46,8 @@ type Handler struct {
 }
 
 // New returns the surface of a core. It serves its streams with streams.
-func New(c *core.Core, streams *stream.Streams) *Handler {
-	return &Handler{core: record.Gateway{Core: c}, streams: streams}
+func New(g record.Gateway, streams *stream.Streams) *Handler {
+	return &Handler{core: g, streams: streams}
 }
 
 // Register adds the routes. Authentication must run before them.
@@ -89,7 +90,7 @@ func (h *Handler) run(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	id, src, err := h.core.Start(ctx, p, sbx, spec, core.StartOptions{IdempotencyKey: key})
+	id, src, err := h.core.Start(ctx, p, sbx, spec, procs.StartOptions{IdempotencyKey: key})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/record/recordtest"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -25,13 +27,13 @@ func TestCommandsOverARealLog(t *testing.T) {
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)
 	coretest.Run(t, log, view)
-	c := core.New(core.Config{Log: log, View: view, Secret: []byte("secret")})
+	c := operations.New(core.Config{Log: log, View: view, Secret: []byte("secret")})
 	streams := stream.New(stream.Config{})
-	url := recordtest.Serve(t, streams, ndjson.New(c, streams).Register)
+	url := recordtest.Serve(t, streams, ndjson.New(record.NewGateway(c), streams).Register)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := c.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Lifetime: time.Hour}); err != nil {
+	if _, err := c.Provisioner.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Lifetime: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct{ name, body, want string }{

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
@@ -29,7 +30,7 @@ func (h *Handler) process(c *fiber.Ctx) (process.Summary, error) {
 	defer cancel()
 	p, name := auth.From(c), strings.Clone(c.Params("pid"))
 	if id, err := process.ParseID(name); err == nil {
-		return h.core.Find(ctx, p, id.Sandbox(), core.Selector{ID: id})
+		return h.core.Find(ctx, p, id.Sandbox(), procs.Selector{ID: id})
 	}
 	pid, err := strconv.ParseUint(name, 10, 32)
 	if err != nil || pid == 0 {
@@ -39,7 +40,7 @@ func (h *Handler) process(c *fiber.Ctx) (process.Summary, error) {
 	if err != nil {
 		return process.Summary{}, err
 	}
-	return h.core.Find(ctx, p, sbx, core.Selector{PID: uint32(pid)})
+	return h.core.Find(ctx, p, sbx, procs.Selector{PID: uint32(pid)})
 }
 
 // list returns the running processes of the named sandbox, or of all the principal's; with

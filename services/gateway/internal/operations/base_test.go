@@ -17,10 +17,10 @@ func (h *fixture) tagPart(name, content string) (template.ID, template.Sum) {
 	m := template.Manifest{Arch: "amd64", Tar: int64(len(content)), Parts: []template.Sum{sum}}
 	raw, id, err := m.Encode()
 	if err == nil {
-		err = h.Core.PutTemplatePart(h.t.Context(), sum, []byte(content))
+		err = h.Templates.PutTemplatePart(h.t.Context(), sum, []byte(content))
 	}
 	if err == nil {
-		_, err = h.Core.TagTemplate(h.t.Context(), alice, name, raw)
+		_, err = h.Templates.TagTemplate(h.t.Context(), alice, name, raw)
 	}
 	if err != nil {
 		h.t.Fatal(err)
@@ -30,7 +30,7 @@ func (h *fixture) tagPart(name, content string) (template.ID, template.Sum) {
 
 func (h *fixture) hasPart(sum template.Sum) bool {
 	h.t.Helper()
-	has, err := h.Core.HasTemplatePart(h.t.Context(), sum)
+	has, err := h.Templates.HasTemplatePart(h.t.Context(), sum)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -43,18 +43,18 @@ func TestTemplateKeptWhileInUse(t *testing.T) {
 	h := newFixture(t)
 	ctx := t.Context()
 	for name, lose := range map[string]func(name string) error{
-		"removed":  func(name string) error { return h.Core.RemoveTemplate(ctx, alice, name) },
-		"untagged": func(name string) error { return h.Core.RemoveTags(ctx, alice, name, []string{"v1"}) },
-		"deleted":  func(name string) error { return h.Core.DeleteTemplate(ctx, alice, name) },
+		"removed":  func(name string) error { return h.Templates.RemoveTemplate(ctx, alice, name) },
+		"untagged": func(name string) error { return h.Templates.RemoveTags(ctx, alice, name, []string{"v1"}) },
+		"deleted":  func(name string) error { return h.Templates.DeleteTemplate(ctx, alice, name) },
 		"moved":    func(name string) error { h.tagPart(name, "another"); return nil },
 		"assigned": func(name string) error {
 			h.tagPart("assigned:v2", "another")
-			_, err := h.Core.AssignTags(ctx, alice, "assigned:v2", []string{"v1"})
+			_, err := h.Templates.AssignTags(ctx, alice, "assigned:v2", []string{"v1"})
 			return err
 		},
 		"builtover": func(name string) error {
 			b := template.Built{ID: template.BuiltID("alice", "builtover"), Build: string(build.NewID()), Base: "base"}
-			return h.Core.TagBuilt(ctx, alice, "builtover", []string{"v1"}, &b)
+			return h.Templates.TagBuilt(ctx, alice, "builtover", []string{"v1"}, &b)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,13 +72,13 @@ func TestTemplateKeptWhileInUse(t *testing.T) {
 			if _, ok := h.view.TemplateByID(id); !ok || !h.hasPart(sum) {
 				t.Errorf("hosts find the template: %v, its part is stored: %v", ok, h.hasPart(sum))
 			}
-			if _, err := h.Core.Template(ctx, alice, string(id)); !kind.Is(err, kind.NotFound) {
+			if _, err := h.Templates.Template(ctx, alice, string(id)); !kind.Is(err, kind.NotFound) {
 				t.Errorf("find by id: %v, want NotFound", err)
 			}
-			if err := h.Core.PruneLayers(ctx, alice); err != nil || !h.hasPart(sum) {
+			if err := h.Templates.PruneLayers(ctx, alice); err != nil || !h.hasPart(sum) {
 				t.Errorf("pruned although a snapshot is based on it: %v", err)
 			}
-			if err := h.Core.DeleteSnapshot(ctx, bob, string(snap.ID)); err != nil || h.hasPart(sum) {
+			if err := h.Snapshots.DeleteSnapshot(ctx, bob, string(snap.ID)); err != nil || h.hasPart(sum) {
 				t.Errorf("the part outlives the last snapshot based on it: %v", err)
 			}
 		})
@@ -89,13 +89,13 @@ func TestTemplateKeptForAnotherTenantsBuild(t *testing.T) {
 	h := newFixture(t)
 	id, sum := h.tagPart("app:v1", "app")
 	b := template.Built{ID: template.BuiltID("bob", "own"), Build: string(build.NewID()), Base: string(id)}
-	if err := h.Core.TagBuilt(t.Context(), bob, "own", []string{"default"}, &b); err != nil {
+	if err := h.Templates.TagBuilt(t.Context(), bob, "own", []string{"default"}, &b); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Core.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
+	if err := h.Templates.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
 		t.Errorf("removed although bob's template is based on it: %v", err)
 	}
-	if err := h.Core.DeleteTemplate(t.Context(), bob, "own"); err != nil || h.hasPart(sum) {
+	if err := h.Templates.DeleteTemplate(t.Context(), bob, "own"); err != nil || h.hasPart(sum) {
 		t.Errorf("the part outlives the last template based on it: %v", err)
 	}
 }
@@ -104,9 +104,9 @@ func TestTemplateKeptForAnotherTenantsBuild(t *testing.T) {
 func (h *fixture) runningBuild(on build.Based) build.State {
 	h.t.Helper()
 	ctx := h.t.Context()
-	s, err := h.Core.RequestBuild(ctx, bob, build.Requested{Name: "made", Tags: []string{"default"}})
+	s, err := h.Builds.RequestBuild(ctx, bob, build.Requested{Name: "made", Tags: []string{"default"}})
 	if err == nil {
-		s, err = h.Core.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Claimed{By: "a run"}, on)
+		s, err = h.Builds.AppendBuild(ctx, &s, build.Started{Spec: build.Spec{Template: "x"}}, build.Claimed{By: "a run"}, on)
 	}
 	if err == nil {
 		err = h.Core.Sync(ctx)
@@ -121,13 +121,13 @@ func TestTemplateKeptForRunningBuild(t *testing.T) {
 	h := newFixture(t)
 	id, sum := h.tagPart("app:v1", "app")
 	s := h.runningBuild(build.Based{Template: string(id)})
-	if err := h.Core.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
+	if err := h.Templates.RemoveTemplate(t.Context(), alice, "app:v1"); err != nil || !h.hasPart(sum) {
 		t.Errorf("removed although bob's build is based on it: %v", err)
 	}
-	if _, err := h.Core.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
+	if _, err := h.Builds.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Core.PruneLayers(t.Context(), bob); err != nil || h.hasPart(sum) {
+	if err := h.Templates.PruneLayers(t.Context(), bob); err != nil || h.hasPart(sum) {
 		t.Errorf("the part outlives the build: %v", err)
 	}
 }
@@ -149,10 +149,10 @@ func (h *fixture) survivesPrune(base sandbox.SnapshotID) (left bool) {
 	for range 65 {
 		h.storeLayer()
 	}
-	if err := h.Core.PruneLayers(h.t.Context(), alice); err != nil {
+	if err := h.Templates.PruneLayers(h.t.Context(), alice); err != nil {
 		h.t.Fatal(err)
 	}
-	_, left = h.Core.LayerOf(base)
+	_, left = h.Snapshots.LayerOf(base)
 	return left
 }
 
@@ -163,7 +163,7 @@ func TestLayerKeptForRunningBuild(t *testing.T) {
 	if !h.survivesPrune(base) {
 		t.Error("the layer was pruned although a build uses it")
 	}
-	if _, err := h.Core.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
+	if _, err := h.Builds.AppendBuild(t.Context(), &s, build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
 	if h.survivesPrune(base) {

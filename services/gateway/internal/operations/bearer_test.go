@@ -12,10 +12,10 @@ func TestSignerDoesNotBlockTheView(t *testing.T) {
 	h := newFixture(t)
 	h.sandbox(alice)
 	st := h.sandbox(alice)
-	got, ok := h.Core.Signer(func(token string) bool {
+	got, ok := h.Lifecycle.Signer(func(token string) bool {
 		read := make(chan struct{})
 		go func() {
-			h.Core.Bearer(t.Context(), st.ID, token) //nolint:errcheck // only that it returns matters
+			h.Lifecycle.Bearer(t.Context(), st.ID, token) //nolint:errcheck // only that it returns matters
 			close(read)
 		}()
 		select {
@@ -23,12 +23,12 @@ func TestSignerDoesNotBlockTheView(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Error("reading the view blocks during the search")
 		}
-		return token == h.Core.Token(st.ID)
+		return token == h.Lifecycle.Token(st.ID)
 	})
 	if !ok || got != st.ID {
 		t.Errorf("got %q, %v", got, ok)
 	}
-	if got, ok := h.Core.Signer(func(string) bool { return false }); ok || got != sandbox.ID("") {
+	if got, ok := h.Lifecycle.Signer(func(string) bool { return false }); ok || got != sandbox.ID("") {
 		t.Errorf("got %q although no token matches", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 var (
@@ -54,7 +55,7 @@ func (h *fixture) newCore() *operations.Operations {
 
 func (h *fixture) sandbox(p core.Principal) sandbox.State {
 	h.t.Helper()
-	st, err := h.Core.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
+	st, err := h.Provisioner.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatalf("create sandbox: %v", err)
 	}
@@ -63,7 +64,7 @@ func (h *fixture) sandbox(p core.Principal) sandbox.State {
 
 func (h *fixture) start(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
-	a, err := h.Core.Start(h.t.Context(), alice, sbx, spec, core.StartOptions{})
+	a, err := h.Procs.Start(h.t.Context(), alice, sbx, spec, procs.StartOptions{})
 	if err != nil {
 		h.t.Fatalf("start %s: %v", spec.Cmd, err)
 	}
@@ -110,7 +111,7 @@ func wantKind(t *testing.T, what string, err error, want kind.Kind) {
 func TestStartReadsTheWholeRecord(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"a", "b"}}, core.StartOptions{})
+	a, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"a", "b"}}, procs.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestStartRejectsInvalidRequests(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	over := h.sandbox(alice)
-	if err := h.Core.DestroySandbox(t.Context(), alice, over.ID); err != nil {
+	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, over.ID); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -158,7 +159,7 @@ func TestStartRejectsInvalidRequests(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := h.Core.Start(t.Context(), tt.p, tt.sbx, tt.spec, core.StartOptions{})
+			_, err := h.Procs.Start(t.Context(), tt.p, tt.sbx, tt.spec, procs.StartOptions{})
 			wantKind(t, "Start", err, tt.want)
 		})
 	}
@@ -173,9 +174,9 @@ func TestStartOnDeadHostFailsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	_, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	_, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, procs.StartOptions{})
 	wantKind(t, "Start", err, kind.Unavailable)
-	wantKind(t, "SendInput", h.Core.SendInput(t.Context(), alice, id, []byte("x"), false), kind.Unavailable)
+	wantKind(t, "SendInput", h.Procs.SendInput(t.Context(), alice, id, []byte("x"), false), kind.Unavailable)
 	if d := time.Since(began); d > time.Second {
 		t.Errorf("the rejection took %s", d)
 	}
@@ -190,7 +191,7 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	ids := make([]process.ID, 8)
 	for i := range ids {
 		wg.Go(func() {
-			a, err := cores[i%2].Core.Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
+			a, err := cores[i%2].Procs.Start(t.Context(), alice, st.ID, spec, procs.StartOptions{IdempotencyKey: "k"})
 			if err != nil {
 				t.Errorf("start %d: %v", i, err)
 				return
@@ -212,13 +213,13 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	}
 	other := spec
 	other.Env = map[string]string{"A": "2"}
-	_, err := h.Core.Start(t.Context(), alice, st.ID, other, core.StartOptions{IdempotencyKey: "k"})
+	_, err := h.Procs.Start(t.Context(), alice, st.ID, other, procs.StartOptions{IdempotencyKey: "k"})
 	wantKind(t, "same key, other environment", err, kind.Conflict)
 
-	if err := h.Core.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	a, err := h.Core.Start(t.Context(), alice, st.ID, spec, core.StartOptions{IdempotencyKey: "k"})
+	a, err := h.Procs.Start(t.Context(), alice, st.ID, spec, procs.StartOptions{IdempotencyKey: "k"})
 	if err != nil {
 		t.Fatalf("retry after the sandbox is gone: %v", err)
 	}
@@ -232,8 +233,8 @@ func TestUnclaimedStartEnds(t *testing.T) {
 	st := h.sandbox(alice)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Core.Run(ctx) }()
-	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "unheard"}, core.StartOptions{})
+	go func() { done <- h.Procs.Run(ctx) }()
+	a, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "unheard"}, procs.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func TestFind(t *testing.T) {
 	last := h.start(st.ID, process.Spec{Cmd: "true", Tag: &tag})
 	unknown := "db"
 	pid := func(id process.ID) uint32 {
-		s, err := h.Core.Process(t.Context(), alice, id)
+		s, err := h.Procs.Process(t.Context(), alice, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,25 +268,25 @@ func TestFind(t *testing.T) {
 		name string
 		p    core.Principal
 		sbx  sandbox.ID
-		sel  core.Selector
+		sel  procs.Selector
 		want process.ID // empty: NotFound
 	}{
-		{"pid of an ended process", alice, st.ID, core.Selector{PID: pid(first)}, first},
-		{"pid of an active process", alice, st.ID, core.Selector{PID: pid(active)}, active},
-		{"tag means the active one", alice, st.ID, core.Selector{Tag: &tag}, active},
-		{"id", alice, st.ID, core.Selector{ID: last}, last},
-		{"pid never seen", alice, st.ID, core.Selector{PID: 4711}, ""},
-		{"no pid", alice, st.ID, core.Selector{}, ""},
-		{"tag never seen", alice, st.ID, core.Selector{Tag: &unknown}, ""},
-		{"id of another sandbox", alice, other.ID, core.Selector{ID: last}, ""},
-		{"pid of another sandbox", alice, other.ID, core.Selector{PID: pid(first)}, ""},
-		{"another tenant", bob, st.ID, core.Selector{ID: last}, ""},
-		{"token of another sandbox", core.Principal{Tenant: "alice", Sandbox: other.ID}, st.ID, core.Selector{ID: last}, ""},
-		{"token of this sandbox", core.Principal{Tenant: "alice", Sandbox: st.ID}, st.ID, core.Selector{ID: last}, last},
+		{"pid of an ended process", alice, st.ID, procs.Selector{PID: pid(first)}, first},
+		{"pid of an active process", alice, st.ID, procs.Selector{PID: pid(active)}, active},
+		{"tag means the active one", alice, st.ID, procs.Selector{Tag: &tag}, active},
+		{"id", alice, st.ID, procs.Selector{ID: last}, last},
+		{"pid never seen", alice, st.ID, procs.Selector{PID: 4711}, ""},
+		{"no pid", alice, st.ID, procs.Selector{}, ""},
+		{"tag never seen", alice, st.ID, procs.Selector{Tag: &unknown}, ""},
+		{"id of another sandbox", alice, other.ID, procs.Selector{ID: last}, ""},
+		{"pid of another sandbox", alice, other.ID, procs.Selector{PID: pid(first)}, ""},
+		{"another tenant", bob, st.ID, procs.Selector{ID: last}, ""},
+		{"token of another sandbox", core.Principal{Tenant: "alice", Sandbox: other.ID}, st.ID, procs.Selector{ID: last}, ""},
+		{"token of this sandbox", core.Principal{Tenant: "alice", Sandbox: st.ID}, st.ID, procs.Selector{ID: last}, last},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := h.Core.Find(t.Context(), tt.p, tt.sbx, tt.sel)
+			got, err := h.Procs.Find(t.Context(), tt.p, tt.sbx, tt.sel)
 			if tt.want == "" {
 				wantKind(t, "Find", err, kind.NotFound)
 			} else if err != nil || got.ID != tt.want {
@@ -301,11 +302,11 @@ func TestReadYourWritesAcrossGateways(t *testing.T) {
 	other := h.newCore()
 	for range 20 {
 		st := h.sandbox(alice)
-		if _, err := other.Core.Lookup(t.Context(), alice, st.ID); err != nil {
+		if _, err := other.Lifecycle.Lookup(t.Context(), alice, st.ID); err != nil {
 			t.Fatalf("sandbox at another gateway: %v", err)
 		}
 		id := h.start(st.ID, process.Spec{Cmd: "sleep"})
-		list, err := other.Core.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+		list, err := other.Procs.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
 		if err != nil || len(list) != 1 || list[0].ID != id {
 			t.Fatalf("list at another gateway: %v, %v", list, err)
 		}
@@ -320,10 +321,10 @@ func TestStartAtAnotherGateway(t *testing.T) {
 	const sandboxes = 10 // the host's capacity
 	for range sandboxes {
 		st := h.sandbox(alice)
-		if ok, err := other.Core.Running(t.Context(), alice, st.ID); !ok || err != nil {
+		if ok, err := other.Lifecycle.Running(t.Context(), alice, st.ID); !ok || err != nil {
 			t.Errorf("Running: %v, %v", ok, err)
 		}
-		a, err := other.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+		a, err := other.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, procs.StartOptions{})
 		if err != nil {
 			t.Errorf("Start: %v", err)
 			continue
@@ -336,10 +337,10 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "echo", Args: []string{"kept"}})
-	if err := h.Core.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	r, err := h.newCore().Core.Read(t.Context(), alice, id, 2)
+	r, err := h.newCore().Procs.Read(t.Context(), alice, id, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,10 +349,10 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 		t.Errorf("events %+v, want 3 from seq 3", got)
 	}
 	for name, p := range map[string]core.Principal{"another tenant": bob, "no tenant": {}} {
-		_, err := h.Core.Read(t.Context(), p, id, 0)
+		_, err := h.Procs.Read(t.Context(), p, id, 0)
 		wantKind(t, name, err, kind.NotFound)
 	}
-	_, err = h.Core.Read(t.Context(), alice, process.NewID(st.ID), 0)
+	_, err = h.Procs.Read(t.Context(), alice, process.NewID(st.ID), 0)
 	wantKind(t, "unknown process", err, kind.NotFound)
 }
 
@@ -359,12 +360,12 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
+	a, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, procs.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := len(all(t, a.Reader))
-	r, err := h.newCore().Core.Read(t.Context(), alice, a.ID, 0)
+	r, err := h.newCore().Procs.Read(t.Context(), alice, a.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +380,7 @@ func TestUnreadInputTimesOut(t *testing.T) {
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "deaf", Stdin: true})
 	c := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 50 * time.Millisecond})
-	err := c.Core.SendInput(t.Context(), alice, id, []byte("x"), false)
+	err := c.Procs.SendInput(t.Context(), alice, id, []byte("x"), false)
 	wantKind(t, "SendInput", err, kind.Deadline)
 	if got, want := kind.Message(err), "the process did not read its input in time"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -390,16 +391,16 @@ func TestInput(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
-	r, err := h.Core.Read(t.Context(), alice, id, 0)
+	r, err := h.Procs.Read(t.Context(), alice, id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	big := make([]byte, 600<<10) // more than one command carries
-	if err := h.Core.SendInput(t.Context(), alice, id, big, false); err != nil {
+	if err := h.Procs.SendInput(t.Context(), alice, id, big, false); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "another tenant", h.Core.SendInput(t.Context(), bob, id, []byte("x"), false), kind.NotFound)
-	if err := h.Core.SendInput(t.Context(), alice, id, nil, true); err != nil {
+	wantKind(t, "another tenant", h.Procs.SendInput(t.Context(), bob, id, []byte("x"), false), kind.NotFound)
+	if err := h.Procs.SendInput(t.Context(), alice, id, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -411,9 +412,9 @@ func TestInput(t *testing.T) {
 	if n != len(big) {
 		t.Errorf("%d bytes came back, want %d", n, len(big))
 	}
-	wantKind(t, "after the end", h.Core.SendInput(t.Context(), alice, id, []byte("x"), false), kind.NotFound)
+	wantKind(t, "after the end", h.Procs.SendInput(t.Context(), alice, id, []byte("x"), false), kind.NotFound)
 	closed := h.start(st.ID, process.Spec{Cmd: "sleep"})
-	wantKind(t, "stdin never open", h.Core.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
+	wantKind(t, "stdin never open", h.Procs.SendInput(t.Context(), alice, closed, []byte("x"), false), kind.Precondition)
 }
 
 // Input with a key reaches the process once, wherever it is retried.
@@ -421,26 +422,26 @@ func TestKeyedInputIsDeliveredOnce(t *testing.T) {
 	h := newFixture(t)
 	other := h.newCore()
 	id := h.start(h.sandbox(alice).ID, process.Spec{Cmd: "cat", Stdin: true})
-	r, err := h.Core.Read(t.Context(), alice, id, 0)
+	r, err := h.Procs.Read(t.Context(), alice, id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	big := make([]byte, 600<<10) // more than one command carries
 	for _, c := range []*operations.Operations{h.Operations, other, h.Operations} {
 		for key, data := range map[string][]byte{"1": big, "2": []byte("x")} {
-			if err := c.Core.SendInputOnce(t.Context(), alice, id, key, data, false); err != nil {
+			if err := c.Procs.SendInputOnce(t.Context(), alice, id, key, data, false); err != nil {
 				t.Fatalf("key %s: %v", key, err)
 			}
 		}
 	}
-	wantKind(t, "other data with the key", other.Core.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
+	wantKind(t, "other data with the key", other.Procs.SendInputOnce(t.Context(), alice, id, "2", []byte("y"), false), kind.Conflict)
 	const more = 150 // each an event, and one that answers
 	for i := range more {
-		if err := h.Core.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", i), []byte("z"), false); err != nil {
+		if err := h.Procs.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", i), []byte("z"), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := h.Core.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
+	if err := h.Procs.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -449,18 +450,18 @@ func TestKeyedInputIsDeliveredOnce(t *testing.T) {
 			n += len(w.Data)
 		}
 	}
-	if err := other.Core.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
+	if err := other.Procs.SendInputOnce(t.Context(), alice, id, "end", nil, true); err != nil {
 		t.Errorf("retry of the input that ended the process: %v", err)
 	}
-	if err := other.Core.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
+	if err := other.Procs.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false); err != nil {
 		t.Errorf("retry of an input %d inputs before the end: %v", more, err)
 	}
 	eventstest.ForgetBut(t, h.srv, 20, "OUT_")
-	if err := other.Core.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", more-1), []byte("z"), false); err != nil {
+	if err := other.Procs.SendInputOnce(t.Context(), alice, id, fmt.Sprint("more ", more-1), []byte("z"), false); err != nil {
 		t.Errorf("retry of the last input after older events were dropped: %v", err)
 	}
-	wantKind(t, "an input whose acknowledgement was dropped", other.Core.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
-	wantKind(t, "a new input after the end", other.Core.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
+	wantKind(t, "an input whose acknowledgement was dropped", other.Procs.SendInputOnce(t.Context(), alice, id, "2", []byte("x"), false), kind.NotFound)
+	wantKind(t, "a new input after the end", other.Procs.SendInputOnce(t.Context(), alice, id, "late", nil, true), kind.NotFound)
 	if want := len(big) + 1 + more; n != want {
 		t.Errorf("%d bytes came back, want %d", n, want)
 	}
@@ -470,15 +471,15 @@ func TestResizeWithoutATerminalIsIgnored(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
-	if err := h.Core.Resize(t.Context(), alice, id, process.Size{Cols: 80, Rows: 24}); err != nil {
+	if err := h.Procs.Resize(t.Context(), alice, id, process.Size{Cols: 80, Rows: 24}); err != nil {
 		t.Errorf("resize: %v", err)
 	}
-	wantKind(t, "too large", h.Core.Resize(t.Context(), alice, id, process.Size{Cols: 1 << 20}), kind.Invalid)
+	wantKind(t, "too large", h.Procs.Resize(t.Context(), alice, id, process.Size{Cols: 1 << 20}), kind.Invalid)
 	pty := h.start(st.ID, process.Spec{Cmd: "sleep", PTY: &process.Size{Cols: 1, Rows: 1}})
-	if err := h.Core.Resize(t.Context(), alice, pty, process.Size{Cols: 80, Rows: 24}); err != nil {
+	if err := h.Procs.Resize(t.Context(), alice, pty, process.Size{Cols: 80, Rows: 24}); err != nil {
 		t.Errorf("resize: %v", err)
 	}
-	tip, err := h.Core.Tail(t.Context(), alice, pty)
+	tip, err := h.Procs.Tail(t.Context(), alice, pty)
 	if err != nil || tip.Last != 3 {
 		t.Errorf("tip %+v, %v; want 3 events", tip, err)
 	}
@@ -491,7 +492,7 @@ func TestStartWhileTheLogRestarts(t *testing.T) {
 	h.srv.Stop()
 	done := make(chan process.ID, 1)
 	go func() {
-		a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"x"}}, core.StartOptions{})
+		a, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "echo", Args: []string{"x"}}, procs.StartOptions{})
 		if err != nil {
 			t.Errorf("start: %v", err)
 			close(done)
@@ -514,13 +515,13 @@ func TestUnavailableWithoutTheLog(t *testing.T) {
 	quick := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"),
 		CreateTimeout: 100 * time.Millisecond, StartTimeout: 100 * time.Millisecond, CallTimeout: 100 * time.Millisecond})
 	h.srv.Stop()
-	_, err := quick.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, core.StartOptions{})
+	_, err := quick.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, procs.StartOptions{})
 	wantKind(t, "Start", err, kind.Unavailable)
-	_, err = quick.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+	_, err = quick.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
 	wantKind(t, "CreateSandbox", err, kind.Unavailable)
-	_, err = quick.Core.SetDeadline(t.Context(), alice, st.ID, time.Now().Add(time.Minute), false)
+	_, err = quick.Lifecycle.SetDeadline(t.Context(), alice, st.ID, time.Now().Add(time.Minute), false)
 	wantKind(t, "SetDeadline", err, kind.Unavailable)
-	_, err = quick.Core.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+	_, err = quick.Procs.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
 	wantKind(t, "Processes", err, kind.Unavailable)
 	wantKind(t, "Ready", quick.Core.Ready(t.Context()), kind.Unavailable)
 	h.srv.Resume()
@@ -536,13 +537,13 @@ func TestTrafficTokenOfANewSandbox(t *testing.T) {
 		if _, err := far.AppendSandbox(t.Context(), alice.Tenant, id, 0, 1, made); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Core.IngressClient(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
+		if _, err := h.Lifecycle.IngressClient(t.Context(), id, "wrong"); !kind.Is(err, kind.Denied) {
 			t.Fatalf("%d: wrong traffic token: %v", i, err)
 		}
-		if p, err := h.Core.IngressClient(t.Context(), id, h.Core.TrafficToken(id)); err != nil || p.Sandbox != id {
+		if p, err := h.Lifecycle.IngressClient(t.Context(), id, h.Lifecycle.TrafficToken(id)); err != nil || p.Sandbox != id {
 			t.Fatalf("%d: right traffic token: %+v, %v", i, p, err)
 		}
 	}
-	_, err := h.Core.IngressClient(t.Context(), sandbox.NewID(), "wrong")
+	_, err := h.Lifecycle.IngressClient(t.Context(), sandbox.NewID(), "wrong")
 	wantKind(t, "unknown sandbox", err, kind.NotFound)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/provision"
 )
 
 // One sandbox is created however often, when and to whichever gateway a create request is
@@ -16,9 +17,9 @@ import (
 func TestAKeyMakesOneSandbox(t *testing.T) {
 	h := newFixture(t)
 	cores := []*operations.Operations{h.Operations, h.newCore()}
-	by := core.Idempotency{Key: "k", Request: []byte("body")}
-	create := func(c *operations.Operations, p core.Principal, by core.Idempotency) (sandbox.State, error) {
-		return c.Core.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Lifetime: time.Hour})
+	by := provision.Idempotency{Key: "k", Request: []byte("body")}
+	create := func(c *operations.Operations, p core.Principal, by provision.Idempotency) (sandbox.State, error) {
+		return c.Provisioner.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Lifetime: time.Hour})
 	}
 	var mu sync.Mutex
 	ids := map[sandbox.ID]bool{}
@@ -42,7 +43,7 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	if err != nil || !ids[st.ID] || len(h.view.Sandboxes(func(*sandbox.State) bool { return true })) != 1 {
 		t.Errorf("retry: %s, %v", st.ID, err)
 	}
-	_, err = create(h.Operations, alice, core.Idempotency{Key: "k", Request: []byte("another")})
+	_, err = create(h.Operations, alice, provision.Idempotency{Key: "k", Request: []byte("another")})
 	wantKind(t, "different request with the key", err, kind.Conflict)
 	if got := kind.Code(err); got != "idempotency_key_reused" {
 		t.Errorf("code %q", got)
@@ -51,23 +52,23 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	if err != nil || ids[other.ID] {
 		t.Errorf("another tenant's key: %s, %v", other.ID, err)
 	}
-	if err := h.Core.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	ended, ok, err := h.Core.KeyedSandbox(t.Context(), alice, by)
+	ended, ok, err := h.Provisioner.KeyedSandbox(t.Context(), alice, by)
 	if err != nil || !ok || ended.ID != st.ID || !ended.Over() {
 		t.Errorf("after the end: %s, %v, %v; want the same sandbox", ended.Phase, ok, err)
 	}
-	_, _, err = h.Core.KeyedSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: st.ID}, by)
+	_, _, err = h.Provisioner.KeyedSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: st.ID}, by)
 	wantKind(t, "a sandbox's token", err, kind.Denied)
 }
 
 // A refused request does not use up its key.
 func TestRefusedCreateCanBeRetried(t *testing.T) {
 	h := newFixture(t)
-	by := core.Idempotency{Key: "k", Request: []byte("body")}
+	by := provision.Idempotency{Key: "k", Request: []byte("body")}
 	create := func() (sandbox.State, error) {
-		return h.Core.CreateKeyedSandbox(t.Context(), alice, by, sandbox.Requested{Template: "base"})
+		return h.Provisioner.CreateKeyedSandbox(t.Context(), alice, by, sandbox.Requested{Template: "base"})
 	}
 	h.host.SetRefuse(kind.Exhausted)
 	for range 2 {
@@ -87,7 +88,7 @@ func TestRefusedCreateCanBeRetried(t *testing.T) {
 // A sandbox's lifetime counts from when it runs, however long its creation took.
 func TestALifetimeCountsFromWhenItRuns(t *testing.T) {
 	h := newFixture(t)
-	st, err := h.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})
+	st, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})
 	if err != nil || !st.Deadline.Equal(st.Started.Add(time.Minute)) {
 		t.Errorf("started %v, ends %v, %v; want a minute", st.Started, st.Deadline, err)
 	}

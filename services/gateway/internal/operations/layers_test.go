@@ -21,7 +21,7 @@ func builtOf(layer sandbox.SnapshotID) *template.Built {
 func TestDroppedLayerMakesNoTemplate(t *testing.T) {
 	h := newFixture(t)
 	good := builtOf(h.storeLayer())
-	if err := h.Core.TagBuilt(t.Context(), alice, "app", []string{"default"}, good); err != nil {
+	if err := h.Templates.TagBuilt(t.Context(), alice, "app", []string{"default"}, good); err != nil {
 		t.Fatal(err)
 	}
 	for name, fits := range map[string]string{"on its host only": "", "with a copy": "fake"} {
@@ -34,14 +34,14 @@ func TestDroppedLayerMakesNoTemplate(t *testing.T) {
 			if h.survivesPrune(gone.ID) {
 				t.Fatal("the layer was not pruned")
 			}
-			wantKind(t, "keep it", h.Core.KeepLayer(t.Context(), gone.ID), kind.NotFound)
-			wantKind(t, "tag it", h.Core.TagBuilt(t.Context(), alice, "app", []string{"default", "v1"}, builtOf(gone.ID)), kind.NotFound)
-			if left := h.Core.Templates(alice); len(left) != 1 || left[0].Built.Build != good.Build {
+			wantKind(t, "keep it", h.Snapshots.KeepLayer(t.Context(), gone.ID), kind.NotFound)
+			wantKind(t, "tag it", h.Templates.TagBuilt(t.Context(), alice, "app", []string{"default", "v1"}, builtOf(gone.ID)), kind.NotFound)
+			if left := h.Templates.List(alice); len(left) != 1 || left[0].Built.Build != good.Build {
 				t.Errorf("templates are now %+v, want only the earlier one", left)
 			}
 		})
 	}
-	wantKind(t, "keep an unknown layer", h.Core.KeepLayer(t.Context(), sandbox.NewSnapshotID()), kind.NotFound)
+	wantKind(t, "keep an unknown layer", h.Snapshots.KeepLayer(t.Context(), sandbox.NewSnapshotID()), kind.NotFound)
 }
 
 func TestKeepLayerReportsADroppedLayer(t *testing.T) {
@@ -54,7 +54,7 @@ func TestKeepLayerReportsADroppedLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := make(chan error, 1)
-	go func() { kept <- h.Core.KeepLayer(t.Context(), snap.ID) }()
+	go func() { kept <- h.Snapshots.KeepLayer(t.Context(), snap.ID) }()
 	if _, err := h.view.AwaitSnapshot(t.Context(), snap.ID, func(s *sandbox.Snapshot) bool { return s.Copy.Wanted }); err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +75,14 @@ func TestTagDuringPrune(t *testing.T) {
 		other, name := h.newCore(), fmt.Sprintf("app%d", round)
 		var pruned, tagged error
 		var wg sync.WaitGroup
-		wg.Go(func() { pruned = h.Core.PruneLayers(t.Context(), alice) })
-		wg.Go(func() { tagged = other.Core.TagBuilt(t.Context(), alice, name, []string{"default"}, builtOf(of)) })
+		wg.Go(func() { pruned = h.Templates.PruneLayers(t.Context(), alice) })
+		wg.Go(func() { tagged = other.Templates.TagBuilt(t.Context(), alice, name, []string{"default"}, builtOf(of)) })
 		wg.Wait()
 		if err := h.Core.Sync(t.Context()); err != nil || pruned != nil {
 			t.Fatal(err, pruned)
 		}
-		_, left := h.Core.LayerOf(of)
-		_, err := h.Core.Template(t.Context(), alice, name)
+		_, left := h.Snapshots.LayerOf(of)
+		_, err := h.Templates.Template(t.Context(), alice, name)
 		if there := err == nil; there != (tagged == nil) || there && !left {
 			t.Errorf("round %d: tagged: %v, template exists: %v, files exist: %v", round, tagged, there, left)
 		}

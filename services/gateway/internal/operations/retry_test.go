@@ -10,20 +10,20 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
-var keyed = core.StartOptions{IdempotencyKey: "k"}
+var keyed = procs.StartOptions{IdempotencyKey: "k"}
 
 // refusedStart starts a process with the key while the host is unreachable, until its record ends.
 func (h *fixture) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Core.Run(ctx) }() // ends what no host claims
+	go func() { done <- h.Procs.Run(ctx) }() // ends what no host claims
 	h.host.SetIgnoreStarts(true)
-	a, err := h.Core.Start(h.t.Context(), alice, sbx, spec, keyed)
+	a, err := h.Procs.Start(h.t.Context(), alice, sbx, spec, keyed)
 	h.host.SetIgnoreStarts(false)
 	id := a.ID
 	if err == nil {
@@ -58,7 +58,7 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	if err := h.Core.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := h.Core.Start(t.Context(), alice, st.ID, other, keyed)
+	_, err := h.Procs.Start(t.Context(), alice, st.ID, other, keyed)
 	wantKind(t, "same key, other command", err, kind.Conflict)
 
 	cores := []*operations.Operations{h.Operations, h.newCore()}
@@ -66,7 +66,7 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			a, err := cores[i%2].Core.Start(t.Context(), alice, st.ID, spec, keyed)
+			a, err := cores[i%2].Procs.Start(t.Context(), alice, st.ID, spec, keyed)
 			if err != nil {
 				t.Errorf("retry %d: %v", i, err)
 				return
@@ -104,7 +104,7 @@ func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := h.Core.Start(t.Context(), alice, st.ID, spec, keyed)
+	a, err := h.Procs.Start(t.Context(), alice, st.ID, spec, keyed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 func (h *fixture) wantCounts(t *testing.T, ok, failed, killed, active uint64) {
 	t.Helper()
-	got, err := h.Core.Counts(t.Context())
+	got, err := h.Procs.Counts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func TestProcessListedFromStartToEnd(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	list := func() int {
-		got, err := h.Core.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
+		got, err := h.Procs.Processes(t.Context(), alice, st.ID, (*process.Summary).Active)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,10 +43,10 @@ func TestProcessListedFromStartToEnd(t *testing.T) {
 	if n := list(); n != 1 {
 		t.Errorf("%d active while it runs", n)
 	}
-	if err := h.Core.Signal(t.Context(), alice, id, 9); err != nil {
+	if err := h.Procs.Signal(t.Context(), alice, id, 9); err != nil {
 		t.Fatal(err)
 	}
-	r, err := h.Core.Read(t.Context(), alice, id, 0)
+	r, err := h.Procs.Read(t.Context(), alice, id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,17 +63,17 @@ func TestSignalCountsAsKilledOnReturn(t *testing.T) {
 	id := h.start(st.ID, process.Spec{Cmd: "sleep"})
 	h.wantCounts(t, 0, 0, 0, 1)
 	// The process traps SIGTERM and continues: it counts as killed nevertheless.
-	if err := h.Core.Signal(t.Context(), alice, id, 15); err != nil {
+	if err := h.Procs.Signal(t.Context(), alice, id, 15); err != nil {
 		t.Fatal(err)
 	}
 	h.wantCounts(t, 0, 0, 1, 0)
-	if err := h.Core.Signal(t.Context(), alice, id, 9); err != nil {
+	if err := h.Procs.Signal(t.Context(), alice, id, 9); err != nil {
 		t.Fatal(err)
 	}
 	h.wantCounts(t, 0, 0, 1, 0) // C-025: only once
-	wantKind(t, "signal after the end", h.Core.Signal(t.Context(), alice, id, 9), kind.NotFound)
-	wantKind(t, "no such signal", h.Core.Signal(t.Context(), alice, id, 65), kind.Invalid)
-	wantKind(t, "another tenant", h.Core.Signal(t.Context(), bob, id, 9), kind.NotFound)
+	wantKind(t, "signal after the end", h.Procs.Signal(t.Context(), alice, id, 9), kind.NotFound)
+	wantKind(t, "no such signal", h.Procs.Signal(t.Context(), alice, id, 65), kind.Invalid)
+	wantKind(t, "another tenant", h.Procs.Signal(t.Context(), bob, id, 9), kind.NotFound)
 }
 
 // TestCountsAgreeAtEveryGateway covers C-042: every gateway reports the same counts.
@@ -82,7 +83,7 @@ func TestCountsAgreeAtEveryGateway(t *testing.T) {
 	for _, cmd := range []string{"true", "true", "fail", "sleep"} {
 		h.start(st.ID, process.Spec{Cmd: cmd})
 	}
-	a, err := h.Core.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, core.StartOptions{})
+	a, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "nocwd"}, procs.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestCountsAgreeAtEveryGateway(t *testing.T) {
 func TestCreateFailureLeavesNoSandbox(t *testing.T) {
 	h := newFixture(t)
 	for name, want := range map[string]kind.Kind{"never": kind.Unavailable, "fail": kind.Unavailable} {
-		_, err := h.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
+		_, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
 		wantKind(t, name, err, want)
 		if m := kind.Message(err); m == "secret path /x" {
 			t.Errorf("%s: the client receives %q", name, m)
@@ -107,7 +108,7 @@ func TestCreateFailureLeavesNoSandbox(t *testing.T) {
 	for _, s := range h.view.Sandboxes(func(s *sandbox.State) bool { return !s.Over() }) {
 		t.Errorf("sandbox %s is left in phase %s", s.ID, s.Phase)
 	}
-	_, err := h.Core.CreateSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: "i0"}, sandbox.Requested{})
+	_, err := h.Provisioner.CreateSandbox(t.Context(), core.Principal{Tenant: "alice", Sandbox: "i0"}, sandbox.Requested{})
 	wantKind(t, "with a token", err, kind.Denied)
 }
 
@@ -116,7 +117,7 @@ func TestSandboxRefused(t *testing.T) {
 		t.Run(want.String(), func(t *testing.T) {
 			h := newFixture(t)
 			h.host.Refuse = want
-			_, err := h.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+			_, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
 			wantKind(t, "create", err, want)
 		})
 	}
@@ -138,31 +139,31 @@ func TestDeadline(t *testing.T) {
 		{"setting lengthens", late, false, late},
 	}
 	for _, tt := range steps {
-		got, err := h.Core.SetDeadline(t.Context(), alice, st.ID, tt.to, tt.extendOnly)
+		got, err := h.Lifecycle.SetDeadline(t.Context(), alice, st.ID, tt.to, tt.extendOnly)
 		if err != nil || !got.Deadline.Equal(tt.want) {
 			t.Errorf("%s: %v, %v; want %v", tt.name, got.Deadline, err, tt.want)
 		}
 	}
-	_, err := h.Core.SetDeadline(t.Context(), bob, st.ID, soon, false)
+	_, err := h.Lifecycle.SetDeadline(t.Context(), bob, st.ID, soon, false)
 	wantKind(t, "another tenant", err, kind.NotFound)
-	if err := h.Core.DestroySandbox(t.Context(), alice, st.ID); err != nil {
+	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err = h.Core.SetDeadline(t.Context(), alice, st.ID, late, true)
+	_, err = h.Lifecycle.SetDeadline(t.Context(), alice, st.ID, late, true)
 	wantKind(t, "after its end", err, kind.NotFound)
-	wantKind(t, "destroyed twice", h.Core.DestroySandbox(t.Context(), alice, st.ID), kind.NotFound)
-	wantKind(t, "another's", h.Core.DestroySandbox(t.Context(), bob, h.sandbox(alice).ID), kind.NotFound)
+	wantKind(t, "destroyed twice", h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID), kind.NotFound)
+	wantKind(t, "another's", h.Lifecycle.DestroySandbox(t.Context(), bob, h.sandbox(alice).ID), kind.NotFound)
 }
 
 func TestBearer(t *testing.T) {
 	h := newFixture(t)
 	secure := h.sandbox(alice)
-	open, err := h.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
+	open, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone, ended := sandbox.NewID(), h.sandbox(alice)
-	if err := h.Core.DestroySandbox(t.Context(), alice, ended.ID); err != nil {
+	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, ended.ID); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -171,20 +172,20 @@ func TestBearer(t *testing.T) {
 		token string
 		want  kind.Kind // Internal: none
 	}{
-		{"right token", secure.ID, h.Core.Token(secure.ID), 0},
-		{"right token at another gateway", secure.ID, h.newCore().Core.Token(secure.ID), 0},
+		{"right token", secure.ID, h.Lifecycle.Token(secure.ID), 0},
+		{"right token at another gateway", secure.ID, h.newCore().Lifecycle.Token(secure.ID), 0},
 		{"no token", secure.ID, "", kind.Unauthenticated},
-		{"token of another sandbox", secure.ID, h.Core.Token(open.ID), kind.Unauthenticated},
+		{"token of another sandbox", secure.ID, h.Lifecycle.Token(open.ID), kind.Unauthenticated},
 		{"no token is needed without secure", open.ID, "", 0},
 		{"unknown sandbox, no token", gone, "", kind.NotFound},
 		{"ended sandbox, no token", ended.ID, "", kind.NotFound},
-		{"ended sandbox, another's token", ended.ID, h.Core.Token(open.ID), kind.NotFound},
-		{"ended sandbox, right token: its records are readable", ended.ID, h.Core.Token(ended.ID), 0},
-		{"unknown sandbox, right token", gone, h.Core.Token(gone), kind.NotFound},
+		{"ended sandbox, another's token", ended.ID, h.Lifecycle.Token(open.ID), kind.NotFound},
+		{"ended sandbox, right token: its records are readable", ended.ID, h.Lifecycle.Token(ended.ID), 0},
+		{"unknown sandbox, right token", gone, h.Lifecycle.Token(gone), kind.NotFound},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := h.Core.Bearer(t.Context(), tt.id, tt.token)
+			p, err := h.Lifecycle.Bearer(t.Context(), tt.id, tt.token)
 			if tt.want != 0 {
 				wantKind(t, "Bearer", err, tt.want)
 			} else if want := (core.Principal{Tenant: "alice", Sandbox: tt.id}); err != nil || p != want {
@@ -201,7 +202,7 @@ func TestDestroyWhileCreating(t *testing.T) {
 	defer stop()
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.Core.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": "never"}})
+		_, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": "never"}})
 		done <- err
 	}()
 	var found []sandbox.State
@@ -215,7 +216,7 @@ func TestDestroyWhileCreating(t *testing.T) {
 	}
 	ended := make(chan error, 2)
 	for range 2 {
-		go func() { ended <- h.Core.DestroySandbox(t.Context(), alice, found[0].ID) }()
+		go func() { ended <- h.Lifecycle.DestroySandbox(t.Context(), alice, found[0].ID) }()
 	}
 	for range 2 {
 		if err := <-ended; err != nil && !kind.Is(err, kind.NotFound) {

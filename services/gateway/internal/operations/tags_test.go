@@ -14,32 +14,32 @@ import (
 // back, and no other build's template is removed.
 func TestADeletedTemplateStaysDeleted(t *testing.T) {
 	h := newFixture(t)
-	s, err := h.Core.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default", "v1"}})
+	s, err := h.Builds.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default", "v1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Core.StartBuild(t.Context(), alice, "app", s.ID, build.Spec{Template: "base"}); err != nil {
+	if err := h.Builds.StartBuild(t.Context(), alice, "app", s.ID, build.Spec{Template: "base"}); err != nil {
 		t.Fatal(err)
 	}
 	made := func(by build.ID) *template.Built {
 		return &template.Built{ID: template.ID(s.Request.Template), Build: string(by), Base: "base"}
 	}
-	if err := h.Core.DeleteTemplate(t.Context(), alice, "app"); err != nil {
+	if err := h.Templates.DeleteTemplate(t.Context(), alice, "app"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "tag what was deleted", h.Core.TagBuilt(t.Context(), alice, "app", s.Request.Tags, made(s.ID)), kind.NotFound)
-	if left := h.Core.Templates(alice); len(left) != 0 {
+	wantKind(t, "tag what was deleted", h.Templates.TagBuilt(t.Context(), alice, "app", s.Request.Tags, made(s.ID)), kind.NotFound)
+	if left := h.Templates.List(alice); len(left) != 0 {
 		t.Errorf("the template came back: %+v", left)
 	}
-	other, err := h.Core.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default"}})
+	other, err := h.Builds.RequestBuild(t.Context(), alice, build.Requested{Name: "app", Tags: []string{"default"}})
 	if err == nil {
-		err = h.Core.TagBuilt(t.Context(), alice, "app", []string{"default"}, made(other.ID))
+		err = h.Templates.TagBuilt(t.Context(), alice, "app", []string{"default"}, made(other.ID))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "tag it once more", h.Core.TagBuilt(t.Context(), alice, "app", []string{"v1"}, made(s.ID)), kind.NotFound)
-	if left := h.Core.Templates(alice); len(left) != 1 || left[0].Built.Build != string(other.ID) {
+	wantKind(t, "tag it once more", h.Templates.TagBuilt(t.Context(), alice, "app", []string{"v1"}, made(s.ID)), kind.NotFound)
+	if left := h.Templates.List(alice); len(left) != 1 || left[0].Built.Build != string(other.ID) {
 		t.Errorf("templates of the other build: %+v", left)
 	}
 }
@@ -49,19 +49,19 @@ func TestAnothersTemplateIsNotRemoved(t *testing.T) {
 	h := newFixture(t)
 	for _, p := range []core.Principal{alice, bob} {
 		b := &template.Built{ID: template.BuiltID(p.Tenant, "app"), Build: string(build.NewID()), Base: "base"}
-		if err := h.Core.TagBuilt(t.Context(), p, "app", []string{"default"}, b); err != nil {
+		if err := h.Templates.TagBuilt(t.Context(), p, "app", []string{"default"}, b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := h.Core.Publish(t.Context(), bob, "app", true); err != nil {
+	if _, err := h.Templates.Publish(t.Context(), bob, "app", true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Core.Template(t.Context(), alice, "bob/app"); err != nil {
+	if _, err := h.Templates.Template(t.Context(), alice, "bob/app"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "remove bob's", h.Core.RemoveTemplate(t.Context(), alice, "bob/app:default"), kind.NotFound)
+	wantKind(t, "remove bob's", h.Templates.RemoveTemplate(t.Context(), alice, "bob/app:default"), kind.NotFound)
 	for _, p := range []core.Principal{alice, bob} {
-		if left := h.Core.Templates(p); len(left) != 1 {
+		if left := h.Templates.List(p); len(left) != 1 {
 			t.Errorf("%s has %d templates", p.Tenant, len(left))
 		}
 	}
@@ -73,7 +73,7 @@ func TestInterpreterName(t *testing.T) {
 	h := newFixture(t)
 	root := func() string {
 		t.Helper()
-		req, err := h.Core.FromTemplate(t.Context(), alice, template.Interpreter, sandbox.Requested{})
+		req, err := h.Templates.FromTemplate(t.Context(), alice, template.Interpreter, sandbox.Requested{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestInterpreterName(t *testing.T) {
 	}
 	id := build.NewID()
 	b := &template.Built{ID: template.BuiltID("alice", template.BuiltInterpreter), Build: string(id), Base: "its base"}
-	if err := h.Core.TagBuilt(t.Context(), alice, template.BuiltInterpreter, []string{"default"}, b); err != nil {
+	if err := h.Templates.TagBuilt(t.Context(), alice, template.BuiltInterpreter, []string{"default"}, b); err != nil {
 		t.Fatal(err)
 	}
 	if got := root(); got != "its base" {

@@ -32,7 +32,7 @@ func TestUse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			u, err := h.Core.Usage(t.Context(), alice, st.ID, tt.since, tt.until)
+			u, err := h.Lifecycle.Usage(t.Context(), alice, st.ID, tt.since, tt.until)
 			if err != nil || len(u.Samples) != tt.n || tt.n > 0 && !u.Samples[0].Time.Equal(at(tt.first)) {
 				t.Errorf("%v: %+v", err, u.Samples)
 			}
@@ -41,9 +41,9 @@ func TestUse(t *testing.T) {
 			}
 		})
 	}
-	_, err := h.Core.Usage(t.Context(), bob, st.ID, time.Time{}, time.Time{})
+	_, err := h.Lifecycle.Usage(t.Context(), bob, st.ID, time.Time{}, time.Time{})
 	wantKind(t, "another tenant's", err, kind.NotFound)
-	all, err := h.Core.LastUsages(t.Context(), alice, []sandbox.ID{st.ID, sandbox.NewID()})
+	all, err := h.Lifecycle.LastUsages(t.Context(), alice, []sandbox.ID{st.ID, sandbox.NewID()})
 	if err != nil || len(all) != 1 || all[0].Samples[len(all[0].Samples)-1].CPU != 400*time.Millisecond {
 		t.Errorf("%+v, %v", all, err)
 	}

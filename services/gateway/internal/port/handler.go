@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Dialer connects to ports. It is implemented by [core.Core].
+// Dialer connects to ports. It is implemented by [lifecycle.Lifecycle].
 type Dialer interface {
 	DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error)
 	Wake(ctx context.Context, id sandbox.ID) (bool, error)

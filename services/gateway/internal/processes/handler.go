@@ -37,8 +37,8 @@ type Handler struct {
 }
 
 // New returns the surface on a core and its streams.
-func New(c *core.Core, streams *stream.Streams) *Handler {
-	return &Handler{core: record.Gateway{Core: c}, streams: streams}
+func New(g record.Gateway, streams *stream.Streams) *Handler {
+	return &Handler{core: g, streams: streams}
 }
 
 // Register adds the routes. The principal must be set before.

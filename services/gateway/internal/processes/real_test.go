@@ -13,7 +13,10 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/record/recordtest"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -33,25 +36,25 @@ func newFixture(t *testing.T) *fixture {
 }
 
 // gateway returns a gateway with its own connection, and its URL.
-func (h *fixture) gateway() (*core.Core, string) {
+func (h *fixture) gateway() (*operations.Operations, string) {
 	h.t.Helper()
 	log := eventstest.Open(h.t, h.srv)
-	c := core.New(core.Config{Log: log, View: eventstest.View(h.t, log), Secret: []byte("secret")})
+	c := operations.New(core.Config{Log: log, View: eventstest.View(h.t, log), Secret: []byte("secret")})
 	streams := stream.New(stream.Config{})
-	return c, recordtest.Serve(h.t, streams, processes.New(c, streams).Register)
+	return c, recordtest.Serve(h.t, streams, processes.New(record.NewGateway(c), streams).Register)
 }
 
 func principal() core.Principal { return core.Principal{Tenant: recordtest.Tenant} }
 
-func (h *fixture) start(c *core.Core, cmd string, args ...string) process.ID {
+func (h *fixture) start(c *operations.Operations, cmd string, args ...string) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
 	defer cancel()
-	sbx, err := c.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
+	sbx, err := c.Provisioner.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	a, err := c.Start(ctx, principal(), sbx.ID, process.Spec{Cmd: cmd, Args: args}, core.StartOptions{})
+	a, err := c.Procs.Start(ctx, principal(), sbx.ID, process.Spec{Cmd: cmd, Args: args}, procs.StartOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

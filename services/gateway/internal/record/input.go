@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// Inputs sends input to processes. It is implemented by [core.Core].
+// Inputs sends input to processes. It is implemented by [procs.Procs].
 type Inputs interface {
 	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
 	SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error

@@ -9,6 +9,9 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -19,12 +22,21 @@ type Records interface {
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
-// Gateway adapts the core to surfaces: its readers become stream sources.
-type Gateway struct{ *core.Core }
+// Gateway adapts operations to surfaces: the readers become stream sources.
+type Gateway struct {
+	*core.Core
+	*lifecycle.Lifecycle
+	*procs.Procs
+}
+
+// NewGateway returns the Gateway of a gateway's operations.
+func NewGateway(ops *operations.Operations) Gateway {
+	return Gateway{ops.Core, ops.Lifecycle, ops.Procs}
+}
 
 // Read implements [Records].
 func (g Gateway) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
-	r, err := g.Core.Read(ctx, p, id, after)
+	r, err := g.Procs.Read(ctx, p, id, after)
 	if err != nil {
 		return nil, err // not r: a nil reader is not a nil Source
 	}
@@ -32,8 +44,8 @@ func (g Gateway) Read(ctx context.Context, p core.Principal, id process.ID, afte
 }
 
 // Start starts a process and returns its record from the beginning.
-func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
-	a, err := g.Core.Start(ctx, p, sbx, spec, opt)
+func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error) {
+	a, err := g.Procs.Start(ctx, p, sbx, spec, opt)
 	if err != nil {
 		return "", nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// gateway is the part of *core.Core that the surface uses.
+// gateway is the part of the core that the surface uses, implemented by record.Gateway.
 type gateway interface {
 	Sync(ctx context.Context) error
 	Lookup(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
@@ -35,7 +35,9 @@ type Handler struct {
 }
 
 // New returns the surface on c and streams.
-func New(c *core.Core, streams *stream.Streams) *Handler { return &Handler{core: c, streams: streams} }
+func New(g record.Gateway, streams *stream.Streams) *Handler {
+	return &Handler{core: g, streams: streams}
+}
 
 // Register adds the routes. The principal must be set before ([auth.From]).
 func (h *Handler) Register(r fiber.Router) {

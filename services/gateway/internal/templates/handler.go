@@ -17,16 +17,18 @@ import (
 	"github.com/millrace/millrace/internal/part"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
 
 // Handler implements the surface.
 type Handler struct {
 	core    *core.Core
+	store   *templatestore.Store
 	packers sync.Pool // of *part.Packer
 }
 
 // New returns the surface.
-func New(c *core.Core) *Handler { return &Handler{core: c} }
+func New(c *core.Core, store *templatestore.Store) *Handler { return &Handler{core: c, store: store} }
 
 // Register adds the routes; may is the middleware that guards those which change something.
 func (h *Handler) Register(r fiber.Router, may fiber.Handler) {
@@ -67,7 +69,7 @@ func (h *Handler) bodyOf(c *fiber.Ctx, t *events.Template) body {
 	out := body{
 		Name: t.Name, Tag: t.Tag, ID: string(t.ID), Arch: m.Arch, Size: m.Size, Files: m.Files, Tagged: t.Tagged.UTC(),
 		Shared: t.Tenant != auth.From(c).Tenant, Sudo: m.Sudo, User: m.User, Dir: m.Workdir, Env: m.Env, Start: m.Start,
-		Hosts: h.core.HostsWithTemplate(t.ID),
+		Hosts: h.store.HostsWithTemplate(t.ID),
 	}
 	if out.User == "" {
 		out.User = template.DefaultUser
@@ -86,7 +88,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 		return err
 	}
 	out := []body{}
-	for _, t := range h.core.Templates(auth.From(c)) {
+	for _, t := range h.store.List(auth.From(c)) {
 		out = append(out, h.bodyOf(c, &t))
 	}
 	return c.JSON(fiber.Map{"templates": out})
@@ -102,7 +104,7 @@ func name(c *fiber.Ctx) string {
 }
 
 func (h *Handler) show(c *fiber.Ctx) error {
-	t, err := h.core.Template(c.UserContext(), auth.From(c), name(c))
+	t, err := h.store.Template(c.UserContext(), auth.From(c), name(c))
 	if err != nil {
 		return err
 	}
@@ -110,7 +112,7 @@ func (h *Handler) show(c *fiber.Ctx) error {
 }
 
 func (h *Handler) tag(c *fiber.Ctx) error {
-	t, err := h.core.TagTemplate(c.UserContext(), auth.From(c), name(c), c.Request().Body())
+	t, err := h.store.TagTemplate(c.UserContext(), auth.From(c), name(c), c.Request().Body())
 	if err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func (h *Handler) tag(c *fiber.Ctx) error {
 }
 
 func (h *Handler) remove(c *fiber.Ctx) error {
-	if err := h.core.RemoveTemplate(c.UserContext(), auth.From(c), name(c)); err != nil {
+	if err := h.store.RemoveTemplate(c.UserContext(), auth.From(c), name(c)); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
@@ -129,7 +131,7 @@ func (h *Handler) has(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	has, err := h.core.HasTemplatePart(c.UserContext(), sum)
+	has, err := h.store.HasTemplatePart(c.UserContext(), sum)
 	switch {
 	case err != nil:
 		return err
@@ -151,7 +153,7 @@ func (h *Handler) put(c *fiber.Ctx) error {
 	if err := h.check(packed, sum); err != nil {
 		return err
 	}
-	if err := h.core.PutTemplatePart(c.UserContext(), sum, packed); err != nil {
+	if err := h.store.PutTemplatePart(c.UserContext(), sum, packed); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusCreated)

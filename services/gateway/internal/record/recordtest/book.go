@@ -140,7 +140,7 @@ func (b *Gateway) Read(_ context.Context, p core.Principal, id process.ID, after
 	return &reader{book: b, id: id, at: after}, nil
 }
 
-// Processes is like [core.Core.Processes].
+// Processes is like [procs.Procs.Processes].
 func (b *Gateway) Processes(_ context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

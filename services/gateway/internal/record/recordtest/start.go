@@ -9,11 +9,12 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // Start appends Accepted; the test appends the events that follow.
-func (b *Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt core.StartOptions) (process.ID, stream.Source, error) {
+func (b *Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error) {
 	if err := spec.Validate(); err != nil {
 		return "", nil, err
 	}
@@ -60,7 +61,7 @@ func (b *Gateway) runs(p core.Principal, sbx sandbox.ID) bool {
 	return false
 }
 
-// Sandboxes is like [core.Core.Sandboxes].
+// Sandboxes is like [lifecycle.Lifecycle.Sandboxes].
 func (b *Gateway) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +74,8 @@ func (b *Gateway) Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []
 	return out
 }
 
-// Find is like [core.Core.Find].
-func (b *Gateway) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel core.Selector) (process.Summary, error) {
+// Find is like [procs.Procs.Find].
+func (b *Gateway) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, r := range b.records {

@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const (
@@ -27,38 +28,38 @@ func Shell(command string) process.Spec {
 	return process.Spec{Cmd: "/bin/sh", Args: []string{"-c", `test -x /bin/bash && exec /bin/bash -l -c "$0"; exec /bin/sh -l -c "$0"`, command}, Helper: true}
 }
 
-// runTemplateCommand runs the start command of a sandbox's template and waits briefly until it is
+// RunTemplateCommand runs the start command of a sandbox's template and waits briefly until it is
 // ready. A failure does not fail the creation: the record shows it.
-func (c *Core) runTemplateCommand(ctx context.Context, p Principal, st *sandbox.State) {
-	err := c.RunStartCommand(ctx, p, st.ID, st.Request.Start)
+func (ps *Procs) RunTemplateCommand(ctx context.Context, p core.Principal, st *sandbox.State) {
+	err := ps.RunStartCommand(ctx, p, st.ID, st.Request.Start)
 	if err == nil && st.Request.Ready != "" {
 		within, cancel := context.WithTimeout(ctx, readyTimeout)
 		defer cancel()
-		err = c.AwaitReady(within, p, st.ID, st.Request.Ready)
+		err = ps.AwaitReady(within, p, st.ID, st.Request.Ready)
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		c.Slog.Warn("run start command failed", "sandbox", st.ID, "err", err)
+		ps.core.Slog.Warn("run start command failed", "sandbox", st.ID, "err", err)
 	}
 }
 
 // RunStartCommand runs a sandbox's start command, once.
-func (c *Core) RunStartCommand(ctx context.Context, p Principal, id sandbox.ID, command string) error {
-	a, err := c.Start(ctx, p, id, Shell(command), StartOptions{IdempotencyKey: startKey})
+func (ps *Procs) RunStartCommand(ctx context.Context, p core.Principal, id sandbox.ID, command string) error {
+	a, err := ps.Start(ctx, p, id, Shell(command), StartOptions{IdempotencyKey: startKey})
 	if err == nil {
 		a.Reader.Close()
 	}
 	return err
 }
 
-// AwaitReady runs a command until it exits with 0. It returns an error if the command
-// that Begin started fails before, or if ctx ends.
-func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, command string) error {
+// AwaitReady runs a command until it exits with 0. It returns an error if the command that
+// RunStartCommand started fails before, or if ctx ends.
+func (ps *Procs) AwaitReady(ctx context.Context, p core.Principal, id sandbox.ID, command string) error {
 	for n := 0; ; n++ {
-		ok, err := c.runsOK(ctx, p, id, Shell(command), "millrace.ready."+strconv.Itoa(n))
+		ok, err := ps.runsOK(ctx, p, id, Shell(command), "millrace.ready."+strconv.Itoa(n))
 		if ok || err != nil {
 			return err
 		}
-		if _, sum := c.lastTry(id, startKey); sum != nil && sum.Exit != nil && (sum.Exit.Code == nil || *sum.Exit.Code != 0) {
+		if _, sum := ps.lastTry(id, startKey); sum != nil && sum.Exit != nil && (sum.Exit.Code == nil || *sum.Exit.Code != 0) {
 			return kind.Newf(kind.Precondition, "start", string(id), "the start command ended with %s", Ending(sum.Exit))
 		}
 		if !waiting.Sleep(ctx, waiting.Delay(n, readyInterval, readyInterval<<4)) {
@@ -68,8 +69,8 @@ func (c *Core) AwaitReady(ctx context.Context, p Principal, id sandbox.ID, comma
 }
 
 // runsOK runs a command and reports whether it exited with 0.
-func (c *Core) runsOK(ctx context.Context, p Principal, id sandbox.ID, spec process.Spec, key string) (bool, error) {
-	a, err := c.Start(ctx, p, id, spec, StartOptions{IdempotencyKey: key})
+func (ps *Procs) runsOK(ctx context.Context, p core.Principal, id sandbox.ID, spec process.Spec, key string) (bool, error) {
+	a, err := ps.Start(ctx, p, id, spec, StartOptions{IdempotencyKey: key})
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package core
+package lifecycle
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // pauseAnswerDelay is the delay between a pause and its answer: requests that clients send at the
@@ -14,15 +15,15 @@ import (
 const pauseAnswerDelay = 100 * time.Millisecond
 
 // joinPause counts a pause of a sandbox until done, and reports whether another was under way.
-func (c *Core) joinPause(id sandbox.ID) (joined bool, done func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pausing[id]++
-	return c.pausing[id] > 1, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.pausing[id]--; c.pausing[id] == 0 {
-			delete(c.pausing, id)
+func (l *Lifecycle) joinPause(id sandbox.ID) (joined bool, done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pausing[id]++
+	return l.pausing[id] > 1, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.pausing[id]--; l.pausing[id] == 0 {
+			delete(l.pausing, id)
 		}
 	}
 }
@@ -32,22 +33,22 @@ func (c *Core) joinPause(id sandbox.ID) (joined bool, done func()) {
 // request that arrives before the first is answered gets its answer. It returns Conflict if
 // the sandbox is paused already, Unimplemented if its host cannot pause it, and NotFound
 // unless it runs.
-func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, files bool) error {
-	st, err := c.find(ctx, p, id)
+func (l *Lifecycle) PauseSandbox(ctx context.Context, p core.Principal, id sandbox.ID, files bool) error {
+	st, err := l.FindSandbox(ctx, p, id)
 	if err != nil {
 		return err
 	}
-	joined, done := c.joinPause(id)
+	joined, done := l.joinPause(id)
 	defer done()
 	ran := joined || st.IsRunning()
 	if st.IsRunning() {
-		if err := c.RequireHost(&st); err != nil {
+		if err := l.core.RequireHost(&st); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.core.CreateTimeout)
 	defer cancel()
-	st, err = c.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+	st, err = l.core.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 		same := s.Reboot == files
 		switch {
 		case same && s.Phase == sandbox.PhasePausing, same && ran && s.Phase == sandbox.PhasePaused:
@@ -55,16 +56,16 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		case s.InPause():
 			return nil, kind.Newf(kind.Conflict, "pause", string(id), "sandbox %s is already paused", id)
 		case !s.IsRunning():
-			return nil, NoSandbox(id)
+			return nil, core.NoSandbox(id)
 		case !s.Can.Pause:
 			return nil, kind.Newf(kind.Unimplemented, "pause", string(id), "driver %s cannot pause a sandbox here", s.Driver)
 		}
 		return []sandbox.Body{sandbox.Pausing{Cause: sandbox.CauseUser, Files: files}}, nil
 	})
 	if err != nil {
-		return LogError("pause", string(id), err)
+		return core.LogError("pause", string(id), err)
 	}
-	st, err = c.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
+	st, err = l.core.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
 	switch {
 	case err != nil:
 		return &kind.Error{Op: "pause", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox is being paused", Err: err}
@@ -76,7 +77,7 @@ func (c *Core) PauseSandbox(ctx context.Context, p Principal, id sandbox.ID, fil
 		}
 		return nil
 	}
-	return NoSandbox(id)
+	return core.NoSandbox(id)
 }
 
 // ResumeOptions configure a resume.
@@ -91,14 +92,14 @@ type ResumeOptions struct {
 // ResumeSandbox resumes a paused sandbox and returns when it runs. resumed is false if it
 // ran already: then nothing changed, except by Extend. It returns Unavailable if the host
 // cannot resume it or not in time, and NotFound once the sandbox is over.
-func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
-	if st, err = c.find(ctx, p, id); err != nil {
+func (l *Lifecycle) ResumeSandbox(ctx context.Context, p core.Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
+	if st, err = l.FindSandbox(ctx, p, id); err != nil {
 		return st, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.core.CreateTimeout)
 	defer cancel()
 	for tried, asked := false, false; ; {
-		st, err = c.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+		st, err = l.core.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if tried && s.Phase == sandbox.PhasePaused && s.Message != "" {
 				return nil, kind.New(kind.Unavailable, "resume", string(id), "the sandbox could not be resumed: "+s.Message)
 			}
@@ -108,19 +109,19 @@ func (c *Core) ResumeSandbox(ctx context.Context, p Principal, id sandbox.ID, op
 			return bodies, err
 		})
 		if err != nil {
-			return st, false, LogError("resume", string(id), err)
+			return st, false, core.LogError("resume", string(id), err)
 		}
 		if st.IsRunning() {
 			return st, tried, nil
 		}
-		if err := c.RequireHost(&st); err != nil {
+		if err := l.core.RequireHost(&st); err != nil {
 			return st, false, err
 		}
 		if st.Phase == sandbox.PhasePaused { // it was resumed and paused again meanwhile
 			continue
 		}
 		was := st.Phase
-		if _, err = c.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
+		if _, err = l.core.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Phase != was }); err != nil {
 			return st, false, &kind.Error{Op: "resume", ID: string(id), Kind: kind.Unavailable, Msg: "the sandbox did not resume in time, try again", Err: err}
 		}
 	}
@@ -147,29 +148,29 @@ func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, e
 	case sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseStopping:
 		return nil, kind.New(kind.Conflict, "resume", string(s.ID), "the sandbox does not run")
 	}
-	return nil, NoSandbox(s.ID)
+	return nil, core.NoSandbox(s.ID)
 }
 
 // wake resumes a sandbox because of traffic.
-func (c *Core) wake(ctx context.Context, p Principal, s *sandbox.State) (sandbox.State, error) {
-	st, _, err := c.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Traffic: true})
+func (l *Lifecycle) wake(ctx context.Context, p core.Principal, s *sandbox.State) (sandbox.State, error) {
+	st, _, err := l.ResumeSandbox(ctx, p, s.ID, ResumeOptions{Traffic: true})
 	return st, err
 }
 
 // WakeWithToken is Wake for a request to the data plane, which must carry the sandbox's token to
 // resume it; Denied without it.
-func (c *Core) WakeWithToken(ctx context.Context, id sandbox.ID, token string) (bool, error) {
-	ok, err := c.Alive(ctx, id)
+func (l *Lifecycle) WakeWithToken(ctx context.Context, id sandbox.ID, token string) (bool, error) {
+	ok, err := l.Alive(ctx, id)
 	if ok || err != nil {
 		return ok, err
 	}
-	st, found := c.View.Sandbox(id)
+	st, found := l.core.View.Sandbox(id)
 	if !found || !st.InPause() || !st.AutoResumes() {
 		return false, nil
 	}
-	p, err := c.Bearer(ctx, id, token)
+	p, err := l.Bearer(ctx, id, token)
 	if err == nil {
-		_, err = c.wake(ctx, p, &st)
+		_, err = l.wake(ctx, p, &st)
 	}
 	switch {
 	case kind.Is(err, kind.NotFound):
@@ -182,15 +183,15 @@ func (c *Core) WakeWithToken(ctx context.Context, id sandbox.ID, token string) (
 
 // Wake is Alive for unauthenticated traffic: it resumes a paused sandbox if it was created
 // with autoResume.
-func (c *Core) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
-	ok, err := c.Alive(ctx, id)
+func (l *Lifecycle) Wake(ctx context.Context, id sandbox.ID) (bool, error) {
+	ok, err := l.Alive(ctx, id)
 	if ok || err != nil {
 		return ok, err
 	}
-	st, found := c.View.Sandbox(id)
+	st, found := l.core.View.Sandbox(id)
 	if !found || !st.InPause() || !st.AutoResumes() {
 		return false, nil
 	}
-	_, err = c.wake(ctx, Principal{Tenant: st.Tenant}, &st)
+	_, err = l.wake(ctx, core.Principal{Tenant: st.Tenant}, &st)
 	return err == nil, err
 }

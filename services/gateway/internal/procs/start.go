@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // StartOptions configure a Start.
@@ -31,34 +32,34 @@ type Attached struct {
 // Errors: Invalid for a spec that can never run, NotFound unless the sandbox runs, Conflict if
 // it is paused or if the key was used with another spec, Unavailable if the host or the log
 // does not answer; then the same Start may be retried.
-func (c *Core) Start(ctx context.Context, p Principal, sbx sandbox.ID, spec process.Spec, opt StartOptions) (Attached, error) {
+func (ps *Procs) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt StartOptions) (Attached, error) {
 	if err := spec.Validate(); err != nil {
 		return Attached{}, err
 	}
-	st, err := c.find(ctx, p, sbx)
+	st, err := ps.lifecycle.FindSandbox(ctx, p, sbx)
 	if err != nil {
 		return Attached{}, err
 	}
 	if opt.IdempotencyKey != "" {
-		return c.startKeyed(ctx, p, &st, spec, opt.IdempotencyKey)
+		return ps.startKeyed(ctx, p, &st, spec, opt.IdempotencyKey)
 	}
-	a, _, err := c.startAs(ctx, p, &st, process.NewID(sbx), spec)
+	a, _, err := ps.startAs(ctx, p, &st, process.NewID(sbx), spec)
 	return a, err
 }
 
 // startAs sends the command that starts a process with the given id, and returns the
 // command's id.
-func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id process.ID, spec process.Spec) (Attached, string, error) {
-	now, err := c.running(ctx, p, st.ID)
+func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.State, id process.ID, spec process.Spec) (Attached, string, error) {
+	now, err := ps.lifecycle.RequireRunning(ctx, p, st.ID)
 	if err != nil {
 		return Attached{}, "", err
 	}
-	if err := c.RequireHost(&now); err != nil {
+	if err := ps.core.RequireHost(&now); err != nil {
 		return Attached{}, "", err
 	}
 	// Attach before sending the command, so that the first event arrives live.
-	reader := c.Log.Read(events.Ref{Host: now.Host, ID: id}, 0)
-	command, err := c.sendStart(ctx, &now, id, spec)
+	reader := ps.core.Log.Read(events.Ref{Host: now.Host, ID: id}, 0)
+	command, err := ps.sendStart(ctx, &now, id, spec)
 	if err != nil {
 		reader.Close()
 		return Attached{}, "", err
@@ -68,18 +69,18 @@ func (c *Core) startAs(ctx context.Context, p Principal, st *sandbox.State, id p
 
 // sendStart stores the command. Each command has an id of its own: the record's first event
 // names the one that claimed it, and no other command for the process can start it.
-func (c *Core) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (command string, err error) {
-	deadline := time.Now().Add(c.StartTimeout)
+func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (command string, err error) {
+	deadline := time.Now().Add(ps.core.StartTimeout)
 	cmd := events.Command{
 		ID: "start." + string(id) + "." + rand.Text(), Tenant: st.Tenant, Process: id,
 		Deadline: deadline, Body: events.Start{Spec: spec},
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	if err := c.Log.Send(ctx, st.Host, cmd); err != nil {
-		return "", LogError("start", string(id), err)
+	if err := ps.core.Log.Send(ctx, st.Host, cmd); err != nil {
+		return "", core.LogError("start", string(id), err)
 	}
-	c.trackStart(pending{
+	ps.trackStart(pending{
 		id: id, command: cmd.ID, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,
 		spec: spec.Public(), hash: spec.Hash(), due: deadline.Add(claimGrace),
 	})

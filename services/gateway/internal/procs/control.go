@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // maxInput is the maximum number of input bytes in one command.
@@ -26,8 +27,8 @@ const (
 // process has ended, Conflict or Precondition if stdin is closed or was never open, and
 // Deadline if the process read nothing for Config.InputTimeout. After Deadline or an
 // unlisted error it is unknown how much was written.
-func (c *Core) SendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool) error {
-	return c.sendInput(ctx, p, id, data, eof, newID)
+func (ps *Procs) SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error {
+	return ps.sendInput(ctx, p, id, data, eof, newID)
 }
 
 // newID returns the id of a command that is not retried.
@@ -35,8 +36,8 @@ func newID(int) string { return ulid.Make().String() }
 
 // sendInput sends data in commands that fit into a message; the n-th gets the id that
 // idOf returns.
-func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data []byte, eof bool, idOf func(n int) string) error {
-	t, err := c.target(ctx, p, id)
+func (ps *Procs) sendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool, idOf func(n int) string) error {
+	t, err := ps.target(ctx, p, id)
 	if err != nil {
 		return err
 	}
@@ -46,8 +47,8 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 	for i := 0; ; i++ {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if _, err := c.Call(ctx, &t.st, t.sum.ID, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, c.InputTimeout); err != nil {
-			return c.inputError(t, err)
+		if _, err := ps.core.Call(ctx, &t.st, t.sum.ID, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, ps.core.InputTimeout); err != nil {
+			return ps.inputError(t, err)
 		}
 		if last {
 			return nil
@@ -58,11 +59,11 @@ func (c *Core) sendInput(ctx context.Context, p Principal, id process.ID, data [
 
 // inputError turns a timeout into Deadline if the host is alive: such a host takes the input
 // at once, and answers when the process has read it.
-func (c *Core) inputError(t target, err error) error {
+func (ps *Procs) inputError(t target, err error) error {
 	if !kind.Is(err, kind.Unavailable) || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	if err := c.RequireHost(&t.st); err != nil {
+	if err := ps.core.RequireHost(&t.st); err != nil {
 		return err
 	}
 	return &kind.Error{Op: "send input", ID: string(t.sum.ID), Kind: kind.Deadline, Msg: "the process did not read its input in time", Err: err}
@@ -71,34 +72,34 @@ func (c *Core) inputError(t target, err error) error {
 // Signal sends a signal to the process group and returns when it has been sent. After
 // SIGKILL and SIGTERM the counts already show the process as killed (C-024). It returns
 // NotFound if the process has ended.
-func (c *Core) Signal(ctx context.Context, p Principal, id process.ID, sig int32) error {
+func (ps *Procs) Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error {
 	if sig < 1 || sig > sigMax {
 		return kind.Newf(kind.Invalid, "signal", string(id), "no signal %d", sig)
 	}
-	t, err := c.target(ctx, p, id)
+	t, err := ps.target(ctx, p, id)
 	if err != nil {
 		return err
 	}
-	if _, err := c.Call(ctx, &t.st, t.sum.ID, newID(0), events.Signal{Signal: sig}, c.CallTimeout); err != nil {
+	if _, err := ps.core.Call(ctx, &t.st, t.sum.ID, newID(0), events.Signal{Signal: sig}, ps.core.CallTimeout); err != nil {
 		return err
 	}
 	if sig != sigKill && sig != sigTerm {
 		return nil
 	}
 	// The host stored the kill before it replied.
-	return c.Sync(ctx)
+	return ps.core.Sync(ctx)
 }
 
 // Resize sets the terminal's size; it does nothing for a process without one.
-func (c *Core) Resize(ctx context.Context, p Principal, id process.ID, size process.Size) error {
+func (ps *Procs) Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error {
 	if size.Cols > process.MaxWindow || size.Rows > process.MaxWindow {
 		return kind.Newf(kind.Invalid, "resize", string(id), "terminal larger than %d", process.MaxWindow)
 	}
-	t, err := c.target(ctx, p, id)
+	t, err := ps.target(ctx, p, id)
 	if err != nil || t.sum.Spec.PTY == nil {
 		return err
 	}
-	_, err = c.Call(ctx, &t.st, t.sum.ID, newID(0), events.Resize{Size: size}, c.CallTimeout)
+	_, err = ps.core.Call(ctx, &t.st, t.sum.ID, newID(0), events.Resize{Size: size}, ps.core.CallTimeout)
 	return err
 }
 
@@ -108,12 +109,12 @@ type target struct {
 	sum process.Summary
 }
 
-func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, error) {
-	st, err := c.find(ctx, p, id.Sandbox())
+func (ps *Procs) target(ctx context.Context, p core.Principal, id process.ID) (target, error) {
+	st, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox())
 	if err != nil {
 		return target{}, noProcessIf(id, err)
 	}
-	sum, err := c.Process(ctx, p, id)
+	sum, err := ps.Process(ctx, p, id)
 	if err != nil {
 		return target{}, err
 	}
@@ -121,7 +122,7 @@ func (c *Core) target(ctx context.Context, p Principal, id process.ID) (target, 
 		return target{}, kind.Newf(kind.NotFound, "find process", string(id), "process with pid %d not found", sum.PID)
 	}
 	if st.InPause() {
-		if st, err = c.running(ctx, p, id.Sandbox()); err != nil {
+		if st, err = ps.lifecycle.RequireRunning(ctx, p, id.Sandbox()); err != nil {
 			return target{}, noProcessIf(id, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const (
@@ -27,15 +28,15 @@ const (
 // Two concurrent requests choose the same try. Its record has one first event, so that one
 // of their commands starts it or is refused. The other request then moves on to the next
 // try, whose record again has one first event.
-func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, spec process.Spec, key string) (Attached, error) {
+func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.State, spec process.Spec, key string) (Attached, error) {
 	hash := spec.Hash()
 	if !st.IsRunning() {
 		// Nothing can be started any more: a miss is final only after the view has caught up.
-		if err := c.Sync(ctx); err != nil {
+		if err := ps.core.Sync(ctx); err != nil {
 			return Attached{}, err
 		}
 	}
-	n, known, err := c.currentTry(ctx, st, key, hash)
+	n, known, err := ps.currentTry(ctx, st, key, hash)
 	if err != nil {
 		return Attached{}, err
 	}
@@ -43,11 +44,11 @@ func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, s
 		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
-			a.Reader = c.Log.Read(events.Ref{Host: st.Host, ID: id}, 0)
-		} else if a, command, err = c.startAs(ctx, p, st, id, spec); err != nil {
+			a.Reader = ps.core.Log.Read(events.Ref{Host: st.Host, ID: id}, 0)
+		} else if a, command, err = ps.startAs(ctx, p, st, id, spec); err != nil {
 			return Attached{}, err
 		}
-		overtaken, err := c.claimedBy(ctx, events.Ref{Host: st.Host, ID: id}, hash, command)
+		overtaken, err := ps.claimedBy(ctx, events.Ref{Host: st.Host, ID: id}, hash, command)
 		if err == nil && !overtaken {
 			return a, nil
 		}
@@ -62,8 +63,8 @@ func (c *Core) startKeyed(ctx context.Context, p Principal, st *sandbox.State, s
 
 // currentTry returns the key's current try: the last that was begun, or the one after it if
 // that was refused. known reports whether it was begun.
-func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, hash []byte) (n int, known bool, err error) {
-	n, last := c.lastTry(st.ID, key)
+func (ps *Procs) currentTry(ctx context.Context, st *sandbox.State, key string, hash []byte) (n int, known bool, err error) {
+	n, last := ps.lastTry(st.ID, key)
 	if last == nil {
 		return 0, false, nil
 	}
@@ -71,7 +72,7 @@ func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, ha
 		return n, true, nil
 	}
 	// The catalogue is written first: only the record shows that the try is over.
-	refused, err := c.refusedTry(ctx, events.Ref{Host: st.Host, ID: last.ID}, hash)
+	refused, err := ps.refusedTry(ctx, events.Ref{Host: st.Host, ID: last.ID}, hash)
 	if refused {
 		return n + 1, false, err
 	}
@@ -79,9 +80,9 @@ func (c *Core) currentTry(ctx context.Context, st *sandbox.State, key string, ha
 }
 
 // lastTry returns the last try of a key in the catalogue; nil if no try is there.
-func (c *Core) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
+func (ps *Procs) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
 	for i := 0; i <= n+missingTries; i++ {
-		if s, _, ok := c.View.Process(process.AttemptID(sbx, key, i)); ok {
+		if s, _, ok := ps.core.View.Process(process.AttemptID(sbx, key, i)); ok {
 			n, last = i, &s
 		}
 	}
@@ -93,23 +94,23 @@ func neverRan(x *process.Exit) bool { return x != nil && x.Cause == process.Caus
 
 // refusedTry reports whether the record of a try ends before anything ran. It returns
 // Conflict if the try had another spec.
-func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ps *Procs) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
-	tip, err := c.Log.Tail(ctx, ref)
+	tip, err := ps.core.Log.Tail(ctx, ref)
 	switch {
 	case kind.Is(err, kind.NotFound): // claimed, or out of retention: a reader gets the error
 		return false, nil
 	case err != nil:
-		return false, LogError("read", string(ref.ID), err)
+		return false, core.LogError("read", string(ref.ID), err)
 	case tip.Finished == nil || !neverRan(&tip.Finished.Exit):
 		return false, nil
 	}
-	r := c.Log.Read(ref, 0)
+	r := ps.core.Log.Read(ref, 0)
 	defer r.Close()
 	batch, err := r.Next(ctx, 0)
 	if err != nil && !errors.Is(err, io.EOF) && !kind.Is(err, kind.Gone) {
-		return false, LogError("read", string(ref.ID), err)
+		return false, core.LogError("read", string(ref.ID), err)
 	}
 	return true, sameSpec(ref, batch, hash)
 }
@@ -118,11 +119,11 @@ func (c *Core) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (boo
 // reports that the start was refused to another command than ours, which was sent earlier
 // or concurrently and does not decide about this one. command is empty for a request that
 // only reads.
-func (c *Core) claimedBy(ctx context.Context, ref events.Ref, hash []byte, command string) (overtaken bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.StartTimeout+claimGrace)
+func (ps *Procs) claimedBy(ctx context.Context, ref events.Ref, hash []byte, command string) (overtaken bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ps.core.StartTimeout+claimGrace)
 	defer cancel()
 	// A reader of its own: the caller's must stay at the start.
-	r := c.Log.Read(ref, 0)
+	r := ps.core.Log.Read(ref, 0)
 	defer r.Close()
 	for {
 		batch, err := r.Next(ctx, time.Second)

@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -25,17 +25,17 @@ type pending struct {
 	due     time.Time
 }
 
-func (c *Core) trackStart(p pending) {
-	c.mu.Lock()
-	c.unclaimed = append(c.unclaimed, p)
-	c.mu.Unlock()
+func (ps *Procs) trackStart(p pending) {
+	ps.mu.Lock()
+	ps.unclaimed = append(ps.unclaimed, p)
+	ps.mu.Unlock()
 }
 
 // Run ends the records of starts that no host claimed, so that no reader waits for ever
 // for a host that died with the command unread: it claims the record on the host's behalf
 // and ends it as not started, and a host that comes back is rejected. It returns when ctx
 // ends.
-func (c *Core) Run(ctx context.Context) error {
+func (ps *Procs) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -43,11 +43,11 @@ func (c *Core) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			for _, p := range c.takeDue(now) {
-				if err := c.endUnclaimed(ctx, p); err != nil {
-					c.Slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
-					p.due = now.Add(c.StartTimeout)
-					c.trackStart(p)
+			for _, p := range ps.takeDue(now) {
+				if err := ps.endUnclaimed(ctx, p); err != nil {
+					ps.core.Slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
+					p.due = now.Add(ps.core.StartTimeout)
+					ps.trackStart(p)
 				}
 			}
 		}
@@ -55,32 +55,32 @@ func (c *Core) Run(ctx context.Context) error {
 }
 
 // takeDue removes and returns the starts whose time to be claimed is over.
-func (c *Core) takeDue(now time.Time) []pending {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (ps *Procs) takeDue(now time.Time) []pending {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	n := 0
-	for n < len(c.unclaimed) && c.unclaimed[n].due.Before(now) {
+	for n < len(ps.unclaimed) && ps.unclaimed[n].due.Before(now) {
 		n++
 	}
-	out := append([]pending(nil), c.unclaimed[:n]...)
-	c.unclaimed = append(c.unclaimed[:0], c.unclaimed[n:]...)
+	out := append([]pending(nil), ps.unclaimed[:n]...)
+	ps.unclaimed = append(ps.unclaimed[:0], ps.unclaimed[n:]...)
 	return out
 }
 
 // endUnclaimed ends the record unless a host claimed it. The append expects an empty record,
 // so that of two concurrent claims exactly one succeeds.
-func (c *Core) endUnclaimed(ctx context.Context, p pending) error {
-	if _, _, ok := c.View.Process(p.id); ok {
+func (ps *Procs) endUnclaimed(ctx context.Context, p pending) error {
+	if _, _, ok := ps.core.View.Process(p.id); ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	ref := events.Ref{Host: p.host, ID: p.id}
-	if _, err := c.Log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
+	if _, err := ps.core.Log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
 		return err
 	}
 	now := time.Now()
-	err := c.Log.Writer(ref, p.epoch).Append(ctx, []process.Event{
+	err := ps.core.Log.Writer(ref, p.epoch).Append(ctx, []process.Event{
 		{Seq: 1, Time: now, Body: process.Accepted{Spec: p.spec, Command: p.command, SpecHash: p.hash, Tenant: p.tenant}},
 		{Seq: 2, Time: now, Body: process.Failed{Kind: uint32(kind.Unavailable), Message: "the sandbox's host did not take the command"}},
 		{Seq: 3, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
@@ -92,7 +92,7 @@ func (c *Core) endUnclaimed(ctx context.Context, p pending) error {
 		return err
 	}
 	// The next Start with the same key finds the refusal in the catalogue.
-	_, err = c.Log.PutSummary(ctx, &process.Summary{
+	_, err = ps.core.Log.PutSummary(ctx, &process.Summary{
 		ID: p.id, Tenant: p.tenant, Host: p.host, Epoch: p.epoch, Spec: p.spec, Ended: now, Exit: &process.Exit{Cause: process.CauseNotStarted},
 	}, 0)
 	if kind.Is(err, kind.Conflict) {

@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const (
@@ -18,17 +19,17 @@ const (
 // WatchCursor returns how far a watch's events were delivered. While another answer is on its
 // way it waits for the outcome; the answer of a gateway that died counts as not delivered.
 // The caller has found the process.
-func (c *Core) WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ps *Procs) WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error) {
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	late := time.NewTimer(settleTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(settlePoll)
 	defer tick.Stop()
 	for {
-		at, err := c.Log.WatchCursor(ctx, id)
+		at, err := ps.core.Log.WatchCursor(ctx, id)
 		if err != nil || at.Given || at.Rev == 0 {
-			return at, LogError("read watch cursor", string(id), err)
+			return at, core.LogError("read watch cursor", string(id), err)
 		}
 		select {
 		case <-tick.C:
@@ -42,9 +43,9 @@ func (c *Core) WatchCursor(ctx context.Context, id process.ID) (events.WatchCurs
 
 // PutWatchCursor stores a watch's cursor and returns its revision; Conflict if another gateway
 // wrote first.
-func (c *Core) PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ps *Procs) PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
-	rev, err := c.Log.PutWatchCursor(ctx, id, at)
-	return rev, LogError("store watch cursor", string(id), err)
+	rev, err := ps.core.Log.PutWatchCursor(ctx, id, at)
+	return rev, core.LogError("store watch cursor", string(id), err)
 }

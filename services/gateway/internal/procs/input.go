@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -13,25 +13,26 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // SendInputOnce is SendInput that the client may retry with the same key, at any gateway,
 // while the outcome is unknown: the process receives the data once. The host remembers the
 // process's last 256 keys. It also returns Conflict if the key was used with other data, and
 // Unavailable if the client should retry.
-func (c *Core) SendInputOnce(ctx context.Context, p Principal, id process.ID, key string, data []byte, eof bool) error {
+func (ps *Procs) SendInputOnce(ctx context.Context, p core.Principal, id process.ID, key string, data []byte, eof bool) error {
 	keyOf := func(n int) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", id, key, n))
 		return fmt.Sprintf("input.%x", sum[:16])
 	}
-	err := c.sendInput(ctx, p, id, data, eof, func(n int) string {
+	err := ps.sendInput(ctx, p, id, data, eof, func(n int) string {
 		return process.InputAttempt(keyOf(n), ulid.Make().String())
 	})
 	if !kind.Is(err, kind.NotFound) {
 		return err
 	}
 	// The process may have ended because of this very input.
-	taken, unseen := c.tookInput(ctx, p, id, keyOf(max(0, (len(data)-1)/maxInput)))
+	taken, unseen := ps.tookInput(ctx, p, id, keyOf(max(0, (len(data)-1)/maxInput)))
 	switch {
 	case taken:
 		return nil
@@ -51,17 +52,17 @@ const (
 
 // tookInput reports whether a process that has ended took the input with a key, as far as its
 // record shows. An error means that the record could not be read that far back.
-func (c *Core) tookInput(ctx context.Context, p Principal, id process.ID, key string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ps *Procs) tookInput(ctx context.Context, p core.Principal, id process.ID, key string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
-	tip, err := c.Tail(ctx, p, id)
+	tip, err := ps.Tail(ctx, p, id)
 	if err != nil {
 		return false, err
 	}
 	end := tip.Last
 	for _, back := range [...]process.Seq{searchNear, searchFar} {
 		from := tip.Last - min(tip.Last, back)
-		if taken, err := c.searchAcks(ctx, p, id, key, from, end); taken || err != nil {
+		if taken, err := ps.searchAcks(ctx, p, id, key, from, end); taken || err != nil {
 			return taken, err
 		}
 		end = from
@@ -71,9 +72,9 @@ func (c *Core) tookInput(ctx context.Context, p Principal, id process.ID, key st
 
 // searchAcks searches the events after seq after, up to seq end. It skips those that fell
 // out of retention.
-func (c *Core) searchAcks(ctx context.Context, p Principal, id process.ID, key string, after, end process.Seq) (bool, error) {
+func (ps *Procs) searchAcks(ctx context.Context, p core.Principal, id process.ID, key string, after, end process.Seq) (bool, error) {
 	for after < end {
-		r, err := c.Read(ctx, p, id, after)
+		r, err := ps.Read(ctx, p, id, after)
 		for err == nil && r.After() < end {
 			var batch []process.Event
 			if batch, err = r.Next(ctx, time.Second); hasAck(batch, key) {

@@ -1,4 +1,4 @@
-package core
+package builds
 
 import (
 	"crypto/aes"
@@ -18,12 +18,12 @@ type Credentials struct {
 
 // SealCredentials encrypts credentials for a record with a key that is derived from the
 // cluster secret.
-func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
+func (bs *Builds) SealCredentials(with Credentials) ([]byte, error) {
 	plain, err := json.Marshal([3]string{with.Username, with.Password, with.Region})
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)
 	}
-	gcm, err := c.aead()
+	gcm, err := bs.aead()
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +33,8 @@ func (c *Core) SealCredentials(with Credentials) ([]byte, error) {
 }
 
 // OpenCredentials decrypts the result of SealCredentials.
-func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
-	gcm, err := c.aead()
+func (bs *Builds) OpenCredentials(sealed []byte) (Credentials, error) {
+	gcm, err := bs.aead()
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -50,8 +50,8 @@ func (c *Core) OpenCredentials(sealed []byte) (Credentials, error) {
 	return Credentials{words[0], words[1], words[2]}, kind.Wrap(kind.Internal, "open credentials", "", err)
 }
 
-func (c *Core) aead() (cipher.AEAD, error) {
-	key := sha256.Sum256([]byte(c.DeriveKey("credentials")))
+func (bs *Builds) aead() (cipher.AEAD, error) {
+	key := sha256.Sum256([]byte(bs.core.DeriveKey("credentials")))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)

@@ -1,4 +1,4 @@
-package core
+package templatestore
 
 import (
 	"context"
@@ -10,13 +10,15 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/snapshots"
 )
 
-// FromTemplate returns req for a sandbox that starts from the template with the given name, NAME:TAG
-// or id. It returns NotFound for an unknown one; a miss is final only after the view has
-// caught up.
-func (c *Core) FromTemplate(ctx context.Context, p Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
-	name, host, err := c.ResolveName(ctx, p, name)
+// FromTemplate returns req for a sandbox that starts from the template with the given name,
+// NAME:TAG or id. It returns NotFound for an unknown one; a miss is final only after the view
+// has caught up.
+func (ts *Store) FromTemplate(ctx context.Context, p core.Principal, name string, req sandbox.Requested) (sandbox.Requested, error) {
+	name, host, err := ts.ResolveName(ctx, p, name)
 	if err != nil {
 		return req, err
 	}
@@ -24,12 +26,12 @@ func (c *Core) FromTemplate(ctx context.Context, p Principal, name string, req s
 		req.Template = name
 		return req, nil
 	}
-	t, err := c.Template(ctx, p, name)
+	t, err := ts.Template(ctx, p, name)
 	if err != nil {
 		return req, err
 	}
 	if t.Built != nil {
-		return c.fromBuilt(t.Built, req)
+		return ts.fromBuilt(t.Built, req)
 	}
 	req.Template = string(t.ID)
 	return req, nil
@@ -38,7 +40,7 @@ func (c *Core) FromTemplate(ctx context.Context, p Principal, name string, req s
 // ResolveName returns the template name that a principal's name stands for, and reports whether that
 // is the host's own files. The name code-interpreter-v1 stands for the template
 // code-interpreter if that exists.
-func (c *Core) ResolveName(ctx context.Context, p Principal, name string) (string, bool, error) {
+func (ts *Store) ResolveName(ctx context.Context, p core.Principal, name string) (string, bool, error) {
 	own, ok := p.OwnedName(name)
 	switch {
 	case !ok || !template.IsHost(own):
@@ -46,7 +48,7 @@ func (c *Core) ResolveName(ctx context.Context, p Principal, name string) (strin
 	case own != template.Interpreter:
 		return own, true, nil
 	}
-	switch _, err := c.Template(ctx, p, template.BuiltInterpreter); {
+	switch _, err := ts.Template(ctx, p, template.BuiltInterpreter); {
 	case err == nil:
 		return template.BuiltInterpreter, false, nil
 	case kind.Is(err, kind.NotFound):
@@ -57,13 +59,13 @@ func (c *Core) ResolveName(ctx context.Context, p Principal, name string) (strin
 }
 
 // fromBuilt returns req for a sandbox that starts from a build's result.
-func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requested, error) {
+func (ts *Store) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requested, error) {
 	if b.Snapshot != "" {
-		snap, ok := c.View.Snapshot(sandbox.SnapshotID(b.Snapshot))
+		snap, ok := ts.core.View.Snapshot(sandbox.SnapshotID(b.Snapshot))
 		if !ok || snap.Deleted {
-			return req, filesGone("find template", sandbox.SnapshotID(b.Snapshot))
+			return req, snapshots.FilesGone("find template", sandbox.SnapshotID(b.Snapshot))
 		}
-		req = From(&snap, req)
+		req = snapshots.From(&snap, req)
 	}
 	req.Template, req.Built, req.User, req.Workdir, req.Start, req.Ready = b.Base, string(b.ID), b.User, b.Workdir, b.Start, b.Ready
 	req.CPUMilli, req.MemoryMiB = b.CPUMilli, b.MemoryMiB
@@ -79,17 +81,17 @@ func (c *Core) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requ
 // Template returns the template with a name, NAME:TAG or id: the principal's own, or else a
 // shared one; after TEAM/ that team's, if it is the principal's own or public. It returns
 // NotFound for any other.
-func (c *Core) Template(ctx context.Context, p Principal, name string) (events.Template, error) {
-	if _, rest := SplitTeam(name); !isRef(rest) {
+func (ts *Store) Template(ctx context.Context, p core.Principal, name string) (events.Template, error) {
+	if _, rest := core.SplitTeam(name); !isRef(rest) {
 		return events.Template{}, noTemplate(name)
 	}
-	if t, ok := c.findTemplate(p, name); ok {
+	if t, ok := ts.findTemplate(p, name); ok {
 		return t, nil
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ts.core.Sync(ctx); err != nil {
 		return events.Template{}, err
 	}
-	if t, ok := c.findTemplate(p, name); ok {
+	if t, ok := ts.findTemplate(p, name); ok {
 		return t, nil
 	}
 	return events.Template{}, noTemplate(name)
@@ -104,15 +106,15 @@ func noTemplate(name string) error {
 	return kind.Newf(kind.NotFound, "find template", "", "template '%s' not found", name)
 }
 
-func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
-	tenants := c.templateTenants(p)
-	team, name := SplitTeam(name)
+func (ts *Store) findTemplate(p core.Principal, name string) (events.Template, bool) {
+	tenants := ts.templateTenants(p)
+	team, name := core.SplitTeam(name)
 	if team != "" && p.Tenant != "" {
 		tenants = []string{team}
 	}
 	for _, tenant := range tenants {
-		for _, ref := range c.candidates(tenant, name) {
-			if t, ok := c.View.Template(tenant, ref); ok && !template.Hidden(t.Name) && (tenant == p.Tenant || c.Public(&t)) {
+		for _, ref := range ts.candidates(tenant, name) {
+			if t, ok := ts.core.View.Template(tenant, ref); ok && !template.Hidden(t.Name) && (tenant == p.Tenant || ts.Public(&t)) {
 				return t, true
 			}
 		}
@@ -122,13 +124,13 @@ func (c *Core) findTemplate(p Principal, name string) (events.Template, bool) {
 
 // candidates returns the references that a name may stand for, in order of preference. Without a
 // tag, built templates precede imported ones, which have other tags.
-func (c *Core) candidates(tenant, name string) []template.Ref {
+func (ts *Store) candidates(tenant, name string) []template.Ref {
 	ref, err := template.ParseRef(name)
 	if err != nil {
 		return nil
 	}
 	if base, tag, tagged := strings.Cut(name, ":"); template.IsBuiltID(base) {
-		for _, t := range c.View.Templates(tenant) {
+		for _, t := range ts.core.View.Templates(tenant) {
 			if t.Built != nil && string(t.ID) == base && (!tagged || tag == t.Tag) {
 				ref.Name = t.Name
 			}
@@ -137,8 +139,8 @@ func (c *Core) candidates(tenant, name string) []template.Ref {
 	if ref.ID != "" || strings.Contains(name, ":") {
 		return []template.Ref{ref}
 	}
-	refs := []template.Ref{{Name: ref.Name, Tag: DefaultTag}, ref}
-	for _, t := range c.View.Templates(tenant) { // any tag of one without the default tag
+	refs := []template.Ref{{Name: ref.Name, Tag: core.DefaultTag}, ref}
+	for _, t := range ts.core.View.Templates(tenant) { // any tag of one without the default tag
 		if t.Built != nil && t.Name == ref.Name && string(t.ID) == name {
 			refs = append(refs, template.Ref{Name: t.Name, Tag: t.Tag})
 		}
@@ -147,24 +149,26 @@ func (c *Core) candidates(tenant, name string) []template.Ref {
 }
 
 // templateTenants returns the tenants whose templates a principal may use, its own first.
-func (c *Core) templateTenants(p Principal) []string {
+func (ts *Store) templateTenants(p core.Principal) []string {
 	if p.Tenant == "" {
 		return nil
 	}
-	return slices.Compact([]string{p.Tenant, c.SharedTenant})
+	return slices.Compact([]string{p.Tenant, ts.core.SharedTenant})
 }
 
 // Public reports whether all tenants may use a template: as last set by its tenant; by default
 // the shared tenant's imported templates are public and built ones are not.
-func (c *Core) Public(t *events.Template) bool {
-	return c.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == c.SharedTenant)
+func (ts *Store) Public(t *events.Template) bool {
+	return ts.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == ts.core.SharedTenant)
 }
 
 // BuiltPublic is Public for a template that a principal builds under a name.
-func (c *Core) BuiltPublic(p Principal, name string) bool { return c.publicName(p.Tenant, name, false) }
+func (ts *Store) BuiltPublic(p core.Principal, name string) bool {
+	return ts.publicName(p.Tenant, name, false)
+}
 
-func (c *Core) publicName(tenant, name string, byDefault bool) bool {
-	if public, said := c.View.Published(tenant, name); said {
+func (ts *Store) publicName(tenant, name string, byDefault bool) bool {
+	if public, said := ts.core.View.Published(tenant, name); said {
 		return public
 	}
 	return byDefault
@@ -173,48 +177,48 @@ func (c *Core) publicName(tenant, name string, byDefault bool) bool {
 // Publish sets whether all tenants may use the principal's own template, given by name or id,
 // and returns its name. Sandboxes that others created from it stay. It returns NotFound for an
 // unknown template.
-func (c *Core) Publish(ctx context.Context, p Principal, name string, public bool) (string, error) {
-	name, err := c.OwnName(ctx, p, name)
+func (ts *Store) Publish(ctx context.Context, p core.Principal, name string, public bool) (string, error) {
+	name, err := ts.OwnName(ctx, p, name)
 	if err == nil {
-		err = LogError("publish template", name, c.Log.PublishTemplate(ctx, p.Tenant, name, &public))
+		err = core.LogError("publish template", name, ts.core.Log.PublishTemplate(ctx, p.Tenant, name, &public))
 	}
 	if err == nil {
-		err = c.Sync(ctx)
+		err = ts.core.Sync(ctx)
 	}
 	return name, err
 }
 
-// Templates returns the templates that a principal may use, by name and tag.
-func (c *Core) Templates(p Principal) []events.Template {
+// List returns the templates that a principal may use, by name and tag.
+func (ts *Store) List(p core.Principal) []events.Template {
 	var out []events.Template
-	for _, tenant := range c.templateTenants(p) {
+	for _, tenant := range ts.templateTenants(p) {
 		if tenant != "" {
-			out = append(out, c.View.Templates(tenant)...)
+			out = append(out, ts.core.View.Templates(tenant)...)
 		}
 	}
 	return slices.DeleteFunc(out, func(t events.Template) bool {
-		return template.Hidden(t.Name) || t.Tenant != p.Tenant && !c.Public(&t)
+		return template.Hidden(t.Name) || t.Tenant != p.Tenant && !ts.Public(&t)
 	})
 }
 
 // HasTemplatePart reports whether a part of a template is stored.
-func (c *Core) HasTemplatePart(ctx context.Context, sum template.Sum) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ts *Store) HasTemplatePart(ctx context.Context, sum template.Sum) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, ts.core.CallTimeout)
 	defer cancel()
-	return c.Log.HasPart(ctx, sum)
+	return ts.core.Log.HasPart(ctx, sum)
 }
 
 // PutTemplatePart stores a packed part; the caller has verified its sum. It returns Exhausted
 // if the store is full.
-func (c *Core) PutTemplatePart(ctx context.Context, sum template.Sum, packed []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, c.CreateTimeout)
+func (ts *Store) PutTemplatePart(ctx context.Context, sum template.Sum, packed []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, ts.core.CreateTimeout)
 	defer cancel()
-	return c.Log.PutPart(ctx, sum, packed)
+	return ts.core.Log.PutPart(ctx, sum, packed)
 }
 
 // TagTemplate creates a template from stored parts and names it, for the principal's tenant.
 // It returns Invalid for a bad manifest or name, and Precondition if a part is missing.
-func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manifest []byte) (events.Template, error) {
+func (ts *Store) TagTemplate(ctx context.Context, p core.Principal, name string, manifest []byte) (events.Template, error) {
 	ref, err := template.ParseNew(name)
 	if err != nil {
 		return events.Template{}, err
@@ -224,7 +228,7 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 		return events.Template{}, err
 	}
 	for _, sum := range m.Parts {
-		has, err := c.HasTemplatePart(ctx, sum)
+		has, err := ts.HasTemplatePart(ctx, sum)
 		if err != nil {
 			return events.Template{}, err
 		}
@@ -232,22 +236,22 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 			return events.Template{}, kind.Newf(kind.Precondition, "make template", name, "part %s is not stored: store it first", sum)
 		}
 	}
-	old, had := c.View.Template(p.Tenant, ref)
-	if err := c.keepBase(ctx, p.Tenant, ref); err != nil {
+	old, had := ts.core.View.Template(p.Tenant, ref)
+	if err := ts.bases.KeepBase(ctx, p.Tenant, ref); err != nil {
 		return events.Template{}, err
 	}
-	if err := c.Log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
+	if err := ts.core.Log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
 		return events.Template{}, err
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ts.core.Sync(ctx); err != nil {
 		return events.Template{}, err
 	}
-	t, ok := c.View.Template(p.Tenant, ref)
+	t, ok := ts.core.View.Template(p.Tenant, ref)
 	if !ok || t.ID != id {
 		return events.Template{}, kind.New(kind.Conflict, "make template", name, "the name was given to another template at the same time")
 	}
 	if had && old.ID != id {
-		err = c.sweepParts(ctx, &old.Manifest) // that may have been its last name
+		err = ts.bases.SweepParts(ctx, &old.Manifest) // that may have been its last name
 	}
 	return t, err
 }
@@ -256,44 +260,25 @@ func (c *Core) TagTemplate(ctx context.Context, p Principal, name string, manife
 // uses any more are removed, except those of a base of snapshots or other templates. Running
 // sandboxes keep their files. A part that another client stores again at the same moment may
 // be lost: then creating a template from it fails, or its host reports it.
-func (c *Core) RemoveTemplate(ctx context.Context, p Principal, name string) error {
-	t, err := c.Template(ctx, p, name)
+func (ts *Store) RemoveTemplate(ctx context.Context, p core.Principal, name string) error {
+	t, err := ts.Template(ctx, p, name)
 	if err != nil {
 		return err
 	}
 	if t.Tenant != p.Tenant { // shared or public; the principal may own one of the same name
 		return noTemplate(name)
 	}
-	_, name = SplitTeam(name)
+	_, name = core.SplitTeam(name)
 	ref, err := template.ParseRef(name)
 	if err != nil {
 		return err
 	}
-	for _, other := range c.View.Templates(p.Tenant) {
+	for _, other := range ts.core.View.Templates(p.Tenant) {
 		byID := (ref.ID != "" || name == string(t.ID)) && other.ID == t.ID && !template.Hidden(other.Name)
 		if byID || ref.ID == "" && other.Name == t.Name && other.Tag == t.Tag {
-			if err := c.untag(ctx, &other); err != nil {
+			if err := ts.bases.Untag(ctx, &other); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// sweepParts removes those of a manifest's parts that no template uses.
-func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
-	used := map[template.Sum]bool{}
-	for _, t := range c.View.Templates("") {
-		for _, sum := range t.Manifest.Parts {
-			used[sum] = true
-		}
-	}
-	for _, sum := range m.Parts {
-		if used[sum] {
-			continue
-		}
-		if err := c.Log.RemovePart(ctx, sum); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -302,19 +287,36 @@ func (c *Core) sweepParts(ctx context.Context, m *template.Manifest) error {
 // TemplateName returns a template's name in answers: NAME:TAG, or NAME for the default tag
 // of a built template.
 func TemplateName(t *events.Template) string {
-	if t.Built != nil && t.Tag == DefaultTag {
+	if t.Built != nil && t.Tag == core.DefaultTag {
 		return t.Name
 	}
 	return template.Ref{Name: t.Name, Tag: t.Tag}.String()
 }
 
 // HostsWithTemplate returns the names of the hosts that have a template in their cache.
-func (c *Core) HostsWithTemplate(id template.ID) []string {
+func (ts *Store) HostsWithTemplate(id template.ID) []string {
 	out := []string{}
-	for _, h := range c.View.Hosts() {
+	for _, h := range ts.core.View.Hosts() {
 		if !h.Gone && slices.Contains(h.Templates, string(id)) {
 			out = append(out, h.Host)
 		}
 	}
 	return out
+}
+
+// OwnName returns the name of the principal's own template that tmpl refers to, also if
+// it is still being built or if all of its builds failed. It returns NotFound for any
+// other.
+func (ts *Store) OwnName(ctx context.Context, p core.Principal, tmpl string) (string, error) {
+	t, err := ts.own(ctx, p, tmpl)
+	if err == nil {
+		return t.Name, nil
+	}
+	tmpl, mine := p.OwnedName(tmpl)
+	base, _, _ := strings.Cut(tmpl, ":")
+	of := ts.builds.List(p, func(b *events.Build) bool { return base == b.Request.Template || base == b.Request.Name })
+	if kind.Is(err, kind.NotFound) && mine && len(of) > 0 {
+		return of[0].Request.Name, nil
+	}
+	return "", err
 }

@@ -1,4 +1,4 @@
-package core
+package lifecycle
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // Usage is the resource usage of a sandbox, oldest sample first, and its limits.
@@ -26,12 +27,12 @@ const sampleMargin = time.Minute
 // is the first sample kept. The sample before since is included if it is kept: CPU usage is
 // the difference of two samples. It works as long as samples are kept, also when the sandbox
 // has ended.
-func (c *Core) Usage(ctx context.Context, p Principal, id sandbox.ID, since, until time.Time) (Usage, error) {
-	st, err := c.find(ctx, p, id)
+func (l *Lifecycle) Usage(ctx context.Context, p core.Principal, id sandbox.ID, since, until time.Time) (Usage, error) {
+	st, err := l.FindSandbox(ctx, p, id)
 	if err != nil {
 		return Usage{}, err
 	}
-	u := c.limitsOf(st)
+	u := l.limitsOf(st)
 	if st.Host == "" || st.Started.IsZero() {
 		return u, nil
 	}
@@ -39,11 +40,11 @@ func (c *Core) Usage(ctx context.Context, p Principal, id sandbox.ID, since, unt
 	if !since.IsZero() {
 		from = since.Add(-sampleMargin)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.core.CallTimeout)
 	defer cancel()
-	all, err := c.Log.Samples(ctx, st.Host, id, from)
+	all, err := l.core.Log.Samples(ctx, st.Host, id, from)
 	if err != nil {
-		return Usage{}, LogError("read use", string(id), err)
+		return Usage{}, core.LogError("read use", string(id), err)
 	}
 	if len(all) > 0 && all[0].Time.Sub(st.Started) < sampleMargin {
 		all = append([]events.Sample{{Time: st.Started}}, all...) // usage was zero at the start
@@ -59,10 +60,10 @@ func (c *Core) Usage(ctx context.Context, p Principal, id sandbox.ID, since, unt
 
 // LastUsages returns the newest samples of each of the sandboxes, leaving out those that the
 // principal does not have.
-func (c *Core) LastUsages(ctx context.Context, p Principal, ids []sandbox.ID) ([]Usage, error) {
+func (l *Lifecycle) LastUsages(ctx context.Context, p core.Principal, ids []sandbox.ID) ([]Usage, error) {
 	var out []Usage
 	for _, id := range ids {
-		u, err := c.RecentUsage(ctx, p, id)
+		u, err := l.RecentUsage(ctx, p, id)
 		switch {
 		case kind.Is(err, kind.NotFound):
 			continue
@@ -75,16 +76,16 @@ func (c *Core) LastUsages(ctx context.Context, p Principal, ids []sandbox.ID) ([
 }
 
 // RecentUsage returns the usage of the last minute.
-func (c *Core) RecentUsage(ctx context.Context, p Principal, id sandbox.ID) (Usage, error) {
-	return c.Usage(ctx, p, id, time.Now().Add(-sampleMargin), time.Time{})
+func (l *Lifecycle) RecentUsage(ctx context.Context, p core.Principal, id sandbox.ID) (Usage, error) {
+	return l.Usage(ctx, p, id, time.Now().Add(-sampleMargin), time.Time{})
 }
 
-func (c *Core) limitsOf(st sandbox.State) Usage {
+func (l *Lifecycle) limitsOf(st sandbox.State) Usage {
 	u := Usage{
 		State: st, CPUs: float64(st.Request.CPUMilli) / 1000,
 		Memory: uint64(st.Request.MemoryMiB) << 20, Disk: uint64(st.Request.DiskMiB) << 20,
 	}
-	if h, ok := c.View.Host(st.Host); ok {
+	if h, ok := l.core.View.Host(st.Host); ok {
 		if u.CPUs == 0 {
 			u.CPUs = float64(h.CPUs)
 		}

@@ -1,4 +1,4 @@
-package core
+package procs
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // Selector identifies a process within a sandbox; exactly one field is set.
@@ -20,43 +21,43 @@ type Selector struct {
 
 // Find returns the selected process, active or ended: for a pid the newest with it; for a
 // tag the newest active one, or else the newest.
-func (c *Core) Find(ctx context.Context, p Principal, sbx sandbox.ID, sel Selector) (process.Summary, error) {
+func (ps *Procs) Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel Selector) (process.Summary, error) {
 	if sel.ID != "" {
 		if sel.ID.Sandbox() != sbx {
 			return process.Summary{}, noProcess(sel.ID)
 		}
-		return c.Process(ctx, p, sel.ID)
+		return ps.Process(ctx, p, sel.ID)
 	}
-	if _, err := c.find(ctx, p, sbx); err != nil {
+	if _, err := ps.lifecycle.FindSandbox(ctx, p, sbx); err != nil {
 		return process.Summary{}, err
 	}
 	if sel.Tag != nil {
-		return c.findTag(ctx, sbx, *sel.Tag)
+		return ps.findTag(ctx, sbx, *sel.Tag)
 	}
-	return c.findPID(ctx, sbx, sel.PID)
+	return ps.findPID(ctx, sbx, sel.PID)
 }
 
 // findPID trusts the view about an active process: if it has ended, its host rejects the
 // command. An ended one may hide a newer process with the same pid that the view does not
 // have yet.
-func (c *Core) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process.Summary, error) {
-	if s, ok := c.View.ProcessByPID(sbx, pid); ok && s.Active() {
+func (ps *Procs) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (process.Summary, error) {
+	if s, ok := ps.core.View.ProcessByPID(sbx, pid); ok && s.Active() {
 		return s, nil
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ps.core.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	if s, ok := c.View.ProcessByPID(sbx, pid); ok && pid != 0 {
+	if s, ok := ps.core.View.ProcessByPID(sbx, pid); ok && pid != 0 {
 		return s, nil
 	}
 	return process.Summary{}, kind.Newf(kind.NotFound, "find process", string(sbx), "process with pid %d not found", pid)
 }
 
-func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process.Summary, error) {
-	if err := c.Sync(ctx); err != nil {
+func (ps *Procs) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process.Summary, error) {
+	if err := ps.core.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	all := c.View.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
+	all := ps.core.View.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
 	for i := len(all) - 1; i >= 0; i-- {
 		if all[i].Active() {
 			return all[i], nil
@@ -69,17 +70,17 @@ func (c *Core) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process
 }
 
 // Process returns a process by its id, active or ended.
-func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process.Summary, error) {
-	if _, err := c.find(ctx, p, id.Sandbox()); err != nil {
+func (ps *Procs) Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error) {
+	if _, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox()); err != nil {
 		return process.Summary{}, noProcessIf(id, err)
 	}
-	if s, _, ok := c.View.Process(id); ok {
+	if s, _, ok := ps.core.View.Process(id); ok {
 		return s, nil
 	}
-	if err := c.Sync(ctx); err != nil {
+	if err := ps.core.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	if s, _, ok := c.View.Process(id); ok {
+	if s, _, ok := ps.core.View.Process(id); ok {
 		return s, nil
 	}
 	return process.Summary{}, noProcess(id)
@@ -87,19 +88,19 @@ func (c *Core) Process(ctx context.Context, p Principal, id process.ID) (process
 
 // Processes returns the processes of a sandbox ("": of all of the principal's) for which
 // keep returns true, oldest first, not older than the call.
-func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
-	if err := c.Sync(ctx); err != nil {
+func (ps *Procs) Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	if err := ps.core.Sync(ctx); err != nil {
 		return nil, err
 	}
 	if sbx == "" {
 		sbx = p.Sandbox
 	}
 	if sbx != "" {
-		if _, err := c.Sandbox(p, sbx); err != nil {
+		if _, err := ps.lifecycle.Sandbox(p, sbx); err != nil {
 			return nil, err
 		}
 	}
-	return c.View.Processes(sbx, func(s *process.Summary) bool {
+	return ps.core.View.Processes(sbx, func(s *process.Summary) bool {
 		return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) // watches are not clients' commands
 	}), nil
 }
@@ -107,77 +108,77 @@ func (c *Core) Processes(ctx context.Context, p Principal, sbx sandbox.ID, keep 
 // Read returns a reader of the process's events after the given seq. It works as long as
 // the record is kept, also when the sandbox has ended. It returns NotFound for an unknown
 // process and for another tenant's.
-func (c *Core) Read(ctx context.Context, p Principal, id process.ID, after process.Seq) (*events.Reader, error) {
-	ref, err := c.ref(ctx, p, id)
+func (ps *Procs) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*events.Reader, error) {
+	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
-	return c.Log.Read(ref, after), nil
+	return ps.core.Log.Read(ref, after), nil
 }
 
 // ReadLive returns a reader of what is stored after the call. Errors are those of Read.
-func (c *Core) ReadLive(ctx context.Context, p Principal, id process.ID) (*events.Reader, error) {
-	ref, err := c.ref(ctx, p, id)
+func (ps *Procs) ReadLive(ctx context.Context, p core.Principal, id process.ID) (*events.Reader, error) {
+	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
-	return c.Log.ReadLive(ref), nil
+	return ps.core.Log.ReadLive(ref), nil
 }
 
 // Tail returns the end of a process's record as stored. Errors are those of Read.
-func (c *Core) Tail(ctx context.Context, p Principal, id process.ID) (events.Tail, error) {
-	ref, err := c.ref(ctx, p, id)
+func (ps *Procs) Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error) {
+	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
 		return events.Tail{}, err
 	}
-	tip, err := c.tip(ctx, ref)
-	return tip, LogError("read", string(id), err)
+	tip, err := ps.tip(ctx, ref)
+	return tip, core.LogError("read", string(id), err)
 }
 
-func (c *Core) tip(ctx context.Context, ref events.Ref) (events.Tail, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+func (ps *Procs) tip(ctx context.Context, ref events.Ref) (events.Tail, error) {
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
-	return c.Log.StaleTail(ctx, ref)
+	return ps.core.Log.StaleTail(ctx, ref)
 }
 
 // SeqsAround locates a moment in a process's record, as [events.Log.Near] does: all events up to
 // seq before are earlier, none after seq after is. Errors are those of Read.
-func (c *Core) SeqsAround(ctx context.Context, p Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
-	ref, err := c.ref(ctx, p, id)
+func (ps *Procs) SeqsAround(ctx context.Context, p core.Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
+	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
 		return 0, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
-	before, after, err = c.Log.SeqsAround(ctx, ref, at)
-	return before, after, LogError("read", string(id), err)
+	before, after, err = ps.core.Log.SeqsAround(ctx, ref, at)
+	return before, after, core.LogError("read", string(id), err)
 }
 
 // ref returns a process's record. A process that is not in the catalogue may have one: it
 // was claimed but has not started.
-func (c *Core) ref(ctx context.Context, p Principal, id process.ID) (events.Ref, error) {
-	st, err := c.find(ctx, p, id.Sandbox())
+func (ps *Procs) ref(ctx context.Context, p core.Principal, id process.ID) (events.Ref, error) {
+	st, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox())
 	if err != nil {
 		return events.Ref{}, noProcessIf(id, err)
 	}
 	ref := events.Ref{Host: st.Host, ID: id}
-	if _, _, ok := c.View.Process(id); ok {
+	if _, _, ok := ps.core.View.Process(id); ok {
 		return ref, nil
 	}
 	if st.Host == "" {
 		return events.Ref{}, noProcess(id)
 	}
-	if _, err := c.tip(ctx, ref); err != nil {
-		return events.Ref{}, LogError("read", string(id), noProcessIf(id, err))
+	if _, err := ps.tip(ctx, ref); err != nil {
+		return events.Ref{}, core.LogError("read", string(id), noProcessIf(id, err))
 	}
 	return ref, nil
 }
 
 // Counts counts all processes ever started, by outcome, not older than the call. With an
 // error it returns the counts of the view.
-func (c *Core) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
-	err := c.Sync(ctx)
-	return c.View.Counts(), err
+func (ps *Procs) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
+	err := ps.core.Sync(ctx)
+	return ps.core.View.Counts(), err
 }
 
 func noProcess(id process.ID) error {

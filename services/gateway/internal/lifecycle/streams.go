@@ -1,0 +1,67 @@
+package lifecycle
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/millrace/millrace/events/file"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// targetFiles is the target of streams for file requests.
+const targetFiles = "files"
+
+// OpenFiles sends a request about files to a running sandbox. The request is aborted when
+// ctx ends. Errors: those of file.Request.Check, NotFound unless the sandbox runs,
+// Conflict if it is paused, Unavailable if it cannot be reached. Errors of the sandbox
+// come from the methods of Files.
+func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.ID, req *file.Request) (*core.Files, error) {
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	st, err := l.RequireRunning(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.core.RequireHost(&st); err != nil {
+		return nil, err
+	}
+	s, err := l.openStream(ctx, &st, targetFiles)
+	if err != nil {
+		return nil, err
+	}
+	return core.OpenFilesOver(ctx, s, req)
+}
+
+// DialPort opens a stream to a port of a running sandbox. It does not authorize: the caller
+// must. It returns NotFound unless the sandbox runs, Precondition if nothing listens on the
+// port, and Unavailable if the sandbox cannot be reached.
+func (l *Lifecycle) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux.Stream, error) {
+	ok, err := l.Wake(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	st, found := l.core.View.Sandbox(id)
+	if !ok || !found {
+		return nil, core.NoSandbox(id)
+	}
+	if err := l.core.RequireHost(&st); err != nil {
+		return nil, err
+	}
+	return l.openStream(ctx, &st, strconv.Itoa(port))
+}
+
+// openStream opens a stream to a target in a running sandbox: a port, or its files.
+func (l *Lifecycle) openStream(ctx context.Context, st *sandbox.State, target string) (*mux.Stream, error) {
+	host, _ := l.core.View.Host(st.Host)
+	ctx, cancel := context.WithTimeout(ctx, l.core.CallTimeout)
+	defer cancel()
+	s, err := l.core.Tunnels.Open(ctx, st.Host, host.Epoch, string(st.ID)+":"+target)
+	if kind.Is(err, kind.Deadline) {
+		return nil, &kind.Error{Op: "open stream", ID: string(st.ID), Kind: kind.Unavailable, Msg: "the sandbox's host does not answer", Err: err}
+	}
+	return s, err
+}

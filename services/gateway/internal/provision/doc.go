@@ -1,0 +1,3 @@
+// Package provision creates sandboxes: new ones, at most one per idempotency key, and forks
+// of others.
+package provision
