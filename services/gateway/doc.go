@@ -4,5 +4,5 @@
 // # The path of a request
 // app.go rejects ambiguous requests, limits the body, serves preflights and probes,
 // authenticates the caller (auth) and finds the sandbox (route); a surface decodes the
-// request and calls the core; streams are sent by internal/stream.
+// request and calls the operations (internal/operations); streams are sent by internal/stream.
 package gateway

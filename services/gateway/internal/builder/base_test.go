@@ -39,7 +39,7 @@ func TestSettingsAreInTheSum(t *testing.T) {
 	}
 }
 
-// newRuns returns a function that starts another run of a build, with its core and principal.
+// newRuns returns a function that starts another run of a build, with its gateway's operations and its principal.
 func newRuns(t *testing.T) (c *operations.Operations, principal core.Principal, next func(build.State) *run) {
 	t.Helper()
 	return newRunsOn(t, eventstest.Open(t, eventstest.Start(t)))

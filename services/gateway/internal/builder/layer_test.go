@@ -112,7 +112,7 @@ func TestLayerInUseIsKept(t *testing.T) {
 func TestReuseDuringPrune(t *testing.T) {
 	f := newFixture(t, "", "")
 	f.host.Start()
-	other, _, _ := newRunsOn(t, f.log) // the core of another gateway
+	other, _, _ := newRunsOn(t, f.log) // the operations of another gateway
 	r := f.newRun()
 	for round := range 10 {
 		sum := strconv.Itoa(round)

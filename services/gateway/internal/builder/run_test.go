@@ -34,7 +34,7 @@ func TestLayerKeepsItsTemplate(t *testing.T) {
 
 // A panic in a build fails that build only.
 func TestPanicFailsTheBuild(t *testing.T) {
-	r := &run{Builder: New(Config{}), state: build.State{ID: build.NewID()}} // the missing core makes it panic
+	r := &run{Builder: New(Config{}), state: build.State{ID: build.NewID()}} // the missing operations make it panic
 	if err := r.buildRecovered(t.Context()); !kind.Is(err, kind.Internal) || !strings.Contains(err.Error(), "fault") {
 		t.Errorf("got %v", err)
 	}

@@ -64,7 +64,7 @@ func TestTakeoverRunsTheStartCommand(t *testing.T) {
 	go func() { ended <- first.finalize(ctx, f.from) }()
 	_, err := f.view.AwaitSandbox(t.Context(), sbx, func(s *sandbox.State) bool { return s.Phase == sandbox.PhaseRequested })
 	if err == nil {
-		_, err = f.Lifecycle.Lookup(t.Context(), f.principal, sbx) // the core's view has it, too
+		_, err = f.Lifecycle.Lookup(t.Context(), f.principal, sbx) // the gateway's view has it, too
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func (f *flood) Next(context.Context, time.Duration) ([]process.Event, error) {
 func (f *flood) After() process.Seq { return f.seq }
 func (f *flood) Close()             {}
 
-// flooding is a core whose processes print a flood.
+// flooding implements Core with processes that print a flood.
 type flooding struct {
 	*fake
 	data   []byte

@@ -46,7 +46,7 @@ type Controls interface {
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// Core is the part of the gateway's core that the surface uses.
+// Core is the part of the gateway's operations that the surface uses.
 type Core interface {
 	Sandboxes
 	Catalog
@@ -55,10 +55,10 @@ type Core interface {
 	Controls
 }
 
-// Over returns a Core.
+// Over returns the Core that l and ps implement.
 func Over(l *lifecycle.Lifecycle, ps *procs.Procs) Core { return gateway{l, ps} }
 
-// gateway adapts the core: its readers become stream sources.
+// gateway adapts the operations: its readers become stream sources.
 type gateway struct {
 	*lifecycle.Lifecycle
 	*procs.Procs

@@ -44,7 +44,7 @@ func (noWatches) PutWatchCursor(context.Context, process.ID, events.WatchCursor)
 	return 1, nil
 }
 
-// fake is a core in memory. Its processes follow scripts.
+// fake implements Core in memory. Its processes follow scripts.
 type fake struct {
 	noWatches
 	mu           sync.Mutex

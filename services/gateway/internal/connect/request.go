@@ -94,7 +94,7 @@ func (r *call) readTimeout(v string) error {
 	return nil
 }
 
-// context bounds a call's work; without a timeout the core's own bounds apply.
+// context bounds a call's work; without a timeout the operations' own bounds apply.
 func (r *call) context(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	if r.timeout > 0 {
 		return context.WithTimeout(c.UserContext(), r.timeout)

@@ -28,7 +28,7 @@ type Handler struct {
 	cycle   time.Duration // lifetime of an SSE connection
 }
 
-// New returns the surface of a core. It serves its streams with streams.
+// New returns the surface of g. It serves its streams with streams.
 func New(g record.Gateway, streams *stream.Streams) *Handler {
 	return &Handler{core: g, streams: streams, poll: 25 * time.Second, cycle: time.Minute}
 }

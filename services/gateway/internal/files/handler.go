@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Core is the part of the gateway's core that the surface uses.
+// Core is the part of the gateway's operations that the surface uses.
 type Core interface {
 	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// fakeCore is a core whose sandboxes accept every file.
+// fakeCore implements Core with sandboxes that accept every file.
 type fakeCore struct{ n int }
 
 func (w *fakeCore) OpenFiles(ctx context.Context, _ core.Principal, _ sandbox.ID, req *file.Request) (*core.Files, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// VolumeCore is the part of the gateway's core that Volumes uses.
+// VolumeCore is the part of the gateway's operations that Volumes uses.
 type VolumeCore interface {
 	OpenVolumeFiles(ctx context.Context, p core.Principal, id sandbox.VolumeID, req *file.Request) (*core.Files, error)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// gateway is the part of the core that the surface uses, implemented by record.Gateway.
+// gateway is the part of the operations that the surface uses, implemented by record.Gateway.
 type gateway interface {
 	Sync(ctx context.Context) error
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
@@ -38,7 +38,7 @@ type Handler struct {
 	streams *stream.Streams
 }
 
-// New returns the surface of a core. It serves its streams with streams.
+// New returns the surface of g. It serves its streams with streams.
 func New(g record.Gateway, streams *stream.Streams) *Handler {
 	return &Handler{core: g, streams: streams}
 }

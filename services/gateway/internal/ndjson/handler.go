@@ -31,7 +31,7 @@ type controls interface {
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// gateway is the part of the core that the surface uses, implemented by record.Gateway.
+// gateway is the part of the operations that the surface uses, implemented by record.Gateway.
 type gateway interface {
 	finder
 	controls
@@ -45,7 +45,7 @@ type Handler struct {
 	streams *stream.Streams
 }
 
-// New returns the surface of a core. It serves its streams with streams.
+// New returns the surface of g. It serves its streams with streams.
 func New(g record.Gateway, streams *stream.Streams) *Handler {
 	return &Handler{core: g, streams: streams}
 }

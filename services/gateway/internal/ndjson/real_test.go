@@ -21,7 +21,7 @@ import (
 )
 
 // TestCommandsOverARealLog covers C-034.
-// The test goes through the surface, the core, a real log and a host.
+// The test goes through the surface, the operations, a real log and a host.
 func TestCommandsOverARealLog(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)

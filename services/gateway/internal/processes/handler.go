@@ -23,7 +23,7 @@ type controls interface {
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// gateway is the part of the core that the surface uses: a record.Gateway.
+// gateway is the part of the operations that the surface uses: a record.Gateway.
 type gateway interface {
 	record.Records
 	controls
@@ -36,7 +36,7 @@ type Handler struct {
 	streams *stream.Streams
 }
 
-// New returns the surface on a core and its streams.
+// New returns the surface of g. It serves its streams with streams.
 func New(g record.Gateway, streams *stream.Streams) *Handler {
 	return &Handler{core: g, streams: streams}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Records is the part of the core that Open uses, implemented by [Gateway].
+// Records is the part of the operations that Open uses, implemented by [Gateway].
 type Records interface {
 	Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error)
 	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// gateway is the part of the core that the surface uses, implemented by record.Gateway.
+// gateway is the part of the operations that the surface uses, implemented by record.Gateway.
 type gateway interface {
 	Sync(ctx context.Context) error
 	Lookup(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
