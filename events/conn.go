@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -45,7 +45,7 @@ type conn struct {
 
 // newConn returns a connection that is not connected yet.
 func newConn(log *slog.Logger) *conn {
-	c := &conn{log: log, id: strings.ToLower(nuid.Next()), reconnect: make(chan struct{})}
+	c := &conn{log: log, id: strings.ToLower(ulid.Make().String()), reconnect: make(chan struct{})}
 	c.connCtx, c.cancelConn = context.WithCancel(context.Background())
 	return c
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nuid"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
@@ -75,7 +75,7 @@ func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 	for range 4 {
 		calls.Go(func() {
 			for ctx.Err() == nil {
-				c := events.Command{ID: nuid.Next(), Process: id, Deadline: time.Now().Add(5 * time.Second), Body: events.Signal{Signal: 1}}
+				c := events.Command{ID: ulid.Make().String(), Process: id, Deadline: time.Now().Add(5 * time.Second), Body: events.Signal{Signal: 1}}
 				within, cancel := context.WithDeadline(ctx, c.Deadline)
 				_, err := gateway.Call(within, testHost, c)
 				cancel()

@@ -19,7 +19,6 @@ var guarded = []string{"net/http", "os/exec"}
 const (
 	nats     = "github.com/nats-io/nats.go/..."
 	server   = "github.com/nats-io/nats-server/v2/..."
-	nuid     = "github.com/nats-io/nuid"
 	ulid     = "github.com/oklog/ulid/v2"
 	protobuf = "google.golang.org/protobuf/..."
 	fiber    = "github.com/gofiber/fiber/v2/..."
@@ -69,7 +68,7 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, nuid, ulid, compress, group, flight}},
+	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, ulid, compress, group, flight}},
 	{path: "events/internal/streams", may: []string{nats, "internal/waiting"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
