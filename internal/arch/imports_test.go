@@ -30,6 +30,7 @@ const (
 	sys      = "golang.org/x/sys/unix"
 	netlink  = "github.com/vishvananda/netlink"
 	netns    = "github.com/vishvananda/netns"
+	socks    = "golang.org/x/net/proxy"
 	group    = "golang.org/x/sync/errgroup"
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
@@ -125,7 +126,7 @@ var rules = []rule{
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
-	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr"}, std: []string{"net/http"}},
+	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr", socks}, std: []string{"net/http"}},
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
 	// Firecracker's API is HTTP over a unix socket.
 	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},

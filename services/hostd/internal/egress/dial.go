@@ -193,14 +193,12 @@ func (w *Route) connect(ctx context.Context, f *flow, port uint16) (*flow, error
 	var err error
 	if f.by == (upstream{}) {
 		f.Conn, err = w.direct(ctx, f.name, netip.AddrPortFrom(f.addr, port))
-	} else if f.Conn, err = f.by.reach(ctx, w.s); err == nil {
+	} else {
 		name := f.name
 		if f.addr.IsValid() {
 			name = "" // the policy allows an address
 		}
-		if err = f.by.connect(ctx, f.Conn, name, f.addr, port); err != nil {
-			f.Conn.Close() //nolint:errcheck // not used
-		}
+		f.Conn, err = f.by.connect(ctx, w.s, name, f.addr, port)
 	}
 	if err != nil {
 		return nil, err

@@ -1,13 +1,16 @@
 package egress
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
-	"io"
+	"errors"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"syscall"
-	"time"
+
+	"golang.org/x/net/proxy"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -63,95 +66,62 @@ func (s *Server) lookUp(ctx context.Context, host string) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// connect requests a connection to a host from the proxy, by its name if there is one: then
-// the proxy resolves it.
-func (u *upstream) connect(ctx context.Context, conn net.Conn, name string, addr netip.Addr, port uint16) error {
-	if at, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(at)                //nolint:errcheck // otherwise it has no deadline
-		defer conn.SetDeadline(time.Time{}) //nolint:errcheck // likewise
-	}
-	if err := u.greet(conn); err != nil {
-		return err
-	}
-	b := []byte{socksVersion, socksConnect, 0}
-	switch {
-	case name != "":
-		b = append(append(b, socksName, byte(len(name))), name...)
-	case addr.Is4():
-		b = append(append(b, socksIPv4), addr.AsSlice()...)
-	default:
-		b = append(append(b, socksIPv6), addr.AsSlice()...)
-	}
-	if _, err := conn.Write(binary.BigEndian.AppendUint16(b, port)); err != nil {
-		return proxyBroke()
-	}
-	return answered(conn)
-}
-
-// Sub-negotiation of name and password (RFC 1929).
-const (
-	socksPassword        = 2
-	socksPasswordVersion = 1
-)
-
-func (u *upstream) greet(conn net.Conn) error {
-	method := byte(socksNone)
+// connect connects to a host through the proxy, by the host's name if there is one: then the
+// proxy resolves it.
+func (u *upstream) connect(ctx context.Context, s *Server, name string, addr netip.Addr, port uint16) (net.Conn, error) {
+	var conn net.Conn // to the proxy; it has no buffer, so that the tunnel begins at its next byte
+	toProxy := dialFunc(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var err error
+		conn, err = u.reach(ctx, s)
+		return conn, err
+	})
+	var auth *proxy.Auth
 	if u.user != "" {
-		method = socksPassword
+		auth = &proxy.Auth{User: u.user, Password: u.password}
 	}
-	var b [2]byte
-	if _, err := conn.Write([]byte{socksVersion, 1, method}); err != nil {
-		return proxyBroke()
+	d, err := proxy.SOCKS5("tcp", u.address, auth, toProxy)
+	if err != nil {
+		return nil, proxyError(err)
 	}
-	if _, err := io.ReadFull(conn, b[:]); err != nil || b[0] != socksVersion {
-		return proxyBroke()
+	to := net.JoinHostPort(cmp.Or(name, addr.String()), strconv.Itoa(int(port)))
+	if _, err := d.(proxy.ContextDialer).DialContext(ctx, "tcp", to); err != nil { //nolint:errcheck,forcetypeassert // each dialer of the package is one
+		return nil, proxyError(err)
 	}
-	if b[1] != method {
-		return kind.New(kind.Unavailable, "dial", "", "the egress proxy rejects the credentials")
-	}
-	if u.user == "" {
-		return nil
-	}
-	word := append(append([]byte{socksPasswordVersion, byte(len(u.user))}, u.user...), byte(len(u.password)))
-	if _, err := conn.Write(append(word, u.password...)); err != nil {
-		return proxyBroke()
-	}
-	if _, err := io.ReadFull(conn, b[:]); err != nil || b[1] != 0 {
-		return kind.New(kind.Unavailable, "dial", "", "the egress proxy rejects the credentials")
-	}
-	return nil
+	return conn, nil
 }
 
-// answered reads the proxy's reply, including the address in it, which is not
-// used.
-func answered(conn net.Conn) error {
-	var b [3]byte
-	if _, err := io.ReadFull(conn, b[:]); err != nil || b[0] != socksVersion {
-		return proxyBroke()
+// dialFunc is a proxy.ContextDialer.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial implements proxy.Dialer.
+func (f dialFunc) Dial(network, address string) (net.Conn, error) {
+	return f(context.Background(), network, address)
+}
+
+// DialContext implements proxy.ContextDialer.
+func (f dialFunc) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return f(ctx, network, address)
+}
+
+// proxyError returns the error of a dial by package proxy with its kind. That package reports
+// replies as text only; TestRepliesOfTheProxyHaveAKind holds it to that text.
+func proxyError(err error) error {
+	if e, ok := errors.AsType[*kind.Error](err); ok {
+		return e // of reach
 	}
-	switch code := b[1]; code {
-	case socksOK:
-	case socksClosed:
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		err = e.Err
+	}
+	reply, replied := strings.CutPrefix(err.Error(), "unknown error ")
+	switch {
+	case reply == "connection refused":
 		return kind.New(kind.Precondition, "dial", "", "the egress proxy reports that the host refuses connections")
-	case socksDenied:
+	case reply == "connection not allowed by ruleset":
 		return kind.New(kind.Denied, "dial", "", "the egress proxy does not allow it")
-	default:
-		return kind.Newf(kind.Unavailable, "dial", "", "the egress proxy cannot reach the host (%d)", code)
+	case replied:
+		return kind.New(kind.Unavailable, "dial", "", "the egress proxy cannot reach the host: "+reply)
+	case strings.Contains(reply, "authentication"):
+		return kind.New(kind.Unavailable, "dial", "", "the egress proxy rejects the credentials")
 	}
-	var family [1]byte
-	if _, err := io.ReadFull(conn, family[:]); err != nil {
-		return proxyBroke()
-	}
-	if _, ok := socksHost(conn, family[0]); !ok {
-		return proxyBroke()
-	}
-	var port [2]byte
-	if _, err := io.ReadFull(conn, port[:]); err != nil {
-		return proxyBroke()
-	}
-	return nil
-}
-
-func proxyBroke() error {
 	return kind.New(kind.Unavailable, "dial", "", "the egress proxy is not a SOCKS5 server")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -41,7 +42,7 @@ func socksServer(t testing.TB) (addr string, received chan string) {
 func serveSocks(c net.Conn, received chan<- string) {
 	r := bufio.NewReader(c)
 	var b [256]byte
-	if io.ReadFull(r, b[:3]); string(b[:3]) != "\x05\x01\x02" {
+	if io.ReadFull(r, b[:4]); string(b[:4]) != "\x05\x02\x00\x02" { // with or without credentials
 		c.Write([]byte{5, 0xff})
 		return
 	}
@@ -133,6 +134,41 @@ func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// replying is a SOCKS5 proxy that answers one request for an IPv4 address with a code.
+func replying(t *testing.T, code byte) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		var b [10]byte
+		io.ReadFull(c, b[:3])
+		c.Write([]byte{5, 0})
+		io.ReadFull(c, b[:])
+		c.Write([]byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0})
+	}()
+	return ln.Addr().String()
+}
+
+// The kind of an error is read from text of golang.org/x/net/proxy.
+func TestRepliesOfTheProxyHaveAKind(t *testing.T) {
+	for code, want := range map[byte]kind.Kind{2: kind.Denied, 4: kind.Unavailable, 5: kind.Precondition, 99: kind.Unavailable} {
+		n := sandbox.Network{Internet: true, Proxy: &sandbox.Proxy{Address: replying(t, code)}}
+		w, _ := newRoute(t, &n, loopback, &names{})
+		f, err := w.dial(t.Context(), "127.0.0.1:1", raw)
+		if f != nil || !kind.Is(err, want) || strings.Contains(err.Error(), "not a SOCKS5 server") {
+			t.Errorf("reply %d: %v, want %v", code, err, want)
+		}
 	}
 }
 
