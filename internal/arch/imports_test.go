@@ -31,6 +31,7 @@ const (
 	netlink  = "github.com/vishvananda/netlink"
 	netns    = "github.com/vishvananda/netns"
 	socks    = "golang.org/x/net/proxy"
+	vsock    = "github.com/mdlayher/vsock"
 	group    = "golang.org/x/sync/errgroup"
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
@@ -124,6 +125,7 @@ var rules = []rule{
 	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
 	{path: hd + "snapshots", may: []string{vocabulary, hd + "drivers", hd + "rmtree", hd + "templates"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},
+	{path: hd + "shim", may: []string{vocabulary, hd + "...", sys, vsock}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
 	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr", socks}, std: []string{"net/http"}},

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
@@ -138,8 +139,8 @@ func listener(fd uintptr) (net.Listener, error) {
 	}
 	defer f.Close() //nolint:errcheck // the listener has its own
 	ln, err := net.FileListener(f)
-	if errors.Is(err, syscall.EPROTONOSUPPORT) {
-		ln, err = listenRaw(fd)
+	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EPROTONOSUPPORT) { // the vsock of a guest
+		ln, err = vsock.FileListener(f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
