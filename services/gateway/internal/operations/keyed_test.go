@@ -16,7 +16,7 @@ import (
 // sent with its key.
 func TestAKeyMakesOneSandbox(t *testing.T) {
 	h := newFixture(t)
-	cores := []*operations.Operations{h.Operations, h.newCore()}
+	gateways := []*operations.Operations{h.Operations, h.newOperations()}
 	by := provision.Idempotency{Key: "k", Request: []byte("body")}
 	create := func(c *operations.Operations, p core.Principal, by provision.Idempotency) (sandbox.State, error) {
 		return c.Provisioner.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Lifetime: time.Hour})
@@ -26,7 +26,7 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			st, err := create(cores[i%2], alice, by)
+			st, err := create(gateways[i%2], alice, by)
 			if err != nil {
 				t.Errorf("create: %v", err)
 			}
@@ -39,7 +39,7 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("made %v, want one sandbox", ids)
 	}
-	st, err := create(h.newCore(), alice, by) // a gateway that started later
+	st, err := create(h.newOperations(), alice, by) // a gateway that started later
 	if err != nil || !ids[st.ID] || len(h.view.Sandboxes(func(*sandbox.State) bool { return true })) != 1 {
 		t.Errorf("retry: %s, %v", st.ID, err)
 	}

@@ -72,7 +72,7 @@ func TestTagDuringPrune(t *testing.T) {
 		for range 64 {
 			h.storeLayer()
 		}
-		other, name := h.newCore(), fmt.Sprintf("app%d", round)
+		other, name := h.newOperations(), fmt.Sprintf("app%d", round)
 		var pruned, tagged error
 		var wg sync.WaitGroup
 		wg.Go(func() { pruned = h.Templates.PruneLayers(t.Context(), alice) })

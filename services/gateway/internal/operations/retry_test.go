@@ -61,12 +61,12 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 	_, err := h.Procs.Start(t.Context(), alice, st.ID, other, keyed)
 	wantKind(t, "same key, other command", err, kind.Conflict)
 
-	cores := []*operations.Operations{h.Operations, h.newCore()}
+	gateways := []*operations.Operations{h.Operations, h.newOperations()}
 	ids := make([]process.ID, 8)
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			a, err := cores[i%2].Procs.Start(t.Context(), alice, st.ID, spec, keyed)
+			a, err := gateways[i%2].Procs.Start(t.Context(), alice, st.ID, spec, keyed)
 			if err != nil {
 				t.Errorf("retry %d: %v", i, err)
 				return

@@ -89,7 +89,7 @@ func TestCountsAgreeAtEveryGateway(t *testing.T) {
 	}
 	all(t, a.Reader) // C-041: a process that never started is not counted
 	h.wantCounts(t, 2, 1, 0, 1)
-	restarted := &fixture{Operations: h.newCore(), t: t}
+	restarted := &fixture{Operations: h.newOperations(), t: t}
 	restarted.wantCounts(t, 2, 1, 0, 1)
 }
 
@@ -173,7 +173,7 @@ func TestBearer(t *testing.T) {
 		want  kind.Kind // Internal: none
 	}{
 		{"right token", secure.ID, h.Lifecycle.Token(secure.ID), 0},
-		{"right token at another gateway", secure.ID, h.newCore().Lifecycle.Token(secure.ID), 0},
+		{"right token at another gateway", secure.ID, h.newOperations().Lifecycle.Token(secure.ID), 0},
 		{"no token", secure.ID, "", kind.Unauthenticated},
 		{"token of another sandbox", secure.ID, h.Lifecycle.Token(open.ID), kind.Unauthenticated},
 		{"no token is needed without secure", open.ID, "", 0},

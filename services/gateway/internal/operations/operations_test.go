@@ -42,12 +42,12 @@ func newFixture(t *testing.T) *fixture {
 	h.log = eventstest.Open(t, h.srv)
 	h.view = eventstest.View(t, h.log)
 	h.host = coretest.Run(t, h.log, h.view)
-	h.Operations = h.newCore()
+	h.Operations = h.newOperations()
 	return h
 }
 
-// newCore returns the operations of another gateway on the same log.
-func (h *fixture) newCore() *operations.Operations {
+// newOperations returns the operations of another gateway on the same log.
+func (h *fixture) newOperations() *operations.Operations {
 	view := eventstest.View(h.t, h.log)
 	return operations.New(core.Config{Log: h.log, View: view, Secret: []byte("secret"),
 		CreateTimeout: 2 * time.Second, StartTimeout: 2 * time.Second, CallTimeout: 5 * time.Second})
@@ -186,12 +186,12 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}, Env: map[string]string{"A": "1"}}
-	cores := []*operations.Operations{h.Operations, h.newCore()}
+	gateways := []*operations.Operations{h.Operations, h.newOperations()}
 	var wg sync.WaitGroup
 	ids := make([]process.ID, 8)
 	for i := range ids {
 		wg.Go(func() {
-			a, err := cores[i%2].Procs.Start(t.Context(), alice, st.ID, spec, procs.StartOptions{IdempotencyKey: "k"})
+			a, err := gateways[i%2].Procs.Start(t.Context(), alice, st.ID, spec, procs.StartOptions{IdempotencyKey: "k"})
 			if err != nil {
 				t.Errorf("start %d: %v", i, err)
 				return
@@ -299,7 +299,7 @@ func TestFind(t *testing.T) {
 // A client can take an answer of one gateway to any other at once.
 func TestReadYourWritesAcrossGateways(t *testing.T) {
 	h := newFixture(t)
-	other := h.newCore()
+	other := h.newOperations()
 	for range 20 {
 		st := h.sandbox(alice)
 		if _, err := other.Lifecycle.Lookup(t.Context(), alice, st.ID); err != nil {
@@ -317,7 +317,7 @@ func TestReadYourWritesAcrossGateways(t *testing.T) {
 // lag behind.
 func TestStartAtAnotherGateway(t *testing.T) {
 	h := newFixture(t)
-	other := h.newCore()
+	other := h.newOperations()
 	const sandboxes = 10 // the host's capacity
 	for range sandboxes {
 		st := h.sandbox(alice)
@@ -340,7 +340,7 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 	if err := h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID); err != nil {
 		t.Fatal(err)
 	}
-	r, err := h.newCore().Procs.Read(t.Context(), alice, id, 2)
+	r, err := h.newOperations().Procs.Read(t.Context(), alice, id, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := len(all(t, a.Reader))
-	r, err := h.newCore().Procs.Read(t.Context(), alice, a.ID, 0)
+	r, err := h.newOperations().Procs.Read(t.Context(), alice, a.ID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +420,7 @@ func TestInput(t *testing.T) {
 // Input with a key reaches the process once, wherever it is retried.
 func TestKeyedInputIsDeliveredOnce(t *testing.T) {
 	h := newFixture(t)
-	other := h.newCore()
+	other := h.newOperations()
 	id := h.start(h.sandbox(alice).ID, process.Spec{Cmd: "cat", Stdin: true})
 	r, err := h.Procs.Read(t.Context(), alice, id, 0)
 	if err != nil {
