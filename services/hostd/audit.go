@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // auditRetry is how long a failed audit waits.
@@ -26,7 +27,7 @@ func (a *auditor) run(ctx context.Context) error {
 		again := a.h.log.Reconnected()
 		if err := a.once(ctx); err != nil && ctx.Err() == nil {
 			a.h.slog.Warn("check ends of records failed", "err", err)
-			if !sleep(ctx, auditRetry) {
+			if !waiting.Sleep(ctx, auditRetry) {
 				return nil
 			}
 			continue
@@ -107,7 +108,7 @@ func (sb *hostSandbox) completeAll(ctx context.Context) error {
 			return err
 		}
 		sb.h.slog.Warn("check ends of records failed", "sandbox", sb.id, "err", err)
-		sleep(ctx, auditRetry)
+		waiting.Sleep(ctx, auditRetry)
 	}
 }
 

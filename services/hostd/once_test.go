@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
 
@@ -28,7 +29,7 @@ func TestStartThatMayHaveRunIsNotRefused(t *testing.T) {
 		if at != "spawned" {
 			return nil
 		}
-		for sleep(r.ctx(), 10*time.Millisecond) {
+		for waiting.Sleep(r.ctx(), 10*time.Millisecond) {
 			if _, err := os.Stat(ran); err == nil {
 				return errInterrupted
 			}

@@ -25,15 +25,53 @@ type pausing struct {
 	desired sandbox.Phase // the latest phase in the record
 	seq     uint64        // its seq
 	reboot  bool          // its processes end when it resumes
-	resumed bool          // it has resumed since the last pause
+	state   pauseState
+}
+
+// pauseState is how far a sandbox is in a pause. Commands are forwarded unless the pause holds.
+type pauseState int
+
+const (
+	pauseNone  pauseState = iota // the record has no pause
+	pauseHolds                   // the record has the sandbox paused, or on its way there or back
+	pauseOver                    // as pauseHolds, but the instance has resumed: the record will have that
+)
+
+// pauseEvent is what changes a pauseState.
+type pauseEvent int
+
+const (
+	recordRuns      pauseEvent = iota // the record's phase has no pause
+	recordPauses                      // the record requests a pause
+	recordStays                       // the record has the sandbox paused, or requests the end of that
+	instanceResumed                   // the instance runs, whatever phase the record has yet
+)
+
+var nextPauseState = map[pauseState]map[pauseEvent]pauseState{
+	pauseNone:  {recordRuns: pauseNone, recordPauses: pauseHolds, recordStays: pauseHolds, instanceResumed: pauseNone},
+	pauseHolds: {recordRuns: pauseNone, recordPauses: pauseHolds, recordStays: pauseHolds, instanceResumed: pauseOver},
+	pauseOver:  {recordRuns: pauseNone, recordPauses: pauseHolds, recordStays: pauseOver, instanceResumed: pauseOver},
+}
+
+func (s pauseState) after(e pauseEvent) pauseState { return nextPauseState[s][e] }
+
+// pauseEventOf returns the event of a record that changes to a phase.
+func pauseEventOf(p sandbox.Phase) pauseEvent {
+	s := sandbox.State{Phase: p}
+	switch {
+	case p == sandbox.PhasePausing:
+		return recordPauses
+	case s.InPause():
+		return recordStays
+	}
+	return recordRuns
 }
 
 // suspended reports whether the record has the sandbox paused, or on its way there or back.
 func (ps *pausing) suspended() bool {
 	ps.sb.mu.Lock()
 	defer ps.sb.mu.Unlock()
-	s := sandbox.State{Phase: ps.desired}
-	return s.InPause() && !ps.resumed
+	return ps.state == pauseHolds
 }
 
 // usable reports whether a command may be forwarded: it is refused where it would wait for an
@@ -72,7 +110,7 @@ func (ps *pausing) wake(ctx context.Context) error {
 func (ps *pausing) markResumed() {
 	ps.sb.mu.Lock()
 	defer ps.sb.mu.Unlock()
-	ps.resumed = true
+	ps.state = ps.state.after(instanceResumed)
 }
 
 func (ps *pausing) desiredPhase() sandbox.Phase {

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -107,9 +108,7 @@ func (sb *hostSandbox) setDesired(s *sandbox.State) {
 	}
 	sb.pausing.reboot = s.Reboot
 	if sb.pausing.seq = s.Seq; sb.pausing.desired != s.Phase {
-		if sb.pausing.desired = s.Phase; s.Phase == sandbox.PhasePausing {
-			sb.pausing.resumed = false
-		}
+		sb.pausing.desired, sb.pausing.state = s.Phase, sb.pausing.state.after(pauseEventOf(s.Phase))
 		sb.pausing.notify()
 	}
 	sb.network.apply(s)
@@ -368,7 +367,7 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 		if sb.current.get() == nil && try == maxUnattachedTries {
 			return nil
 		}
-		if !sleep(ctx, wait) {
+		if !waiting.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
 		wait = min(2*wait, 5*time.Second)
@@ -491,18 +490,6 @@ func (ss *session) ifDrained() {
 	case <-ss.drained:
 	default:
 		close(ss.drained)
-	}
-}
-
-// sleep waits for d and reports whether ctx is not done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

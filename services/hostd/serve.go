@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -104,7 +105,7 @@ func (sb *hostSandbox) serve(ctx context.Context) error {
 					pause = dialRetry
 					continue
 				}
-				sleep(ctx, pause)
+				waiting.Sleep(ctx, pause)
 				pause = min(2*pause, maxDialRetry)
 			case <-sb.pausing.poke:
 				if err := sb.pausing.reconcile(ctx); err != nil {
@@ -223,7 +224,7 @@ func (ss *session) connect(ctx context.Context) (*link.Conn, error) {
 			return nil, errShimGone
 		default:
 		}
-		if !sleep(ctx, dialRetry) {
+		if !waiting.Sleep(ctx, dialRetry) {
 			return nil, errShimGone
 		}
 	}
@@ -234,7 +235,7 @@ func (ss *session) connect(ctx context.Context) (*link.Conn, error) {
 // unless the sandbox must end.
 func (ss *session) awaitDialTimeout(ctx context.Context) {
 	keeps, ok := ss.sb.current.get().(driver.Checkpointer)
-	for left := dialTimeout; left > 0 && sleep(ctx, dialCheck); left -= dialCheck {
+	for left := dialTimeout; left > 0 && waiting.Sleep(ctx, dialCheck); left -= dialCheck {
 		if ok && keeps.Checkpointing(ctx) && !ss.sb.ending() {
 			left = dialTimeout
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -140,7 +141,7 @@ type keeping struct {
 }
 
 func (k keeping) Dial(ctx context.Context) (net.Conn, error) {
-	if !sleep(ctx, time.Until(k.until)) {
+	if !waiting.Sleep(ctx, time.Until(k.until)) {
 		return nil, ctx.Err()
 	}
 	return k.fakeInstance.Dial(ctx)
@@ -339,7 +340,7 @@ func shimThatAnswersNothing(t *testing.T) {
 	if !send(soon, events.Signal{Signal: 9}) {
 		t.Error("a process that does not read cannot be killed")
 	}
-	sleep(t.Context(), 6*time.Second)
+	waiting.Sleep(t.Context(), 6*time.Second)
 	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.session.pending) > 2 {
 		t.Errorf("%d commands are kept after their senders gave up", len(sb.session.pending))
 	}
@@ -404,7 +405,7 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 		}, time.Minute, time.Minute + stopTimeout},
 		{"endless output", func(ctx context.Context, sb *hostSandbox, p *proc) {
 			sb.h.wg.Go(func() {
-				for sleep(ctx, time.Second) {
+				for waiting.Sleep(ctx, time.Second) {
 					p.replies.settled(p.stored + 1)
 				}
 			})
@@ -458,7 +459,7 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 				sb.setDesired(&sandbox.State{ID: sb.id, Phase: sandbox.PhaseStopping})
 				ctx, cancel := context.WithCancel(t.Context())
 				sb.h.wg.Go(func() {
-					for sleep(ctx, time.Second) {
+					for waiting.Sleep(ctx, time.Second) {
 						p.replies.settled(p.stored + 1)
 					}
 				})

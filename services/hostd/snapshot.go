@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/rmtree"
@@ -166,7 +167,7 @@ func (sn *snapshotter) awaitLink(ctx context.Context) error {
 			return nil // the driver returns the error
 		default:
 		}
-		if !sleep(ctx, dialRetry) {
+		if !waiting.Sleep(ctx, dialRetry) {
 			return ctx.Err()
 		}
 	}

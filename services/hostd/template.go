@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
@@ -214,7 +215,7 @@ func (ts *templateStore) run(ctx context.Context) error {
 			tree.Release()
 		}
 		ts.prefetchBuilt(ctx, tried)
-		if !sleep(ctx, prefetchPause) {
+		if !waiting.Sleep(ctx, prefetchPause) {
 			return nil
 		}
 		select {

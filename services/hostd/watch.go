@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // sandboxSet has the open sandboxes, and the commands for those that are not adopted yet.
@@ -45,7 +46,7 @@ func (set *sandboxSet) run(ctx context.Context) error {
 		// small part of the time. An occasional check is free: the second one mostly finds the
 		// sandbox that the first saw before it was placed.
 		owed += watchShare * time.Since(begun)
-		if owed > watchCredit && !sleep(ctx, owed-watchCredit) {
+		if owed > watchCredit && !waiting.Sleep(ctx, owed-watchCredit) {
 			return nil
 		}
 		select {
