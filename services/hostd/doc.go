@@ -18,4 +18,11 @@
 // The catalogue is written before the record shows the same fact, and the shim drops an event
 // only after it was stored. Every record ends in exactly one Finished: the shim's, or, if the
 // shim died, hostd's with the cause shim_lost and no exit code.
+//
+// # Parts
+// A host has a set of sandboxes, a reader of commands, instances, templates, a network, ports and
+// an audit; what needs nothing of them is a package inside of this one, such as the warm pool, the
+// guard of the disk, the registry of drivers, the journal, volumes and snapshots. A sandbox has an
+// instance, a session with its shim, queued commands, pausing and a network. Mutexes are taken in
+// this order: queued commands, session, desired state, network; a process's comes last.
 package hostd
