@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/millrace/millrace/services/hostd/internal/spool"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -20,25 +21,13 @@ func (cfg *Config) limits() wire.Limits {
 	}
 }
 
-// openSpool opens a file without a name, in which a shim keeps output that is not stored yet: the
-// file is gone with the shim, and only holders of its descriptor can reach it. nil: shims keep
-// all in memory.
+// openSpool opens the file in which the sandbox's shim keeps output that is not stored yet. nil:
+// shims keep all in memory.
 func (sb *hostSandbox) openSpool() (*os.File, error) {
 	if sb.h.cfg.Spool < 0 {
 		return nil, nil
 	}
-	dir := sb.h.instances.dir(sb.current.name())
-	if f, err := openUnnamed(dir); err == nil {
-		return f, nil
-	}
-	f, err := os.CreateTemp(dir, "spool-") // not every file system has files without names
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return spool.Open(sb.h.instances.dir(sb.current.name()))
 }
 
 // hungUp reports whether a shim closed the connection at once, as those of version 1 do on any

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package hostd
+package spool
 
 import (
 	"errors"

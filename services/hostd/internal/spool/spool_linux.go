@@ -1,4 +1,4 @@
-package hostd
+package spool
 
 import (
 	"os"

@@ -1,0 +1,2 @@
+// Package spool opens the files in which shims keep output that is not stored yet.
+package spool
