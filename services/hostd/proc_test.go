@@ -17,6 +17,9 @@ import (
 // bare returns a sandbox of a host with nothing else.
 func bare(h *host) *hostSandbox {
 	h.cfg.Name, h.slog, h.epoch, h.commands.cursor = hostName, slog.New(slog.DiscardHandler), 2, cursor.New(0)
+	if h.log == nil {
+		h.log = new(events.Log) // it sends nothing
+	}
 	h.assemble()
 	if h.view != nil {
 		h.useView()
