@@ -88,7 +88,7 @@ func TestTrafficIsReportedOnExit(t *testing.T) {
 		runCtx: t.Context(),
 	}
 	h.network.egress = server
-	trees, err := openTemplates(&Config{DataDir: t.TempDir()})
+	trees, err := openTemplates(&Config{DataDir: t.TempDir(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -297,7 +297,7 @@ func TestSnapshotOfMemoryIsRefusedWithoutDiskSpace(t *testing.T) {
 // Space reserved for one snapshot is not available to another.
 func TestDiskSpaceIsReservedOnce(t *testing.T) {
 	h := &host{}
-	h.cfg.DataDir = t.TempDir()
+	h.cfg.DataDir, h.cfg.Log = t.TempDir(), new(events.Log)
 	var err error
 	if h.templates.cache, err = openTemplates(&h.cfg); err != nil {
 		t.Fatal(err)
