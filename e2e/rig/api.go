@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -212,6 +213,9 @@ func (a *API) Metrics(t testing.TB) map[string]float64 {
 	return out
 }
 
+// seriesSuffix ends the names of the series of a histogram or summary.
+var seriesSuffix = regexp.MustCompile("_(bucket|sum|count)$")
+
 // ParseMetrics parses Prometheus's text format strictly.
 func ParseMetrics(raw []byte) (map[string]float64, error) {
 	out := map[string]float64{}
@@ -235,7 +239,7 @@ func ParseMetrics(raw []byte) (map[string]float64, error) {
 			return nil, fmt.Errorf("metrics: line %q: %w", l, err)
 		}
 		family, _, _ := strings.Cut(l[:i], "{")
-		if types[family] == "" {
+		if types[family] == "" && types[seriesSuffix.ReplaceAllString(family, "")] == "" {
 			return nil, fmt.Errorf("metrics: %q has no type", family)
 		}
 		if _, twice := out[l[:i]]; twice {

@@ -37,6 +37,8 @@ const (
 	cobra    = "github.com/spf13/cobra"
 	oci      = "github.com/google/go-containerregistry/..."
 	jose     = "github.com/go-jose/go-jose/v4/..."
+	metrics  = "github.com/prometheus/client_golang/prometheus/..."
+	expfmt   = "github.com/prometheus/common/expfmt"
 	awsSign  = "github.com/aws/aws-sdk-go-v2/aws/..."
 	pflag    = "github.com/spf13/pflag"
 	ansi     = "github.com/charmbracelet/x/ansi"
@@ -105,6 +107,7 @@ var rules = []rule{
 	{path: gw + "builder", may: []string{vocabulary, "internal/waiting", "schema/...", "internal/image", "internal/part", gw + "core", gw + "operations", gw + "bases", gw + "builds", gw + "procs", gw + "snapshots", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "metrics", may: []string{vocabulary, gw + "operations", fiber, metrics, expfmt}},
 	{path: gw + "route", may: []string{vocabulary, fiber}},
 	{path: gw + "auth", may: []string{vocabulary, gw + "core", gw + "httperr", gw + "route", fiber}, std: []string{"net/http"}},
 	{path: gw + "surfacetest", may: []string{vocabulary, "schema/...", gw + "...", fiber, fasthttp, protobuf}, std: []string{"net/http"}},

@@ -81,7 +81,7 @@ func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 		e2b:     e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		builds:  builds,
 		ports:   port.New(ops.Lifecycle, streams),
-		metrics: metrics.New(ops, streams),
+		metrics: metrics.New(metrics.Config{Operations: ops, Streams: streams, Version: cfg.Version}),
 		issuer:  identity.New(ops.Accounts, cfg.Issuer),
 	}
 	s.app.Server().NoDefaultServerHeader = true

@@ -271,9 +271,15 @@ func TestCommandMetricNames(t *testing.T) {
 		`millrace_hosts{state="alive"} 1`,
 		`millrace_sandboxes{phase="running"} 1`,
 		"millrace_view_caught_up 1",
+		`millrace_build_info{version="v0"} 1`,
 	} {
 		if !strings.Contains(body, "\n"+line+"\n") {
 			t.Errorf("no line %q", line)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "go_memstats_heap_inuse_bytes", "go_build_info", "millrace_http_requests_total", "millrace_streams_open"} {
+		if !strings.Contains(body, "\n# TYPE "+name+" ") {
+			t.Errorf("no metric %s", name)
 		}
 	}
 	for _, line := range strings.Split(strings.TrimSpace(body), "\n") {

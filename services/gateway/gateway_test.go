@@ -48,7 +48,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.serve(gateway.Config{Listener: ln, Domain: "localhost:7300"})
+	f.serve(gateway.Config{Listener: ln, Domain: "localhost:7300", Version: "v0"})
 	return f
 }
 
