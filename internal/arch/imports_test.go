@@ -129,7 +129,7 @@ var rules = []rule{
 	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
 	{path: hd + "snapshots", may: []string{vocabulary, hd + "drivers", hd + "rmtree", hd + "templates"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},
-	{path: hd + "shim", may: []string{vocabulary, hd + "...", sys, vsock}},
+	{path: hd + "shim", may: []string{vocabulary, "internal/waiting", hd + "...", sys, vsock}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
 	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr", socks}, std: []string{"net/http"}},
