@@ -28,7 +28,7 @@ func TestWhatAReplicaLacksIsReadFromTheLeader(t *testing.T) {
 	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
 	w := l.Writer(ref, 1)
 	for seq := process.Seq(1); seq <= 20; seq++ {
-		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: uint64(seq - 1), Data: []byte("x")}}
+		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: seq - 1, Data: []byte("x")}}
 		if err := w.Append(t.Context(), []process.Event{e}); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func (s *system) resolve(c *call) (from, to account, gid int, err error) {
 	case !ok:
 		return from, to, 0, errors.New("you do not exist in the passwd database")
 	case s.uid != 0 && s.uid != userID:
-		return from, to, 0, &notPermitted{from.name}
+		return from, to, 0, &permissionError{from.name}
 	}
 	name := c.user
 	if name == "" {
@@ -114,10 +114,10 @@ func (s *system) resolve(c *call) (from, to account, gid int, err error) {
 	return from, to, gid, nil
 }
 
-// notPermitted is the error for a caller that may run nothing.
-type notPermitted struct{ name string }
+// permissionError is the error for a caller that may run nothing.
+type permissionError struct{ name string }
 
-func (o *notPermitted) Error() string { return o.name + " is not in the sudoers file." }
+func (o *permissionError) Error() string { return o.name + " is not in the sudoers file." }
 
 // singleUser reports whether a user namespace has a single user: then there is no root.
 func singleUser(uidMap string) bool {

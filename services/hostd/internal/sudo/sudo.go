@@ -41,7 +41,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	text := "sudo: " + err.Error() + "\n"
-	var denied *notPermitted
+	var denied *permissionError
 	switch {
 	case err == errUsage: //nolint:errorlint // only that value has no text
 		text = usage
