@@ -23,6 +23,7 @@ public class Kernel {
 	private final OutputStream to;
 	private final JShell shell = JShell.builder().executionEngine("local").build();
 	private volatile boolean stopped;
+	private volatile int finished; // executions
 
 	Kernel(DataInputStream from, OutputStream to) {
 		this.from = from;
@@ -38,11 +39,21 @@ public class Kernel {
 			if (!k.isEmpty()) System.getProperties().putIfAbsent(k, v);
 		});
 		Kernel kernel = new Kernel(new DataInputStream(new BufferedInputStream(new FileInputStream(args[0]))), new BufferedOutputStream(new FileOutputStream(args[1])));
-		sun.misc.Signal.handle(new sun.misc.Signal("INT"), s -> {
-			kernel.stopped = true;
-			kernel.shell.stop();
-		});
+		sun.misc.Signal.handle(new sun.misc.Signal("INT"), s -> new Thread(kernel::interrupt).start());
 		kernel.serve();
+	}
+
+	/** Stops the execution. A shell that has not compiled the code yet ignores a stop, so it repeats. */
+	private void interrupt() {
+		for (int n = finished, tries = 0; finished == n && tries < 100; tries++) {
+			stopped = true;
+			shell.stop();
+			try {
+				Thread.sleep(50);
+			} catch (InterruptedException e) {
+				return;
+			}
+		}
 	}
 
 	void serve() throws IOException {
@@ -88,7 +99,12 @@ public class Kernel {
 	private void execute(String code) throws IOException {
 		stopped = false;
 		try {
-			String value = run(code);
+			String value;
+			try {
+				value = run(code);
+			} finally {
+				finished++;
+			}
 			if (value != null) {
 				emit("form", "text", value);
 				emit("result", "main", "");
