@@ -227,10 +227,12 @@ func (l *records) between(ctx context.Context, ref Ref, last process.Seq, rev, e
 		msgs, err := l.getFrom(ctx, stream, subject, rev, getBatch)
 		if err == nil && len(msgs) == 0 { // the replica may lag
 			var m stored
-			m, _, err = l.leaderGet(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject})
-			msgs = append(msgs, m)
+			var ok bool
+			if m, ok, err = l.leaderGet(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject}); ok {
+				msgs = append(msgs, m)
+			}
 		}
-		if err != nil || msgs[0].seq == 0 {
+		if err != nil || len(msgs) == 0 {
 			return nil, false
 		}
 		for _, m := range msgs {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -249,12 +250,7 @@ func (ps *pausing) reboots() bool {
 }
 
 // notify has serve or awaitResumed reconcile again.
-func (ps *pausing) notify() {
-	select {
-	case ps.poke <- struct{}{}:
-	default:
-	}
-}
+func (ps *pausing) notify() { waiting.Notify(ps.poke) }
 
 // rebootInstance ends all processes of a sandbox whose resume is not recorded yet, and when their
 // records have ended gives it a new instance. If that fails, the sandbox stays paused.

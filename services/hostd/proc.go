@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -93,12 +94,7 @@ func (h *host) newProc(sb *hostSandbox, id process.ID) *proc {
 // assemble makes the parts of the process.
 func (p *proc) assemble() { p.entry.p, p.inbox.p, p.replies.p = p, p, p }
 
-func (p *proc) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *proc) poke() { waiting.Notify(p.wake) }
 
 // maxHeld is how much of a sandbox's output may wait to be stored, as link.Weight counts: twice
 // the window. A new connection may bring a full window before its shim has received the acks of

@@ -76,3 +76,20 @@ func silenceUsage(c *cobra.Command) {
 		silenceUsage(sub)
 	}
 }
+
+// Pairs parses arguments of the form NAME=VALUE; a later value replaces an earlier one. It
+// returns nil if there are none.
+func Pairs(args []string) (map[string]string, error) {
+	var out map[string]string
+	for _, s := range args {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not NAME=VALUE", s)
+		}
+		if out == nil {
+			out = make(map[string]string)
+		}
+		out[name] = value
+	}
+	return out, nil
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,10 +42,10 @@ func (a *app) sandboxCreate() *cobra.Command {
 			if resume {
 				spec.AutoResume = &client.AutoResume{Enabled: true}
 			}
-			if spec.Metadata, err = pairs(metadata); err != nil {
+			if spec.Metadata, err = command.Pairs(metadata); err != nil {
 				return err
 			}
-			if spec.EnvVars, err = pairs(env); err != nil {
+			if spec.EnvVars, err = command.Pairs(env); err != nil {
 				return err
 			}
 			var made client.CreatedSandbox
@@ -79,22 +78,6 @@ func (a *app) sandboxCreate() *cobra.Command {
 	return c
 }
 
-// pairs parses strings of the form NAME=VALUE; it returns nil for an empty list.
-func pairs(all []string) (map[string]string, error) {
-	var out map[string]string
-	for _, s := range all {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("%q is not NAME=VALUE", s)
-		}
-		if out == nil {
-			out = make(map[string]string)
-		}
-		out[name] = value
-	}
-	return out, nil
-}
-
 func (a *app) sandboxList() *cobra.Command {
 	var metadata []string
 	var quiet, ended bool
@@ -104,7 +87,7 @@ func (a *app) sandboxList() *cobra.Command {
 		Short:   "List sandboxes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			want, err := pairs(metadata)
+			want, err := command.Pairs(metadata)
 			if err != nil {
 				return err
 			}

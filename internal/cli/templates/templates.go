@@ -84,7 +84,7 @@ tar), a tar from docker save, a tar of a root file system, or the name of an ima
 in a registry.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			own, err := pairsOf(env)
+			own, err := command.Pairs(env)
 			if err != nil {
 				return err
 			}
@@ -116,18 +116,6 @@ in a registry.`,
 	f.BoolVar(&facts.Sudo, "sudo", false, "let the default user become root with sudo")
 	f.Int64Var(&maxSize, "max-size", 0, "maximum unpacked size in bytes (default 16 GiB)")
 	return c
-}
-
-func pairsOf(list []string) (map[string]string, error) {
-	out := map[string]string{}
-	for _, e := range list {
-		k, v, ok := strings.Cut(e, "=")
-		if !ok || k == "" {
-			return nil, fmt.Errorf("%q is not NAME=VALUE", e)
-		}
-		out[k] = v
-	}
-	return out, nil
 }
 
 // opener opens or builds an image, and returns files to add to it.
