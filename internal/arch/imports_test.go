@@ -101,7 +101,8 @@ var rules = []rule{
 		gw + "core", gw + "accounts", gw + "webhooks", gw + "hosts", gw + "storage", gw + "lifecycle", gw + "procs",
 		gw + "builds", gw + "bases", gw + "snapshots", gw + "templatestore", gw + "provision",
 	}},
-	{path: gw + "stream", may: []string{sys, vocabulary, gw + "httperr", gw + "recovery", fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "httpconn", may: []string{"events/kind", "events/mux", gw + "recovery", sys, fiber, fasthttp}, std: []string{"net/http"}},
+	{path: gw + "stream", may: []string{vocabulary, gw + "httpconn", fiber}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "templatestore", gw + "auth", fiber}},
 	// Builds import images, as the client does.
 	{path: gw + "builder", may: []string{vocabulary, "internal/waiting", "schema/...", "internal/image", "internal/part", gw + "core", gw + "operations", gw + "bases", gw + "builds", gw + "procs", gw + "snapshots", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},

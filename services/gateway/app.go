@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/identity"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
@@ -53,7 +54,7 @@ type server struct {
 	ports   *port.Handler
 	metrics *metrics.Metrics
 	issuer  *identity.Handler
-	unused  unusedConns
+	unused  httpconn.UnusedConns
 }
 
 func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
@@ -85,7 +86,7 @@ func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 		issuer:  identity.New(ops.Accounts, cfg.Issuer),
 	}
 	s.app.Server().NoDefaultServerHeader = true
-	s.app.Server().ConnState = s.unused.track
+	s.app.Server().ConnState = s.unused.Track
 	s.middleware()
 	s.routes(local)
 	return s
@@ -104,7 +105,7 @@ func (s *server) middleware() {
 		s.metrics.Count,
 		s.recovered,
 		requestID,
-		rejectFraming,
+		httpconn.RejectFraming,
 		s.forwardToPort, // the rest is for our own API
 		s.budgetAnswer,
 		s.disposeBody, // for all handlers from here on
@@ -126,7 +127,7 @@ func (s *server) forwardToPort(c *fiber.Ctx) error {
 // markUsed marks the connection as used, and makes appends of the request fail soon if the log
 // is unreachable.
 func (s *server) markUsed(c *fiber.Ctx) error {
-	s.unused.remove(c.Context().Conn())
+	s.unused.Remove(c.Context().Conn())
 	c.SetUserContext(events.Prompt(c.UserContext()))
 	return c.Next()
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // Config configures a gateway. Log is required; the zero value of another field is its
@@ -232,7 +232,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.cfg.Log.MonitorStreams(ctx) })
 	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error {
-		if err := s.app.Listener(stream.Listen(ln)); err != nil && ctx.Err() == nil {
+		if err := s.app.Listener(httpconn.Listen(ln)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil
@@ -259,7 +259,7 @@ func (s *server) drain(ctx context.Context) {
 	if err := s.streams.Drain(ctx); err != nil {
 		s.cfg.Slog.Warn("drain streams failed", "err", err)
 	}
-	defer time.AfterFunc(unusedGrace, s.unused.close).Stop()
+	defer time.AfterFunc(httpconn.UnusedGrace, s.unused.Close).Stop()
 	err := s.app.ShutdownWithContext(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !kind.Is(err, kind.Deadline) {
 		s.cfg.Slog.Warn("shut down server failed", "err", err)

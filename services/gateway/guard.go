@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"errors"
-	"io"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -13,26 +12,10 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
-
-// rejectFraming rejects requests whose framing a proxy in front may have read differently
-// (request smuggling), and closes the connection: nothing that follows on it can be trusted.
-// The server itself rejects the rest.
-func rejectFraming(c *fiber.Ctx) error {
-	req := c.Request()
-	why := framing(req.Header.RawHeaders())
-	switch {
-	case why != "":
-	case !bytes.HasPrefix(req.Header.Protocol(), []byte("HTTP/1.")):
-		why = "HTTP version not supported"
-	default:
-		return c.Next()
-	}
-	c.Context().SetConnectionClose()
-	return fiber.NewError(fiber.StatusBadRequest, why)
-}
 
 // rejectPath rejects API paths that a proxy in front may have read differently. Paths of
 // servers in sandboxes pass.
@@ -40,66 +23,16 @@ func rejectPath(c *fiber.Ctx) error {
 	path := c.Request().URI().PathOriginal()
 	// E2B's SDKs encode team/name like this.
 	named := bytes.HasPrefix(path, []byte("/templates/")) || bytes.HasPrefix(path, []byte("/v2/templates/"))
-	if !ambiguousPath(path, named) {
+	if !httpconn.AmbiguousPath(path, named) {
 		return c.Next()
 	}
 	c.Context().SetConnectionClose()
 	return fiber.NewError(fiber.StatusBadRequest, "encoded slash, backslash or NUL in the path")
 }
 
-// framing returns what makes the length of the body ambiguous in the raw head; empty if
-// nothing does.
-func framing(head []byte) string {
-	length, encodings := false, 0
-	for line := range bytes.Lines(head) {
-		if line[0] == ' ' || line[0] == '\t' {
-			return "folded header"
-		}
-		name, value, _ := bytes.Cut(line, []byte{':'})
-		switch {
-		case bytes.EqualFold(name, []byte(fiber.HeaderContentLength)):
-			length = true
-		case bytes.EqualFold(name, []byte(fiber.HeaderTransferEncoding)):
-			if encodings++; string(bytes.TrimSpace(value)) != "chunked" {
-				return "transfer encoding other than chunked"
-			}
-		}
-	}
-	if encodings > 1 || length && encodings > 0 {
-		return "body length given twice"
-	}
-	return ""
-}
-
-// ambiguousPath reports whether decoding the path early changes its structure. slash allows
-// encoded slashes: the path contains names, and no route has the decoded form.
-func ambiguousPath(p []byte, slash bool) bool {
-	for i, b := range p {
-		switch {
-		case b == '\\' || b == 0:
-			return true
-		case b == '%' && i+2 < len(p):
-			switch strings.ToLower(string(p[i+1 : i+3])) {
-			case "2f":
-				if !slash {
-					return true
-				}
-			case "00", "5c":
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // streamedBody is the path of the one request whose response begins while its body is read: its
 // surface limits each message.
 const streamedBody = "/process.Process/StreamInput"
-
-const (
-	maxPrealloc = 64 << 10 // bytes allocated in advance for the announced length of a body
-	maxUnread   = 64 << 10 // bytes of an unread body that are read before the response, to keep the connection usable
-)
 
 // streamed reports whether a request's surface reads the body as a stream.
 func streamed(c *fiber.Ctx) bool {
@@ -114,7 +47,7 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 	case c.Context().RequestBodyStream() == nil:
 		return c.Next()
 	case streamed(c):
-		return stream.Streamed(c)
+		return httpconn.Streamed(c)
 	case c.Path() == streamedBody:
 		// The client may send slowly, and what it has not sent when the response is complete must
 		// not become a request.
@@ -122,25 +55,7 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read reports it
 		return c.Next()
 	}
-	err := c.Next()
-	if c.Context().RequestBodyStream() == nil || c.Context().Hijacked() {
-		return err
-	}
-	if c.Request().Header.ContentLength() <= maxUnread {
-		switch whole, bad := stream.Discard(c, maxUnread); {
-		case bad != nil:
-			return unreadable(c)
-		case whole:
-			return err
-		}
-	}
-	if err != nil {
-		if err := c.App().ErrorHandler(c, err); err != nil {
-			return err
-		}
-	}
-	s.streams.Refuse(c)
-	return nil
+	return s.streams.Dispose(c, c.Next())
 }
 
 // budgetAnswer charges a large response to its tenant's buffer budget until the client has read
@@ -170,28 +85,18 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	case c.Request().Header.ContentLength() > s.cfg.MaxBody:
 		return s.tooLarge(c)
 	}
-	var buf bytes.Buffer
-	if n := c.Request().Header.ContentLength(); n > 0 {
-		buf.Grow(min(n, maxPrealloc) + bytes.MinRead) // ReadFrom needs space to find the end
-	}
 	budget := s.streams.Budget(auth.From(c).Tenant)
 	defer budget.Shrink(0)
-	n, err := buf.ReadFrom(budget.Reader(io.LimitReader(body, int64(s.cfg.MaxBody)+1)))
+	n, err := httpconn.ReadBody(c, budget.Reader(body), s.cfg.MaxBody)
 	switch {
 	case errors.Is(err, stream.ErrOverBudget):
 		return err
-	case err != nil || n <= int64(s.cfg.MaxBody) && stream.Cut(c, n):
-		return unreadable(c)
-	case n > int64(s.cfg.MaxBody):
+	case err != nil:
+		return httpconn.Unreadable(c)
+	case n > s.cfg.MaxBody:
 		return s.tooLarge(c)
 	}
-	c.Request().SetBodyRaw(buf.Bytes())
 	return c.Next()
-}
-
-func unreadable(c *fiber.Ctx) error {
-	c.Context().SetConnectionClose()
-	return fiber.NewError(fiber.StatusBadRequest, "the body cannot be read")
 }
 
 // tooLarge rejects a request with a too large body at once.

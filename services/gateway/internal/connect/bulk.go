@@ -8,7 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // Large inputs are buffered in memory, so only a few are read at once. The others wait,
@@ -49,7 +49,7 @@ func (b *bulk) release() {
 // body reads the whole body: up to small bytes at once, and a larger one, up to limit,
 // once it has a slot.
 func body(c *fiber.Ctx, small, limit int, large *bulk) ([]byte, error) {
-	in := stream.Body(c)
+	in := httpconn.Body(c)
 	raw, err := io.ReadAll(io.LimitReader(in, int64(small)+1))
 	if err == nil && len(raw) > small && limit > small {
 		if err := large.acquire(c.UserContext()); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
@@ -264,7 +265,7 @@ func serveCore(t testing.TB, f Core, cfg Config) *surface {
 	}
 	s.base = "http://" + ln.Addr().String()
 	done := make(chan error, 1)
-	go func() { done <- app.Listener(stream.Listen(ln)) }()
+	go func() { done <- app.Listener(httpconn.Listen(ln)) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/process"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // sendInput serves SendInput.
@@ -138,7 +138,7 @@ func (h *Handler) readInput(c *fiber.Ctx, f format) error {
 	ctx, cancel := r.context(c)
 	defer cancel()
 	in := inputStream{h: h, r: &r}
-	messages := envelopes{r: stream.Body(c), gzip: gzipped, max: h.cfg.MaxMessage}
+	messages := envelopes{r: httpconn.Body(c), gzip: gzipped, max: h.cfg.MaxMessage}
 	for {
 		raw, err := messages.next()
 		if errors.Is(err, io.EOF) {

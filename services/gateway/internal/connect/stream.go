@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
@@ -23,7 +24,7 @@ func (h *Handler) stream(do func(*fiber.Ctx, *call, []byte) error) fiber.Handler
 		// The whole request is read before the first byte of the response: a proxy
 		// that receives both at once loses some of them.
 		raw, err := h.streamMessage(c, f)
-		if err != nil && !stream.DiscardBody(c) {
+		if err != nil && !httpconn.DiscardBody(c) {
 			c.Context().SetConnectionClose()
 		}
 		if err == nil {
@@ -54,7 +55,7 @@ func (h *Handler) streamMessage(c *fiber.Ctx, f format) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := envelopes{r: stream.Body(c), gzip: gzipped, max: h.cfg.MaxMessage}
+	e := envelopes{r: httpconn.Body(c), gzip: gzipped, max: h.cfg.MaxMessage}
 	return e.only()
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // message is a pointer to a generated type.
@@ -94,7 +94,7 @@ func (h *Handler) unaryBody(c *fiber.Ctx, limit int, large *bulk) ([]byte, error
 	}
 	raw, err := body(c, h.cfg.MaxMessage, limit, large)
 	if err != nil {
-		if !stream.DiscardBody(c) {
+		if !httpconn.DiscardBody(c) {
 			c.Context().SetConnectionClose()
 		}
 		return nil, err
@@ -120,7 +120,7 @@ func (h *Handler) unzipped(c *fiber.Ctx, raw []byte, limit int, large *bulk) ([]
 
 // wrongType rejects a content type that the method does not accept.
 func wrongType(c *fiber.Ctx, accepted string) error {
-	if !stream.DiscardBody(c) {
+	if !httpconn.DiscardBody(c) {
 		c.Context().SetConnectionClose()
 	}
 	c.Set("Accept-Post", accepted)

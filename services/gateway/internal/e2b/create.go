@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
 	"github.com/millrace/millrace/services/gateway/internal/snapshots"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // newSandbox is E2B's NewSandbox and NewSandboxV2.
@@ -88,7 +88,7 @@ func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by pro
 	if by.Key != "" { // a retry of the request finds its sandbox
 		return h.ops.Provisioner.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
 	}
-	ctx, stop := stream.Connected(c)
+	ctx, stop := httpconn.Connected(c)
 	defer stop()
 	return h.ops.Provisioner.CreateSandbox(ctx, auth.From(c), req)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // A build's files are uploaded to UploadPath with a signed link, which is valid for a limited
@@ -73,7 +73,7 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	if c.Request().Header.ContentLength() > maxUpload {
 		return fiber.ErrRequestEntityTooLarge
 	}
-	body := newChecked(stream.Body(c), h.cfg.Slog)
+	body := newChecked(httpconn.Body(c), h.cfg.Slog)
 	defer body.close()
 	if err := h.ops.Builds.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
-	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // uploaded is a completely uploaded file in a response.
@@ -44,7 +44,7 @@ const metaHeader = "x-metadata-"
 
 // post stores one or more files.
 func (h *Handler) post(c *fiber.Ctx) error {
-	out, err := h.upload(c, stream.Body(c))
+	out, err := h.upload(c, httpconn.Body(c))
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -325,7 +326,7 @@ func (h *Volumes) write(c *fiber.Ctx) error {
 		return err
 	}
 	req.Fresh = given && !force
-	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), stream.Body(c))
+	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), httpconn.Body(c))
 	if err != nil {
 		return err
 	}

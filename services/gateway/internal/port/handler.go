@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -47,6 +48,8 @@ const (
 	maxHead       = 256 << 10 // of a response
 	buffer        = 32 << 10
 	switchTimeout = 30 * time.Second // limit for a server's reply to an upgrade request
+
+	failedBodyTimeout = 10 * time.Second // how long the body of a failed request is read
 )
 
 // New returns a handler. Close closes its idle connections.
@@ -147,7 +150,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 			req.URL.Scheme = "https"
 		}
 	}
-	if body != nil && body.large() {
+	if body != nil && body.Large() {
 		// The connection cannot be taken over while the body arrives. A server may ignore
 		// an upgrade (RFC 9110, 7.8), so none is requested.
 		req.Header.Del("Upgrade")
@@ -155,7 +158,7 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 		return h.upload(c, t, req, body)
 	}
 	if body != nil {
-		if err := body.readAll(c, req); err != nil {
+		if err := body.ReadAll(c, req); err != nil {
 			return err
 		}
 	}
@@ -171,23 +174,23 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 // upload proxies a request with a large body. The HTTP server reads the body from the
 // client's connection, which can be taken over only after the body's end. An early
 // response does not wait for it.
-func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *upload) error {
+func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *httpconn.Upload) error {
 	fail := failure(c, t)                           // before other goroutines read the client's connection, and with it trailers into the head
 	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may be slow
 	ctx, cancel := context.WithCancel(c.UserContext())
-	body.failed = cancel
-	stop := body.watch(cancel)
+	body.OnFailure(cancel)
+	stop := body.Watch(cancel)
 	res, err := roundTrip(h.uploads, req.WithContext(ctx)) //nolint:bodyclose // as below
 	stop()
 	var clean bool // the body was read completely
 	var broken error
 	if err != nil {
-		if clean, broken = body.release(); clean && broken == nil {
+		if clean, broken = body.Release(); clean && broken == nil {
 			c.Context().Conn().SetReadDeadline(time.Now().Add(failedBodyTimeout)) //nolint:errcheck // the next read fails
-			clean = stream.DiscardBody(c)
+			clean = httpconn.DiscardBody(c)
 		}
 	} else {
-		clean, broken = body.state()
+		clean, broken = body.State()
 	}
 	if broken != nil {
 		cancel()
@@ -195,7 +198,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 			res.Body.Close() //nolint:errcheck // the client is gone or sent an invalid body
 		}
 		c.Context().SetConnectionClose()
-		return errUnread
+		return httpconn.ErrUnread
 	}
 	if clean {
 		h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
@@ -207,7 +210,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	if err != nil {
 		res = fail(err)
 	}
-	h.streams.RelayEarly(c, res, cancel, body.drain) //nolint:bodyclose // RelayEarly closes it
+	h.streams.RelayEarly(c, res, cancel, body.Drain) //nolint:bodyclose // RelayEarly closes it
 	return nil
 }
 
@@ -280,11 +283,11 @@ func unreached(t route.Target, err error) httperr.Proxied {
 // write responds with an error of the gateway. The rest of a large body is discarded
 // after the response.
 func (h *Handler) write(c *fiber.Ctx, p httperr.Proxied) error {
-	if stream.DiscardBody(c) {
+	if httpconn.DiscardBody(c) {
 		return httperr.WriteProxied(c, p)
 	}
-	body := &upload{r: c.Context().RequestBodyStream(), conn: c.Context().Conn(), failed: func() {}, done: make(chan struct{})}
-	body.finish()
-	h.streams.RelayEarly(c, p.Response(httperr.Browser(c)), body.failed, body.drain) //nolint:bodyclose // RelayEarly closes it
+	body := httpconn.NewUpload(c, 0)
+	body.Close()                                                                   //nolint:errcheck // it returns nil
+	h.streams.RelayEarly(c, p.Response(httperr.Browser(c)), func() {}, body.Drain) //nolint:bodyclose // RelayEarly closes it
 	return nil
 }

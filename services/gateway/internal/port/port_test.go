@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -153,7 +154,7 @@ func gatewayTo(t testing.TB, server *httptest.Server) (addr string, in *inside) 
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- app.Listener(stream.Listen(ln)) }()
+	go func() { done <- app.Listener(httpconn.Listen(ln)) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

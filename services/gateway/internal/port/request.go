@@ -10,12 +10,13 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
 // request returns the request for the sandbox's server. It shares no memory with c,
 // except for the body; the body is nil if the request has no body.
-func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
+func request(c *fiber.Ctx, t route.Target) (*http.Request, *httpconn.Upload, error) {
 	uri := c.Request().URI()
 	path := string(uri.PathOriginal())
 	if q := uri.QueryString(); len(q) > 0 {
@@ -30,16 +31,16 @@ func request(c *fiber.Ctx, t route.Target) (*http.Request, *upload, error) {
 		Method: string(c.Request().Header.Method()), URL: u, Host: string(c.Request().Host()),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: headers(c),
 	}
-	var body *upload
-	if r := c.Context().RequestBodyStream(); r != nil && c.Request().Header.ContentLength() != 0 {
+	var body *httpconn.Upload
+	if c.Context().RequestBodyStream() != nil && c.Request().Header.ContentLength() != 0 {
 		length := int64(max(-1, c.Request().Header.ContentLength()))
-		body = &upload{r: r, conn: c.Context().Conn(), length: length, failed: func() {}, done: make(chan struct{})}
+		body = httpconn.NewUpload(c, length)
 		if req.Body, req.ContentLength = body, length; length < 0 {
 			// Without this the transport probes the body for some methods: it would read the
 			// body while another goroutine writes the head and uses the trailers' names.
 			req.TransferEncoding = []string{"chunked"}
 		}
-		if err := body.trail(c, req); err != nil {
+		if err := body.Trail(c, req); err != nil {
 			return nil, nil, err
 		}
 	}

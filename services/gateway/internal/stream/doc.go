@@ -1,5 +1,6 @@
 // Package stream sends a process's record to one client at a time. One loop
-// serves every protocol, on connections that it takes over from the HTTP server.
+// serves every protocol, on connections that package httpconn takes over from the
+// HTTP server.
 //
 // # Exactly once, in order
 // [Copy] encodes each event that its [Source] yields exactly once, in order, and
@@ -16,8 +17,4 @@
 // Encoder. All streams share a pool of write buffers and hold one only while they
 // write. The partial lines that encoders keep are bounded for all streams
 // together ([Budget]).
-//
-// # Keep-alive
-// A stream that ends in order returns its connection to the HTTP server if the
-// connection came from [Listen]; any other connection is closed.
 package stream

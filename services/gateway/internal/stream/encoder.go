@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // Encoder encodes one record in one protocol. It belongs to one stream and one
@@ -40,7 +41,7 @@ type Source interface {
 
 // Headroom is the scratch space that a Writer has before the payload, for the
 // size of an HTTP chunk or a websocket frame header.
-const Headroom = 16
+const Headroom = httpconn.Headroom
 
 // Writer sends flushes to a client. It belongs to one goroutine.
 type Writer interface {

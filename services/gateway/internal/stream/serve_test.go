@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
@@ -66,7 +67,7 @@ func serveBy(t testing.TB, cfg stream.Config, keep bool, do fiber.Handler) *serv
 		t.Fatal(err)
 	}
 	if s.addr = ln.Addr().String(); keep {
-		ln = stream.Listen(ln)
+		ln = httpconn.Listen(ln)
 	}
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(ln) }()

@@ -2,16 +2,12 @@ package stream
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
-	"net"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // Config configures the streams. A zero field means its default.
@@ -31,192 +27,54 @@ type Config struct {
 // Streams is the registry of open streams. Its methods may be called
 // concurrently.
 type Streams struct {
-	cfg  Config
+	*httpconn.Conns
 	pool budgetPool
-
-	mu       sync.Mutex
-	open     map[*conn]struct{} // connections that are streaming or waiting for their next request
-	idle     int                // number of connections in open that are waiting for their next request
-	draining bool
-	empty    chan struct{} // made by Drain, closed when open is empty
 }
-
-// Reasons why a stream is ended from outside.
-var (
-	errLeft    = kind.New(kind.Canceled, "stream", "", "the client closed the connection")
-	errDrain   = kind.New(kind.Unavailable, "stream", "", "the gateway is shutting down; reconnect with your cursor")
-	errTimeout = kind.New(kind.Deadline, "stream", "", "the request timed out")
-)
 
 // New returns a registry without streams.
 func New(cfg Config) *Streams {
-	if cfg.WriteTimeout <= 0 {
-		cfg.WriteTimeout = 30 * time.Second
-	}
-	if cfg.IdleTimeout <= 0 {
-		cfg.IdleTimeout = 2 * time.Minute
-	}
 	if cfg.Budget <= 0 {
 		cfg.Budget = defaultBudget
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	return &Streams{
+		Conns: httpconn.New(httpconn.Config{WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout, Log: cfg.Log}),
+		pool:  budgetPool{free: cfg.Budget, used: make(map[string]int)},
 	}
-	return &Streams{cfg: cfg, pool: budgetPool{free: cfg.Budget, used: make(map[string]int)}, open: make(map[*conn]struct{})}
 }
 
-// maxUnread is the number of unread body bytes that are discarded to make a
-// connection reusable.
-const maxUnread = 256 << 10
+// Head is the HTTP head of a stream.
+type Head struct {
+	Status       int // default 200
+	ContentType  string
+	Headers      [][2]string   // in addition to those that middleware set on the response
+	WriteTimeout time.Duration // how long a client may read nothing; default Config.WriteTimeout
+	Timeout      time.Duration // lifetime of the stream, which then ends with kind.Deadline; 0: unlimited
+	Budget       *Budget       // memory of its encoder; may be nil
+}
 
 // Serve takes over the connection and returns at once; the stream continues
 // after the handler has returned. It ends with the record, when the client
 // disconnects, after head.Timeout, or in Drain. Serve takes ownership of src and
 // enc even if it fails, and closes src at the end.
 func (s *Streams) Serve(c *fiber.Ctx, head Head, src Source, enc Encoder) error {
-	cn := s.conn(c, DiscardBody(c))
-	if cn.limit = head.Timeout; head.WriteTimeout > 0 {
-		cn.write = head.WriteTimeout
-	}
-	cn.head = head.appendTo(make([]byte, 0, 512), c, cn.chunked, cn.keep)
-	cn.hijack(c, func(ctx context.Context) error {
+	s.Take(c, httpconn.Head{
+		Status: head.Status, ContentType: head.ContentType, Headers: head.Headers, WriteTimeout: head.WriteTimeout, Timeout: head.Timeout,
+	}, func(ctx context.Context, w *httpconn.Conn) error {
 		defer src.Close()
 		if head.Budget != nil {
 			defer head.Budget.Shrink(0)
 		}
-		return Copy(ctx, cn, src, enc)
+		return Copy(ctx, w, src, enc)
 	})
 	return nil
 }
 
-// conn returns the state of a request's connection; clean reports that the body has
-// been read completely.
-func (s *Streams) conn(c *fiber.Ctx, clean bool) *conn {
-	server := c.App().Server()
-	chunked := c.Request().Header.IsHTTP11()
-	_, lasting := c.Context().Conn().(*prefixConn)
-	return &conn{
-		streams:    s,
-		server:     server,
-		chunked:    chunked,
-		persistent: lasting,
-		keep:       chunked && lasting && !c.Request().Header.ConnectionClose() && clean && !s.Draining(),
-		write:      s.cfg.WriteTimeout,
-		done:       make(chan struct{}),
+// Answer is like [httpconn.Conns.Answer]. The body counts against budget until it is sent; if
+// it does not fit, the error is Unavailable.
+func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Budget, report func(whole bool)) error {
+	if !budget.Grow(len(body)) {
+		return ErrOverBudget
 	}
-}
-
-// hijack takes over the request's connection and runs work on it.
-func (cn *conn) hijack(c *fiber.Ctx, work func(context.Context) error) {
-	rc := c.Context() // by the time the connection arrives, c serves another request
-	rc.HijackSetNoResponse(true)
-	rc.Hijack(func(hijacked net.Conn) {
-		over := cn.take(hijacked, work)
-		if !cn.persistent {
-			<-over // the server closes the connection when this returns
-		}
-	})
-}
-
-// DiscardBody reads the rest of the request's body and reports whether it reached
-// the end. Otherwise the connection must be closed: the rest would be parsed
-// as the next request.
-func DiscardBody(c *fiber.Ctx) bool {
-	whole, err := Discard(c, maxUnread-1)
-	return whole && err == nil
-}
-
-// Discard is like [DiscardBody] for a body of at limit limit bytes. It returns an error
-// if the body cannot be read.
-func Discard(c *fiber.Ctx, limit int64) (whole bool, err error) {
-	body := c.Context().RequestBodyStream()
-	if body == nil {
-		return true, nil
-	}
-	if _, err = io.CopyN(io.Discard, body, limit+1); errors.Is(err, io.EOF) {
-		return true, nil
-	}
-	return false, err
-}
-
-// Log returns the logger for errors in streams.
-func (s *Streams) Log() *slog.Logger { return s.cfg.Log }
-
-// Open returns the number of open streams.
-func (s *Streams) Open() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.open) - s.idle
-}
-
-// Draining reports whether Drain was called.
-func (s *Streams) Draining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining
-}
-
-// Drain ends all streams, and every later one, with their protocol's request to
-// reconnect. It returns when all are closed. When ctx ends it closes the rest and
-// returns an error.
-func (s *Streams) Drain(ctx context.Context) error {
-	s.mu.Lock()
-	s.draining = true
-	if s.empty == nil {
-		s.empty = make(chan struct{})
-	}
-	empty := s.empty
-	if len(s.open) == 0 {
-		close(empty)
-		s.empty = nil
-	}
-	for cn := range s.open {
-		cn.drain()
-	}
-	s.mu.Unlock()
-	select {
-	case <-empty:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	left := len(s.open)
-	for cn := range s.open {
-		cn.raw.Close() //nolint:errcheck // closed without waiting
-	}
-	s.mu.Unlock()
-	if left == 0 {
-		return nil
-	}
-	return kind.Newf(kind.Deadline, "drain", "", "%d streams did not end in time", left)
-}
-
-// add registers cn, and drains it at once if Drain was called before.
-func (s *Streams) add(cn *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open[cn] = struct{}{}
-	if s.draining {
-		cn.drain()
-	}
-}
-
-func (s *Streams) remove(cn *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drop(cn)
-}
-
-func (s *Streams) drop(cn *conn) {
-	if _, ok := s.open[cn]; !ok {
-		return
-	}
-	delete(s.open, cn)
-	if cn.reuse {
-		s.idle--
-	}
-	if s.draining && len(s.open) == 0 && s.empty != nil {
-		close(s.empty)
-		s.empty = nil
-	}
+	s.Conns.Answer(c, body, func() { budget.Shrink(0) }, report)
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -48,7 +49,7 @@ func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) s
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		app.Listener(stream.Listen(l)) //nolint:errcheck // ends with the test
+		app.Listener(httpconn.Listen(l)) //nolint:errcheck // ends with the test
 	}()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

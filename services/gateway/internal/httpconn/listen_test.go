@@ -1,4 +1,4 @@
-package stream_test
+package httpconn_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
 // failingListener is a listener that fails a number of times for lack of descriptors.
@@ -26,13 +26,13 @@ func (p *failingListener) Accept() (net.Conn, error) {
 }
 
 func TestListenSurvivesALackOfDescriptors(t *testing.T) {
-	ln := stream.Listen(&failingListener{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}})
+	ln := httpconn.Listen(&failingListener{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}})
 	c, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close() //nolint:errcheck // a pipe
-	if _, err := stream.Listen(&failingListener{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := httpconn.Listen(&failingListener{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept after Close: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package httpconn
 
 import (
 	"net"
@@ -8,20 +8,20 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// unusedGrace is how long a connection without any request stays open once the gateway
+// UnusedGrace is how long a connection without any request stays open once the gateway
 // drains: a first request may be on its way.
-const unusedGrace = 300 * time.Millisecond
+const UnusedGrace = 300 * time.Millisecond
 
-// unusedConns is the set of connections without any request yet. Clients open some in advance, and
+// UnusedConns is the set of connections without any request yet. Clients open some in advance, and
 // the server would wait for their first request even while it shuts down.
-type unusedConns struct {
+type UnusedConns struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 }
 
-// track is the server's hook for connection states. It ignores StateActive: the server reports a
+// Track is the server's hook for connection states. It ignores StateActive: the server reports a
 // connection as active before it has read anything.
-func (s *unusedConns) track(c net.Conn, state fasthttp.ConnState) {
+func (s *UnusedConns) Track(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
 		s.mu.Lock()
@@ -31,19 +31,19 @@ func (s *unusedConns) track(c net.Conn, state fasthttp.ConnState) {
 		}
 		s.conns[c] = struct{}{}
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
-		s.remove(c)
+		s.Remove(c)
 	}
 }
 
-// remove removes a connection on which a request arrived, or which ended.
-func (s *unusedConns) remove(c net.Conn) {
+// Remove removes a connection on which a request arrived, or which ended.
+func (s *UnusedConns) Remove(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
-// close closes the connections.
-func (s *unusedConns) close() {
+// Close closes the connections.
+func (s *UnusedConns) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

@@ -1,4 +1,4 @@
-package stream
+package httpconn
 
 import (
 	"strconv"
@@ -16,7 +16,6 @@ type Head struct {
 	Headers      [][2]string   // in addition to those that middleware set on the response
 	WriteTimeout time.Duration // how long a client may read nothing; default Config.WriteTimeout
 	Timeout      time.Duration // lifetime of the stream, which then ends with kind.Deadline; 0: unlimited
-	Budget       *Budget       // memory of its encoder; may be nil
 }
 
 // ownHeaders are the headers that the stream itself sends about its body and connection.

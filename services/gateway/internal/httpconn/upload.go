@@ -1,4 +1,4 @@
-package port
+package httpconn
 
 import (
 	"bytes"
@@ -13,13 +13,11 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-
-	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// upload is a request's body. It belongs to the server that reads the client's
-// connection, and may be read only until drain returns.
-type upload struct {
+// Upload is a request's body that is passed on while it arrives. It belongs to the server
+// that reads the client's connection, and may be read only until Drain returns.
+type Upload struct {
 	r      io.Reader
 	conn   net.Conn           // connection that r reads
 	length int64              // declared length; -1: unknown
@@ -36,19 +34,29 @@ type upload struct {
 	n atomic.Int64 // bytes read
 }
 
+// NewUpload returns the body of c's request, which must be a stream; length is its declared
+// length, or -1. Until OnFailure is called, a failure of the client's connection calls nothing.
+func NewUpload(c *fiber.Ctx, length int64) *Upload {
+	return &Upload{r: c.Context().RequestBodyStream(), conn: c.Context().Conn(), length: length, failed: func() {}, done: make(chan struct{})}
+}
+
+// OnFailure sets the function that is called when the client's connection fails. It must be
+// called before the body is read.
+func (u *Upload) OnFailure(failed context.CancelFunc) { u.failed = failed }
+
 // small is the size up to which a body is read before its request is passed on: then the
 // connection to the server can be reused.
 const small = 64 << 10
 
-// large reports whether the body is streamed.
-func (u *upload) large() bool { return u.length < 0 || u.length > small }
+// Large reports whether the body is streamed.
+func (u *Upload) Large() bool { return u.length < 0 || u.length > small }
 
-// readAll reads the whole body for req, which can then be sent twice.
-func (u *upload) readAll(c *fiber.Ctx, req *http.Request) error {
+// ReadAll reads the whole body for req, which can then be sent twice.
+func (u *Upload) ReadAll(c *fiber.Ctx, req *http.Request) error {
 	b := make([]byte, u.length)
 	if _, err := io.ReadFull(u, b); err != nil {
 		c.Context().SetConnectionClose()
-		return errUnread
+		return ErrUnread
 	}
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 	req.Body, _ = req.GetBody() //nolint:errcheck // it never fails
@@ -58,8 +66,8 @@ func (u *upload) readAll(c *fiber.Ctx, req *http.Request) error {
 // maxTrailers is the maximum number of announced trailers: each is searched for in all headers.
 const maxTrailers = 64
 
-// trail passes on the trailers that the request announces once they have arrived.
-func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
+// Trail passes on the trailers that the request announces once they have arrived.
+func (u *Upload) Trail(c *fiber.Ctx, req *http.Request) error {
 	head := &c.Request().Header
 	names := head.PeekTrailerKeys()
 	if len(names) > maxTrailers {
@@ -86,19 +94,18 @@ func (u *upload) trail(c *fiber.Ctx, req *http.Request) error {
 }
 
 const (
-	failedBodyTimeout = 10 * time.Second // how long the body of a failed request is read
-	lingerTimeout     = 30 * time.Second // how long a body is read after the response
-	endTimeout        = time.Second      // limit for the reader to notice the end of the body
-	watchInterval     = time.Second      // interval of checks whether the client is still connected
+	lingerTimeout = 30 * time.Second // how long a body is read after the response
+	endTimeout    = time.Second      // limit for the reader to notice the end of the body
+	watchInterval = time.Second      // interval of checks whether the client is still connected
 )
 
-var (
-	errReleased = errors.New("the request's body is no longer read")
-	errUnread   = fiber.NewError(http.StatusBadRequest, "cannot read the request body")
-)
+var errReleased = errors.New("the request's body is no longer read")
+
+// ErrUnread is the answer to a request whose body could not be read.
+var ErrUnread = fiber.NewError(http.StatusBadRequest, "cannot read the request body")
 
 // Read reads what the client sends.
-func (u *upload) Read(p []byte) (int, error) {
+func (u *Upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -126,25 +133,25 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cut reports whether the body ended because the client disconnected (stream.Cut).
-func (u *upload) cut() bool {
+// cut reports whether the body ended because the client disconnected ([Cut]).
+func (u *Upload) cut() bool {
 	if u.length >= 0 {
 		return u.n.Load() < u.length
 	}
-	return stream.LeftOn(u.conn)
+	return LeftOn(u.conn)
 }
 
 // Close declares that the rest is not needed.
-func (u *upload) Close() error {
+func (u *Upload) Close() error {
 	u.finish()
 	return nil
 }
 
-func (u *upload) finish() { u.once.Do(func() { close(u.done) }) }
+func (u *Upload) finish() { u.once.Do(func() { close(u.done) }) }
 
-// state reports whether the body was read completely, and the error of the client's
+// State reports whether the body was read completely, and the error of the client's
 // connection, as far as is known without waiting for the client.
-func (u *upload) state() (clean bool, err error) {
+func (u *Upload) State() (clean bool, err error) {
 	if u.length < 0 || u.n.Load() < u.length {
 		select {
 		case <-u.done:
@@ -164,9 +171,9 @@ func (u *upload) state() (clean bool, err error) {
 	return u.ended, u.err
 }
 
-// release takes the body from its reader. whole reports whether the rest can be read: it
+// Release takes the body from its reader. whole reports whether the rest can be read: it
 // cannot if a read was interrupted within a chunk header.
-func (u *upload) release() (whole bool, err error) {
+func (u *Upload) Release() (whole bool, err error) {
 	whole = u.mu.TryLock()
 	if !whole { // a read is in progress, and the client may send nothing for long
 		u.conn.SetReadDeadline(time.Unix(1, 0))   //nolint:errcheck // makes the read fail
@@ -180,9 +187,9 @@ func (u *upload) release() (whole bool, err error) {
 	return whole, u.err
 }
 
-// watch calls gone if the client disconnects before stop: while the server accepts no data,
+// Watch calls gone if the client disconnects before stop: while the server accepts no data,
 // no read of the body detects that.
-func (u *upload) watch(gone func()) (stop func()) {
+func (u *Upload) Watch(gone func()) (stop func()) {
 	over := make(chan struct{})
 	go func() {
 		tick := time.NewTicker(watchInterval)
@@ -192,7 +199,7 @@ func (u *upload) watch(gone func()) (stop func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				if stream.Gone(u.conn) {
+				if Gone(u.conn) {
 					gone()
 					return
 				}
@@ -202,11 +209,11 @@ func (u *upload) watch(gone func()) (stop func()) {
 	return func() { close(over) }
 }
 
-// drain waits until the body has been read completely, and discards what its reader did
+// Drain waits until the body has been read completely, and discards what its reader did
 // not need. After the response, when answered is closed, the client has a while to stop
 // sending: if its connection were closed while it sends, its system might report an error
 // instead of the response.
-func (u *upload) drain(answered <-chan struct{}) {
+func (u *Upload) Drain(answered <-chan struct{}) {
 	left := make(chan struct{})
 	defer close(left)
 	go func() {

@@ -1,4 +1,4 @@
-package stream
+package httpconn
 
 import (
 	"bytes"
@@ -15,16 +15,12 @@ import (
 const ackTimeout = 5 * time.Second
 
 // Answer sends body as the response, with the headers and status that c has, however slowly
-// the client reads. The body counts against budget until it is sent; if it does not fit, the
-// error is Unavailable. A non-nil report is called with whether the client's machine has
-// acknowledged all of it, before the connection serves another request. It gets false if that
-// is uncertain: the client closed its side before the response was sent, or its machine does
-// not acknowledge. It is called again with false if that machine discards the response later
-// because no process read it.
-func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Budget, report func(whole bool)) error {
-	if !budget.Grow(len(body)) {
-		return ErrOverBudget
-	}
+// the client reads, and then calls done. A non-nil report is called with whether the client's
+// machine has acknowledged all of it, before the connection serves another request. It gets
+// false if that is uncertain: the client closed its side before the response was sent, or its
+// machine does not acknowledge. It is called again with false if that machine discards the
+// response later because no process read it.
+func (s *Conns) Answer(c *fiber.Ctx, body []byte, done func(), report func(whole bool)) {
 	res := response(c, body)
 	cn := s.conn(c, DiscardBody(c))
 	cn.relay = true
@@ -32,7 +28,7 @@ func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Budget, report func(
 		cn.onReset = func() { report(false) }
 	}
 	cn.hijack(c, func(context.Context) error {
-		defer budget.Shrink(0)
+		defer done()
 		if report != nil && peerClosed(cn.raw) {
 			report(false)
 			return errLeft
@@ -43,7 +39,6 @@ func (s *Streams) Answer(c *fiber.Ctx, body []byte, budget *Budget, report func(
 		}
 		return err
 	})
-	return nil
 }
 
 // response returns body, with the headers and status that c has, as an http.Response.

@@ -1,4 +1,4 @@
-package stream
+package httpconn
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // disconnects; a drain lets the response finish. If get fails, the response is that of
 // fail. A response that breaks off closes the connection, so that the client does not
 // take it for complete.
-func (s *Streams) Relay(c *fiber.Ctx, clean bool, get func(context.Context) (*http.Response, error), fail func(error) *http.Response) {
+func (s *Conns) Relay(c *fiber.Ctx, clean bool, get func(context.Context) (*http.Response, error), fail func(error) *http.Response) {
 	cn := s.conn(c, clean)
 	cn.relay = true
 	head := c.Method() == fiber.MethodHead
@@ -42,7 +42,7 @@ const relayBuffer = 32 << 10
 
 // pass writes a response with the length that its server declared. Without one it is
 // chunked, and every part is sent at once.
-func (cn *conn) pass(res *http.Response, head bool) error {
+func (cn *Conn) pass(res *http.Response, head bool) error {
 	noBody := head || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified
 	chunked := res.ContentLength < 0 && !noBody && cn.chunked
 	if res.ContentLength < 0 && !noBody && !cn.chunked {
@@ -59,7 +59,7 @@ func (cn *conn) pass(res *http.Response, head bool) error {
 	return cn.passBody(res, buf)
 }
 
-func (cn *conn) passBody(res *http.Response, buf []byte) error {
+func (cn *Conn) passBody(res *http.Response, buf []byte) error {
 	for {
 		n, err := res.Body.Read(buf[Headroom : Headroom+relayBuffer])
 		if n > 0 || cn.head != nil {
@@ -78,7 +78,7 @@ func (cn *conn) passBody(res *http.Response, buf []byte) error {
 	}
 }
 
-func (cn *conn) appendHead(dst []byte, res *http.Response, chunked bool) []byte {
+func (cn *Conn) appendHead(dst []byte, res *http.Response, chunked bool) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(res.StatusCode), 10)
 	dst = appendPlain(append(dst, ' '), reason(res))
@@ -128,7 +128,7 @@ func appendHeaders(dst []byte, h http.Header) []byte {
 // Switch passes on another server's 101 response and then copies bytes both ways
 // between it and the client until either side ends or Drain is called; then it calls
 // onEnd.
-func (s *Streams) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, onEnd func()) {
+func (s *Conns) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, onEnd func()) {
 	head := append([]byte("HTTP/1.1 101 Switching Protocols"), appendHeaders(nil, res.Header)...)
 	head = appendHeader(appendHeader(head, "Connection", "Upgrade"), "Upgrade", res.Header.Get("Upgrade"))
 	head = append(head, "\r\n\r\n"...)

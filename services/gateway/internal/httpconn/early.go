@@ -1,4 +1,4 @@
-package stream
+package httpconn
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// RelayEarly is like [Streams.Relay] for a response that arrives while other code still
+// RelayEarly is like [Conns.Relay] for a response that arrives while other code still
 // reads the request's body. It starts to pass on res at once and calls wait, which must
 // return once nothing reads the body; the channel answered is closed when res is
 // passed on completely. cancel is called when the client disconnects, or at the end. The
 // connection serves no other request.
-func (s *Streams) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), wait func(answered <-chan struct{})) {
+func (s *Conns) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), wait func(answered <-chan struct{})) {
 	out := s.conn(c, false)
 	out.raw = c.Context().Conn()
 	head := c.Method() == fiber.MethodHead
@@ -51,7 +51,7 @@ const (
 // The response leaves at once. The rest of the body is discarded, for at most 30 s and
 // 1 GiB, so that clients that send everything before they read see it too. The connection
 // serves no other request.
-func (s *Streams) Refuse(c *fiber.Ctx) {
+func (s *Conns) Refuse(c *fiber.Ctx) {
 	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
 	res := response(c, bytes.Clone(c.Response().Body())) //nolint:bodyclose // RelayEarly closes it
 	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {

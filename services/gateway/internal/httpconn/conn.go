@@ -1,4 +1,4 @@
-package stream
+package httpconn
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// conn is a connection with one stream. Two goroutines use it: run writes the
+// Conn is a connection with one stream. Two goroutines use it: run writes the
 // stream; watch reads what the client sends meanwhile (nothing, or its close) and,
 // after a stream that ended in order, its next request.
-type conn struct {
-	streams    *Streams
+type Conn struct {
+	conns      *Conns
 	server     *fasthttp.Server
 	raw        net.Conn
 	ahead      []byte // start of the next request, read before the stream began
@@ -35,7 +35,7 @@ type conn struct {
 
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when run ends
-	reuse  bool          // guarded by streams.mu: the stream ended in order and the connection waits for a request
+	reuse  bool          // guarded by conns.mu: the stream ended in order and the connection waits for a request
 }
 
 const (
@@ -45,13 +45,13 @@ const (
 
 // take starts the stream. The returned channel is closed when the stream has ended
 // and nothing uses the connection any more.
-func (cn *conn) take(hijacked net.Conn, work func(context.Context) error) <-chan struct{} {
+func (cn *Conn) take(hijacked net.Conn, work func(context.Context) error) <-chan struct{} {
 	over := make(chan struct{})
 	// The stream outlives its request: its lifetime begins here.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cn.cancel = cancel
 	cn.raw, cn.ahead = unwrap(hijacked)
-	cn.streams.add(cn)
+	cn.conns.add(cn)
 	go func() {
 		defer close(over)
 		cn.watch()
@@ -85,7 +85,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 }
 
 // run writes the stream by calling work.
-func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
+func (cn *Conn) run(ctx context.Context, work func(context.Context) error) {
 	inOrder := false
 	defer func() {
 		cn.cancel(errLeft)
@@ -96,18 +96,18 @@ func (cn *conn) run(ctx context.Context, work func(context.Context) error) {
 		ctx, stop = context.WithTimeoutCause(ctx, cn.limit, errTimeout)
 		defer stop()
 	}
-	err := recovery.Do(cn.streams.cfg.Log, "stream", func() error { return work(ctx) })
+	err := recovery.Do(cn.conns.cfg.Log, "stream", func() error { return work(ctx) })
 	inOrder = err == nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		cn.streams.cfg.Log.Info("disconnect stalled client", "client", cn.raw.RemoteAddr())
+		cn.conns.cfg.Log.Info("disconnect stalled client", "client", cn.raw.RemoteAddr())
 	} else if err != nil {
-		cn.streams.cfg.Log.Log(ctx, slog.LevelDebug, "stream failed", "err", err)
+		cn.conns.cfg.Log.Log(ctx, slog.LevelDebug, "stream failed", "err", err)
 	}
 }
 
 // finish closes the connection, or leaves it to watch for the next request.
-func (cn *conn) finish(inOrder bool) {
-	s := cn.streams
+func (cn *Conn) finish(inOrder bool) {
+	s := cn.conns
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cn.reuse = inOrder && cn.keep && !s.draining
@@ -122,8 +122,8 @@ func (cn *conn) finish(inOrder bool) {
 	close(cn.done)
 }
 
-// drain ends the stream; the caller holds streams.mu.
-func (cn *conn) drain() {
+// drain ends the stream; the caller holds conns.mu.
+func (cn *Conn) drain() {
 	if cn.reuse {
 		cn.raw.Close() //nolint:errcheck // it has no request
 		return
@@ -135,7 +135,7 @@ func (cn *conn) drain() {
 
 // watch reads until the client sends something or disconnects. A client that closes
 // its sending side counts as gone: it cannot be distinguished from a dead one.
-func (cn *conn) watch() {
+func (cn *Conn) watch() {
 	next, reset := cn.ahead, false
 	if len(next) == 0 {
 		buf := make([]byte, firstRead)
@@ -155,7 +155,7 @@ func (cn *conn) watch() {
 	if !cn.reuse {
 		return
 	}
-	cn.streams.remove(cn)
+	cn.conns.remove(cn)
 	if len(next) == 0 {
 		cn.raw.Close() //nolint:errcheck // the client closed it, or IdleTimeout passed
 		return
@@ -166,7 +166,7 @@ func (cn *conn) watch() {
 
 // readPipelined reads on after the first bytes of a next request until the stream ends:
 // otherwise a disconnect would go unnoticed while nothing is written.
-func (cn *conn) readPipelined(next []byte) []byte {
+func (cn *Conn) readPipelined(next []byte) []byte {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -187,13 +187,17 @@ func (cn *conn) readPipelined(next []byte) []byte {
 	}
 }
 
-// Flush sends a chunk. It implements [Writer].
-func (cn *conn) Flush(buf []byte) error { return cn.send(buf, false) }
+// Headroom is the scratch space that a Conn needs before the payload, for the size of an
+// HTTP chunk.
+const Headroom = 16
 
-// End sends the last chunk and the end of the body. It implements [Writer].
-func (cn *conn) End(buf []byte) error { return cn.send(buf, true) }
+// Flush sends all of buf[Headroom:] at once, as a chunk.
+func (cn *Conn) Flush(buf []byte) error { return cn.send(buf, false) }
 
-func (cn *conn) send(buf []byte, last bool) error {
+// End sends the last chunk and the end of the body.
+func (cn *Conn) End(buf []byte) error { return cn.send(buf, true) }
+
+func (cn *Conn) send(buf []byte, last bool) error {
 	from := Headroom
 	if n := len(buf) - Headroom; cn.chunked && n > 0 {
 		var size [Headroom]byte
@@ -217,7 +221,7 @@ func (cn *conn) send(buf []byte, last bool) error {
 
 // deliver writes out. The write timeout restarts whenever the client has read
 // something: a slow client is waited for, a stalled one is not.
-func (cn *conn) deliver(out []byte) error {
+func (cn *Conn) deliver(out []byte) error {
 	for {
 		if err := cn.raw.SetWriteDeadline(time.Now().Add(cn.write)); err != nil {
 			return err
