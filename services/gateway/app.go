@@ -57,7 +57,7 @@ type server struct {
 	unused  httpconn.UnusedConns
 }
 
-func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
+func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Latencies, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
 	builds := builder.New(builder.Config{Ops: ops, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
 	s := &server{
@@ -82,7 +82,7 @@ func newServer(cfg *Config, ops *operations.Operations, local bool) *server {
 		e2b:     e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		builds:  builds,
 		ports:   port.New(ops.Lifecycle, streams),
-		metrics: metrics.New(metrics.Config{Operations: ops, Streams: streams, Version: cfg.Version}),
+		metrics: metrics.New(metrics.Config{Operations: ops, Streams: streams, Version: cfg.Version, Latencies: latencies}),
 		issuer:  identity.New(ops.Accounts, cfg.Issuer),
 	}
 	s.app.Server().NoDefaultServerHeader = true

@@ -272,6 +272,10 @@ func TestCommandMetricNames(t *testing.T) {
 		`millrace_sandboxes{phase="running"} 1`,
 		"millrace_view_caught_up 1",
 		`millrace_build_info{version="v0"} 1`,
+		"millrace_sandbox_create_seconds_count 1",
+		"millrace_process_start_seconds_count 3",
+		"millrace_process_first_byte_seconds_count 0",
+		"millrace_sandbox_resume_seconds_count 0",
 	} {
 		if !strings.Contains(body, "\n"+line+"\n") {
 			t.Errorf("no line %q", line)

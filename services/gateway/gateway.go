@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
+	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
@@ -134,9 +135,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	ops := operations.New(core.Config{Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant, QueueTimeout: cfg.QueueTimeout, Slog: cfg.Slog})
+	latencies := metrics.NewLatencies()
+	ops := operations.New(core.Config{
+		Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant,
+		QueueTimeout: cfg.QueueTimeout, Latencies: latencies.Observers(), Slog: cfg.Slog,
+	})
 	defer ops.Close()
-	return newServer(&cfg, ops, loopback(ln.Addr())).run(ctx, ln)
+	return newServer(&cfg, ops, latencies, loopback(ln.Addr())).run(ctx, ln)
 }
 
 // CheckAPIKey returns an error if a key from the configuration is too weak or has a form

@@ -160,7 +160,7 @@ func (r *run) execute(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if err != nil {
 		return err
 	}
-	reader := a.Reader
+	reader := a.Reader.Reader
 	o := &output{prefix: r.prefix(l), mark: r.mark()}
 	if int(o.mark.Step) != l.step { // the previous owner was further on, but its layer is gone
 		o.mark = build.Mark{Step: uint32(l.step), Layers: o.mark.Layers}

@@ -11,16 +11,18 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
 // Config configures a Core. Log, View and Secret are required; the zero value of
 // another field is its default.
 type Config struct {
-	Log    *events.Log
-	View   *events.View
-	Secret []byte          // cluster secret, from which sandboxes' tokens are derived
-	Sealer *sandbox.Sealer // cluster's cipher for values that records must not show; required for secrets and for networks with transforms
-	Slog   *slog.Logger
+	Log       *events.Log
+	View      *events.View
+	Secret    []byte          // cluster secret, from which sandboxes' tokens are derived
+	Sealer    *sandbox.Sealer // cluster's cipher for values that records must not show; required for secrets and for networks with transforms
+	Slog      *slog.Logger
+	Latencies latency.Observers // default none
 
 	SharedTenant string // tenant whose public templates all tenants find by name; empty: none
 

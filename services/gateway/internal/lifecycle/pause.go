@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
 // pauseAnswerDelay is the delay between a pause and its answer: requests that clients send at the
@@ -93,6 +94,7 @@ type ResumeOptions struct {
 // ran already: then nothing changed, except by Extend. It returns Unavailable if the host
 // cannot resume it or not in time, and NotFound once the sandbox is over.
 func (l *Lifecycle) ResumeSandbox(ctx context.Context, p core.Principal, id sandbox.ID, opt ResumeOptions) (st sandbox.State, resumed bool, err error) {
+	begin := time.Now()
 	if st, err = l.FindSandbox(ctx, p, id); err != nil {
 		return st, false, err
 	}
@@ -112,6 +114,9 @@ func (l *Lifecycle) ResumeSandbox(ctx context.Context, p core.Principal, id sand
 			return st, false, core.LogError("resume", string(id), err)
 		}
 		if st.IsRunning() {
+			if tried {
+				latency.Since(l.core.Latencies.Resume, begin)
+			}
 			return st, tried, nil
 		}
 		if err := l.core.RequireHost(&st); err != nil {

@@ -3,8 +3,8 @@
 // # Series
 // The series of commands, sandboxes, hosts and webhooks are folded from the log: they are
 // the same at every gateway and after any restart. Commands satisfy started = ok + error +
-// killed + active, always. The series of requests and streams, and those of the Go runtime
-// and the operating system's process, describe this gateway since its start.
+// killed + active, always. The series of requests, streams and latencies, and those of the Go
+// runtime and the operating system's process, describe this gateway since its start.
 //
 // No label value comes from a client: the number of series is fixed.
 package metrics

@@ -15,11 +15,12 @@ import (
 // Streams counts open streams: a *stream.Streams.
 type Streams interface{ Open() int }
 
-// Config configures a [Metrics]. Operations and Streams are required.
+// Config configures a [Metrics]. All fields but Version are required.
 type Config struct {
 	Operations *operations.Operations
 	Streams    Streams
 	Version    string // version of this program
+	Latencies  *Latencies
 }
 
 // Metrics implements the surface and counts requests.
@@ -54,6 +55,7 @@ func New(cfg Config) *Metrics {
 			Name: "millrace_streams_open", Help: "Streams open at this gateway.",
 		}, func() float64 { return float64(cfg.Streams.Open()) }),
 	)
+	m.registry.MustRegister(cfg.Latencies.all()...)
 	return m
 }
 

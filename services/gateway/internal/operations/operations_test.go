@@ -116,7 +116,7 @@ func TestStartReadsTheWholeRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	var types []string
-	for i, e := range all(t, a.Reader) {
+	for i, e := range all(t, a.Reader.Reader) {
 		if e.Seq != process.Seq(i+1) {
 			t.Errorf("event %d has seq %d", i, e.Seq)
 		}
@@ -197,7 +197,7 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 				return
 			}
 			ids[i] = a.ID
-			if n := len(all(t, a.Reader)); n != 5 {
+			if n := len(all(t, a.Reader.Reader)); n != 5 {
 				t.Errorf("start %d: %d events, want 5", i, n)
 			}
 		})
@@ -223,7 +223,7 @@ func TestOneKeyStartsOneProcess(t *testing.T) {
 	if err != nil {
 		t.Fatalf("retry after the sandbox is gone: %v", err)
 	}
-	if n := len(all(t, a.Reader)); n != 5 {
+	if n := len(all(t, a.Reader.Reader)); n != 5 {
 		t.Errorf("retry after the sandbox is gone: %d events, want 5", n)
 	}
 }
@@ -238,7 +238,7 @@ func TestUnclaimedStartEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := all(t, a.Reader)
+	got := all(t, a.Reader.Reader)
 	fin, ok := got[len(got)-1].Body.(process.Finished)
 	if !ok || fin.Exit.Cause != process.CauseNotStarted || fin.Exit.Code != nil {
 		t.Errorf("last event %+v, want an end without a code", got[len(got)-1].Body)
@@ -364,7 +364,7 @@ func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := len(all(t, a.Reader))
+	want := len(all(t, a.Reader.Reader))
 	r, err := h.newOperations().Procs.Read(t.Context(), alice, a.ID, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -498,7 +498,7 @@ func TestStartWhileTheLogRestarts(t *testing.T) {
 			close(done)
 			return
 		}
-		if n := len(all(t, a.Reader)); n != 5 {
+		if n := len(all(t, a.Reader.Reader)); n != 5 {
 			t.Errorf("%d events, want 5", n)
 		}
 		done <- a.ID

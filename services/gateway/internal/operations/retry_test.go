@@ -28,7 +28,7 @@ func (h *fixture) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	id := a.ID
 	if err == nil {
 		defer a.Reader.Close()
-		got := all(h.t, a.Reader)
+		got := all(h.t, a.Reader.Reader)
 		if fin, ok := got[len(got)-1].Body.(process.Finished); !ok || fin.Exit.Cause != process.CauseNotStarted {
 			h.t.Fatalf("the record ended with %+v, want a refusal", got[len(got)-1].Body)
 		}
@@ -72,7 +72,7 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 				return
 			}
 			ids[i] = a.ID
-			if n := len(all(t, a.Reader)); n != 5 {
+			if n := len(all(t, a.Reader.Reader)); n != 5 {
 				t.Errorf("retry %d: %d events, want 5", i, n)
 			}
 		})
@@ -108,7 +108,7 @@ func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(all(t, a.Reader)); n != 5 || a.ID == first || h.host.Starts(a.ID) != 1 {
+	if n := len(all(t, a.Reader.Reader)); n != 5 || a.ID == first || h.host.Starts(a.ID) != 1 {
 		t.Errorf("%s: %d events, %d starts; want an id other than %s, 5 and 1", a.ID, n, h.host.Starts(a.ID), first)
 	}
 }

@@ -87,7 +87,7 @@ func TestCountsAgreeAtEveryGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all(t, a.Reader) // C-041: a process that never started is not counted
+	all(t, a.Reader.Reader) // C-041: a process that never started is not counted
 	h.wantCounts(t, 2, 1, 0, 1)
 	restarted := &fixture{Operations: h.newOperations(), t: t}
 	restarted.wantCounts(t, 2, 1, 0, 1)

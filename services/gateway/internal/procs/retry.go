@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
 const (
@@ -44,7 +45,7 @@ func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.S
 		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
-			a.Reader = ps.core.Log.Read(events.Ref{Host: st.Host, ID: id}, 0)
+			a.Reader = latency.NewReader(ps.core.Log.Read(events.Ref{Host: st.Host, ID: id}, 0), nil, time.Time{})
 		} else if a, command, err = ps.startAs(ctx, p, st, id, spec); err != nil {
 			return Attached{}, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
 // StartOptions configure a Start.
@@ -19,7 +20,7 @@ type StartOptions struct {
 // Attached is a process and its record.
 type Attached struct {
 	ID     process.ID
-	Reader *events.Reader // at seq 0; the caller must close it
+	Reader *latency.Reader // at seq 0; the caller must close it
 }
 
 // Start makes the sandbox's host start a process and returns once the command is stored; the
@@ -50,6 +51,7 @@ func (ps *Procs) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 // startAs sends the command that starts a process with the given id, and returns the
 // command's id.
 func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.State, id process.ID, spec process.Spec) (Attached, string, error) {
+	requested := time.Now()
 	now, err := ps.lifecycle.RequireRunning(ctx, p, st.ID)
 	if err != nil {
 		return Attached{}, "", err
@@ -64,7 +66,7 @@ func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.Stat
 		reader.Close()
 		return Attached{}, "", err
 	}
-	return Attached{ID: id, Reader: reader}, command, nil
+	return Attached{ID: id, Reader: latency.NewReader(reader, &ps.core.Latencies, requested)}, command, nil
 }
 
 // sendStart stores the command. Each command has an id of its own: the record's first event

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
 // EnsureSandbox is CreateSandbox with an id that only the caller has; a sandbox that
@@ -43,11 +44,13 @@ func (pr *Provisioner) CreateSandbox(ctx context.Context, p core.Principal, req 
 // the sandbox has run, whatever its state is by then. A sandbox that does not run in time is
 // left as it is.
 func (pr *Provisioner) createSandbox(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
-	req.PlaceBy = time.Now().Add(pr.core.QueueTimeout)
+	begin, created := time.Now(), true
+	req.PlaceBy = begin.Add(pr.core.QueueTimeout)
 	req.RunBy = req.PlaceBy.Add(pr.core.CreateTimeout)
 	within, cancel := context.WithDeadline(ctx, req.RunBy)
 	defer cancel()
 	if _, err := pr.core.View.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
+		created = false
 		if err := pr.core.Sync(within); err != nil { // it exists already
 			return sandbox.State{}, err
 		}
@@ -63,6 +66,9 @@ func (pr *Provisioner) createSandbox(ctx context.Context, p core.Principal, id s
 	}
 	if st.Started.IsZero() {
 		return st, notCreated(&st)
+	}
+	if created {
+		latency.Since(pr.core.Latencies.Create, begin)
 	}
 	return st, nil
 }
