@@ -4,10 +4,13 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/events/internal/streams"
 )
 
 // A server whose machine or network is down sends nothing, not even a reset, and neither
@@ -33,9 +36,9 @@ type links struct {
 	last *link
 
 	// A server that is cut off from the others of its cluster answers pings and stores nothing.
-	appends, reads unanswered
-	wait           time.Duration // minimum time between the last switch and the next
-	switched       time.Time
+	unanswered map[string]unanswered // by requestKey
+	wait       time.Duration         // minimum time between the last switch and the next
+	switched   time.Time
 }
 
 // link is a connection that is closed when its server is silent.
@@ -53,7 +56,9 @@ func (ls *links) Dial(network, address string) (net.Conn, error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.last = l
-	ls.appends, ls.reads = unanswered{}, unanswered{}
+	for key, u := range ls.unanswered {
+		ls.unanswered[key] = unanswered{last: u.last} // the new server has had no request yet
+	}
 	return l, nil
 }
 
@@ -70,9 +75,13 @@ func (l *link) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unanswered records since when requests of one kind have had no response: the start of the
-// first that timed out after the last response. Zero: the last one was answered.
-type unanswered struct{ since time.Time }
+// unanswered records that requests of one kind to one stream have no response. Each kind and
+// stream counts alone: a server that is cut off answers reads of the streams that it led
+// until it notices, several seconds later.
+type unanswered struct {
+	since time.Time // start of the first request that failed after the last response; zero: none on this connection
+	last  time.Time // end of the last one
+}
 
 const (
 	// switchAfter is when two attempts, one after the other, have timed out.
@@ -83,24 +92,45 @@ const (
 	switchWaits = time.Minute
 )
 
+// requestKey returns what the requests with a subject are counted as: reads of a stream by
+// their subject, appends by their stream.
+func requestKey(subject string) string {
+	if strings.HasPrefix(subject, "$JS.") {
+		return subject
+	}
+	return streams.Of(subject)
+}
+
 // answer records that the cluster stored a message or answered a read.
-func (ls *links) answer(u *unanswered) {
+func (ls *links) answer(subject string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	u.since = time.Time{}
-	if u == &ls.appends {
+	if len(ls.unanswered) == 0 {
+		return
+	}
+	delete(ls.unanswered, requestKey(subject))
+	if len(ls.unanswered) == 0 {
 		ls.wait = 0
 	}
 }
 
-// timeout records an attempt that started at began and had no response. After two in a row
-// it closes the connection; nats.go then connects to the next server.
-func (ls *links) timeout(u *unanswered, began, now time.Time) (switched bool) {
+// timeout records a request that started at began and had no response from a leader. Once
+// this has lasted for two attempts it closes the connection; nats.go then connects to the
+// next server.
+func (ls *links) timeout(subject string, began, now time.Time) (switched bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if u.since.IsZero() {
+	key := requestKey(subject)
+	ls.forget(now)
+	u, ok := ls.unanswered[key]
+	if !ok || u.since.IsZero() {
 		u.since = began
 	}
+	u.last = now
+	if ls.unanswered == nil {
+		ls.unanswered = make(map[string]unanswered)
+	}
+	ls.unanswered[key] = u
 	if ls.last == nil || now.Sub(u.since) < switchAfter || now.Sub(ls.switched) < ls.wait {
 		return false
 	}
@@ -109,4 +139,13 @@ func (ls *links) timeout(u *unanswered, began, now time.Time) (switched bool) {
 	ls.last.Close() //nolint:errcheck // nats.go closes it again
 	ls.last = nil
 	return true
+}
+
+// forget drops failures of requests that were not repeated: they say nothing about now.
+func (ls *links) forget(now time.Time) {
+	for key, u := range ls.unanswered {
+		if now.Sub(u.last) > switchWaits {
+			delete(ls.unanswered, key)
+		}
+	}
 }

@@ -22,6 +22,7 @@ func TestAServerWithoutResponsesIsLeftAfterTwoTimeouts(t *testing.T) {
 	type step struct {
 		answered bool
 		read     bool
+		other    bool          // of another stream
 		began    time.Duration // start of an attempt that times out
 		want     bool
 	}
@@ -35,20 +36,24 @@ func TestAServerWithoutResponsesIsLeftAfterTwoTimeouts(t *testing.T) {
 		{"a response in between", []step{{began: 0}, {answered: true}, {began: attempt}}},
 		{"answered reads do not compensate for appends", []step{{began: 0}, {answered: true, read: true}, {began: attempt, want: true}}},
 		{"unanswered reads", []step{{began: 0, read: true}, {began: attempt, read: true, want: true}}},
+		{"answers for another stream do not compensate", []step{{began: 0}, {answered: true, other: true}, {began: attempt, want: true}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			ls, _ := pipeLinks(t)
 			for i, s := range tt.steps {
-				u := &ls.appends
+				subject := "host.a"
 				if s.read {
-					u = &ls.reads
+					subject = "$JS.API.STREAM.MSG.GET.HOSTS"
+				}
+				if s.other {
+					subject = "out.00.a.b.c"
 				}
 				if s.answered {
-					ls.answer(u)
+					ls.answer(subject)
 					continue
 				}
-				if got := ls.timeout(u, at(s.began), at(s.began+attempt)); got != s.want {
+				if got := ls.timeout(subject, at(s.began), at(s.began+attempt)); got != s.want {
 					t.Errorf("step %d: switched %v, want %v", i, got, s.want)
 				}
 			}
@@ -62,9 +67,9 @@ func TestIntervalsBetweenSwitchesGrow(t *testing.T) {
 	conn := ls.last
 	n := 0
 	for d := time.Duration(0); d < 5*time.Minute; d += attempt {
-		if ls.timeout(&ls.appends, time.Unix(1000, 0).Add(d), time.Unix(1000, 0).Add(d+attempt)) {
+		if ls.timeout("host.a", time.Unix(1000, 0).Add(d), time.Unix(1000, 0).Add(d+attempt)) {
 			n++
-			ls.last, ls.appends = conn, unanswered{} // like Dial
+			ls.last, ls.unanswered["HOSTS"] = conn, unanswered{last: ls.unanswered["HOSTS"].last} // like Dial
 		}
 	}
 	if n < 5 || n > 10 {
@@ -90,5 +95,19 @@ func TestASilentServerIsLeft(t *testing.T) {
 	}
 	if err := <-wrote; err == nil {
 		t.Error("the write succeeded")
+	}
+}
+
+// A server that is cut off from the others answers at once that it knows no leader. That is
+// no answer of a leader.
+func TestAnAnswerWithoutALeader(t *testing.T) {
+	for data, want := range map[string]bool{
+		`{"type":"io.nats.jetstream.api.v1.stream_msg_get_response","error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`: true,
+		`{"type":"io.nats.jetstream.api.v1.stream_msg_get_response","error":{"code":404,"err_code":10037,"description":"no message found"}}`:                         false,
+		`{"stream":"HOSTS","seq":10008}`: false,
+	} {
+		if got := leaderless([]byte(data)); got != want {
+			t.Errorf("leaderless(%s) = %v, want %v", data, got, want)
+		}
 	}
 }

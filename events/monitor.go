@@ -162,7 +162,7 @@ func (l *conn) checkStreams(ctx context.Context) {
 }
 
 func (l *conn) leaderOf(ctx context.Context, stream string) leader {
-	msg, err := l.request(ctx, &l.links.reads, &nats.Msg{Subject: "$JS.API.STREAM.INFO." + stream})
+	msg, err := l.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.INFO." + stream})
 	if err != nil {
 		return leader{}
 	}

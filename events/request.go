@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,22 +165,33 @@ func parseStored(msg *nats.Msg) (stored, error) {
 
 // request sends one request to a leader, once. It switches away from a server through which
 // no leader responds.
-func (l *conn) request(ctx context.Context, u *unanswered, m *nats.Msg) (*nats.Msg, error) {
+func (l *conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	try, cancel := l.attempt(ctx)
 	defer cancel()
 	began := time.Now()
 	msg, err := l.nc.RequestMsgWithContext(try, m)
-	if err == nil {
-		l.links.answer(u)
+	if err == nil && !leaderless(msg.Data) {
+		l.links.answer(m.Subject)
 		return msg, nil
 	}
 	// A server without a known leader answers at once.
-	late := errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= attempt || errors.Is(err, nats.ErrNoResponders)
-	if late && len(l.nc.Servers()) > 1 && l.links.timeout(u, began, time.Now()) {
+	late := err == nil || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= attempt
+	if late && len(l.nc.Servers()) > 1 && l.links.timeout(m.Subject, began, time.Now()) {
 		l.log.Warn("switch NATS server: requests are not answered", "subject", m.Subject)
 	}
 	return msg, err
 }
+
+// leaderless reports whether a response comes from a server that knows no leader, instead of
+// from a leader: the server may be cut off from the others.
+func leaderless(data []byte) bool {
+	return len(data) < 512 && bytes.Contains(data, []byte(`"err_code":`+errNoLeader))
+}
+
+// errNoLeader is the code of a server's response for a stream, or a cluster, without a
+// leader that the server knows.
+const errNoLeader = "10008"
 
 // apiMsg is the leader's response to a get.
 type apiMsg struct {
@@ -209,7 +221,7 @@ func (l *conn) leaderGet(ctx context.Context, stream string, req getRequest) (m 
 	if err != nil {
 		return stored{}, false, err
 	}
-	msg, err := l.request(ctx, &l.links.reads, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + stream, Data: body})
+	msg, err := l.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + stream, Data: body})
 	if err != nil {
 		return stored{}, false, unavailable("read", stream, err)
 	}
@@ -296,7 +308,7 @@ func (l *conn) publishMsg(ctx context.Context, m *nats.Msg) (uint64, error) {
 }
 
 func (l *conn) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
-	msg, err := l.request(ctx, &l.links.appends, m)
+	msg, err := l.request(ctx, m)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return 0, kind.Newf(kind.Invalid, "append", m.Subject, "%d bytes exceed the message size limit of %d", len(m.Data), l.nc.MaxPayload())
 	}
