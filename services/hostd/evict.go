@@ -34,7 +34,7 @@ func (set *sandboxSet) diskUsers() []*disk.User {
 
 // evictBeforeLease makes space on a full disk before a run has its lease: on a full disk no lease
 // can be stored, and without one no sandbox be ended. Limits are not known yet. Templates in use
-// are, unless an older version of the host created one of the sandboxes.
+// are, unless the journal was damaged.
 func (is *instanceStore) evictBeforeLease(ctx context.Context) error {
 	if !is.h.disk.Short() {
 		return nil

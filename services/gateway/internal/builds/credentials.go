@@ -43,7 +43,7 @@ func (bs *Builds) OpenCredentials(sealed []byte) (Credentials, error) {
 		return Credentials{}, kind.New(kind.Internal, "open credentials", "", "the sealed credentials are too short")
 	}
 	plain, err := gcm.Open(nil, sealed[:n], sealed[n:], nil)
-	var words [3]string // two if sealed by an earlier version
+	var words [3]string
 	if err == nil {
 		err = json.Unmarshal(plain, &words)
 	}

@@ -24,9 +24,8 @@ type header struct{ name, value string }
 // Opener decrypts what a sandbox.Sealer sealed.
 type Opener func(sandbox.Sealed) (string, error)
 
-// NewPolicy returns the policy in a sandbox's record. A record that cannot be read
-// was written by a newer version or sealed with another key: then nothing may be
-// reached.
+// NewPolicy returns the policy in a sandbox's record. If the record cannot be read, for
+// example because it was sealed with another key, nothing may be reached.
 func NewPolicy(n *sandbox.Network, open Opener) *Policy {
 	p := &Policy{open: n.Internet}
 	var err1, err2 error

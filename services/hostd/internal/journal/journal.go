@@ -45,7 +45,7 @@ type pending struct {
 const (
 	bucketMeta      = "meta"
 	bucketSandboxes = "sandboxes"
-	bucketTrees     = "trees" // of sandboxes; a bucket of its own, which older versions ignore
+	bucketTrees     = "trees" // of sandboxes
 	keyCursor       = "cursor"
 	keyDraining     = "draining"
 	keyEpoch        = "epoch"

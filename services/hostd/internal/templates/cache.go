@@ -144,8 +144,7 @@ func (c *Cache) sweepParts(age time.Duration) {
 		return
 	}
 	for _, e := range entries {
-		// A file is from an earlier version, which kept the parts of all templates together.
-		if fi, err := e.Info(); err == nil && (!e.IsDir() || time.Since(fi.ModTime()) >= age) {
+		if fi, err := e.Info(); err == nil && time.Since(fi.ModTime()) >= age {
 			c.dropParts(e.Name())
 		}
 	}

@@ -145,7 +145,6 @@ func readConfig(path string) (c config, err error) {
 // can see of it stays as it is.
 func (c *config) restored(r *runsc, s *driver.Spec, root string) {
 	c.Hostname, c.Root.Path, c.Notes = s.HostName(), root, nil
-	c.Process.OOM = driver.OOMScore // older versions did not set it
 	for i := range c.Mounts {
 		if c.Mounts[i].To == shimInside && c.Mounts[i].Type == "bind" {
 			c.Mounts[i].From = r.in(shimDir)

@@ -123,7 +123,7 @@ func (d *Driver) checkVeil(s *driver.Spec, r *runsc) {
 	b, err := os.ReadFile(r.in(veilFile))
 	why := string(b)
 	if err != nil {
-		why = "millrace-runsc is an older version: " + err.Error()
+		why = "millrace-runsc does not report it: " + err.Error()
 	}
 	if why != "" && d.unveiled.Swap(&why) == nil {
 		d.cfg.Log.Warn("root in sandboxes of the host template can read files that only the host's root may read", "driver", name, "why", why)
@@ -201,16 +201,12 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []st
 		first = append(first, arg)
 	}
 	var c config
-	switch {
-	case hasMemory(s.From):
+	if hasMemory(s.From) {
 		if c, err = readConfig(filepath.Join(s.From, configFile)); err != nil {
 			return nil, "", err
 		}
 		c.restored(r, s, root)
-	case hasOldFiles(s.From):
-		c = newConfig(r, s, &view, root)
-		c.Notes = nil
-	default:
+	} else {
 		c = newConfig(r, s, &view, root)
 		if err := d.writeSeed(r.in(seedFile), s, view.Files, under); err != nil {
 			return nil, "", err
@@ -240,8 +236,6 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 		// It would compare the annotations, and does not support seedAnnotation.
 		args = append(args[:len(args)-1], "--restore-spec-validation=warning", "restore")
 		args = append(args, "--image-path="+filepath.Join(s.From, memoryDir))
-	} else if hasOldFiles(s.From) {
-		args = append(args, "--fs-restore-image-path="+filepath.Join(s.From, filesDir))
 	}
 	args = append(args, "--detach", "--bundle="+r.dir, "--pid-file="+r.in(pidFile), string(r.id))
 	cmd := r.command(ctx, first, args...)

@@ -57,7 +57,7 @@ func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *ins
 			if err == nil { // the contents of its files are in a file that has no name
 				s.DiskBytes, _, err = disk.Of(ctx, filepath.Join(r.dir, diskDir), running.CPU, running.PIDs...)
 			}
-			if n := b.processes(ctx); n != 0 { // otherwise gVisor's own are reported, as of an older hostd or before the first query
+			if n := b.processes(ctx); n != 0 { // otherwise gVisor's own are reported, as before the first query
 				s.Processes = n
 			}
 			return s, err

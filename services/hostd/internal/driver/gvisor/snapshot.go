@@ -24,25 +24,18 @@ import (
 // For a snapshot of files see package layers. One with the memory is a directory with
 // memoryDir; buildFile, which names the build of gVisor that made it; the sandbox's
 // configFile and shimFile, which its processes have mapped; and belowDir, the snapshot
-// of files that the sandbox was made from, if any. Older versions saved files, too, in a
-// format that depends on the build: filesDir.
+// of files that the sandbox was made from, if any.
 const (
 	memoryDir = "memory"
 	buildFile = "build"
 	belowDir  = "below"
-	filesDir  = "files"
 )
 
 func hasMemory(from string) bool { return from != "" && exists(filepath.Join(from, memoryDir)) }
 
-func hasOldFiles(from string) bool { return from != "" && exists(filepath.Join(from, filesDir)) }
-
 // below returns the snapshot of files that a sandbox made from the snapshot from is based on.
 func below(from string) string {
-	switch {
-	case hasOldFiles(from):
-		return ""
-	case !hasMemory(from):
+	if !hasMemory(from) {
 		return from
 	}
 	if from = filepath.Join(from, belowDir); exists(from) {
@@ -53,10 +46,7 @@ func below(from string) string {
 
 // save fills dir with the files; it implements live.Instance.Save.
 func (b *instance) save(ctx context.Context, dir string) error {
-	tree, err := b.tree()
-	if err != nil {
-		return err
-	}
+	tree := b.State.Tree
 	layer, err := layers.Begin(ctx, b.State.From, dir, tree)
 	if err != nil {
 		return err
@@ -93,13 +83,6 @@ func seededOver(from string, tree bool) (map[string]bool, error) {
 		seeded[name] = tree || found.Path == "" && !found.Gone
 	}
 	return seeded, nil
-}
-
-// tree reports whether the sandbox has a template's tree. The state that older versions
-// wrote does not record it.
-func (b *instance) tree() (bool, error) {
-	c, err := readConfig(b.r.in(configFile))
-	return b.State.Tree || c.Root.Path != b.r.in(rootDir), err
 }
 
 // list makes gVisor write the list of the files that it holds and of their positions in the
@@ -227,7 +210,7 @@ func (r *runsc) from(s *driver.Spec) error {
 	if hasMemory(s.From) && len(s.Volumes) > 0 {
 		return kind.New(kind.Precondition, "create sandbox", string(s.ID), "a snapshot with memory cannot be combined with volumes")
 	}
-	if !hasMemory(s.From) && !hasOldFiles(s.From) {
+	if !hasMemory(s.From) {
 		_, err := layers.For(s.From, s.Root != "")
 		return kind.Wrap(kind.Of(err), "create sandbox", string(s.ID), err)
 	}

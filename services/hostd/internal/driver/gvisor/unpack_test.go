@@ -245,8 +245,8 @@ func TestUnpackTimes(t *testing.T) {
 	}
 }
 
-// Files in the format of older versions require the build that made them.
-func TestOldFilesRequireTheirBuild(t *testing.T) {
+// A memory requires the build that saved it.
+func TestMemoryRequiresItsBuild(t *testing.T) {
 	path, err := testConfig(t).Runsc()
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestOldFilesRequireTheirBuild(t *testing.T) {
 	}
 	for build, want := range map[string]kind.Kind{string(ours): 0, "go1.1 amd64 v0\n": kind.Precondition} {
 		from := t.TempDir()
-		if err := errors.Join(os.Mkdir(filepath.Join(from, filesDir), 0o700), os.WriteFile(filepath.Join(from, buildFile), []byte(build), 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(filepath.Join(from, memoryDir), 0o700), os.WriteFile(filepath.Join(from, buildFile), []byte(build), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		if err := (&runsc{path: path}).from(&driver.Spec{ID: "x", From: from}); (err != nil) != (want != 0) || want != 0 && !kind.Is(err, want) {

@@ -197,7 +197,7 @@ func (d *Driver) origin(ctx context.Context, s driver.Spec, k *kernel, q *qemu) 
 		memory, err := os.Open(filepath.Join(s.From, memoryFile))
 		return b, errors.Join(q.files.take(memoryFd, memory, err), q.files.open(q.m, k))
 	}
-	q.m.ram, q.m.sendsFiles = ramFrom, true
+	q.m.ram = ramFrom
 	if q.m.image, err = d.images.get(ctx, s.Root); err != nil {
 		return b, err
 	}

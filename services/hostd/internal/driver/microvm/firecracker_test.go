@@ -201,7 +201,7 @@ func TestFirecrackerPausesAndSnapshots(t *testing.T) {
 
 func TestFirecrackerUndoesWhatFails(t *testing.T) {
 	kept := t.TempDir()
-	for _, name := range []string{stateFile, memoryFile} {
+	for _, name := range []string{stateFile, memoryFile, machineFile} {
 		if err := os.WriteFile(filepath.Join(kept, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

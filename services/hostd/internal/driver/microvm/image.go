@@ -183,7 +183,7 @@ func (i *images) busybox(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const layout = 2 // version of what fillBusybox makes
+	const layout = 1 // version of what fillBusybox makes
 	tree := filepath.Join(i.dir, fmt.Sprintf("tree-%d-%s", layout, key))
 	if _, err := os.Stat(tree); err == nil {
 		return tree, nil

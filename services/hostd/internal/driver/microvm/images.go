@@ -22,7 +22,7 @@ import (
 // needs it for a while, and a saved one as long as it exists: its machineFile names it, and
 // the cache records where such files are.
 const (
-	imagePrefix = "image-" // images of earlier versions lack it: which saved machines use those is not recorded
+	imagePrefix = "image-"
 	imageSuffix = ".squashfs"
 	usersDir    = "users"   // links to directories of sandboxes' and of snapshots' directories
 	maxImages   = 8         // maximum number of unneeded images; those unused for longest are removed
@@ -32,12 +32,9 @@ const (
 // users returns the directories that may contain machineFiles.
 func (i *images) users() live.Roots { return live.Roots(filepath.Join(i.dir, usersDir)) }
 
-// keepMachine copies the machineFile of a directory to another one, if it exists.
+// keepMachine copies the machineFile of a directory to another one.
 func keepMachine(from, to string) error {
 	m, err := os.ReadFile(filepath.Join(from, machineFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // earlier versions wrote none
-	}
 	if err != nil {
 		return err
 	}

@@ -12,19 +12,18 @@ import (
 
 // board is the version of the virtual board that QEMU is configured with: saved memory
 // requires the same board.
-const board = 2
+const board = 1
 
 // machine is the virtual hardware of a guest. When memory is loaded it must be the same as
 // when it was saved.
 type machine struct {
-	accel      string // "kvm" or "tcg"
-	memoryMiB  uint32
-	cpus       uint32
-	boots      bool   // has a first file system; otherwise the guest has already booted
-	image      string // image of the root; empty: none
-	ram        ram
-	console    bool
-	sendsFiles bool // the guest can send its files on an aside connection
+	accel     string // "kvm" or "tcg"
+	memoryMiB uint32
+	cpus      uint32
+	boots     bool   // has a first file system; otherwise the guest has already booted
+	image     string // image of the root; empty: none
+	ram       ram
+	console   bool
 }
 
 // ram is where a guest's memory is stored.

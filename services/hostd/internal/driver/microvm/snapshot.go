@@ -27,12 +27,11 @@ const (
 
 // saved describes the machine that the memory of a snapshot requires.
 type saved struct {
-	Board      int    `json:"board"`
-	Accel      string `json:"accel"`
-	MemoryMiB  uint32 `json:"memory_mib"`
-	CPUs       uint32 `json:"cpus"`
-	Image      string `json:"image"`
-	SendsFiles bool   `json:"tells,omitempty"` // the guest can send its files
+	Board     int    `json:"board"`
+	Accel     string `json:"accel"`
+	MemoryMiB uint32 `json:"memory_mib"`
+	CPUs      uint32 `json:"cpus"`
+	Image     string `json:"image"`
 }
 
 // checkpoint implements live.Instance.Checkpoint. It always saves the memory.
@@ -72,7 +71,7 @@ func (m *machine) save(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	b, err := json.Marshal(saved{board, m.accel, m.memoryMiB, m.cpus, m.image, m.sendsFiles})
+	b, err := json.Marshal(saved{board, m.accel, m.memoryMiB, m.cpus, m.image})
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (m *machine) load(dir string) error {
 	if _, err := os.Stat(s.Image); err != nil {
 		return kind.Wrap(kind.NotFound, "load snapshot", "", err)
 	}
-	m.memoryMiB, m.cpus, m.image, m.sendsFiles = s.MemoryMiB, s.CPUs, s.Image, s.SendsFiles
+	m.memoryMiB, m.cpus, m.image = s.MemoryMiB, s.CPUs, s.Image
 	return nil
 }
 
@@ -147,9 +146,6 @@ func (b *instance) saveFiles(ctx context.Context, dir string) error {
 	m, err := readMachine(filepath.Join(b.Dir, workDir))
 	if err != nil {
 		return err
-	}
-	if !m.SendsFiles {
-		return kind.New(kind.Unimplemented, "snapshot sandbox", string(b.State.ID), "the sandbox was created by a version that saves files only with the memory")
 	}
 	frozen, err := b.freezer.Frozen()
 	if err != nil {

@@ -4,7 +4,6 @@ package microvm
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -126,18 +125,6 @@ func TestUnusableSnapshotsAreRefused(t *testing.T) {
 		if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
 			t.Errorf("%s: remaining %v, %v", name, left, err)
 		}
-	}
-	old, err := readMachine(filepath.Join(b.Dir, workDir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old.SendsFiles = false
-	raw, err := json.Marshal(old)
-	if err := errors.Join(err, os.WriteFile(filepath.Join(b.Dir, workDir, machineFile), raw, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Snapshot(t.Context(), t.TempDir(), false); !kind.Is(err, kind.Unimplemented) {
-		t.Errorf("guest of an older version: %v, want Unimplemented", err)
 	}
 }
 

@@ -40,7 +40,7 @@ func etcWanted() []string {
 }
 
 const (
-	etcVersion = "2"     // version of what prepareEtc makes of the same host
+	etcVersion = "1"     // version of what prepareEtc makes of the same host
 	maxEtcFile = 4 << 20 // bytes; larger ones are left out
 	newPrefix  = "new-"  // prefix of directories that are being filled
 )

@@ -17,7 +17,7 @@ import (
 // directory. A daemon holds a lock on its copy as long as it runs. Its sandboxes may run
 // longer: their states name the copy, and the daemon has recorded where those are.
 const (
-	etcPrefix = "etc2-" // copies of earlier versions begin with "etc-": their users are not recorded
+	etcPrefix = "etc-copy-"
 	etcLock   = "etc.lock"
 	etcRoots  = "etc-roots" // links to directories of sandboxes, Spec.Dir's parents
 )
