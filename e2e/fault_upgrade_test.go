@@ -1,72 +1,51 @@
 package e2e_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-const (
-	protocolFile    = "services/hostd/internal/wire/doc.go" // has the version of the protocol between hostd and shim
-	protocolVersion = 8                                     // current version
-)
+// protocolFile has the version of the protocol between hostd and shim.
+const protocolFile = "services/hostd/internal/wire/doc.go"
 
-// withProtocolVersion returns the current program with another protocol version.
-func withProtocolVersion(version int) func(*testing.T) string {
-	return func(t *testing.T) string {
-		line := "const Version = %d\n"
-		return rig.Changed(t, protocolFile, fmt.Sprintf(line, protocolVersion), fmt.Sprintf(line, version))
-	}
-}
-
-// oldest returns an early commit that has the driver. It supports only the protocol version
-// of its own shims.
-func oldest(t *testing.T) string {
-	if kernelOfItsOwn(t) {
-		return "79526f4" // version 2
-	}
-	return "9f4be7f" // version 1
-}
-
-// A hostd of another version is killed, and the current one takes over its shims; then that
-// is killed, and the other version takes over the shims of both. Processes lose nothing,
-// also on terminals. Covers T-127 and T-128.
+// A hostd of another build is killed, and the current one takes over its shims; then that is
+// killed, and the other build takes over the shims of both. Processes lose nothing, also on
+// terminals. Covers T-127 and T-128.
 func TestFaultUpgrade(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		other func(*testing.T) string
-		back  bool
-	}{
-		{"an older protocol version", withProtocolVersion(protocolVersion - 1), true},
-		{"a newer protocol version", withProtocolVersion(protocolVersion + 1), true},
-		{"an earlier commit", func(t *testing.T) string { return rig.AtCommit(t, oldest(t)) }, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			other := tt.other(t)
-			u := rig.NewUp(t, rig.Options{Binary: other})
-			c := newCrowd(t)
-			all := counting(t, u, c)
-			c.progress(t, 50)
-			must(t, u.SwitchBinary(rig.Binary(t)))
-			c.progress(t, 50)
-			all = append(all, counting(t, u, c)...)
-			u.Kill9() // the second time both support the version
-			must(t, u.Restart())
-			c.progress(t, 50)
-			if tt.back {
-				must(t, u.SwitchBinary(other))
-				c.progress(t, 50)
-				all = append(all, counting(t, u, c)...)
-				c.progress(t, 50) // a terminal whose program has not started would echo the input
-			}
-			for _, p := range all {
-				stopCounter(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
-			}
-			c.finish(t, counterCode)
-			checkPauses(t, c)
-		})
+	other := rig.Changed(t, protocolFile, "MaxText       = 4 << 10", "MaxText       = 5 << 10")
+	u := rig.NewUp(t, rig.Options{Binary: other})
+	c := newCrowd(t)
+	all := counting(t, u, c)
+	c.progress(t, 50)
+	must(t, u.SwitchBinary(rig.Binary(t)))
+	c.progress(t, 50)
+	all = append(all, counting(t, u, c)...)
+	must(t, u.SwitchBinary(other))
+	c.progress(t, 50)
+	all = append(all, counting(t, u, c)...)
+	c.progress(t, 50) // a terminal whose program has not started would echo the input
+	for _, p := range all {
+		stopCounter(t, []*rig.API{u.API}, p.box, p.pid, p.stream)
+	}
+	c.finish(t, counterCode)
+	checkPauses(t, c)
+}
+
+// A hostd of another protocol version refuses the shims of the previous one: the records of
+// their processes end without an exit code, and new sandboxes work.
+func TestFaultOtherProtocolVersion(t *testing.T) {
+	other := rig.Changed(t, protocolFile, "const Version = 1\n", "const Version = 2\n")
+	u := rig.NewUp(t, rig.Options{Binary: other})
+	box := u.Create(t).ID
+	id, _ := launch(t, u.API, box, counter{every: 10 * time.Millisecond}.spec())
+	must(t, u.SwitchBinary(rig.Binary(t)))
+	if end := rig.End(t, u.Events(t, id, "follow=1").All(t)); end.ExitCode != nil || end.Cause != "shim_lost" {
+		t.Errorf("%s", end.Raw)
+	}
+	if run := u.StartStream(t, u.Create(t).ID, "exit 3").All(t); run.End == nil {
+		t.Error("a new sandbox does not run commands")
 	}
 }
 

@@ -1,7 +1,6 @@
 package rig
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,33 +93,6 @@ func Changed(t testing.TB, file, from, to string) string {
 		t.Fatal(err)
 	}
 	bin, err := compile(Root(), dir, "-overlay", overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bin
-}
-
-// AtCommit returns a program built from an earlier commit, with its shim and the files of
-// this run's driver beside it. It exists until the end of the test, which is skipped if
-// the commit does not exist.
-func AtCommit(t testing.TB, commit string) string {
-	t.Helper()
-	git := exec.CommandContext(t.Context(), "git", "-C", Root(), "archive", "--format=tar", commit)
-	tree, err := git.Output()
-	if err != nil {
-		t.Skipf("the source of commit %s is not here: %v", commit, err)
-	}
-	dir := t.TempDir()
-	tar := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
-	tar.Stdin = bytes.NewReader(tree)
-	if out, err := tar.CombinedOutput(); err != nil {
-		t.Fatalf("tar: %v: %s", err, out)
-	}
-	bin, err := compile(dir, filepath.Join(dir, "bin"))
-	if err == nil && os.Getenv(EnvDriver) == "gvisor" { // as hostd builds it: only the last step is not cached
-		err = gobuild(filepath.Join(dir, "runsc"), ".", filepath.Join(dir, "bin", "millrace-runsc"), "0",
-			"-trimpath", "-buildvcs=false")
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

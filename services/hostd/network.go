@@ -155,9 +155,6 @@ func (nw *sandboxNetwork) token(name string) (string, error) {
 // send sends the proxy's port and the name server to the shim; mu is held. Without
 // isolation there is no proxy: the sandbox's loopback is the host's.
 func (nw *sandboxNetwork) send(conn *link.Conn) {
-	if !conn.HasStreams() {
-		return // a shim of an older version
-	}
 	var n wire.Network
 	if nw.reachable && nw.isolated() {
 		n.Proxy = proxyPort
@@ -166,7 +163,7 @@ func (nw *sandboxNetwork) send(conn *link.Conn) {
 		}
 	}
 	n.DNS = nw.plug()
-	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, conn.Version(), &n) })
+	conn.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, &n) })
 }
 
 // isolated reports whether the sandbox has a loopback of its own.

@@ -272,11 +272,8 @@ func (ps *pausing) endProcesses(ctx context.Context) error {
 	ps.sb.session.mu.Lock()
 	conn, procs := ps.sb.session.conn, slices.Collect(maps.Values(ps.sb.session.procs))
 	ps.sb.session.mu.Unlock()
-	switch {
-	case conn == nil:
+	if conn == nil {
 		return kind.New(kind.Unavailable, "reboot", string(ps.sb.id), "the sandbox's shim is away")
-	case conn.Version() < rebootVersion:
-		return kind.New(kind.Unimplemented, "reboot", string(ps.sb.id), "the sandbox was created by an older version, which cannot end its processes")
 	}
 	conn.Send(wire.AppendReboot)
 	late := time.NewTimer(rebootTimeout)
@@ -294,9 +291,6 @@ func (ps *pausing) endProcesses(ctx context.Context) error {
 	}
 	return nil
 }
-
-// rebootVersion is the first protocol version in which a shim can be rebooted (package wire).
-const rebootVersion = 6
 
 // recordOutcome records the outcome of a request, if the record still has that request.
 func (ps *pausing) recordOutcome(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {

@@ -66,9 +66,6 @@ func (pt *portServer) open(target string) (*mux.Stream, error) {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
 	conn := sb.session.link()
-	if conn != nil && !conn.HasStreams() {
-		return nil, kind.New(kind.Unimplemented, "open port", name, "the sandbox was created by a version without ports")
-	}
 	if conn == nil {
 		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")
 	}

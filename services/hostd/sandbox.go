@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 // hostSandbox is a sandbox on this host, from its placement until its teardown is complete.
@@ -339,7 +340,7 @@ func failureMessage(err error) string {
 	switch {
 	case err == nil:
 		return "the sandbox ended by itself"
-	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, disk.ErrEvicted) || errors.Is(err, link.ErrHostile):
+	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, disk.ErrEvicted) || errors.Is(err, link.ErrHostile) || errors.Is(err, wire.ErrVersion):
 		return err.Error()
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk of the sandbox's host is full"

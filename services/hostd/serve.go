@@ -145,8 +145,6 @@ const (
 	// concludeExtensions is how often after Conclude, for what is in flight and the size of the
 	// gap.
 	concludeExtensions = 4
-
-	concludeVersion = 7 // the protocol version that added Conclude
 )
 
 // drainProgress follows the remaining output of a sandbox that was asked to end.
@@ -165,9 +163,6 @@ func (r *drainProgress) extend(sb *hostSandbox, conn *link.Conn) bool {
 	r.extensions++
 	if r.extensions <= maxExtensions {
 		return true
-	}
-	if conn.Version() < concludeVersion {
-		return false
 	}
 	conn.Send(wire.AppendConclude) // sent on each call: the connection may be a new one
 	return r.extensions <= maxExtensions+concludeExtensions
@@ -196,7 +191,7 @@ func (ss *session) connect(ctx context.Context) (*link.Conn, error) {
 	defer late.Wait()
 	defer cancel()
 	a := wire.Attach{
-		Version: wire.Version, Epoch: ss.sb.h.epoch, Sandbox: string(ss.sb.id), Env: ss.sb.files.env(), Limits: ss.sb.h.cfg.limits(),
+		Epoch: ss.sb.h.epoch, Sandbox: string(ss.sb.id), Env: ss.sb.files.env(), Limits: ss.sb.h.cfg.limits(),
 		Now: time.Now().UnixNano(), Seed: seed(),
 	}
 	spool, err := ss.sb.openSpool()
@@ -212,11 +207,8 @@ func (ss *session) connect(ctx context.Context) (*link.Conn, error) {
 			if conn, hello, err = link.Attach(ctx, raw, &a, spool, &ss.sb.h.pool, ss.sb.network.serve); err == nil {
 				return conn, ss.attach(conn, &hello)
 			}
-			if hungUp(err) {
-				a.Version = older(a.Version)
-			}
 		}
-		if errors.Is(err, link.ErrHostile) {
+		if errors.Is(err, link.ErrHostile) || errors.Is(err, wire.ErrVersion) {
 			return nil, err
 		}
 		select {
@@ -328,9 +320,6 @@ func (ss *session) attachProc(conn *link.Conn, hp wire.Process) error {
 	return nil
 }
 
-// timeVersion is the first protocol version in which a shim accepts the time (package wire).
-const timeVersion = 8
-
 // syncClock sends the time to the shim of an instance that was resumed: a kernel of its own did
 // not see it pass.
 func (ss *session) syncClock() {
@@ -344,7 +333,7 @@ func (ss *session) syncClock() {
 // sendTime sends the time to the shim of an instance that was paused, also on each later
 // connection: the one before may have lost it. mu is held.
 func (ss *session) sendTime(conn *link.Conn) {
-	if ss.clockBehind && conn.Version() >= timeVersion {
+	if ss.clockBehind {
 		conn.Send(func(dst []byte) []byte { return wire.AppendTime(dst, time.Now().UnixNano()) })
 	}
 }

@@ -27,7 +27,6 @@ import (
 // fakeInstance is an instance whose shim runs a function on each connection, after its Hello.
 type fakeInstance struct {
 	driver.Instance
-	version   uint32 // protocol version; 0: the newest
 	processes []wire.Process
 	shim      func(net.Conn)
 }
@@ -45,7 +44,7 @@ func (p fakeInstance) Dial(context.Context) (net.Conn, error) {
 				hello = wire.AppendMoved(hello, hp.Moved)
 			}
 		}
-		if _, err := theirs.Write(wire.AppendHello(hello, &wire.Hello{Version: p.version, Processes: p.processes})); err == nil {
+		if _, err := theirs.Write(wire.AppendHello(hello, &wire.Hello{Processes: p.processes})); err == nil {
 			p.shim(theirs)
 		}
 	}()
@@ -66,49 +65,71 @@ func TestConnectWithoutASpool(t *testing.T) {
 	conn.Close()
 }
 
+// A shim of another version of the protocol is given up at once.
+func TestConnectToAShimOfAnotherVersion(t *testing.T) {
+	sb := bare(&host{})
+	sb.h.cfg.Spool = -1
+	sb.current.inst = otherVersion{}
+	if _, err := sb.session.connect(t.Context()); !errors.Is(err, wire.ErrVersion) {
+		t.Errorf("%v, want %v", err, wire.ErrVersion)
+	}
+}
+
+// otherVersion is an instance whose shim has another version of the protocol.
+type otherVersion struct{ fakeInstance }
+
+func (otherVersion) Dial(context.Context) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	go func() {
+		defer theirs.Close()
+		if _, _, err := wire.NewReader(theirs).Next(); err == nil {
+			hello := wire.AppendHello(nil, &wire.Hello{})
+			hello[8+4]++ // the version, after the frame's head and the protocol
+			theirs.Write(hello)
+		}
+	}()
+	return ours, nil
+}
+
 // instantSnapshot is an instance whose snapshot with memory takes no time.
 type instantSnapshot struct{ fakeInstance }
 
 func (instantSnapshot) Snapshot(context.Context, string, bool) error { return nil }
 
-// An instance is paused during a snapshot with memory: a shim that supports it receives the time
-// afterwards, on the current connection and on the next.
+// An instance is paused during a snapshot with memory: its shim receives the time afterwards, on
+// the current connection and on the next.
 func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
-	for version, sent := range map[uint32]int{wire.Version: 1, timeVersion - 1: 0} {
-		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
-			sb := bare(&host{})
-			sb.h.cfg.DataDir, sb.h.cfg.Spool = t.TempDir(), -1
-			times := make(chan int)
-			sb.current.inst = instantSnapshot{fakeInstance{version: version, shim: func(c net.Conn) {
-				r, n := wire.NewReader(c), 0
-				for {
-					ty, _, err := r.Next()
-					if err != nil || ty == wire.TypeEnd {
-						times <- n
-						return
-					}
-					if ty == wire.TypeTime {
-						n++
-					}
-				}
-			}}}
-			for i, want := range []int{0, sent, 2 * sent} {
-				conn, err := sb.session.connect(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if i > 0 {
-					if err := sb.snapshots.write(t.Context(), sb.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				conn.Send(wire.AppendEnd)
-				if got := <-times; got != want {
-					t.Errorf("connection %d: received the time %d times, want %d", i, got, want)
-				}
-				conn.Close()
+	sb := bare(&host{})
+	sb.h.cfg.DataDir, sb.h.cfg.Spool = t.TempDir(), -1
+	times := make(chan int)
+	sb.current.inst = instantSnapshot{fakeInstance{shim: func(c net.Conn) {
+		r, n := wire.NewReader(c), 0
+		for {
+			ty, _, err := r.Next()
+			if err != nil || ty == wire.TypeEnd {
+				times <- n
+				return
 			}
-		})
+			if ty == wire.TypeTime {
+				n++
+			}
+		}
+	}}}
+	for i, want := range []int{0, 1, 2} {
+		conn, err := sb.session.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			if err := sb.snapshots.write(t.Context(), sb.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn.Send(wire.AppendEnd)
+		if got := <-times; got != want {
+			t.Errorf("connection %d: received the time %d times, want %d", i, got, want)
+		}
+		conn.Close()
 	}
 }
 
@@ -435,22 +456,22 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 }
 
 // A sandbox whose output takes too long to store is asked to conclude. Only if its shim does not
-// support that is the rest of its output dropped.
+// do that is the rest of its output dropped.
 func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
-	for version, sent := range map[uint32]bool{wire.Version: true, concludeVersion - 1: false} {
-		t.Run(fmt.Sprint("in version ", version), func(t *testing.T) {
+	for _, obeys := range []bool{true, false} {
+		t.Run(fmt.Sprint("obeys ", obeys), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sb := bare(&host{})
 				sb.h.cfg.Spool = -1
 				p := silent(sb)
 				sb.session.procs[p.id.Token()] = p
-				sb.current.inst = fakeInstance{version: version, shim: func(c net.Conn) {
+				sb.current.inst = fakeInstance{shim: func(c net.Conn) {
 					r := wire.NewReader(c)
 					for {
 						switch ty, _, err := r.Next(); {
 						case err != nil:
 							return
-						case ty == wire.TypeConclude:
+						case ty == wire.TypeConclude && obeys:
 							p.close()                      // its record has ended
 							c.Write(wire.AppendEnded(nil)) //nolint:errcheck // hostd may have disconnected
 						}
@@ -465,7 +486,7 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 				})
 				begun := time.Now()
 				err := sb.serve(ctx)
-				if took := time.Since(begun); err != nil || sb.session.truncated == sent || took > (maxExtensions+1)*stopTimeout {
+				if took := time.Since(begun); err != nil || sb.session.truncated == obeys || took > (maxExtensions+concludeExtensions+1)*stopTimeout {
 					t.Errorf("ended after %v with %v, cut: %v", took, err, sb.session.truncated)
 				}
 				cancel()

@@ -1,10 +1,7 @@
 package hostd
 
 import (
-	"errors"
-	"io"
 	"os"
-	"syscall"
 
 	"github.com/millrace/millrace/services/hostd/internal/spool"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -28,16 +25,4 @@ func (sb *hostSandbox) openSpool() (*os.File, error) {
 		return nil, nil
 	}
 	return spool.Open(sb.h.instances.dir(sb.current.name()))
-}
-
-// hungUp reports whether a shim closed the connection at once, as those of version 1 do on any
-// other version.
-func hungUp(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
-
-// older returns the version to try after one that a shim hung up on.
-func older(version uint32) uint32 {
-	if version > 1 {
-		return version - 1
-	}
-	return wire.Version
 }

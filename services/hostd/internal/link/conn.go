@@ -47,7 +47,6 @@ type Conn struct {
 	pool *Pool
 
 	streams *mux.Mux
-	version uint32 // negotiated version
 
 	mu           sync.Mutex
 	wake         sync.Cond
@@ -98,8 +97,8 @@ func (p *Pool) Put(mem []byte) {
 
 // Attach performs the handshake on conn, which it closes on error, and returns the shim's
 // Hello. The file is passed along if conn is a unix socket. accept is mux.Config.Accept for
-// the streams that the shim opens. io.EOF: the shim hung up without an answer, as an old
-// one does on a version that it does not support.
+// the streams that the shim opens. It returns wire.ErrVersion for a shim with another
+// version of the protocol.
 func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, pool *Pool, accept func(*mux.Stream)) (*Conn, wire.Hello, error) {
 	c := &Conn{conn: conn, r: wire.NewReader(conn), pool: pool, done: make(chan struct{})}
 	c.wake.L = &c.mu
@@ -115,7 +114,6 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, p
 		conn.Close() //nolint:errcheck // the first error is returned
 		return nil, wire.Hello{}, err
 	}
-	c.version = hello.Version
 	c.r.Alloc = pool.get
 	go c.write()
 	return c, hello, nil
@@ -130,7 +128,10 @@ func (c *Conn) attach(a *wire.Attach, file *os.File) (wire.Hello, error) {
 		return wire.Hello{}, fmt.Errorf("attach: %w", err)
 	}
 	hello, err := wire.ParseHello(payload)
-	if err != nil || a.Version != 0 && hello.Version > a.Version {
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		return hello, fmt.Errorf("attach: %w", err)
+	case err != nil:
 		return hello, fmt.Errorf("%w: hello", ErrHostile)
 	}
 	seen := make(map[string]bool, len(hello.Processes))
@@ -194,19 +195,10 @@ func (c *Conn) closeConn() {
 	c.wake.Broadcast()
 }
 
-// Version returns the negotiated version (package wire): newer frames must not be sent.
-func (c *Conn) Version() uint32 { return c.version }
-
 // Open opens a stream to target (package wire). Errors are those of mux.Mux.Open.
 func (c *Conn) Open(ctx context.Context, target string) (*mux.Stream, error) {
-	if c.version < 2 {
-		return nil, kind.New(kind.Unimplemented, "open stream", target, "the sandbox's shim is too old to support streams")
-	}
 	return c.streams.Open(ctx, target)
 }
-
-// HasStreams reports whether the shim's version has streams and egress.
-func (c *Conn) HasStreams() bool { return c.version >= 2 }
 
 // wakeWriter wakes the writer for the streams.
 func (c *Conn) wakeWriter() {

@@ -61,6 +61,15 @@ func TestHostileHello(t *testing.T) {
 	}
 }
 
+// TestShimOfAnotherVersion: it is not hostile, but cannot be used.
+func TestShimOfAnotherVersion(t *testing.T) {
+	hello := wire.AppendHello(nil, &wire.Hello{})
+	hello[8+4]++ // the version, after the frame's head and the protocol
+	if _, err := connFrom(t, hello); !errors.Is(err, wire.ErrVersion) || errors.Is(err, link.ErrHostile) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestSilentShim(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()           //nolint:errcheck // the end of the test

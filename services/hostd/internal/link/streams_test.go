@@ -134,7 +134,7 @@ func proxied(t *testing.T, accept func(*mux.Stream)) (c *link.Conn, port string)
 	}
 	p := free.Addr().(*net.TCPAddr).Port
 	free.Close() //nolint:errcheck // it was free
-	c.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, c.Version(), &wire.Network{Proxy: uint16(p)}) })
+	c.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, &wire.Network{Proxy: uint16(p)}) })
 	return c, strconv.Itoa(p)
 }
 
@@ -160,7 +160,7 @@ func TestEgressReachesHostd(t *testing.T) {
 
 func TestEgressCloses(t *testing.T) {
 	c, port := proxied(t, nil)
-	c.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, c.Version(), &wire.Network{}) })
+	c.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, &wire.Network{}) })
 	script := fmt.Sprintf(`(exec 3<>/dev/tcp/127.0.0.1/%s) 2>/dev/null || echo "closed $http_proxy"`, port)
 	token := start(c, 1, process.Spec{Cmd: "/bin/bash", Args: []string{"-c", script}})
 	if got, want := output(t, read(c), token), "closed \n"; got != want {

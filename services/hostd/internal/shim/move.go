@@ -22,7 +22,7 @@ func (s *Shim) move(a *wire.Attach) {
 		switch {
 		case p.finished:
 			p.discard()
-		case p.isWatch, a.Version < 3: // hostd cannot represent these
+		case p.isWatch: // hostd has no record for it
 			p.abandon(0) //nolint:errcheck // it never fails
 		default:
 			p.move()

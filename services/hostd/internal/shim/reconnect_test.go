@@ -99,6 +99,34 @@ func TestOlderEpochIsRejected(t *testing.T) {
 	h.awaitEnd(h.start(sh("true"))) // the newer one is still connected
 }
 
+// TestHostdOfAnotherVersionIsRefused: it gets a Hello, from which it learns the version, and
+// the session is not disturbed.
+func TestHostdOfAnotherVersionIsRefused(t *testing.T) {
+	socket, _ := startShim(t)
+	h := newHost(t, socket)
+	h.connect()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	attach := wire.AppendAttach(nil, &wire.Attach{Epoch: 1 << 60})
+	attach[8+4]++      // the version, after the frame's head and the protocol
+	conn.Write(attach) //nolint:errcheck // the read reports it
+	r := wire.NewReader(conn)
+	ty, payload, err := r.Next()
+	if err != nil || ty != wire.TypeHello {
+		t.Fatalf("frame %d, %v; want a hello", ty, err)
+	}
+	if hello, err := wire.ParseHello(payload); err != nil || len(hello.Processes) != 0 {
+		t.Errorf("%+v, %v", hello, err)
+	}
+	if _, _, err := r.Next(); err == nil {
+		t.Error("the connection is still open")
+	}
+	h.awaitEnd(h.start(sh("true")))
+}
+
 // TestInvalidConnectionIsClosed: invalid data on the socket does not disturb the session.
 func TestInvalidConnectionIsClosed(t *testing.T) {
 	socket, _ := startShim(t)

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -15,7 +16,6 @@ import (
 type session struct {
 	s       *Shim
 	conn    net.Conn
-	version uint32    // of the protocol on this connection
 	wake    sync.Cond // signaled when there is something to send, or the session closed
 	control []byte    // frames other than events
 	ready   []*proc   // processes with something to send, each once
@@ -46,6 +46,9 @@ func (s *Shim) serve(conn net.Conn) {
 		return
 	}
 	a, err := wire.ParseAttach(payload)
+	if errors.Is(err, wire.ErrVersion) {
+		conn.Write(wire.AppendHello(nil, &wire.Hello{})) //nolint:errcheck // without it hostd gives up later
+	}
 	if err != nil {
 		return
 	}
@@ -78,17 +81,17 @@ func (s *Shim) installSession(h *rightsConn, a *wire.Attach) *session {
 		old.wg.Wait() // it may hold memory that an ack on the new connection frees
 		s.mu.Lock()
 	}
-	c := &session{s: s, conn: h.Conn, version: a.Version}
+	c := &session{s: s, conn: h.Conn}
 	c.wake.L = &s.mu
 	c.streams = c.newStreams()
 	if s.sandbox != "" && s.sandbox != a.Sandbox {
 		s.move(a)
 	}
-	hello := wire.Hello{Version: a.Version}
+	var hello wire.Hello
 	for _, p := range s.procs {
 		p.spool.rewind()
 		p.queued = false
-		if p.moved && a.Version >= 3 {
+		if p.moved {
 			c.control = wire.AppendMoved(c.control, &wire.Moved{Token: p.token, After: p.after, Spec: p.spec})
 		}
 		hello.Processes = append(hello.Processes, p.describe())
@@ -186,7 +189,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 			reseed.AdvanceClock(time.Unix(0, now))
 		}
 	case wire.TypeNetwork:
-		n, err := wire.ParseNetwork(c.version, b)
+		n, err := wire.ParseNetwork(b)
 		if err != nil {
 			return err
 		}

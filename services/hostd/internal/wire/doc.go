@@ -18,12 +18,10 @@
 // sends more is hostile. Every byte from a shim is untrusted: parsing never relies on a
 // length, and package link validates the parsed frames.
 //
-// # Versions
-// A shim outlives the hostd that started it, so the two may have different versions. Attach
-// has the newest version of hostd, Hello the newest that both support, which is then used.
-// An Attach begins with all fields of the older ones, and a shim ignores the additional
-// fields of a newer one. Shims of version 1 do not negotiate: they hang up on any other
-// version, and hostd retries with an older one.
+// # Version
+// A shim outlives the hostd that started it, so that the two may be of different builds.
+// Attach and Hello have the version of the protocol, and each side refuses another one: the
+// shim answers with a Hello of its own version and hangs up, and hostd ends the sandbox.
 //
 // # Memory
 // A shim may be restored from memory in another sandbox than it started in. It detects that
@@ -37,23 +35,8 @@ package wire
 
 import "github.com/millrace/millrace/events/mux"
 
-// Version is the newest version of the protocol.
-//
-// 2: Attach has Limits.Disk and the fields after it; versions are negotiated; there are
-// streams and a proxy.
-//
-// 3: Attach has Now and Seed; a shim that was restored in another sandbox sends Moved.
-//
-// 4: Network has CA.
-//
-// 5: Network has DNS.
-//
-// 6: Reboot.
-//
-// 7: Conclude.
-//
-// 8: Time.
-const Version = 8
+// Version is the version of the protocol. It changes with any change of a frame.
+const Version = 1
 
 // Limits of the protocol, in bytes.
 const (
@@ -77,21 +60,21 @@ const (
 // Type is the type of a frame.
 type Type uint8
 
-// From hostd. 6 was a file request and is not used any more.
+// From hostd.
 const (
 	TypeAttach   Type = 1
 	TypeStart    Type = 2
 	TypeStdin    Type = 3
 	TypeSignal   Type = 4
 	TypeResize   Type = 5
-	TypeResume   Type = 7
-	TypeAck      Type = 8
-	TypeForget   Type = 9
-	TypeEnd      Type = 10
-	TypeNetwork  Type = 11 // since version 2
-	TypeReboot   Type = 12 // since version 6
-	TypeConclude Type = 13 // since version 7
-	TypeTime     Type = 14 // since version 8
+	TypeResume   Type = 6
+	TypeAck      Type = 7
+	TypeForget   Type = 8
+	TypeEnd      Type = 9
+	TypeNetwork  Type = 10
+	TypeReboot   Type = 11
+	TypeConclude Type = 12
+	TypeTime     Type = 13
 )
 
 // From the shim.
@@ -102,14 +85,14 @@ const (
 	TypeReply  Type = 68
 	TypeTaken  Type = 69
 	TypeEnded  Type = 70
-	TypeMoved  Type = 71 // since version 3
+	TypeMoved  Type = 71
 )
 
 // TypeStreams and above are frames of package events/mux, from both ends: byte streams
 // beside the processes. Hostd opens them to a port of the sandbox, which is the target in
 // decimal, or with the target TargetFiles for a file request (package events/file). The
 // shim opens them with the target TargetProxy for a connection through hostd's egress
-// proxy. They end with the connection. Since version 2.
+// proxy. They end with the connection.
 const TypeStreams Type = mux.FirstType
 
 // TargetProxy is the target of the shim's streams, TargetFiles of those of hostd's that are

@@ -11,6 +11,9 @@ import (
 // ErrMalformed reports a payload that cannot be parsed.
 var ErrMalformed = errors.New("malformed frame")
 
+// ErrVersion reports that the other side uses another version of the protocol.
+var ErrVersion = errors.New("another protocol version")
+
 // AppendFrame appends a frame with the payload that f appends.
 func AppendFrame(dst []byte, t Type, f func([]byte) []byte) []byte {
 	start := len(dst)
@@ -102,6 +105,18 @@ type dec struct {
 
 func (d *dec) fail() { d.b, d.err = nil, ErrMalformed }
 
+// version reads the protocol and its version. It returns ErrMalformed for another protocol
+// and ErrVersion for another version.
+func (d *dec) version() error {
+	if d.u32() != magic {
+		return ErrMalformed
+	}
+	if v := d.u32(); d.err == nil && v != Version {
+		return fmt.Errorf("%w: %d, want %d", ErrVersion, v, Version)
+	}
+	return d.err
+}
+
 func (d *dec) u64() uint64 {
 	if len(d.b) < 8 {
 		d.fail()
@@ -164,6 +179,9 @@ func (d *dec) end() error {
 	}
 	return d.err
 }
+
+// putVersion writes what dec.version reads.
+func putVersion(dst []byte) []byte { return putU32(putU32(dst, magic), Version) }
 
 func putU64(dst []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(dst, v) }
 func putU32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }

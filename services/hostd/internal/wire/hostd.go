@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -9,13 +8,12 @@ import (
 // Attach is the first frame of a connection. A shim uses the newest connection with the
 // highest epoch.
 type Attach struct {
-	Version uint32 // newest version of hostd; 0: Version
 	Epoch   uint64
 	Sandbox string
 	Env     map[string]string // of every process of the sandbox
 	Limits  Limits
 
-	// For a shim that was restored from memory. Since version 3.
+	// For a shim that was restored from memory.
 	Now  int64  // the host's time: Unix nanoseconds
 	Seed []byte // random bytes
 }
@@ -29,7 +27,7 @@ type Limits struct {
 	Grace        time.Duration // silence after an exit that ends a record whose pipes are still open
 	GraceMax     time.Duration // the longest a record stays open after the exit
 
-	// Since version 2. Zero means none, or no limit.
+	// Zero means none, or no limit.
 	Disk       uint64 // bytes of all processes that wait on disk, in addition to memory
 	Rate       uint64 // bytes of output per second that are read of a process
 	RateTotal  uint64 // the same for all processes
@@ -38,10 +36,8 @@ type Limits struct {
 
 // AppendAttach appends a as a frame.
 func AppendAttach(dst []byte, a *Attach) []byte {
-	version := cmp.Or(a.Version, Version)
 	return AppendFrame(dst, TypeAttach, func(dst []byte) []byte {
-		dst = putU32(putU32(dst, magic), version)
-		dst = putBytes(putU64(dst, a.Epoch), a.Sandbox)
+		dst = putBytes(putU64(putVersion(dst), a.Epoch), a.Sandbox)
 		l := &a.Limits
 		dst = putU64(putU64(putU64(dst, l.SpoolProcess), l.SpoolTotal), l.Quota)
 		dst = putU64(putU64(dst, uint64(l.Grace)), uint64(l.GraceMax))
@@ -54,28 +50,18 @@ func AppendAttach(dst []byte, a *Attach) []byte {
 		for _, k := range keys {
 			dst = putBytes(putBytes(dst, k), a.Env[k])
 		}
-		if version >= 2 {
-			dst = putU64(putU64(putU64(putU64(dst, l.Disk), l.Rate), l.RateTotal), l.QuotaTotal)
-		}
-		if version >= 3 {
-			dst = putBytes(putU64(dst, uint64(a.Now)), a.Seed)
-		}
-		return dst
+		dst = putU64(putU64(putU64(putU64(dst, l.Disk), l.Rate), l.RateTotal), l.QuotaTotal)
+		return putBytes(putU64(dst, uint64(a.Now)), a.Seed)
 	})
 }
 
-// ParseAttach parses what AppendAttach wrote, or the known part of a newer version. The
-// Version of the result is the one to use. ErrMalformed also reports another protocol.
+// ParseAttach parses what AppendAttach wrote. ErrMalformed also reports another protocol.
 func ParseAttach(b []byte) (Attach, error) {
 	d := dec{b: b}
-	if d.u32() != magic {
-		return Attach{}, ErrMalformed
+	if err := d.version(); err != nil {
+		return Attach{}, err
 	}
-	version := d.u32()
-	if version == 0 {
-		return Attach{}, ErrMalformed
-	}
-	a := Attach{Version: min(version, Version), Epoch: d.u64(), Sandbox: d.str()}
+	a := Attach{Epoch: d.u64(), Sandbox: d.str()}
 	a.Limits = Limits{SpoolProcess: d.u64(), SpoolTotal: d.u64(), Quota: d.u64(), Grace: time.Duration(d.u64()), GraceMax: time.Duration(d.u64())}
 	n := d.u32()
 	if d.err == nil && n > 0 {
@@ -85,16 +71,9 @@ func ParseAttach(b []byte) (Attach, error) {
 		k := d.str()
 		a.Env[k] = d.str()
 	}
-	if version >= 2 {
-		l := &a.Limits
-		l.Disk, l.Rate, l.RateTotal, l.QuotaTotal = d.u64(), d.u64(), d.u64(), d.u64()
-	}
-	if version >= 3 {
-		a.Now, a.Seed = int64(d.u64()), d.bytes()
-	}
-	if version > Version {
-		return a, d.err
-	}
+	l := &a.Limits
+	l.Disk, l.Rate, l.RateTotal, l.QuotaTotal = d.u64(), d.u64(), d.u64(), d.u64()
+	a.Now, a.Seed = int64(d.u64()), d.bytes()
 	return a, d.end()
 }
 
@@ -223,15 +202,15 @@ func AppendEnd(dst []byte) []byte { return AppendFrame(dst, TypeEnd, nil) }
 
 // AppendConclude appends a frame that follows End if that takes too long: the record of
 // each ended process is concluded, and of the output that was not sent yet only the size is
-// recorded. Since version 7.
+// recorded.
 func AppendConclude(dst []byte) []byte { return AppendFrame(dst, TypeConclude, nil) }
 
 // AppendReboot appends a frame that ends all processes of the sandbox before any later one
-// is started. Since version 6.
+// is started.
 func AppendReboot(dst []byte) []byte { return AppendFrame(dst, TypeReboot, nil) }
 
 // AppendTime appends a frame with the current time in Unix nanoseconds, after the sandbox
-// was paused. Since version 8.
+// was paused.
 func AppendTime(dst []byte, now int64) []byte {
 	return AppendFrame(dst, TypeTime, func(dst []byte) []byte { return putU64(dst, uint64(now)) })
 }
@@ -248,42 +227,28 @@ type Network struct {
 	Proxy uint16 // loopback port for hostd's proxy; 0: no proxy
 
 	// CA is a certificate, as PEM, that programs of the sandbox should trust: the proxy's
-	// own. Empty: no certificate. Since version 4.
+	// own. Empty: no certificate.
 	CA []byte
 
 	// DNS is the address of the name server, if the sandbox has a network interface;
-	// otherwise empty. Since version 5.
+	// otherwise empty.
 	DNS string
 }
 
-// AppendNetwork appends n as a frame of the negotiated version.
-func AppendNetwork(dst []byte, version uint32, n *Network) []byte {
+// AppendNetwork appends n as a frame.
+func AppendNetwork(dst []byte, n *Network) []byte {
 	return AppendFrame(dst, TypeNetwork, func(dst []byte) []byte {
-		dst = putU32(dst, uint32(n.Proxy))
-		if version >= 4 {
-			dst = putBytes(dst, n.CA)
-		}
-		if version >= 5 {
-			dst = putBytes(dst, n.DNS)
-		}
-		return dst
+		return putBytes(putBytes(putU32(dst, uint32(n.Proxy)), n.CA), n.DNS)
 	})
 }
 
-// ParseNetwork parses what AppendNetwork wrote in the negotiated version; CA shares b's
-// memory.
-func ParseNetwork(version uint32, b []byte) (Network, error) {
+// ParseNetwork parses what AppendNetwork wrote; CA shares b's memory.
+func ParseNetwork(b []byte) (Network, error) {
 	d := dec{b: b}
 	port := d.u32()
 	if port > 1<<16-1 {
 		return Network{}, ErrMalformed
 	}
-	n := Network{Proxy: uint16(port)}
-	if version >= 4 {
-		n.CA = d.bytes()
-	}
-	if version >= 5 {
-		n.DNS = d.str()
-	}
+	n := Network{Proxy: uint16(port), CA: d.bytes(), DNS: d.str()}
 	return n, d.end()
 }

@@ -1,17 +1,13 @@
 package wire
 
 import (
-	"cmp"
 	"encoding/binary"
 
 	"github.com/millrace/millrace/events/kind"
 )
 
 // Hello is the shim's answer to Attach.
-type Hello struct {
-	Version   uint32 // the negotiated one; 0: Version
-	Processes []Process
-}
+type Hello struct{ Processes []Process }
 
 // Process is a process that the shim has not forgotten.
 type Process struct {
@@ -26,7 +22,7 @@ type Process struct {
 // AppendHello appends h as a frame.
 func AppendHello(dst []byte, h *Hello) []byte {
 	return AppendFrame(dst, TypeHello, func(dst []byte) []byte {
-		dst = putU32(putU32(putU32(dst, magic), cmp.Or(h.Version, Version)), uint32(len(h.Processes)))
+		dst = putU32(putVersion(dst), uint32(len(h.Processes)))
 		for i := range h.Processes {
 			p := &h.Processes[i]
 			dst = putU32(putToken(dst, p.Token), p.PID)
@@ -36,17 +32,13 @@ func AppendHello(dst []byte, h *Hello) []byte {
 	})
 }
 
-// ParseHello parses what AppendHello wrote. ErrMalformed also reports another protocol, or
-// a version that was not proposed.
+// ParseHello parses what AppendHello wrote. ErrMalformed also reports another protocol.
 func ParseHello(b []byte) (Hello, error) {
 	d := dec{b: b}
-	if d.u32() != magic {
-		return Hello{}, ErrMalformed
+	if err := d.version(); err != nil {
+		return Hello{}, err
 	}
-	h := Hello{Version: d.u32()}
-	if h.Version == 0 || h.Version > Version {
-		return Hello{}, ErrMalformed
-	}
+	var h Hello
 	for n := d.u32(); n > 0 && d.err == nil; n-- {
 		h.Processes = append(h.Processes, Process{Token: d.token(), PID: d.u32(), First: d.u64(), Last: d.u64(), Rev: d.u64()})
 	}
@@ -139,7 +131,7 @@ type Reply struct {
 func AppendReply(dst []byte, r *Reply) []byte {
 	return AppendFrame(dst, TypeReply, func(dst []byte) []byte {
 		dst = putU32(putU64(putU64(dst, r.Rev), r.After), uint32(r.Kind))
-		return putBytes(putU64(putBytes(dst, r.Error), r.Offset), "") // an unused field since version 1
+		return putU64(putBytes(dst, r.Error), r.Offset)
 	})
 }
 
@@ -147,7 +139,6 @@ func AppendReply(dst []byte, r *Reply) []byte {
 func ParseReply(b []byte) (Reply, error) {
 	d := dec{b: b}
 	r := Reply{Rev: d.u64(), After: d.u64(), Kind: kind.Kind(d.u32()), Error: d.str(), Offset: d.u64()}
-	d.bytes()
 	return r, d.end()
 }
 

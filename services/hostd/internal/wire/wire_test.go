@@ -2,10 +2,12 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +25,7 @@ var frames = []struct {
 	parse func([]byte) (any, error)
 }{
 	{"attach", AppendAttach(nil, attach()), *attach(), parsed(ParseAttach)},
-	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{Version: Version, Seed: []byte{}}, parsed(ParseAttach)},
-	{"attach of version 2", AppendAttach(nil, &Attach{Version: 2, Limits: Limits{Disk: 9}, Now: 1}), Attach{Version: 2, Limits: Limits{Disk: 9}}, parsed(ParseAttach)},
-	{"attach of version 1", AppendAttach(nil, &Attach{Version: 1, Epoch: 3, Limits: Limits{Disk: 9}}), Attach{Version: 1, Epoch: 3}, parsed(ParseAttach)},
+	{"attach without anything", AppendAttach(nil, &Attach{}), Attach{Seed: []byte{}}, parsed(ParseAttach)},
 	{"start", AppendStart(nil, &Start{1, token, []byte("spec")}), Start{1, token, []byte("spec")}, parsed(ParseStart)},
 	{"stdin", AppendStdin(nil, &Stdin{2, token, "c", true, []byte{0, 255}}), Stdin{2, token, "c", true, []byte{0, 255}}, parsed(ParseStdin)},
 	{"signal", AppendSignal(nil, &Signal{3, token, "c", 15}), Signal{3, token, "c", 15}, parsed(ParseSignal)},
@@ -33,9 +33,7 @@ var frames = []struct {
 	{"ack", AppendMark(nil, TypeAck, Mark{token, 1 << 60}), Mark{token, 1 << 60}, parsed(ParseMark)},
 	{"forget", AppendForget(nil, token), token, parsed(ParseForget)},
 	{"time", AppendTime(nil, 1e18), int64(1e18), parsed(ParseTime)},
-	{"network", AppendNetwork(nil, 5, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{3128, []byte("pem"), "1.1.1.1"}, parsed(networkOf(5))},
-	{"network of version 4", AppendNetwork(nil, 4, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{3128, []byte("pem"), ""}, parsed(networkOf(4))},
-	{"network of version 3", AppendNetwork(nil, 3, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{Proxy: 3128}, parsed(networkOf(3))},
+	{"network", AppendNetwork(nil, &Network{3128, []byte("pem"), "1.1.1.1"}), Network{3128, []byte("pem"), "1.1.1.1"}, parsed(ParseNetwork)},
 	{"hello", AppendHello(nil, hello()), *hello(), parsed(ParseHello)},
 	{"moved", AppendMoved(nil, &Moved{token, 17, []byte("spec")}), Moved{token, 17, []byte("spec")}, parsed(ParseMoved)},
 	{"output", append(AppendOutputHead(nil, output()), "data"...), *output(), parsed(ParseOutput)},
@@ -45,13 +43,13 @@ var frames = []struct {
 }
 
 func attach() *Attach {
-	return &Attach{Version: Version, Epoch: 7, Sandbox: "s", Env: map[string]string{"A": "1", "B": ""},
+	return &Attach{Epoch: 7, Sandbox: "s", Env: map[string]string{"A": "1", "B": ""},
 		Limits: Limits{SpoolProcess: 1, SpoolTotal: 2, Quota: 3, Grace: time.Second, GraceMax: time.Minute,
 			Disk: 4, Rate: 5, RateTotal: 6, QuotaTotal: 7}, Now: 1e18, Seed: []byte{1, 2, 3}}
 }
 
 func hello() *Hello {
-	return &Hello{Version: Version, Processes: []Process{{token, 42, 2, 9, 100, nil}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0, nil}}}
+	return &Hello{Processes: []Process{{token, 42, 2, 9, 100, nil}, {strings.Repeat("z", TokenLen), 0, 5, 4, 0, nil}}}
 }
 
 func output() *Output {
@@ -60,10 +58,6 @@ func output() *Output {
 
 func reply() *Reply {
 	return &Reply{Rev: 6, After: 4, Kind: kind.NotFound, Error: "no", Offset: 5}
-}
-
-func networkOf(version uint32) func([]byte) (Network, error) {
-	return func(b []byte) (Network, error) { return ParseNetwork(version, b) }
 }
 
 func parsed[T any](f func([]byte) (T, error)) func([]byte) (any, error) {
@@ -116,44 +110,22 @@ func TestTruncatedPayloadsAreMalformed(t *testing.T) {
 	}
 }
 
-// TestVersion1IsSupported compares the bytes sent to a shim of version 1, and its answer.
-func TestVersion1IsSupported(t *testing.T) {
-	const attach = "\x54\x00\x00\x00\x01\x00\x00\x00" + "hsrm\x01\x00\x00\x00" + "\x07\x00\x00\x00\x00\x00\x00\x00" + "\x01\x00\x00\x00s" +
-		"\x01\x00\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00\x00\x00\x00\x00" + "\x03\x00\x00\x00\x00\x00\x00\x00" +
-		"\x00\xca\x9a\x3b\x00\x00\x00\x00" + "\x00\x58\x47\xf8\x0d\x00\x00\x00" +
-		"\x02\x00\x00\x00" + "\x01\x00\x00\x00A\x01\x00\x00\x001" + "\x01\x00\x00\x00B\x00\x00\x00\x00"
-	a := attachOf(1)
-	if got := string(AppendAttach(nil, a)); got != attach {
-		t.Errorf("attach:\n%q, want\n%q", got, attach)
-	}
-	got, err := ParseAttach([]byte(attach)[headLen:])
-	a.Limits.Disk, a.Limits.Rate, a.Limits.RateTotal, a.Limits.QuotaTotal = 0, 0, 0, 0
-	a.Now, a.Seed = 0, nil
-	if err != nil || !reflect.DeepEqual(got, *a) {
-		t.Errorf("attach: %+v, %v; want %+v", got, err, *a)
-	}
-	const hello = "hsrm\x01\x00\x00\x00\x00\x00\x00\x00"
-	if h, err := ParseHello([]byte(hello)); err != nil || h.Version != 1 {
-		t.Errorf("hello: %+v, %v", h, err)
-	}
-}
-
-func attachOf(version uint32) *Attach {
-	a := attach()
-	a.Version = version
-	return a
-}
-
-// TestNewerVersionIsAnsweredWithOurs: the known part of an Attach of a newer version is
-// read, and the answer proposes this version.
-func TestNewerVersionIsAnsweredWithOurs(t *testing.T) {
-	b := AppendAttach(nil, attachOf(Version+1))[headLen:]
-	got, err := ParseAttach(append(b, "fields of the newer version"...))
-	if err != nil || !reflect.DeepEqual(got, *attach()) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if _, err := ParseHello(AppendHello(nil, &Hello{Version: Version + 1})[headLen:]); !errors.Is(err, ErrMalformed) {
-		t.Errorf("a shim that proposes a newer version than hostd: %v", err)
+// TestOtherVersionsAreRefused: each side refuses another version, whatever follows it.
+func TestOtherVersionsAreRefused(t *testing.T) {
+	const at = headLen + 4 // of the version
+	for _, f := range frames {
+		if f.name != "attach" && f.name != "hello" {
+			continue
+		}
+		for _, version := range []uint32{0, Version + 1} {
+			frame := slices.Clone(f.frame)
+			binary.LittleEndian.PutUint32(frame[at:], version)
+			for _, b := range [][]byte{frame[headLen:], frame[headLen : at+4]} {
+				if got, err := f.parse(b); !errors.Is(err, ErrVersion) {
+					t.Errorf("%s of version %d: %+v, %v", f.name, version, got, err)
+				}
+			}
+		}
 	}
 }
 
@@ -206,7 +178,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, i int, b []byte) {
 		fr := frames[uint(i)%uint(len(frames))]
-		if _, err := fr.parse(b); err != nil && !errors.Is(err, ErrMalformed) {
+		if _, err := fr.parse(b); err != nil && !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrVersion) {
 			t.Errorf("%s: %v", fr.name, err)
 		}
 	})
@@ -215,7 +187,7 @@ func FuzzParse(f *testing.F) {
 // TestHelloOfManyProcesses: a shim may have far more unacknowledged processes than running
 // ones, and sends them in one frame.
 func TestHelloOfManyProcesses(t *testing.T) {
-	many := &Hello{Version: Version, Processes: make([]Process, 100_000)}
+	many := &Hello{Processes: make([]Process, 100_000)}
 	for i := range many.Processes {
 		many.Processes[i] = Process{Token: fmt.Sprintf("%0*d", TokenLen, i), First: 1, Last: 2}
 	}
