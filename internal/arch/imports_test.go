@@ -127,7 +127,7 @@ var rules = []rule{
 	{path: hd + "drivers", may: []string{"events/kind", "internal/waiting", hd + "driver/...", hd + "helperbin"}},
 	{path: hd + "machine"},
 	{path: hd + "spool", may: []string{sys}},
-	{path: hd + "journal", may: []string{"events/kind", "events/sandbox", "events/template", hd + "drivers", hd + "templates", bbolt, bbolt + "/errors"}},
+	{path: hd + "journal", may: []string{"events/field", "events/kind", "events/sandbox", "events/template", hd + "drivers", hd + "templates", bbolt, bbolt + "/errors", protobuf}},
 	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
 	{path: hd + "snapshots", may: []string{vocabulary, hd + "drivers", hd + "rmtree", hd + "templates"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,7 +35,7 @@ type Journal struct {
 
 // pending is a queued change of the journal.
 type pending struct {
-	change func(sandboxes, trees *bbolt.Bucket) error
+	change func(sandboxes *bbolt.Bucket) error
 	done   bool // guarded by turn, as is err
 	err    error
 }
@@ -45,7 +43,6 @@ type pending struct {
 const (
 	bucketMeta      = "meta"
 	bucketSandboxes = "sandboxes"
-	bucketTrees     = "trees" // of sandboxes
 	keyCursor       = "cursor"
 	keyDraining     = "draining"
 	keyEpoch        = "epoch"
@@ -79,8 +76,7 @@ func Open(dir string, log *slog.Logger) (*Journal, error) {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		_, err1 := tx.CreateBucketIfNotExists([]byte(bucketMeta))
 		_, err2 := tx.CreateBucketIfNotExists([]byte(bucketSandboxes))
-		_, err3 := tx.CreateBucketIfNotExists([]byte(bucketTrees))
-		return errors.Join(err1, err2, err3)
+		return errors.Join(err1, err2)
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare journal: %w", err), db.Close())
@@ -123,58 +119,44 @@ func readAll(tx *bbolt.Tx) error {
 func (j *Journal) Close() error { return j.db.Close() }
 
 // Cursor returns the last command that need not be read again.
-func (j *Journal) Cursor() (rev uint64, err error) {
-	err = j.db.View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyCursor)); len(b) == 8 {
-			rev = binary.BigEndian.Uint64(b)
-		}
-		return nil
-	})
-	return rev, err
-}
+func (j *Journal) Cursor() (rev uint64, err error) { return j.number(keyCursor) }
 
 // SetCursor stores the cursor.
-func (j *Journal) SetCursor(rev uint64) error {
-	return j.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyCursor), binary.BigEndian.AppendUint64(nil, rev))
-	})
-}
+func (j *Journal) SetCursor(rev uint64) error { return j.setNumber(keyCursor, rev) }
 
 // Epoch returns the newest epoch of this host that SetEpoch stored; 0 before the first.
-func (j *Journal) Epoch() (epoch uint64, err error) {
-	return epoch, j.db.View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket([]byte(bucketMeta)).Get([]byte(keyEpoch)); len(b) == 8 {
-			epoch = binary.BigEndian.Uint64(b)
-		}
-		return nil
-	})
-}
+func (j *Journal) Epoch() (epoch uint64, err error) { return j.number(keyEpoch) }
 
 // SetEpoch stores the epoch of this run, so that the next one is newer even if the log
 // loses the lease. It costs a sync.
-func (j *Journal) SetEpoch(epoch uint64) error {
-	return j.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketMeta)).Put([]byte(keyEpoch), binary.BigEndian.AppendUint64(nil, epoch))
-	})
-}
+func (j *Journal) SetEpoch(epoch uint64) error { return j.setNumber(keyEpoch, epoch) }
 
 // Draining reports whether the host is draining.
 func (j *Journal) Draining() (drain bool, err error) {
-	err = j.db.View(func(tx *bbolt.Tx) error {
-		drain = tx.Bucket([]byte(bucketMeta)).Get([]byte(keyDraining)) != nil
-		return nil
-	})
-	return drain, err
+	n, err := j.number(keyDraining)
+	return n != 0, err
 }
 
 // SetDraining stores whether the host is draining.
 func (j *Journal) SetDraining(drain bool) error {
+	var n uint64
+	if drain {
+		n = 1
+	}
+	return j.setNumber(keyDraining, n)
+}
+
+// number returns a number of the run; 0 if it is not stored.
+func (j *Journal) number(key string) (n uint64, err error) {
+	return n, j.db.View(func(tx *bbolt.Tx) error {
+		n = parseNumber(tx.Bucket([]byte(bucketMeta)).Get([]byte(key)))
+		return nil
+	})
+}
+
+func (j *Journal) setNumber(key string, n uint64) error {
 	return j.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(bucketMeta))
-		if drain {
-			return b.Put([]byte(keyDraining), []byte{1})
-		}
-		return b.Delete([]byte(keyDraining))
+		return tx.Bucket([]byte(bucketMeta)).Put([]byte(key), appendNumber(nil, n))
 	})
 }
 
@@ -199,49 +181,9 @@ func TreesOf(all ...*templates.Tree) Trees {
 	return out
 }
 
-// treeMark separates names of trees; no name contains it.
-const treeMark = " "
-
-func (ids Trees) put(trees *bbolt.Bucket, of sandbox.ID) error {
-	if ids == nil {
-		return trees.Delete([]byte(of))
-	}
-	var out []byte
-	for _, id := range ids {
-		out = append(append(out, id...), treeMark...)
-	}
-	return trees.Put([]byte(of), out)
-}
-
-func treesIn(b []byte) Trees {
-	if b == nil {
-		return nil
-	}
-	out := Trees{}
-	for id := range strings.FieldsSeq(string(b)) {
-		out = append(out, template.ID(id))
-	}
-	return out
-}
-
-// instanceMark separates driver and instance; no driver's name contains it.
-const instanceMark = "/"
-
-func (m Created) bytes() []byte {
-	if m.Instance == "" {
-		return []byte(m.Driver)
-	}
-	return []byte(m.Driver + instanceMark + string(m.Instance))
-}
-
-func createdOf(b []byte) Created {
-	name, instance, _ := strings.Cut(string(b), instanceMark)
-	return Created{Driver: name, Instance: sandbox.ID(instance)}
-}
-
 // write makes a change of the sandboxes durable. Changes that arrive during one sync share the
 // next: every create waits for one.
-func (j *Journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error {
+func (j *Journal) write(change func(sandboxes *bbolt.Bucket) error) error {
 	n := &pending{change: change}
 	j.mu.Lock()
 	j.queue = append(j.queue, n)
@@ -257,9 +199,9 @@ func (j *Journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error
 	j.queue = nil
 	j.mu.Unlock()
 	err := j.db.Update(func(tx *bbolt.Tx) error {
-		sandboxes, trees := tx.Bucket([]byte(bucketSandboxes)), tx.Bucket([]byte(bucketTrees))
+		sandboxes := tx.Bucket([]byte(bucketSandboxes))
 		for _, n := range all {
-			if err := n.change(sandboxes, trees); err != nil {
+			if err := n.change(sandboxes); err != nil {
 				return err
 			}
 		}
@@ -273,33 +215,30 @@ func (j *Journal) write(change func(sandboxes, trees *bbolt.Bucket) error) error
 
 // SetSandbox stores how a sandbox is created, before the driver is called.
 func (j *Journal) SetSandbox(id sandbox.ID, m Created) error {
-	return j.write(func(b, trees *bbolt.Bucket) error {
-		return errors.Join(b.Put([]byte(id), m.bytes()), m.Trees.put(trees, id))
-	})
+	return j.write(func(b *bbolt.Bucket) error { return b.Put([]byte(id), m.append(nil)) })
 }
 
 // Assign stores that an instance without an owner is a sandbox's from now on.
 func (j *Journal) Assign(id sandbox.ID, m Created) error {
-	return j.write(func(b, trees *bbolt.Bucket) error {
-		return errors.Join(b.Delete([]byte(m.Instance)), b.Put([]byte(id), m.bytes()),
-			trees.Delete([]byte(m.Instance)), m.Trees.put(trees, id))
+	return j.write(func(b *bbolt.Bucket) error {
+		return errors.Join(b.Delete([]byte(m.Instance)), b.Put([]byte(id), m.append(nil)))
 	})
 }
 
 // Forget removes a sandbox, or an instance without an owner.
 func (j *Journal) Forget(id sandbox.ID) error {
-	return j.write(func(b, trees *bbolt.Bucket) error { return errors.Join(b.Delete([]byte(id)), trees.Delete([]byte(id))) })
+	return j.write(func(b *bbolt.Bucket) error { return b.Delete([]byte(id)) })
 }
 
-// Sandboxes returns all sandboxes that are stored, with how they were created.
+// Sandboxes returns all sandboxes that are stored, with how they were created. One whose entry is
+// damaged is left out: like those of a lost journal, it is found by its directory.
 func (j *Journal) Sandboxes() (map[sandbox.ID]Created, error) {
 	out := make(map[sandbox.ID]Created)
 	err := j.db.View(func(tx *bbolt.Tx) error {
-		trees := tx.Bucket([]byte(bucketTrees))
 		return tx.Bucket([]byte(bucketSandboxes)).ForEach(func(k, v []byte) error {
-			m := createdOf(v)
-			m.Trees = treesIn(trees.Get(k))
-			out[sandbox.ID(k)] = m
+			if m, err := parseCreated(v); err == nil {
+				out[sandbox.ID(k)] = m
+			}
 			return nil
 		})
 	})
