@@ -128,6 +128,9 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}
+	if kind.Is(err, kind.Unavailable) {
+		return err // if the log has the snapshot after all, its files must stay; otherwise the next run removes them
+	}
 	if err != nil {
 		return errors.Join(err, rmtree.Tree(dir))
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -377,5 +378,32 @@ func TestNoSnapshotOfASandboxThatMustEnd(t *testing.T) {
 	}
 	if s, ok := r.view.Snapshot(id); ok || r.kept() != 0 {
 		t.Errorf("snapshot %+v, %d directories kept", s, r.kept())
+	}
+}
+
+// interrupting is an instance whose snapshot ends a context.
+type interrupting struct {
+	driver.Instance
+	end context.CancelFunc
+}
+
+func (p interrupting) Snapshot(context.Context, string, bool) error { p.end(); return nil }
+
+func (interrupting) Stats(context.Context) (driver.Stats, error) { return driver.Stats{}, nil }
+
+// A host that is interrupted while it stores a snapshot in the log keeps the files: the log may have
+// the snapshot, and the next run would neither take it again nor find anything to copy.
+func TestFilesOfASnapshotStayUntilTheLogIsKnownToLackIt(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	sb := bare(&host{log: log, view: eventstest.View(t, log), cfg: Config{DataDir: t.TempDir()}})
+	ctx, cancel := context.WithCancel(t.Context())
+	sb.driver, sb.adopted = named{name: "direct"}, true
+	sb.current.inst = interrupting{end: cancel}
+	id := sandbox.NewSnapshotID()
+	if err := sb.snapshots.capture(ctx, events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("got %v, want Unavailable", err)
+	}
+	if _, err := os.Stat(sb.h.snapshotDir(id)); err != nil {
+		t.Error(err)
 	}
 }
