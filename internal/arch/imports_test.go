@@ -120,7 +120,18 @@ var rules = []rule{
 
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/ownaddr", "internal/waiting", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, "internal/waiting", hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
+	// Parts of a host: none imports the packages that are above it here.
+	{path: hd + "session", may: []string{vocabulary, "internal/waiting", hd + "commands", hd + "driver", hd + "fair", hd + "link", hd + "wire"}},
+	{path: hd + "network", may: []string{vocabulary, "internal/ownaddr", hd + "driver", hd + "egress", hd + "link", hd + "veth", hd + "wire"}},
+	{path: hd + "instances", may: []string{"events/kind", "events/sandbox", hd + "disk", hd + "driver", hd + "drivers", hd + "helperbin", hd + "journal", hd + "templates"}},
+	{path: hd + "audit", may: []string{vocabulary, "internal/waiting"}},
+	{path: hd + "commands", may: []string{vocabulary, hd + "cursor"}},
 	{path: hd + "cursor"},
+	{path: hd + "fair"},
+	{path: hd + "link", may: []string{vocabulary, hd + "shim", hd + "wire", protobuf, sys}, std: []string{"os/exec"}},
+	{path: hd + "files", may: []string{vocabulary, "schema/...", protobuf, sys}},
+	{path: hd + "helperbin", may: []string{hd + "flock"}, std: []string{"os/exec"}},
+	{path: hd + "flock", may: []string{sys}},
 	{path: hd + "disk", may: []string{"events/kind", "events/sandbox", "internal/waiting", hd + "driver", hd + "driver/usage", sys, group}},
 	{path: hd + "cpushare", may: []string{"events/kind", "events/sandbox", "internal/cpustat", hd + "driver", hd + "schedtick"}, std: []string{"os/exec"}},
 	{path: hd + "templates", may: []string{"events/kind", "events/template", "internal/part", hd + "rmtree", sys, group}},

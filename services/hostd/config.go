@@ -82,7 +82,7 @@ type Config struct {
 
 	instance   string          // id of the run, in its lease; default: random
 	drivers    []driver.Driver // instead of Drivers, in tests
-	meterEvery time.Duration   // other than defaultMeterEvery, in tests
+	meterEvery time.Duration   // other than network.DefaultMeterEvery, in tests
 }
 
 // Points are the names that Config.Fault is called with, in the order in which a sandbox and a
@@ -120,9 +120,6 @@ func setDefaults(cfg *Config) error {
 	}
 	if cfg.SampleEvery == 0 {
 		cfg.SampleEvery = defaultSampleEvery
-	}
-	if cfg.meterEvery == 0 {
-		cfg.meterEvery = defaultMeterEvery
 	}
 	if cfg.CopyAhead == 0 {
 		cfg.CopyAhead = defaultCopyAhead

@@ -20,9 +20,16 @@
 // shim died, hostd's with the cause shim_lost and no exit code.
 //
 // # Parts
-// A host has a set of sandboxes, a reader of commands, instances, templates, a network, ports and
-// an audit; what needs nothing of them is a package inside of this one, such as the warm pool, the
-// guard of the disk, the registry of drivers, the journal, volumes and snapshots. A sandbox has an
-// instance, a session with its shim, queued commands, pausing and a network. Mutexes are taken in
-// this order: queued commands, session, desired state, network; a process's comes last.
+// This package composes a host from packages inside of it, and owns the sandboxes: their creation,
+// pauses, snapshots and end. No package inside of it imports it; what they need of a host or a
+// sandbox is handed in.
+//
+//   - commands reads the host's commands; session exchanges them and events with a sandbox's shim and
+//     writes the records of its processes; audit completes records whose end the log has lost.
+//   - instances creates, finds and removes instances, with drivers and warmpool.
+//   - network has the sandboxes' traffic, with egress and veth.
+//   - templates, snapshots and volumes have the files; disk and cpushare guard what sandboxes share.
+//   - journal has what the next run needs and the log does not have.
+//
+// Mutexes are taken in this order: session, desired state of a sandbox, network.
 package hostd

@@ -27,6 +27,7 @@ const (
 	testTimeout = 30 * time.Second
 	tenant      = "t"
 	hostName    = "h"
+	sigKill     = 9
 )
 
 // rig is a log, a host that uses it, and a client of both.

@@ -17,14 +17,15 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
+	"github.com/millrace/millrace/services/hostd/internal/audit"
+	"github.com/millrace/millrace/services/hostd/internal/commands"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
-	"github.com/millrace/millrace/services/hostd/internal/cursor"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
-	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
-	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
+	"github.com/millrace/millrace/services/hostd/internal/network"
+	"github.com/millrace/millrace/services/hostd/internal/session"
 	"github.com/millrace/millrace/services/hostd/internal/snapshots"
 	"github.com/millrace/millrace/services/hostd/internal/volumes"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
@@ -38,23 +39,22 @@ type host struct {
 	view      *events.View
 	journal   *journal.Journal
 	epoch     uint64
-	pool      link.Pool
-	gate      fair.Gate
 	drivers   *drivers.Registry
 	warm      *warmpool.Pool
 	disk      *disk.Guard
-	volumes   *volumes.Store // from the time at which the view is open, as the next one
+	network   *network.Network
+	volumes   *volumes.Store // from the time at which the view is open, as the next four
 	snapshots *snapshots.Store
+	commands  *commands.Reader
+	sessions  *session.Host
+	audits    *audit.Auditor
 	wg        sync.WaitGroup // sandboxes, processes and other background work
 
 	runCtx context.Context         // of all background work; set once, by Run
 	abort  context.CancelCauseFunc // ends runCtx at once
 
-	network   hostNetwork
 	instances instanceStore
 	sandboxes sandboxSet
-	commands  commandReader
-	audits    auditor
 	ports     portServer
 	templates templateStore
 	leases    leaseState
@@ -101,12 +101,12 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	closeEgress, err := h.network.openEgress()
+	closeProxy, err := h.network.OpenProxy()
 	if err != nil {
 		return err
 	}
-	defer closeEgress() // after its users have ended
-	defer h.network.openVeth(ctx)()
+	defer closeProxy() // after its users have ended
+	defer h.network.OpenVeth(ctx)()
 	drain, err := j.Draining()
 	if err != nil {
 		return err
@@ -122,15 +122,23 @@ func Run(ctx context.Context, cfg Config) error {
 
 // assemble makes the parts of the host from its configuration, journal and templates.
 func (h *host) assemble() {
-	h.network.h, h.commands.h, h.audits.h, h.ports.h, h.templates.h = h, h, h, h, h
+	h.ports.h, h.templates.h = h, h
 	h.instances.h, h.instances.builds = h, make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0))
 	h.sandboxes.h, h.sandboxes.byID = h, make(map[sandbox.ID]*hostSandbox)
 	h.leases.h, h.leases.stale = h, make(chan struct{}, 1)
-	h.disk, h.warm, h.drivers = h.newDisk(), h.newWarm(), h.newDrivers()
+	h.disk, h.warm, h.drivers, h.network = h.newDisk(), h.newWarm(), h.newDrivers(), h.newNetwork()
 }
 
-// useView makes the parts of the host that need its view.
-func (h *host) useView() { h.volumes, h.snapshots = h.newVolumes(), h.newSnapshots() }
+// useView makes the parts of the host that need its view and its epoch. rev is the last command
+// that need not be read again.
+func (h *host) useView(rev uint64) {
+	h.network.UseView(h.view)
+	h.volumes, h.snapshots = h.newVolumes(), h.newSnapshots()
+	h.commands = commands.New(commands.Config{
+		Host: h.cfg.Name, Log: h.log, Store: h.journal.SetCursor, Fault: h.fault, Slog: h.slog,
+	}, rev)
+	h.sessions, h.audits = h.newSessions(), h.newAudits()
+}
 
 // serve runs the host until clean is done, and then exits cleanly.
 func (h *host) serve(clean context.Context) error {
@@ -158,18 +166,18 @@ func (h *host) serve(clean context.Context) error {
 	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
 
 	g.Go(func() error { return h.sandboxes.run(work) })
-	g.Go(func() error { return h.commands.storeCursor(work) })
+	g.Go(func() error { return h.commands.StoreCursor(work, func() bool { return runCtx.Err() == nil }) })
 	g.Go(func() error { return h.sandboxes.measure(work) })
 	g.Go(func() error { return cpushare.Run(work, h.sandboxes.cpuMembers, h.slog) })
 	g.Go(func() error { return h.disk.Run(work) })
 	g.Go(func() error { return h.templates.run(work) })
 	g.Go(func() error { return h.ports.run(work) })
-	g.Go(func() error { return h.network.run(work) })
+	g.Go(func() error { return h.network.Run(work) })
 	g.Go(func() error { return h.volumes.Run(work) })
 	g.Go(func() error { return h.snapshots.Run(work) })
 	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
 	g.Go(func() error { return h.drivers.Settle(work) })
-	g.Go(func() error { return h.audits.run(work) })
+	g.Go(func() error { return h.audits.Run(work) })
 	g.Go(func() error { return h.instances.buildShim(work) })
 	g.Go(func() error { // a failure outside of g ends the goroutines in g, too
 		select {
@@ -206,11 +214,10 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := <-opened; err != nil {
 		return err
 	}
-	h.useView()
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}
-	if err := h.network.openSealer(ctx); err != nil {
+	if err := h.network.OpenSealer(ctx, h.log); err != nil {
 		return err
 	}
 	rev, err := h.journal.Cursor()
@@ -220,7 +227,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if lease.new {
 		rev = 0 // the journal belongs to another log, with other commands
 	}
-	h.commands.cursor = cursor.New(rev)
+	h.useView(rev)
 	stored, err := h.journal.Sandboxes()
 	if err != nil {
 		return err
@@ -229,7 +236,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		h.drivers.Restore()
 	}
 	h.sandboxes.parked = make(map[sandbox.ID][]events.Command)
-	g.Go(func() error { return h.commands.run(ctx, rev) })
+	g.Go(func() error { return h.commands.Run(ctx, h.dispatch) })
 	if err := h.recover(ctx, stored); err != nil {
 		return err
 	}
@@ -242,7 +249,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err := h.instances.clear(ctx, stored); err != nil {
 		return err
 	}
-	h.network.sweepVeth()
+	h.network.Sweep()
 	h.leases.recovered.Store(true)
 	h.leases.renew()
 	return nil
@@ -261,9 +268,7 @@ func (h *host) leave(lease *lease) error {
 	}
 	ctx, cancel := context.WithTimeout(h.runCtx, LeaveTimeout-destroyTimeout)
 	defer cancel()
-	if h.network.egress != nil { // usage that only this run has counted
-		h.network.report(ctx, func(sb *hostSandbox, s *sandbox.State) []sandbox.Body { return sb.network.traffic(s) })
-	}
+	h.network.Record(ctx) // what only this run has counted
 	lease.leave(ctx)
 	return err
 }
@@ -280,11 +285,11 @@ func (h *host) fault(point string) error {
 	return err
 }
 
-// spawn runs f in the background; f must end soon after the run does. The end of the run is not
-// logged here: its cause is reported by the caller of abort.
-func (h *host) spawn(what string, f func() error) {
+// spawn runs f in the background; f must end soon after the run does, with which its context ends.
+// The end of the run is not logged here: its cause is reported by the caller of abort.
+func (h *host) spawn(what string, f func(context.Context) error) {
 	h.wg.Go(func() {
-		if err := f(); err != nil && !errors.Is(err, context.Canceled) && !kind.Is(err, kind.Unavailable) {
+		if err := f(h.runCtx); err != nil && !errors.Is(err, context.Canceled) && !kind.Is(err, kind.Unavailable) {
 			h.slog.Error(what, "err", err)
 		}
 	})
@@ -294,7 +299,7 @@ func (h *host) spawn(what string, f func() error) {
 func (set *sandboxSet) counts() (sandboxes, processes uint32) {
 	for _, sb := range set.all() {
 		sandboxes++
-		processes += uint32(sb.session.count())
+		processes += uint32(sb.session.Count())
 	}
 	return sandboxes, processes
 }

@@ -42,7 +42,7 @@ func (set *sandboxSet) measured() []*hostSandbox {
 	var out []*hostSandbox
 	for _, sb := range set.all() {
 		select {
-		case <-sb.session.ready:
+		case <-sb.session.Ready():
 			out = append(out, sb)
 		default: // it is being created, or has been paused since before this run
 		}

@@ -67,10 +67,10 @@ func TestUnrecordedSandboxIsRecordedAsCreated(t *testing.T) {
 
 // Whether a sandbox has a loopback of its own is known before its driver is open.
 func TestIsolationComesFromTheRecord(t *testing.T) {
-	for level, want := range map[sandbox.Isolation]bool{"": false, sandbox.IsolationNone: false, sandbox.IsolationKernel: true} {
-		sb := newSandbox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
-		if sb.network.isolated() != want {
-			t.Errorf("isolation %q: isolated is %v", level, !want)
+	for _, level := range []sandbox.Isolation{"", sandbox.IsolationNone, sandbox.IsolationKernel} {
+		sb := bareIn(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
+		if got := sb.created.Isolation; got != level {
+			t.Errorf("isolation %q, want %q", got, level)
 		}
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/session"
 )
 
 // park keeps a command for a sandbox of this host that is not adopted yet, and reports
 // whether it did so. Commands for the sandboxes that are adopted need not wait for the
 // others: to attach to a sandbox may take long.
 //
-// Input beyond maxQueuedBytes is refused.
+// Input beyond session.MaxQueuedBytes is refused.
 func (set *sandboxSet) park(c events.Command) bool {
 	if !set.adopting() {
 		return false
@@ -27,14 +28,14 @@ func (set *sandboxSet) park(c events.Command) bool {
 		return false
 	}
 	in, _ := c.Body.(events.Stdin)
-	full := len(in.Data) > 0 && set.parkedBytes+len(in.Data) > maxQueuedBytes
+	full := len(in.Data) > 0 && set.parkedBytes+len(in.Data) > session.MaxQueuedBytes
 	if !full {
 		set.parkedBytes += len(in.Data)
 		set.parked[id] = append(queue, c)
 	}
 	set.mu.Unlock()
 	if full {
-		set.h.commands.refuse(c, kind.New(kind.Exhausted, "command", c.ID, "the host is starting and keeps no more input"))
+		set.h.commands.Refuse(c, kind.New(kind.Exhausted, "command", c.ID, "the host is starting and keeps no more input"))
 	}
 	return true
 }
@@ -65,7 +66,7 @@ func (set *sandboxSet) unpark(id sandbox.ID) {
 		}
 		set.mu.Unlock()
 		for _, c := range queue {
-			set.h.commands.deliver(c)
+			set.h.deliver(c)
 		}
 	}
 }

@@ -2,18 +2,15 @@ package hostd
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
-	"github.com/millrace/millrace/services/hostd/internal/wire"
+	"github.com/millrace/millrace/services/hostd/internal/session"
 )
 
 // A sandbox's record is its desired state: it requests a pause as it requests an end, and
-// reconcile brings the instance there. So it does not matter which client asked, nor which run of
+// Reconcile brings the instance there. So it does not matter which client asked, nor which run of
 // the host was active then.
 
 // pausing pauses and resumes a sandbox as its record says. The sandbox's mutex guards its fields,
@@ -83,7 +80,7 @@ func (ps *pausing) usable() error {
 	case !ps.suspended():
 		return nil
 	case ps.sb.req.AutoResume && !ps.reboots():
-		ps.sb.h.spawn("wake "+string(ps.sb.id), func() error { return ps.wake(ps.sb.h.runCtx) })
+		ps.sb.h.spawn("wake "+string(ps.sb.id), ps.wake)
 		return nil
 	}
 	return kind.New(kind.Conflict, "command", string(ps.sb.id), "the sandbox is paused")
@@ -91,7 +88,7 @@ func (ps *pausing) usable() error {
 
 // wake requests the end of a pause in the record.
 func (ps *pausing) wake(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
 	defer cancel()
 	_, err := ps.sb.h.view.AwaitSandbox(ctx, ps.sb.id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
 	if err != nil {
@@ -120,11 +117,11 @@ func (ps *pausing) desiredPhase() sandbox.Phase {
 	return ps.desired
 }
 
-// awaitResumed waits while the shim cannot be reached because the sandbox is paused.
-func (ps *pausing) awaitResumed(ctx context.Context) error {
+// AwaitResumed waits while the shim cannot be reached because the sandbox is paused.
+func (ps *pausing) AwaitResumed(ctx context.Context) error {
 	switch {
 	case !ps.suspended():
-		ps.resumeInstance(ctx)
+		ps.ResumeInstance(ctx)
 	case ps.desiredPhase() == sandbox.PhasePaused:
 		// The previous run may have died while it let the instance run to save its files.
 		if err := ps.sb.current.get().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
@@ -132,25 +129,25 @@ func (ps *pausing) awaitResumed(ctx context.Context) error {
 		}
 	}
 	for {
-		if err := ps.reconcile(ctx); err != nil || !ps.paused {
+		if err := ps.Reconcile(ctx); err != nil || !ps.paused {
 			return err
 		}
 		select {
 		case <-ps.poke:
 		case <-ps.sb.stop:
-			ps.resumeInstance(ctx)
+			ps.ResumeInstance(ctx)
 			return nil
 		case <-ps.sb.current.get().Done():
-			return errShimGone
+			return session.ErrShimGone
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// resumeInstance resumes an instance without a request in the record: one that cannot be resumed
+// ResumeInstance resumes an instance without a request in the record: one that cannot be resumed
 // is destroyed as it is.
-func (ps *pausing) resumeInstance(ctx context.Context) {
+func (ps *pausing) ResumeInstance(ctx context.Context) {
 	if !ps.paused {
 		return
 	}
@@ -158,11 +155,11 @@ func (ps *pausing) resumeInstance(ctx context.Context) {
 		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	}
 	ps.paused = false
-	ps.sb.session.syncClock()
+	ps.sb.session.SyncClock()
 }
 
-// reconcile brings the instance to the desired state and records the outcome.
-func (ps *pausing) reconcile(ctx context.Context) error {
+// Reconcile brings the instance to the desired state and records the outcome.
+func (ps *pausing) Reconcile(ctx context.Context) error {
 	switch asked := ps.desiredPhase(); asked {
 	case sandbox.PhasePausing:
 		return ps.pause(ctx)
@@ -176,16 +173,16 @@ func (ps *pausing) pause(ctx context.Context) error {
 	if err := ps.sb.h.fault("pausing"); err != nil {
 		return err
 	}
-	if ps.reboots() && ps.sb.session.link() != nil {
+	if ps.reboots() && ps.sb.session.Conn() != nil {
 		// They need not stay in memory until their end. If that fails, or there is no connection,
 		// they are ended before the sandbox resumes.
-		if err := ps.endProcesses(ctx); err != nil && ctx.Err() == nil {
+		if err := ps.sb.session.EndProcesses(ctx); err != nil && ctx.Err() == nil {
 			ps.sb.h.slog.Warn("end processes failed, will retry on resume", "sandbox", ps.sb.id, "err", err)
 		}
 	}
 	err := ps.sb.current.get().Pause(ctx)
 	if ps.paused = true; err != nil {
-		ps.resumeInstance(ctx) // it may be paused in part
+		ps.ResumeInstance(ctx) // it may be paused in part
 		ps.markResumed()
 	}
 	if ctx.Err() != nil {
@@ -212,10 +209,10 @@ func (ps *pausing) resume(ctx context.Context) error {
 	}
 	err := ps.sb.current.get().Resume(ctx)
 	if ps.paused = err != nil; !ps.paused {
-		ps.sb.session.syncClock()
+		ps.sb.session.SyncClock()
 	}
 	if err == nil && ps.reboots() {
-		if ps.sb.session.link() == nil {
+		if ps.sb.session.Conn() == nil {
 			ps.notify() // retried with a connection
 			return ctx.Err()
 		}
@@ -240,22 +237,23 @@ func (ps *pausing) resume(ctx context.Context) error {
 	})
 }
 
-// rebootTimeout bounds the wait for the records of killed processes.
-const rebootTimeout = 20 * time.Second
-
 func (ps *pausing) reboots() bool {
 	ps.sb.mu.Lock()
 	defer ps.sb.mu.Unlock()
 	return ps.reboot
 }
 
-// notify has serve or awaitResumed reconcile again.
+// Changed returns a channel that has a value when the record may request a pause, a resume or the
+// end.
+func (ps *pausing) Changed() <-chan struct{} { return ps.poke }
+
+// notify has the session reconcile again.
 func (ps *pausing) notify() { waiting.Notify(ps.poke) }
 
 // rebootInstance ends all processes of a sandbox whose resume is not recorded yet, and when their
 // records have ended gives it a new instance. If that fails, the sandbox stays paused.
 func (ps *pausing) rebootInstance(ctx context.Context) error {
-	err := ps.endProcesses(ctx)
+	err := ps.sb.session.EndProcesses(ctx)
 	if err == nil {
 		err = ps.renew(ctx)
 	}
@@ -266,30 +264,6 @@ func (ps *pausing) rebootInstance(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-func (ps *pausing) endProcesses(ctx context.Context) error {
-	ps.sb.session.mu.Lock()
-	conn, procs := ps.sb.session.conn, slices.Collect(maps.Values(ps.sb.session.procs))
-	ps.sb.session.mu.Unlock()
-	if conn == nil {
-		return kind.New(kind.Unavailable, "reboot", string(ps.sb.id), "the sandbox's shim is away")
-	}
-	conn.Send(wire.AppendReboot)
-	late := time.NewTimer(rebootTimeout)
-	defer late.Stop()
-	for _, p := range procs {
-		select {
-		case <-p.done:
-		case <-ps.sb.current.get().Done():
-			return errShimGone
-		case <-late.C:
-			return kind.New(kind.Unavailable, "reboot", string(ps.sb.id), "a process does not end")
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // recordOutcome records the outcome of a request, if the record still has that request.

@@ -373,7 +373,7 @@ func TestSamplesAreRecorded(t *testing.T) {
 
 // A sandbox that has resumed accepts commands before its record has that, until the next pause.
 func TestPauseState(t *testing.T) {
-	sb := newSandbox(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhasePaused})
+	sb := bareIn(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhasePaused})
 	steps := []struct {
 		name string
 		do   func()

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/hostd/internal/network"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -58,14 +59,14 @@ func (pt *portServer) open(target string) (*mux.Stream, error) {
 	case port == wire.TargetFiles:
 	case err != nil || n == 0:
 		return nil, kind.Newf(kind.Precondition, "open port", name, "port %q does not exist", port)
-	case n == proxyPort && pt.h.network.egress != nil: // the proxy is for the sandbox, not for ingress
+	case n == network.ProxyPort && pt.h.network.HasProxy(): // the proxy is for the sandbox, not for ingress
 		return nil, kind.New(kind.Precondition, "open port", name, "the port is not open")
 	}
 	sb := pt.h.sandboxes.get(id)
 	if sb == nil {
 		return nil, kind.New(kind.NotFound, "open port", name, "the sandbox does not run here")
 	}
-	conn := sb.session.link()
+	conn := sb.session.Conn()
 	if conn == nil {
 		return nil, kind.New(kind.Unavailable, "open port", name, "the sandbox cannot be reached right now, try again")
 	}

@@ -84,10 +84,8 @@ func (ps *pausing) renew(ctx context.Context) error {
 		return err
 	}
 	ps.sb.current.set(instID, inst)
-	ps.sb.network.unplugReplaced()
-	if conn := ps.sb.session.link(); conn != nil {
-		ps.sb.session.disconnect(conn)
-	}
+	ps.sb.network.UnplugReplaced()
+	ps.sb.session.Reconnect()
 	if err := h.instances.remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
 		h.slog.Error("remove replaced instance failed", "sandbox", ps.sb.id, "instance", was, "err", err)
 	}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -53,7 +52,7 @@ func (h *host) recover(ctx context.Context, stored map[sandbox.ID]journal.Create
 			// The previous run may have died while it had the instance paused.
 			sb.adopted, sb.pausing.paused = true, true
 			sb.disk.Evicted.Store(h.instances.evictedEarly[s.ID])
-			sb.loadTails()
+			sb.session.Adopt()
 			h.instances.find(attaching, sb, was)
 			h.sandboxes.open(sb)
 			return nil
@@ -210,59 +209,4 @@ func (is *instanceStore) remove(ctx context.Context, d driver.Driver, id sandbox
 		return err
 	}
 	return os.RemoveAll(is.dir(id))
-}
-
-// orphans returns the processes of an earlier run that the shim does not have and that have no
-// end in the catalogue. Each call returns those that no earlier call returned. Records of
-// processes that ended are left to [host.audit]: there may be a million.
-func (ss *session) orphans() []*proc {
-	if !ss.sb.adopted {
-		return nil // this run started every process of the sandbox
-	}
-	all := ss.sb.h.view.Processes(ss.sb.id, func(s *process.Summary) bool {
-		// A process that was claimed and may not run is left to its start command, which is read
-		// again.
-		return s.Epoch < ss.sb.h.epoch && s.Active() && !s.Started.IsZero()
-	})
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	var out []*proc
-	for i := range all {
-		s := &all[i]
-		_, forgotten := ss.forgotten[s.ID.Token()]
-		if forgotten || ss.procs[s.ID.Token()] != nil {
-			continue
-		}
-		p := ss.sb.h.newProc(ss.sb, s.ID)
-		ss.procs[s.ID.Token()] = p
-		ss.forgotten[s.ID.Token()] = struct{}{}
-		ss.sb.h.spawn("process "+string(s.ID), func() error { return p.endOrphan(ss.sb.h.runCtx) })
-		out = append(out, p)
-	}
-	return out
-}
-
-// endOrphan ends the record of a process that is gone, unless the record has ended.
-func (p *proc) endOrphan(ctx context.Context) error {
-	defer p.close()
-	tail, err := p.w.Recover(ctx)
-	none := kind.Is(err, kind.NotFound)
-	if err != nil && !none {
-		return err
-	}
-	if tail.Finished != nil {
-		if err := p.entry.end(ctx, tail.Finished.Exit); !errors.Is(err, errFinished) {
-			return err
-		}
-		return nil
-	}
-	if err := p.entry.read(ctx); err != nil {
-		return err
-	}
-	if none {
-		if lost, lostErr := p.h.log.Lost(ctx, &p.entry.sum); !lost {
-			return cmp.Or(lostErr, err) // retention dropped it
-		}
-	}
-	return p.publish(ctx)
 }

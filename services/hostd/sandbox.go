@@ -3,11 +3,8 @@ package hostd
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,9 +17,10 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
-	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
+	"github.com/millrace/millrace/services/hostd/internal/network"
+	"github.com/millrace/millrace/services/hostd/internal/session"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -39,8 +37,6 @@ type hostSandbox struct {
 	created    sandbox.Running // how it was created, whatever the host offers now; zero until then
 	phase      sandbox.Phase   // when the sandbox was loaded
 	adopted    bool            // created by a previous run
-	flow       *fair.Flow      // its share of the store bandwidth
-	tails      *tails          // nil: created by this run
 
 	stop chan struct{} // closed when the sandbox must end
 	gone chan struct{} // closed when the sandbox has ended
@@ -51,10 +47,9 @@ type hostSandbox struct {
 	mu       sync.Mutex
 	stopping bool // stop is closed
 
-	network   sandboxNetwork
+	network   *network.Sandbox
 	pausing   pausing
-	session   session
-	commands  commandQueue
+	session   *session.Session
 	snapshots snapshotter
 	files     sandboxFiles
 	current   currentInstance
@@ -63,35 +58,31 @@ type hostSandbox struct {
 const (
 	sandboxDir    = "sandboxes"
 	createTimeout = 60 * time.Second
-	buildsPerCPU  = 2                // concurrent instance creations per CPU
-	stopTimeout   = 15 * time.Second // after which a sandbox that has not ended by itself is destroyed
+	buildsPerCPU  = 2 // concurrent instance creations per CPU
 )
 
-var (
-	errShimGone = errors.New("the sandbox's shim is gone")
-	errNoMemory = errors.New("out of memory: the whole sandbox was killed")
-)
+var errNoMemory = errors.New("out of memory: the whole sandbox was killed")
 
 func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 	sb := &hostSandbox{
-		h: h, flow: h.gate.Flow(), id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
+		h: h, id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
 		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can},
 		stop:    make(chan struct{}), gone: make(chan struct{}),
 	}
 	sb.current = currentInstance{sb: sb, id: s.ID}
 	sb.files = sandboxFiles{sb: sb}
-	sb.network = sandboxNetwork{sb: sb, used: s.Used}
+	sb.network = sb.newNetwork(s.Used)
 	sb.pausing = pausing{sb: sb, poke: make(chan struct{}, 1)}
 	sb.snapshots = snapshotter{sb: sb}
-	sb.commands = commandQueue{sb: sb}
-	sb.session = session{
-		sb: sb, ready: make(chan struct{}), drained: make(chan struct{}), lookups: make(chan struct{}, maxLookups),
-		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
-	}
 	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.get, Suspended: sb.pausing.suspended, Log: h.slog}
 	sb.disk = &disk.User{
 		ID: s.ID, Instance: sb.current.get, Suspended: sb.pausing.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
 	}
+	sb.session = h.sessions.Session(session.Config{
+		ID: sb.id, Tenant: sb.tenant, From: sb.req.From, FromSandbox: sb.req.FromSandbox, Requests: &sb.cpu.Requests, Stop: sb.stop,
+		Ending: sb.ending, Unrecorded: func() bool { return sb.phase == sandbox.PhasePlaced }, Usable: sb.pausing.usable,
+		Instance: sb.current.get, Env: sb.files.env, Spool: sb.openSpool, Network: sb.network,
+	})
 	sb.setDesired(s)
 	return sb
 }
@@ -112,7 +103,7 @@ func (sb *hostSandbox) setDesired(s *sandbox.State) {
 		sb.pausing.desired, sb.pausing.state = s.Phase, sb.pausing.state.after(pauseEventOf(s.Phase))
 		sb.pausing.notify()
 	}
-	sb.network.apply(s)
+	sb.network.Apply(s)
 	if (s.Phase == sandbox.PhaseStopping || s.Over()) && !sb.stopping {
 		sb.stopping = true
 		close(sb.stop)
@@ -124,10 +115,10 @@ func (sb *hostSandbox) run(ctx context.Context) error {
 	defer sb.current.journaling.Wait()
 	err := sb.ensureCreated(ctx)
 	if err == nil {
-		err = sb.serve(ctx)
+		err = sb.session.Serve(ctx, &sb.pausing, sb.running)
 	}
 	if ctx.Err() != nil {
-		sb.session.detach()
+		sb.session.Detach()
 		return ctx.Err()
 	}
 	return sb.tearDown(ctx, err)
@@ -139,7 +130,7 @@ func (sb *hostSandbox) ensureCreated(ctx context.Context) error {
 	case sb.phase == sandbox.PhasePlaced && sb.current.get() == nil:
 		return sb.create(ctx)
 	case sb.current.get() == nil:
-		return errShimGone
+		return session.ErrShimGone
 	case sb.phase == sandbox.PhasePlaced: // the previous run created it and did not record that
 		return sb.choose(ctx)
 	}
@@ -279,13 +270,12 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	if err := h.fault("drained"); err != nil {
 		return err
 	}
-	sb.session.shut()
-	sb.commands.forwardQueued()                        // they are refused
-	sb.network.addLinkTraffic(h.network.linkTraffic()) // its interface is removed with it
+	sb.session.Shut()
+	sb.network.CountLink() // its interface is removed with it
 	switch {
 	case sb.disk.Evicted.Load():
 		why = disk.ErrEvicted
-	case errors.Is(why, errShimGone) && sb.outOfMemory(ctx):
+	case errors.Is(why, session.ErrShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
 	said := driver.ShimLog(h.instances.dir(sb.current.name()))
@@ -307,7 +297,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		words := finalEvents(&s, why)
 		lost = len(words) > 0 && s.Phase != sandbox.PhaseStopping
-		return append(sb.network.traffic(&s), words...), nil
+		return append(sb.network.Traffic(&s), words...), nil
 	})
 	if err != nil {
 		return err
@@ -340,7 +330,7 @@ func failureMessage(err error) string {
 	switch {
 	case err == nil:
 		return "the sandbox ended by itself"
-	case errors.Is(err, errShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, disk.ErrEvicted) || errors.Is(err, link.ErrHostile) || errors.Is(err, wire.ErrVersion):
+	case errors.Is(err, session.ErrShimGone) || errors.Is(err, errNoMemory) || errors.Is(err, disk.ErrEvicted) || errors.Is(err, link.ErrHostile) || errors.Is(err, wire.ErrVersion):
 		return err.Error()
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk of the sandbox's host is full"
@@ -391,8 +381,10 @@ func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
 // endAll ends the record of every remaining process and waits until all are stored. why is the
 // cause of the sandbox's end.
 func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
-	if err := sb.completeAll(ctx); err != nil {
-		return err
+	if sb.adopted {
+		if err := sb.h.audits.CompleteAll(ctx, sb.id); err != nil {
+			return err
+		}
 	}
 	lost := process.Exit{Cause: process.CauseShimLost}
 	if errors.Is(why, errNoMemory) || errors.Is(why, disk.ErrEvicted) {
@@ -400,38 +392,11 @@ func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 	}
 	if sb.ending() {
 		lost = process.Exit{Cause: process.CauseSandboxGone}
-		if sb.session.truncated {
+		if sb.session.Truncated() {
 			lost.Message = "the sandbox was removed before its shim had sent all output"
 		}
 	}
-	sb.session.mu.Lock()
-	procs := slices.Collect(maps.Values(sb.session.procs))
-	sb.session.mu.Unlock()
-	procs = append(procs, sb.session.orphans()...)
-	for _, p := range procs {
-		p.lose(lost)
-	}
-	for _, p := range procs {
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// detach disconnects from a sandbox that continues without this run.
-func (ss *session) detach() {
-	ss.mu.Lock()
-	conn := ss.conn
-	ss.conn = nil
-	ss.sb.network.detach(conn)
-	ss.mu.Unlock()
-	if conn != nil {
-		conn.Close()
-	}
-	ss.markReady()
+	return sb.session.EndAll(ctx, lost)
 }
 
 // untilStop returns a context that also ends when the sandbox must end. The caller cancels it in
@@ -453,47 +418,4 @@ func (sb *hostSandbox) ending() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.stopping
-}
-
-func (ss *session) markReady() {
-	select {
-	case <-ss.ready:
-	default:
-		close(ss.ready)
-	}
-}
-
-// count returns the number of processes whose record has not ended.
-func (ss *session) count() int {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return len(ss.procs)
-}
-
-// remove drops a process whose record has ended.
-func (ss *session) remove(p *proc) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.procs[p.id.Token()] == p {
-		delete(ss.procs, p.id.Token())
-		if p.unknown {
-			ss.unknownProcs--
-		}
-	}
-	ss.ifDrained()
-}
-
-func (ss *session) ifDrained() {
-	if !ss.ended || len(ss.procs) > 0 {
-		return
-	}
-	select {
-	case <-ss.drained:
-	default:
-		close(ss.drained)
-	}
-}
-
-func (sb *hostSandbox) hostile(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", link.ErrHostile, fmt.Sprintf(format, args...))
 }

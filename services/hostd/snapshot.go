@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/rmtree"
+	"github.com/millrace/millrace/services/hostd/internal/session"
 	"github.com/millrace/millrace/services/hostd/internal/snapshots"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
@@ -42,7 +43,8 @@ func (h *host) snapshotDir(id sandbox.SnapshotID) string { return snapshots.Path
 func (h *host) newSnapshots() *snapshots.Store {
 	return snapshots.New(snapshots.Config{
 		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.leases.system, CPU: h.leases.cpu,
-		Log: h.log, View: h.view, Cache: h.templates.cache, Drivers: h.drivers, Used: h.sandboxes.origins, Fault: h.fault, Go: h.spawn, Slog: h.slog,
+		Log: h.log, View: h.view, Cache: h.templates.cache, Drivers: h.drivers, Used: h.sandboxes.origins, Fault: h.fault, Slog: h.slog,
+		Go: func(what string, f func() error) { h.spawn(what, func(context.Context) error { return f() }) },
 	})
 }
 
@@ -84,11 +86,11 @@ func (sn *snapshotter) handle(ctx context.Context, c events.Command, t events.Ta
 	}
 	if err != nil {
 		sn.sb.h.slog.Warn("take snapshot failed", "sandbox", sn.sb.id, "err", err)
-		sn.sb.h.commands.refuse(c, err)
+		sn.sb.h.commands.Refuse(c, err)
 		return nil
 	}
-	sn.sb.h.commands.cursor.End(c.Rev)
-	sn.sb.h.commands.answer(c, events.Reply{})
+	sn.sb.h.commands.End(c.Rev)
+	sn.sb.h.commands.Answer(c, events.Reply{})
 	return nil
 }
 
@@ -100,7 +102,7 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 	}
 	if !sn.sb.adopted { // an adopted sandbox is past its creation
 		select {
-		case <-sn.sb.session.ready: // then it is created, or has failed
+		case <-sn.sb.session.Ready(): // then it is created, or has failed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -164,13 +166,13 @@ func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 // awaitLink waits until a running sandbox's shim is connected: the previous snapshot may have cut
 // the connection, which must be restored between the two.
 func (sn *snapshotter) awaitLink(ctx context.Context) error {
-	for sn.sb.session.link() == nil && !sn.sb.pausing.suspended() && !sn.sb.ending() {
+	for sn.sb.session.Conn() == nil && !sn.sb.pausing.suspended() && !sn.sb.ending() {
 		select {
 		case <-sn.sb.current.get().Done():
 			return nil // the driver returns the error
 		default:
 		}
-		if !waiting.Sleep(ctx, dialRetry) {
+		if !waiting.Sleep(ctx, session.DialRetry) {
 			return ctx.Err()
 		}
 	}
@@ -212,7 +214,7 @@ func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnap
 	}
 	err := sn.sb.current.get().Snapshot(ctx, making, t.Memory)
 	if t.Memory && !sn.sb.pausing.suspended() {
-		sn.sb.session.syncClock()
+		sn.sb.session.SyncClock()
 	}
 	if errors.Is(err, syscall.ENOSPC) {
 		err = &kind.Error{Op: "snapshot", ID: string(sn.sb.id), Kind: kind.Unavailable, Msg: "the disk of the sandbox's host is full", Err: err}

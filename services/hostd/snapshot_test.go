@@ -397,8 +397,7 @@ func TestFilesOfASnapshotStayUntilTheLogIsKnownToLackIt(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	sb := bare(&host{log: log, view: eventstest.View(t, log), cfg: Config{DataDir: t.TempDir()}})
 	ctx, cancel := context.WithCancel(t.Context())
-	sb.driver, sb.adopted = named{name: "direct"}, true
-	sb.current.inst = interrupting{end: cancel}
+	sb.current.inst, sb.driver, sb.adopted = interrupting{end: cancel}, named{name: "direct"}, true
 	id := sandbox.NewSnapshotID()
 	if err := sb.snapshots.capture(ctx, events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("got %v, want Unavailable", err)

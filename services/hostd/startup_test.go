@@ -3,6 +3,7 @@ package hostd
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+	"github.com/millrace/millrace/services/hostd/internal/session"
 )
 
 // hookedDriver is a driver whose Attach and Probe run a hook first.
@@ -162,13 +164,20 @@ func TestNextRunFinishesARemoval(t *testing.T) {
 // may wait for.
 func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
 	h := &host{}
-	h.sandboxes.byID = make(map[sandbox.ID]*hostSandbox)
-	sb := newSandbox(h, &sandbox.State{ID: "b"})
+	sb := bare(h)
 	h.sandboxes.byID[sb.id] = sb
-	sb.session.mu.Lock()
+	h.cfg.Spool = -1
+	sb.current.inst = fakeInstance{shim: func(net.Conn) {}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sb.mu.Lock() // the session waits for it in its own lock
 	var counting sync.WaitGroup
+	counting.Go(func() { sb.session.Serve(ctx, neverPaused{}, sb.running) }) //nolint:errcheck // it ends with ctx
+	for !within(t.Name(), "(*hostSandbox).ending(") {
+		runtime.Gosched()
+	}
 	counting.Go(func() { h.sandboxes.counts() })
-	for !within(t.Name(), "(*session).count(") { // it waits for the lock
+	for !within(t.Name(), "(*Session).Count(") { // it waits for the lock
 		runtime.Gosched()
 	}
 	if !h.sandboxes.mu.TryLock() {
@@ -176,9 +185,16 @@ func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
 	} else {
 		h.sandboxes.mu.Unlock()
 	}
-	sb.session.mu.Unlock()
+	sb.mu.Unlock()
+	cancel()
 	counting.Wait()
 }
+
+// neverPaused is a sandbox that is not paused.
+type neverPaused struct{ session.Pauses }
+
+func (neverPaused) AwaitResumed(context.Context) error { return nil }
+func (neverPaused) Changed() <-chan struct{}           { return nil }
 
 // within reports whether a goroutine started by by is in a function.
 func within(by, function string) bool {

@@ -91,9 +91,9 @@ func (set *sandboxSet) add(sb *hostSandbox) {
 		return
 	}
 	set.byID[sb.id] = sb
-	set.h.spawn("sandbox "+string(sb.id), func() error {
+	set.h.spawn("sandbox "+string(sb.id), func(ctx context.Context) error {
 		defer set.close(sb)
-		return sb.run(set.h.runCtx)
+		return sb.run(ctx)
 	})
 }
 

@@ -1,12 +1,12 @@
-package hostd
+package session
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -24,41 +23,11 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// fakeInstance is an instance whose shim runs a function on each connection, after its Hello.
-type fakeInstance struct {
-	driver.Instance
-	processes []wire.Process
-	shim      func(net.Conn)
-}
-
-func (p fakeInstance) Dial(context.Context) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	go func() {
-		defer theirs.Close()
-		if _, _, err := wire.NewReader(theirs).Next(); err != nil {
-			return
-		}
-		var hello []byte
-		for _, hp := range p.processes {
-			if hp.Moved != nil {
-				hello = wire.AppendMoved(hello, hp.Moved)
-			}
-		}
-		if _, err := theirs.Write(wire.AppendHello(hello, &wire.Hello{Processes: p.processes})); err == nil {
-			p.shim(theirs)
-		}
-	}()
-	return ours, nil
-}
-
-func (fakeInstance) Done() <-chan struct{} { return nil }
-
 // A shim works without a spool file.
 func TestConnectWithoutASpool(t *testing.T) {
-	sb := bare(&host{})
-	sb.h.cfg.DataDir = "/dev/null"
-	sb.current.inst = fakeInstance{shim: quiet}
-	conn, err := sb.session.connect(t.Context())
+	sb := bare(t.Context(), fakeInstance{shim: quiet})
+	sb.cfg.Spool = func() (*os.File, error) { return nil, errors.New("no space") }
+	conn, err := sb.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +36,8 @@ func TestConnectWithoutASpool(t *testing.T) {
 
 // A shim of another version of the protocol is given up at once.
 func TestConnectToAShimOfAnotherVersion(t *testing.T) {
-	sb := bare(&host{})
-	sb.h.cfg.Spool = -1
-	sb.current.inst = otherVersion{}
-	if _, err := sb.session.connect(t.Context()); !errors.Is(err, wire.ErrVersion) {
+	sb := bare(t.Context(), otherVersion{})
+	if _, err := sb.connect(t.Context()); !errors.Is(err, wire.ErrVersion) {
 		t.Errorf("%v, want %v", err, wire.ErrVersion)
 	}
 }
@@ -91,18 +58,11 @@ func (otherVersion) Dial(context.Context) (net.Conn, error) {
 	return ours, nil
 }
 
-// instantSnapshot is an instance whose snapshot with memory takes no time.
-type instantSnapshot struct{ fakeInstance }
-
-func (instantSnapshot) Snapshot(context.Context, string, bool) error { return nil }
-
-// An instance is paused during a snapshot with memory: its shim receives the time afterwards, on
-// the current connection and on the next.
-func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
-	sb := bare(&host{})
-	sb.h.cfg.DataDir, sb.h.cfg.Spool = t.TempDir(), -1
+// After a pause of the instance its shim receives the time, on the current connection and on the
+// next.
+func TestTimeIsSentAfterAPause(t *testing.T) {
 	times := make(chan int)
-	sb.current.inst = instantSnapshot{fakeInstance{shim: func(c net.Conn) {
+	sb := bare(t.Context(), fakeInstance{shim: func(c net.Conn) {
 		r, n := wire.NewReader(c), 0
 		for {
 			ty, _, err := r.Next()
@@ -114,16 +74,14 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 				n++
 			}
 		}
-	}}}
+	}})
 	for i, want := range []int{0, 1, 2} {
-		conn, err := sb.session.connect(t.Context())
+		conn, err := sb.connect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i > 0 {
-			if err := sb.snapshots.write(t.Context(), sb.h.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
-				t.Fatal(err)
-			}
+			sb.SyncClock()
 		}
 		conn.Send(wire.AppendEnd)
 		if got := <-times; got != want {
@@ -139,16 +97,14 @@ func TestShimThatClosesEachConnection(t *testing.T) {
 		const a = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), a)
 		defer cancel()
-		sb := bare(&host{})
-		sb.h.cfg.Spool = -1
 		var dials atomic.Int64
-		sb.current.inst = fakeInstance{shim: func(net.Conn) {
+		sb := bare(ctx, fakeInstance{shim: func(net.Conn) {
 			if dials.Add(1) > 1000 {
 				cancel()
 			}
-		}}
+		}})
 		sb.serve(ctx) //nolint:errcheck // it ends with ctx
-		sb.h.wg.Wait()
+		sb.wg.Wait()
 		if got, most := dials.Load(), int64(a/maxDialRetry)+10; got > most {
 			t.Errorf("%d connections in %v, want at most %d", got, a, most)
 		}
@@ -175,25 +131,25 @@ func (k keeping) Checkpointing(context.Context) bool { return time.Until(k.until
 // instances it does not.
 func TestDialTimeoutDoesNotCountASnapshot(t *testing.T) {
 	tests := []struct {
-		name  string
-		phase sandbox.Phase
-		inst  func(keeping) driver.Instance
-		took  time.Duration
-		err   error
+		name   string
+		ending bool
+		inst   func(keeping) driver.Instance
+		took   time.Duration
+		err    error
 	}{
-		{"a snapshot is made", sandbox.PhaseRunning, func(k keeping) driver.Instance { return k }, 4 * dialTimeout, nil},
-		{"the sandbox must end", sandbox.PhaseStopping, func(k keeping) driver.Instance { return k }, dialTimeout, errShimGone},
-		{"it does not answer", sandbox.PhaseRunning, func(k keeping) driver.Instance { return struct{ driver.Instance }{k} }, dialTimeout, errShimGone},
+		{"a snapshot is made", false, func(k keeping) driver.Instance { return k }, 4 * DialTimeout, nil},
+		{"the sandbox must end", true, func(k keeping) driver.Instance { return k }, DialTimeout, ErrShimGone},
+		{"it does not answer", false, func(k keeping) driver.Instance { return struct{ driver.Instance }{k} }, DialTimeout, ErrShimGone},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sb := bare(&host{})
-				sb.h.cfg.Spool = -1
-				sb.current.inst = tt.inst(keeping{fakeInstance{shim: quiet}, time.Now().Add(4*dialTimeout - time.Second)})
-				sb.setDesired(&sandbox.State{ID: sb.id, Phase: tt.phase})
+				sb := bare(t.Context(), tt.inst(keeping{fakeInstance{shim: quiet}, time.Now().Add(4*DialTimeout - time.Second)}))
+				if tt.ending {
+					close(sb.stop)
+				}
 				begun := time.Now()
-				conn, err := sb.session.connect(t.Context())
+				conn, err := sb.connect(t.Context())
 				if took := time.Since(begun); !errors.Is(err, tt.err) || took > tt.took {
 					t.Errorf("%v after %v, want %v within %v", err, took, tt.err, tt.took)
 				}
@@ -205,9 +161,6 @@ func TestDialTimeoutDoesNotCountASnapshot(t *testing.T) {
 	}
 }
 
-// quiet receives everything and sends nothing.
-func quiet(c net.Conn) { io.Copy(io.Discard, c) } //nolint:errcheck // until it is closed
-
 // invented returns processes that were never started.
 func invented(n int) []wire.Process {
 	all := make([]wire.Process, n)
@@ -217,33 +170,18 @@ func invented(n int) []wire.Process {
 	return all
 }
 
-// withLog returns a sandbox of a host that has a log and a catalogue, for the duration of the
-// test.
-func withLog(t *testing.T) *hostSandbox {
-	t.Helper()
-	log := eventstest.Open(t, eventstest.Start(t))
-	runCtx, end := context.WithCancel(t.Context())
-	sb := bare(&host{log: log, view: eventstest.View(t, log), runCtx: runCtx})
-	sb.h.cfg.Spool = -1
-	t.Cleanup(func() {
-		end()
-		sb.h.wg.Wait()
-	})
-	return sb
-}
-
 // awaitNone waits until no invented process is left.
-func awaitNone(t *testing.T, sb *hostSandbox) {
+func awaitNone(t *testing.T, sb *bench) {
 	t.Helper()
-	sb.session.mu.Lock()
-	all := slices.Collect(maps.Values(sb.session.procs))
-	sb.session.mu.Unlock()
+	sb.mu.Lock()
+	all := slices.Collect(maps.Values(sb.procs))
+	sb.mu.Unlock()
 	late := time.After(10 * time.Second)
 	for _, p := range all {
 		select {
 		case <-p.done:
 		case <-late:
-			t.Fatalf("%d processes left, %d unknown ones counted", sb.session.count(), sb.session.unknownProcs)
+			t.Fatalf("%d processes left, %d unknown ones counted", sb.Count(), sb.unknownProcs)
 		}
 	}
 }
@@ -251,55 +189,44 @@ func awaitNone(t *testing.T, sb *hostSandbox) {
 // A shim may list processes that were never started. Up to the limit they are looked up, and none
 // of them stays; beyond it the shim violates the protocol.
 func TestShimThatInventsProcesses(t *testing.T) {
-	sb := withLog(t)
-	sb.current.inst = fakeInstance{shim: quiet, processes: invented(100)}
-	conn, err := sb.session.connect(t.Context())
+	inst := fakeInstance{shim: quiet, processes: invented(100)}
+	sb := withLog(t, nil)
+	sb.cfg.Instance = func() driver.Instance { return inst }
+	conn, err := sb.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	awaitNone(t, sb)
-	sb.current.inst = fakeInstance{shim: quiet, processes: invented(maxUnknown + 1)}
-	if _, err := sb.session.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
+	inst.processes = invented(maxUnknown + 1)
+	if _, err := sb.connect(t.Context()); !errors.Is(err, link.ErrHostile) {
 		t.Error(err)
 	}
-	if sb.session.count() > maxUnknown {
-		t.Errorf("%d processes", sb.session.count())
+	if sb.Count() > maxUnknown {
+		t.Errorf("%d processes", sb.Count())
 	}
 }
 
 // Only the first Hello of a sandbox may have processes restored with the memory.
 func TestShimThatRestoresProcessesLater(t *testing.T) {
-	sb := withLog(t)
-	sb.req.From, sb.req.FromSandbox = "snapshot", sandbox.NewID()
 	late := invented(1)
 	spec := sh("true")
 	late[0].Moved = &wire.Moved{Token: late[0].Token, After: 2, Spec: process.AppendSpec(nil, &spec)}
-	sb.current.inst = fakeInstance{shim: quiet, processes: late}
-	conn, err := sb.session.connect(t.Context())
+	sb := withLog(t, fakeInstance{shim: quiet, processes: late})
+	sb.cfg.From, sb.cfg.FromSandbox = "snapshot", sandbox.NewID()
+	conn, err := sb.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	awaitNone(t, sb)
-	id, err := process.ParseID(late[0].Token + "-" + string(sb.id))
+	id, err := process.ParseID(late[0].Token + "-" + string(sb.cfg.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tail, err := sb.h.log.Writer(events.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
+	if tail, err := sb.h.cfg.Log.Writer(events.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
 		t.Errorf("it has a record: %+v, %v", tail, err)
 	}
-}
-
-// commanded returns a sandbox whose host dispatches commands to its one process.
-func commanded() (*hostSandbox, *proc) {
-	sb := bare(&host{})
-	sb.h.sandboxes.byID = map[sandbox.ID]*hostSandbox{sb.id: sb}
-	sb.commands.forwarding = true
-	p := silent(sb)
-	p.replies.sent = true
-	sb.session.procs[p.id.Token()] = p
-	return sb, p
 }
 
 // Commands for a sandbox whose shim accepts none are refused beyond a limit, also while its
@@ -307,30 +234,33 @@ func commanded() (*hostSandbox, *proc) {
 func TestShimThatAcceptsNoInput(t *testing.T) {
 	for name, passing := range map[string]bool{"connected": true, "not connected yet": false} {
 		t.Run(name, func(t *testing.T) {
-			sb, p := commanded()
-			sb.commands.forwarding = passing
+			sb := bare(t.Context(), nil)
+			p := sb.known()
+			if sb.queue.start(p); passing {
+				sb.queue.openUp()
+			}
 			var rev uint64
 			send := func() {
 				rev++
-				sb.h.commands.cursor.Begin(rev)
+				sb.commands.Begin(rev)
 				in := events.Stdin{Data: make([]byte, 128<<10)}
-				sb.h.commands.dispatch(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
+				sb.Deliver(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
 			}
-			for range 2 * maxQueuedBytes / (128 << 10) {
+			for range 2 * MaxQueuedBytes / (128 << 10) {
 				send()
 			}
-			waiting := len(sb.session.pending) + len(sb.commands.queue)
-			if held := sb.commands.queuedBytes.Load(); held > maxQueuedBytes || waiting*(128<<10) > maxQueuedBytes/inputPart*(inputPart-1) || waiting < maxQueuedBytes/2/(128<<10) {
+			waiting := len(sb.pending) + len(sb.queue.waiting[p.id.Token()])
+			if held := sb.queue.bytes.Load(); held > MaxQueuedBytes || waiting*(128<<10) > MaxQueuedBytes/inputPart*(inputPart-1) || waiting < MaxQueuedBytes/2/(128<<10) {
 				t.Fatalf("%d commands wait, %d bytes are counted", waiting, held)
 			}
-			sb.commands.forwardQueued()
-			sb.session.accepted(1)
-			if send(); sb.session.pending[rev] == nil {
+			sb.queue.openUp()
+			sb.accepted(1)
+			if send(); sb.pending[rev] == nil {
 				t.Error("refused although one was accepted")
 			}
-			sb.session.shut()
-			if held := sb.commands.queuedBytes.Load(); held != 0 || sb.h.commands.cursor.Position() != rev {
-				t.Errorf("%d bytes are still counted, the cursor is at %d of %d", held, sb.h.commands.cursor.Position(), rev)
+			sb.Shut()
+			if held := sb.queue.bytes.Load(); held != 0 || sb.commands.Position() != rev {
+				t.Errorf("%d bytes are still counted, the cursor is at %d of %d", held, sb.commands.Position(), rev)
 			}
 		})
 	}
@@ -340,30 +270,33 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 func TestShimThatAnswersNothing(t *testing.T) { synctest.Test(t, shimThatAnswersNothing) }
 
 func shimThatAnswersNothing(t *testing.T) {
-	sb, p := commanded()
+	sb := bare(t.Context(), nil)
+	p := sb.known()
+	sb.queue.start(p)
+	sb.queue.openUp()
 	now := time.Now()
 	rev := uint64(0)
 	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
 		rev++
-		sb.h.commands.cursor.Begin(rev)
-		sb.h.commands.dispatch(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
-		_, passed = sb.session.pending[rev]
-		sb.session.accepted(rev)
+		sb.commands.Begin(rev)
+		sb.Deliver(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
+		_, passed = sb.pending[rev]
+		sb.accepted(rev)
 		return passed
 	}
 	soon := now.Add(5 * time.Second)
 	for range 2 * maxPending {
 		send(soon, events.Stdin{Data: []byte("x")})
 	}
-	if most := maxPending - maxPending/inputPart; len(sb.session.pending) != most || sb.commands.queuedBytes.Load() != 0 {
-		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(sb.session.pending), sb.commands.queuedBytes.Load())
+	if most := maxPending - maxPending/inputPart; len(sb.pending) != most || sb.queue.bytes.Load() != 0 {
+		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(sb.pending), sb.queue.bytes.Load())
 	}
 	if !send(soon, events.Signal{Signal: 9}) {
 		t.Error("a process that does not read cannot be killed")
 	}
 	waiting.Sleep(t.Context(), 6*time.Second)
-	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.session.pending) > 2 {
-		t.Errorf("%d commands are kept after their senders gave up", len(sb.session.pending))
+	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.pending) > 2 {
+		t.Errorf("%d commands are kept after their senders gave up", len(sb.pending))
 	}
 	// A shim may also report events that are never stored.
 	now = time.Now()
@@ -375,24 +308,17 @@ func shimThatAnswersNothing(t *testing.T) {
 	}
 }
 
-// silent returns a process without a record.
-func silent(sb *hostSandbox) *proc {
-	p := &proc{h: sb.h, sb: sb, id: process.NewID(sb.id), done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	p.assemble()
-	return p
-}
-
 // Each process of a shim keeps to its window, and all of them together do not: what waits for the
 // store is bounded per sandbox, and no longer counted when its processes are gone.
 func TestWindowOfASandbox(t *testing.T) {
-	sb := bare(&host{})
+	sb := bare(t.Context(), nil)
 	var procs []*proc
 	var err error
 	for taken := 0; err == nil; {
 		if taken > 2*maxHeld {
 			t.Fatalf("%d bytes were taken", taken)
 		}
-		p := silent(sb)
+		p := sb.silent()
 		p.inbox.track = &link.Track{}
 		p.inbox.track.Resume(2)
 		procs = append(procs, p)
@@ -416,16 +342,16 @@ func TestWindowOfASandbox(t *testing.T) {
 func TestEndWaitsForOutputToBeStored(t *testing.T) {
 	tests := []struct {
 		name        string
-		begin       func(ctx context.Context, sb *hostSandbox, p *proc)
+		begin       func(ctx context.Context, sb *bench, p *proc)
 		least, most time.Duration
 	}{
-		{"a silent shim", func(context.Context, *hostSandbox, *proc) {}, 0, stopTimeout},
-		{"a log that is unavailable for a minute", func(_ context.Context, sb *hostSandbox, _ *proc) {
+		{"a silent shim", func(context.Context, *bench, *proc) {}, 0, stopTimeout},
+		{"a log that is unavailable for a minute", func(_ context.Context, sb *bench, _ *proc) {
 			sb.flow.AddPending(1)
 			time.AfterFunc(time.Minute, func() { sb.flow.AddPending(-1) })
 		}, time.Minute, time.Minute + stopTimeout},
-		{"endless output", func(ctx context.Context, sb *hostSandbox, p *proc) {
-			sb.h.wg.Go(func() {
+		{"endless output", func(ctx context.Context, sb *bench, p *proc) {
+			sb.wg.Go(func() {
 				for waiting.Sleep(ctx, time.Second) {
 					p.replies.settled(p.stored + 1)
 				}
@@ -435,13 +361,10 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sb := bare(&host{})
-				sb.h.cfg.Spool = -1
-				sb.current.inst = fakeInstance{shim: quiet}
-				p := silent(sb)
-				sb.session.procs[p.id.Token()] = p
-				sb.setDesired(&sandbox.State{ID: sb.id, Phase: sandbox.PhaseStopping})
 				ctx, cancel := context.WithCancel(t.Context())
+				sb := bare(ctx, fakeInstance{shim: quiet})
+				p := sb.known()
+				close(sb.stop)
 				tt.begin(ctx, sb, p)
 				begun := time.Now()
 				err := sb.serve(ctx)
@@ -449,7 +372,7 @@ func TestEndWaitsForOutputToBeStored(t *testing.T) {
 					t.Errorf("ended after %v with %v, want %v to %v", took, err, tt.least, tt.most)
 				}
 				cancel()
-				sb.h.wg.Wait()
+				sb.wg.Wait()
 			})
 		})
 	}
@@ -461,11 +384,9 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		t.Run(fmt.Sprint("obeys ", obeys), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sb := bare(&host{})
-				sb.h.cfg.Spool = -1
-				p := silent(sb)
-				sb.session.procs[p.id.Token()] = p
-				sb.current.inst = fakeInstance{shim: func(c net.Conn) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var p *proc
+				sb := bare(ctx, fakeInstance{shim: func(c net.Conn) {
 					r := wire.NewReader(c)
 					for {
 						switch ty, _, err := r.Next(); {
@@ -476,21 +397,21 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 							c.Write(wire.AppendEnded(nil)) //nolint:errcheck // hostd may have disconnected
 						}
 					}
-				}}
-				sb.setDesired(&sandbox.State{ID: sb.id, Phase: sandbox.PhaseStopping})
-				ctx, cancel := context.WithCancel(t.Context())
-				sb.h.wg.Go(func() {
+				}})
+				p = sb.known()
+				close(sb.stop)
+				sb.wg.Go(func() {
 					for waiting.Sleep(ctx, time.Second) {
 						p.replies.settled(p.stored + 1)
 					}
 				})
 				begun := time.Now()
 				err := sb.serve(ctx)
-				if took := time.Since(begun); err != nil || sb.session.truncated == obeys || took > (maxExtensions+concludeExtensions+1)*stopTimeout {
-					t.Errorf("ended after %v with %v, cut: %v", took, err, sb.session.truncated)
+				if took := time.Since(begun); err != nil || sb.truncated == obeys || took > (maxExtensions+concludeExtensions+1)*stopTimeout {
+					t.Errorf("ended after %v with %v, cut: %v", took, err, sb.truncated)
 				}
 				cancel()
-				sb.h.wg.Wait()
+				sb.wg.Wait()
 			})
 		})
 	}

@@ -1,4 +1,4 @@
-package hostd
+package network
 
 import (
 	"context"
@@ -14,19 +14,19 @@ import (
 // publicDNS is the name server of sandboxes with an interface, as in E2B.
 const publicDNS = "8.8.8.8"
 
-// openVeth sets up the network interfaces of sandboxes, if they are configured and possible.
+// OpenVeth sets up the network interfaces of sandboxes, if they are configured and possible.
 // Otherwise it removes those of a previous run.
-func (n *hostNetwork) openVeth(ctx context.Context) (closeIt func()) {
-	if n.egress == nil || n.h.cfg.Network != NetworkVeth {
+func (n *Network) OpenVeth(ctx context.Context) (closeIt func()) {
+	if n.egress == nil || !n.cfg.Veth {
 		return n.noVeth()
 	}
-	operator := sandbox.Operator{Allow: n.h.cfg.EgressAllow}
+	operator := sandbox.Operator{Allow: n.cfg.Allow}
 	allowedOnes, refusedOnes, allowed, refused := operator.Ranges()
-	v, err := veth.Open(ctx, veth.Config{Key: n.h.cfg.DataDir, Range: n.h.cfg.VethRange, Log: n.h.slog, Steps: []veth.Step{
+	v, err := veth.Open(ctx, veth.Config{Key: n.cfg.DataDir, Range: n.cfg.VethRange, Log: n.cfg.Slog, Steps: []veth.Step{
 		{Allow: true, Nets: allowedOnes}, {Nets: refusedOnes}, {Allow: true, Nets: allowed}, {Nets: refused},
 	}})
 	if err != nil {
-		n.h.slog.Warn("set up sandbox interfaces failed, using the proxy only", "err", err)
+		n.cfg.Slog.Warn("set up sandbox interfaces failed, using the proxy only", "err", err)
 		return n.noVeth()
 	}
 	n.veth = v
@@ -39,35 +39,36 @@ func (n *hostNetwork) openVeth(ctx context.Context) (closeIt func()) {
 	return func() {
 		end()
 		<-kept
-		if n.h.leases.recovered.Load() { // else it is not known which ones are in use
-			n.sweepVeth() // the kernel removes those of sandboxes that just ended later
+		if n.swept.Load() { // else it is not known which ones are in use
+			n.Sweep() // the kernel removes those of sandboxes that just ended later
 		}
 		if err := v.Close(context.WithoutCancel(ctx)); err != nil {
-			n.h.slog.Warn("remove rules of sandbox interfaces failed", "err", err)
+			n.cfg.Slog.Warn("remove rules of sandbox interfaces failed", "err", err)
 		}
 	}
 }
 
-func (n *hostNetwork) noVeth() (closeIt func()) {
-	if err := veth.Remove(n.h.cfg.DataDir); err != nil {
-		n.h.slog.Error("remove sandbox interfaces of a previous run failed", "err", err)
+func (n *Network) noVeth() (closeIt func()) {
+	if err := veth.Remove(n.cfg.DataDir); err != nil {
+		n.cfg.Slog.Error("remove sandbox interfaces of a previous run failed", "err", err)
 	}
 	return func() {}
 }
 
-// sweepVeth removes the interfaces that belong to no sandbox of this host.
-func (n *hostNetwork) sweepVeth() {
+// Sweep removes the interfaces that belong to no sandbox of this host. Its sandboxes must be known.
+func (n *Network) Sweep() {
+	n.swept.Store(true)
 	if n.veth == nil {
 		return
 	}
-	if err := n.veth.Sweep(func(id sandbox.ID) bool { return n.h.sandboxes.get(id) != nil }); err != nil {
-		n.h.slog.Warn("remove unused sandbox interfaces failed", "err", err)
+	if err := n.veth.Sweep(n.cfg.Exists); err != nil {
+		n.cfg.Slog.Warn("remove unused sandbox interfaces failed", "err", err)
 	}
 }
 
 // wide reports whether the record allows all public destinations without restriction: an
 // interface cannot give less. mu is held.
-func (nw *sandboxNetwork) wide() bool {
+func (nw *Sandbox) wide() bool {
 	n := &nw.settings
 	return nw.reachable && n.Internet && len(n.Allow)+len(n.Deny)+len(n.Transforms) == 0 && n.Proxy == nil
 }
@@ -75,11 +76,11 @@ func (nw *sandboxNetwork) wide() bool {
 // plug attaches or detaches the sandbox's network interface as its record says, and returns the
 // address of its name server; empty: it has none. mu is held, and the shim was connected to
 // before.
-func (nw *sandboxNetwork) plug() (dns string) {
-	if nw.sb.h.network.veth == nil {
+func (nw *Sandbox) plug() (dns string) {
+	if nw.n.veth == nil {
 		return ""
 	}
-	inst, ok := nw.sb.current.get().(driver.Networked)
+	inst, ok := nw.cfg.Instance().(driver.Networked)
 	if !ok || !nw.wide() || !nw.isolated() {
 		nw.unplug()
 		return ""
@@ -87,63 +88,66 @@ func (nw *sandboxNetwork) plug() (dns string) {
 	ns, err := inst.NetNS()
 	if err == nil {
 		defer ns.Close() //nolint:errcheck // it was only read
-		err = nw.sb.h.network.veth.Attach(nw.sb.id, ns)
+		err = nw.n.veth.Attach(nw.cfg.ID, ns)
 	}
 	if kind.Is(err, kind.Unimplemented) {
 		return ""
 	}
 	if err != nil {
-		nw.sb.h.slog.Warn("attach sandbox interface failed", "sandbox", nw.sb.id, "err", err)
+		nw.n.cfg.Slog.Warn("attach sandbox interface failed", "sandbox", nw.cfg.ID, "err", err)
 		return ""
 	}
-	return nw.sb.h.cfg.nameServer()
+	return nw.n.cfg.nameServer()
 }
 
 // nameServer returns the name server of a sandbox with an interface: the operator's, if it is
 // reachable through the interface and can be written to resolv.conf, which has no ports.
 func (cfg *Config) nameServer() string {
-	at, err := netip.ParseAddrPort(cfg.EgressDNS)
-	operator := sandbox.Operator{Allow: cfg.EgressAllow}
+	at, err := netip.ParseAddrPort(cfg.DNS)
+	operator := sandbox.Operator{Allow: cfg.Allow}
 	if a := at.Addr(); err != nil || at.Port() != 53 || !a.Is4() || a.IsLoopback() || ownaddr.Has(a) || !operator.Allows(a) {
 		return publicDNS
 	}
 	return at.Addr().String()
 }
 
-// unplugReplaced detaches the network interface of an instance that was replaced.
-func (nw *sandboxNetwork) unplugReplaced() {
+// UnplugReplaced detaches the network interface of an instance that was replaced.
+func (nw *Sandbox) UnplugReplaced() {
 	nw.mu.Lock()
 	defer nw.mu.Unlock()
 	nw.unplug()
 }
 
 // unplug detaches the sandbox's network interface; mu is held.
-func (nw *sandboxNetwork) unplug() {
-	if nw.sb.h.network.veth == nil {
+func (nw *Sandbox) unplug() {
+	if nw.n.veth == nil {
 		return
 	}
-	used, err := nw.sb.h.network.veth.Detach(nw.sb.id)
+	used, err := nw.n.veth.Detach(nw.cfg.ID)
 	if err != nil {
-		nw.sb.h.slog.Error("detach sandbox interface failed", "sandbox", nw.sb.id, "err", err)
+		nw.n.cfg.Slog.Error("detach sandbox interface failed", "sandbox", nw.cfg.ID, "err", err)
 	}
 	nw.used = nw.used.Counted(used)
 }
 
 // linkTraffic returns the traffic of all sandboxes' interfaces.
-func (n *hostNetwork) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
+func (n *Network) linkTraffic() map[sandbox.ID]sandbox.LinkUsed {
 	if n.veth == nil {
 		return nil
 	}
 	used, err := n.veth.Used()
 	if err != nil {
-		n.h.slog.Warn("read traffic of sandbox interfaces failed", "err", err)
+		n.cfg.Slog.Warn("read traffic of sandbox interfaces failed", "err", err)
 	}
 	return used
 }
 
+// CountLink counts the traffic of the sandbox's interface, which is removed after that.
+func (nw *Sandbox) CountLink() { nw.addLinkTraffic(nw.n.linkTraffic()) }
+
 // addLinkTraffic adds the traffic of the sandbox's interface, if it has one.
-func (nw *sandboxNetwork) addLinkTraffic(all map[sandbox.ID]sandbox.LinkUsed) {
+func (nw *Sandbox) addLinkTraffic(all map[sandbox.ID]sandbox.LinkUsed) {
 	nw.mu.Lock()
 	defer nw.mu.Unlock()
-	nw.used = nw.used.Counted(all[nw.sb.id])
+	nw.used = nw.used.Counted(all[nw.cfg.ID])
 }

@@ -1,4 +1,4 @@
-package hostd
+package session
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // refusal.
 func (p *proc) begin(ctx context.Context) error {
 	defer p.close()
-	p.entry.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec}
+	p.entry.sum = process.Summary{ID: p.id, Tenant: p.start.Tenant, Host: p.ref.Host, Epoch: p.h.cfg.Epoch, Spec: p.spec}
 	first := process.Accepted{
 		Spec: p.spec.Public(), Command: p.start.ID, SpecHash: p.hash, Tenant: p.start.Tenant,
 	}
@@ -32,7 +32,7 @@ func (p *proc) begin(ctx context.Context) error {
 	case kind.Is(err, kind.Conflict):
 		err = p.retryStart(ctx)
 	case err == nil:
-		if err = p.h.fault("claimed"); err == nil {
+		if err = p.h.cfg.Fault("claimed"); err == nil {
 			err = p.spawn(ctx)
 		}
 	}
@@ -43,7 +43,7 @@ func (p *proc) begin(ctx context.Context) error {
 // its journal reads old commands again: the record of the process may have been dropped by then,
 // and an empty record would let the process run a second time.
 func (ce *catalogueEntry) hasRun() bool {
-	s, _, ok := ce.p.h.view.Process(ce.p.id)
+	s, _, ok := ce.p.h.cfg.View.Process(ce.p.id)
 	return ok && (!s.Started.IsZero() || !s.Active())
 }
 
@@ -52,13 +52,13 @@ func (p *proc) refusal() error {
 	if err := p.start.Expired(time.Now()); err != nil {
 		return err
 	}
-	if p.sb == nil {
+	if p.ss == nil {
 		return kind.New(kind.NotFound, "start", string(p.id), "the sandbox does not run here")
 	}
 	if p.admitted {
-		return p.sb.pausing.usable()
+		return p.ss.cfg.Usable()
 	}
-	err := p.sb.commands.admit(p.start, len(p.frame))
+	err := p.ss.queue.admit(p.start, len(p.frame))
 	p.admitted = err == nil
 	return err
 }
@@ -81,11 +81,11 @@ func (p *proc) refuse(ctx context.Context, first process.Accepted, why error) er
 	}
 	// After the record: until it exists, another command may start the process.
 	p.entry.summarize(evs)
-	if _, err := p.h.log.PutSummary(ctx, &p.entry.sum, 0); err != nil && !kind.Is(err, kind.Conflict) {
+	if _, err := p.h.cfg.Log.PutSummary(ctx, &p.entry.sum, 0); err != nil && !kind.Is(err, kind.Conflict) {
 		return err
 	}
 	p.replies.settled(evs[len(evs)-1].Seq)
-	return p.h.fault("stored")
+	return p.h.cfg.Fault("stored")
 }
 
 // refused returns the last events of a process that never ran.
@@ -110,7 +110,7 @@ func (p *proc) claim(ctx context.Context, first process.Accepted) error {
 	go func() {
 		defer close(entered)
 		// An entry that exists, or cannot be written, is overwritten later.
-		if rev, err := p.h.log.PutSummary(ctx, &p.entry.sum, 0); err == nil {
+		if rev, err := p.h.cfg.Log.PutSummary(ctx, &p.entry.sum, 0); err == nil {
 			p.entry.rev = rev
 		}
 	}()
@@ -136,8 +136,8 @@ func (p *proc) resume(ctx context.Context) error {
 // there are.
 func (p *proc) lookUp(ctx context.Context) error {
 	select {
-	case p.sb.session.lookups <- struct{}{}:
-		defer func() { <-p.sb.session.lookups }()
+	case p.ss.lookups <- struct{}{}:
+		defer func() { <-p.ss.lookups }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -156,16 +156,16 @@ func (p *proc) ended(ctx context.Context, err error) error {
 		return nil
 	case kind.Is(err, kind.Fenced):
 		if !p.unknown { // unknown processes are logged together
-			p.h.slog.Warn("record was ended by another writer", "process", p.id, "err", err)
+			p.h.cfg.Slog.Warn("record was ended by another writer", "process", p.id, "err", err)
 		}
 		err = nil
 	}
 	// Nothing more of it can be recorded: if it runs, it must not.
-	if p.sb != nil {
+	if p.ss != nil {
 		p.mu.Lock()
 		heard := p.inbox.track != nil
 		p.mu.Unlock()
-		p.sb.session.forget(p.id.Token(), heard)
+		p.ss.forget(p.id.Token(), heard)
 	}
 	return err
 }
@@ -176,7 +176,7 @@ var errFinished = errors.New("the record has its end")
 // forget has the shim kill a process and drop its events. Only events of an attached process may
 // be in flight; remembering other tokens, too, would let a shim that invents processes fill the
 // host's memory.
-func (ss *session) forget(token string, heard bool) {
+func (ss *Session) forget(token string, heard bool) {
 	if heard {
 		ss.mu.Lock()
 		ss.forgotten[token] = struct{}{}
@@ -196,10 +196,10 @@ func (p *proc) spawn(ctx context.Context) error {
 	p.mu.Lock()
 	p.inbox.track = link.NewTrack(p.spec.PTY != nil)
 	p.mu.Unlock()
-	p.sb.session.command(*p.start, p, p.frame)
+	p.ss.command(*p.start, p, p.frame)
 	p.frame = nil
-	p.replies.setSent()
-	if err := p.h.fault("spawned"); err != nil {
+	p.ss.queue.start(p)
+	if err := p.h.cfg.Fault("spawned"); err != nil {
 		return err
 	}
 	return p.publish(ctx)
@@ -214,9 +214,9 @@ func (p *proc) fail(ctx context.Context, why error) error {
 // the same process: in a previous run of the host, which may or may not have spawned it, or by a
 // gateway that ended it.
 func (p *proc) retryStart(ctx context.Context) error {
-	if p.sb != nil {
+	if p.ss != nil {
 		select {
-		case <-p.sb.session.ready:
+		case <-p.ss.ready:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -238,9 +238,9 @@ func (p *proc) retryStart(ctx context.Context) error {
 		return err
 	case tail.Finished != nil:
 		return p.entry.end(ctx, tail.Finished.Exit)
-	case tail.Host != p.ref.Host || tail.Epoch >= p.h.epoch:
+	case tail.Host != p.ref.Host || tail.Epoch >= p.h.cfg.Epoch:
 		return kind.New(kind.Fenced, "start", string(p.id), "another host started it")
-	case tail.Last > 1 || p.sb == nil || !p.sb.session.listed(): // it ran, or may have, and its shim is gone
+	case tail.Last > 1 || p.ss == nil || !p.ss.listed(): // it ran, or may have, and its shim is gone
 		if err := p.entry.read(ctx); err != nil {
 			return err
 		}
@@ -286,7 +286,7 @@ func (p *proc) recover(ctx context.Context) error {
 	if p.continueFrom(last); last > 1 {
 		p.replies.releaseCursor()
 	}
-	p.replies.setSent()
+	p.ss.queue.start(p)
 	return nil
 }
 
@@ -296,7 +296,7 @@ func (p *proc) unrecorded(ctx context.Context) error {
 	p.mu.Lock()
 	known := p.known
 	p.mu.Unlock()
-	sum, rev, err := p.h.log.Summary(ctx, p.ref)
+	sum, rev, err := p.h.cfg.Log.Summary(ctx, p.ref)
 	if err != nil && !kind.Is(err, kind.NotFound) {
 		return err
 	}
@@ -315,7 +315,7 @@ func (p *proc) unrecorded(ctx context.Context) error {
 // than dropped by retention: the shim may not have received the last ack, and so still
 // have the process.
 func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) error {
-	lost, err := p.h.log.Lost(ctx, &sum)
+	lost, err := p.h.cfg.Log.Lost(ctx, &sum)
 	if err != nil {
 		return err
 	}
@@ -331,14 +331,14 @@ func (p *proc) restoreEnd(ctx context.Context, sum process.Summary, rev uint64) 
 
 // continueFrom accepts events from the shim from now on, after the given seq.
 func (p *proc) continueFrom(last process.Seq) {
-	p.sb.session.mu.Lock()
-	defer p.sb.session.mu.Unlock()
+	p.ss.mu.Lock()
+	defer p.ss.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inbox.track = &link.Track{PTY: p.spec.PTY != nil}
 	p.inbox.track.Resume(last)
 	p.stored = last
-	if conn := p.sb.session.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
+	if conn := p.ss.conn; conn != nil && p.known != nil && p.lost.Cause == "" {
 		conn.Send(p.appendPosition)
 	}
 }
@@ -364,7 +364,7 @@ func (p *proc) repair(ctx context.Context, last process.Seq) error {
 	if known == nil || known.First <= last+1 {
 		return nil
 	}
-	p.h.slog.Error("the log lost events that it had stored", "process", p.id, "from", last+1, "to", known.First-1)
+	p.h.cfg.Slog.Error("the log lost events that it had stored", "process", p.id, "from", last+1, "to", known.First-1)
 	if known.First-last > maxGap {
 		return errors.Join(p.end(ctx, process.Exit{Cause: process.CauseShimLost}), errFinished)
 	}
@@ -385,7 +385,7 @@ const maxGap = 1 << 40
 // read reads the catalogue's entry of a process, or else builds one from the record's
 // first event.
 func (ce *catalogueEntry) read(ctx context.Context) error {
-	sum, rev, err := ce.p.h.log.Summary(ctx, ce.p.ref)
+	sum, rev, err := ce.p.h.cfg.Log.Summary(ctx, ce.p.ref)
 	if err == nil {
 		ce.sum, ce.rev, ce.p.spec, ce.final = sum, rev, sum.Spec, !sum.Active()
 		return nil
@@ -409,7 +409,7 @@ const readTimeout = 10 * time.Second
 func (p *proc) accepted(ctx context.Context) (process.Accepted, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	r := p.h.log.Read(p.ref, 0)
+	r := p.h.cfg.Log.Read(p.ref, 0)
 	defer r.Close()
 	batch, err := r.Next(ctx, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-package hostd
+package session
 
 import (
 	"context"
@@ -100,10 +100,10 @@ func (p *proc) storeNext(ctx context.Context, size int) (finished bool, err erro
 
 // enter waits for the turn of p's sandbox.
 func (p *proc) enter(ctx context.Context, size int) (*fair.Pass, error) {
-	if p.sb == nil {
+	if p.ss == nil {
 		return nil, nil
 	}
-	return p.sb.flow.Enter(ctx, size)
+	return p.ss.flow.Enter(ctx, size)
 }
 
 // storeItems stores a batch of events from the shim, acks it, and answers the commands that
@@ -128,8 +128,8 @@ func (p *proc) storeItems(ctx context.Context, batch []item, cost int) (finished
 		p.h.pool.Put(it.mem)
 	}
 	p.inbox.release(evs, cost)
-	p.sb.session.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
-	if err := p.h.fault("acked"); err != nil {
+	p.ss.ack(wire.Mark{Token: p.id.Token(), Seq: last.Seq}, cost)
+	if err := p.h.cfg.Fault("acked"); err != nil {
 		return false, err
 	}
 	_, finished = last.Body.(process.Finished)
@@ -146,7 +146,7 @@ func (in *inbox) release(evs []process.Event, cost int) {
 	defer in.p.mu.Unlock()
 	in.track.Flight -= cost
 	in.heldBytes -= weight
-	in.p.sb.flow.AddPending(-weight)
+	in.p.ss.flow.AddPending(-weight)
 }
 
 // store records events, in the catalogue first, and answers the commands that waited for them. An
@@ -163,7 +163,7 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	if err := second(ctx, evs); err != nil {
 		return err
 	}
-	if err := p.h.fault("stored"); err != nil {
+	if err := p.h.cfg.Fault("stored"); err != nil {
 		return err
 	}
 	p.replies.releaseCursor()
@@ -179,7 +179,7 @@ func (ce *catalogueEntry) enterAll(ctx context.Context, evs []process.Event) err
 	if err := ce.put(ctx); err != nil {
 		return err
 	}
-	return ce.p.h.fault("summarized")
+	return ce.p.h.cfg.Fault("summarized")
 }
 
 // settled answers the commands that waited for an event that is now stored.
@@ -193,7 +193,7 @@ func (rs *replies) settled(seq process.Seq) {
 	}
 	rs.p.mu.Unlock()
 	for _, a := range due {
-		rs.p.h.commands.answer(a.cmd, a.reply)
+		rs.p.h.cfg.Commands.Answer(a.cmd, a.reply)
 	}
 }
 
@@ -213,11 +213,11 @@ func (p *proc) append(ctx context.Context, evs []process.Event) error {
 		if tipErr != nil {
 			return err
 		}
-		if tail.Epoch > p.h.epoch {
-			p.h.abort(err)
+		if tail.Epoch > p.h.cfg.Epoch {
+			p.h.cfg.Abort(err)
 			return err
 		}
-		if tail.Host != p.ref.Host || tail.Epoch == p.h.epoch || tail.Finished != nil {
+		if tail.Host != p.ref.Host || tail.Epoch == p.h.cfg.Epoch || tail.Finished != nil {
 			return err
 		}
 		if p.ending {
@@ -262,9 +262,9 @@ func (ce *catalogueEntry) put(ctx context.Context) error {
 	if ce.final {
 		return nil
 	}
-	ce.sum.Epoch = ce.p.h.epoch
+	ce.sum.Epoch = ce.p.h.cfg.Epoch
 	for {
-		rev, err := ce.p.h.log.PutSummary(ctx, &ce.sum, ce.rev)
+		rev, err := ce.p.h.cfg.Log.PutSummary(ctx, &ce.sum, ce.rev)
 		if err == nil {
 			ce.rev, ce.final = rev, !ce.sum.Active()
 			return nil
@@ -272,7 +272,7 @@ func (ce *catalogueEntry) put(ctx context.Context) error {
 		if !kind.Is(err, kind.Conflict) {
 			return err
 		}
-		now, rev, err := ce.p.h.log.Summary(ctx, ce.p.ref)
+		now, rev, err := ce.p.h.cfg.Log.Summary(ctx, ce.p.ref)
 		if kind.Is(err, kind.NotFound) { // it fell out of retention
 			ce.rev = 0
 			continue
@@ -280,7 +280,7 @@ func (ce *catalogueEntry) put(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if now.Epoch > ce.p.h.epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
+		if now.Epoch > ce.p.h.cfg.Epoch || now.Exit != nil && now.Exit.Cause == process.CauseHostLost {
 			return kind.New(kind.Fenced, "summarize", string(ce.p.id), "another writer ended the process")
 		}
 		if ce.rev = rev; !now.Active() { // an earlier run of this host stored the end

@@ -1,4 +1,4 @@
-package hostd
+package session
 
 import (
 	"sync"
@@ -15,8 +15,8 @@ import (
 // proc is a process whose record has not ended. The goroutine that runs begin, resume, move or
 // endOrphan is the record's only writer.
 type proc struct {
-	h    *host
-	sb   *hostSandbox // nil: its sandbox does not run here
+	h    *Host
+	ss   *Session // nil: its sandbox does not run here
 	id   process.ID
 	ref  events.Ref
 	done chan struct{} // closed when the record has ended, or belongs to another writer
@@ -70,21 +70,19 @@ type inbox struct {
 	heldBytes int // link.Weight of events received and not stored
 }
 
-// replies has the commands and replies that wait for a process. The process's mutex guards it.
+// replies has the replies that wait for events of a process, and its starts. The process's mutex guards it.
 type replies struct {
 	p *proc
 
-	sent     bool             // the start was sent: commands may follow
-	waiting  []events.Command // commands that wait for that
-	released bool             // its starts need not be read again; written by its goroutine
-	starts   []uint64         // commands that start it, until then
+	released bool     // its starts need not be read again; written by its goroutine
+	starts   []uint64 // commands that start it, until then
 	answers  []answer
 }
 
-func (h *host) newProc(sb *hostSandbox, id process.ID) *proc {
+func (h *Host) newProc(ss *Session, id process.ID) *proc {
 	ref := events.Ref{Host: h.cfg.Name, ID: id}
 	p := &proc{
-		h: h, sb: sb, id: id, ref: ref, w: h.log.Writer(ref, h.epoch),
+		h: h, ss: ss, id: id, ref: ref, w: h.cfg.Log.Writer(ref, h.cfg.Epoch),
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	p.assemble()
@@ -110,15 +108,15 @@ func (in *inbox) take(m *link.Message) error {
 		return nil
 	}
 	if in.track == nil {
-		return in.p.sb.hostile("unexpected event of %q", m.Token)
+		return hostile("unexpected event of %q", m.Token)
 	}
 	if err := in.track.Take(&m.Event); err != nil {
 		return err
 	}
 	weight := link.Weight(&m.Event)
 	in.heldBytes += weight
-	if held := in.p.sb.flow.AddPending(weight); held > maxHeld {
-		return in.p.sb.hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
+	if held := in.p.ss.flow.AddPending(weight); held > maxHeld {
+		return hostile("%d bytes of events wait to be stored, maximum %d", held, maxHeld)
 	}
 	in.queue = append(in.queue, item{event: m.Event, mem: m.Mem})
 	in.p.poke()
@@ -157,44 +155,16 @@ func (p *proc) reattach(conn *link.Conn, hp wire.Process) error {
 		return nil // its goroutine reads where the record ends
 	}
 	if last := p.inbox.track.Last; hp.First > last+1 || hp.Last < last {
-		return p.sb.hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
+		return hostile("%q has events %d to %d, received %d", hp.Token, hp.First, hp.Last, last)
 	}
 	conn.Send(p.appendPosition)
 	return nil
 }
 
-// command sends a command to the process, after its start.
-func (p *proc) command(c events.Command) {
+func (p *proc) isClosed() bool {
 	p.mu.Lock()
-	switch {
-	case p.closed:
-		p.mu.Unlock()
-		p.h.commands.refuse(c, noProcess(p.id))
-		return
-	case !p.replies.sent:
-		p.replies.waiting = append(p.replies.waiting, c)
-		p.mu.Unlock()
-		return
-	}
-	p.mu.Unlock()
-	p.sb.session.command(c, p, frameOf(&c))
-}
-
-// setSent lets commands through, first the queued ones. The start, or the Resume that replaces
-// it, was sent before.
-func (rs *replies) setSent() {
-	for {
-		rs.p.mu.Lock()
-		if len(rs.waiting) == 0 {
-			rs.sent = true
-			rs.p.mu.Unlock()
-			return
-		}
-		c := rs.waiting[0]
-		rs.waiting = rs.waiting[1:]
-		rs.p.mu.Unlock()
-		rs.p.sb.session.command(c, rs.p, frameOf(&c))
-	}
+	defer p.mu.Unlock()
+	return p.closed
 }
 
 // replyAfter answers a command when the given event is stored.
@@ -209,7 +179,7 @@ func (rs *replies) replyAfter(after process.Seq, c events.Command, r events.Repl
 		return
 	}
 	rs.p.mu.Unlock()
-	rs.p.h.commands.answer(c, r)
+	rs.p.h.cfg.Commands.Answer(c, r)
 }
 
 // holdCursor keeps the cursor before another command that starts p, as long as p's record has
@@ -218,7 +188,7 @@ func (rs *replies) holdCursor(rev uint64) {
 	rs.p.mu.Lock()
 	defer rs.p.mu.Unlock()
 	if rs.released {
-		rs.p.h.commands.cursor.End(rev)
+		rs.p.h.cfg.Commands.End(rev)
 		return
 	}
 	rs.starts = append(rs.starts, rev)
@@ -233,7 +203,7 @@ func (rs *replies) releaseCursor() {
 	defer rs.p.mu.Unlock()
 	rs.released = true
 	for _, rev := range rs.starts {
-		rs.p.h.commands.cursor.End(rev)
+		rs.p.h.cfg.Commands.End(rev)
 	}
 	rs.starts = nil
 }
@@ -243,25 +213,25 @@ func (p *proc) close() {
 	p.replies.releaseCursor()
 	p.mu.Lock()
 	p.closed = true
-	if p.sb != nil {
-		p.sb.flow.AddPending(-p.inbox.heldBytes)
+	if p.ss != nil {
+		p.ss.flow.AddPending(-p.inbox.heldBytes)
 		p.inbox.heldBytes = 0
 	}
-	queue, early, answers := p.inbox.queue, p.replies.waiting, p.replies.answers
-	p.inbox.queue, p.replies.waiting, p.replies.answers = nil, nil, nil
+	queue, answers := p.inbox.queue, p.replies.answers
+	p.inbox.queue, p.replies.answers = nil, nil
 	p.mu.Unlock()
 	for _, it := range queue {
 		p.h.pool.Put(it.mem)
 	}
-	for _, c := range early {
-		p.h.commands.refuse(c, noProcess(p.id))
-	}
 	for _, a := range answers {
 		a.reply.Err = kind.New(kind.NotFound, "command", a.cmd.ID, "the process has ended")
-		p.h.commands.answer(a.cmd, a.reply)
+		p.h.cfg.Commands.Answer(a.cmd, a.reply)
+	}
+	if p.ss != nil {
+		p.ss.queue.drop(p)
 	}
 	close(p.done)
-	if p.sb != nil {
-		p.sb.session.remove(p)
+	if p.ss != nil {
+		p.ss.remove(p)
 	}
 }

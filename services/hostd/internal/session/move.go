@@ -1,4 +1,4 @@
-package hostd
+package session
 
 import (
 	"context"
@@ -17,31 +17,31 @@ import (
 
 // adopt creates the record of a process that was restored with the memory; mu is
 // held.
-func (ss *session) adopt(p *proc, m *wire.Moved) error {
+func (ss *Session) adopt(p *proc, m *wire.Moved) error {
 	spec, err := process.ParseSpec(m.Spec) // it shares no memory with m, which is released
 	if err == nil {
 		err = spec.Validate()
 	}
-	if err != nil || ss.sb.req.From == "" {
-		return ss.sb.hostile("%q was not restored from a snapshot", m.Token)
+	if err != nil || ss.cfg.From == "" {
+		return hostile("%q was not restored from a snapshot", m.Token)
 	}
 	p.spec, p.hash = spec, spec.Hash()
 	first := process.Accepted{
-		Spec: spec.Public(), SpecHash: p.hash, Tenant: ss.sb.tenant,
-		From: process.IDOf(m.Token, ss.sb.req.FromSandbox), After: m.After,
+		Spec: spec.Public(), SpecHash: p.hash, Tenant: ss.cfg.Tenant,
+		From: process.IDOf(m.Token, ss.cfg.FromSandbox), After: m.After,
 	}
 	ss.restoring.Add(1)
-	ss.sb.h.spawn("process "+string(p.id), func() error { return p.move(ss.sb.h.runCtx, first) })
+	ss.h.cfg.Spawn("process "+string(p.id), func(ctx context.Context) error { return p.move(ctx, first) })
 	return nil
 }
 
 // move claims the record of a process that already runs, and publishes until it ends.
 func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
-	moved := sync.OnceFunc(p.sb.session.restoring.Done)
+	moved := sync.OnceFunc(p.ss.restoring.Done)
 	defer moved()
 	p.entry.sum = process.Summary{
-		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.epoch, Spec: p.spec,
+		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.cfg.Epoch, Spec: p.spec,
 		PID: p.known.PID, Started: time.Now(),
 	}
 	err := p.claim(ctx, first)
@@ -49,9 +49,9 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	case kind.Is(err, kind.Conflict): // a previous run claimed it
 		err = p.recover(ctx)
 	case err == nil:
-		if err = p.h.fault("moved"); err == nil {
+		if err = p.h.cfg.Fault("moved"); err == nil {
 			p.continueFrom(p.w.Last())
-			p.replies.setSent()
+			p.ss.queue.start(p)
 		}
 	}
 	moved()

@@ -1,4 +1,4 @@
-package hostd
+package session
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // silent at any moment, and the others need not wait until all records have been read. It returns
 // false if the record must be read first.
 func (p *proc) assumeTail() bool {
-	sum, rev, ok := p.h.view.Process(p.id)
+	sum, rev, ok := p.h.cfg.View.Process(p.id)
 	if !ok || !sum.Active() || sum.Started.IsZero() || sum.Host != p.ref.Host {
 		return false
 	}
@@ -23,7 +23,7 @@ func (p *proc) assumeTail() bool {
 	p.mu.Unlock()
 	p.continueFrom(last)
 	p.replies.releaseCursor()
-	p.replies.setSent()
+	p.ss.queue.start(p)
 	return true
 }
 
@@ -54,19 +54,19 @@ type tails struct {
 }
 
 // loadTails reads the tails of the processes of a previous run.
-func (sb *hostSandbox) loadTails() {
+func (ss *Session) loadTails() {
 	var ids []process.ID
-	for _, s := range sb.h.view.Processes(sb.id, (*process.Summary).Active) {
+	for _, s := range ss.h.cfg.View.Processes(ss.cfg.ID, (*process.Summary).Active) {
 		ids = append(ids, s.ID)
 	}
 	t := &tails{read: make(chan struct{})}
-	sb.tails = t
-	sb.h.wg.Go(func() {
+	ss.tails = t
+	ss.h.cfg.Spawn("read tails", func(ctx context.Context) (err error) {
 		defer close(t.read)
-		var err error
-		if t.byProcess, err = sb.h.log.LoadTails(sb.h.runCtx, sb.h.cfg.Name, ids); err != nil {
-			sb.h.slog.Info("read tails of records failed, reading them one by one", "sandbox", sb.id, "err", err)
+		if t.byProcess, err = ss.h.cfg.Log.LoadTails(ctx, ss.h.cfg.Name, ids); err != nil {
+			ss.h.cfg.Slog.Info("read tails of records failed, reading them one by one", "sandbox", ss.cfg.ID, "err", err)
 		}
+		return nil
 	})
 }
 
@@ -76,19 +76,19 @@ func (p *proc) useTail(ctx context.Context) error {
 	if !p.assumed || p.usesTail {
 		return nil
 	}
-	if p.sb.tails == nil {
+	if p.ss.tails == nil {
 		return p.verifyTail(ctx)
 	}
 	select {
-	case <-p.sb.tails.read:
+	case <-p.ss.tails.read:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	t, ok := p.sb.tails.byProcess[p.id]
+	t, ok := p.ss.tails.byProcess[p.id]
 	p.mu.Lock()
 	known := p.known
 	p.mu.Unlock()
-	if !ok || t.Finished != nil || t.Host != p.ref.Host || t.Epoch >= p.h.epoch || known == nil || known.First > t.Last+1 {
+	if !ok || t.Finished != nil || t.Host != p.ref.Host || t.Epoch >= p.h.cfg.Epoch || known == nil || known.First > t.Last+1 {
 		return p.verifyTail(ctx)
 	}
 	p.w.AssumeTail(t)
