@@ -61,7 +61,7 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 	sb := bare(&host{})
 	sb.h.cfg.DataDir, sb.h.cfg.Spool = t.TempDir(), -1
 	times := make(chan struct{})
-	sb.current.inst = instantSnapshot{fakeInstance{shim: func(c net.Conn) {
+	sb.current.Set(sb.id, instantSnapshot{fakeInstance{shim: func(c net.Conn) {
 		for r := wire.NewReader(c); ; {
 			ty, _, err := r.Next()
 			if err != nil {
@@ -71,7 +71,7 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 				close(times)
 			}
 		}
-	}}}
+	}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	serving.Go(func() { sb.session.Serve(ctx, &sb.pausing, sb.running) }) //nolint:errcheck // it ends with ctx

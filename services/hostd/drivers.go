@@ -4,7 +4,11 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
+	"github.com/millrace/millrace/services/hostd/internal/instances"
 )
+
+// ShimSelf as Config.Shim selects this program itself.
+const ShimSelf = instances.ShimSelf
 
 // Auto stands in Config.Drivers for the drivers that suit this machine.
 const Auto = drivers.Auto
@@ -30,7 +34,7 @@ func LateDriver(names []string) (driver string, err error) { return drivers.Late
 func (c *Config) driverConfig() drivers.Config {
 	return drivers.Config{
 		Names: c.Drivers, Fixed: c.drivers, Version: c.Version, Scratch: c.scratch(), Log: c.Slog,
-		MachineInit: func() string { return machineInit(c) },
+		MachineInit: instances.NewShim(c.Shim, shimRole, c.Slog).MachineInit,
 		Kernel:      c.GuestKernel, TCG: c.TCG, JailPool: c.JailPool, JailTools: c.JailTools,
 	}
 }
@@ -39,6 +43,6 @@ func (c *Config) driverConfig() drivers.Config {
 func (h *host) newDrivers() *drivers.Registry {
 	cfg := h.cfg.driverConfig()
 	cfg.Store, cfg.Stored = h.journal.SetOffered, h.journal.Offered
-	cfg.BuildShim, cfg.Changed = h.instances.buildShim, h.leases.renew
+	cfg.BuildShim, cfg.Changed = h.shim.Build, h.leases.renew
 	return drivers.New(cfg)
 }

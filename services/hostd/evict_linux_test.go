@@ -196,14 +196,14 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j}
 			h.templates.cache = cache
 			h.assemble()
-			err = errors.Join(err, h.instances.findShim())
+			err = errors.Join(err, h.shim.Find())
 			for _, dir := range tt.dirs {
-				err = errors.Join(err, os.MkdirAll(h.instances.dir(sandbox.ID(dir)), 0o700))
+				err = errors.Join(err, os.MkdirAll(h.instances.Dir(sandbox.ID(dir)), 0o700))
 			}
 			if err = errors.Join(err, cerr); err != nil {
 				t.Fatal(err)
 			}
-			if err := h.instances.evictBeforeLease(t.Context()); err != nil {
+			if err := h.instances.EvictBeforeLease(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(root); (err == nil) != tt.want {

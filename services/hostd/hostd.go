@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
+	"github.com/millrace/millrace/services/hostd/internal/instances"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/network"
@@ -39,7 +39,9 @@ type host struct {
 	view      *events.View
 	journal   *journal.Journal
 	epoch     uint64
+	shim      *instances.Shim
 	drivers   *drivers.Registry
+	instances *instances.Store
 	warm      *warmpool.Pool
 	disk      *disk.Guard
 	network   *network.Network
@@ -53,7 +55,6 @@ type host struct {
 	runCtx context.Context         // of all background work; set once, by Run
 	abort  context.CancelCauseFunc // ends runCtx at once
 
-	instances instanceStore
 	sandboxes sandboxSet
 	ports     portServer
 	templates templateStore
@@ -88,10 +89,10 @@ func Run(ctx context.Context, cfg Config) error {
 	h.leases.system, h.leases.cpu = machine.System(), machine.CPU()
 	h.assemble()
 	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
-	if err := h.instances.findShim(); err != nil {
+	if err := h.shim.Find(); err != nil {
 		return err
 	}
-	h.instances.clearTrials(ctx)
+	h.instances.ClearTrials(ctx)
 	stored, err := j.Sandboxes()
 	if err != nil {
 		return err
@@ -123,10 +124,12 @@ func Run(ctx context.Context, cfg Config) error {
 // assemble makes the parts of the host from its configuration, journal and templates.
 func (h *host) assemble() {
 	h.ports.h, h.templates.h = h, h
-	h.instances.h, h.instances.builds = h, make(chan struct{}, buildsPerCPU*runtime.GOMAXPROCS(0))
 	h.sandboxes.h, h.sandboxes.byID = h, make(map[sandbox.ID]*hostSandbox)
 	h.leases.h, h.leases.stale = h, make(chan struct{}, 1)
-	h.disk, h.warm, h.drivers, h.network = h.newDisk(), h.newWarm(), h.newDrivers(), h.newNetwork()
+	h.shim = instances.NewShim(h.cfg.Shim, shimRole, h.slog)
+	h.disk, h.drivers, h.network = h.newDisk(), h.newDrivers(), h.newNetwork()
+	h.instances = h.newInstances()
+	h.warm = h.newWarm()
 }
 
 // useView makes the parts of the host that need its view and its epoch. rev is the last command
@@ -146,7 +149,7 @@ func (h *host) serve(clean context.Context) error {
 	work, stop := context.WithCancel(runCtx)
 	defer stop()
 	defer context.AfterFunc(clean, stop)() // also when the stop comes while NATS is unavailable
-	if err := h.instances.evictBeforeLease(work); err != nil {
+	if err := h.instances.EvictBeforeLease(work); err != nil {
 		return err
 	}
 	opened := h.openView() // neither waits for the other
@@ -178,7 +181,7 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { h.warm.Run(work, h.runCtx); return nil })
 	g.Go(func() error { return h.drivers.Settle(work) })
 	g.Go(func() error { return h.audits.Run(work) })
-	g.Go(func() error { return h.instances.buildShim(work) })
+	g.Go(func() error { return h.shim.Build(work) })
 	g.Go(func() error { // a failure outside of g ends the goroutines in g, too
 		select {
 		case <-runCtx.Done():
@@ -246,7 +249,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		}
 	}
 	h.snapshots.Sweep(false)
-	if err := h.instances.clear(ctx, stored); err != nil {
+	if err := h.instances.Clear(ctx, stored, h.sandboxes.instancesInUse(), func(id sandbox.ID) bool { return h.sandboxes.get(id) != nil }); err != nil {
 		return err
 	}
 	h.network.Sweep()

@@ -61,12 +61,12 @@ func (set *sandboxSet) cpuMembers() []*cpushare.Member {
 
 // measure records a sample of the sandbox. A paused one uses nothing new.
 func (sb *hostSandbox) measure(ctx context.Context) {
-	if sb.current.get() == nil || sb.pausing.suspended() {
+	if sb.current.Instance() == nil || sb.pausing.suspended() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	s, err := sb.current.get().Stats(ctx)
+	s, err := sb.current.Instance().Stats(ctx)
 	if err == nil {
 		err = sb.h.log.PutSample(ctx, sb.h.cfg.Name, sb.id, events.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,

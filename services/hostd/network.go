@@ -30,6 +30,6 @@ func (set *sandboxSet) networks() []*network.Sandbox {
 func (sb *hostSandbox) newNetwork(used sandbox.NetworkUsed) *network.Sandbox {
 	return sb.h.network.Sandbox(network.SandboxConfig{
 		ID: sb.id, Tenant: sb.tenant, Template: cmp.Or(sb.req.Built, sb.req.Template), Identity: &sb.req.Identity, Used: used,
-		Isolation: func() sandbox.Isolation { return sb.created.Isolation }, Instance: sb.current.get,
+		Isolation: func() sandbox.Isolation { return sb.created.Isolation }, Instance: sb.current.Instance,
 	})
 }

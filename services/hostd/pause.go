@@ -124,7 +124,7 @@ func (ps *pausing) AwaitResumed(ctx context.Context) error {
 		ps.ResumeInstance(ctx)
 	case ps.desiredPhase() == sandbox.PhasePaused:
 		// The previous run may have died while it let the instance run to save its files.
-		if err := ps.sb.current.get().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
+		if err := ps.sb.current.Instance().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
 			ps.sb.h.slog.Warn("pause sandbox again failed", "sandbox", ps.sb.id, "err", err)
 		}
 	}
@@ -137,7 +137,7 @@ func (ps *pausing) AwaitResumed(ctx context.Context) error {
 		case <-ps.sb.stop:
 			ps.ResumeInstance(ctx)
 			return nil
-		case <-ps.sb.current.get().Done():
+		case <-ps.sb.current.Instance().Done():
 			return session.ErrShimGone
 		case <-ctx.Done():
 			return ctx.Err()
@@ -151,7 +151,7 @@ func (ps *pausing) ResumeInstance(ctx context.Context) {
 	if !ps.paused {
 		return
 	}
-	if err := ps.sb.current.get().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
+	if err := ps.sb.current.Instance().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
 		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	}
 	ps.paused = false
@@ -180,7 +180,7 @@ func (ps *pausing) pause(ctx context.Context) error {
 			ps.sb.h.slog.Warn("end processes failed, will retry on resume", "sandbox", ps.sb.id, "err", err)
 		}
 	}
-	err := ps.sb.current.get().Pause(ctx)
+	err := ps.sb.current.Instance().Pause(ctx)
 	if ps.paused = true; err != nil {
 		ps.ResumeInstance(ctx) // it may be paused in part
 		ps.markResumed()
@@ -207,7 +207,7 @@ func (ps *pausing) resume(ctx context.Context) error {
 	if err := ps.sb.h.fault("resuming"); err != nil {
 		return err
 	}
-	err := ps.sb.current.get().Resume(ctx)
+	err := ps.sb.current.Instance().Resume(ctx)
 	if ps.paused = err != nil; !ps.paused {
 		ps.sb.session.SyncClock()
 	}
@@ -259,7 +259,7 @@ func (ps *pausing) rebootInstance(ctx context.Context) error {
 	}
 	if err != nil && ctx.Err() == nil {
 		ps.paused = true
-		if err := ps.sb.current.get().Pause(ctx); err != nil {
+		if err := ps.sb.current.Instance().Pause(ctx); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
+	"github.com/millrace/millrace/services/hostd/internal/instances"
 )
 
 // slowPreparation is a driver whose first late preparations wait for its gate.
@@ -40,7 +41,7 @@ func TestPreparationDoesNotBlockOtherCreates(t *testing.T) {
 	r.cfg.drivers = []driver.Driver{d}
 	r.begin()
 	r.awaitLease(0)
-	waiting := make([]sandbox.ID, buildsPerCPU*runtime.GOMAXPROCS(0))
+	waiting := make([]sandbox.ID, instances.BuildsPerCPU*runtime.GOMAXPROCS(0))
 	d.late.Store(int32(len(waiting)))
 	for i := range waiting {
 		waiting[i] = r.request(sandbox.Requested{Template: "base"})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -20,37 +19,6 @@ import (
 // renewFrom is the directory, in that of an instance, with the files it was made from.
 const renewFrom = "from"
 
-// currentInstance is the instance of a sandbox, which a reboot replaces. mu guards inst and id.
-type currentInstance struct {
-	sb *hostSandbox
-
-	inst       driver.Instance
-	mu         sync.RWMutex   // guards instID and inst, which a reboot replaces
-	id         sandbox.ID     // the name of its instance on the host; mostly its own ID
-	journaling sync.WaitGroup // until the journal has the owner of the instance, or journalErr is set
-	journalErr error
-}
-
-// get returns the driver's instance of the sandbox; nil without one.
-func (c *currentInstance) get() driver.Instance {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.inst
-}
-
-// name returns the name of the instance and its directory.
-func (c *currentInstance) name() sandbox.ID {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.id
-}
-
-func (c *currentInstance) set(instID sandbox.ID, inst driver.Instance) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.id, c.inst = instID, inst
-}
-
 // renew replaces the instance of a sandbox whose processes have ended. The instance stays if the
 // driver cannot keep files, or its chain of layers has the maximum length.
 func (ps *pausing) renew(ctx context.Context) error {
@@ -59,7 +27,7 @@ func (ps *pausing) renew(ctx context.Context) error {
 	}
 	ps.sb.snapshots.mu.Lock()
 	defer ps.sb.snapshots.mu.Unlock()
-	h, old, was, instID := ps.sb.h, ps.sb.current.get(), ps.sb.current.name(), sandbox.NewID()
+	h, old, was, instID := ps.sb.h, ps.sb.current.Instance(), ps.sb.current.Name(), sandbox.NewID()
 	if err := h.journal.SetSandbox(instID, journal.Created{Driver: ps.sb.driver.Name()}); err != nil {
 		return err
 	}
@@ -75,7 +43,7 @@ func (ps *pausing) renew(ctx context.Context) error {
 	if err := h.fault("rebuilt"); err != nil {
 		return err
 	}
-	ps.sb.current.journaling.Wait()
+	ps.sb.current.Journaled() //nolint:errcheck // running has reported it
 	if err := h.journal.Assign(ps.sb.id, journal.Created{Driver: ps.sb.driver.Name(), Instance: instID, Trees: journal.TreesOf(ps.sb.files.tree, ps.sb.files.snapshotTree)}); err != nil {
 		ps.discardInstance(ctx, instID, inst)
 		return err
@@ -83,10 +51,10 @@ func (ps *pausing) renew(ctx context.Context) error {
 	if err := h.fault("renewed"); err != nil {
 		return err
 	}
-	ps.sb.current.set(instID, inst)
+	ps.sb.current.Set(instID, inst)
 	ps.sb.network.UnplugReplaced()
 	ps.sb.session.Reconnect()
-	if err := h.instances.remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
+	if err := h.instances.Remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
 		h.slog.Error("remove replaced instance failed", "sandbox", ps.sb.id, "instance", was, "err", err)
 	}
 	return nil
@@ -97,7 +65,7 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	spec := ps.sb.files.spec()
-	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.h.instances.dir(instID), string(ps.sb.id)
+	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.h.instances.Dir(instID), string(ps.sb.id)
 	spec.From = filepath.Join(spec.Dir, renewFrom)
 	if err := os.MkdirAll(spec.From, 0o700); err != nil {
 		return nil, err
@@ -109,12 +77,12 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 	if spec.Volumes, err = ps.sb.h.volumes.Mounts(&ps.sb.req); err != nil {
 		return nil, err
 	}
-	return ps.sb.h.instances.build(ctx, ps.sb.driver, spec)
+	return ps.sb.h.instances.Build(ctx, ps.sb.driver, spec)
 }
 
 // discardInstance removes an instance that is not used after all.
 func (ps *pausing) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
-	err := ps.sb.h.instances.remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
+	err := ps.sb.h.instances.Remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
 	if err == nil {
 		err = ps.sb.h.journal.Forget(instID)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/instances"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/network"
@@ -52,14 +52,10 @@ type hostSandbox struct {
 	session   *session.Session
 	snapshots snapshotter
 	files     sandboxFiles
-	current   currentInstance
+	current   *instances.Current
 }
 
-const (
-	sandboxDir    = "sandboxes"
-	createTimeout = 60 * time.Second
-	buildsPerCPU  = 2 // concurrent instance creations per CPU
-)
+const sandboxDir = "sandboxes"
 
 var errNoMemory = errors.New("out of memory: the whole sandbox was killed")
 
@@ -69,27 +65,23 @@ func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can},
 		stop:    make(chan struct{}), gone: make(chan struct{}),
 	}
-	sb.current = currentInstance{sb: sb, id: s.ID}
+	sb.current = instances.NewCurrent(s.ID)
 	sb.files = sandboxFiles{sb: sb}
 	sb.network = sb.newNetwork(s.Used)
 	sb.pausing = pausing{sb: sb, poke: make(chan struct{}, 1)}
 	sb.snapshots = snapshotter{sb: sb}
-	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.get, Suspended: sb.pausing.suspended, Log: h.slog}
+	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.Instance, Suspended: sb.pausing.suspended, Log: h.slog}
 	sb.disk = &disk.User{
-		ID: s.ID, Instance: sb.current.get, Suspended: sb.pausing.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
+		ID: s.ID, Instance: sb.current.Instance, Suspended: sb.pausing.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
 	}
 	sb.session = h.sessions.Session(session.Config{
 		ID: sb.id, Tenant: sb.tenant, From: sb.req.From, FromSandbox: sb.req.FromSandbox, Requests: &sb.cpu.Requests, Stop: sb.stop,
 		Ending: sb.ending, Unrecorded: func() bool { return sb.phase == sandbox.PhasePlaced }, Usable: sb.pausing.usable,
-		Instance: sb.current.get, Env: sb.files.env, Spool: sb.openSpool, Network: sb.network,
+		Instance: sb.current.Instance, Env: sb.files.env, Spool: sb.openSpool, Network: sb.network,
 	})
 	sb.setDesired(s)
 	return sb
 }
-
-func (is *instanceStore) root() string { return filepath.Join(is.h.cfg.DataDir, sandboxDir) }
-
-func (is *instanceStore) dir(id sandbox.ID) string { return filepath.Join(is.root(), string(id)) }
 
 // setDesired applies the latest state in the sandbox's record.
 func (sb *hostSandbox) setDesired(s *sandbox.State) {
@@ -112,7 +104,7 @@ func (sb *hostSandbox) setDesired(s *sandbox.State) {
 
 // run creates or adopts the sandbox, serves it, and tears it down.
 func (sb *hostSandbox) run(ctx context.Context) error {
-	defer sb.current.journaling.Wait()
+	defer sb.current.Journaled() //nolint:errcheck // it only waits
 	err := sb.ensureCreated(ctx)
 	if err == nil {
 		err = sb.session.Serve(ctx, &sb.pausing, sb.running)
@@ -127,9 +119,9 @@ func (sb *hostSandbox) run(ctx context.Context) error {
 // ensureCreated creates the sandbox unless it exists, and records that it runs.
 func (sb *hostSandbox) ensureCreated(ctx context.Context) error {
 	switch {
-	case sb.phase == sandbox.PhasePlaced && sb.current.get() == nil:
+	case sb.phase == sandbox.PhasePlaced && sb.current.Instance() == nil:
 		return sb.create(ctx)
-	case sb.current.get() == nil:
+	case sb.current.Instance() == nil:
 		return session.ErrShimGone
 	case sb.phase == sandbox.PhasePlaced: // the previous run created it and did not record that
 		return sb.choose(ctx)
@@ -166,7 +158,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 			return sb.useWarm(warm)
 		}
 	}
-	if err := prepare(ctx, sb.driver, &spec); err != nil {
+	if err := instances.Prepare(ctx, sb.driver, &spec); err != nil {
 		return err
 	}
 	h.warm.BeginCreate()
@@ -183,44 +175,18 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if err := h.fault("journaled"); err != nil {
 		return err
 	}
-	inst, err := h.instances.build(ctx, sb.driver, spec)
+	inst, err := h.instances.Build(ctx, sb.driver, spec)
 	if err != nil {
 		return err
 	}
-	sb.current.set(sb.id, inst)
+	sb.current.Set(sb.id, inst)
 	return h.fault("created")
-}
-
-// prepare lets a driver do its work per template before the first instance of it. A sandbox that
-// waits for that occupies no build slot and does not hold up the warm pool.
-func prepare(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
-	p, ok := d.(driver.Preparer)
-	if !ok {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
-	defer cancel()
-	return p.Prepare(ctx, spec)
-}
-
-// build creates an instance, with bounded concurrency: without the bound, a hundred concurrent
-// creates would all finish when the last one does.
-func (is *instanceStore) build(ctx context.Context, d driver.Driver, spec driver.Spec) (driver.Instance, error) {
-	select {
-	case is.builds <- struct{}{}:
-		defer func() { <-is.builds }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
-	defer cancel()
-	return d.Create(ctx, spec)
 }
 
 // newWarm returns the warm pool of the host.
 func (h *host) newWarm() *warmpool.Pool {
 	return warmpool.New(warmpool.Config{
-		Size: max(h.cfg.Warm, 0), Dir: h.instances.dir, Prepare: prepare, Create: h.instances.build, Remove: h.instances.remove, Log: h.slog,
+		Size: max(h.cfg.Warm, 0), Dir: h.instances.Dir, Prepare: instances.Prepare, Create: h.instances.Build, Remove: h.instances.Remove, Log: h.slog,
 		Hold: func(id template.ID) *templates.Tree {
 			t, _ := h.templates.cache.Hold(id)
 			return t
@@ -235,9 +201,9 @@ func (h *host) newWarm() *warmpool.Pool {
 // useWarm gives the sandbox an instance from the warm pool. The journal has that before the
 // record says that the sandbox runs; a crash in between leaves an instance without an owner.
 func (sb *hostSandbox) useWarm(warm warmpool.Instance) error {
-	sb.current.set(warm.ID, warm.Inst)
+	sb.current.Set(warm.ID, warm.Inst)
 	m := journal.Created{Driver: sb.driver.Name(), Instance: warm.ID, Trees: journal.TreesOf(sb.files.tree, sb.files.snapshotTree)}
-	sb.current.journaling.Go(func() { sb.current.journalErr = sb.h.journal.Assign(sb.id, m) })
+	sb.current.Journal(func() error { return sb.h.journal.Assign(sb.id, m) })
 	return sb.h.fault("created")
 }
 
@@ -246,8 +212,8 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 	if sb.phase != sandbox.PhasePlaced {
 		return nil
 	}
-	if sb.current.journaling.Wait(); sb.current.journalErr != nil {
-		return sb.current.journalErr
+	if err := sb.current.Journaled(); err != nil {
+		return err
 	}
 	s, err := sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePlaced {
@@ -278,11 +244,11 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	case errors.Is(why, session.ErrShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
-	said := driver.ShimLog(h.instances.dir(sb.current.name()))
+	said := driver.ShimLog(h.instances.Dir(sb.current.Name()))
 	if err := sb.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.instances.dir(sb.current.name())); err != nil {
+	if err := os.RemoveAll(h.instances.Dir(sb.current.Name())); err != nil {
 		return err
 	}
 	sb.files.tree.Release()
@@ -308,7 +274,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	if err := h.fault("tornDown"); err != nil {
 		return err
 	}
-	sb.current.journaling.Wait()
+	sb.current.Journaled() //nolint:errcheck // the sandbox is gone
 	return h.journal.Forget(sb.id)
 }
 
@@ -350,12 +316,12 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 	}
 	wait := 100 * time.Millisecond
 	for try := 1; ; try++ {
-		err := sb.h.instances.remove(ctx, sb.driver, sb.current.name(), sb.current.get())
+		err := sb.h.instances.Remove(ctx, sb.driver, sb.current.Name(), sb.current.Instance())
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		sb.h.slog.Error("destroy sandbox failed, will retry", "sandbox", sb.id, "err", err)
-		if sb.current.get() == nil && try == maxUnattachedTries {
+		if sb.current.Instance() == nil && try == maxUnattachedTries {
 			return nil
 		}
 		if !waiting.Sleep(ctx, wait) {
@@ -367,14 +333,14 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 
 // outOfMemory reports whether the instance ended because its memory was exhausted.
 func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
-	if sb.current.get() == nil {
+	if sb.current.Instance() == nil {
 		return false
 	}
 	o, ok := sb.h.drivers.Offer(sb.driver.Name())
 	if !ok || !o.Caps.OOMEndsSandbox {
 		return false
 	}
-	s, err := sb.current.get().Stats(ctx)
+	s, err := sb.current.Instance().Stats(ctx)
 	return err == nil && s.OOMKills > 0
 }
 

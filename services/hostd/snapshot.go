@@ -107,7 +107,7 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 			return ctx.Err()
 		}
 	}
-	if sn.sb.current.get() == nil || sn.sb.ending() {
+	if sn.sb.current.Instance() == nil || sn.sb.ending() {
 		return kind.New(kind.NotFound, "snapshot", string(sn.sb.id), "the sandbox does not run here")
 	}
 	if err := sn.sb.h.disk.Check("snapshot", string(sn.sb.id)); err != nil {
@@ -153,7 +153,7 @@ func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 		Isolation: sn.sb.req.Isolation, CPUMilli: sn.sb.req.CPUMilli, MemoryMiB: sn.sb.req.MemoryMiB, DiskMiB: sn.sb.req.DiskMiB, PIDs: sn.sb.req.PIDs,
 	}
 	o := sn.sb.offer(ctx)
-	if built, ok := sn.sb.current.get().(driver.Versioned); ok && t.Memory {
+	if built, ok := sn.sb.current.Instance().(driver.Versioned); ok && t.Memory {
 		o.Caps.Fits = built.Fits()
 	}
 	snap.Fits = sn.sb.h.snapshots.Fit(snap, &o)
@@ -168,7 +168,7 @@ func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 func (sn *snapshotter) awaitLink(ctx context.Context) error {
 	for sn.sb.session.Conn() == nil && !sn.sb.pausing.suspended() && !sn.sb.ending() {
 		select {
-		case <-sn.sb.current.get().Done():
+		case <-sn.sb.current.Instance().Done():
 			return nil // the driver returns the error
 		default:
 		}
@@ -185,7 +185,7 @@ func (sn *snapshotter) awaitLink(ctx context.Context) error {
 func (sn *snapshotter) reserveDisk(ctx context.Context) (made func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	has, err := sn.sb.current.get().Stats(ctx)
+	has, err := sn.sb.current.Instance().Stats(ctx)
 	if err != nil { // then the snapshot is tried
 		has = driver.Stats{}
 	}
@@ -212,7 +212,7 @@ func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnap
 	if err := os.MkdirAll(making, 0o700); err != nil {
 		return err
 	}
-	err := sn.sb.current.get().Snapshot(ctx, making, t.Memory)
+	err := sn.sb.current.Instance().Snapshot(ctx, making, t.Memory)
 	if t.Memory && !sn.sb.pausing.suspended() {
 		sn.sb.session.SyncClock()
 	}

@@ -308,7 +308,7 @@ func TestDiskSpaceIsReservedOnce(t *testing.T) {
 		t.Skip("free disk space is unknown or too small")
 	}
 	sb := bare(h)
-	sb.current.inst = largeInstance{has: d.Free / 3 * 2}
+	sb.current.Set(sb.id, largeInstance{has: d.Free / 3 * 2})
 	made, err := sb.snapshots.reserveDisk(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func (full) Snapshot(context.Context, string, bool) error {
 // The error of a snapshot says that the disk is full.
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	sb := bare(&host{})
-	sb.current.inst = full{}
+	sb.current.Set(sb.id, full{})
 	err := sb.snapshots.write(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
 	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "is full") {
 		t.Errorf("%v, %q", err, kind.Message(err))
@@ -397,7 +397,8 @@ func TestFilesOfASnapshotStayUntilTheLogIsKnownToLackIt(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	sb := bare(&host{log: log, view: eventstest.View(t, log), cfg: Config{DataDir: t.TempDir()}})
 	ctx, cancel := context.WithCancel(t.Context())
-	sb.current.inst, sb.driver, sb.adopted = interrupting{end: cancel}, named{name: "direct"}, true
+	sb.driver, sb.adopted = named{name: "direct"}, true
+	sb.current.Set(sb.id, interrupting{end: cancel})
 	id := sandbox.NewSnapshotID()
 	if err := sb.snapshots.capture(ctx, events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("got %v, want Unavailable", err)

@@ -24,5 +24,5 @@ func (sb *hostSandbox) openSpool() (*os.File, error) {
 	if sb.h.cfg.Spool < 0 {
 		return nil, nil
 	}
-	return spool.Open(sb.h.instances.dir(sb.current.name()))
+	return spool.Open(sb.h.instances.Dir(sb.current.Name()))
 }

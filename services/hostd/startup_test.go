@@ -167,7 +167,7 @@ func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
 	sb := bare(h)
 	h.sandboxes.byID[sb.id] = sb
 	h.cfg.Spool = -1
-	sb.current.inst = fakeInstance{shim: func(net.Conn) {}}
+	sb.current.Set(sb.id, fakeInstance{shim: func(net.Conn) {}})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	sb.mu.Lock() // the session waits for it in its own lock

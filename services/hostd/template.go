@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,7 +68,7 @@ func sudoProgram(ctx context.Context, log *slog.Logger) (string, error) {
 
 // spec returns the driver's spec for creating the sandbox.
 func (fs *sandboxFiles) spec() driver.Spec {
-	s := fs.sb.h.instances.spec(fs.sb.id, &fs.sb.req)
+	s := fs.sb.h.instances.Spec(fs.sb.id, &fs.sb.req)
 	s.Sudo = template.IsHost(fs.sb.req.Template)
 	user, workdir := fs.sb.req.User, fs.sb.req.Workdir
 	if fs.tree != nil {
@@ -85,20 +83,6 @@ func (fs *sandboxFiles) spec() driver.Spec {
 		s.ShimArgs = append(s.ShimArgs, "-workdir", workdir)
 	}
 	return s
-}
-
-// spec returns a spec that suffices to attach to a sandbox; for creating it, the template is
-// missing.
-func (is *instanceStore) spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
-	shim := *is.shim.Load()
-	args := append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd))
-	if req.MemoryMiB > 0 {
-		args = append(args, "-memory", strconv.FormatUint(uint64(req.MemoryMiB), 10))
-	}
-	return driver.Spec{
-		ID: id, Template: req.Template, CPUMilli: req.CPUMilli, MemoryMiB: req.MemoryMiB, DiskMiB: req.DiskMiB, PIDs: req.PIDs,
-		Dir: is.dir(id), Cgroup: true, ShimPath: shim[0], ShimArgs: args,
-	}
 }
 
 // env returns the environment of every process of the sandbox: the template's, the sandbox's own,
@@ -139,7 +123,7 @@ func (fs *sandboxFiles) checkLoader() error {
 	if fs.tree == nil {
 		return nil
 	}
-	shim, err := elf.Open((*fs.sb.h.instances.shim.Load())[0])
+	shim, err := elf.Open(fs.sb.h.shim.Program()[0])
 	if err != nil {
 		return err
 	}

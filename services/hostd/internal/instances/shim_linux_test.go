@@ -1,4 +1,4 @@
-package hostd
+package instances
 
 import "testing"
 
@@ -6,11 +6,11 @@ import "testing"
 // this program may not be static.
 func TestKVMIsProbedWithTheShim(t *testing.T) {
 	for want, shim := range map[string][]string{"/named": {"/named"}, "": {ShimSelf}} {
-		if got := machineInit(&Config{Shim: shim}); got != want {
+		if got := NewShim(shim, "", nil).MachineInit(); got != want {
 			t.Errorf("%v: %q, want %q", shim, got, want)
 		}
 	}
-	if got := machineInit(&Config{Shim: []string{"/some", "arguments"}}); got != "" {
+	if got := NewShim([]string{"/some", "arguments"}, "", nil).MachineInit(); got != "" {
 		t.Errorf("shim with arguments: %q", got)
 	}
 }
