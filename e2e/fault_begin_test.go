@@ -12,6 +12,7 @@ import (
 // NATS is killed at random moments while services start: each waits for NATS, none exits,
 // and running processes continue.
 func TestFaultNATSKilledWhileServicesStart(t *testing.T) {
+	t.Parallel()
 	s := newTopology(t, rig.Topology{})
 	box := s.APIs[0].Create(t)
 	services := []string{"gateway-1", "scheduler-1", "reaper-1", "host-1"}

@@ -11,6 +11,7 @@ import (
 // A gateway is killed while it streams: its clients resume on the other one, on every
 // surface. Covers T-29 and T-49.
 func TestFaultGatewayKilled(t *testing.T) {
+	t.Parallel()
 	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	id, pid := launch(t, s.APIs[0], box.ID, counter{every: 2 * time.Millisecond}.spec())

@@ -57,6 +57,7 @@ const late = 10 * time.Second
 // Reapers are killed all the time while sandboxes with attached readers reach their
 // deadlines: each ends once, in time, with all earlier output. Covers T-55, T-56 and T-70.
 func TestFaultReaperKilled(t *testing.T) {
+	t.Parallel()
 	s := newTopology(t, rig.Topology{Gateways: 2, Reapers: 2})
 	c := newCrowd(t)
 	boxes := make([]string, 16)

@@ -20,6 +20,7 @@ import (
 // A start is retried with its key while gateways and the host are killed: it forks once,
 // and every attempt reads the same. Covers T-45 and T-46.
 func TestFaultStartRetried(t *testing.T) {
+	t.Parallel()
 	s := newTopology(t, rig.Topology{Gateways: 2})
 	box := s.APIs[0].Create(t)
 	const rounds = 24

@@ -14,6 +14,7 @@ const protocolFile = "services/hostd/internal/wire/doc.go"
 // killed, and the other build takes over the shims of both. Processes lose nothing, also on
 // terminals. Covers T-127 and T-128.
 func TestFaultUpgrade(t *testing.T) {
+	t.Parallel()
 	other := rig.Changed(t, protocolFile, "MaxText       = 4 << 10", "MaxText       = 5 << 10")
 	u := rig.NewUp(t, rig.Options{Binary: other})
 	c := newCrowd(t)

@@ -305,6 +305,7 @@ func TestFilesSigned(t *testing.T) {
 
 // A gateway needs little memory for the upload and download of a gigabyte.
 func TestFilesInConstantMemory(t *testing.T) {
+	t.Parallel()
 	size := int64(1 << 30)
 	if testing.Short() {
 		size = 256 << 20

@@ -41,6 +41,7 @@ var languageChecks = map[string][][2]string{
 // Every language keeps definitions between executions, reports values, output and errors,
 // and continues after errors. If the template lacks its program, the error names it.
 func TestInterpreterLanguages(t *testing.T) {
+	t.Parallel()
 	a := api(t)
 	for language, checks := range languageChecks {
 		t.Run(language, func(t *testing.T) {

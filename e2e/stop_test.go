@@ -74,6 +74,7 @@ func stop(p *rig.Program, most time.Duration) (time.Duration, error) {
 // A start for a host that is down is rejected, and the next retry with the same key runs it
 // once.
 func TestOutageDoesNotUseUpIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	s := rig.NewSplit(t, rig.Topology{})
 	api, host, reaper := s.APIs[0], s.Program("host-1"), s.Program("reaper-1")
 	box := api.Create(t)
