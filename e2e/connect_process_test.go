@@ -232,7 +232,7 @@ func TestSignalCountsAtOnce(t *testing.T) {
 		before := quiet(t, a)
 		r := a.StartStream(t, box.ID, "trap '' TERM; echo ready; sleep 60")
 		pid := r.Started(t).Event.Start.PID
-		r.Next() //nolint:errcheck // ready
+		r.Next()
 		if ans := a.RPC(t, box.ID, "/process.Process/SendSignal", tt.msg(pid)); ans.Status != http.StatusOK {
 			t.Fatalf("%s: %v", tt.name, ans)
 		}
@@ -258,7 +258,7 @@ func TestCaughtSignalCountsAsKilled(t *testing.T) {
 	// It catches the signal and exits with 0: that counts as killed and not as ok.
 	r := a.StartStream(t, box.ID, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	pid := r.Started(t).Event.Start.PID
-	r.Next() //nolint:errcheck // ready
+	r.Next()
 	a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGTERM"))
 	if end, _ := rest(t, r); end == nil || end.ExitCode != 0 || !end.Exited {
 		t.Errorf("end: %+v", end)
@@ -275,7 +275,7 @@ func TestSignalsReachTheGroup(t *testing.T) {
 	box := a.Create(t)
 	r := a.StartStream(t, box.ID, "exec 2>/dev/null; trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
 	pid := r.Started(t).Event.Start.PID
-	r.Next() //nolint:errcheck // ready
+	r.Next()
 	a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGTERM"))
 	var out []byte
 	end, _ := restOf(t, r, func(b []byte) { out = append(out, b...) })
@@ -284,7 +284,7 @@ func TestSignalsReachTheGroup(t *testing.T) {
 	}
 	r = a.StartStream(t, box.ID, "sleep 1234 & sleep 1234 & echo ready; wait")
 	pid = r.Started(t).Event.Start.PID
-	r.Next() //nolint:errcheck // ready
+	r.Next()
 	a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL"))
 	if end, _ := rest(t, r); end == nil || end.Exited || end.Status != "signal: killed" {
 		t.Errorf("SIGKILL: %+v", end)

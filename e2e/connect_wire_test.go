@@ -60,7 +60,7 @@ func TestEveryRouteAcceptsOnlyPOST(t *testing.T) {
 			t.Errorf("%s: %v", tt.method, ans)
 		}
 	}
-	run.Next() //nolint:errcheck // other tests check the rest
+	run.Next()
 	other := a.StartStream(t, box.ID, "sleep 60")
 	pid = other.Started(t).Event.Start.PID
 	if ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(pid, "signal", "SIGNAL_SIGKILL")); ans.Status != http.StatusOK {
@@ -203,8 +203,8 @@ func TestCompressionOnlyOnRequest(t *testing.T) {
 func zip(b []byte) []byte {
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)
-	w.Write(b) //nolint:errcheck // a buffer takes all
-	w.Close()  //nolint:errcheck // as above
+	w.Write(b)
+	w.Close()
 	return z.Bytes()
 }
 

@@ -64,7 +64,7 @@ type eventStream interface {
 // collect reads a stream to its end.
 func collect(t *testing.T, s eventStream, event func() *pb.ProcessEvent) (out, errs, tty []byte, end *pb.ProcessEvent_EndEvent) {
 	t.Helper()
-	defer s.Close() //nolint:errcheck // it was read
+	defer s.Close()
 	for s.Receive() {
 		switch e := event().GetEvent().(type) {
 		case *pb.ProcessEvent_Data:
@@ -230,7 +230,7 @@ func goErrors(ctx context.Context, t *testing.T, c *procClient) {
 	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeInvalidArgument {
 		t.Errorf("missing cwd: %v %v", s.Msg(), s.Err())
 	}
-	s.Close() //nolint:errcheck // it was read
+	s.Close()
 	// The client's timeout is the process's timeout.
 	short, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 	defer cancel()
@@ -243,5 +243,5 @@ func goErrors(ctx context.Context, t *testing.T, c *procClient) {
 	if err := s.Err(); connect.CodeOf(err) != connect.CodeDeadlineExceeded && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("timeout: %v", err)
 	}
-	s.Close() //nolint:errcheck // it was read
+	s.Close()
 }

@@ -25,7 +25,7 @@ func TestFaultNATSKilledWhileServicesStart(t *testing.T) {
 			must(t, s.Program(name).Restart())
 		}
 		same := sameRuns(t, s)
-		<-time.After(time.Duration(rand.IntN(90_000)) * time.Microsecond) //nolint:gosec // no secret
+		<-time.After(time.Duration(rand.IntN(90_000)) * time.Microsecond)
 		_, err := s.Crash("nats-1")
 		must(t, err)
 		must(t, s.APIs[0].AwaitReady(progressTimeout, s.Program("gateway-1")))

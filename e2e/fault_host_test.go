@@ -37,7 +37,7 @@ func TestFaultHostKilled(t *testing.T) {
 		c.stalled()
 		s.Program("host-1").Kill9()
 		if i%4 == 3 {
-			<-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond) //nolint:gosec // no secret
+			<-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond)
 			later = append(later, 0)
 		}
 		must(t, s.RestartProgram("host-1"))
@@ -153,7 +153,7 @@ func inputUnderCrashes(t *testing.T, s *rig.Split, box, stream string) {
 		}
 	}()
 	for range 10 {
-		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) //nolint:gosec // no secret
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond)
 		_, err := s.Crash("host-1")
 		must(t, err)
 		must(t, s.Settled(1))
@@ -214,7 +214,7 @@ func TestFaultInputRetried(t *testing.T) {
 		}
 	}()
 	for i := range 16 {
-		<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond) //nolint:gosec // no secret
+		<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond)
 		_, err := s.Crash([]string{"gateway-1", "host-1", "gateway-2", "nats-1"}[i%4])
 		must(t, err)
 	}

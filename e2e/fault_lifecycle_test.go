@@ -78,7 +78,7 @@ func TestFaultReaperKilled(t *testing.T) {
 		select {
 		case <-done:
 			over = true
-		case <-time.After(rand.N(3 * begins)): //nolint:gosec // no secret
+		case <-time.After(rand.N(3 * begins)):
 			for _, v := range [][]string{{"reaper-1"}, {"reaper-2"}, {"reaper-1", "reaper-2"}}[kills%3] {
 				s.Program(v).Kill9()
 				must(t, s.RestartProgram(v))
@@ -137,7 +137,7 @@ func TestFaultDeadlineMovedAsItPasses(t *testing.T) {
 			a := s.APIs[i%2]
 			box := a.Create(t)
 			a.Want(t, http.StatusNoContent, http.MethodPost, "/sandboxes/"+box.ID+"/timeout", map[string]any{"timeout": 1})
-			<-time.After(500*time.Millisecond + time.Duration(rand.IntN(600))*time.Millisecond) //nolint:gosec // no secret
+			<-time.After(500*time.Millisecond + time.Duration(rand.IntN(600))*time.Millisecond)
 			ans := a.Do(t, http.MethodPost, "/sandboxes/"+box.ID+"/timeout", map[string]any{"timeout": 60})
 			<-time.After(1500 * time.Millisecond)
 			runs := s.APIs[(i+1)%2].Do(t, http.MethodGet, "/sandboxes/"+box.ID, nil).Status == http.StatusOK
@@ -169,7 +169,7 @@ func TestFaultDeleteRacesExec(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 6 {
 			wg.Go(func() {
-				<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond) //nolint:gosec // no secret
+				<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond)
 				ok := execOrRefused(t, s.APIs[i%2], box.ID)
 				mu.Lock()
 				defer mu.Unlock()
@@ -183,7 +183,7 @@ func TestFaultDeleteRacesExec(t *testing.T) {
 		var gone [2]int
 		for i := range gone {
 			wg.Go(func() {
-				<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond) //nolint:gosec // no secret
+				<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond)
 				gone[i] = s.APIs[i].Do(t, http.MethodDelete, "/sandboxes/"+box.ID, nil).Status
 			})
 		}
@@ -357,7 +357,7 @@ func TestFaultKillRacesExit(t *testing.T) {
 			for i := range kills / workers {
 				r := a.StartSpec(t, box.ID, spec("/usr/bin/perl", []string{"-e", fmt.Sprintf("select(undef,undef,undef,0.003*rand()); print qq(last\n); exit %d", (w+i)%2)}))
 				m := r.Started(t)
-				<-time.After(time.Duration(rand.IntN(6_000)) * time.Microsecond) //nolint:gosec // no secret
+				<-time.After(time.Duration(rand.IntN(6_000)) * time.Microsecond)
 				ans := a.RPC(t, box.ID, "/process.Process/SendSignal", byPID(m.Event.Start.PID, "signal", "SIGNAL_SIGKILL"))
 				rest(t, r)
 				outcome := outcomeOf(t, a, processOf(t, m), ans.Status)

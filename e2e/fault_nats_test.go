@@ -45,7 +45,7 @@ func TestFaultNATSKilled(t *testing.T) {
 		c.stalled()
 		s.Program("nats-1").Kill9()
 		if i%4 == 3 {
-			<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond) //nolint:gosec // no secret
+			<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond)
 		}
 		must(t, s.RestartProgram("nats-1"))
 		calls = append(calls, stat(t, s.APIs[i%2], box.ID))

@@ -98,7 +98,7 @@ func TestFaultSchedulerKilled(t *testing.T) {
 	for round := range 40 {
 		done := make(chan []created, 1)
 		go func() { done <- creates(t, s.APIs, capacity+2, 60) }()
-		<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond) //nolint:gosec // no secret
+		<-time.After(time.Duration(rand.IntN(12_000)) * time.Microsecond)
 		victims := []string{fmt.Sprintf("scheduler-%d", 1+round%2)}
 		if round%3 == 2 {
 			victims = []string{"scheduler-1", "scheduler-2"}

@@ -126,7 +126,7 @@ func killer(t *testing.T, s *rig.Split, until time.Time) map[string]int {
 	kills := map[string]int{}
 	var elected time.Time // time by which three servers have elected leaders again
 	for time.Now().Before(until) {
-		name := names[rand.IntN(len(names))] //nolint:gosec // no secret
+		name := names[rand.IntN(len(names))]
 		if s.Servers() > 1 && role(name) == "nats" {
 			if time.Now().Before(elected) {
 				continue
@@ -134,24 +134,24 @@ func killer(t *testing.T, s *rig.Split, until time.Time) map[string]int {
 			elected = time.Now().Add(electionTime)
 		}
 		p := s.Program(name)
-		switch rand.IntN(5) { //nolint:gosec // no secret
+		switch rand.IntN(5) {
 		case 0: // pause it briefly
 			p.Stop()
-			<-time.After(time.Duration(rand.IntN(700)) * time.Millisecond) //nolint:gosec // no secret
+			<-time.After(time.Duration(rand.IntN(700)) * time.Millisecond)
 			p.Cont()
 			kills["stopped "+role(name)]++
 		case 1: // kill it again after its restart
 			p.Kill9()
 			must(t, p.Restart())
-			<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond) //nolint:gosec // no secret
+			<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond)
 			fallthrough
 		default:
 			p.Kill9()
-			<-time.After(time.Duration(rand.IntN(600)) * time.Millisecond) //nolint:gosec // no secret
+			<-time.After(time.Duration(rand.IntN(600)) * time.Millisecond)
 			must(t, p.Restart())
 			kills[role(name)]++
 		}
-		<-time.After(time.Duration(200+rand.IntN(900)) * time.Millisecond) //nolint:gosec // no secret
+		<-time.After(time.Duration(200+rand.IntN(900)) * time.Millisecond)
 	}
 	return kills
 }
@@ -180,7 +180,7 @@ func (c *soaker) round(round int) bool {
 	if box == "" {
 		return false
 	}
-	n := counter{lines: 300 + rand.IntN(2500), every: time.Duration(rand.IntN(4)) * time.Millisecond, pad: rand.IntN(2) * rand.IntN(2000)} //nolint:gosec // no secret
+	n := counter{lines: 300 + rand.IntN(2500), every: time.Duration(rand.IntN(4)) * time.Millisecond, pad: rand.IntN(2) * rand.IntN(2000)}
 	id := c.start(box, fmt.Sprintf("soak-%d-%d", c.n, round), n)
 	if id == "" {
 		return false
@@ -188,7 +188,7 @@ func (c *soaker) round(round int) bool {
 	var mine []*ledger
 	c.mu.Lock()
 	for i := range 2 {
-		by := surfaces[rand.IntN(len(surfaces))] //nolint:gosec // no secret
+		by := surfaces[rand.IntN(len(surfaces))]
 		mine = append(mine, c.crowd.add(by, id, newReader(by, box, id), c.s.APIs, round+i))
 	}
 	c.mu.Unlock()

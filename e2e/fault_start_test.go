@@ -41,7 +41,7 @@ func TestFaultStartRetried(t *testing.T) {
 				}
 			}
 		}()
-		<-time.After(time.Duration(rand.IntN(8_000)) * time.Microsecond) //nolint:gosec // no secret
+		<-time.After(time.Duration(rand.IntN(8_000)) * time.Microsecond)
 		began := time.Now()
 		for v := range strings.SplitSeq(victim, "+") {
 			s.Program(v).Kill9()
@@ -127,7 +127,7 @@ func TestFaultExitSeenOnce(t *testing.T) {
 		c.watch(s.APIs, box.ID, id, 0, surfaces...)
 		// Kill at about the time of the last line.
 		if rig.Poll(progressTimeout, func() bool { return c.ledgers[0].lines.Load() > uint64(lines-60) }) && victims[i%5] != "" {
-			<-time.After(time.Duration(rand.IntN(100)) * time.Millisecond) //nolint:gosec // no secret
+			<-time.After(time.Duration(rand.IntN(100)) * time.Millisecond)
 			_, err := s.Crash(victims[i%5])
 			must(t, err)
 		}
@@ -186,11 +186,11 @@ func stopReading(t *testing.T, a *rig.API, id string) *stuckReader {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(a.URL, "http://"), 5*time.Second)
 	must(t, err)
-	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // nothing is lost
+	t.Cleanup(func() { conn.Close() })
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		must(t, tcp.SetReadBuffer(64<<10))
 	}
-	fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.0\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", id, a.Key) //nolint:errcheck // reading reports it
+	fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.0\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", id, a.Key)
 	return &stuckReader{conn, id}
 }
 
@@ -209,7 +209,7 @@ func (r *stuckReader) rest(lines int) error {
 
 // take reads whole lines up to the record's end, or until it is cut off.
 func (r *stuckReader) take(events *eventsReader, l *ledger) error {
-	r.conn.SetReadDeadline(time.Now().Add(finishTimeout)) //nolint:errcheck // then there is no deadline
+	r.conn.SetReadDeadline(time.Now().Add(finishTimeout))
 	raw, cut := io.ReadAll(r.conn)
 	_, body, _ := bytes.Cut(raw, []byte("\r\n\r\n"))
 	for text := range bytes.Lines(body) {

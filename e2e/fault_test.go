@@ -38,7 +38,7 @@ func newReader(surface, sandbox, id string) reader {
 type crowd struct {
 	ledgers []*ledger
 	wg      sync.WaitGroup
-	ctx     context.Context //nolint:containedctx // context of the readers
+	ctx     context.Context // context of the readers
 }
 
 // crowdTimeout bounds the total duration of a reader.

@@ -61,7 +61,7 @@ func TestFilesOfAKilledHostAreCut(t *testing.T) {
 		up <- res.StatusCode
 	}()
 	halves := [][]byte{bytes.Repeat([]byte("one\n"), 1<<18), bytes.Repeat([]byte("two\n"), 1<<18)}
-	to.Write(halves[0]) //nolint:errcheck // the response reports it
+	to.Write(halves[0])
 	s.Program("host-1").Kill9()
 	must(t, s.RestartProgram("host-1")) // before its lease ends, and with it the sandbox
 	if n, err := io.Copy(io.Discard, plain.Body); err == nil || n >= size {
@@ -70,7 +70,7 @@ func TestFilesOfAKilledHostAreCut(t *testing.T) {
 	if n, err := io.Copy(io.Discard, zipped.Body); err == nil {
 		t.Errorf("a truncated compressed download looks complete after %d bytes", n)
 	}
-	to.Write(halves[1]) //nolint:errcheck // the response reports it
+	to.Write(halves[1])
 	to.Close()
 	taken := <-up == http.StatusOK // the host may have restarted it
 	ok := rig.Poll(time.Minute, func() bool {

@@ -70,7 +70,7 @@ func (i interpreter) run(t *testing.T, code string, fields ...any) []message {
 	t.Helper()
 	body := map[string]any{"code": code}
 	for n := 0; n+1 < len(fields); n += 2 {
-		body[fields[n].(string)] = fields[n+1] //nolint:forcetypeassert // a test's own
+		body[fields[n].(string)] = fields[n+1]
 	}
 	ans := i.Want(t, http.StatusOK, http.MethodPost, "/execute", body, i.headers()...)
 	if ct := ans.Header.Get("Content-Type"); !strings.HasPrefix(ct, "application/x-ndjson") {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most tests wait rather than work.
 	if f := flag.Lookup("test.parallel"); f != nil && !given(f.Name) {
-		flag.Set(f.Name, "6") //nolint:errcheck // without it tests take longer
+		flag.Set(f.Name, "6")
 	}
 	code := m.Run()
 	if common.up != nil {

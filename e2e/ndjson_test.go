@@ -60,7 +60,7 @@ func raceKill(a *rig.API, sandbox string) error {
 	if err != nil || first.Type != "start" {
 		return fmt.Errorf("first line %+v: %w", first, err)
 	}
-	<-time.After(time.Duration(rand.N(8000)) * time.Microsecond) //nolint:gosec // no secret
+	<-time.After(time.Duration(rand.N(8000)) * time.Microsecond)
 	ans, err = a.Call(http.MethodPost, fmt.Sprintf("/commands/%s/kill", first.Process), nil, "E2b-Sandbox-Id", sandbox)
 	if err != nil || ans.Status != http.StatusOK && ans.Status != http.StatusNotFound {
 		return fmt.Errorf("kill: %v %w", ans, err)
@@ -411,7 +411,7 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 	defer slow.Stop()
 	peak := 0
 	end, words := restOf(t, r, func(b []byte) {
-		sum.Write(b) //nolint:errcheck // never
+		sum.Write(b)
 		before := n
 		if n += len(b); n>>17 > before>>17 && n < slowFor {
 			<-slow.C // 128 KiB per 0.1 s
@@ -424,7 +424,7 @@ func TestSlowReaderLosesNothing(t *testing.T) {
 		t.Fatalf("%d bytes, end %+v, last %s", n, end, words)
 	}
 	again := sha256.New()
-	restOf(t, a.ConnectTo(t, box.ID, pid), func(b []byte) { again.Write(b) }) //nolint:errcheck // never
+	restOf(t, a.ConnectTo(t, box.ID, pid), func(b []byte) { again.Write(b) })
 	if !bytes.Equal(sum.Sum(nil), again.Sum(nil)) {
 		t.Error("a second reader reads different output")
 	}

@@ -44,8 +44,8 @@ func TestPortsLoseNothing(t *testing.T) {
 
 // oneRequest makes the server echo a unique body.
 func oneRequest(client *http.Client, a *rig.API, host string, i int64) error {
-	body := bytes.Repeat([]byte(fmt.Sprintf("%d ", i)), 1+rand.IntN(500))                              //nolint:gosec // no secret
-	req, err := http.NewRequest(http.MethodPost, a.URL+"/echo", io.MultiReader(bytes.NewReader(body))) //nolint:noctx // the client has a time limit
+	body := bytes.Repeat([]byte(fmt.Sprintf("%d ", i)), 1+rand.IntN(500))
+	req, err := http.NewRequest(http.MethodPost, a.URL+"/echo", io.MultiReader(bytes.NewReader(body)))
 	if err != nil {
 		return err
 	}
@@ -152,9 +152,9 @@ func listen(t *testing.T) (addr string) {
 			go func() {
 				defer c.Close()
 				word, _ := io.ReadAll(io.LimitReader(c, 1))
-				c.Write(make([]byte, serverSize)) //nolint:errcheck // it is counted at the other end
+				c.Write(make([]byte, serverSize))
 				if len(word) == 1 && word[0] == 'x' {
-					io.Copy(io.Discard, c) //nolint:errcheck // until it is cut
+					io.Copy(io.Discard, c)
 				}
 			}()
 		}

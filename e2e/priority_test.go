@@ -113,7 +113,7 @@ func lower(t *testing.T, name string) string {
 	if err := os.WriteFile(path, []byte(less), 0); err != nil {
 		return ""
 	}
-	t.Cleanup(func() { os.WriteFile(path, []byte(was), 0) }) //nolint:errcheck // it could be written before
+	t.Cleanup(func() { os.WriteFile(path, []byte(was), 0) })
 	return less
 }
 
@@ -174,7 +174,7 @@ func machine(t *testing.T) map[string]string {
 			all[name] = strings.TrimSpace(string(raw))
 		}
 	}
-	filepath.WalkDir("/proc/sys", func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // unreadable settings are skipped
+	filepath.WalkDir("/proc/sys", func(path string, d fs.DirEntry, err error) error {
 		name := strings.TrimPrefix(path, "/proc/sys/")
 		if err == nil && !d.IsDir() && !slices.ContainsFunc(volatile[:], func(v string) bool { return strings.HasPrefix(name, v) }) {
 			read(name, path)
@@ -182,7 +182,7 @@ func machine(t *testing.T) map[string]string {
 		return nil
 	})
 	read("autogroup", "/proc/self/autogroup")
-	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // other groups may disappear
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "millrace-") {
 			return fs.SkipDir // of any host's sandbox
 		}

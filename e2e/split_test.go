@@ -150,7 +150,7 @@ func TestSplit(t *testing.T) {
 		ended := false
 		f.follow(t, func(i int) {
 			if i == 50 {
-				go p.Term() //nolint:errcheck // checked below
+				go p.Term()
 			}
 			if f.moved > 0 {
 				ended = true
@@ -232,7 +232,7 @@ func TestSplitHostLost(t *testing.T) {
 		t.Error("the host did not restart")
 	}
 	left := func() []os.DirEntry {
-		all, _ := os.ReadDir(filepath.Join(s.Dir, host, "sandboxes")) //nolint:errcheck // then it is empty
+		all, _ := os.ReadDir(filepath.Join(s.Dir, host, "sandboxes"))
 		return all
 	}
 	if !rig.Poll(10*time.Second, func() bool { return len(left()) == 0 }) {

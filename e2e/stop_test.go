@@ -34,7 +34,7 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 			defer waiting.Wait()
 			for range 4 {
 				waiting.Go(func() {
-					api.Call(http.MethodPost, "/sandboxes", map[string]any{"templateID": "base"}) //nolint:errcheck // it fails
+					api.Call(http.MethodPost, "/sandboxes", map[string]any{"templateID": "base"})
 				})
 			}
 			var roles sync.WaitGroup

@@ -96,7 +96,7 @@ func TestVolumesBesideSnapshots(t *testing.T) {
 	name := fmt.Sprintf("beside-%d", os.Getpid())
 	var v struct{ VolumeID string }
 	a.Want(t, 201, "POST", "/volumes", map[string]string{"name": name}).Decode(t, &v)
-	t.Cleanup(func() { a.Call("DELETE", "/volumes/"+v.VolumeID, nil) }) //nolint:errcheck // best effort
+	t.Cleanup(func() { a.Call("DELETE", "/volumes/"+v.VolumeID, nil) })
 	mounts := []map[string]string{{"name": name, "path": "/home/user/data"}}
 	box := a.Create(t, "volumeMounts", mounts).ID
 	if got := rig.Output(a.Commands(t, box, "echo mine > f; echo ours > data/f; cat f data/f").All(t), "stdout"); got != "mine\nours\n" {

@@ -197,8 +197,8 @@ func killedDuringDownload(t *testing.T, s *rig.Split) {
 	source := image(t, 96<<20)
 	go func() { imported <- client(t, a, "template", "import", source, "large") }()
 	begun := func() bool {
-		some, _ := filepath.Glob(filepath.Join(dir, "parts", "*")) //nolint:errcheck // the pattern is valid
-		half, _ := filepath.Glob(filepath.Join(dir, "new-*"))      //nolint:errcheck // as above
+		some, _ := filepath.Glob(filepath.Join(dir, "parts", "*"))
+		half, _ := filepath.Glob(filepath.Join(dir, "new-*"))
 		return len(some)+len(half) > 0
 	}
 	if !rig.Poll(60*time.Second, begun) {
@@ -216,7 +216,7 @@ func killedDuringDownload(t *testing.T, s *rig.Split) {
 	if !rig.Poll(60*time.Second, func() bool { return len(show(t, a, "large").Hosts) == 2 }) {
 		t.Fatalf("it is on the hosts %v", show(t, a, "large").Hosts)
 	}
-	if half, _ := filepath.Glob(filepath.Join(dir, "new-*")); len(half) > 0 { //nolint:errcheck // the pattern is valid
+	if half, _ := filepath.Glob(filepath.Join(dir, "new-*")); len(half) > 0 {
 		t.Errorf("left: %v", half)
 	}
 	sums := map[string]string{}

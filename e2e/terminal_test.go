@@ -50,13 +50,13 @@ func atTerminal(t *testing.T, a *rig.API, cols, rows uint16, args ...string) *us
 	u := &user{t: t, cmd: cmd, keys: keys, done: make(chan struct{})}
 	go u.watch()
 	go func() {
-		cmd.Wait() //nolint:errcheck // the status has it
+		cmd.Wait()
 		close(u.done)
 	}()
 	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		cmd.Process.Kill()
 		<-u.done
-		keys.Close() //nolint:errcheck // it may be closed
+		keys.Close()
 	})
 	return u
 }
@@ -81,7 +81,7 @@ func (u *user) watch() {
 func (u *user) press(s string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.keys.WriteString(s) //nolint:errcheck // then await fails
+	u.keys.WriteString(s)
 	u.typed += len(s)
 }
 

@@ -27,7 +27,7 @@ func through(t *testing.T, a *rig.API, cut func(client, server *net.TCPConn)) *r
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	t.Cleanup(func() { ln.Close() }) //nolint:errcheck // nothing is lost
+	t.Cleanup(func() { ln.Close() })
 	c := cutter{strings.TrimPrefix(a.URL, "http://"), cut}
 	go func() {
 		for {
@@ -35,23 +35,23 @@ func through(t *testing.T, a *rig.API, cut func(client, server *net.TCPConn)) *r
 			if err != nil {
 				return
 			}
-			go c.serve(conn.(*net.TCPConn)) //nolint:errcheck,forcetypeassert // it is TCP; the client sees the failure
+			go c.serve(conn.(*net.TCPConn)) //nolint:forcetypeassert // it is TCP; the client sees the failure
 		}
 	}()
 	return &rig.API{URL: "http://" + ln.Addr().String(), Key: a.Key}
 }
 
 func (c *cutter) serve(client *net.TCPConn) error {
-	defer client.Close() //nolint:errcheck // it may be closed already
+	defer client.Close()
 	conn, err := net.Dial("tcp", c.to)
 	if err != nil {
 		return err
 	}
-	server := conn.(*net.TCPConn) //nolint:errcheck,forcetypeassert // it is TCP
-	defer server.Close()          //nolint:errcheck // it may be closed already
+	server := conn.(*net.TCPConn) //nolint:forcetypeassert // it is TCP
+	defer server.Close()
 	cut := time.AfterFunc(cutAfter, func() { c.cut(client, server) })
 	defer cut.Stop()
-	go io.Copy(server, client) //nolint:errcheck // the other direction reports it
+	go io.Copy(server, client)
 	_, err = io.Copy(client, server)
 	return err
 }
@@ -62,13 +62,13 @@ func (c *cutter) serve(client *net.TCPConn) error {
 func TestReadersResumeAfterCutConnections(t *testing.T) {
 	a := api(t)
 	reset := func(c *net.TCPConn) {
-		c.SetLinger(0) //nolint:errcheck // then it is a FIN
-		c.Close()      //nolint:errcheck // the cut is intended
+		c.SetLinger(0)
+		c.Close()
 	}
 	for name, cut := range map[string]func(client, server *net.TCPConn){
 		"reset":       func(client, server *net.TCPConn) { reset(server); reset(client) },
-		"closed":      func(client, server *net.TCPConn) { server.Close(); client.Close() }, //nolint:errcheck // the cut is intended
-		"half closed": func(_, server *net.TCPConn) { server.CloseWrite() },                 //nolint:errcheck // the cut is intended
+		"closed":      func(client, server *net.TCPConn) { server.Close(); client.Close() },
+		"half closed": func(_, server *net.TCPConn) { server.CloseWrite() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

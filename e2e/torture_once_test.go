@@ -95,18 +95,18 @@ func TestStartIsRetriedAfterALostResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := fmt.Sprintf("lost-%d", i)
-		fmt.Fprintf(conn, "POST /commands HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nE2b-Sandbox-Id: %s\r\nIdempotency-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", //nolint:errcheck // the retry reports it
+		fmt.Fprintf(conn, "POST /commands HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nE2b-Sandbox-Id: %s\r\nIdempotency-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 			a.Key, box.ID, key, len(body), body)
 		switch i % 3 {
 		case 1: // after a while
 			<-time.After(time.Duration(i) * 100 * time.Microsecond)
 		case 2: // after the first bytes of the response
-			conn.Read(make([]byte, 40)) //nolint:errcheck // any bytes will do
+			conn.Read(make([]byte, 40))
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok && i%2 == 0 {
-			tcp.SetLinger(0) //nolint:errcheck // then it is a FIN
+			tcp.SetLinger(0)
 		}
-		conn.Close() //nolint:errcheck // the cut is intended
+		conn.Close()
 		lines := a.Stream(t, http.MethodPost, "/commands", body, "E2b-Sandbox-Id", box.ID, "Idempotency-Key", key).All(t)
 		if end := rig.End(t, lines); *end.ExitCode != 0 || rig.Output(lines, "stdout") != fmt.Sprintf("out %d\n", i) {
 			t.Errorf("try %d:\n%s", i, raws(lines))

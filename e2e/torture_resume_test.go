@@ -168,7 +168,7 @@ func TestHundredReadersSeeTheSame(t *testing.T) {
 	w := recorded(t, a, a.Create(t).ID, 2000)
 	var wg sync.WaitGroup
 	for range 100 {
-		from := rand.Uint64N(w.last() + 1) //nolint:gosec // no secret
+		from := rand.Uint64N(w.last() + 1)
 		wg.Go(func() {
 			ans, err := a.Call(http.MethodGet, fmt.Sprintf("/v1/processes/%s/events?after=%d", w.id, from), nil)
 			if err != nil || ans.Status != http.StatusOK || string(ans.Body) != w.after(from) {
@@ -322,12 +322,12 @@ func TestInvalidLastEventIDIsRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()                                                                                                                                                                       //nolint:errcheck // nothing is lost
-		conn.SetDeadline(time.Now().Add(20 * time.Second))                                                                                                                                       //nolint:errcheck // then there is no deadline
-		go fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-Key: %s\r\nAccept: text/event-stream\r\nLast-Event-ID: %s\r\n\r\n", w.id, a.Key, id) //nolint:errcheck // it may be cut off
-		raw, _ := io.ReadAll(conn)                                                                                                                                                               //nolint:errcheck // a reset is a valid response
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		go fmt.Fprintf(conn, "GET /v1/processes/%s/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-Key: %s\r\nAccept: text/event-stream\r\nLast-Event-ID: %s\r\n\r\n", w.id, a.Key, id)
+		raw, _ := io.ReadAll(conn)
 		var status int
-		fmt.Sscanf(string(raw), "HTTP/1.1 %d", &status) //nolint:errcheck // then it is 0
+		fmt.Sscanf(string(raw), "HTTP/1.1 %d", &status)
 		return status, string(raw)
 	}
 	for _, tt := range []struct {

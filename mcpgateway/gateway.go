@@ -37,7 +37,7 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 	if err != nil {
 		return fmt.Errorf("another gateway is running: %w", err)
 	}
-	defer listener.Close() //nolint:errcheck // Serve closes it
+	defer listener.Close()
 	running, end := context.WithCancel(ctx)
 	defer end()
 	all := mcp.NewServer(me, nil)
@@ -48,7 +48,7 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 		if err != nil {
 			return err
 		}
-		defer session.Close() //nolint:errcheck // it ends with the gateway
+		defer session.Close()
 		if err := m.add(ctx, name, session); err != nil {
 			return fmt.Errorf("%q: %w", name, err)
 		}
@@ -57,7 +57,7 @@ func gateway(ctx context.Context, raw []byte, token string, ready func()) error 
 		return err
 	}
 	s := &http.Server{Handler: handler(all, token), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { s.Close() }) //nolint:errcheck // nothing waits for it
+	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	ready()
 	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -60,18 +60,18 @@ func startDetached(config string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // the gateway has its own copy
+	defer log.Close()
 	status, theirs, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer status.Close()                                                              //nolint:errcheck // it was read
+	defer status.Close()
 	gateway := exec.CommandContext(context.Background(), "/proc/self/exe", serveVerb) // it outlives this process
 	gateway.Stdin, gateway.Stdout, gateway.Stderr = strings.NewReader(config), log, log
 	gateway.ExtraFiles = []*os.File{theirs}
 	gateway.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = gateway.Start()
-	theirs.Close() //nolint:errcheck // the gateway has its own copy
+	theirs.Close()
 	if err != nil {
 		return err
 	}
@@ -97,14 +97,14 @@ func serve() error {
 	pipe := os.NewFile(3, "status")
 	sendStatus := func(text string) {
 		io.WriteString(pipe, text) //nolint:errcheck // the parent may have exited
-		pipe.Close()               //nolint:errcheck // the parent may have exited
+		pipe.Close()
 	}
 	raw, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return err
 	}
 	token := os.Getenv(tokenVariable)
-	os.Unsetenv(tokenVariable) //nolint:errcheck // hides it from the servers
+	os.Unsetenv(tokenVariable)
 	err = gateway(ctx, raw, token, func() { sendStatus(ready) })
 	if err != nil {
 		sendStatus(err.Error())

@@ -61,10 +61,10 @@ func (r runner) own(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // servers read its files
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil || r.User == nil { //nolint:gosec // likewise
+	if err := os.Mkdir(dir, 0o755); err != nil || r.User == nil {
 		return err
 	}
 	return os.Chown(dir, int(r.uid), int(r.gid))

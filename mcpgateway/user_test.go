@@ -22,7 +22,7 @@ func TestCommandsRunUnprivileged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(top) //nolint:errcheck // it is a temporary directory
+	defer os.RemoveAll(top)
 	if err := os.Chmod(top, 0o755); err != nil {
 		t.Fatal(err)
 	}

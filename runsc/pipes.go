@@ -50,7 +50,7 @@ func closeForReading(fd int) error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(writes) //nolint:errcheck // it is at fd
+	defer unix.Close(writes)
 	if _, err := unix.Dup(fd); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func veil(from, to, scratch string) error {
 		if err != nil {
 			return &os.PathError{Op: "open", Path: dir, Err: err}
 		}
-		defer unix.Close(fd) //nolint:errcheck // the mount stays
+		defer unix.Close(fd)
 		fds[i] = fd
 	}
 	data := fmt.Sprintf("lowerdir=/proc/self/fd/%d:/proc/self/fd/%d,userxattr", fds[0], fds[1])

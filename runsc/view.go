@@ -63,7 +63,7 @@ func (v *view) make() error {
 	if err != nil {
 		return err
 	}
-	defer memory.Close() //nolint:errcheck // only a handle
+	defer memory.Close()
 	// A directory that gVisor mounts its own procfs over.
 	scratch := fmt.Sprintf("/proc/self/fd/%d/proc", memory.Fd())
 	if err := os.Mkdir(scratch, 0o755); err != nil {
@@ -154,7 +154,7 @@ func mountOverlay(from []string, to, scratch string) error {
 		if err != nil {
 			return &os.PathError{Op: "open", Path: dir, Err: err}
 		}
-		defer unix.Close(fd) //nolint:errcheck // the mount stays
+		defer unix.Close(fd)
 		names = append(names, fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
 	data := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%[2]s/work,userxattr", strings.Join(names[1:], ":"), names[0])
@@ -170,7 +170,7 @@ func bind(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(tree) //nolint:errcheck // it is mounted, or unused
+	defer unix.Close(tree)
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
 		return err

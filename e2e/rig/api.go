@@ -65,7 +65,7 @@ func (a *API) Call(method, path string, body any, headers ...string) (Answer, er
 	if err != nil {
 		return Answer{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	return Answer{resp.StatusCode, resp.Header, raw}, err
 }

@@ -16,7 +16,7 @@ func DNS(t testing.TB, names map[string]string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // nothing is lost
+	t.Cleanup(func() { conn.Close() })
 	go func() {
 		var b [512]byte
 		for {
@@ -25,7 +25,7 @@ func DNS(t testing.TB, names map[string]string) string {
 				return
 			}
 			if answer := resolve(b[:n], names); answer != nil {
-				conn.WriteTo(answer, from) //nolint:errcheck // the client retries
+				conn.WriteTo(answer, from)
 			}
 		}
 	}()

@@ -83,14 +83,14 @@ func (a *API) dial(req Request) (*Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(streamTimeout)) //nolint:errcheck // then there is no deadline
+	conn.SetDeadline(time.Now().Add(streamTimeout))
 	if _, err := conn.Write(a.head(u.Host, &req)); err != nil {
-		conn.Close() //nolint:errcheck // it failed
+		conn.Close()
 		return nil, err
 	}
 	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 64<<10), &http.Request{Method: http.MethodPost})
 	if err != nil {
-		conn.Close() //nolint:errcheck // it failed
+		conn.Close()
 		return nil, err
 	}
 	return &Raw{Status: resp.StatusCode, Header: resp.Header, conn: conn, resp: resp, body: bufio.NewReaderSize(resp.Body, 64<<10)}, nil
@@ -126,7 +126,7 @@ func (a *API) head(host string, req *Request) []byte {
 }
 
 // Close closes the stream's socket.
-func (r *Raw) Close() { r.conn.Close() } //nolint:errcheck // not read
+func (r *Raw) Close() { r.conn.Close() }
 
 // Conn returns the socket.
 func (r *Raw) Conn() net.Conn { return r.conn }
@@ -136,7 +136,7 @@ func (r *Raw) Deadline(d time.Duration) {
 	if d == 0 {
 		d = streamTimeout
 	}
-	r.conn.SetReadDeadline(time.Now().Add(d)) //nolint:errcheck // then there is no deadline
+	r.conn.SetReadDeadline(time.Now().Add(d))
 }
 
 // Rest reads the rest of the response.
@@ -235,7 +235,7 @@ func Decode(e Envelope) (EventMessage, error) {
 	for k := range outer.Event {
 		m.Keys = append(m.Keys, k)
 	}
-	seq, _ := outer.Seq.Int64() //nolint:errcheck // then it is 0
+	seq, _ := outer.Seq.Int64()
 	m.Seq = uint64(seq)
 	var inner struct {
 		Event Event `json:"event"`

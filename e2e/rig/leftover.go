@@ -33,7 +33,7 @@ func (l leftover) String() string {
 // cgroups returns the cgroups of sandboxes.
 func cgroups(ids []string) []leftover {
 	var out []leftover
-	filepath.WalkDir( //nolint:errcheck // no step fails
+	filepath.WalkDir(
 		"/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
 				return nil //nolint:nilerr // it was removed meanwhile
@@ -66,7 +66,7 @@ func leftovers(dir string) []leftover {
 		}
 		p := filepath.Join("/proc", e.Name())
 		if touches(p, dir) {
-			what, _ := os.ReadFile(filepath.Join(p, "cmdline")) //nolint:errcheck // only for messages
+			what, _ := os.ReadFile(filepath.Join(p, "cmdline"))
 			out = append(out, leftover{pid: pid, what: strings.TrimSpace(string(bytes.ReplaceAll(what, []byte{0}, []byte{' '})))})
 		}
 	}
@@ -79,7 +79,7 @@ func KillAll(dir string) (n int) {
 	for _, l := range leftovers(dir) {
 		if l.pid > 0 {
 			n++
-			syscall.Kill(l.pid, syscall.SIGKILL) //nolint:errcheck // it ended meanwhile
+			syscall.Kill(l.pid, syscall.SIGKILL)
 		}
 	}
 	return n

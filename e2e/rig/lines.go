@@ -97,7 +97,7 @@ func (a *API) OpenStream(method, path string, body any, headers ...string) (*Lin
 	ct, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if resp.StatusCode != http.StatusOK || ct != "application/x-ndjson" && ct != "text/event-stream" {
 		defer cancel()
-		defer resp.Body.Close() //nolint:errcheck // it was read
+		defer resp.Body.Close()
 		raw, err := io.ReadAll(resp.Body)
 		return nil, Answer{resp.StatusCode, resp.Header, raw}, err
 	}
@@ -126,7 +126,7 @@ func (a *API) Events(t testing.TB, process, query string, headers ...string) *Li
 // Close closes the stream.
 func (s *Lines) Close() {
 	s.cancel()
-	s.body.Close() //nolint:errcheck // not read
+	s.body.Close()
 }
 
 // Next returns the next line, or io.EOF after the last.

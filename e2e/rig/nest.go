@@ -115,9 +115,9 @@ func (n *Nest) sweep() error {
 		names = append(names, l.String())
 		switch {
 		case l.pid > 0:
-			syscall.Kill(l.pid, syscall.SIGKILL) //nolint:errcheck // it ended meanwhile
+			syscall.Kill(l.pid, syscall.SIGKILL)
 		case l.mount != "":
-			syscall.Unmount(l.mount, syscall.MNT_DETACH) //nolint:errcheck // reported below
+			syscall.Unmount(l.mount, syscall.MNT_DETACH)
 		}
 	}
 	return fmt.Errorf("left behind: %s", strings.Join(names, "; "))
@@ -183,7 +183,7 @@ func FreeAddr() (string, error) {
 	const low, high, tries = 10_000, 32_000, 100
 	var last error
 	for range tries {
-		addr := fmt.Sprintf("127.0.0.1:%d", low+rand.IntN(high-low)) //nolint:gosec // no secret
+		addr := fmt.Sprintf("127.0.0.1:%d", low+rand.IntN(high-low))
 		ln, err := net.Listen("tcp", addr)
 		if err == nil {
 			return addr, ln.Close()

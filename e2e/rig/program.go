@@ -32,7 +32,7 @@ func (p *Program) start() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // the child has its own copy
+	defer f.Close()
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Env = p.env
 	cmd.Stdout, cmd.Stderr = f, f
@@ -98,7 +98,7 @@ func (p *Program) Cont() { p.signal(syscall.SIGCONT) }
 
 func (p *Program) signal(s syscall.Signal) {
 	if p.Running() {
-		p.cmd.Process.Signal(s) //nolint:errcheck // it ended meanwhile
+		p.cmd.Process.Signal(s)
 	}
 }
 

@@ -77,7 +77,7 @@ func StartUp(opt Options) (*Up, error) {
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, nest.Dump())
 		u.Program.Kill9IfAny()
-		nest.Close() //nolint:errcheck // the first error is returned
+		nest.Close()
 		return nil, err
 	}
 	nest.last = func() { u.API.KillAll() }
@@ -154,7 +154,7 @@ func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 			last = err.Error()
 			return false
 		}
-		resp.Body.Close() //nolint:errcheck // not read
+		resp.Body.Close()
 		last = resp.Status
 		return resp.StatusCode == http.StatusOK
 	})

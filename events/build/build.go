@@ -19,7 +19,7 @@ type ID string
 // NewID returns an ID of 122 random bits.
 func NewID() ID {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return ID(Format(hex.EncodeToString(b[:])))
 }

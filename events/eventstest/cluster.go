@@ -65,7 +65,7 @@ func freePorts(t testing.TB, n int) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() //nolint:errcheck // nothing was sent
+		defer l.Close()
 		out = append(out, l.Addr().String())
 	}
 	return out

@@ -34,7 +34,7 @@ func StartProxy(t testing.TB, addr string) *Proxy {
 	p := &Proxy{ln: ln, to: addr, conns: make(map[net.Conn]struct{})}
 	go p.accept()
 	t.Cleanup(func() {
-		ln.Close() //nolint:errcheck // the test ends
+		ln.Close()
 		p.Cut()
 	})
 	return p
@@ -62,7 +62,7 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		c.Close() //nolint:errcheck // the connection is cut
+		c.Close()
 	}
 	clear(p.conns)
 }
@@ -75,7 +75,7 @@ func (p *Proxy) accept() {
 		}
 		s, err := net.Dial("tcp", p.to)
 		if err != nil {
-			c.Close() //nolint:errcheck // the client retries
+			c.Close()
 			continue
 		}
 		p.mu.Lock()
@@ -88,8 +88,8 @@ func (p *Proxy) accept() {
 
 // copy forwards until either side ends, except while one of the flags is set.
 func (p *Proxy) copy(to io.WriteCloser, from io.ReadCloser, lose ...*atomic.Bool) {
-	defer to.Close()   //nolint:errcheck // the other direction ends, too
-	defer from.Close() //nolint:errcheck // likewise
+	defer to.Close()
+	defer from.Close()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)

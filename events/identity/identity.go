@@ -122,7 +122,7 @@ func (k *key) sign(s *Subject, audience string, now time.Time) (string, error) {
 		return "", kind.Wrap(kind.Internal, "sign token", s.Sandbox, err)
 	}
 	id := make([]byte, jtiSize)
-	rand.Read(id) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	rand.Read(id)
 	token, err := jwt.Signed(by).Claims(claims{
 		Issuer: s.Issuer, Subject: s.spiffe(), Audience: audience, IssuedAt: now.Unix(), Expires: now.Add(Lifetime).Unix(), ID: encode(id),
 		Team: s.Team, Template: s.Template, Sandbox: s.Sandbox,

@@ -36,8 +36,8 @@ func Join(a, b Joined) error {
 		defer func() {
 			if p := recover(); p != nil {
 				fault = fmt.Sprintf("%v\n%s", p, debug.Stack())
-				a.Close() //nolint:errcheck // ends the other direction, too
-				b.Close() //nolint:errcheck // likewise
+				a.Close()
+				b.Close()
 				back <- nil
 			}
 		}()
@@ -51,8 +51,8 @@ func Join(a, b Joined) error {
 	if err == nil {
 		err = other
 	}
-	a.Close() //nolint:errcheck // both directions have ended
-	b.Close() //nolint:errcheck // both directions have ended
+	a.Close()
+	b.Close()
 	return err
 }
 
@@ -82,7 +82,7 @@ func (h *half) carry() error {
 		if n > 0 && heard {
 			lost := h.write(buf[:n])
 			if heard = lost == nil; !heard && h.stopWriting(lost) {
-				h.src.Close() //nolint:errcheck // data already written still arrives
+				h.src.Close()
 				return lost
 			}
 		}
@@ -123,7 +123,7 @@ func (h *half) watch(over <-chan struct{}) (stop func()) {
 		for quiet := time.Duration(0); quiet < linger; quiet += settle {
 			switch passed, ended := h.state(); {
 			case ended: // it has all data, and its answer has no reader
-				h.dst.Close() //nolint:errcheck // nothing to be done
+				h.dst.Close()
 				return
 			case passed > was:
 				was, quiet = passed, 0
@@ -218,5 +218,5 @@ func Cut(c io.Closer, err error) {
 	case interface{ SetLinger(sec int) error }:
 		c.SetLinger(0) //nolint:errcheck // then the close is orderly
 	}
-	c.Close() //nolint:errcheck // the connection is aborted
+	c.Close()
 }

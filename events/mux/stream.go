@@ -241,7 +241,7 @@ func (s *Stream) CloseWithError(err error) {
 	s.m.mu.Lock()
 	if s.done || s.closed { // too late for a reason
 		s.m.mu.Unlock()
-		s.Close() //nolint:errcheck // it never fails
+		s.Close()
 		return
 	}
 	s.closing, s.unread, s.last = true, true, err

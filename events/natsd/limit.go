@@ -35,6 +35,6 @@ func (s *Server) limit() int64 {
 	if err := syscall.Statfs(s.cfg.Dir, &disk); err != nil {
 		return 0 // the server estimates
 	}
-	free := int64(uint64(disk.Bavail) * uint64(disk.Bsize)) //nolint:unconvert // signed on other systems
+	free := int64(uint64(disk.Bavail) * uint64(disk.Bsize))
 	return max((free+used)/4*3, packing*used+minHeadroom)
 }

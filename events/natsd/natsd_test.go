@@ -74,7 +74,7 @@ func TestALameDuckStopsInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unread.Close() //nolint:errcheck // no data is read from it
+	defer unread.Close()
 	if _, err := fmt.Fprint(unread, "CONNECT {\"verbose\":false}\r\nSUB flood 1\r\nPING\r\n"); err != nil {
 		t.Fatal(err)
 	}

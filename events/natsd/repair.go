@@ -182,8 +182,8 @@ func (s *Server) hasSpace() bool {
 	if err != nil {
 		return false
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // the next check overwrites what is left
-	defer f.Close()           //nolint:errcheck // Sync reported errors
+	defer os.Remove(f.Name())
+	defer f.Close()
 	block := make([]byte, 1<<20)
 	for range minFree / len(block) {
 		if _, err := f.Write(block); err != nil {

@@ -30,7 +30,7 @@ func KeyedID(key string) ID { return ID(keyedID(newPrefix, key)) }
 
 func newID(prefix byte) string {
 	return makeID(prefix, func(raw *[sha256.Size]byte) {
-		rand.Read(raw[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+		rand.Read(raw[:])
 	})
 }
 

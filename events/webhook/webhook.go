@@ -21,7 +21,7 @@ type ID string
 // NewID returns a random id.
 func NewID() ID {
 	var raw [16]byte
-	rand.Read(raw[:]) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
+	rand.Read(raw[:])
 	return ID(formatUUID(raw, 4))
 }
 

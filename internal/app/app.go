@@ -18,7 +18,7 @@ func Main(ctx context.Context) int {
 	stop()
 	code, message := output.ExitCode(err)
 	if message != "" {
-		fmt.Fprintln(os.Stderr, "millrace:", message) //nolint:errcheck // there is nowhere else to report it
+		fmt.Fprintln(os.Stderr, "millrace:", message)
 	}
 	return code
 }

@@ -47,17 +47,17 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 	if err := flock(ctx, f); err != nil {
 		owner := make([]byte, 32)
-		n, _ := f.Read(owner) //nolint:errcheck // the pid is only for the message
-		f.Close()             //nolint:errcheck // nothing was written
+		n, _ := f.Read(owner)
+		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("data directory %s is used by another process (pid %s): stop it, or set another --data", dir, strings.TrimSpace(string(owner[:n])))
 		}
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintf(f, "%d\n", os.Getpid()) //nolint:errcheck // only for messages
+		fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
-	return func() { f.Close() }, nil //nolint:errcheck // closing releases the lock
+	return func() { f.Close() }, nil
 }
 
 func flock(ctx context.Context, f *os.File) error {

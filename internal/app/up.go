@@ -89,7 +89,7 @@ func (u *up) run(ctx context.Context) error {
 	}
 	defer unlock()
 	u.host.tuneHost(func(change hosttune.Change) {
-		fmt.Fprintln(u.cfg.Out, "--tune-host:", change) //nolint:errcheck // only a message
+		fmt.Fprintln(u.cfg.Out, "--tune-host:", change)
 	})
 	if u.gateway.APIKey, err = firstKey(u.data, u.gateway.APIKey); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (u *up) run(ctx context.Context) error {
 	if u.gateway.Listener, err = listen.Listen(ctx, "tcp", u.gateway.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer u.gateway.Listener.Close() //nolint:errcheck // it may be closed already
+	defer u.gateway.Listener.Close()
 	u.gateway.Domain = cmp.Or(u.gateway.Domain, localDomain(u.gateway.Listener.Addr()))
 	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
@@ -191,7 +191,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 	context.AfterFunc(behind, cancel)
 
 	address := filepath.Join(u.data, command.AddressFile)
-	defer os.Remove(address) //nolint:errcheck // the next start replaces it
+	defer os.Remove(address)
 	u.gateway.Log, u.gateway.View, u.gateway.Slog, u.gateway.Version = front, view, u.log.With("role", "gateway"), u.cfg.Version
 	hosted := make(chan struct{})
 	u.gateway.ReadyAfter = hosted

@@ -200,7 +200,7 @@ func firstLiteral(e ast.Expr) string {
 			}
 			e = x.Args[0]
 		case *ast.BasicLit:
-			s, _ := strconv.Unquote(x.Value) //nolint:errcheck // then it is not a string
+			s, _ := strconv.Unquote(x.Value)
 			return s
 		default:
 			return ""

@@ -303,7 +303,7 @@ func TestInputIsNotRepeated(t *testing.T) {
 		sent++
 		switch {
 		case sent == 1: // taken, but the response is lost
-			go w.Write([]byte("def")) //nolint:errcheck // missing input is detected below
+			go w.Write([]byte("def"))
 			g.Grow(`{"type":"stdin_ack","offset":3}`)
 			panic(http.ErrAbortHandler)
 		case eof:
@@ -312,7 +312,7 @@ func TestInputIsNotRepeated(t *testing.T) {
 			go w.Close()
 		}
 	}
-	go w.Write([]byte("abc")) //nolint:errcheck // missing input is detected below
+	go w.Write([]byte("abc"))
 	got := g.verb(r, "run", "-s", "iabc", "cat")
 	if got.code != 0 || g.Stdin.String() != "abcdef" || sent != 3 {
 		t.Errorf("exit %d %s; %q in %d requests\n%s", got.code, got.say, g.Stdin.String(), sent, got.errOut)

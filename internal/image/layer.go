@@ -43,7 +43,7 @@ func (l *Layer) read(ctx context.Context, left *int64, f func(at int, h *tar.Hea
 	if err != nil {
 		return readError(err)
 	}
-	defer raw.Close() //nolint:errcheck // it was only read
+	defer raw.Close()
 	sum := sha256.New()
 	bounded := &bounded{r: io.TeeReader(raw, sum), left: left}
 	r := tar.NewReader(bounded)

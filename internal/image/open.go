@@ -145,7 +145,7 @@ func eachEntry(ctx context.Context, file string, f func(h *tar.Header, body io.R
 	if err != nil {
 		return err
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	for t := tar.NewReader(r); ctx.Err() == nil; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -213,7 +213,7 @@ func unpackLayout(ctx context.Context, file, to string) error {
 			return err
 		}
 		if _, err := io.Copy(out, body); err != nil {
-			out.Close() //nolint:errcheck // it is not used
+			out.Close()
 			return err
 		}
 		return out.Close()

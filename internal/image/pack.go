@@ -82,7 +82,7 @@ func readTree(ctx context.Context, img *Image, opt *Options) (*tree, error) {
 
 // writer writes a tree as its tar, in parts.
 type writer struct {
-	//nolint:containedctx // a writer exists for one call
+	// a writer exists for one call
 	ctx   context.Context
 	sink  Sink
 	tar   *tar.Writer

@@ -39,21 +39,21 @@ func (l boundedLayer) Uncompressed() (io.ReadCloser, error) {
 	b := bufio.NewReader(raw)
 	head, err := b.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
-		raw.Close() //nolint:errcheck // it is not read further
+		raw.Close()
 		return nil, err
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			raw.Close() //nolint:errcheck // it is not read further
+			raw.Close()
 			return nil, err
 		}
 		return unpacking{z, raw}, nil
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(b, zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
-			raw.Close() //nolint:errcheck // it is not read further
+			raw.Close()
 			return nil, err
 		}
 		return unpacking{z, alsoClose{z, raw}}, nil

@@ -46,10 +46,10 @@ func served(t *testing.T, layer, packedLayer []byte) string {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/manifests/") {
 			w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
-			w.Write(m) //nolint:errcheck // the client reports it
+			w.Write(m)
 			return
 		}
-		w.Write(blobs[path.Base(r.URL.Path)]) //nolint:errcheck // the client reports it
+		w.Write(blobs[path.Base(r.URL.Path)])
 	}))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://") + "/some/image:1"

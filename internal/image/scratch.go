@@ -53,5 +53,5 @@ func diskFree(dir string) (free, total int64) {
 	if syscall.Statfs(dir, &st) != nil {
 		return leastFree, leastFree
 	}
-	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize) //nolint:unconvert,gosec // their types differ between systems
+	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize)
 }

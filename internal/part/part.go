@@ -37,7 +37,7 @@ func New() (*Packer, error) {
 
 // Close releases the memory of a Packer.
 func (p *Packer) Close() {
-	p.enc.Close() //nolint:errcheck // it writes nowhere
+	p.enc.Close()
 	p.dec.Close()
 }
 
@@ -76,7 +76,7 @@ func (p *Packer) open(packed []byte, size int) ([]byte, error) {
 	if err == nil {
 		return nil, kind.New(kind.Invalid, "unpack", "", "a part of the template exceeds the maximum size")
 	}
-	if err != io.ErrUnexpectedEOF && err != io.EOF { //nolint:errorlint // ReadFull does not wrap them
+	if err != io.ErrUnexpectedEOF && err != io.EOF {
 		return nil, kind.Wrap(kind.Invalid, "unpack", "", err)
 	}
 	return p.buf[:n], nil

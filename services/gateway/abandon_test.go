@@ -28,7 +28,7 @@ func (f *fixture) leaveCreate(name, idempotencyKey string) sandbox.ID {
 	go func() {
 		defer close(done)
 		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close() //nolint:errcheck // nothing is read
+			resp.Body.Close()
 			f.t.Errorf("create %s was answered %d, want it to wait", name, resp.StatusCode)
 		}
 	}()

@@ -173,7 +173,7 @@ func TestBuildSurvivesItsGateway(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the step did not start")
 		}
-		f.view.Sync(t.Context()) //nolint:errcheck // retried
+		f.view.Sync(t.Context())
 	}
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
@@ -352,7 +352,7 @@ func TestBuildReportsECRRefusal(t *testing.T) {
 	ecr := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.Header.Get("Authorization")
 		w.WriteHeader(http.StatusBadRequest)
-		io.WriteString(w, `{"__type":"UnrecognizedClientException","message":"`+r.Header.Get("Authorization")+`"}`) //nolint:errcheck // to a test
+		io.WriteString(w, `{"__type":"UnrecognizedClientException","message":"`+r.Header.Get("Authorization")+`"}`)
 	}))
 	t.Cleanup(ecr.Close)
 	f.serve(gateway.Config{Listen: "127.0.0.1:0", ECREndpoint: ecr.URL})
@@ -459,7 +459,7 @@ func (f *fixture) awaitView(is func() bool) {
 		if time.Now().After(end) {
 			f.t.Fatal("the condition was not met in time")
 		}
-		f.view.Sync(f.t.Context()) //nolint:errcheck // retried
+		f.view.Sync(f.t.Context())
 	}
 }
 
@@ -487,8 +487,8 @@ func TestBuildUploadsAreChecked(t *testing.T) {
 		if err := w.WriteHeader(&tar.Header{Name: name, Size: 2, Mode: 0o644}); err != nil {
 			t.Fatal(err)
 		}
-		w.Write([]byte("hi")) //nolint:errcheck // into memory
-		w.Close()             //nolint:errcheck // likewise
+		w.Write([]byte("hi"))
+		w.Close()
 		return b.String()
 	}
 	good := content("a")
@@ -531,7 +531,7 @@ func TestBuildWaitsForCapacity(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("no sandbox was refused")
 		}
-		f.view.Sync(t.Context()) //nolint:errcheck // retried
+		f.view.Sync(t.Context())
 	}
 	f.host.SetRefuse(0)
 	if s := f.awaitBuild(&r); s.Status != "ready" {

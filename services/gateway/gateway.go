@@ -115,7 +115,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() //nolint:errcheck // may be closed already
+	defer ln.Close()
 	// The view is needed until the drain is over.
 	viewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -245,7 +245,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		s.drain(context.WithoutCancel(ctx))
-		ln.Close() //nolint:errcheck // it may not be served yet
+		ln.Close()
 		return nil
 	})
 	if s.cfg.Ready != nil {

@@ -113,7 +113,7 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		f.t.Fatal(err)
@@ -214,7 +214,7 @@ func TestReadyAfter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close() //nolint:errcheck // only the status matters
+		resp.Body.Close()
 		return resp.StatusCode
 	}
 	if live, ready := status("/livez"), status("/readyz"); live != http.StatusOK || ready != http.StatusServiceUnavailable {
@@ -233,12 +233,12 @@ func TestDrainEndsIdleConnectionsAndRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unused.Close() //nolint:errcheck // the gateway closed it
+	defer unused.Close()
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // the gateway closed it
+	defer conn.Close()
 	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestDrainMakesStreamsReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is read
+	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	if !lines.Scan() || !strings.Contains(lines.Text(), `"start"`) {
 		t.Fatalf("%d: first line %q", resp.StatusCode, lines.Text())

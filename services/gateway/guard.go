@@ -52,7 +52,7 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 		// The client may send slowly, and what it has not sent when the response is complete must
 		// not become a request.
 		c.Context().SetConnectionClose()
-		c.Context().Conn().SetReadDeadline(noDeadline) //nolint:errcheck // the next read reports it
+		c.Context().Conn().SetReadDeadline(noDeadline)
 		return c.Next()
 	}
 	return s.streams.Dispose(c, c.Next())

@@ -20,19 +20,19 @@ func (f *fixture) raw(t *testing.T, request string) (codes []int, closed bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)
 	for {
-		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)) //nolint:errcheck // the read reports it
+		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
 			ne, ok := err.(net.Error) //nolint:errorlint // ReadResponse returns it unwrapped
 			return codes, !ok || !ne.Timeout()
 		}
-		_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // the next read reports it
+		_, _ = io.Copy(io.Discard, resp.Body)
 		codes = append(codes, resp.StatusCode)
 	}
 }
@@ -126,16 +126,16 @@ func TestBodiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()
 	go func() {
-		_, _ = io.WriteString(conn, head+"Transfer-Encoding: chunked\r\n\r\n") //nolint:errcheck // the read reports it
+		_, _ = io.WriteString(conn, head+"Transfer-Encoding: chunked\r\n\r\n")
 		for range 17 {
 			if _, err := io.WriteString(conn, chunk); err != nil {
 				return
 			}
 		}
 	}()
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the read reports it
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("chunks past the limit: %+v, %v", resp, err)
@@ -150,7 +150,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call reports it
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
 		if _, err := io.Copy(conn, body); err != nil {
 			t.Errorf("%s: the connection was cut: %v", name, err)
 		}
@@ -162,7 +162,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		if want := `{"code":413,"message":"Request Entity Too Large"`; err != nil || resp.StatusCode != 413 || !strings.HasPrefix(string(raw), want) || resp.Header.Get("X-Request-Id") == "" || !resp.Close {
 			t.Errorf("%s: %v %s %v", name, resp, raw, err)
 		}
-		conn.Close() //nolint:errcheck // all was read
+		conn.Close()
 	}
 	for name, body := range map[string]io.Reader{"with a length": strings.NewReader(strings.Repeat("x", size)), "in chunks": io.MultiReader(strings.NewReader(strings.Repeat("x", size)))} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+f.addr+"/sandboxes", body)
@@ -239,8 +239,8 @@ func TestLargeAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()                                 //nolint:errcheck // all was read
-	conn.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the next call reports it
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	r := bufio.NewReader(conn)
 	for range 3 {
 		if _, err := io.WriteString(conn, "GET /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n"); err != nil {
@@ -294,20 +294,20 @@ func (f *fixture) sendHalfClosed(t *testing.T, request string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the read reports it
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Errorf("no answer: %v", err)
 		return 0
 	}
-	resp.Body.Close() //nolint:errcheck // not read
+	resp.Body.Close()
 	return resp.StatusCode
 }
 

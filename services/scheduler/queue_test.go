@@ -108,7 +108,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 	}
 	for i, id := range queue[:20] {
 		if i == 10 { // while 40 wait
-			stop() //nolint:errcheck // it was stopped
+			stop()
 			start(t, log, nil)
 			start(t, log, nil)
 		}

@@ -25,7 +25,7 @@ func start(t testing.TB, log *events.Log, fault func(string) error) (stop func()
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond, Fault: fault}) }()
 	stop = func() error { cancel(); err := <-done; done <- err; return err }
-	t.Cleanup(func() { stop() }) //nolint:errcheck // checked by tests that need it
+	t.Cleanup(func() { stop() })
 	return stop
 }
 

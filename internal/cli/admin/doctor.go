@@ -190,7 +190,7 @@ func (a *app) servicePID() int {
 	if err != nil {
 		return 0
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 		return 0 // left by an earlier process
 	}
@@ -208,7 +208,7 @@ func (a *app) checkData() check {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return check{"data directory", true, dir + " (not created yet)"}
 	}
-	free := uint64(fs.Bavail) * uint64(fs.Bsize) //nolint:unconvert // the types differ between systems
+	free := uint64(fs.Bavail) * uint64(fs.Bsize)
 	return check{"data directory", free > 1<<30, fmt.Sprintf("%s, %d GiB free", dir, free>>30)}
 }
 
@@ -259,7 +259,7 @@ func (a *app) writeHealth(h *health) error {
 		}
 		return "NO"
 	}
-	fmt.Fprintf(a.Out, "millrace %s, %s, %s, %s\n\n", h.Version, h.Go, h.Platform, h.Kernel) //nolint:errcheck // the table below reports it
+	fmt.Fprintf(a.Out, "millrace %s, %s, %s, %s\n\n", h.Version, h.Go, h.Platform, h.Kernel)
 	var rows [][]string
 	add := func(name string, ok bool, detail string) {
 		for i, part := range strings.Split(detail, "; ") {

@@ -175,7 +175,7 @@ func (b *bench) idleTails(ctx context.Context) error {
 	var open []net.Conn
 	defer func() {
 		for _, conn := range open {
-			conn.Close() //nolint:errcheck // nothing is lost
+			conn.Close()
 		}
 	}()
 	begun := time.Now()
@@ -232,7 +232,7 @@ func (b *bench) tail1(ctx context.Context, id string) (net.Conn, error) {
 	if _, err := conn.Write([]byte(req)); err != nil {
 		return conn, err
 	}
-	conn.SetReadDeadline(time.Now().Add(client.CallTimeout)) //nolint:errcheck // Read reports it
+	conn.SetReadDeadline(time.Now().Add(client.CallTimeout))
 	var buf [8 << 10]byte
 	have := 0
 	for !bytes.Contains(buf[:have], []byte(`"type":"start"`)) {

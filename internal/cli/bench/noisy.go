@@ -206,9 +206,9 @@ func (t *turns) settle(ctx context.Context) error {
 func (b *bench) round(ctx context.Context, s *side) error {
 	p := b.share(noisyRounds / 2)
 	p.every = b.f.every
-	before, _ := cpustat.Read() //nolint:errcheck // without it no CPU time counts as stolen
+	before, _ := cpustat.Read()
 	_, got, err := b.someStarts(ctx, p, "/bin/true", nil, eventStart)
-	after, _ := cpustat.Read() //nolint:errcheck // as above
+	after, _ := cpustat.Read()
 	if after.Since(before).StolenPart() > maxStolen {
 		s.discarded++
 		return err

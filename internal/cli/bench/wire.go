@@ -35,7 +35,7 @@ func connectStart(ctx context.Context, c *client.Client, sbx string, cmd string,
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	return readEnvelopes(bufio.NewReaderSize(resp.Body, 256<<10), f)
 }
 

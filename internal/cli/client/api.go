@@ -212,7 +212,7 @@ func (c *Client) Start(ctx context.Context, sbx string, cmd *Command) (string, e
 
 func newKey() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails since Go 1.24
+	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 
@@ -226,7 +226,7 @@ func (c *Client) tryStart(ctx context.Context, sbx, key string, cmd *Command) (s
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close() //nolint:errcheck // the rest is not needed
+	defer resp.Body.Close()
 	if id := resp.Header.Get("X-Process-Id"); id != "" {
 		return id, nil
 	}

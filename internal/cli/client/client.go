@@ -191,7 +191,7 @@ func (c *Client) send(ctx context.Context, r *Request, body []byte, kind string)
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	if resp.StatusCode >= 500 {
 		c.current.CompareAndSwap(at, at+1)
 	}
@@ -225,7 +225,7 @@ func (c *Client) Call(ctx context.Context, r *Request, out any) (http.Header, er
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil || out == nil {
 		return resp.Header, WithMessage(err)

@@ -86,7 +86,7 @@ func (c *Client) Lines(ctx context.Context, r *Request) (*Lines, error) {
 func (l *Lines) Close() {
 	l.silent.Stop()
 	l.cancel()
-	l.body.Close() //nolint:errcheck // the rest is not needed
+	l.body.Close()
 }
 
 // Raw returns the next complete line with its line end. It is valid until the next call.

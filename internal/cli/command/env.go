@@ -68,7 +68,7 @@ func (a *Env) Client() (*client.Client, error) {
 		}
 	}
 	if key == "" {
-		key, _ = ReadTrimmed(filepath.Join(dir, KeyFile)) //nolint:errcheck // a gateway that requires a key responds 401
+		key, _ = ReadTrimmed(filepath.Join(dir, KeyFile))
 	}
 	c, err := client.New(urls, key)
 	if err == nil {
@@ -113,7 +113,7 @@ func (a *Env) Open() (c *client.Client, asJSON bool, err error) {
 // Notef prints a message to standard error. Its text is sanitized: it may quote untrusted
 // sources.
 func (a *Env) Notef(format string, args ...any) {
-	fmt.Fprintf(a.Err, "millrace: %s\n", output.Plain(fmt.Sprintf(format, args...))) //nolint:errcheck // there is nowhere else to report it
+	fmt.Fprintf(a.Err, "millrace: %s\n", output.Plain(fmt.Sprintf(format, args...)))
 }
 
 // Files in the data directory by which commands find the local `up`.

@@ -32,12 +32,12 @@ func LineEach[T any](a *Env, all []T, of func(*T) string) error {
 // Table writes rows in columns under a header.
 func (a *Env) Table(head []string, rows [][]string) error {
 	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(head, "\t")) //nolint:errcheck // Flush reports it
+	fmt.Fprintln(w, strings.Join(head, "\t"))
 	for _, r := range rows {
 		for i := range r {
 			r[i] = output.Printable(r[i])
 		}
-		fmt.Fprintln(w, strings.Join(r, "\t")) //nolint:errcheck // Flush reports it
+		fmt.Fprintln(w, strings.Join(r, "\t"))
 	}
 	return w.Flush()
 }

@@ -48,7 +48,7 @@ func lastEvent(ctx context.Context, c *client.Client, id string) (uint64, error)
 	if err != nil {
 		return 0, err
 	}
-	resp.Body.Close() //nolint:errcheck // only the header is needed
+	resp.Body.Close()
 	last, err := strconv.ParseUint(resp.Header.Get("X-Record-After"), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("the gateway did not send the record's last event: %w", err)

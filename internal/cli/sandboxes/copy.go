@@ -185,7 +185,7 @@ func (x *copier) uploadFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was read
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (x *copier) downloadFile(ctx context.Context, from, to string, mode fs.File
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	return writeFile(to, mode, resp.Body)
 }
 
@@ -250,7 +250,7 @@ func writeFile(name string, mode fs.FileMode, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it was renamed, or is incomplete
+	defer os.Remove(f.Name())
 	if mode == 0 {
 		mode = 0o644
 	}

@@ -23,7 +23,7 @@ import (
 // and creates it if needed.
 func (x *copier) uploadTree(ctx context.Context, from, to string) error {
 	r, w := io.Pipe()
-	defer r.Close() //nolint:errcheck // it ends the writer
+	defer r.Close()
 	go func() { w.CloseWithError(x.writeTree(w, from)) }()
 	const script = `mkdir -p -- "$1" && exec tar -x -p -o -f - -C "$1"`
 	return x.tar(ctx, script, to, r, nil)
@@ -39,17 +39,17 @@ func (x *copier) downloadTree(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written to it
+	defer root.Close()
 	r, w := io.Pipe()
 	read := make(chan error, 1)
 	go func() {
 		err := x.readTree(r, root)
-		r.CloseWithError(err) //nolint:errcheck // it returns nil
+		r.CloseWithError(err)
 		read <- err
 	}()
 	const script = `cd -- "$1" && exec tar -c -f - .`
 	err = x.tar(ctx, script, from, nil, w)
-	w.CloseWithError(err) //nolint:errcheck // it returns nil
+	w.CloseWithError(err)
 	if rerr := <-read; err == nil {
 		err = rerr
 	}
@@ -179,7 +179,7 @@ func (x *copier) writeEntry(out *tar.Writer, name, rel string, d fs.DirEntry) er
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was read
+	defer f.Close()
 	if err := out.WriteHeader(h); err != nil {
 		return err
 	}

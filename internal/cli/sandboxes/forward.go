@@ -64,14 +64,14 @@ func (a *app) forward(ctx context.Context, sbx string, ports []string) error {
 		if all[i], err = listen(ctx, sbx, p); err != nil {
 			return err
 		}
-		defer all[i].ln.Close() //nolint:errcheck // nothing is lost
+		defer all[i].ln.Close()
 	}
 	if err := a.showForwardings(all, asJSON); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range all {
-		context.AfterFunc(ctx, func() { f.ln.Close() }) //nolint:errcheck // it ends Accept
+		context.AfterFunc(ctx, func() { f.ln.Close() })
 		g.Go(func() error { return a.serve(ctx, c, f) })
 	}
 	return g.Wait()
@@ -136,7 +136,7 @@ type closeWriter interface {
 
 // tunnel forwards a local connection to the sandbox's port and closes it.
 func tunnel(ctx context.Context, c *client.Client, conn net.Conn, f *forwarding) error {
-	defer conn.Close() //nolint:errcheck // both directions ended
+	defer conn.Close()
 	local, ok := conn.(closeWriter)
 	if !ok {
 		return errors.New("the local connection is not TCP")
@@ -150,12 +150,12 @@ func tunnel(ctx context.Context, c *client.Client, conn net.Conn, f *forwarding)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // both directions ended
+	defer resp.Body.Close()
 	remote, ok := resp.Body.(closeWriter)
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		return fmt.Errorf("the gateway did not switch to tcp (status %d)", resp.StatusCode)
 	}
-	context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // it ends the copies
+	context.AfterFunc(ctx, func() { conn.Close() })
 	var g errgroup.Group
 	g.Go(func() error { return carry(remote, local, cancel) })
 	g.Go(func() error { return carry(local, remote, cancel) })

@@ -137,7 +137,7 @@ func (a *app) makeTemplate(ctx context.Context, as string, maxSize int64, open o
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch) //nolint:errcheck // it is in the system's temporary directory
+	defer os.RemoveAll(scratch)
 	begun := time.Now()
 	p := a.progress()
 	defer p.end()

@@ -22,7 +22,7 @@ import (
 
 // upload sends those parts of a template that the gateway lacks.
 type upload struct {
-	//nolint:containedctx // the first failed part cancels it
+	// the first failed part cancels it
 	ctx     context.Context
 	c       *client.Client
 	g       *errgroup.Group
@@ -151,14 +151,14 @@ func (p *progress) bytes(what string, n, of int64) {
 		p.a.Notef("%s", text)
 		return
 	}
-	fmt.Fprintf(p.a.Err, "\r\x1b[Kmillrace: %s", text) //nolint:errcheck // there is nowhere else to report it
+	fmt.Fprintf(p.a.Err, "\r\x1b[Kmillrace: %s", text)
 	p.open = true
 }
 
 // end ends the terminal's current line.
 func (p *progress) end() {
 	if p.open {
-		fmt.Fprintln(p.a.Err) //nolint:errcheck // there is nowhere else to report it
+		fmt.Fprintln(p.a.Err)
 		p.open = false
 	}
 }

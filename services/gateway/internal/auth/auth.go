@@ -44,7 +44,7 @@ type local struct{}
 // From returns the principal that the middleware found. Without the middleware it returns
 // the zero Principal, which may access nothing.
 func From(c *fiber.Ctx) core.Principal {
-	p, _ := c.Locals(local{}).(core.Principal) //nolint:errcheck // the zero Principal
+	p, _ := c.Locals(local{}).(core.Principal)
 	return p
 }
 
@@ -146,7 +146,7 @@ type apiKey struct{}
 // Shown returns the API key that authenticated the request; empty if something else did. It
 // shares memory with the request.
 func Shown(c *fiber.Ctx) string {
-	k, _ := c.Locals(apiKey{}).(string) //nolint:errcheck // empty
+	k, _ := c.Locals(apiKey{}).(string)
 	return k
 }
 

@@ -52,12 +52,12 @@ func send(c *fiber.Ctx, streams *stream.Streams, open func(context.Context) (*co
 	}
 	d := &download{f: f, cancel: cancel, log: streams.Log()}
 	if err := d.open(); err != nil {
-		d.Close() //nolint:errcheck // the first error is returned
+		d.Close()
 		return err
 	}
 	res, err := d.answer(request(c), coding)
 	if err != nil {
-		d.Close() //nolint:errcheck // the first error is returned
+		d.Close()
 		if refused, ok := errors.AsType[*fiber.Error](err); ok && refused.Code == http.StatusRequestedRangeNotSatisfiable {
 			c.Set(fiber.HeaderContentRange, "bytes */"+strconv.FormatInt(d.entry.GetSize(), 10))
 		}
@@ -203,7 +203,7 @@ func (d *download) compressed(h http.Header) (*http.Response, error) {
 	r, w := io.Pipe()
 	d.body = r
 	go func() {
-		w.CloseWithError(recovery.Do(d.log, "compression", func() error { //nolint:errcheck // it never fails
+		w.CloseWithError(recovery.Do(d.log, "compression", func() error {
 			z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 			if err == nil {
 				_, err = io.Copy(z, src)
@@ -224,7 +224,7 @@ type pipedDownload struct {
 }
 
 func (p *pipedDownload) Close() error {
-	p.r.Close() //nolint:errcheck // it never fails
+	p.r.Close()
 	return p.download.Close()
 }
 

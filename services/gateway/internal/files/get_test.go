@@ -60,7 +60,7 @@ func TestPanicCutsTheDownload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // it was read
+	defer res.Body.Close()
 	if _, err := io.Copy(io.Discard, res.Body); !kind.Is(err, kind.Internal) {
 		t.Errorf("got %v", err)
 	}

@@ -92,8 +92,8 @@ type entryStat struct {
 }
 
 func entryStatOf(e *pb.EntryInfo) entryStat {
-	uid, _ := strconv.ParseUint(e.GetOwner(), 10, 32) //nolint:errcheck // hosts send numbers
-	gid, _ := strconv.ParseUint(e.GetGroup(), 10, 32) //nolint:errcheck // likewise
+	uid, _ := strconv.ParseUint(e.GetOwner(), 10, 32)
+	gid, _ := strconv.ParseUint(e.GetGroup(), 10, 32)
 	s := entryStat{
 		Name: e.GetName(), Type: "unknown", Path: e.GetPath(), Size: e.GetSize(), Mode: e.GetMode(),
 		UID: uint32(uid), GID: uint32(gid), Target: e.GetSymlinkTarget(),

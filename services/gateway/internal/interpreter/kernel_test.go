@@ -43,9 +43,9 @@ func newContext(t *testing.T, sbx sandbox.ID, id, language string) *testContext 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill()                                                              //nolint:errcheck // it may have ended
-		cmd.Wait()                                                                      //nolint:errcheck // it was killed
-		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id))) //nolint:errcheck // only node's are files
+		cmd.Process.Kill()
+		cmd.Wait()
+		os.Remove(filepath.Join(os.TempDir(), ".millrace-context-"+addressOf(sbx, id)))
 	})
 	record := bufio.NewReader(out)
 	if got, err := record.ReadString('\n'); got != ready {
@@ -177,8 +177,8 @@ func startUntil(t *testing.T, cmd *exec.Cmd, what string) *exec.Cmd {
 }
 
 func end(cmd *exec.Cmd) {
-	cmd.Process.Kill() //nolint:errcheck // it may have ended
-	cmd.Wait()         //nolint:errcheck // it was killed
+	cmd.Process.Kill()
+	cmd.Wait()
 }
 
 // Without isolation, the sandboxes of a host have their contexts in one directory, and each

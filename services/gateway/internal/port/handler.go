@@ -175,18 +175,18 @@ func (h *Handler) Serve(c *fiber.Ctx, t route.Target) error {
 // client's connection, which can be taken over only after the body's end. An early
 // response does not wait for it.
 func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *httpconn.Upload) error {
-	fail := failure(c, t)                           // before other goroutines read the client's connection, and with it trailers into the head
-	c.Context().Conn().SetReadDeadline(time.Time{}) //nolint:errcheck // the client may be slow
+	fail := failure(c, t) // before other goroutines read the client's connection, and with it trailers into the head
+	c.Context().Conn().SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(c.UserContext())
 	body.OnFailure(cancel)
 	stop := body.Watch(cancel)
-	res, err := roundTrip(h.uploads, req.WithContext(ctx)) //nolint:bodyclose // as below
+	res, err := roundTrip(h.uploads, req.WithContext(ctx))
 	stop()
 	var clean bool // the body was read completely
 	var broken error
 	if err != nil {
 		if clean, broken = body.Release(); clean && broken == nil {
-			c.Context().Conn().SetReadDeadline(time.Now().Add(failedBodyTimeout)) //nolint:errcheck // the next read fails
+			c.Context().Conn().SetReadDeadline(time.Now().Add(failedBodyTimeout))
 			clean = httpconn.DiscardBody(c)
 		}
 	} else {
@@ -195,7 +195,7 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 	if broken != nil {
 		cancel()
 		if err == nil {
-			res.Body.Close() //nolint:errcheck // the client is gone or sent an invalid body
+			res.Body.Close()
 		}
 		c.Context().SetConnectionClose()
 		return httpconn.ErrUnread
@@ -204,13 +204,13 @@ func (h *Handler) upload(c *fiber.Ctx, t route.Target, req *http.Request, body *
 		h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
 			context.AfterFunc(relaying, cancel)
 			return res, err
-		}, fail) //nolint:bodyclose // Relay closes it
+		}, fail)
 		return nil
 	}
 	if err != nil {
 		res = fail(err)
 	}
-	h.streams.RelayEarly(c, res, cancel, body.Drain) //nolint:bodyclose // RelayEarly closes it
+	h.streams.RelayEarly(c, res, cancel, body.Drain)
 	return nil
 }
 
@@ -223,7 +223,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn = i.Conn }})
 	res, err := roundTrip(h.transport, req.WithContext(traced))
 	if !late.Stop() && err == nil {
-		res.Body.Close() //nolint:errcheck // the deadline has passed
+		res.Body.Close()
 		err = context.DeadlineExceeded
 	}
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
@@ -232,7 +232,7 @@ func (h *Handler) upgrade(c *fiber.Ctx, t route.Target, req *http.Request) error
 			h.streams.Switch(c, res, &ingressConn{Joined: to, conn: conn, wake: wake}, cancel)
 			return nil
 		}
-		res.Body.Close() //nolint:errcheck // it cannot be used
+		res.Body.Close()
 		err = errors.New("a switch of protocols that cannot be passed on")
 	}
 	h.streams.Relay(c, true, func(relaying context.Context) (*http.Response, error) {
@@ -287,7 +287,7 @@ func (h *Handler) write(c *fiber.Ctx, p httperr.Proxied) error {
 		return httperr.WriteProxied(c, p)
 	}
 	body := httpconn.NewUpload(c, 0)
-	body.Close()                                                                   //nolint:errcheck // it returns nil
+	body.Close()
 	h.streams.RelayEarly(c, p.Response(httperr.Browser(c)), func() {}, body.Drain) //nolint:bodyclose // RelayEarly closes it
 	return nil
 }

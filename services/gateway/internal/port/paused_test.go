@@ -39,7 +39,7 @@ func TestDataOnASwitchedConnectionWakesTheSandbox(t *testing.T) {
 		defer c.Close()
 		io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
 		rw.Flush()
-		line, _ := rw.ReadString('\n') //nolint:errcheck // checked by the client
+		line, _ := rw.ReadString('\n')
 		io.WriteString(rw, line)
 		rw.Flush()
 	})

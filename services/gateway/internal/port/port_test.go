@@ -373,7 +373,7 @@ func TestADisconnectCancelsTheRequest(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil).WithContext(ctx)) //nolint:bodyclose // the request fails
+	_, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil).WithContext(ctx))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -531,7 +531,7 @@ func TestAnEarlyResponseToALargeBodyArrives(t *testing.T) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: 8080-%s.x\r\nContent-Length: %d\r\n\r\n", id, 1<<30)
-	go io.CopyN(c, zeroes{}, 1<<30) //nolint:errcheck // fails when the server closes
+	go io.CopyN(c, zeroes{}, 1<<30)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("got %v, %v", res, err)

@@ -57,7 +57,7 @@ func roundTrip(t *http.Transport, req *http.Request) (*http.Response, error) {
 	}
 	switched := res.StatusCode == http.StatusSwitchingProtocols && req.Header.Get("Upgrade") != ""
 	if res.StatusCode < http.StatusOK && !switched {
-		res.Body.Close() //nolint:errcheck // it is not used
+		res.Body.Close()
 		return nil, fmt.Errorf("the server answered with %d", res.StatusCode)
 	}
 	return res, nil

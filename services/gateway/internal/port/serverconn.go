@@ -58,7 +58,7 @@ func (v *ingressConn) CloseWithError(err error) {
 	if s, ok := conn.(*mux.Stream); ok {
 		s.CloseWithError(err)
 	}
-	v.Close() //nolint:errcheck // closed with an error above
+	v.Close()
 }
 
 // Write wakes the sandbox unless it is running.

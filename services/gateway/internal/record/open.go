@@ -142,7 +142,7 @@ func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, t
 	}
 	sum, err := r.Process(ctx, p, id)
 	if err != nil || sum.Active() {
-		return tip, nil //nolint:nilerr // the record can be read regardless of the catalog
+		return tip, nil
 	}
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()

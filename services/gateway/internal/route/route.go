@@ -92,7 +92,7 @@ func Parse(s string) (sandbox.ID, error) {
 }
 
 func named(s string, port int) Target {
-	id, _ := Parse(s) //nolint:errcheck // an invalid id is left empty
+	id, _ := Parse(s)
 	return Target{Sandbox: id, Named: strings.Clone(s), Port: port}
 }
 

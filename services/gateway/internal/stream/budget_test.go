@@ -136,7 +136,7 @@ func TestServeReleasesTheBudget(t *testing.T) {
 				if streams.Budget("a").Grow(stream.BaseBudget + 1) {
 					t.Error("it did not grow its budget")
 				}
-				c.Close() //nolint:errcheck // disconnects
+				c.Close()
 			}
 			select {
 			case <-s.closed:

@@ -91,8 +91,8 @@ func (s *server) dial(t testing.TB) (net.Conn, *bufio.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })                 //nolint:errcheck // closed twice is closed
-	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read fails
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	return c, bufio.NewReader(c)
 }
 
@@ -256,7 +256,7 @@ func TestServeDetectsADisconnect(t *testing.T) {
 			if _, err := r.ReadString('>'); err != nil {
 				t.Fatal(err)
 			}
-			if err := tt.leave(c.(*net.TCPConn)); err != nil { //nolint:forcetypeassert // dialed as TCP
+			if err := tt.leave(c.(*net.TCPConn)); err != nil {
 				t.Fatal(err)
 			}
 			select {

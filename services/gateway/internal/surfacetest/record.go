@@ -131,7 +131,7 @@ func exited() process.Body {
 
 // random returns a record of small frames with few line ends; it is deterministic.
 func random(spec process.Spec) *Record {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a script, not a secret
+	rng := rand.New(rand.NewPCG(1, 2))
 	var bodies []process.Body
 	for range 60 {
 		data := bytes.Map(func(r rune) rune {
@@ -140,7 +140,7 @@ func random(spec process.Spec) *Record {
 			}
 			return r
 		}, bytes.Repeat([]byte{byte('a' + rng.IntN(26))}, 1+rng.IntN(9)))
-		bodies = append(bodies, process.Wrote{Stream: process.Stdout + process.Stream(rng.IntN(2)), Data: data}) //nolint:gosec // 0 or 1
+		bodies = append(bodies, process.Wrote{Stream: process.Stdout + process.Stream(rng.IntN(2)), Data: data})
 	}
 	name := "random lines"
 	if spec.Stdin {
@@ -161,7 +161,7 @@ type Source struct {
 }
 
 // Source returns a Source of the events after the given seq.
-func (r *Record) Source(after process.Seq) *Source { return &Source{record: r, at: int(after)} } //nolint:gosec // a position in a script
+func (r *Record) Source(after process.Seq) *Source { return &Source{record: r, at: int(after)} }
 
 // Next returns the next events.
 func (s *Source) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
@@ -198,7 +198,7 @@ func (s *Source) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 }
 
 // After returns the seq of the last event returned.
-func (s *Source) After() process.Seq { return process.Seq(s.at) } //nolint:gosec // never negative
+func (s *Source) After() process.Seq { return process.Seq(s.at) }
 
 // Close records that it was called.
 func (s *Source) Close() { s.Closed = true }

@@ -83,7 +83,7 @@ func abridge(b []byte) []byte {
 }
 
 func wantCode(r *Record) int {
-	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:errcheck,forcetypeassert // all records end like that
+	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:forcetypeassert // all records end like that
 	if x.Code == nil {
 		return -1
 	}
@@ -304,8 +304,8 @@ func (s *Surface) endless(t *testing.T) {
 	if testing.Short() {
 		t.Skip("64 MiB")
 	}
-	frame := make([]byte, 64<<10)           // shared by all events; does not compress
-	rand.NewChaCha8([32]byte{}).Read(frame) //nolint:errcheck // it never fails
+	frame := make([]byte, 64<<10) // shared by all events; does not compress
+	rand.NewChaCha8([32]byte{}).Read(frame)
 	for i := range frame {
 		frame[i] = frame[i]%64 + '0'
 	}
@@ -321,7 +321,7 @@ func (s *Surface) endless(t *testing.T) {
 	flushes := 0
 	base := heap()
 	w := &discard{before: func(n int) {
-		sent += uint64(n) //nolint:gosec // a length
+		sent += uint64(n)
 		if flushes++; flushes%64 == 0 {
 			peak = max(peak, heap())
 		}
@@ -333,7 +333,7 @@ func (s *Surface) endless(t *testing.T) {
 		t.Errorf("%d bytes were sent of %d", sent, endless)
 	}
 	// A growing buffer exists twice, and its line once more while it is sent.
-	if most := uint64(endlessMemory + 5*s.MaxLine); peak > base+most { //nolint:gosec // never negative
+	if most := uint64(endlessMemory + 5*s.MaxLine); peak > base+most {
 		t.Errorf("the line took %d MiB, want at most %d", (peak-base)>>20, most>>20)
 	}
 }

@@ -67,7 +67,7 @@ func (s *source) After() process.Seq { return s.count }
 // Close ends the Tail and waits for it.
 func (s *source) Close() {
 	s.cancel()
-	for range s.found { //nolint:revive // discard the rest
+	for range s.found {
 	}
 }
 

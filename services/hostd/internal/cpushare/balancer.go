@@ -25,7 +25,7 @@ func Run(ctx context.Context, members func() []*Member, log *slog.Logger) error 
 	var b balancer
 	for {
 		all, now := members(), time.Now()
-		times, _ := cpustat.Read() //nolint:errcheck // without it no CPU counts as idle
+		times, _ := cpustat.Read()
 		deprioritized := b.apply(all, sample{at: now, idle: times.Idle})
 		if err := ticks.follow(ctx, now, deprioritized); err != nil {
 			log.Warn("start scheduler ticker failed", "err", err)

@@ -17,7 +17,7 @@ func ShimLog(dir string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()                             //nolint:errcheck // opened read-only
-	b, _ := io.ReadAll(io.LimitReader(f, most)) //nolint:errcheck // a partial log is better than none
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, most))
 	return string(b)
 }

@@ -32,7 +32,7 @@ func (r *Registry) offerLate(ctx context.Context) error {
 	first := len(asked) == 0 || asked[0] == Auto
 	o, err := r.openLate(ctx)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // ctx ended
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,12 +53,12 @@ func (w *Route) inspect(c *client, target string, f *flow) {
 	}
 	if len(c.first) == 0 {
 		c.first = make([]byte, 1)
-		c.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // never fails
+		c.SetReadDeadline(time.Now().Add(headTimeout))
 		if _, err := io.ReadFull(c.Stream, c.first); err != nil {
-			in.Close() //nolint:errcheck // it sent nothing
+			in.Close()
 			return
 		}
-		c.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails
+		c.SetReadDeadline(time.Time{})
 	}
 	if c.first[0] != tlsHandshake {
 		w.s.take(in)

@@ -96,8 +96,8 @@ func NewServer(cfg Config) *Server {
 
 // Close ends the server; connections of routes end with their streams.
 func (s *Server) Close() {
-	s.http.Close()  //nolint:errcheck // no error matters
-	s.conns.Close() //nolint:errcheck // never fails
+	s.http.Close()
+	s.conns.Close()
 	<-s.done
 }
 
@@ -123,16 +123,16 @@ func (c *client) Read(p []byte) (int, error) {
 func (w *Route) Serve(st *mux.Stream) {
 	st.Accept()
 	c := &client{Stream: st, route: w, first: make([]byte, 1)}
-	st.SetReadDeadline(time.Now().Add(headTimeout)) //nolint:errcheck // never fails
+	st.SetReadDeadline(time.Now().Add(headTimeout))
 	if _, err := io.ReadFull(st, c.first); err != nil {
-		st.Close() //nolint:errcheck // it sent nothing
+		st.Close()
 		return
 	}
 	if c.first[0] == socksVersion {
 		w.socks(c)
 		return
 	}
-	st.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails
+	st.SetReadDeadline(time.Time{})
 	w.s.take(c)
 }
 
@@ -204,18 +204,18 @@ func (w *Route) connectHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	conn, buffered, err := http.NewResponseController(rw).Hijack()
 	if err != nil {
-		f.Close() //nolint:errcheck // not used
+		f.Close()
 		return
 	}
 	c, ok := conn.(*client)
 	if !ok {
-		conn.Close() //nolint:errcheck // impossible
-		f.Close()    //nolint:errcheck // not used
+		conn.Close()
+		f.Close()
 		return
 	}
-	c.SetDeadline(time.Time{}) //nolint:errcheck // never fails
+	c.SetDeadline(time.Time{})
 	if n := buffered.Reader.Buffered(); n > 0 {
-		early, _ := buffered.Reader.Peek(n) //nolint:errcheck // they are buffered
+		early, _ := buffered.Reader.Peek(n)
 		c.first = append(append([]byte(nil), early...), c.first...)
 	}
 	if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -230,7 +230,7 @@ func (w *Route) carry(c *client, target string, f *flow) {
 		w.inspect(c, target, f)
 		return
 	}
-	mux.Join(c, f) //nolint:errcheck // both ends get the error
+	mux.Join(c, f)
 }
 
 // forward serves a plain request. Each request has a connection of its own, so that each

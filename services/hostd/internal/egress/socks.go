@@ -47,25 +47,25 @@ func (w *Route) socks(c *client) {
 		stop()
 	}
 	if code == socksRefused {
-		c.Close() //nolint:errcheck // the client has the reply
+		c.Close()
 		return
 	}
 	_, err := c.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	if f == nil || err != nil {
-		c.Close() //nolint:errcheck // the client has the reply
+		c.Close()
 		if f != nil {
-			f.Close() //nolint:errcheck // not used
+			f.Close()
 		}
 		return
 	}
-	c.SetDeadline(time.Time{}) //nolint:errcheck // never fails
+	c.SetDeadline(time.Time{})
 	w.carry(c, target, f)
 }
 
 // watchClient returns a context that ends when the client's stream breaks. Only watchClient
 // may read from the client before stop.
 func (c *client) watchClient() (ctx context.Context, stop func()) {
-	c.SetReadDeadline(time.Time{}) //nolint:errcheck // never fails; the deadline was for the header
+	c.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
@@ -78,7 +78,7 @@ func (c *client) watchClient() (ctx context.Context, stop func()) {
 		}
 	}()
 	return ctx, func() {
-		c.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // never fails
+		c.SetReadDeadline(time.Unix(1, 0))
 		<-over
 		cancel()
 	}

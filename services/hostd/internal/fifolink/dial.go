@@ -69,7 +69,7 @@ func (c *Conn) Await(ctx context.Context) error {
 	select {
 	case <-c.answered:
 	case <-ctx.Done():
-		c.rw.Close() //nolint:errcheck // pending calls fail
+		c.rw.Close()
 		<-c.answered
 		c.read.err = ctx.Err()
 	}
@@ -88,7 +88,7 @@ func Begin(rw io.ReadWriteCloser) *Conn { return begin(rw, version) }
 func begin(rw io.ReadWriteCloser, to byte) *Conn {
 	c := &Conn{rw: rw, to: to, syncWritten: make(chan struct{}), answered: make(chan struct{})}
 	nonce := make([]byte, nonceLen)
-	rand.Read(nonce) //nolint:errcheck // never fails
+	rand.Read(nonce)
 	sync, sum := hello(kindSync, to, nonce)
 	answer, answerSum := hello(kindOpen, to, nonce)
 	c.write.w, c.write.sum, c.read.sum = rw, sum, answerSum
@@ -102,7 +102,7 @@ func (c *Conn) writeSync(sync []byte) {
 	defer close(c.syncWritten)
 	if _, err := c.rw.Write(sync); err != nil {
 		c.write.err = err
-		c.rw.Close() //nolint:errcheck // no answer will come
+		c.rw.Close()
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *Conn) awaitAnswer(answer []byte) {
 	defer close(c.answered)
 	if err := c.read.buf.seek(c.rw, answer); err != nil {
 		c.read.err = err
-		c.rw.Close() //nolint:errcheck // it ends the write
+		c.rw.Close()
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *session) fail(why error) {
 	s.mu.Lock()
 	s.endErr = why
 	s.mu.Unlock()
-	s.feed.Close() //nolint:errcheck // never fails
+	s.feed.Close()
 }
 
 // Read implements net.Conn. io.EOF: the dialer is gone, or dials again;

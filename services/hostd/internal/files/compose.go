@@ -51,7 +51,7 @@ func (o *op) sources() ([]string, error) {
 	var there unix.Stat_t
 	if f, err := o.openSource(o.path); err == nil {
 		err = unix.Fstat(int(f.Fd()), &there)
-		f.Close() //nolint:errcheck // only checked
+		f.Close()
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (o *op) sources() ([]string, error) {
 		}
 		var st unix.Stat_t
 		err = unix.Fstat(int(f.Fd()), &st)
-		f.Close() //nolint:errcheck // only checked
+		f.Close()
 		switch {
 		case err != nil:
 			return nil, err
@@ -91,7 +91,7 @@ func (o *op) openSource(p string) (*os.File, error) {
 		err = regular(p, &st)
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // only checked
+		f.Close()
 		return nil, err
 	}
 	return f, nil
@@ -105,7 +105,7 @@ func (o *op) copySources(to *os.File, sources []string) error {
 			return err
 		}
 		_, err = io.Copy(to, f)
-		f.Close() //nolint:errcheck // it was only read from
+		f.Close()
 		if err != nil {
 			return errorOf(o.path, err)
 		}

@@ -32,13 +32,13 @@ func (o *op) overwrite(at *target, name string, old *unix.Stat_t) error {
 		return err
 	}
 	in := os.NewFile(uintptr(from), name)
-	defer in.Close() //nolint:errcheck // it was only read from
+	defer in.Close()
 	fd, err := openAt(at.dir, at.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}
 	out := os.NewFile(uintptr(fd), at.name)
-	defer out.Close() //nolint:errcheck // a write reports the errors of a close
+	defer out.Close()
 	var st unix.Stat_t
 	switch err := unix.Fstat(fd, &st); {
 	case err != nil:
@@ -104,8 +104,8 @@ func openElsewhere(file *unix.Stat_t) bool {
 func setFSIDs(uid, gid uint32) bool {
 	const keep = ^uintptr(0)
 	if unix.Setfsgid(int(gid)) == nil && unix.Setfsuid(int(uid)) == nil {
-		now, _ := unix.SetfsuidRetUid(-1)   //nolint:errcheck // as above
-		group, _ := unix.SetfsgidRetGid(-1) //nolint:errcheck // as above
+		now, _ := unix.SetfsuidRetUid(-1)
+		group, _ := unix.SetfsgidRetGid(-1)
 		return now == int(uid) && group == int(gid)
 	}
 	_, _, err := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), keep, keep)
@@ -123,7 +123,7 @@ func scan(file *unix.Stat_t) bool {
 	if err != nil {
 		return false
 	}
-	defer proc.Close() //nolint:errcheck // it was only read from
+	defer proc.Close()
 	names, _ := proc.Readdirnames(-1)
 	self := os.Getpid()
 	for _, name := range names {
@@ -151,7 +151,7 @@ func has(proc int, path string, file *unix.Stat_t) bool {
 		return false
 	}
 	dir := os.NewFile(uintptr(fd), path)
-	defer dir.Close() //nolint:errcheck // it was only read from
+	defer dir.Close()
 	open, _ := dir.Readdirnames(-1)
 	for _, n := range open {
 		var st unix.Stat_t

@@ -73,7 +73,7 @@ func (s *Server) openParent(p string) (dir int, base string, err error) {
 	return dir, base, err
 }
 
-func closeFd(fd int) { unix.Close(fd) } //nolint:errcheck // nothing waits to be written
+func closeFd(fd int) { unix.Close(fd) }
 
 // procPath returns a path of an open file for calls that do not accept descriptors.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

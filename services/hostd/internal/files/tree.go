@@ -69,7 +69,7 @@ func (o *op) endTurn() {
 // level is the directory's own.
 func (o *op) walk(fd int, at string, depth, level uint32) error {
 	dir := os.NewFile(uintptr(fd), at)
-	defer dir.Close() //nolint:errcheck // it was only read from
+	defer dir.Close()
 	if level > maxLevels {
 		return tooDeep("list")
 	}
@@ -339,7 +339,7 @@ func empty(dir int, name string, level int) error {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), name)
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close()
 	for {
 		names, err := f.Readdirnames(nameBatch)
 		if len(names) == 0 {

@@ -68,7 +68,7 @@ func TestTurnEndsWithoutReader(t *testing.T) {
 		defer ours.Close()
 		go func() {
 			req := file.Request{Op: file.OpList, Path: "many"}
-			ours.Write(file.AppendFrame(nil, req.Append(nil))) //nolint:errcheck // the result shows it
+			ours.Write(file.AppendFrame(nil, req.Append(nil)))
 		}()
 		p := &piped{Conn: theirs}
 		if r.Serve(p); !ended || !kind.Is(p.err, kind.Deadline) {

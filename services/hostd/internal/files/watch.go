@@ -122,10 +122,10 @@ func (w *Watcher) add(dir int, rel string, report bool) error {
 	}
 	fd, err := openAt(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {
-		return nil //nolint:nilerr // removed meanwhile, or no permission
+		return nil
 	}
 	f := os.NewFile(uintptr(fd), rel)
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close()
 	names, _ := f.ReadDir(-1)
 	for _, d := range names {
 		at := path.Join(rel, d.Name())
@@ -153,7 +153,7 @@ func (w *Watcher) add(dir int, rel string, report bool) error {
 }
 
 // Stop ends Run.
-func (w *Watcher) Stop() { w.f.Close() } //nolint:errcheck // it was only read from
+func (w *Watcher) Stop() { w.f.Close() }
 
 const watchBuffer = 32 << 10
 

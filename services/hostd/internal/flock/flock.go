@@ -21,7 +21,7 @@ func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil //nolint:errcheck // nothing was written
+			return func() { f.Close() }, nil
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
@@ -31,7 +31,7 @@ func Lock(ctx context.Context, path string) (unlock func(), err error) {
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		f.Close() //nolint:errcheck // nothing was written
+		f.Close()
 		return nil, err
 	}
 }

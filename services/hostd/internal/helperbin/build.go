@@ -43,7 +43,7 @@ func (p Program) Build(ctx context.Context, log LogFunc) (string, error) {
 	}
 	tmp := to + ".new"
 	if err := p.compile(ctx, tmp, log); err != nil {
-		os.Remove(tmp) //nolint:errcheck // it may not exist
+		os.Remove(tmp)
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return to, os.Rename(tmp, to)

@@ -130,7 +130,7 @@ func source() (string, error) {
 // fingerprint returns a hash of everything that determines the built program.
 func (p Program) fingerprint(root string) (string, error) {
 	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, p.Main) //nolint:errcheck // a hash never fails
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, p.Main)
 	for _, in := range p.Inputs {
 		err := filepath.WalkDir(filepath.Join(root, in), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !isInput(d.Name()) {
@@ -140,8 +140,8 @@ func (p Program) fingerprint(root string) (string, error) {
 			if err != nil {
 				return err
 			}
-			defer f.Close()                                          //nolint:errcheck // it was only read
-			fmt.Fprintf(sum, "%s\n", strings.TrimPrefix(path, root)) //nolint:errcheck // a hash never fails
+			defer f.Close()
+			fmt.Fprintf(sum, "%s\n", strings.TrimPrefix(path, root))
 			if _, err := io.Copy(sum, f); err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ func TestSameRejectsANewerSource(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, young), 0o755); err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(filepath.Join(root, young)) }) //nolint:errcheck // best effort
+	t.Cleanup(func() { os.RemoveAll(filepath.Join(root, young)) })
 	file := filepath.Join(root, young, "go.mod")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)

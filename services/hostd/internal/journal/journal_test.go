@@ -92,7 +92,7 @@ func TestJournalSurvivesReopening(t *testing.T) {
 	if j, err = Open(dir, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close() //nolint:errcheck // the end of the test
+	defer j.Close()
 	rev, err := j.Cursor()
 	all, err2 := j.Sandboxes()
 	if rev != 1<<40 || err != nil || err2 != nil || len(all) != 3 || all["a"].Driver != "direct" || all["b"].Driver != "namespace" {
@@ -147,7 +147,7 @@ func TestDamagedJournalIsReplaced(t *testing.T) {
 			if j, err = Open(dir, log); err != nil {
 				t.Fatal(err)
 			}
-			defer j.Close() //nolint:errcheck // the end of the test
+			defer j.Close()
 			all, err := j.Sandboxes()
 			if err != nil || len(all) != 0 || j.SetCursor(5) != nil {
 				t.Errorf("the new journal has %d sandboxes, %v", len(all), err)

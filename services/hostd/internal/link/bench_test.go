@@ -57,12 +57,12 @@ func attachedFor(t testing.TB, pool *link.Pool, accept func(*mux.Stream)) *link.
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()  //nolint:errcheck // the shim has it
-	ln.Close() //nolint:errcheck // the shim has it
+	f.Close()
+	ln.Close()
 	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		cmd.Wait()         //nolint:errcheck // it was killed
-		os.RemoveAll(dir)  //nolint:errcheck // best effort
+		cmd.Process.Kill()
+		cmd.Wait()
+		os.RemoveAll(dir)
 	})
 	raw, err := net.Dial("unix", path)
 	if err != nil {

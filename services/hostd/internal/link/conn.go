@@ -105,13 +105,13 @@ func Attach(ctx context.Context, conn net.Conn, a *wire.Attach, file *os.File, p
 	c.streams = mux.New(mux.Config{
 		Even: true, Window: wire.WindowStream, MaxStreams: wire.MaxStreams, MaxOpen: wire.MaxStreams, Wake: c.wakeWriter, Accept: accept,
 	})
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read fails or not
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	hello, err := c.attach(a, file)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		conn.Close() //nolint:errcheck // the first error is returned
+		conn.Close()
 		return nil, wire.Hello{}, err
 	}
 	c.r.Alloc = pool.get
@@ -190,7 +190,7 @@ func (c *Conn) closeConn() {
 	if c.sendTimer != nil {
 		c.sendTimer.Stop()
 	}
-	c.conn.Close() //nolint:errcheck // nothing to be done
+	c.conn.Close()
 	c.streams.Break(errBroken)
 	c.wake.Broadcast()
 }
@@ -248,7 +248,7 @@ func (c *Conn) put(f func([]byte) []byte) bool {
 	}
 	if len(c.out) > maxQueue { // a shim always reads, regardless of its processes
 		c.closed = true
-		c.conn.Close() //nolint:errcheck // nothing to be done
+		c.conn.Close()
 	}
 	c.out = f(c.out)
 	return true

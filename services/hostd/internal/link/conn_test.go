@@ -22,11 +22,11 @@ const token = "01arz3ndektsv4rrffq69g5fav"
 func connFrom(t *testing.T, b []byte) (*link.Conn, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	t.Cleanup(func() { theirs.Close() }) //nolint:errcheck // it may be closed
-	go io.Copy(io.Discard, theirs)       //nolint:errcheck // until it is closed
+	t.Cleanup(func() { theirs.Close() })
+	go io.Copy(io.Discard, theirs)
 	go func() {
-		theirs.Write(b) //nolint:errcheck // hostd may hang up
-		theirs.Close()  //nolint:errcheck // it may be closed
+		theirs.Write(b)
+		theirs.Close()
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -72,8 +72,8 @@ func TestShimOfAnotherVersion(t *testing.T) {
 
 func TestSilentShim(t *testing.T) {
 	ours, theirs := net.Pipe()
-	defer theirs.Close()           //nolint:errcheck // the end of the test
-	go io.Copy(io.Discard, theirs) //nolint:errcheck // until it is closed
+	defer theirs.Close()
+	go io.Copy(io.Discard, theirs)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, _, err := link.Attach(ctx, ours, &wire.Attach{}, nil, &link.Pool{}, nil); err == nil {

@@ -27,7 +27,7 @@ func serve(t testing.TB, network, addr string, f func(net.Conn)) (port string) {
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { ln.Close() }) //nolint:errcheck // best effort
+	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -41,8 +41,8 @@ func serve(t testing.TB, network, addr string, f func(net.Conn)) (port string) {
 }
 
 func echo(c net.Conn) {
-	io.Copy(c, c) //nolint:errcheck // the client checks
-	c.Close()     //nolint:errcheck // the client checks
+	io.Copy(c, c)
+	c.Close()
 }
 
 // read reads the shim's messages, without which its streams would block.
@@ -79,7 +79,7 @@ func TestStreamsReachPorts(t *testing.T) {
 			}
 			want := rand.Text() + strings.Repeat("bytes ", 1<<17)
 			go func() {
-				io.WriteString(s, want) //nolint:errcheck // the reader checks
+				io.WriteString(s, want)
 				s.CloseWrite()
 			}()
 			got, err := io.ReadAll(s)
@@ -106,11 +106,11 @@ func TestResetIsNotEOF(t *testing.T) {
 	c := attached(t, &link.Pool{})
 	read(c)
 	s, err := openPort(t, c, serve(t, "tcp4", "127.0.0.1:0", func(c net.Conn) {
-		io.WriteString(c, "half") //nolint:errcheck // the reader checks
+		io.WriteString(c, "half")
 		var b [1]byte
-		c.Read(b[:])                  //nolint:errcheck // until the client has it
-		c.(*net.TCPConn).SetLinger(0) //nolint:errcheck // it resets
-		c.Close()                     //nolint:errcheck // it resets
+		c.Read(b[:])
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestResetIsNotEOF(t *testing.T) {
 	if _, err := io.ReadFull(s, half[:]); err != nil {
 		t.Fatal(err)
 	}
-	s.Write([]byte("x")) //nolint:errcheck // the reader checks
+	s.Write([]byte("x"))
 	if n, err := s.Read(half[:]); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("got %d, %v", n, err)
 	}
@@ -133,7 +133,7 @@ func proxied(t *testing.T, accept func(*mux.Stream)) (c *link.Conn, port string)
 		t.Fatal(err)
 	}
 	p := free.Addr().(*net.TCPAddr).Port
-	free.Close() //nolint:errcheck // it was free
+	free.Close()
 	c.Send(func(dst []byte) []byte { return wire.AppendNetwork(dst, &wire.Network{Proxy: uint16(p)}) })
 	return c, strconv.Itoa(p)
 }
@@ -146,7 +146,7 @@ func TestEgressReachesHostd(t *testing.T) {
 		}
 		s.Accept()
 		go func() {
-			io.WriteString(s, "from hostd") //nolint:errcheck // the reader checks
+			io.WriteString(s, "from hostd")
 			s.Close()
 		}()
 	})
@@ -184,7 +184,7 @@ func output(t *testing.T, ch <-chan link.Message, token string) string {
 			}
 			switch b := m.Event.Body.(type) {
 			case process.Wrote:
-				out.Write(b.Data) //nolint:errcheck // it cannot fail
+				out.Write(b.Data)
 			case process.Finished:
 				return out.String()
 			}
@@ -253,7 +253,7 @@ func BenchmarkPortEcho(b *testing.B) {
 	}
 	buf := make([]byte, 1)
 	for b.Loop() {
-		s.Write(buf) //nolint:errcheck // the read reports it
+		s.Write(buf)
 		if _, err := io.ReadFull(s, buf); err != nil {
 			b.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func Kernel(now time.Time, seed []byte) {
 	if err != nil {
 		return
 	}
-	defer f.Close() //nolint:errcheck // the kernel has it
+	defer f.Close()
 	addEntropy(int(f.Fd()), seed)
 }
 

@@ -31,13 +31,13 @@ func Start(ctx context.Context, self string) (*Ticker, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close() //nolint:errcheck // the child has its own
+	defer in.Close()
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Args = []string{"millrace", Arg}
 	cmd.Stdin = in
 	cmd.Env = []string{"GODEBUG=asyncpreemptoff=1"} // waiting threads would be preempted
 	if err := cmd.Start(); err != nil {
-		end.Close() //nolint:errcheck // nothing was written
+		end.Close()
 		return nil, err
 	}
 	return &Ticker{cmd, end}, nil
@@ -48,8 +48,8 @@ func (t *Ticker) PID() int { return t.cmd.Process.Pid }
 
 // Stop ends the child and waits for it.
 func (t *Ticker) Stop() {
-	t.end.Close() //nolint:errcheck // nothing was written
-	t.cmd.Wait()  //nolint:errcheck // nothing depends on how it ended
+	t.end.Close()
+	t.cmd.Wait() //nolint:errcheck // nothing depends on how it ended
 }
 
 // sleep waits for d, or until a signal.

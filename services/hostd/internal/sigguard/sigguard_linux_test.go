@@ -81,8 +81,8 @@ func start(t *testing.T) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.cmd.Process.Kill() //nolint:errcheck // it may have ended
-		p.cmd.Wait()         //nolint:errcheck // it was killed
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
 	})
 	p.in, p.out = in, bufio.NewReader(out)
 	return p
@@ -90,7 +90,7 @@ func start(t *testing.T) *program {
 
 func (p *program) ask(line string) string {
 	p.t.Helper()
-	fmt.Fprintln(p.in, line) //nolint:errcheck // without it there is no answer
+	fmt.Fprintln(p.in, line)
 	answer, err := p.out.ReadString('\n')
 	if err != nil {
 		p.t.Fatalf("no answer to %q: %v", line, err)

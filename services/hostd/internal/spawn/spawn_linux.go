@@ -62,7 +62,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(w) //nolint:errcheck // the child has its own
+	defer unix.Close(w)
 	files, copies, err := lift(attr.Files)
 	defer closeAll(copies)
 	var k *block
@@ -70,7 +70,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 		k, err = s.spare.get(maxSize(path, argv, attr))
 	}
 	if err != nil {
-		unix.Close(r) //nolint:errcheck // nothing was read
+		unix.Close(r)
 		return nil, err
 	}
 	s.plan(k, path, argv, attr, files, w)
@@ -82,7 +82,7 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	}
 	if pid < 0 {
 		s.spare.put(k)
-		unix.Close(r) //nolint:errcheck // nothing was read
+		unix.Close(r)
 		return nil, syscall.Errno(-pid)
 	}
 	return &Child{PID: pid, s: s, done: os.NewFile(uintptr(r), "child"), block: k}, nil
@@ -101,9 +101,9 @@ func pipe() (r, w int, err error) {
 		return p[0], p[1], nil
 	}
 	w, err = unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, firstFree)
-	unix.Close(p[1]) //nolint:errcheck // w is a duplicate
+	unix.Close(p[1])
 	if err != nil {
-		unix.Close(p[0]) //nolint:errcheck // nothing was read
+		unix.Close(p[0])
 	}
 	return p[0], w, err
 }
@@ -126,7 +126,7 @@ func lift(files []uintptr) (lifted, copies []int, err error) {
 
 func closeAll(fds []int) {
 	for _, fd := range fds {
-		unix.Close(fd) //nolint:errcheck // they are copies
+		unix.Close(fd)
 	}
 }
 
@@ -253,13 +253,13 @@ func (c *Child) Wait(limit time.Duration) error {
 		if limit > 0 {
 			until = time.Now().Add(limit / parts)
 		}
-		c.done.SetReadDeadline(until) //nolint:errcheck // without a deadline it waits as long as it takes
+		c.done.SetReadDeadline(until)
 		_, err = c.done.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, io.EOF) {
 		return err
 	}
-	c.done.Close() //nolint:errcheck // nothing was written
+	c.done.Close()
 	errno := syscall.Errno(binary.NativeEndian.Uint64(c.block.b[errnoAt:]))
 	c.s.spare.put(c.block)
 	if errno != 0 {
@@ -272,12 +272,12 @@ func (c *Child) Wait(limit time.Duration) error {
 // returns os.ErrDeadlineExceeded; Wait must be called again. Otherwise it returns Wait's
 // result. The child must not have been reaped.
 func (c *Child) Abort() error {
-	syscall.Kill(c.PID, syscall.SIGSTOP) //nolint:errcheck // it may have ended
+	syscall.Kill(c.PID, syscall.SIGSTOP)
 	if c.hasResult() {
-		syscall.Kill(c.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended
+		syscall.Kill(c.PID, syscall.SIGCONT)
 		return c.Wait(0)
 	}
-	syscall.Kill(c.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended
+	syscall.Kill(c.PID, syscall.SIGKILL)
 	return os.ErrDeadlineExceeded
 }
 

@@ -35,12 +35,12 @@ const patience = time.Minute
 func TestMain(m *testing.M) {
 	const mark = "MILLRACE_TEST_SPAWN"
 	if os.Getenv(mark) != fmt.Sprint(os.Getpid()) {
-		os.Setenv(mark, fmt.Sprint(os.Getpid())) //nolint:errcheck // cannot fail
+		os.Setenv(mark, fmt.Sprint(os.Getpid()))
 		argv := append([]string{"sh", "-c", `trap "" HUP; ulimit -Sn 512; exec "$0" "$@"`}, os.Args...)
 		fmt.Fprintln(os.Stderr, syscall.Exec("/bin/sh", argv, os.Environ()))
 		os.Exit(1)
 	}
-	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) //nolint:errcheck // there may be no others
+	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM)
 	os.Exit(m.Run())
 }
@@ -77,19 +77,19 @@ func run(t testing.TB, start starter, path string, argv []string, attr *syscall.
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close() //nolint:errcheck // it was only read from
+	defer r.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close() //nolint:errcheck // it was only read from
+	defer null.Close()
 	a := *attr
 	a.Files = []uintptr{null.Fd(), w.Fd(), w.Fd()}
 	if len(attr.Files) > 0 {
 		a.Files = []uintptr{attr.Files[0], w.Fd(), attr.Files[2]}
 	}
 	pid, err = start(path, argv, &a)
-	w.Close() //nolint:errcheck // the child has its own
+	w.Close()
 	if err != nil {
 		return "error " + err.Error(), 0
 	}
@@ -116,7 +116,7 @@ func script(t *testing.T, name, text string, mode os.FileMode) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // best effort
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, name)
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func terminal(t *testing.T) uintptr {
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { master.Close() }) //nolint:errcheck // nothing was written
+	t.Cleanup(func() { master.Close() })
 	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func terminal(t *testing.T) uintptr {
 	if errno != 0 {
 		t.Skip(errno)
 	}
-	t.Cleanup(func() { unix.Close(int(peer)) }) //nolint:errcheck // nothing was written
+	t.Cleanup(func() { unix.Close(int(peer)) })
 	return peer
 }
 
@@ -243,7 +243,7 @@ func TestProcessLimitApplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reap(first)
-	defer syscall.Kill(first, syscall.SIGKILL) //nolint:errcheck // it sleeps
+	defer syscall.Kill(first, syscall.SIGKILL)
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &was); err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestProcessLimitApplies(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &none); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Setrlimit(unix.RLIMIT_NPROC, &was) //nolint:errcheck // the value before
+	defer unix.Setrlimit(unix.RLIMIT_NPROC, &was)
 	want, _ := run(t, syscall.ForkExec, bin(t, "true"), []string{"true"}, attr)
 	if got, _ := run(t, start(spawn.New()), bin(t, "true"), []string{"true"}, attr); got != want || got != "error "+syscall.EAGAIN.Error() {
 		t.Errorf("got %q, want %q", got, want)
@@ -266,7 +266,7 @@ func TestFilesOfAnyNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close() //nolint:errcheck // it was only read from
+	defer other.Close()
 	n := other.Fd()
 	for _, files := range [][]uintptr{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {1, 0, 2}, {2, 1, 0}, {n, 0, 1}, {1, n, 0}, {n, n, n}, {0, 0, n}} {
 		pid, err := start(s)(bin(t, "sleep"), []string{"sleep", "1000"}, &syscall.ProcAttr{Files: files})
@@ -279,7 +279,7 @@ func TestFilesOfAnyNumber(t *testing.T) {
 				t.Errorf("%v: %d is %s, want %s; %v", files, i, got, want, err)
 			}
 		}
-		syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it sleeps
+		syscall.Kill(pid, syscall.SIGKILL)
 		reap(pid)
 	}
 }
@@ -379,7 +379,7 @@ func manyStarts(t *testing.T, s *spawn.Spawner) {
 			case <-over:
 				return
 			default:
-				syscall.Kill(os.Getpid(), unix.SIGTERM) //nolint:errcheck // own process
+				syscall.Kill(os.Getpid(), unix.SIGTERM)
 				runtime.GC()
 			}
 		}

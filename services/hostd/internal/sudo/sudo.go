@@ -116,7 +116,7 @@ func (s *system) run(c *call, from, to *account, gid int) (int, error) {
 	}
 	if c.login {
 		if err := os.Chdir(to.home); err != nil {
-			fmt.Fprintf(os.Stderr, "sudo: unable to change directory to %s\n", to.home) //nolint:errcheck // stderr is the last resort
+			fmt.Fprintf(os.Stderr, "sudo: unable to change directory to %s\n", to.home)
 		}
 	}
 	unix.Umask(unix.Umask(0o022) | 0o022)

@@ -410,7 +410,7 @@ func (c *Cache) free() space {
 	if err := unix.Statfs(c.cfg.Dir, &st); err != nil {
 		return space{}
 	}
-	s := space{bytes: int64(st.Bavail) * int64(st.Bsize), files: int64(st.Ffree)} //nolint:unconvert // the types differ between systems
+	s := space{bytes: int64(st.Bavail) * int64(st.Bsize), files: int64(st.Ffree)}
 	if st.Files == 0 {
 		s.files = math.MaxInt64 // no limit on files
 	}

@@ -73,7 +73,7 @@ func needs(parts string, m *template.Manifest) space {
 
 // fetchedBytes returns the size of the parts that an earlier fill left.
 func fetchedBytes(parts string) (n int64) {
-	entries, _ := os.ReadDir(parts) //nolint:errcheck // unreadable parts are fetched again
+	entries, _ := os.ReadDir(parts)
 	for _, e := range entries {
 		if fi, err := e.Info(); err == nil && !strings.HasPrefix(e.Name(), newPrefix) {
 			n += fi.Size()
@@ -140,7 +140,7 @@ func (c *Cache) fetchPart(ctx context.Context, p *part.Packer, parts string, m *
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) //nolint:errcheck // after success it does not exist
+	defer os.Remove(tmp.Name())
 	_, err = tmp.Write(packed)
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (c *Cache) unpack(ctx context.Context, parts string, id template.ID, m *tem
 
 // reader reads a template's tar from its parts.
 type reader struct {
-	//nolint:containedctx // a reader exists for one call
+	// a reader exists for one call
 	ctx    context.Context
 	parts  string
 	m      *template.Manifest

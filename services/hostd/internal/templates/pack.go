@@ -53,7 +53,7 @@ func Pack(ctx context.Context, dir string, most int64, sink Sink) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it
+	defer root.Close()
 	p, err := part.New()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func Measure(ctx context.Context, dir string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer root.Close() //nolint:errcheck // only walked through
+	defer root.Close()
 	w := newPacker(ctx, template.MaxTar)
 	w.blind = true
 	err = w.add(root, ".")
@@ -95,7 +95,7 @@ func Measure(ctx context.Context, dir string) (int64, error) {
 
 // packer packs a tree.
 type packer struct {
-	//nolint:containedctx // a packer exists for one call
+	// a packer exists for one call
 	ctx    context.Context
 	tar    *tar.Writer
 	cut    part.Cutter
@@ -154,11 +154,11 @@ func (w *packer) add(in *os.Root, name string) error {
 // header returns the header of an entry; false: it is left out.
 func (w *packer) header(in *os.Root, name string, fi fs.FileInfo, st *syscall.Stat_t) (*tar.Header, bool, error) {
 	h := &tar.Header{
-		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid), //nolint:unconvert // the types differ between systems
+		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
 		ModTime: fi.ModTime(), Format: tar.FormatPAX, PAXRecords: map[string]string{},
 	}
 	if st.Nlink > 1 && !fi.IsDir() {
-		id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // the types differ between systems
+		id := inode{uint64(st.Dev), st.Ino}
 		if first, ok := w.linked[id]; ok {
 			h.Typeflag, h.Linkname = tar.TypeLink, first
 			return h, true, nil
@@ -206,7 +206,7 @@ func (w *packer) dir(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) er
 	if err != nil {
 		return err
 	}
-	defer here.Close() //nolint:errcheck // nothing is written through it
+	defer here.Close()
 	d, err := here.Open(".")
 	if err != nil {
 		return err
@@ -301,7 +301,7 @@ func (w *packer) file(in *os.Root, name string, h *tar.Header, fi fs.FileInfo) e
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	if err := addAttributes(h, f); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func TestATreeWithoutSudoGetsTheHosts(t *testing.T) {
 			if err := addSudo(root, program); err != nil {
 				t.Fatal(err)
 			}
-			got, _ := os.ReadFile(filepath.Join(root, sudoPath)) //nolint:errcheck // absent: empty
+			got, _ := os.ReadFile(filepath.Join(root, sudoPath))
 			if string(got) != tt.want {
 				t.Errorf("sudo is %q, want %q", got, tt.want)
 			}

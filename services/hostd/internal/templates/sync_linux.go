@@ -13,6 +13,6 @@ func Sync(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // only used for the call
+	defer d.Close()
 	return os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd())))
 }

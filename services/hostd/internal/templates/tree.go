@@ -27,7 +27,7 @@ func fillTree(root string, r *tar.Reader, m *template.Manifest) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // nothing is written through it
+	defer dir.Close()
 	f := filler{root: dir, owners: os.Geteuid() == 0, exact: m.Exact, files: m.Files, size: m.Size, memory: maxMemory}
 	for {
 		h, err := r.Next()
@@ -151,7 +151,7 @@ func (f *filler) node(name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	defer at.Close() //nolint:errcheck // nothing is written through it
+	defer at.Close()
 	if err := makeNode(at, path.Base(name), h); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (n *Net) forward() error {
 		err = os.WriteFile(saved, was, 0o600)
 	}
 	if err == nil {
-		err = os.WriteFile(forwardPath, []byte(forwardOn), 0o644) //nolint:gosec // the kernel's own file
+		err = os.WriteFile(forwardPath, []byte(forwardOn), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("enable forwarding: %w", err)
@@ -65,7 +65,7 @@ func unforward(ctx context.Context) error {
 	if strings.Contains(string(tables), " "+tablePrefix) {
 		return nil
 	}
-	if err := os.WriteFile(forwardPath, was, 0o644); err != nil { //nolint:gosec // the kernel's own file
+	if err := os.WriteFile(forwardPath, was, 0o644); err != nil {
 		return fmt.Errorf("disable forwarding: %w", err)
 	}
 	return os.Remove(saved)

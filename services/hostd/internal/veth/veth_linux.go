@@ -103,7 +103,7 @@ func tracked() uint64 {
 	if err != nil {
 		return 0
 	}
-	n, _ := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64) //nolint:errcheck // 0 then
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	return n
 }
 
@@ -255,9 +255,9 @@ func (n *Net) choose(id sandbox.ID, links map[int]netlink.Link) (i int, err erro
 // host on this machine; none if that cannot be determined.
 func (n *Net) others() map[int]bool {
 	others := make(map[int]bool)
-	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_V4) //nolint:errcheck // see above
+	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_V4)
 	ours := make(map[int]bool)
-	links, _ := n.list() //nolint:errcheck // likewise
+	links, _ := n.list()
 	for _, l := range links {
 		ours[l.Attrs().Index] = true
 	}
@@ -298,8 +298,8 @@ func (n *Net) make(name string, i int, id sandbox.ID, ns *os.File) error {
 		return err
 	}
 	for file, value := range map[string]string{"ipv6/conf/" + name + "/disable_ipv6": "1", "ipv4/conf/" + name + "/rp_filter": "1"} {
-		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644) //nolint:gosec // a file of the kernel
-		if err != nil && !errors.Is(err, os.ErrNotExist) {               // a kernel without IPv6
+		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 			return err
 		}
 	}
@@ -335,9 +335,9 @@ func allowPing(ns *os.File) error {
 		runtime.UnlockOSThread()
 		return err
 	}
-	defer ours.Close() //nolint:errcheck // it was only looked at
+	defer ours.Close()
 	if err = netns.Set(netns.NsHandle(ns.Fd())); err == nil {
-		err = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o644) //nolint:gosec // a file of the kernel
+		err = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o644)
 	}
 	if back := netns.Set(ours); back != nil {
 		return errors.Join(err, back)

@@ -183,7 +183,7 @@ func newTestHost(t *testing.T) *testHost {
 	t.Cleanup(func() {
 		h.do(t, func(*Net) error {
 			kept, err := savedForward()
-			os.Remove(kept) //nolint:errcheck // a test may have restored the value
+			os.Remove(kept)
 			return err
 		})
 	})
@@ -542,7 +542,7 @@ func connectionsAreCounted(t *testing.T, forgotten bool) {
 
 // addr returns the address of a sandbox's interface.
 func (r namespace) addr() (addr string) {
-	r.in(func() error { //nolint:errcheck // a missing address is noticed
+	r.in(func() error {
 		l, err := net.InterfaceByName(inside)
 		if err != nil {
 			return err

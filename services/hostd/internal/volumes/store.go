@@ -162,7 +162,7 @@ func (st *Store) Serve(ctx context.Context, s *mux.Stream, name string) {
 		s.Abort(err)
 		return
 	}
-	defer srv.Close() //nolint:errcheck // it was only a directory
+	defer srv.Close()
 	srv.Serve(s)
 }
 

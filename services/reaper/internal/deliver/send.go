@@ -101,9 +101,9 @@ func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, 
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // the rest is not needed
+	defer resp.Body.Close()
 	a.Status = uint32(resp.StatusCode)
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse)) //nolint:errcheck // only the status matters
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	a.Response = clip(string(raw), maxResponse)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("receiver responded with status %d", resp.StatusCode)

@@ -95,7 +95,7 @@ func (h *Host) Start() {
 	})
 	wg.Go(func() {
 		// No port is open in its sandboxes.
-		h.log.ServeTunnels(ctx, h.Name, func(s *mux.Stream) { //nolint:errcheck // ctx ended
+		h.log.ServeTunnels(ctx, h.Name, func(s *mux.Stream) {
 			s.Abort(kind.New(kind.Precondition, "open port", s.Target(), "the port is not open"))
 		})
 	})

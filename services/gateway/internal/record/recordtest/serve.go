@@ -49,13 +49,13 @@ func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) s
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		app.Listener(httpconn.Listen(l)) //nolint:errcheck // ends with the test
+		app.Listener(httpconn.Listen(l))
 	}()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		streams.Drain(ctx)                   //nolint:errcheck // the test is over
-		app.ShutdownWithTimeout(time.Second) //nolint:errcheck // the test is over
+		streams.Drain(ctx)
+		app.ShutdownWithTimeout(time.Second)
 		<-done
 	})
 	return "http://" + l.Addr().String()
@@ -84,7 +84,7 @@ func Open(t testing.TB, url string, r Request) *http.Response {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() }) //nolint:errcheck // possibly unread
+	t.Cleanup(func() { resp.Body.Close() })
 	return resp
 }
 

@@ -24,12 +24,12 @@ func TestKillMarked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer headless.Process.Kill() //nolint:errcheck // it has ended
+	defer headless.Process.Kill()
 	for _, c := range []*exec.Cmd{cmd, other} {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer c.Process.Kill() //nolint:errcheck // one of them has ended
+		defer c.Process.Kill()
 	}
 	ended := make(chan error, 2)
 	for _, c := range []*exec.Cmd{cmd, headless} {
@@ -51,5 +51,5 @@ func TestKillMarked(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Errorf("the other one was killed too: %v", err)
 	}
-	other.Wait() //nolint:errcheck // killed
+	other.Wait()
 }

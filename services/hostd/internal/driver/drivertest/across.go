@@ -177,7 +177,7 @@ func listAll(top string, owners bool) string {
 			fmt.Fprintf(&b, " of %d:%d", st.Uid, st.Gid)
 		}
 		if !d.IsDir() {
-			id := [2]uint64{uint64(st.Dev), st.Ino} //nolint:unconvert // the types differ between systems
+			id := [2]uint64{uint64(st.Dev), st.Ino}
 			if first, ok := seen[id]; ok {
 				fmt.Fprintf(&b, " same as %q", first)
 			}

@@ -97,7 +97,7 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	start := time.Now()
 	finished := make(chan time.Duration, 1)
 	go func() {
-		io.ReadFull(out, make([]byte, 4)) //nolint:errcheck // "done", or it has ended
+		io.ReadFull(out, make([]byte, 4))
 		finished <- time.Since(start)
 	}()
 	worked := after
@@ -105,8 +105,8 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	case <-time.After(after):
 	case worked = <-finished:
 	}
-	cmd.Process.Kill() //nolint:errcheck // Wait follows
-	cmd.Wait()         //nolint:errcheck // killed
+	cmd.Process.Kill()
+	cmd.Wait()
 
 	ids, err := d.List(t.Context(), root)
 	if err != nil {

@@ -204,7 +204,7 @@ func PlantSecrets(t *testing.T) (paths []string) {
 		t.Log(err)
 		return nil
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // only the test used it
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	own, shut := filepath.Join(dir, "own"), filepath.Join(dir, "shut", "f")
 	modes := map[string]os.FileMode{own: 0o600, shut: 0o644}
 	paths = []string{own, shut}

@@ -121,7 +121,7 @@ func later(t *testing.T, in driver.Instance, req request) <-chan string {
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}
-	conn.SetDeadline(time.Now().Add(waitTime)) //nolint:errcheck // unix sockets support deadlines
+	conn.SetDeadline(time.Now().Add(waitTime))
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
 		t.Fatalf("ask: %v", err)
 	}

@@ -226,7 +226,7 @@ func try(ctx context.Context, in driver.Instance, req request) (response, error)
 	}
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
-	conn.SetDeadline(deadline) //nolint:errcheck // unix sockets support deadlines
+	conn.SetDeadline(deadline)
 	if err := gob.NewEncoder(conn).Encode(req); err != nil {
 		return resp, fmt.Errorf("ask %v: %w", req, err)
 	}
@@ -246,7 +246,7 @@ func checkClean(t *testing.T, s driver.Spec) {
 	for _, e := range left {
 		t.Errorf("remaining in the directory: %s", e.Name())
 	}
-	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), string(s.ID)) { //nolint:errcheck // it exists
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), string(s.ID)) {
 		t.Errorf("a mount of %s remains", s.ID)
 	}
 	noLoops(t, s.ID)
@@ -284,7 +284,7 @@ func eventually(ask func() bool) bool {
 
 // loops returns the files behind the host's loop devices.
 func loops() []string {
-	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") //nolint:errcheck // the pattern is valid
+	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	var all []string
 	for _, f := range found {
 		if b, err := os.ReadFile(f); err == nil { // it may disappear meanwhile
@@ -300,7 +300,7 @@ func cgroups(t *testing.T) []string {
 	var found []string
 	var walk func(dir string)
 	walk = func(dir string) {
-		entries, _ := os.ReadDir(dir) //nolint:errcheck // other cgroups appear and disappear
+		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			if !e.IsDir() {
 				continue
@@ -319,7 +319,7 @@ func cgroups(t *testing.T) []string {
 // command line, which another thread shows where the first one has ended. The tests put it
 // there.
 func marked(id sandbox.ID) []int {
-	entries, _ := os.ReadDir("/proc") //nolint:errcheck // it exists
+	entries, _ := os.ReadDir("/proc")
 	var pids []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())

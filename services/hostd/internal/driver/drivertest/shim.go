@@ -42,10 +42,10 @@ func Main(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case nsinit.Arg:
-			nsinit.Init(os.Args[2:]) //nolint:errcheck // the driver has the error already
+			nsinit.Init(os.Args[2:])
 			os.Exit(1)
 		case vminit.Arg:
-			vminit.Init(os.Args[2:]) //nolint:errcheck // the error is on the console
+			vminit.Init(os.Args[2:])
 			os.Exit(1)
 		case vminit.PackArg:
 			os.Exit(vminit.Pack(os.Args[2:]))
@@ -58,7 +58,7 @@ func Main(m *testing.M) {
 	}
 	// With the race detector, programs that tests start wait for a second before they end.
 	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=0") //nolint:errcheck // without it the tests take longer
+		os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
 	os.Exit(m.Run())
 }
@@ -89,7 +89,7 @@ func serve() {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGSEGV,
 		syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGABRT, syscall.SIGSTKFLT)
-	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) //nolint:errcheck // pid 1 is one anyway
+	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	l, err := listen()
 	if err != nil {
 		return
@@ -135,7 +135,7 @@ func answer(conn net.Conn) {
 			resp.Out = err.Error()
 			break
 		}
-		go cmd.Wait() //nolint:errcheck // it is killed
+		go cmd.Wait()
 	case req.Call == "use up":
 		resp.Code = useUp(req.Args[0], req.UID)
 	case req.Call == "attribute":
@@ -153,7 +153,7 @@ func answer(conn net.Conn) {
 	default:
 		resp = command(req)
 	}
-	gob.NewEncoder(conn).Encode(resp) //nolint:errcheck // the test fails without a response
+	gob.NewEncoder(conn).Encode(resp)
 }
 
 func toResponse(resp response, err error) response {

@@ -129,7 +129,7 @@ func atTerminal(req request) (response, error) {
 func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) error {
 	err := cmd.Start()
 	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
-		f.(*os.File).Close() //nolint:errcheck,forcetypeassert // the program has its own
+		f.(*os.File).Close() //nolint:forcetypeassert // the program has its own
 	}
 	if err != nil {
 		return err
@@ -137,9 +137,9 @@ func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) e
 	var wait sync.WaitGroup
 	read(&wait)
 	_, err = io.WriteString(in, text)
-	in.Close() //nolint:errcheck // nothing follows
+	in.Close()
 	wait.Wait()
-	cmd.Wait() //nolint:errcheck // ProcessState has it
+	cmd.Wait()
 	return err
 }
 
@@ -164,8 +164,8 @@ func file(fd int) *os.File { return os.NewFile(uintptr(fd), fmt.Sprint("descript
 
 // readAll reads to the end; the end of a terminal is an error.
 func readAll(f *os.File) string {
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	var b bytes.Buffer
-	io.Copy(&b, f) //nolint:errcheck // see above
+	io.Copy(&b, f)
 	return b.String()
 }

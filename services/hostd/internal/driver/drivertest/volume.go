@@ -76,7 +76,7 @@ func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
 		missing, _ := spec(t)
 		missing.Volumes = []driver.Volume{{Source: filepath.Join(t.TempDir(), "none"), Path: at + "/x"}}
 		if in, err := s.newDriver(t).Create(t.Context(), missing); err == nil {
-			in.Destroy(t.Context()) //nolint:errcheck // it should not exist
+			in.Destroy(t.Context())
 			t.Error("a missing volume is not an error")
 		} else if kind.Is(err, kind.Invalid) {
 			t.Errorf("%v", err)
@@ -96,7 +96,7 @@ func (s *suite) volumeOnFile(t *testing.T, with, at string) {
 	onFile.Volumes = []driver.Volume{{Source: one, Path: at + "/b"}, {Source: with, Path: at + "/b/file"}}
 	in, err := d.Create(t.Context(), onFile)
 	if err == nil {
-		in.Destroy(t.Context()) //nolint:errcheck // it should not exist
+		in.Destroy(t.Context())
 		t.Error("a volume on a file is not an error")
 	} else if d.Name() == "namespace" && (!kind.Is(err, kind.Precondition) || !strings.Contains(kind.Message(err), "not a directory")) {
 		t.Errorf("a volume on a file: %v", err)

@@ -46,12 +46,12 @@ func (c *control) call(ctx context.Context, method string, arg, result any, file
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // unix sockets support deadlines
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	got, err := roundTrip(conn, question, files)
 	if inTime := stop(); inTime && err == nil {
 		c.keep(conn)
 	} else {
-		conn.Close() //nolint:errcheck // the rest of the response is not needed
+		conn.Close()
 	}
 	if err != nil {
 		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w", method, err))
@@ -112,7 +112,7 @@ func (c *control) keep(conn net.Conn) {
 	select {
 	case c.idle <- conn:
 	default:
-		conn.Close() //nolint:errcheck // one is enough
+		conn.Close()
 	}
 }
 
@@ -120,7 +120,7 @@ func (c *control) keep(conn net.Conn) {
 func (c *control) close() {
 	select {
 	case conn := <-c.idle:
-		conn.Close() //nolint:errcheck // the sandbox is ending
+		conn.Close()
 	default:
 	}
 }

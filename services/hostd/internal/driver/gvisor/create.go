@@ -168,7 +168,7 @@ func link(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close() //nolint:errcheck // it was only read
+	defer src.Close()
 	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (r *runsc) begin(ctx context.Context, s *driver.Spec, first []string, group
 		if err != nil {
 			return err
 		}
-		defer f.Close() //nolint:errcheck // the sandbox has its own
+		defer f.Close()
 		files[i] = f
 	}
 	for _, f := range files[:2] {

@@ -74,7 +74,7 @@ func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *ins
 func (b *instance) program() (*os.File, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", b.State.PID))
 	if err == nil && b.Proc.Ended() {
-		f.Close() //nolint:errcheck // not used
+		f.Close()
 		err = errGone
 	}
 	return f, err
@@ -132,7 +132,7 @@ func (b *instance) giveUp(conn *fifolink.Conn) {
 // hangUp ends the current connection; b.mu must be held.
 func (b *instance) hangUp() {
 	if b.conn != nil {
-		b.conn.Close() //nolint:errcheck // it may have broken
+		b.conn.Close()
 		b.conn = nil
 	}
 }
@@ -152,7 +152,7 @@ func (r *runsc) pair() (p fifolink.Pair, err error) {
 		return p, err
 	}
 	if p.Out, err = os.OpenFile(r.in(toShim), os.O_WRONLY|unix.O_NONBLOCK, 0); err != nil {
-		p.In.Close() //nolint:errcheck // the first error is returned
+		p.In.Close()
 	}
 	return p, err
 }
@@ -218,7 +218,7 @@ func (r *runsc) killMarked(ctx context.Context) error {
 		for pid := range all {
 			if r.marked(pid) {
 				found = true
-				unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round checks
+				unix.Kill(pid, unix.SIGKILL)
 			}
 		}
 		if !found {

@@ -24,7 +24,7 @@ func TestDestroyWaitsForNoDial(t *testing.T) {
 	if _, err := dialed.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	dialed.Close() //nolint:errcheck // it was only read from
+	dialed.Close()
 	go func() { destroyed <- in.Destroy(t.Context()) }()
 	late := time.After(20 * time.Second)
 	select {

@@ -128,7 +128,7 @@ func (o *owned) parents(dir string) error {
 // write writes a file.
 func (o *owned) write(h *tar.Header, found *layers.Found) error {
 	st := &found.Stat
-	id := [2]uint64{uint64(st.Dev), st.Ino} //nolint:unconvert // the types differ between systems
+	id := [2]uint64{uint64(st.Dev), st.Ino}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		h.Typeflag = tar.TypeDir
@@ -166,7 +166,7 @@ func (o *owned) file(h *tar.Header, found *layers.Found) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	h.Typeflag, h.Size = tar.TypeReg, found.Stat.Size
 	if err := attributes(h, found.Path); err != nil {
 		return err

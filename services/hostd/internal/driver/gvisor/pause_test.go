@@ -32,7 +32,7 @@ func shellIn(t *testing.T, script string) (driver.Driver, driver.Spec, driver.In
 // sandbox is stopped: gVisor would die of an excess start.
 func TestInterruptedPauseIsDetermined(t *testing.T) {
 	d, s, in := shellIn(t, "sleep 1000")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
+	defer in.Destroy(t.Context())
 	for _, stand := range []bool{true, false, true} {
 		do := in.Resume
 		if stand {
@@ -66,7 +66,7 @@ func TestInterruptedPauseIsDetermined(t *testing.T) {
 // connection: gVisor would otherwise wait for its client.
 func TestSandboxEndsDespiteControlConnection(t *testing.T) {
 	_, s, in := shellIn(t, "read line")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
+	defer in.Destroy(t.Context())
 	for _, do := range []func(context.Context) error{in.Pause, in.Resume} {
 		if err := do(t.Context()); err != nil {
 			t.Fatal(err)

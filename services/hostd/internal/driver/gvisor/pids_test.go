@@ -27,7 +27,7 @@ func TestLimitOfProcesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer in.Destroy(t.Context()) //nolint:errcheck // cleanup
+		defer in.Destroy(t.Context())
 		b := in.(*instance)
 		c, err := readConfig(b.r.in(configFile))
 		if err != nil {
@@ -54,12 +54,12 @@ func TestStatsWithoutResponse(t *testing.T) {
 		name        string
 		hold, letGo func(b *instance)
 	}{
-		{"stopped", func(b *instance) { b.transition.Lock(); b.r.record(changing) }, func(b *instance) { b.r.record(running); b.transition.Unlock() }}, //nolint:errcheck // checked by the test
+		{"stopped", func(b *instance) { b.transition.Lock(); b.r.record(changing) }, func(b *instance) { b.r.record(running); b.transition.Unlock() }},
 		{"silent", func(b *instance) { unix.Kill(b.State.PID, unix.SIGSTOP) }, func(b *instance) { unix.Kill(b.State.PID, unix.SIGCONT) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, _, in := shellIn(t, "sleep 1000 & sleep 1000")
-			defer in.Destroy(t.Context()) //nolint:errcheck // cleanup
+			defer in.Destroy(t.Context())
 			before, err := in.Stats(t.Context())
 			if err != nil {
 				t.Fatal(err)

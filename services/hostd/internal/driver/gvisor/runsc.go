@@ -130,7 +130,7 @@ func (r *runsc) lastError() string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()          //nolint:errcheck // it was only read
+	defer f.Close()
 	f.Seek(-end, io.SeekEnd) //nolint:errcheck // a shorter one is read from its beginning
 	b, err := io.ReadAll(io.LimitReader(f, end))
 	if err != nil {
@@ -153,9 +153,9 @@ func (r *runsc) output() string {
 	if err != nil {
 		return ""
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only read
+	defer unix.Close(fd)
 	b := make([]byte, 4<<10)
-	n, _ := unix.Read(fd, b) //nolint:errcheck // none without output
+	n, _ := unix.Read(fd, b)
 	return string(b[:max(n, 0)])
 }
 
@@ -176,7 +176,7 @@ func (r *runsc) sockets() {
 	for _, dir := range otherSockets() {
 		path := filepath.Join(dir, r.socket())
 		if fi, err := os.Lstat(path); err == nil && fi.Mode()&fs.ModeSocket != 0 {
-			os.Remove(path) //nolint:errcheck // may belong to another process
+			os.Remove(path)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestCallLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer program.Close() //nolint:errcheck // it was only read
+	defer program.Close()
 	r := &runsc{id: sandbox.NewID(), dir: t.TempDir()}
 	err = r.call(t.Context(), program, "checkpoint", "--image-path="+filepath.Join(t.TempDir(), "image"), string(r.id))
 	if err == nil || !strings.Contains(err.Error(), "loading container") {

@@ -36,7 +36,7 @@ func (d *Driver) writeSeed(to string, s *driver.Spec, files []nsinit.File, under
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // closed below when it matters
+	defer f.Close()
 	w := seed{tar.NewWriter(f), under, s.Root, map[string]bool{}}
 	if err := w.dirs(); err != nil {
 		return err

@@ -55,7 +55,7 @@ func (b *instance) save(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // it was only read
+	defer store.Close()
 	seeded, err := seededOver(b.State.From, tree)
 	if err != nil {
 		return err
@@ -93,12 +93,12 @@ func (b *instance) list(ctx context.Context, read func(io.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	defer null.Close() //nolint:errcheck // there is nothing in it
+	defer null.Close()
 	list, its, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { list.SetReadDeadline(time.Unix(1, 0)) }) //nolint:errcheck // pipes support deadlines
+	stop := context.AfterFunc(ctx, func() { list.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	done := make(chan error, 1)
 	go func() {
@@ -109,7 +109,7 @@ func (b *instance) list(ctx context.Context, read func(io.Reader) error) error {
 	if err == nil {
 		_, err = io.Copy(io.Discard, list) // padding of the last block
 	}
-	list.Close() //nolint:errcheck // it was only read
+	list.Close()
 	return errors.Join(err, <-done)
 }
 
@@ -119,7 +119,7 @@ func (b *instance) checkpoint(ctx context.Context, dir string, _ bool) error {
 	if err != nil {
 		return err
 	}
-	defer program.Close() //nolint:errcheck // it was only read
+	defer program.Close()
 	build, err := buildOf(pathOf(program))
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (b *instance) Fits() string {
 	if err != nil {
 		return ""
 	}
-	defer program.Close() //nolint:errcheck // it was only read
+	defer program.Close()
 	return fits(pathOf(program))
 }
 

@@ -25,7 +25,7 @@ func answerShell(t *testing.T, s driver.Spec) (replied func() bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pair.Close() }) //nolint:errcheck // it was only read from
+	t.Cleanup(func() { pair.Close() })
 	poll := []unix.PollFd{{Fd: int32(pair.In.Fd()), Events: unix.POLLIN}}
 	if n, err := unix.Poll(poll, int(time.Minute.Milliseconds())); n != 1 {
 		t.Fatalf("no output: %v", err)
@@ -40,7 +40,7 @@ func answerShell(t *testing.T, s driver.Spec) (replied func() bool) {
 // although gVisor reads its pipes empty.
 func TestSnapshotsKeepUnreadOutput(t *testing.T) {
 	_, s, in := shellIn(t, "read line; echo said; sleep 1000")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
+	defer in.Destroy(t.Context())
 	replied := answerShell(t, s)
 	for range 2 {
 		if err := in.Snapshot(t.Context(), t.TempDir(), true); err != nil {
@@ -55,12 +55,12 @@ func TestSnapshotsKeepUnreadOutput(t *testing.T) {
 // A snapshot that does not fit on the disk fails with the cause, and the sandbox continues.
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	_, s, in := shellIn(t, "read line; echo said; sleep 1000")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
+	defer in.Destroy(t.Context())
 	small := t.TempDir()
 	if err := unix.Mount("none", small, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skipf("mount: %v", err)
 	}
-	defer unix.Unmount(small, unix.MNT_DETACH) //nolint:errcheck // best effort
+	defer unix.Unmount(small, unix.MNT_DETACH)
 	dir := filepath.Join(small, "snapshot")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestSnapshotOnAFullDisk(t *testing.T) {
 // a process that did not request it.
 func TestCheckpointingIsReported(t *testing.T) {
 	d, s, in := shellIn(t, "for i in $(seq 100); do sleep 1000 & done; read end")
-	defer in.Destroy(t.Context()) //nolint:errcheck // the last check reports more
+	defer in.Destroy(t.Context())
 	other, err := d.Attach(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

@@ -84,14 +84,14 @@ func unpack(ctx context.Context, layer *layers.Layer, list io.Reader, store *os.
 	if u.top, err = os.Open(layer.Dir); err != nil {
 		return err
 	}
-	defer u.top.Close() //nolint:errcheck // it was only read
+	defer u.top.Close()
 	if os.Geteuid() != 0 {
 		if u.owners, err = layer.Owners(); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, u.owners.Close()) }()
 	}
-	defer func() { u.dir.Close() }() //nolint:errcheck // it was only read
+	defer func() { u.dir.Close() }()
 	for r := tar.NewReader(bufio.NewReaderSize(list, 1<<18)); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -240,7 +240,7 @@ func (u *unpacker) enter(in *os.File, at, inside string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	u.dir.Close() //nolint:errcheck // it was only read
+	u.dir.Close()
 	u.dir, u.path = child, append(u.path, pathDirOf(inside, at, h))
 	return setAttributes(int(child.Fd()), h)
 }
@@ -273,21 +273,21 @@ func (u *unpacker) leave() error {
 	}
 	u.path = u.path[:last]
 	if err := u.seal(int(u.dir.Fd()), p.name, p.head); err != nil {
-		up.Close() //nolint:errcheck // it was only read
+		up.Close()
 		return fmt.Errorf("keep /%s: %w", p.name, err)
 	}
 	if u.owners != nil && mode(p.head)&0o700 != 0o700 {
 		if u.pathBytes += len(p.name) + len(p.at); u.pathBytes > maxPathBytes {
-			up.Close() //nolint:errcheck // it was only read
+			up.Close()
 			return kind.New(kind.Precondition, "snapshot", "", "too many directories that their owner may not enter")
 		}
 		u.shut = append(u.shut, p)
 	} else if err := unix.Fchmod(int(u.dir.Fd()), mode(p.head)); err != nil {
-		up.Close() //nolint:errcheck // it was only read
+		up.Close()
 		return err
 	}
 	if last > 0 {
-		u.dir.Close() //nolint:errcheck // it was only read
+		u.dir.Close()
 		u.dir = up
 	}
 	return nil
@@ -330,7 +330,7 @@ func (u *unpacker) end() error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // it was only read
+	defer root.Close()
 	for _, p := range u.shut {
 		if err := root.Chmod(p.at, p.head.FileInfo().Mode()); err != nil {
 			return err
@@ -415,7 +415,7 @@ func (u *unpacker) file(ctx context.Context, dir *os.File, inside, name string, 
 		return err
 	}
 	f := os.NewFile(uintptr(fd), name)
-	defer f.Close() //nolint:errcheck // closed below when it matters
+	defer f.Close()
 	if err := f.Truncate(int64(size)); err != nil {
 		return err
 	}
@@ -461,7 +461,7 @@ func (u *unpacker) link(name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	defer func() { in.Close() }() //nolint:errcheck // it was only read
+	defer func() { in.Close() }()
 	for n, part := range strings.Split(strings.TrimSuffix(dir, "/"), "/") {
 		if part == "" {
 			break
@@ -474,7 +474,7 @@ func (u *unpacker) link(name string, h *tar.Header) error {
 		if err != nil {
 			return err
 		}
-		in.Close() //nolint:errcheck // it was only read
+		in.Close()
 		in = next
 	}
 	return unix.Linkat(int(in.Fd()), base, int(u.dir.Fd()), name, 0)

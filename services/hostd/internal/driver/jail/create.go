@@ -89,7 +89,7 @@ func (d *Driver) fill(ctx context.Context, s driver.Spec, template, root, datase
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // opened read-only
+	defer f.Close()
 	return d.tools.pipe(ctx, f, nil, "zfs", slices.Concat([]string{"receive"}, set, []string{dataset})...)
 }
 
@@ -122,13 +122,13 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 	if err != nil {
 		return nil, err
 	}
-	defer null.Close() //nolint:errcheck // nothing was written
-	defer log.Close()  //nolint:errcheck // the shim has its own
+	defer null.Close()
+	defer log.Close()
 	listener, err := live.Listen(s.Dir)
 	if err != nil {
 		return nil, err
 	}
-	defer listener.Close() //nolint:errcheck // the shim has its own
+	defer listener.Close()
 	attr := &syscall.SysProcAttr{Setsid: true}
 	pidfd := live.PidFD(attr)
 	p, err := os.StartProcess(d.tools.path("jexec"), append([]string{"jexec"}, command(s)...), &os.ProcAttr{
@@ -141,7 +141,7 @@ func (d *Driver) start(ctx context.Context, s driver.Spec, state *live.State) (*
 	if err != nil {
 		return nil, err
 	}
-	listener.Close() //nolint:errcheck // closed so that a dial fails when the shim has ended
+	listener.Close()
 	state.PID = proc.PID
 	if state.Start, err = live.StartTime(proc.PID); err == nil {
 		err = state.Save(s.Dir)
@@ -223,7 +223,7 @@ func install(root, shim string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // only walked through
+	defer dir.Close()
 	if err := dir.RemoveAll(shimDir); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func install(root, shim string) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close() //nolint:errcheck // opened read-only
+	defer src.Close()
 	dst, err := dir.OpenFile(shimInside[1:], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o555)
 	if err != nil {
 		return err

@@ -317,7 +317,7 @@ func first(jail string) int {
 	_, text, _ := strings.Cut(jail, "\n")
 	var pid int
 	var born uint64
-	fmt.Sscan(text, &pid, &born) //nolint:errcheck // no process yet
+	fmt.Sscan(text, &pid, &born)
 	if now, err := live.StartTime(pid); pid == 0 || err != nil || now != born {
 		return 0
 	}

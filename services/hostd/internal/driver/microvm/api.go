@@ -45,7 +45,7 @@ func (a api) do(ctx context.Context, c call, out any) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	const most = 64 << 10
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // waits.
 type images struct {
 	dir    string
-	ctx    context.Context //nolint:containedctx // ended by close
+	ctx    context.Context // ended by close
 	cancel context.CancelFunc
 
 	slots chan struct{} // one value for each image that is being made

@@ -65,7 +65,7 @@ func begun(t *testing.T, tree string) (open func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { gate.Close() }) //nolint:errcheck // a write error is reported elsewhere
+	t.Cleanup(func() { gate.Close() })
 	return func() {
 		if _, err := gate.WriteString("\n"); err != nil {
 			t.Fatalf("the maker has ended: %v", err)

@@ -193,7 +193,7 @@ func (d *Driver) tryKVM() error {
 	if err != nil {
 		return err
 	}
-	f.Close() //nolint:errcheck // nothing was written
+	f.Close()
 	s, done, err := live.ProbeSpec(d.cfg.Scratch)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func playFirecracker(dir string) int {
 	if err != nil {
 		return 1
 	}
-	http.Serve(l, &fakeMachine{dir: dir, state: "Not started", configured: map[string]bool{}}) //nolint:errcheck // ends when it is killed
+	http.Serve(l, &fakeMachine{dir: dir, state: "Not started", configured: map[string]bool{}})
 	return 1
 }
 
@@ -181,8 +181,8 @@ func echo(l net.Listener) {
 				return
 			}
 			// Together with the first output of the guest, as can happen.
-			io.WriteString(conn, "OK 1073741824\nhello ") //nolint:errcheck // the reader reports it
-			io.Copy(conn, in)                             //nolint:errcheck // see above
+			io.WriteString(conn, "OK 1073741824\nhello ")
+			io.Copy(conn, in)
 		}()
 	}
 }

@@ -170,8 +170,8 @@ func launch(s driver.Spec, group *cgroup.Group, name string, args ...string) (*l
 	if err != nil {
 		return nil, err
 	}
-	defer null.Close() //nolint:errcheck // nothing was written
-	defer log.Close()  //nolint:errcheck // the program has its own
+	defer null.Close()
+	defer log.Close()
 	attr := &syscall.SysProcAttr{Setsid: true}
 	pidfd := live.PidFD(attr)
 	var p *os.Process
@@ -278,7 +278,7 @@ func (b *fcInstance) begin(ctx context.Context, calls []call) error {
 		// The socket appears a moment after the program starts.
 		conn, err := live.DialAt(ctx, b.Dir, apiFile)
 		if err == nil {
-			conn.Close() //nolint:errcheck // only a test
+			conn.Close()
 			break
 		}
 		if err := pause(ctx); err != nil {
@@ -306,12 +306,12 @@ func (b *fcInstance) begin(ctx context.Context, calls []call) error {
 func (b *fcInstance) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := live.DialAt(ctx, b.Dir, vsockFile)
 	if err == nil {
-		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read reports it
+		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 		if err = connectGuest(conn); !stop() && err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			conn.Close() //nolint:errcheck // the first error is returned
+			conn.Close()
 		}
 	}
 	switch {

@@ -58,7 +58,7 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer dir.Close()                                 //nolint:errcheck // only held open
+	defer dir.Close()
 	if err := checkUnchanged(tree, key); err != nil { // the tree may be gone after the wait for a slot
 		return "", err
 	}
@@ -67,8 +67,8 @@ func (i *images) image(ctx context.Context, tree, key string) (string, error) {
 		return "", err
 	}
 	tmp := partial.Name()
-	defer partial.Close() //nolint:errcheck // nothing was written through it
-	defer os.Remove(tmp)  //nolint:errcheck // after success it has another name
+	defer partial.Close()
+	defer os.Remove(tmp)
 	if err := squash(ctx, tree, tmp); err != nil {
 		return "", err
 	}
@@ -114,7 +114,7 @@ func createPartial(path string) (*os.File, error) {
 		if st.Nlink > 0 {
 			return f, nil
 		}
-		f.Close() //nolint:errcheck // not used
+		f.Close()
 	}
 }
 
@@ -122,7 +122,7 @@ func createPartial(path string) (*os.File, error) {
 func removePartial(path string) error {
 	f, err := os.Open(path)
 	if err == nil {
-		defer f.Close() //nolint:errcheck // holds the lock until it is removed
+		defer f.Close()
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			return nil
 		}
@@ -192,7 +192,7 @@ func (i *images) busybox(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // renamed by then
+	defer os.RemoveAll(tmp)
 	if err := fillBusybox(ctx, tmp, program); err != nil {
 		return "", err
 	}

@@ -59,7 +59,7 @@ func TestPruneKeepsNeededImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	half := f.Name()
 	if err := os.Chtimes(half, now.Add(-2*startTime), now); err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func (b *instance) acquirePort(ctx context.Context) (release func(), err error) 
 // redial restarts the port's stream and ends its previous connection. The caller holds the port.
 func (b *instance) redial(ctx context.Context) (net.Conn, error) {
 	if b.conn != nil {
-		b.conn.Close() //nolint:errcheck // it has ended
+		b.conn.Close()
 		b.conn = nil
 	}
 	return live.Dial(ctx, b.Dir)
@@ -99,7 +99,7 @@ func (b *instance) redial(ctx context.Context) (net.Conn, error) {
 
 // sendSpec sends a waiting guest its spec and files.
 func (as *origin) sendSpec(ctx context.Context, conn net.Conn) error {
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the write reports it
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	as.spec.Now, as.spec.Seed = time.Now().UnixNano(), seed()
 	if err := vminit.Send(conn, as.spec); err != nil || as.files == "" {
 		return err
@@ -108,7 +108,7 @@ func (as *origin) sendSpec(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	return vminit.SendFiles(conn, f)
 }
 
@@ -123,6 +123,6 @@ func (b *instance) open(ctx context.Context, conn net.Conn) (*fifolink.Conn, err
 // seed returns random bytes for a guest's kernel.
 func seed() []byte {
 	b := make([]byte, reseed.MaxSeed)
-	rand.Read(b) //nolint:errcheck // never fails
+	rand.Read(b)
 	return b
 }

@@ -70,7 +70,7 @@ func static(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // opened read-only
+	defer f.Close()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return errDynamic
 	}

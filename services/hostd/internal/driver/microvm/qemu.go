@@ -52,7 +52,7 @@ func (c *channels) take(fd int, f *os.File, err error) error {
 func (c *channels) close() {
 	for _, f := range c {
 		if f != nil {
-			f.Close() //nolint:errcheck // no data to lose
+			f.Close()
 		}
 	}
 }
@@ -71,8 +71,8 @@ func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(
 	if err != nil {
 		return nil, nil, err
 	}
-	defer null.Close() //nolint:errcheck // nothing was written
-	defer log.Close()  //nolint:errcheck // QEMU has its own
+	defer null.Close()
+	defer log.Close()
 	p := nslaunch.Process{
 		Dir: q.dir, Shim: q.shim, Sealed: shim, Base: q.base, Group: q.group,
 		Null: null, Log: log, First: [3]*os.File{null, null, null}, Mounts: []*os.File{null, null, null},
@@ -85,7 +85,7 @@ func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(
 		if err != nil {
 			return nil, nil, err
 		}
-		defer dev.Close() //nolint:errcheck // QEMU has it mounted
+		defer dev.Close()
 		p.Mounts[0] = dev
 	}
 	for fd, f := range q.files {
@@ -159,7 +159,7 @@ func deviceDir(path string) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)
 	}
-	defer unix.Close(fs) //nolint:errcheck // the mount stays
+	defer unix.Close(fs)
 	for key, value := range map[string]string{"size": "64k", "nr_inodes": "8", "mode": "755"} {
 		if err := unix.FsconfigSetString(fs, key, value); err != nil {
 			return nil, os.NewSyscallError("fsconfig", err)
@@ -180,7 +180,7 @@ func deviceDir(path string) (*os.File, error) {
 		unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}),
 	)
 	if err != nil {
-		dir.Close() //nolint:errcheck // not used
+		dir.Close()
 		return nil, fmt.Errorf("create device %s: %w", path, err)
 	}
 	return dir, nil
@@ -225,7 +225,7 @@ func interpreter(program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			b, err := io.ReadAll(p.Open())

@@ -167,7 +167,7 @@ func cannotChange(t *testing.T, proc string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only a test
+	defer f.Close()
 	if _, err := f.WriteAt([]byte("x"), 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a write: %v", err)
 	}

@@ -38,7 +38,7 @@ func openQMP(ctx context.Context, dir string) (*qmp, error) {
 	}
 	q := &qmp{conn: conn, in: bufio.NewScanner(conn)}
 	q.in.Buffer(nil, maxLine)
-	q.stop = context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // the read reports it
+	q.stop = context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	if !q.in.Scan() {
 		err = errors.Join(q.in.Err(), errors.New("the monitor sent no greeting"))
 	} else {
@@ -53,7 +53,7 @@ func openQMP(ctx context.Context, dir string) (*qmp, error) {
 
 func (q *qmp) close() {
 	q.stop()
-	q.conn.Close() //nolint:errcheck // nothing more to be done
+	q.conn.Close()
 }
 
 type answer struct {

@@ -196,8 +196,8 @@ func (b *instance) receiveFiles(ctx context.Context, path string, memoryMiB uint
 	if err != nil {
 		return err
 	}
-	defer guest.Close()                                       //nolint:errcheck // it was only read
-	defer context.AfterFunc(timed, func() { conn.Close() })() //nolint:errcheck // the read reports it
+	defer guest.Close()
+	defer context.AfterFunc(timed, func() { conn.Close() })()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func TestInterruptedSnapshotCanBeRepeated(t *testing.T) {
 		if _, err := guest.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		conn.Close() //nolint:errcheck // as a kill does
+		conn.Close()
 		output(t, b, "cd /root; was=$(cat count); until [ $(cat count) -gt $was ]; do :; done")
 	}
 	dir := filepath.Join(t.TempDir(), "snapshot")

@@ -48,7 +48,7 @@ func (d *Driver) openWaiting(ctx context.Context, dir string) (w waiting, err er
 		return w, err
 	}
 	if w.ram, err = d.seals.get(ctx, filepath.Join(dir, ramFile)); err != nil {
-		w.devices.Close() //nolint:errcheck // opened read-only
+		w.devices.Close()
 		return waiting{}, err
 	}
 	now := time.Now()
@@ -99,19 +99,19 @@ func (d *Driver) keyOf(m *machine, k *kernel, shim string) (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintln(sum, board, boot, m.accel, m.memoryMiB, m.cpus, m.image, m.console) //nolint:errcheck // never fails
+	fmt.Fprintln(sum, board, boot, m.accel, m.memoryMiB, m.cpus, m.image, m.console)
 	for _, path := range []string{program, k.image, shim} {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			return "", &os.PathError{Op: "stat", Path: path, Err: err}
 		}
-		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()) //nolint:errcheck // never fails
+		fmt.Fprintln(sum, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
 	}
 	var image unix.Stat_t // the guest may have cached blocks of an image that was since replaced
 	if err := unix.Stat(m.image, &image); err != nil {
 		return "", &os.PathError{Op: "stat", Path: m.image, Err: err}
 	}
-	fmt.Fprintln(sum, image.Dev, image.Ino, image.Size, image.Mtim.Nano()) //nolint:errcheck // never fails
+	fmt.Fprintln(sum, image.Dev, image.Ino, image.Size, image.Mtim.Nano())
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
@@ -197,8 +197,8 @@ func freeze(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()                                                           //nolint:errcheck // the guest goes no further
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() //nolint:errcheck // the read reports it
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	if err := vminit.AwaitReady(conn); err != nil {
 		return errors.Join(ctx.Err(), err)
 	}

@@ -99,8 +99,8 @@ func TestHostdKilledWhileAGuestBoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "a guest to boot", func() bool { return len(runningIn(t, cache)) > 0 })
-	hostd.Process.Kill() //nolint:errcheck // Wait reports it
-	hostd.Wait()         //nolint:errcheck // killed
+	hostd.Process.Kill()
+	hostd.Wait()
 	await(t, "the guest to end", func() bool { return len(runningIn(t, cache)) == 0 })
 	drivertest.Create(t, d, guestSpec(t))
 	if dirs := kept(t, cache); len(dirs) != 1 || strings.HasSuffix(dirs[0], unfinished) {

@@ -74,7 +74,7 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after success it is empty; what remains is removed later
+	defer os.RemoveAll(tmp)
 	file := filepath.Join(tmp, "disk")
 	if err := makeFS(ctx, file, mib); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 		err = errors.Join(os.Rename(file, path), pruneBlanks(dir))
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // it was only read
+		f.Close()
 		return nil, err
 	}
 	return f, nil

@@ -65,7 +65,7 @@ func prepareEtc(from, templates, program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after success it does not exist
+	defer os.RemoveAll(tmp)
 	for _, f := range files {
 		if err := f.copy(from, tmp); err != nil {
 			return "", fmt.Errorf("copy /etc/%s: %w", f.name, err)
@@ -116,7 +116,7 @@ func removeStale(templates string) {
 	}
 	for _, dir := range old {
 		if st, err := os.Stat(dir); err == nil && time.Since(st.ModTime()) > time.Hour {
-			os.RemoveAll(dir) //nolint:errcheck // the next call tries again
+			os.RemoveAll(dir)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func matchEtc(name string) match {
 	for _, w := range etcWanted() {
 		depth := strings.Count(w, "/") + 1
 		head := firstElements(name, depth)
-		if ok, _ := path.Match(w, head); ok { //nolint:errcheck // the patterns are constant
+		if ok, _ := path.Match(w, head); ok {
 			return whole
 		}
 		if strings.HasPrefix(w, name+"/") {

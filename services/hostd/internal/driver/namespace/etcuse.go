@@ -57,7 +57,7 @@ func lockEtc(templates string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return nil, errors.Join(os.NewSyscallError("flock", err), f.Close())
 	}
-	return func() { f.Close() }, nil //nolint:errcheck // nothing was written
+	return func() { f.Close() }, nil
 }
 
 // pruneEtc removes the copies that no daemon and no sandbox uses.
@@ -98,7 +98,7 @@ func isLocked(dir string) bool {
 	if err != nil {
 		return true
 	}
-	defer f.Close() //nolint:errcheck // only its lock was tested
+	defer f.Close()
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 

@@ -78,7 +78,7 @@ func writableUsr(usr string) []string {
 // files returns the initial files of a sandbox.
 func (t *hostTemplate) files(hostname string) []nsinit.File {
 	var id [16]byte
-	rand.Read(id[:]) //nolint:errcheck // never fails since Go 1.24
+	rand.Read(id[:])
 	all := append(homeFiles(), []nsinit.File{
 		{Name: "etc/passwd", Body: passwd(t.shell)},
 		{Name: "etc/group", Body: group},

@@ -217,6 +217,6 @@ func (p member) send(sig unix.Signal) {
 	}
 	defer unix.Close(fd)
 	if _, parent, err := live.Parent(p.pid); err == nil && parent == p.parent {
-		unix.PidfdSendSignal(fd, sig, nil, 0) //nolint:errcheck // fails only if it has ended
+		unix.PidfdSendSignal(fd, sig, nil, 0)
 	}
 }

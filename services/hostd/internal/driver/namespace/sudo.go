@@ -47,7 +47,7 @@ func copySudo(program, etc string) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close() //nolint:errcheck // it was only read
+	defer src.Close()
 	to := filepath.Join(etc, sudoFile)
 	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {

@@ -25,7 +25,7 @@ func fromTree(s *driver.Spec, spec *nsinit.Spec) error {
 	if err != nil {
 		return kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
 	}
-	defer tree.Close() //nolint:errcheck // it was only looked at
+	defer tree.Close()
 	shell := "/bin/sh"
 	if _, err := tree.Stat("bin/bash"); err == nil {
 		shell = "/bin/bash"
@@ -114,7 +114,7 @@ func (c *child) mapOwners() error {
 	if err != nil {
 		return err
 	}
-	defer ns.Close() //nolint:errcheck // only passed on
+	defer ns.Close()
 	for _, f := range c.mounts.below {
 		if err := mapTo(ns, f, onlyRead, unix.MOUNT_ATTR__ATIME); err != nil {
 			return err

@@ -19,7 +19,7 @@ func Lease(t testing.TB, path string) (release func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release = sync.OnceFunc(func() { f.Close() }) //nolint:errcheck // nothing was written
+	release = sync.OnceFunc(func() { f.Close() })
 	t.Cleanup(release)
 	signal.Ignore(unix.SIGIO)
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {

@@ -291,7 +291,7 @@ func killAll(dir string) (bool, error) {
 		// This process itself is in the group as long as the thread that called Start is
 		// about to end.
 		if pid > 0 && pid != os.Getpid() {
-			unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // the next round checks
+			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
 	return false, nil

@@ -15,5 +15,5 @@ func spawnIn(attr *syscall.SysProcAttr, path string) (done func(), err error) {
 		return nil, err
 	}
 	attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
-	return func() { dir.Close() }, nil //nolint:errcheck // it was not written to
+	return func() { dir.Close() }, nil
 }

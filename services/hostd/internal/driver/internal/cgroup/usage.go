@@ -99,7 +99,7 @@ func read(dir, file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd) //nolint:errcheck // opened read-only
+	defer unix.Close(fd)
 	b := make([]byte, 0, 4096)
 	for {
 		n, err := unix.Read(fd, b[len(b):cap(b)])

@@ -141,7 +141,7 @@ func (l *Layer) Owners() (*Owners, error) {
 
 // Add adds an owner. Close returns its errors.
 func (o *Owners) Add(w Owner) {
-	fmt.Fprintf(o.w, "%d %d /%s\x00", w.UID, w.GID, w.Path) //nolint:errcheck // see above
+	fmt.Fprintf(o.w, "%d %d /%s\x00", w.UID, w.GID, w.Path)
 }
 
 // Close completes the list.
@@ -161,7 +161,7 @@ func (b *Below) Owners(i int) (all []Owner, ok bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, most)
 	lines.Split(untilZero)

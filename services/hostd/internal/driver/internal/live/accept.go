@@ -19,7 +19,7 @@ func AwaitAccept(ctx context.Context, dir string) error {
 		return errors.Join(ErrEndedEarly, err)
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // unix sockets support deadlines
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if c, ok := conn.(*net.UnixConn); ok {
 		if err := c.CloseWrite(); err != nil {

@@ -76,7 +76,7 @@ func (b *Instance) NetNS() (*os.File, error) {
 	}
 	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(b.State.PID), "ns", "net"))
 	if err == nil && b.Proc.Ended() { // another process may have the pid now
-		f.Close() //nolint:errcheck // not used
+		f.Close()
 		err = errGone
 	}
 	if err != nil {

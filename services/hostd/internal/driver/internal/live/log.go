@@ -13,7 +13,7 @@ func Streams(dir string) (null, log *os.File, err error) {
 		return nil, nil, err
 	}
 	if log, err = os.OpenFile(filepath.Join(dir, driver.LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
-		null.Close() //nolint:errcheck // nothing was written
+		null.Close()
 		return nil, nil, err
 	}
 	return null, log, nil

@@ -20,5 +20,5 @@ func ProbeSpec(scratch string) (s driver.Spec, done func(), err error) {
 	} else {
 		s.Dir, err = os.MkdirTemp("", "millrace-probe-")
 	}
-	return s, func() { os.RemoveAll(s.Dir) }, err //nolint:errcheck // a few files in the directory for temporary files
+	return s, func() { os.RemoveAll(s.Dir) }, err
 }

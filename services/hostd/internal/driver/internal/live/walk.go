@@ -54,7 +54,7 @@ type frame struct {
 type devIno struct{ dev, ino uint64 }
 
 func inode(st *unix.Stat_t) devIno {
-	return devIno{uint64(st.Dev), st.Ino} //nolint:unconvert // the types differ between systems
+	return devIno{uint64(st.Dev), st.Ino}
 }
 
 // errMoved reports that ".." led to another directory than the one the walker came from.
@@ -169,7 +169,7 @@ func (w *walker) enter(at int, name string) error {
 	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	mode := uint32(st.Mode & 0o7777) //nolint:unconvert // the types differ between systems
+	mode := uint32(st.Mode & 0o7777)
 	if w.force && mode&0o700 != 0o700 && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		if err := rmtree.Chmod(at, name, mode|0o700); err != nil {
 			return err

@@ -36,7 +36,7 @@ func (s *Shims) Get(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close() //nolint:errcheck // opened read-only
+	defer src.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -80,7 +80,7 @@ func Seal(name string, mode os.FileMode, fill func(*os.File) error) (*os.File, e
 		err = os.NewSyscallError("seal", err)
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // not used
+		f.Close()
 		return nil, err
 	}
 	return f, nil

@@ -45,8 +45,8 @@ type Child struct {
 
 // Close closes the child's pipes, not its Proc: a child without a spec ends.
 func (c *Child) Close() {
-	c.spec.Close()  //nolint:errcheck // what matters was written
-	c.fault.Close() //nolint:errcheck // opened read-only
+	c.spec.Close()
+	c.fault.Close()
 }
 
 // Start starts p. Its files remain the caller's.
@@ -55,15 +55,15 @@ func Start(p Process) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer specIn.Close() //nolint:errcheck // the child has its own
+	defer specIn.Close()
 	faultIn, faultOut, err := os.Pipe()
 	if err != nil {
-		specOut.Close() //nolint:errcheck // nothing was written
+		specOut.Close()
 		return nil, err
 	}
 	c := &Child{spec: specOut, fault: faultIn}
 	launcher, err := p.launch(specIn, faultOut)
-	faultOut.Close() //nolint:errcheck // the child has its own
+	faultOut.Close()
 	if err == nil {
 		// However little time is left: only this process can find the child that it makes.
 		launcher.Wait() //nolint:errcheck // its result came through the pipe

@@ -48,7 +48,7 @@ func between(first, last uint32) *UIDs {
 // if they do, the other namespaces still separate them.
 func (u *UIDs) Take(id sandbox.ID) (uint32, error) {
 	h := fnv.New32a()
-	h.Write([]byte(id)) //nolint:errcheck // never fails
+	h.Write([]byte(id))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	start := h.Sum32() % u.slots

@@ -44,12 +44,12 @@ func Aside(flag string, out uintptr) (func(nonce []byte) error, error) {
 		if err != nil {
 			return err
 		}
-		defer null.Close() //nolint:errcheck // nothing was written
+		defer null.Close()
 		done, doneWriter, err := os.Pipe()
 		if err != nil {
 			return err
 		}
-		defer done.Close() //nolint:errcheck // it was only read
+		defer done.Close()
 		_, err = syscall.ForkExec("/proc/self/exe", []string{"shim", PackArg, hex.EncodeToString(nonce)}, &syscall.ProcAttr{
 			Files: []uintptr{null.Fd(), null.Fd(), uintptr(syscall.Stderr), out, uintptr(dirs[0]), uintptr(dirs[1]), doneWriter.Fd()},
 		})
@@ -73,7 +73,7 @@ func Pack(args []string) int {
 		err = send(args[0])
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "millrace guest: pack:", err) //nolint:errcheck // the console, if there is one
+		fmt.Fprintln(os.Stderr, "millrace guest: pack:", err)
 		return 1
 	}
 	return 0
@@ -95,7 +95,7 @@ func supervise(nonce string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer groups.Close() //nolint:errcheck // it was only read
+	defer groups.Close()
 	if err := write(groups, "cgroup.procs", "0"); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func supervise(nonce string) (err error) {
 		return os.NewSyscallError("fcntl", err)
 	}
 	port := fileOf(packPort)
-	defer port.Close()                                 //nolint:errcheck // the child has written
+	defer port.Close()
 	defer unix.FcntlInt(packPort, unix.F_SETFL, flags) //nolint:errcheck // restores the flags
 	child, err := os.StartProcess("/proc/self/exe", []string{"shim", PackArg, nonce, childArg}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, port, fileOf(packWritten)},
@@ -157,7 +157,7 @@ func send(nonce string) error {
 	if err != nil {
 		return err
 	}
-	defer written.Close() //nolint:errcheck // it was only read
+	defer written.Close()
 	w := fifolink.Resume(timeoutPort(packPort), raw)
 	if err := pack(w, written); err != nil {
 		return err
@@ -220,7 +220,7 @@ func read(dir *os.File, name string) (string, error) {
 	if err != nil {
 		return "", &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	b := make([]byte, 256)
 	n, err := f.Read(b)
 	return string(b[:n]), err

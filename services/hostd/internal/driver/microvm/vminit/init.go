@@ -72,7 +72,7 @@ const (
 func Init(args []string) error {
 	err := begin(args)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "millrace guest:", err) //nolint:errcheck // the console, if there is one
+		fmt.Fprintln(os.Stderr, "millrace guest:", err)
 	}
 	powerOff()
 	return err
@@ -189,7 +189,7 @@ func load(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // opened read-only
+	defer f.Close()
 	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return &os.PathError{Op: "load", Path: path, Err: err}
 	}
@@ -269,7 +269,7 @@ func (s *Spec) view() error {
 	for name, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
 		os.Symlink(to, newRoot+"/dev/"+name) //nolint:errcheck // it may exist
 	}
-	os.Remove(newRoot + "/dev/ptmx")            //nolint:errcheck // of the other devpts instance
+	os.Remove(newRoot + "/dev/ptmx")
 	os.Symlink("pts/ptmx", newRoot+"/dev/ptmx") //nolint:errcheck // see above
 	for _, n := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		os.Chmod(newRoot+"/dev/"+n, 0o666) //nolint:errcheck // the kernel created them with this mode
@@ -288,7 +288,7 @@ func (s *Spec) names() error {
 		"resolv.conf": "# There is no network but the loopback.\n",
 	} {
 		path := filepath.Join(newRoot, "etc", name)
-		os.Remove(path) //nolint:errcheck // may be a link that leads elsewhere
+		os.Remove(path)
 		if err := os.WriteFile(path, []byte(body), 0o644); err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func (p *packer) entry(dir *os.File, path, name string) error {
 	}
 	h := headerOf(path+name, &st)
 	if named(&st) {
-		i := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // the type differs between systems
+		i := inode{uint64(st.Dev), st.Ino}
 		if first, ok := p.names[i]; ok {
 			h.Typeflag, h.Linkname = tar.TypeLink, first
 			return p.to.WriteHeader(h)
@@ -149,7 +149,7 @@ func (p *packer) dir(in *os.File, h *tar.Header, name string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
 	if h.PAXRecords, err = attributes(f); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (p *packer) file(in *os.File, h *tar.Header, name string, st *unix.Stat_t) 
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	parts, err := partsOf(f, st.Size)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestReplaceWhileTheRuntimePolls(t *testing.T) {
 func replaceWhilePolling() error {
 	for range 50 {
 		go func() {
-			for range time.Tick(time.Microsecond) { //nolint:revive // waits for the clock
+			for range time.Tick(time.Microsecond) {
 			}
 		}()
 		r, w, err := os.Pipe()
@@ -44,8 +44,8 @@ func replaceWhilePolling() error {
 		go func() {
 			b := make([]byte, 1)
 			for {
-				w.Write(b) //nolint:errcheck // only keeps the poller busy
-				r.Read(b)  //nolint:errcheck // see above
+				w.Write(b)
+				r.Read(b)
 			}
 		}()
 	}

@@ -26,7 +26,7 @@ func unpack(r io.Reader, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // no error to report
+	defer root.Close()
 	var dirs []*tar.Header
 	for in := tar.NewReader(r); ; {
 		h, err := in.Next()
@@ -100,7 +100,7 @@ func special(root *os.Root, h *tar.Header, create func(dir int, name string) err
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // opened read-only
+	defer dir.Close()
 	at, name := int(dir.Fd()), path.Base(h.Name)
 	if err := create(at, name); err != nil || h.Typeflag == tar.TypeChar {
 		return err

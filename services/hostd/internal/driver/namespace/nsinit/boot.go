@@ -81,7 +81,7 @@ const (
 // newBootID replaces the machine's boot id by one of the sandbox's own.
 func newBootID(*Spec) error {
 	var b [16]byte
-	rand.Read(b[:])                             //nolint:errcheck // never fails since Go 1.24
+	rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // a random UUID
 	text := fmt.Sprintf("%x-%x-%x-%x-%x\n", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 	if err := os.WriteFile(ownBootID, []byte(text), 0o444); err != nil {

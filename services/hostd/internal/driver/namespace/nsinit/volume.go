@@ -45,7 +45,7 @@ func showVolumes(s *Spec) error {
 		if err := unix.MoveMount(s.volumes[i], "", unix.AT_FDCWD, v.Name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("%s: %w", v.Name, err)
 		}
-		unix.Close(s.volumes[i]) //nolint:errcheck // the mount stays
+		unix.Close(s.volumes[i])
 	}
 	return nil
 }
