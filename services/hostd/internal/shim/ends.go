@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
@@ -28,7 +29,7 @@ type outEnd struct {
 	fd int
 }
 
-func openEnds(spec *process.Spec, acct *account) (*stdioEnds, error) {
+func openEnds(spec *process.Spec, acct *users.Account) (*stdioEnds, error) {
 	e := &stdioEnds{}
 	var err error
 	if spec.PTY != nil {
@@ -57,9 +58,9 @@ func (e *stdioEnds) closeParent() {
 	}
 }
 
-func (e *stdioEnds) openPipes(stdin bool, acct *account) error {
+func (e *stdioEnds) openPipes(stdin bool, acct *users.Account) error {
 	if stdin {
-		w, r, err := stdio.Input(acct.uid)
+		w, r, err := stdio.Input(acct.UID)
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (e *stdioEnds) openPipes(stdin bool, acct *account) error {
 		e.child[0] = uintptr(fd)
 	}
 	for i, id := range []process.Stream{process.Stdout, process.Stderr} {
-		r, w, err := stdio.Output(acct.uid)
+		r, w, err := stdio.Output(acct.UID)
 		if err != nil {
 			return err
 		}

@@ -7,14 +7,14 @@ func (s *Shim) openFiles() error {
 	srv, err := files.New(files.Config{
 		Procs: true,
 		Lookup: func(user string) (files.Account, error) {
-			a, err := s.lookup(user)
-			return files.Account{Home: a.home, UID: a.uid, GID: a.gid}, err
+			a, err := s.users.Lookup(user)
+			return files.Account{Home: a.Home, UID: a.UID, GID: a.GID}, err
 		},
 		Name: func(group bool, id uint32) string {
 			if group {
-				return s.group.nameOf(id)
+				return s.users.GroupName(id)
 			}
-			return s.passwd.nameOf(id)
+			return s.users.UserName(id)
 		},
 	})
 	s.files = srv

@@ -1,43 +1,24 @@
 package shim
 
 import (
-	"os"
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
-// kill sends a signal to p's group, and to the foreground group of its terminal. If the
-// terminal cannot report that group, as in gVisor, SIGKILL also hangs up the session.
+// kill sends a signal to p's group, or to the watch that p is.
 func (p *proc) kill(sig syscall.Signal) error {
 	if p.watch != nil {
 		p.watch.signal(sig)
 		return nil
 	}
-	if p.reaped && !p.groupRemains() {
-		return syscall.ESRCH
+	terminal := children.NoTerminal
+	if p.tty != nil && p.in.f != nil {
+		terminal = p.in.fd
 	}
-	if p.tty != nil && p.in.f != nil && !p.reaped {
-		switch group, known := foreground(p.in.fd); {
-		case known && group > 1 && group != p.pid:
-			syscall.Kill(-group, sig) //nolint:errcheck // it may have ended
-		case !known && sig == syscall.SIGKILL:
-			hangUp(p.pid)
-		}
-	}
-	return syscall.Kill(-p.pid, sig)
-}
-
-// groupRemains reports whether processes remain in the group of p, which has ended. As long as they
-// do, p's pid is not reused. Once the group was found empty, or the pid in use again, the
-// number may be that of another group and is never again p's. Shim.mu is held.
-func (p *proc) groupRemains() bool {
-	if !p.groupEmpty {
-		empty := syscall.Kill(-p.pid, 0) == syscall.ESRCH
-		p.groupEmpty = empty || syscall.Kill(p.pid, 0) != syscall.ESRCH
-	}
-	return !p.groupEmpty
+	return p.child.Signal(sig, terminal)
 }
 
 // timeout kills a process whose timeout ran out.
@@ -73,6 +54,9 @@ func (s *Shim) end() {
 	}()
 }
 
+// rebootPause is the time between two rounds of reboot.
+const rebootPause = 5 * time.Millisecond
+
 // reboot kills everything and returns when nothing runs any more: the next command of hostd
 // finds the sandbox as after a reboot. A process being started may not have been a child
 // yet when all were killed, so there is a loop.
@@ -82,11 +66,11 @@ func (s *Shim) reboot() {
 		s.endWatches()
 		starting := s.spawning > 0
 		s.mu.Unlock()
-		s.killAll()
+		s.children.KillAll()
 		if !starting {
 			return
 		}
-		time.Sleep(killPause)
+		time.Sleep(rebootPause)
 	}
 }
 
@@ -112,33 +96,5 @@ func (s *Shim) ifEnded() {
 	s.ended = true
 	if c := s.session; c != nil {
 		c.send(wire.AppendEnded)
-	}
-}
-
-// Rounds of killAll: a process that starts during one round is found in the next.
-const (
-	killRounds = 200
-	killPause  = 5 * time.Millisecond
-)
-
-// killAll kills everything that runs in the sandbox, until nothing is left or the rounds
-// are used up.
-func (s *Shim) killAll() {
-	s.wakeReaper() // wake reap: a child forked elsewhere may have ended
-	for range killRounds {
-		if s.pid1 {
-			if err := syscall.Kill(-1, syscall.SIGKILL); err == syscall.ESRCH {
-				return
-			}
-		} else {
-			left := descendants(os.Getpid())
-			if len(left) == 0 {
-				return
-			}
-			for _, pid := range left {
-				syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
-			}
-		}
-		time.Sleep(killPause)
 	}
 }

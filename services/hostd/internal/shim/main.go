@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/fifolink"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/oom"
 	"github.com/millrace/millrace/services/hostd/internal/sigguard"
 )
 
@@ -43,7 +44,7 @@ func Main(args []string, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	user := flags.String("user", "", "user of processes that name none (default $USER)")
 	workdir := flags.String("workdir", "", "working directory of processes that name none (default the user's home)")
-	oom := flags.Int("oom-fd", 0, "descriptor of the cgroup's memory.events or memory.oom_control")
+	oomFd := flags.Int("oom-fd", 0, "descriptor of the cgroup's memory.events or memory.oom_control")
 	memory := flags.Uint64("memory", 0, "memory limit in MiB (default 0, no limit)")
 	forks := flags.Int("forks-fd", 0, "descriptor of the procs file of the processes' cgroup; others are ignored")
 	stream := flags.String("serial", "", "descriptors IN,OUT of a stream, instead of a listening socket")
@@ -67,12 +68,12 @@ func Main(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
 		return 1
 	}
-	if *oom == 0 {
-		*oom = openOOM()
+	if *oomFd == 0 {
+		*oomFd = oom.Open()
 	}
 	ctx, cancel := terminated()
 	defer cancel()
-	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oom, Memory: *memory, Forks: *forks,
+	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oomFd, Memory: *memory, Forks: *forks,
 		Execute: *execute, Coalesce: *coalesce, Rehearse: *rehearse}
 	if err := New(cfg).Run(ctx); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort

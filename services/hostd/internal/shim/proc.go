@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -15,7 +16,8 @@ import (
 type proc struct {
 	s     *Shim
 	token string
-	pid   int // 0: never ran
+	pid   int             // 0: never ran
+	child *children.Child // nil: a watch, or not started yet
 	spool spool
 	rev   uint64 // of the last command taken
 	spec  []byte // as encoded by hostd
@@ -43,13 +45,12 @@ type proc struct {
 	timedOut       bool
 	requested      map[int32]bool // signals requested by clients
 	reaped         bool
-	groupEmpty     bool // reaped, and its process group is empty; see groupRemains
 	exited         bool // Exited was recorded
 	finished       bool // Finished was recorded, or the record was abandoned: output is dropped
 	abandoned      bool // nothing is recorded any more
 	concluded      bool // see conclude
 	exit           process.Exit
-	kills          uint64 // OOM kills counted before it began; see outOfMemory
+	kills          uint64 // OOM kills counted before it began
 	exitedAt       time.Time
 	wroteAt        time.Time // time of the last output
 	readyAt        time.Time // since when its output can be read again, after a full spool or a pause

@@ -193,7 +193,7 @@ func (c *session) handle(t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		s.network(n)
+		s.network.Apply(n)
 	default:
 		if t >= wire.TypeStreams {
 			return c.streams.Handle(uint8(t), b)

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -11,7 +10,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/hostd/internal/files"
-	"github.com/millrace/millrace/services/hostd/internal/spawn"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/network"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/oom"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -41,9 +43,6 @@ const (
 	defaultGraceMax     = 30 * time.Second
 )
 
-// defaultExecute is longer than a loaded disk takes to read a program.
-const defaultExecute = 10 * time.Second
-
 // maxProcesses is the maximum number of processes that run or have unacknowledged events.
 const maxProcesses = 16 << 10
 
@@ -51,25 +50,19 @@ const maxProcesses = 16 << 10
 type Shim struct {
 	cfg  Config
 	pid1 bool // every process in the pid namespace belongs to the sandbox
-	uid  int  // the shim's own
 
-	passwd, group colonFile
-	denied        func() bool // setgroups is denied in this user namespace
+	users    *users.Database
+	children *children.Children
+	oom      *oom.Counter
+	network  *network.Network
+	files    *files.Server
 
-	spawner       *spawn.Spawner // used only by the forker goroutine
-	childAdded    chan struct{}  // see wakeReaper
-	done          chan struct{}  // closed when the sandbox has ended and everything is acknowledged
-	broken        chan error     // holds the fatal error that ends Run
-	files         *files.Server
-	forks         chan func() // run by forker
-	childOOMScore []byte      // oom_score_adj of children
-	sessionMu     sync.Mutex  // serializes new connections
-	forkMu        sync.Mutex  // held until a forked child is in unclaimed; taken before mu
+	done      chan struct{} // closed when the sandbox has ended and everything is acknowledged
+	broken    chan error    // holds the fatal error that ends Run
+	sessionMu sync.Mutex    // serializes new connections
 
 	mu           sync.Mutex // guards all below, and all of proc except what a stream guards
 	procs        map[string]*proc
-	pids         map[int]*proc
-	unclaimed    map[int]*child // running children whose proc is not known yet
 	spawning     int
 	startSlots   map[int]chan struct{}
 	watchCount   int       // number that runs
@@ -90,38 +83,28 @@ type Shim struct {
 	env          map[string]string
 	limits       wire.Limits
 	outcomes     outcomes
-	oomKills     uint64
 	pauses       pauseClock
-	proxy        *net.TCPListener // nil: no egress
-	proxyPort    uint16
-	ca           caFiles // where the proxy's certificate is installed
 	ending       bool
 	ended        bool
 }
 
 // New returns a shim. Run starts it.
 func New(cfg Config) *Shim {
-	cfg.Execute = cmp.Or(cfg.Execute, defaultExecute)
+	pid1 := syscall.Getpid() == 1
 	s := &Shim{
-		cfg:           cfg,
-		pid1:          syscall.Getpid() == 1,
-		uid:           syscall.Geteuid(),
-		passwd:        colonFile{path: "/etc/passwd"},
-		group:         colonFile{path: "/etc/group"},
-		denied:        sync.OnceValue(setgroupsDenied),
-		childAdded:    make(chan struct{}, 1),
-		done:          make(chan struct{}),
-		broken:        make(chan error, 1),
-		forks:         make(chan func()),
-		childOOMScore: childOOMScore(cfg.Memory),
-		procs:         make(map[string]*proc),
-		pids:          make(map[int]*proc),
-		unclaimed:     make(map[int]*child),
-		startSlots:    make(map[int]chan struct{}),
+		cfg:        cfg,
+		pid1:       pid1,
+		users:      users.New(users.Config{User: cfg.User, Workdir: cfg.Workdir}),
+		children:   children.New(children.Config{PID1: pid1, Forks: cfg.Forks, Execute: cfg.Execute, Score: oom.ChildScore(cfg.Memory)}),
+		oom:        oom.NewCounter(cfg.OOM),
+		done:       make(chan struct{}),
+		broken:     make(chan error, 1),
+		procs:      make(map[string]*proc),
+		startSlots: make(map[int]chan struct{}),
 	}
+	s.network = network.New(s)
 	s.readable.L = &s.mu
 	s.setLimits(wire.Limits{})
-	s.oomKills = s.readOOM()
 	return s
 }
 
@@ -129,15 +112,13 @@ func New(cfg Config) *Shim {
 // back. Then it kills all remaining processes. It waits for every child of this operating
 // system process, so nothing else in the process may start any.
 func (s *Shim) Run(ctx context.Context) error {
-	if err := becomeReaper(s.pid1); err != nil {
-		return err
-	}
 	if err := s.openFiles(); err != nil {
 		return err
 	}
 	defer s.files.Close() //nolint:errcheck // the process ends
-	go s.forker()
-	go s.reap()
+	if err := s.children.Run(); err != nil {
+		return err
+	}
 	if s.cfg.Rehearse {
 		go s.rehearse()
 	}
@@ -149,7 +130,7 @@ func (s *Shim) Run(ctx context.Context) error {
 	case err = <-s.broken:
 	}
 	s.cfg.Listener.Close() //nolint:errcheck // the process ends
-	s.killAll()
+	s.children.KillAll()
 	return err
 }
 
@@ -160,6 +141,8 @@ func (s *Shim) fail(err error) {
 	default:
 	}
 }
+
+const acceptPause = 20 * time.Millisecond
 
 func (s *Shim) accept() {
 	for {
@@ -229,5 +212,6 @@ func (s *Shim) close() {
 	case <-s.done:
 	default:
 		close(s.done)
+		s.children.Close()
 	}
 }

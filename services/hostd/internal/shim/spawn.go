@@ -10,19 +10,21 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
 )
 
 // spawn runs spec as the given user and records Started. Its error is the reason for a failure.
-func (p *proc) spawn(spec *process.Spec, acct *account) error {
+func (p *proc) spawn(spec *process.Spec, acct *users.Account) error {
 	if p.isWatch {
 		return p.startWatch(spec)
 	}
 	s := p.s
-	dir, err := s.cwd(acct, spec.Cwd)
+	dir, err := s.users.Dir(acct, spec.Cwd)
 	if err != nil {
 		return err
 	}
-	cred, err := s.credential(acct)
+	cred, err := s.users.Credential(acct)
 	if err != nil {
 		return err
 	}
@@ -36,26 +38,29 @@ func (p *proc) spawn(spec *process.Spec, acct *account) error {
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},
 	}
 	if !s.pid1 {
-		setDeathSignal(attr.Sys)
+		children.SetDeathSignal(attr.Sys)
 	}
 	attr.Sys.Setctty = spec.PTY != nil
-	p.kills = s.readOOM()
+	p.kills = s.oom.Kills()
 	c, err := s.fork(spec, env["PATH"], attr)
 	ends.closeChild()
 	if err != nil {
 		ends.closeParent()
 		return err
 	}
-	p.started(c, spec, ends)
+	p.started(c.PID, spec, ends, func(report func(syscall.WaitStatus)) (syscall.WaitStatus, bool) {
+		p.child = c
+		return c.Claim(report)
+	})
 	return nil
 }
 
 // fork runs the program. If that fails, it runs a shell instead, which reports the problem
 // on stderr and exits with 127 or 126, as users expect.
-func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*child, error) {
+func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*children.Child, error) {
 	cmd := shell(spec.Cmd)
 	argv := append([]string{cmd}, spec.Args...)
-	c, err := s.execute(program(cmd, path, attr.Dir), argv, attr)
+	c, err := s.children.Start(program(cmd, path, attr.Dir), argv, attr)
 	tooLarge := oversize(err, argv, attr.Env)
 	switch {
 	case err == nil:
@@ -63,12 +68,12 @@ func (s *Shim) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*c
 	case tooLarge != nil:
 		return nil, tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, kind.Newf(kind.Unavailable, "start", "", "the program could not be executed within %s", s.cfg.Execute)
+		return nil, kind.Newf(kind.Unavailable, "start", "", "the program could not be executed within %s", s.children.Execute())
 	case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM):
 		return nil, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
 	}
 	argv = append([]string{"sh", "-c", `exec "$0" "$@"`}, argv...)
-	if c, shErr := s.execute("/bin/sh", argv, attr); shErr == nil {
+	if c, shErr := s.children.Start("/bin/sh", argv, attr); shErr == nil {
 		return c, nil
 	}
 	return nil, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
@@ -106,48 +111,6 @@ func program(cmd, path, dir string) string {
 	return "/nonexistent/" + cmd
 }
 
-// resolve makes a path absolute: relative paths and ~ start at the account's home.
-func (a *account) resolve(path string) (string, error) {
-	switch {
-	case path == "" || path == "~":
-		return a.home, nil
-	case strings.HasPrefix(path, "~/"):
-		return filepath.Join(a.home, path[2:]), nil
-	case strings.HasPrefix(path, "~"):
-		return "", kind.Newf(kind.Invalid, "resolve", "", "path '%s': only one's own home can be named by ~", path)
-	case !filepath.IsAbs(path):
-		return filepath.Join(a.home, path), nil
-	}
-	return filepath.Clean(path), nil
-}
-
-// cwd returns the working directory of a process.
-func (s *Shim) cwd(a *account, path string) (string, error) {
-	if path == "" && s.cfg.Workdir != "" {
-		if fi, err := os.Stat(s.cfg.Workdir); err == nil && fi.IsDir() {
-			return s.cfg.Workdir, nil
-		}
-	}
-	return a.cwd(path)
-}
-
-func (a *account) cwd(path string) (string, error) {
-	dir, err := a.resolve(path)
-	if err != nil {
-		return "", err
-	}
-	fi, err := os.Stat(dir)
-	switch {
-	case err == nil && fi.IsDir():
-		return dir, nil
-	case path == "":
-		return "/", nil // an account may have no home
-	case err == nil:
-		return "", kind.Newf(kind.Invalid, "start", "", "cwd '%s' is not a directory", path)
-	}
-	return "", kind.Newf(kind.Invalid, "start", "", "cwd '%s' does not exist", path)
-}
-
 func envList(env map[string]string) []string {
 	out := make([]string, 0, len(env))
 	for k, v := range env {
@@ -157,11 +120,13 @@ func envList(env map[string]string) []string {
 	return out
 }
 
+// claim is Child.Claim; it is called with Shim.mu held.
+type claim func(report func(syscall.WaitStatus)) (status syscall.WaitStatus, ended bool)
+
 // started records Started and begins to read the output.
-func (p *proc) started(c *child, spec *process.Spec, e *stdioEnds) {
+func (p *proc) started(pid int, spec *process.Spec, e *stdioEnds, c claim) {
 	s := p.s
 	s.mu.Lock()
-	pid := c.pid
 	p.startResolved()
 	p.pid = pid
 	p.in, p.tty = e.in, e.tty
@@ -174,12 +139,9 @@ func (p *proc) started(c *child, spec *process.Spec, e *stdioEnds) {
 	if spec.Timeout > 0 {
 		p.startTimeout(spec.Timeout)
 	}
-	early := c.ended
+	status, early := c(p.childEnded)
 	if early {
-		p.markReaped(c.status)
-	} else {
-		delete(s.unclaimed, pid)
-		s.pids[pid] = p
+		p.markReaped(status)
 	}
 	p.runPending()
 	gone := p.finished // abandoned while it was being spawned
@@ -191,8 +153,8 @@ func (p *proc) started(c *child, spec *process.Spec, e *stdioEnds) {
 	for _, st := range p.streams {
 		go st.run()
 	}
-	if (gone || ending) && !early {
-		syscall.Kill(-pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+	if (gone || ending) && !early && p.child != nil {
+		p.child.Signal(syscall.SIGKILL, children.NoTerminal) //nolint:errcheck // it may have ended
 	}
 	if early {
 		p.drain()

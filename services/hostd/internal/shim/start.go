@@ -2,7 +2,6 @@ package shim
 
 import (
 	"net"
-	"syscall"
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
@@ -73,11 +72,11 @@ func (p *proc) launch(spec *process.Spec) {
 // spawnInSlot waits for a start slot of p's user and spawns p.
 func (p *proc) spawnInSlot(spec *process.Spec) error {
 	s := p.s
-	acct, err := s.lookup(spec.User)
+	acct, err := s.users.Lookup(spec.User)
 	if err != nil {
 		return err
 	}
-	turn := s.userSlots(acct.uid)
+	turn := s.userSlots(acct.UID)
 	turn <- struct{}{}
 	defer func() { <-turn }()
 	s.mu.Lock()
@@ -124,11 +123,4 @@ func (p *proc) runPending() {
 	for _, c := range commands {
 		p.s.apply(c)
 	}
-}
-
-// child is a process made by the forker. Shim.mu guards it.
-type child struct {
-	pid    int
-	ended  bool // before its proc was known
-	status syscall.WaitStatus
 }

@@ -3,7 +3,6 @@ package shim
 import (
 	"math"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,21 +10,6 @@ import (
 // maxString returns the maximum length in bytes of one argument or variable, 0 for no
 // limit: the kernel's MAX_ARG_STRLEN is 32 pages, with the final NUL.
 func maxString() int { return 32*os.Getpagesize() - 1 }
-
-// becomeReaper makes the shim the reaper of orphans. Pid 1 is that already.
-func becomeReaper(pid1 bool) error {
-	if pid1 {
-		return nil
-	}
-	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-}
-
-// setDeathSignal makes a child die when the shim does.
-func setDeathSignal(attr *syscall.SysProcAttr) {
-	// The runtime never ends the thread that forks, so the signal comes with the end of the
-	// shim and not before.
-	attr.Pdeathsig = syscall.SIGKILL
-}
 
 // closeInherited sets close-on-exec on all inherited descriptors from first on.
 func closeInherited(first uint) {

@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
 // openTTY opens a terminal. The child's side is blocking, as programs expect; the shim's
 // side is not.
-func (e *stdioEnds) openTTY(size process.Size, acct *account) error {
-	fd, child, err := stdio.Terminal(acct.uid)
+func (e *stdioEnds) openTTY(size process.Size, acct *users.Account) error {
+	fd, child, err := stdio.Terminal(acct.UID)
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
 	}
@@ -28,11 +29,4 @@ func (e *stdioEnds) openTTY(size process.Size, acct *account) error {
 
 func setSize(tty int, size process.Size) error {
 	return unix.IoctlSetWinsize(tty, unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(size.Cols), Row: uint16(size.Rows)})
-}
-
-// foreground returns the foreground process group of a terminal, or 0, and whether the
-// terminal can report it.
-func foreground(tty int) (group int, known bool) {
-	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
-	return group, err == nil
 }

@@ -74,8 +74,8 @@ func (p *proc) startWatch(spec *process.Spec) error {
 		})
 	}
 	s.mu.Unlock()
-	p.started(&child{pid: pid}, spec, e)
-	go p.runWatch(pid)
+	p.started(pid, spec, e, func(func(syscall.WaitStatus)) (syscall.WaitStatus, bool) { return 0, false })
+	go p.runWatch()
 	return nil
 }
 
@@ -102,7 +102,7 @@ func watchEnds() (*stdioEnds, *os.File, error) {
 }
 
 // runWatch writes events until the watch is stopped, and then ends the process.
-func (p *proc) runWatch(pid int) {
+func (p *proc) runWatch() {
 	s, wt := p.s, p.watch
 	s.mu.Lock()
 	if s.ending || p.finished {
@@ -122,8 +122,7 @@ func (p *proc) runWatch(pid int) {
 	}
 	s.mu.Unlock()
 	s.unwatch()
-	s.mu.Lock() // childEnded unlocks it
-	s.childEnded(pid, status)
+	p.childEnded(status)
 }
 
 func (s *Shim) unwatch() {

@@ -1,18 +1,18 @@
 //go:build linux || freebsd
 
-package shim
+package children
 
 import "syscall"
 
-// wait waits for a child to end and reaps it. Without an error Shim.mu is held on return,
+// wait waits for a child to end and reaps it. Without an error mu is held on return,
 // so that the freed pid cannot be mistaken for the child's.
-func (s *Shim) wait() (pid int, ws syscall.WaitStatus, err error) {
+func (c *Children) wait() (pid int, ws syscall.WaitStatus, err error) {
 	if pid, err = awaitEndedChild(); err != nil {
 		return 0, 0, err
 	}
-	s.lockForReap(pid)
+	c.lockForReap(pid)
 	if got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil); err != nil || got != pid {
-		s.mu.Unlock()
+		c.mu.Unlock()
 		return 0, 0, syscall.EAGAIN
 	}
 	return pid, ws, nil

@@ -1,11 +1,11 @@
-package shim
+package network
 
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,33 +17,30 @@ import (
 const (
 	proxyTimeout = 10 * time.Second // for hostd to accept a connection
 	maxProxied   = wire.MaxStreams  // connections through the proxy
-	streamTurn   = 32 << 10         // bytes of streams in one write, besides one turn of the processes
+	acceptPause  = 20 * time.Millisecond
 )
 
-// newStreams returns the session's end of the mux: hostd opens streams to ports of the
-// sandbox, the shim opens streams to the proxy.
-func (c *session) newStreams() *mux.Mux {
-	return mux.New(mux.Config{
-		MaxStreams: wire.MaxStreams,
-		MaxOpen:    wire.MaxStreams,
-		Window:     wire.WindowStream,
-		Wake: func() {
-			c.s.mu.Lock()
-			defer c.s.mu.Unlock()
-			c.wake.Signal()
-		},
-		Accept: func(s *mux.Stream) {
-			if s.Target() == wire.TargetFiles {
-				go c.s.files.Serve(s)
-				return
-			}
-			go toPort(s)
-		},
-	})
+// Opener opens streams to hostd.
+type Opener interface {
+	// OpenStream returns an error if hostd is not connected.
+	OpenStream(ctx context.Context, target string) (*mux.Stream, error)
 }
 
-// toPort connects a stream to its target port in the sandbox.
-func toPort(s *mux.Stream) {
+// Network is the egress of a sandbox. It is safe for concurrent use.
+type Network struct {
+	hostd Opener
+
+	mu    sync.Mutex
+	proxy *net.TCPListener // nil: no egress
+	port  uint16
+	ca    caFiles // where the proxy's certificate is installed
+}
+
+// New returns a network without egress.
+func New(hostd Opener) *Network { return &Network{hostd: hostd} }
+
+// ToPort connects a stream to its target port in the sandbox.
+func ToPort(s *mux.Stream) {
 	conn, err := dialPort(s.Target())
 	if err != nil {
 		s.Abort(err)
@@ -77,36 +74,36 @@ func dialPort(target string) (*net.TCPConn, error) {
 	return nil, kind.Newf(kind.Unavailable, "dial", "", "the port does not answer: %s", first)
 }
 
-// network opens or closes the egress proxy as hostd requests: a listener on that port of
+// Apply opens or closes the egress proxy as hostd requests: a listener on that port of
 // the loopback, whose connections hostd serves; 0 closes it. Processes started from now on
 // get it in their environment. If the port is in use, the next Network frame tries again.
-func (s *Shim) network(n wire.Network) {
-	trust := s.installCA(n.CA)
-	if n.DNS != "" {
-		writeAtomic("/etc/resolv.conf", []byte("nameserver "+n.DNS+"\n")) //nolint:errcheck // without it, the proxy resolves names
+func (n *Network) Apply(to wire.Network) {
+	trust := installCA(to.CA)
+	if to.DNS != "" {
+		writeAtomic("/etc/resolv.conf", []byte("nameserver "+to.DNS+"\n")) //nolint:errcheck // without it, the proxy resolves names
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ca = trust
-	if s.proxy != nil {
-		if s.proxyPort == n.Proxy {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ca = trust
+	if n.proxy != nil {
+		if n.port == to.Proxy {
 			return
 		}
-		s.proxy.Close() //nolint:errcheck // nothing to be done
-		s.proxy, s.proxyPort = nil, 0
+		n.proxy.Close() //nolint:errcheck // nothing to be done
+		n.proxy, n.port = nil, 0
 	}
-	if n.Proxy == 0 {
+	if to.Proxy == 0 {
 		return
 	}
-	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(n.Proxy)})
+	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(to.Proxy)})
 	if err != nil {
 		return
 	}
-	s.proxy, s.proxyPort = ln, n.Proxy
-	go s.acceptProxied(ln)
+	n.proxy, n.port = ln, to.Proxy
+	go n.acceptProxied(ln)
 }
 
-func (s *Shim) acceptProxied(ln *net.TCPListener) {
+func (n *Network) acceptProxied(ln *net.TCPListener) {
 	slots := make(chan struct{}, maxProxied)
 	for {
 		slots <- struct{}{}
@@ -121,25 +118,16 @@ func (s *Shim) acceptProxied(ln *net.TCPListener) {
 		}
 		go func() {
 			defer func() { <-slots }()
-			s.toProxy(conn)
+			n.toProxy(conn)
 		}()
 	}
 }
 
-const acceptPause = 20 * time.Millisecond
-
 // toProxy connects a connection to hostd's proxy.
-func (s *Shim) toProxy(conn *net.TCPConn) {
-	s.mu.Lock()
-	c := s.session
-	s.mu.Unlock()
-	if c == nil {
-		mux.Cut(conn, io.ErrClosedPipe)
-		return
-	}
+func (n *Network) toProxy(conn *net.TCPConn) {
 	ctx, cancel := context.WithTimeout(context.Background(), proxyTimeout)
 	defer cancel()
-	stream, err := c.streams.Open(ctx, wire.TargetProxy)
+	stream, err := n.hostd.OpenStream(ctx, wire.TargetProxy)
 	if err != nil {
 		mux.Cut(conn, err)
 		return
@@ -147,18 +135,20 @@ func (s *Shim) toProxy(conn *net.TCPConn) {
 	mux.Join(stream, conn) //nolint:errcheck // both ends get the error
 }
 
-// proxyEnv sets the proxy variables; Shim.mu is held. All of them use http: libraries that
-// need an extra package for SOCKS fail on a socks5 URL.
-func (s *Shim) proxyEnv(env map[string]string) {
-	if s.proxy == nil {
+// SetEnv sets the variables of the proxy and its certificate, if there is a proxy. All of them
+// use http: libraries that need an extra package for SOCKS fail on a socks5 URL.
+func (n *Network) SetEnv(env map[string]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proxy == nil {
 		return
 	}
-	url := "http://127.0.0.1:" + strconv.Itoa(int(s.proxyPort))
+	url := "http://127.0.0.1:" + strconv.Itoa(int(n.port))
 	for _, name := range [...]string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		env[name] = url
 	}
 	env["no_proxy"], env["NO_PROXY"] = noProxy, noProxy
-	s.ca.setEnv(env)
+	n.ca.setEnv(env)
 }
 
 const noProxy = "localhost,127.0.0.1,::1"

@@ -1,4 +1,4 @@
-package shim
+package children
 
 import "syscall"
 
@@ -6,5 +6,5 @@ import "syscall"
 // outlive the sandbox.
 func becomeReaper(bool) error { return nil }
 
-// setDeathSignal does nothing: there is no such request.
-func setDeathSignal(*syscall.SysProcAttr) {}
+// SetDeathSignal does nothing: there is no such request.
+func SetDeathSignal(*syscall.SysProcAttr) {}

@@ -1,4 +1,4 @@
-package shim
+package children
 
 import (
 	"os"
@@ -25,5 +25,5 @@ func becomeReaper(pid1 bool) error {
 	return nil
 }
 
-// setDeathSignal makes a child die when the shim does.
-func setDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+// SetDeathSignal makes a child die when the shim does.
+func SetDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

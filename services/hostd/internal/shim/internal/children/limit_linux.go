@@ -1,13 +1,12 @@
-package shim
+package children
 
 import (
 	"golang.org/x/sys/unix"
 )
 
-// enterForks moves the calling thread into the cgroup of Config.Forks. If that fails, all
+// enterForks moves the calling thread into the cgroup with that procs file, if fd is one. If that fails, all
 // threads are counted together, as without such a cgroup.
-func (s *Shim) enterForks() {
-	fd := s.cfg.Forks
+func enterForks(fd int) {
 	if fd == 0 || !isCgroup(fd) { // in a VM it is any descriptor of the runtime
 		return
 	}

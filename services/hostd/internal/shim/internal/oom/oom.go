@@ -1,4 +1,4 @@
-package shim
+package oom
 
 import (
 	"bytes"
@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// openOOM opens the file of the shim's own memory cgroup that counts OOM kills, for drivers
+// Open opens the file of the shim's own memory cgroup that counts OOM kills, for drivers
 // that pass none. It returns 0 if the sandbox cannot see one.
-func openOOM() int {
+func Open() int {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return 0
@@ -37,14 +38,29 @@ func openOOM() int {
 	return 0
 }
 
-// readOOM returns how many processes of the sandbox the kernel has killed for lack of
-// memory.
-func (s *Shim) readOOM() uint64 {
-	if s.cfg.OOM == 0 {
+// Counter counts the OOM kills in a sandbox. It is safe for concurrent use.
+type Counter struct {
+	fd int // of the cgroup's memory.events or memory.oom_control; 0: none
+
+	mu         sync.Mutex
+	attributed uint64 // kills that have a process, or that came before all processes
+}
+
+// NewCounter returns a counter that reads an open memory.events or memory.oom_control; 0: it
+// counts nothing.
+func NewCounter(fd int) *Counter {
+	c := &Counter{fd: fd}
+	c.attributed = c.Kills()
+	return c
+}
+
+// Kills returns how many processes of the sandbox the kernel has killed for lack of memory.
+func (c *Counter) Kills() uint64 {
+	if c.fd == 0 {
 		return 0
 	}
 	var b [1024]byte
-	n, err := unix.Pread(s.cfg.OOM, b[:], 0)
+	n, err := unix.Pread(c.fd, b[:], 0)
 	if err != nil {
 		return 0
 	}
@@ -59,13 +75,15 @@ func (s *Shim) readOOM() uint64 {
 	return 0
 }
 
-// outOfMemory reports whether there was an OOM kill that is not attributed to a process
+// Attribute reports whether there was an OOM kill that is not attributed to a process
 // yet, and attributes it. Kills from before the process began do not count: the kernel also
 // kills processes without a record. It does not report which process it chose: of two that die
 // of SIGKILL at the same moment, the first gets it.
-func (s *Shim) outOfMemory(before uint64) bool {
-	if kills := s.readOOM(); kills > max(s.oomKills, before) {
-		s.oomKills++
+func (c *Counter) Attribute(before uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if kills := c.Kills(); kills > max(c.attributed, before) {
+		c.attributed++
 		return true
 	}
 	return false
@@ -82,9 +100,12 @@ const (
 	maxOOMScore  = 1000
 )
 
-// childOOMScore returns the oom_score_adj for the shim's children, in a sandbox with that many
-// MiB; nil if the shim's own is 0, as in a VM.
-func childOOMScore(memory uint64) []byte {
+// Score is the oom_score_adj of the shim's children. The empty value leaves theirs alone.
+type Score []byte
+
+// ChildScore returns the score for the shim's children, in a sandbox with that many MiB. It is
+// empty if the shim's own is 0, as in a VM.
+func ChildScore(memory uint64) Score {
 	b, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return nil
@@ -100,9 +121,9 @@ func childOOMScore(memory uint64) []byte {
 	return strconv.AppendUint(nil, min(own+more, maxOOMScore), 10)
 }
 
-// setOOMScore makes the kernel kill a process, and its children, before the shim.
-func (s *Shim) setOOMScore(pid int) {
-	if len(s.childOOMScore) > 0 {
-		os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), s.childOOMScore, 0) //nolint:errcheck // it has ended
+// Set makes the kernel kill a process, and its children, before the shim.
+func (s Score) Set(pid int) {
+	if len(s) > 0 {
+		os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), s, 0) //nolint:errcheck // it has ended
 	}
 }

@@ -1,9 +1,9 @@
 //go:build !linux
 
-package shim
+package children
 
 // enterForks does nothing: there are no cgroups.
-func (s *Shim) enterForks() {}
+func enterForks(int) {}
 
 // processLimit does nothing: the limits of a jail apply to all of it.
 type processLimit struct{}

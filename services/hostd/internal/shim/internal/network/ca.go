@@ -1,9 +1,11 @@
-package shim
+package network
 
 import (
 	"bytes"
 	"os"
 	"path/filepath"
+
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/regular"
 )
 
 // caFiles has the paths of the proxy's certificate, with which programs verify connections
@@ -26,7 +28,7 @@ const maxBundle = 4 << 20
 
 // installCA installs the certificate where programs look for trusted ones. If the system's
 // bundle is read-only, a copy is made beside the certificate and named in the environment.
-func (s *Shim) installCA(ca []byte) caFiles {
+func installCA(ca []byte) caFiles {
 	if len(ca) == 0 {
 		return caFiles{}
 	}
@@ -60,7 +62,7 @@ func (s *Shim) installCA(ca []byte) caFiles {
 // systemBundle reads the system's bundle; path is where it is, or should be.
 func systemBundle() (path string, text []byte) {
 	for _, path := range bundlePaths {
-		if text, _, err := readRegular(path, maxBundle); err == nil && len(text) <= maxBundle {
+		if text, _, err := regular.Read(path, maxBundle); err == nil && len(text) <= maxBundle {
 			return path, text
 		}
 	}
@@ -70,7 +72,7 @@ func systemBundle() (path string, text []byte) {
 // writeAtomic writes a world-readable file atomically. A file with the right content is left alone.
 func writeAtomic(path string, text []byte) error {
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(text)) {
-		if old, _, err := readRegular(path, len(text)); err == nil && bytes.Equal(old, text) {
+		if old, _, err := regular.Read(path, len(text)); err == nil && bytes.Equal(old, text) {
 			return nil
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build freebsd || darwin
 
-package shim
+package children
 
 import "github.com/millrace/millrace/services/hostd/internal/procstat"
 

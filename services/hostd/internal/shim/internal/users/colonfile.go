@@ -1,15 +1,14 @@
-package shim
+package users
 
 import (
-	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/regular"
 )
 
 // colonFile is /etc/passwd or /etc/group of the sandbox, which processes may change at any
@@ -52,27 +51,11 @@ func (c *colonFile) read() ([]byte, error) {
 		return c.text, nil
 	}
 	c.seen = nil
-	b, fi, err := readRegular(c.path, maxAccounts)
+	b, fi, err := regular.Read(c.path, maxAccounts)
 	if err == nil && time.Since(fi.ModTime()) > tickless {
 		c.seen, c.text = fi, b
 	}
 	return b, err
-}
-
-// readRegular reads an untrusted file, up to one byte more than most. A file that is not
-// regular, or is held by a lease, is an error; it never blocks.
-func readRegular(path string, most int) ([]byte, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read from
-	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() {
-		return nil, nil, errors.Join(err, fs.ErrInvalid)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-	return b, fi, err
 }
 
 func same(a, b fs.FileInfo) bool {
