@@ -4,6 +4,18 @@
 // affect processes unless their output fills the spool. The shim then stops reading their
 // pipes until the spool has space, which loses nothing.
 //
+// # Parts
+// Each part has its own mutex, and the parts below know nothing of those above.
+//
+//	shim      passes the frames of hostd to the part that each is for
+//	session   serves the connections of hostd
+//	procs     starts processes, applies commands to them, records how they end
+//	output    reads pipes, numbers events and keeps them until they are stored
+//	children  forks, waits for, signals and kills children of this process
+//	network   streams to ports of the sandbox, connections to the egress proxy
+//	users     accounts of the sandbox
+//	oom       processes that the kernel killed for lack of memory
+//
 // # Exit
 // Exited is recorded as soon as the process was waited for and the output left in its pipes
 // was read. Finished, the last event, follows when all pipes are closed. A grandchild may

@@ -1,22 +1,23 @@
 package shim
 
-import "github.com/millrace/millrace/services/hostd/internal/files"
+import (
+	"github.com/millrace/millrace/services/hostd/internal/files"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
+)
 
-// openFiles prepares the file server. The shim's own root is the sandbox's.
-func (s *Shim) openFiles() error {
-	srv, err := files.New(files.Config{
+// newFiles returns the file server. The shim's own root is the sandbox's.
+func newFiles(known *users.Database) (*files.Server, error) {
+	return files.New(files.Config{
 		Procs: true,
 		Lookup: func(user string) (files.Account, error) {
-			a, err := s.users.Lookup(user)
+			a, err := known.Lookup(user)
 			return files.Account{Home: a.Home, UID: a.UID, GID: a.GID}, err
 		},
 		Name: func(group bool, id uint32) string {
 			if group {
-				return s.users.GroupName(id)
+				return known.GroupName(id)
 			}
-			return s.users.UserName(id)
+			return known.UserName(id)
 		},
 	})
-	s.files = srv
-	return err
 }

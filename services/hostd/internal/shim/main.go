@@ -75,7 +75,7 @@ func Main(args []string, stderr io.Writer) int {
 	defer cancel()
 	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oomFd, Memory: *memory, Forks: *forks,
 		Execute: *execute, Coalesce: *coalesce, Rehearse: *rehearse}
-	if err := New(cfg).Run(ctx); err != nil {
+	if err := Run(ctx, cfg); err != nil {
 		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
 		return 1
 	}

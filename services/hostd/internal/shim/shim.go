@@ -2,17 +2,19 @@ package shim
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/services/hostd/internal/files"
+	"github.com/millrace/millrace/services/hostd/internal/reseed"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/network"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/oom"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/output"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/procs"
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/session"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -35,183 +37,125 @@ type Config struct {
 	Rehearse bool
 }
 
-// The defaults of wire.Limits.
-const (
-	defaultSpoolProcess = 4 << 20
-	defaultSpoolTotal   = 64 << 20
-	defaultGrace        = 2 * time.Second
-	defaultGraceMax     = 30 * time.Second
-)
-
-// maxProcesses is the maximum number of processes that run or have unacknowledged events.
-const maxProcesses = 16 << 10
-
-// Shim is the state of a sandbox's shim.
-type Shim struct {
-	cfg  Config
-	pid1 bool // every process in the pid namespace belongs to the sandbox
-
-	users    *users.Database
-	children *children.Children
-	oom      *oom.Counter
-	network  *network.Network
-	files    *files.Server
-
-	done      chan struct{} // closed when the sandbox has ended and everything is acknowledged
-	broken    chan error    // holds the fatal error that ends Run
-	sessionMu sync.Mutex    // serializes new connections
-
-	mu           sync.Mutex // guards all below, and all of proc except what a stream guards
-	procs        map[string]*proc
-	spawning     int
-	startSlots   map[int]chan struct{}
-	watchCount   int       // number that runs
-	watchTotal   int       // number ever started
-	bytes        int       // in memory, of all spools
-	disk         *disk     // nil: the spools are in memory only
-	ackedAt      time.Time // time of the last acknowledgement or connection
-	stalled      bool      // hostd is connected but stores nothing
-	blocked      int       // streams that wait for space
-	checkPending bool      // a call of checkBlocked is scheduled
-	pace         pace      // of all output
-	recorded     uint64    // bytes of output
-	blocks       []*[blockSize]byte
-	readable     sync.Cond // signaled when a blocked stream may be able to read
-	session      *session  // nil: hostd is not connected
-	epoch        uint64
-	sandbox      string // empty: hostd never connected
-	env          map[string]string
-	limits       wire.Limits
-	outcomes     outcomes
-	pauses       pauseClock
-	ending       bool
-	ended        bool
-}
-
-// New returns a shim. Run starts it.
-func New(cfg Config) *Shim {
-	pid1 := syscall.Getpid() == 1
-	s := &Shim{
-		cfg:        cfg,
-		pid1:       pid1,
-		users:      users.New(users.Config{User: cfg.User, Workdir: cfg.Workdir}),
-		children:   children.New(children.Config{PID1: pid1, Forks: cfg.Forks, Execute: cfg.Execute, Score: oom.ChildScore(cfg.Memory)}),
-		oom:        oom.NewCounter(cfg.OOM),
-		done:       make(chan struct{}),
-		broken:     make(chan error, 1),
-		procs:      make(map[string]*proc),
-		startSlots: make(map[int]chan struct{}),
-	}
-	s.network = network.New(s)
-	s.readable.L = &s.mu
-	s.setLimits(wire.Limits{})
-	return s
+// shim passes the frames of hostd to the part that each is for.
+type shim struct {
+	pid1    bool   // every process in the pid namespace belongs to the sandbox
+	sandbox string // set by Attach; empty: hostd never connected
+	output  *output.Buffer
+	network *network.Network
+	procs   *procs.Table
 }
 
 // Run serves hostd until the sandbox has ended, ctx ends, or spooled events cannot be read
 // back. Then it kills all remaining processes. It waits for every child of this operating
 // system process, so nothing else in the process may start any.
-func (s *Shim) Run(ctx context.Context) error {
-	if err := s.openFiles(); err != nil {
+func Run(ctx context.Context, cfg Config) error {
+	known := users.New(users.Config{User: cfg.User, Workdir: cfg.Workdir})
+	fileServer, err := newFiles(known)
+	if err != nil {
 		return err
 	}
-	defer s.files.Close() //nolint:errcheck // the process ends
-	if err := s.children.Run(); err != nil {
+	defer fileServer.Close() //nolint:errcheck // the process ends
+	broken := make(chan error, 1)
+	s := &shim{pid1: syscall.Getpid() == 1}
+	s.output = output.New(output.Config{Coalesce: cfg.Coalesce, Fail: func(err error) {
+		select {
+		case broken <- err:
+		default: // one error is enough
+		}
+	}})
+	hostd := session.New(session.Config{Sandbox: s, Output: s.output, Accept: accept(fileServer)})
+	s.network = network.New(hostd)
+	forked := children.New(children.Config{PID1: s.pid1, Forks: cfg.Forks, Execute: cfg.Execute, Score: oom.ChildScore(cfg.Memory)})
+	s.procs = procs.New(procs.Config{
+		PID1: s.pid1, Users: known, Children: forked, OOM: oom.NewCounter(cfg.OOM), Output: s.output,
+		Network: s.network, Files: fileServer, Hostd: hostd,
+	})
+	if err := forked.Run(); err != nil {
 		return err
 	}
-	if s.cfg.Rehearse {
-		go s.rehearse()
+	if cfg.Rehearse {
+		go s.procs.Rehearse()
 	}
-	go s.accept()
-	var err error
+	go hostd.Accept(cfg.Listener)
 	select {
 	case <-ctx.Done():
-	case <-s.done:
-	case err = <-s.broken:
+	case <-s.procs.Done():
+	case err = <-broken: // the records of all processes will end as lost
 	}
-	s.cfg.Listener.Close() //nolint:errcheck // the process ends
-	s.children.KillAll()
+	cfg.Listener.Close() //nolint:errcheck // the process ends
+	forked.KillAll()
 	return err
 }
 
-// fail stops the shim. The records of all its processes will end as lost.
-func (s *Shim) fail(err error) {
-	select {
-	case s.broken <- err:
-	default:
-	}
-}
-
-const acceptPause = 20 * time.Millisecond
-
-func (s *Shim) accept() {
-	for {
-		conn, err := s.cfg.Listener.Accept()
-		switch {
-		case err == nil:
-			go s.serve(conn)
-		case errors.Is(err, net.ErrClosed):
+// accept returns what serves the streams that hostd opens.
+func accept(fileServer *files.Server) func(*mux.Stream) {
+	return func(st *mux.Stream) {
+		if st.Target() == wire.TargetFiles {
+			go fileServer.Serve(st)
 			return
-		default:
-			time.Sleep(acceptPause) // out of descriptors: a shim that cannot be reached is lost
 		}
+		go network.ToPort(st)
 	}
 }
 
-// setLimits applies l, with defaults for zero fields.
-func (s *Shim) setLimits(l wire.Limits) {
-	if l.SpoolProcess == 0 {
-		l.SpoolProcess = defaultSpoolProcess
+// Attach implements session.Sandbox.
+func (s *shim) Attach(a *wire.Attach, install func(frames []byte)) {
+	moved := s.sandbox != "" && s.sandbox != a.Sandbox
+	s.sandbox = a.Sandbox
+	if moved && s.pid1 {
+		reseed.Kernel(time.Unix(0, a.Now), a.Seed)
 	}
-	if l.SpoolTotal == 0 {
-		l.SpoolTotal = defaultSpoolTotal
-	}
-	if l.Grace == 0 {
-		l.Grace = defaultGrace
-	}
-	if l.GraceMax == 0 {
-		l.GraceMax = defaultGraceMax
-	}
-	if s.ending {
-		l.Grace, l.GraceMax = endGrace, endGrace
-	}
-	s.limits = l
-	s.setPace()
-	if s.disk != nil {
-		s.disk.limit = l.Disk
-	}
+	s.output.SetLimits(a.Limits)
+	s.procs.Attach(a, moved, install)
 }
 
-// applyAttach applies the sandbox's settings in Attach.
-func (s *Shim) applyAttach(a *wire.Attach, h *rightsConn) {
-	s.epoch, s.sandbox = a.Epoch, a.Sandbox
-	if s.disk == nil && a.Limits.Disk > 0 {
-		if fd, ok := h.take(); ok {
-			s.disk = &disk{fd: fd}
-		}
-	}
-	s.ackedAt, s.stalled = time.Now(), false
-	s.env = maps.Clone(a.Env)
-	s.setLimits(a.Limits)
-	s.readable.Broadcast()
-}
-
-// forget removes a process whose events hostd has all stored. After End, removing the last
-// one also ends the shim.
-func (s *Shim) forget(p *proc) {
-	delete(s.procs, p.token)
-	if s.ended && len(s.procs) == 0 {
-		s.close()
-	}
-}
-
-func (s *Shim) freeExtent(x extent) { s.disk.free(x) }
-
-func (s *Shim) close() {
-	select {
-	case <-s.done:
+// Handle implements session.Sandbox.
+func (s *shim) Handle(t wire.Type, b []byte) error {
+	switch t {
+	case wire.TypeStart:
+		return parsed(b, wire.ParseStart, func(f wire.Start) error { return s.procs.Start(&f) })
+	case wire.TypeStdin:
+		return parsed(b, wire.ParseStdin, func(f wire.Stdin) error { s.procs.Write(&f); return nil })
+	case wire.TypeSignal:
+		return parsed(b, wire.ParseSignal, func(f wire.Signal) error { s.procs.Signal(&f); return nil })
+	case wire.TypeResize:
+		return parsed(b, wire.ParseResize, func(f wire.Resize) error { s.procs.Resize(&f); return nil })
+	case wire.TypeResume:
+		return parsed(b, wire.ParseMark, s.procs.Resume)
+	case wire.TypeAck:
+		return parsed(b, wire.ParseMark, s.procs.Ack)
+	case wire.TypeForget:
+		return parsed(b, wire.ParseForget, func(token string) error { s.procs.Forget(token); return nil })
+	case wire.TypeEnd:
+		s.procs.End()
+	case wire.TypeConclude:
+		s.procs.Conclude()
+	case wire.TypeReboot:
+		s.procs.Reboot()
+	case wire.TypeTime:
+		return parsed(b, wire.ParseTime, s.setTime)
+	case wire.TypeNetwork:
+		return parsed(b, wire.ParseNetwork, func(n wire.Network) error { s.network.Apply(n); return nil })
 	default:
-		close(s.done)
-		s.children.Close()
+		return wire.ErrMalformed
 	}
+	return nil
+}
+
+// parsed parses a frame and handles it.
+func parsed[T any](b []byte, parse func([]byte) (T, error), handle func(T) error) error {
+	f, err := parse(b)
+	if err != nil {
+		return err
+	}
+	return handle(f)
+}
+
+// setTime sets the kernel's time if the kernel is the sandbox's own.
+func (s *shim) setTime(now int64) error {
+	if s.pid1 {
+		reseed.AdvanceClock(time.Unix(0, now))
+	}
+	return nil
 }

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"bytes"
+	"net"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/output"
+	"github.com/millrace/millrace/services/hostd/internal/wire"
+)
+
+// failing is a listener that returns the errors one after the other.
+type failing struct {
+	net.Listener
+	errs []error
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	return nil, err
+}
+
+// TestAcceptContinuesAfterAnError: a shim that runs out of descriptors accepts again later.
+func TestAcceptContinuesAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := &failing{errs: []error{syscall.EMFILE, syscall.ECONNABORTED, net.ErrClosed}}
+		New(Config{}).Accept(ln)
+		if len(ln.errs) > 0 {
+			t.Errorf("accept ended before %v", ln.errs)
+		}
+	})
+}
+
+// counting is a sandbox that counts the frames that it handles.
+type counting struct{ frames int }
+
+func (*counting) Attach(_ *wire.Attach, install func([]byte)) { install(nil) }
+
+func (s *counting) Handle(wire.Type, []byte) error {
+	s.frames++
+	return nil
+}
+
+// TestReaderContinuesWhenControlWasSent: a session with too many unsent control frames
+// reads no command until they are sent, and then continues.
+func TestReaderContinuesWhenControlWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var box counting
+		c := newSession(New(Config{Sandbox: &box}), nil)
+		c.control = make([]byte, maxControl+1)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "nobody"))))
+		}()
+		synctest.Wait()
+		if box.frames > 0 {
+			t.Error("a command was read")
+		}
+		output.New(output.Config{}).Collect(&output.Batch{}, c.takeControl)
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("the reader waits forever")
+			c.wake.Broadcast()
+		}
+		if box.frames != 1 {
+			t.Errorf("%d commands were read", box.frames)
+		}
+	})
+}
+
+// TestClosedSessionHandlesNothing: a closed connection may still have a start to read. It is
+// ignored, since the next connection has already received the list of processes.
+func TestClosedSessionHandlesNothing(t *testing.T) {
+	for closed, want := range map[bool]int{true: 0, false: 1} {
+		var box counting
+		c := newSession(New(Config{Sandbox: &box}), nil)
+		c.closed = closed
+		c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "late"))))
+		if box.frames != want {
+			t.Errorf("closed %v: %d frames", closed, box.frames)
+		}
+	}
+}
