@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
+	"github.com/millrace/millrace/services/hostd/internal/lease"
 )
 
 // choose determines the driver that creates the sandbox, or has created it, and what the record
@@ -31,7 +32,7 @@ func (sb *hostSandbox) choose(ctx context.Context) error {
 	}
 	enforced := d.Caps.Enforced()
 	if missing := sandbox.Missing(sb.req.Demanded, enforced); len(missing) > 0 {
-		return kind.Newf(kind.Unimplemented, "create", string(sb.id), "driver %s cannot enforce these limits here: %s", d.Name(), limitNames(missing))
+		return kind.Newf(kind.Unimplemented, "create", string(sb.id), "driver %s cannot enforce these limits here: %s", d.Name(), lease.LimitNames(missing))
 	}
 	if sb.driver == nil {
 		sb.driver = d.Driver

@@ -85,8 +85,8 @@ func (h *host) drain(c events.Command, drain bool) error {
 		h.commands.Refuse(c, err)
 		return err
 	}
-	h.leases.draining.Store(drain)
-	h.leases.renew()
+	h.leases.SetDraining(drain)
+	h.leases.Renew()
 	h.commands.End(c.Rev)
 	h.commands.Answer(c, events.Reply{})
 	return nil

@@ -27,8 +27,10 @@
 //   - commands reads the host's commands; session exchanges them and events with a sandbox's shim and
 //     writes the records of its processes; audit completes records whose end the log has lost.
 //   - instances creates, finds and removes instances, with drivers and warmpool.
-//   - network has the sandboxes' traffic, with egress and veth.
-//   - templates, snapshots and volumes have the files; disk and cpushare guard what sandboxes share.
+//   - network has the sandboxes' traffic, with egress and veth; ports connects gateways to them.
+//   - templates, prefetch, snapshots and volumes have the files; disk and cpushare guard what
+//     sandboxes share.
+//   - lease holds the host's claim to be alive.
 //   - journal has what the next run needs and the log does not have.
 //
 // Mutexes are taken in this order: session, desired state of a sandbox, network.

@@ -43,6 +43,6 @@ func (c *Config) driverConfig() drivers.Config {
 func (h *host) newDrivers() *drivers.Registry {
 	cfg := h.cfg.driverConfig()
 	cfg.Store, cfg.Stored = h.journal.SetOffered, h.journal.Offered
-	cfg.BuildShim, cfg.Changed = h.shim.Build, h.leases.renew
+	cfg.BuildShim, cfg.Changed = h.shim.Build, func() { h.leases.Renew() }
 	return drivers.New(cfg)
 }

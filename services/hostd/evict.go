@@ -10,7 +10,7 @@ import (
 func (h *host) newDisk() *disk.Guard {
 	return disk.New(disk.Config{
 		Volume: func(id sandbox.VolumeID) string { return volumes.Path(h.volumeDir(), id) },
-		Path:   h.cfg.DataDir, Users: h.sandboxes.diskUsers, Shed: h.templates.cache.Shed, Go: h.wg.Go, Log: h.slog,
+		Path:   h.cfg.DataDir, Users: h.sandboxes.diskUsers, Shed: h.cache.Shed, Go: h.wg.Go, Log: h.slog,
 	})
 }
 

@@ -194,7 +194,7 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			}
 			cache, cerr := openTemplates(&r.cfg)
 			h := &host{cfg: r.cfg, slog: r.cfg.Slog, journal: j}
-			h.templates.cache = cache
+			h.cache = cache
 			h.assemble()
 			err = errors.Join(err, h.shim.Find())
 			for _, dir := range tt.dirs {

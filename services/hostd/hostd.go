@@ -15,7 +15,6 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
@@ -23,10 +22,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/instances"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
+	"github.com/millrace/millrace/services/hostd/internal/lease"
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/network"
+	"github.com/millrace/millrace/services/hostd/internal/prefetch"
 	"github.com/millrace/millrace/services/hostd/internal/session"
 	"github.com/millrace/millrace/services/hostd/internal/snapshots"
+	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/volumes"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 )
@@ -39,14 +41,18 @@ type host struct {
 	view      *events.View
 	journal   *journal.Journal
 	epoch     uint64
+	traits    traits
 	shim      *instances.Shim
+	cache     *templates.Cache // of templates, and of copies of snapshots
+	leases    *lease.Holder
 	drivers   *drivers.Registry
 	instances *instances.Store
 	warm      *warmpool.Pool
 	disk      *disk.Guard
 	network   *network.Network
-	volumes   *volumes.Store // from the time at which the view is open, as the next four
+	volumes   *volumes.Store // from the time at which the view is open, as the next ones
 	snapshots *snapshots.Store
+	templates *prefetch.Fetcher
 	commands  *commands.Reader
 	sessions  *session.Host
 	audits    *audit.Auditor
@@ -56,9 +62,12 @@ type host struct {
 	abort  context.CancelCauseFunc // ends runCtx at once
 
 	sandboxes sandboxSet
-	ports     portServer
-	templates templateStore
-	leases    leaseState
+}
+
+// traits are what snapshots may depend on.
+type traits struct {
+	system string // identifies the host's own files
+	cpu    string // the CPU's features
 }
 
 // LeaveTimeout bounds a clean exit: the last writes, and the end of the sandboxes with
@@ -85,8 +94,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	h := &host{cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j}
-	h.templates.cache = trees
-	h.leases.system, h.leases.cpu = machine.System(), machine.CPU()
+	h.cache, h.traits = trees, traits{machine.System(), machine.CPU()}
 	h.assemble()
 	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
 	if err := h.shim.Find(); err != nil {
@@ -112,7 +120,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	h.leases.draining.Store(drain)
+	h.leases.SetDraining(drain)
 	// A run ends with an error of its own, or after a clean exit.
 	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	h.runCtx, h.abort = runCtx, abort
@@ -123,11 +131,10 @@ func Run(ctx context.Context, cfg Config) error {
 
 // assemble makes the parts of the host from its configuration, journal and templates.
 func (h *host) assemble() {
-	h.ports.h, h.templates.h = h, h
 	h.sandboxes.h, h.sandboxes.byID = h, make(map[sandbox.ID]*hostSandbox)
-	h.leases.h, h.leases.stale = h, make(chan struct{}, 1)
 	h.shim = instances.NewShim(h.cfg.Shim, shimRole, h.slog)
 	h.disk, h.drivers, h.network = h.newDisk(), h.newDrivers(), h.newNetwork()
+	h.leases = h.newLeases()
 	h.instances = h.newInstances()
 	h.warm = h.newWarm()
 }
@@ -137,6 +144,7 @@ func (h *host) assemble() {
 func (h *host) useView(rev uint64) {
 	h.network.UseView(h.view)
 	h.volumes, h.snapshots = h.newVolumes(), h.newSnapshots()
+	h.templates = h.newTemplates()
 	h.commands = commands.New(commands.Config{
 		Host: h.cfg.Name, Log: h.log, Store: h.journal.SetCursor, Fault: h.fault, Slog: h.slog,
 	}, rev)
@@ -153,15 +161,15 @@ func (h *host) serve(clean context.Context) error {
 		return err
 	}
 	opened := h.openView() // neither waits for the other
-	lease, err := h.leases.take(work)
+	held, err := h.leases.Take(work)
 	if err != nil {
 		h.abort(err) // the view is not needed then
 		return errors.Join(err, <-opened)
 	}
-	h.epoch = lease.Epoch
+	h.epoch = held.Epoch
 	g, work := errgroup.WithContext(work)
-	g.Go(func() error { return lease.keep(work) })
-	if err := h.takeOver(work, g, lease, opened); err != nil {
+	g.Go(func() error { return held.Keep(work) })
+	if err := h.takeOver(work, g, held, opened); err != nil {
 		stop()
 		return cmp.Or(g.Wait(), err)
 	}
@@ -173,8 +181,8 @@ func (h *host) serve(clean context.Context) error {
 	g.Go(func() error { return h.sandboxes.measure(work) })
 	g.Go(func() error { return cpushare.Run(work, h.sandboxes.cpuMembers, h.slog) })
 	g.Go(func() error { return h.disk.Run(work) })
-	g.Go(func() error { return h.templates.run(work) })
-	g.Go(func() error { return h.ports.run(work) })
+	g.Go(func() error { return h.templates.Run(work) })
+	g.Go(func() error { return h.newPorts().Run(work, runCtx) })
 	g.Go(func() error { return h.network.Run(work) })
 	g.Go(func() error { return h.volumes.Run(work) })
 	g.Go(func() error { return h.snapshots.Run(work) })
@@ -194,7 +202,7 @@ func (h *host) serve(clean context.Context) error {
 		h.abort(err)
 		return err
 	}
-	return h.leave(lease)
+	return h.leave(held)
 }
 
 // openView opens the view, or uses the one in the config, and reports when it is there.
@@ -213,7 +221,7 @@ func (h *host) openView() <-chan error {
 // takeOver adopts the sandboxes of the previous run and removes the remains of others, while the
 // lease is kept: the log may be long, and there may be much to remove. Commands are read in g as
 // soon as it is known which sandboxes are adopted.
-func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, opened <-chan error) error {
+func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Lease, opened <-chan error) error {
 	if err := <-opened; err != nil {
 		return err
 	}
@@ -227,7 +235,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 	if err != nil {
 		return err
 	}
-	if lease.new {
+	if held.New {
 		rev = 0 // the journal belongs to another log, with other commands
 	}
 	h.useView(rev)
@@ -253,13 +261,13 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, lease *lease, op
 		return err
 	}
 	h.network.Sweep()
-	h.leases.recovered.Store(true)
-	h.leases.renew()
+	h.leases.SetRecovered()
+	h.leases.Renew()
 	return nil
 }
 
 // leave exits cleanly.
-func (h *host) leave(lease *lease) error {
+func (h *host) leave(held *lease.Lease) error {
 	if cause := context.Cause(h.runCtx); cause != nil {
 		return cause
 	}
@@ -272,7 +280,7 @@ func (h *host) leave(lease *lease) error {
 	ctx, cancel := context.WithTimeout(h.runCtx, LeaveTimeout-destroyTimeout)
 	defer cancel()
 	h.network.Record(ctx) // what only this run has counted
-	lease.leave(ctx)
+	held.Leave(ctx)
 	return err
 }
 
@@ -320,6 +328,3 @@ func (set *sandboxSet) get(id sandbox.ID) *hostSandbox {
 	defer set.mu.Unlock()
 	return set.byID[id]
 }
-
-// renew has the lease renewed at once.
-func (ls *leaseState) renew() { waiting.Notify(ls.stale) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/network"
+	"github.com/millrace/millrace/services/hostd/internal/ports"
 )
 
 // newNetwork returns the network of the host.
@@ -32,4 +33,22 @@ func (sb *hostSandbox) newNetwork(used sandbox.NetworkUsed) *network.Sandbox {
 		ID: sb.id, Tenant: sb.tenant, Template: cmp.Or(sb.req.Built, sb.req.Template), Identity: &sb.req.Identity, Used: used,
 		Isolation: func() sandbox.Isolation { return sb.created.Isolation }, Instance: sb.current.Instance,
 	})
+}
+
+// newPorts returns the server of the sandboxes' ports. The proxy and the view must be open.
+func (h *host) newPorts() *ports.Server {
+	cfg := ports.Config{
+		Host: h.cfg.Name, Log: h.log, Volume: h.volumes.Serve, Go: h.wg.Go,
+		Sandbox: func(id sandbox.ID) (ports.Sandbox, bool) {
+			sb := h.sandboxes.get(id)
+			if sb == nil {
+				return nil, false
+			}
+			return sb.session, true
+		},
+	}
+	if h.network.HasProxy() {
+		cfg.Proxy = network.ProxyPort
+	}
+	return ports.New(cfg)
 }

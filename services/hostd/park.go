@@ -20,7 +20,7 @@ func (set *sandboxSet) park(c events.Command) bool {
 		return false
 	}
 	id := c.Process.Sandbox()
-	s, known := set.h.view.Sandbox(id) // not under mu: the view calls [host.unopened]
+	s, known := set.h.view.Sandbox(id) // not under mu: the view calls [sandboxSet.unopened]
 	set.mu.Lock()
 	queue, waits := set.parked[id]
 	if !waits && (set.parked == nil || set.byID[id] != nil || !known || !set.mine(&s)) {

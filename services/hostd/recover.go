@@ -83,6 +83,6 @@ func (sb *hostSandbox) find(ctx context.Context, was journal.Created) {
 func (h *host) newInstances() *instances.Store {
 	return instances.New(instances.Config{
 		Dir: filepath.Join(h.cfg.DataDir, sandboxDir), Scratch: h.cfg.scratch(), Shim: h.shim, Drivers: h.drivers,
-		Journal: h.journal, Cache: h.templates.cache, Disk: h.disk, Wait: h.wg.Wait, Slog: h.slog,
+		Journal: h.journal, Cache: h.cache, Disk: h.disk, Wait: h.wg.Wait, Slog: h.slog,
 	})
 }

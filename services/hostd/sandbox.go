@@ -188,7 +188,7 @@ func (h *host) newWarm() *warmpool.Pool {
 	return warmpool.New(warmpool.Config{
 		Size: max(h.cfg.Warm, 0), Dir: h.instances.Dir, Prepare: instances.Prepare, Create: h.instances.Build, Remove: h.instances.Remove, Log: h.slog,
 		Hold: func(id template.ID) *templates.Tree {
-			t, _ := h.templates.cache.Hold(id)
+			t, _ := h.cache.Hold(id)
 			return t
 		},
 		Record: func(id sandbox.ID, driver string, tree *templates.Tree) error {

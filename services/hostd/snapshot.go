@@ -42,8 +42,8 @@ func (h *host) snapshotDir(id sandbox.SnapshotID) string { return snapshots.Path
 // newSnapshots returns the snapshots of the host. The view must be open.
 func (h *host) newSnapshots() *snapshots.Store {
 	return snapshots.New(snapshots.Config{
-		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.leases.system, CPU: h.leases.cpu,
-		Log: h.log, View: h.view, Cache: h.templates.cache, Drivers: h.drivers, Used: h.sandboxes.origins, Fault: h.fault, Slog: h.slog,
+		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.traits.system, CPU: h.traits.cpu,
+		Log: h.log, View: h.view, Cache: h.cache, Drivers: h.drivers, Used: h.sandboxes.origins, Fault: h.fault, Slog: h.slog,
 		Go: func(what string, f func() error) { h.spawn(what, func(context.Context) error { return f() }) },
 	})
 }
@@ -194,7 +194,7 @@ func (sn *snapshotter) reserveDisk(ctx context.Context) (made func(), err error)
 	}
 	need := has.MemoryBytes + has.DiskBytes
 	for !sn.sb.h.disk.Reserve(need) {
-		if !sn.sb.h.templates.cache.Shed() {
+		if !sn.sb.h.cache.Shed() {
 			return nil, kind.New(kind.Unavailable, "snapshot", string(sn.sb.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}

@@ -300,7 +300,7 @@ func TestDiskSpaceIsReservedOnce(t *testing.T) {
 	h := &host{}
 	h.cfg.DataDir, h.cfg.Log = t.TempDir(), new(events.Log)
 	var err error
-	if h.templates.cache, err = openTemplates(&h.cfg); err != nil {
+	if h.cache, err = openTemplates(&h.cfg); err != nil {
 		t.Fatal(err)
 	}
 	d := disk.SpaceOf(h.cfg.DataDir)

@@ -4,30 +4,22 @@ import (
 	"cmp"
 	"context"
 	"debug/elf"
-	"errors"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
-	"github.com/millrace/millrace/internal/waiting"
-	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
+	"github.com/millrace/millrace/services/hostd/internal/prefetch"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
 
-const (
-	templatesDir  = "templates"
-	prefetchPause = 2 * time.Second // between two checks for templates to prefetch
-)
+const templatesDir = "templates"
 
 // sandboxFiles is what a sandbox is created from.
 type sandboxFiles struct {
@@ -35,13 +27,6 @@ type sandboxFiles struct {
 
 	tree         *templates.Tree // nil: the host's own files
 	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
-}
-
-// templateStore has the templates of this host, and fetches them ahead of their use.
-type templateStore struct {
-	h *host
-
-	cache *templates.Cache
 }
 
 func openTemplates(cfg *Config) (*templates.Cache, error) {
@@ -113,7 +98,7 @@ func (fs *sandboxFiles) ensureTemplate(ctx context.Context) error {
 	}
 	ctx, cancel := fs.sb.untilStop(ctx)
 	defer cancel()
-	fs.tree, err = fs.sb.h.templates.get(ctx, &t)
+	fs.tree, err = fs.sb.h.templates.Get(ctx, &t)
 	return err
 }
 
@@ -160,90 +145,23 @@ func (fs *sandboxFiles) hold() bool {
 	if err != nil {
 		return false
 	}
-	tree, ok := fs.sb.h.templates.cache.Hold(id)
+	tree, ok := fs.sb.h.cache.Hold(id)
 	if ok {
 		fs.tree = tree
 	}
 	return ok
 }
 
-func (ts *templateStore) get(ctx context.Context, t *events.Template) (*templates.Tree, error) {
-	raw, _, err := t.Manifest.Encode()
-	if err != nil {
-		return nil, err
-	}
-	begun := time.Now()
-	tree, err := ts.cache.Get(ctx, raw)
-	if err == nil && time.Since(begun) > time.Second {
-		ts.h.slog.Info("template fetched", "template", t.Name+":"+t.Tag, "id", t.ID, "mib", t.Manifest.Size>>20, "took", time.Since(begun).Round(time.Millisecond))
-	}
-	return tree, err
-}
-
-// run fetches templates before they are needed, as long as there is space for them without
-// removing others.
-func (ts *templateStore) run(ctx context.Context) error {
-	changed, stop := ts.h.view.Changes()
-	defer stop()
-	tried := make(map[template.ID]time.Time) // the tag's time
-	for {
-		for _, t := range ts.h.view.Templates("") {
-			if !t.Tagged.After(tried[t.ID]) || t.Manifest.Arch != runtime.GOARCH || !ts.lacks(t.ID, &t.Manifest) {
-				continue
-			}
-			tried[t.ID] = t.Tagged // a failed one is retried when it is needed, or tagged again
-			tree, err := ts.get(ctx, &t)
-			if err != nil && !errors.Is(err, context.Canceled) {
-				ts.h.slog.Warn("prefetch template failed", "template", t.ID, "err", err)
-			}
-			tree.Release()
-		}
-		ts.prefetchBuilt(ctx, tried)
-		if !waiting.Sleep(ctx, prefetchPause) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
-	}
-}
-
-// lacks reports whether a template should be prefetched: it is missing, and fits on the disk
-// without an eviction.
-func (ts *templateStore) lacks(id template.ID, m *template.Manifest) bool {
-	return ts.cache.Lacks(id, m, int64(disk.SpaceOf(ts.h.cfg.DataDir).Margin()))
-}
-
-// prefetchBuilt is prefetch of the templates that builds made.
-func (ts *templateStore) prefetchBuilt(ctx context.Context, tried map[template.ID]time.Time) {
-	for _, t := range ts.h.view.Templates("") {
-		if t.Built == nil {
-			continue
-		}
-		s, ok := ts.h.view.Snapshot(sandbox.SnapshotID(t.Built.Snapshot))
-		if _, own := ts.h.snapshots.Own(&s); !ok || own || s.Deleted || s.Copy.Manifest == "" || s.Copy.Wanted || !ts.h.snapshots.CanUse(&s) {
-			continue
-		}
-		m, id, err := template.Decode([]byte(s.Copy.Manifest))
-		if err != nil || !t.Tagged.After(tried[id]) || !ts.lacks(id, &m) {
-			continue
-		}
-		tried[id] = t.Tagged
-		tree, err := ts.cache.Get(ctx, []byte(s.Copy.Manifest))
-		if err != nil && ctx.Err() == nil {
-			ts.h.slog.Warn("prefetch built template failed", "template", t.Name, "err", err)
-		}
-		tree.Release()
-	}
-}
-
-// names returns the templates from which a sandbox can be created without a fetch.
-func (ts *templateStore) names() []string {
+// templateNames returns the templates from which a sandbox can be created without a fetch.
+func (h *host) templateNames() []string {
 	out := []string{template.Host, template.Base}
-	for _, id := range ts.cache.Have() {
+	for _, id := range h.cache.Have() {
 		out = append(out, string(id))
 	}
 	return out
+}
+
+// newTemplates returns the fetcher of the host's templates. The view must be open.
+func (h *host) newTemplates() *prefetch.Fetcher {
+	return prefetch.New(prefetch.Config{DataDir: h.cfg.DataDir, View: h.view, Cache: h.cache, Snapshots: h.snapshots, Slog: h.slog})
 }

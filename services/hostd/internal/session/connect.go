@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -188,4 +190,18 @@ func (ss *Session) Reconnect() {
 	if conn := ss.Conn(); conn != nil {
 		ss.disconnect(conn)
 	}
+}
+
+// OpenPort opens a stream to a port of the sandbox, or to its files. Errors: Unavailable while the
+// shim is not connected.
+func (ss *Session) OpenPort(ctx context.Context, port string) (*mux.Stream, error) {
+	conn := ss.Conn()
+	if conn == nil {
+		return nil, kind.New(kind.Unavailable, "open port", string(ss.cfg.ID), "the sandbox cannot be reached right now, try again")
+	}
+	stream, err := conn.Open(ctx, port)
+	if err == nil {
+		ss.cfg.Requests.Add(1)
+	}
+	return stream, err
 }

@@ -38,7 +38,7 @@ type Config struct {
 	Tenant      string
 	From        sandbox.SnapshotID // the snapshot that it is made from; empty: none
 	FromSandbox sandbox.ID         // the sandbox of that snapshot
-	Requests    *atomic.Uint64     // number of starts and inputs from clients
+	Requests    *atomic.Uint64     // number of starts, inputs and connections from clients
 	Stop        <-chan struct{}    // closed when the sandbox must end
 
 	Ending     func() bool              // reports whether Stop is closed
