@@ -121,6 +121,11 @@ var rules = []rule{
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/ownaddr", "internal/waiting", sys, group, ulid}, std: []string{"os/exec"}},
 	{path: "services/hostd/internal", may: []string{vocabulary, "internal/waiting", hd + "...", protobuf, "schema/...", pty, sys, group}, std: []string{"os/exec"}},
 	// Parts of a host: none imports the packages that are above it here.
+	{path: hd + "sandboxes", may: []string{
+		vocabulary, "internal/waiting", group, hd + "audit", hd + "commands", hd + "cpushare", hd + "disk", hd + "driver", hd + "drivers", hd + "helperbin",
+		hd + "instances", hd + "journal", hd + "lease", hd + "link", hd + "machine", hd + "network", hd + "prefetch", hd + "rmtree", hd + "session", hd + "snapshots",
+		hd + "templates", hd + "volumes", hd + "warmpool", hd + "wire",
+	}},
 	{path: hd + "session", may: []string{vocabulary, "internal/waiting", hd + "commands", hd + "driver", hd + "fair", hd + "link", hd + "wire"}},
 	{path: hd + "network", may: []string{vocabulary, "internal/ownaddr", hd + "driver", hd + "egress", hd + "link", hd + "veth", hd + "wire"}},
 	{path: hd + "instances", may: []string{"events/kind", "events/sandbox", hd + "disk", hd + "driver", hd + "drivers", hd + "helperbin", hd + "journal", hd + "templates"}},

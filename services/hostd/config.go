@@ -98,6 +98,9 @@ const (
 	NetworkVeth = "veth"
 )
 
+// defaultSampleEvery is the default of Config.SampleEvery.
+const defaultSampleEvery = 5 * time.Second
+
 // defaultCopyAhead is the default of Config.CopyAhead.
 const defaultCopyAhead = 4 << 30
 

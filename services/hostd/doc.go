@@ -20,10 +20,10 @@
 // shim died, hostd's with the cause shim_lost and no exit code.
 //
 // # Parts
-// This package composes a host from packages inside of it, and owns the sandboxes: their creation,
-// pauses, snapshots and end. No package inside of it imports it; what they need of a host or a
-// sandbox is handed in.
+// This package composes a host from packages inside of it. None of them imports it; what they need
+// of a host or a sandbox is handed in.
 //
+//   - sandboxes owns the sandboxes: their creation, pauses, snapshots and end.
 //   - commands reads the host's commands; session exchanges them and events with a sandbox's shim and
 //     writes the records of its processes; audit completes records whose end the log has lost.
 //   - instances creates, finds and removes instances, with drivers and warmpool.

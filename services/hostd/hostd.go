@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
@@ -26,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/network"
 	"github.com/millrace/millrace/services/hostd/internal/prefetch"
+	"github.com/millrace/millrace/services/hostd/internal/sandboxes"
 	"github.com/millrace/millrace/services/hostd/internal/session"
 	"github.com/millrace/millrace/services/hostd/internal/snapshots"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
@@ -56,12 +54,11 @@ type host struct {
 	commands  *commands.Reader
 	sessions  *session.Host
 	audits    *audit.Auditor
+	sandboxes *sandboxes.Set
 	wg        sync.WaitGroup // sandboxes, processes and other background work
 
 	runCtx context.Context         // of all background work; set once, by Run
 	abort  context.CancelCauseFunc // ends runCtx at once
-
-	sandboxes sandboxSet
 }
 
 // traits are what snapshots may depend on.
@@ -131,7 +128,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // assemble makes the parts of the host from its configuration, journal and templates.
 func (h *host) assemble() {
-	h.sandboxes.h, h.sandboxes.byID = h, make(map[sandbox.ID]*hostSandbox)
+	h.sandboxes = sandboxes.New()
 	h.shim = instances.NewShim(h.cfg.Shim, shimRole, h.slog)
 	h.disk, h.drivers, h.network = h.newDisk(), h.newDrivers(), h.newNetwork()
 	h.leases = h.newLeases()
@@ -149,6 +146,7 @@ func (h *host) useView(rev uint64) {
 		Host: h.cfg.Name, Log: h.log, Store: h.journal.SetCursor, Fault: h.fault, Slog: h.slog,
 	}, rev)
 	h.sessions, h.audits = h.newSessions(), h.newAudits()
+	h.sandboxes.Use(h.sandboxConfig())
 }
 
 // serve runs the host until clean is done, and then exits cleanly.
@@ -173,13 +171,13 @@ func (h *host) serve(clean context.Context) error {
 		stop()
 		return cmp.Or(g.Wait(), err)
 	}
-	sandboxes, _ := h.sandboxes.counts()
-	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", sandboxes)
+	count, _ := h.sandboxes.Counts()
+	h.slog.Info("host started", "host", h.cfg.Name, "epoch", h.epoch, "sandboxes", count)
 
-	g.Go(func() error { return h.sandboxes.run(work) })
+	g.Go(func() error { return h.sandboxes.Run(work) })
 	g.Go(func() error { return h.commands.StoreCursor(work, func() bool { return runCtx.Err() == nil }) })
-	g.Go(func() error { return h.sandboxes.measure(work) })
-	g.Go(func() error { return cpushare.Run(work, h.sandboxes.cpuMembers, h.slog) })
+	g.Go(func() error { return h.sandboxes.Measure(work) })
+	g.Go(func() error { return cpushare.Run(work, h.sandboxes.CPUMembers, h.slog) })
 	g.Go(func() error { return h.disk.Run(work) })
 	g.Go(func() error { return h.templates.Run(work) })
 	g.Go(func() error { return h.newPorts().Run(work, runCtx) })
@@ -246,9 +244,8 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Leas
 	if h.drivers.Offers() == nil {
 		h.drivers.Restore()
 	}
-	h.sandboxes.parked = make(map[sandbox.ID][]events.Command)
 	g.Go(func() error { return h.commands.Run(ctx, h.dispatch) })
-	if err := h.recover(ctx, stored); err != nil {
+	if err := h.sandboxes.Recover(ctx, stored); err != nil {
 		return err
 	}
 	if h.drivers.Offers() == nil { // output of adopted sandboxes does not wait for them
@@ -257,7 +254,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Leas
 		}
 	}
 	h.snapshots.Sweep(false)
-	if err := h.instances.Clear(ctx, stored, h.sandboxes.instancesInUse(), func(id sandbox.ID) bool { return h.sandboxes.get(id) != nil }); err != nil {
+	if err := h.instances.Clear(ctx, stored, h.sandboxes.InstancesInUse(), h.sandboxes.Exists); err != nil {
 		return err
 	}
 	h.network.Sweep()
@@ -274,7 +271,7 @@ func (h *host) leave(held *lease.Lease) error {
 	var err error
 	if ask := h.cfg.DestroyOnExit; ask != nil && ask() {
 		ctx, cancel := context.WithTimeout(h.runCtx, destroyTimeout)
-		err = h.sandboxes.destroyAll(ctx)
+		err = h.sandboxes.DestroyAll(ctx)
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(h.runCtx, LeaveTimeout-destroyTimeout)
@@ -304,27 +301,4 @@ func (h *host) spawn(what string, f func(context.Context) error) {
 			h.slog.Error(what, "err", err)
 		}
 	})
-}
-
-// counts returns the current number of sandboxes and processes.
-func (set *sandboxSet) counts() (sandboxes, processes uint32) {
-	for _, sb := range set.all() {
-		sandboxes++
-		processes += uint32(sb.session.Count())
-	}
-	return sandboxes, processes
-}
-
-// all returns the current sandboxes. Callers use them without holding mu: the holder of a
-// sandbox's lock may wait for mu.
-func (set *sandboxSet) all() []*hostSandbox {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return slices.Collect(maps.Values(set.byID))
-}
-
-func (set *sandboxSet) get(id sandbox.ID) *hostSandbox {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return set.byID[id]
 }

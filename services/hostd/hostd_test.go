@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
+	"github.com/millrace/millrace/services/hostd/internal/sandboxes"
 )
 
 func newRunningRig(t *testing.T) *rig {
@@ -311,7 +312,7 @@ func TestDestroyOnExit(t *testing.T) {
 	id := r.start(sbx, sh("echo ready; sleep 60"))
 	r.awaitOutput(id, "ready")
 	r.kill()
-	if s := r.awaitPhase(sbx, sandbox.PhaseDestroyed); s.Cause != causeHostStopped {
+	if s := r.awaitPhase(sbx, sandbox.PhaseDestroyed); s.Cause != sandboxes.CauseHostStopped {
 		t.Errorf("%+v", s)
 	}
 	if rec := r.whole(id); describe(rec.end()) != "sandbox_gone by 9" {

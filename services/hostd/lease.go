@@ -32,6 +32,6 @@ func (h *host) newLeases() *lease.Holder {
 	return lease.New(lease.Config{
 		Host: h.cfg.Name, Instance: h.cfg.instance, Version: h.cfg.Version, TTL: h.cfg.LeaseTTL, Capacity: h.cfg.Capacity,
 		DataDir: h.cfg.DataDir, System: h.traits.system, CPU: h.traits.cpu, Log: h.log, Journal: h.journal, Drivers: h.drivers,
-		Counts: h.sandboxes.counts, Templates: h.templateNames, Slog: h.slog,
+		Counts: h.sandboxes.Counts, Templates: h.templateNames, Slog: h.slog,
 	})
 }

@@ -1,16 +1,11 @@
 package hostd
 
 import (
-	"context"
-	"errors"
 	"testing"
 
-	"github.com/millrace/millrace/events/eventstest"
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
-	"github.com/millrace/millrace/services/hostd/internal/drivers"
 )
 
 // other is direct with another name.
@@ -64,42 +59,3 @@ func TestUnrecordedSandboxIsRecordedAsCreated(t *testing.T) {
 		}
 	}
 }
-
-// Whether a sandbox has a loopback of its own is known before its driver is open.
-func TestIsolationComesFromTheRecord(t *testing.T) {
-	for _, level := range []sandbox.Isolation{"", sandbox.IsolationNone, sandbox.IsolationKernel} {
-		sb := bareIn(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhaseRunning, Isolation: level})
-		if got := sb.created.Isolation; got != level {
-			t.Errorf("isolation %q, want %q", got, level)
-		}
-	}
-}
-
-// A driver may be dropped while a sandbox is created from a snapshot.
-func TestSnapshotDoesNotFitADroppedDriver(t *testing.T) {
-	log := eventstest.Open(t, eventstest.Start(t))
-	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: tenant, Host: "elsewhere", Driver: drivers.Late, Fits: "build 1"}
-	if err := log.PutSnapshot(t.Context(), &snap); err != nil {
-		t.Fatal(err)
-	}
-	h := &host{log: log, view: eventstest.View(t, log)}
-	sb := bare(h)
-	h.drivers = drivers.New(drivers.Config{Fixed: []driver.Driver{named{name: "other"}}})
-	if err := errors.Join(h.drivers.Open(t.Context()), h.drivers.Settle(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	sb.driver, sb.req.From = named{name: drivers.Late}, snap.ID
-	if dir, err := sb.files.ensureSnapshot(t.Context()); !kind.Is(err, kind.Precondition) {
-		t.Errorf("snapshot at %q, %v", dir, err)
-	}
-}
-
-// named is a driver with nothing but a name.
-type named struct {
-	driver.Driver
-	name string
-}
-
-func (d named) Name() string { return d.name }
-
-func (named) Probe(context.Context) (driver.Caps, error) { return driver.Caps{}, nil }

@@ -370,31 +370,3 @@ func TestSamplesAreRecorded(t *testing.T) {
 		t.Errorf("%d samples of a paused sandbox", len(after)-len(before))
 	}
 }
-
-// A sandbox that has resumed accepts commands before its record has that, until the next pause.
-func TestPauseState(t *testing.T) {
-	sb := bareIn(&host{}, &sandbox.State{ID: "b", Phase: sandbox.PhasePaused})
-	steps := []struct {
-		name string
-		do   func()
-		want bool
-	}{
-		{"loaded while paused", func() {}, true},
-		{"resume requested", func() { sb.setDesired(&sandbox.State{Phase: sandbox.PhaseResuming, Seq: 1}) }, true},
-		{"instance resumed", sb.pausing.markResumed, false},
-		{"resume failed to be recorded", func() { sb.setDesired(&sandbox.State{Phase: sandbox.PhasePaused, Seq: 2}) }, false},
-		{"recorded", func() { sb.setDesired(&sandbox.State{Phase: sandbox.PhaseRunning, Seq: 3}) }, false},
-		{"pause requested", func() { sb.setDesired(&sandbox.State{Phase: sandbox.PhasePausing, Seq: 4}) }, true},
-		{"pause failed", sb.pausing.markResumed, false},
-		{"an older state", func() { sb.setDesired(&sandbox.State{Phase: sandbox.PhasePaused, Seq: 3}) }, false},
-		{"next pause after a missed phase", func() {
-			sb.setDesired(&sandbox.State{Phase: sandbox.PhaseResuming, Seq: 5})
-			sb.setDesired(&sandbox.State{Phase: sandbox.PhasePausing, Seq: 6})
-		}, true},
-	}
-	for _, s := range steps {
-		if s.do(); sb.pausing.suspended() != s.want {
-			t.Errorf("%s: suspended is %v, want %v", s.name, !s.want, s.want)
-		}
-	}
-}

@@ -2,19 +2,15 @@ package hostd
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/millrace/millrace/events"
-	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
 )
@@ -295,52 +291,6 @@ func TestSnapshotOfMemoryIsRefusedWithoutDiskSpace(t *testing.T) {
 	}
 }
 
-// Space reserved for one snapshot is not available to another.
-func TestDiskSpaceIsReservedOnce(t *testing.T) {
-	h := &host{}
-	h.cfg.DataDir, h.cfg.Log = t.TempDir(), new(events.Log)
-	var err error
-	if h.cache, err = openTemplates(&h.cfg); err != nil {
-		t.Fatal(err)
-	}
-	d := disk.SpaceOf(h.cfg.DataDir)
-	if d.Free < 10*d.Reserve() {
-		t.Skip("free disk space is unknown or too small")
-	}
-	sb := bare(h)
-	sb.current.Set(sb.id, largeInstance{has: d.Free / 3 * 2})
-	made, err := sb.snapshots.reserveDisk(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sb.snapshots.reserveDisk(t.Context()); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("second reservation: %v", err)
-	}
-	made()
-	if made, err = sb.snapshots.reserveDisk(t.Context()); err != nil {
-		t.Errorf("after the first was made: %v", err)
-	} else {
-		made()
-	}
-}
-
-// full is an instance on a full disk.
-type full struct{ driver.Instance }
-
-func (full) Snapshot(context.Context, string, bool) error {
-	return fmt.Errorf("write snapshot: %w", syscall.ENOSPC)
-}
-
-// The error of a snapshot says that the disk is full.
-func TestSnapshotOnAFullDisk(t *testing.T) {
-	sb := bare(&host{})
-	sb.current.Set(sb.id, full{})
-	err := sb.snapshots.write(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
-	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "is full") {
-		t.Errorf("%v, %q", err, kind.Message(err))
-	}
-}
-
 // ending is a driver whose instances are asked to end during a snapshot of their memory.
 type ending struct {
 	upgraded
@@ -378,32 +328,5 @@ func TestNoSnapshotOfASandboxThatMustEnd(t *testing.T) {
 	}
 	if s, ok := r.view.Snapshot(id); ok || r.kept() != 0 {
 		t.Errorf("snapshot %+v, %d directories kept", s, r.kept())
-	}
-}
-
-// interrupting is an instance whose snapshot ends a context.
-type interrupting struct {
-	driver.Instance
-	end context.CancelFunc
-}
-
-func (p interrupting) Snapshot(context.Context, string, bool) error { p.end(); return nil }
-
-func (interrupting) Stats(context.Context) (driver.Stats, error) { return driver.Stats{}, nil }
-
-// A host that is interrupted while it stores a snapshot in the log keeps the files: the log may have
-// the snapshot, and the next run would neither take it again nor find anything to copy.
-func TestFilesOfASnapshotStayUntilTheLogIsKnownToLackIt(t *testing.T) {
-	log := eventstest.Open(t, eventstest.Start(t))
-	sb := bare(&host{log: log, view: eventstest.View(t, log), cfg: Config{DataDir: t.TempDir()}})
-	ctx, cancel := context.WithCancel(t.Context())
-	sb.driver, sb.adopted = named{name: "direct"}, true
-	sb.current.Set(sb.id, interrupting{end: cancel})
-	id := sandbox.NewSnapshotID()
-	if err := sb.snapshots.capture(ctx, events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.Unavailable) {
-		t.Errorf("got %v, want Unavailable", err)
-	}
-	if _, err := os.Stat(sb.h.snapshotDir(id)); err != nil {
-		t.Error(err)
 	}
 }

@@ -18,11 +18,10 @@ func (cfg *Config) limits() wire.Limits {
 	}
 }
 
-// openSpool opens the file in which the sandbox's shim keeps output that is not stored yet. nil:
-// shims keep all in memory.
-func (sb *hostSandbox) openSpool() (*os.File, error) {
-	if sb.h.cfg.Spool < 0 {
+// openSpool opens the spool file of a sandbox in its directory. nil: shims keep all in memory.
+func (h *host) openSpool(dir string) (*os.File, error) {
+	if h.cfg.Spool < 0 {
 		return nil, nil
 	}
-	return spool.Open(sb.h.instances.Dir(sb.current.Name()))
+	return spool.Open(dir)
 }

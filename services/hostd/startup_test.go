@@ -1,12 +1,9 @@
 package hostd
 
 import (
-	"bytes"
 	"context"
-	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +13,6 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
-	"github.com/millrace/millrace/services/hostd/internal/session"
 )
 
 // hookedDriver is a driver whose Attach and Probe run a hook first.
@@ -158,51 +154,4 @@ func TestNextRunFinishesARemoval(t *testing.T) {
 	r.begin()
 	r.awaitLease(0)
 	r.awaitKept(0)
-}
-
-// Counting processes waits for one sandbox's lock without holding the host's, which the holder
-// may wait for.
-func TestCountingDoesNotHoldTheHostsLock(t *testing.T) {
-	h := &host{}
-	sb := bare(h)
-	h.sandboxes.byID[sb.id] = sb
-	h.cfg.Spool = -1
-	sb.current.Set(sb.id, fakeInstance{shim: func(net.Conn) {}})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	sb.mu.Lock() // the session waits for it in its own lock
-	var counting sync.WaitGroup
-	counting.Go(func() { sb.session.Serve(ctx, neverPaused{}, sb.running) }) //nolint:errcheck // it ends with ctx
-	for !within(t.Name(), "(*hostSandbox).ending(") {
-		runtime.Gosched()
-	}
-	counting.Go(func() { h.sandboxes.counts() })
-	for !within(t.Name(), "(*Session).Count(") { // it waits for the lock
-		runtime.Gosched()
-	}
-	if !h.sandboxes.mu.TryLock() {
-		t.Error("host.mu is held while counts waits for a sandbox")
-	} else {
-		h.sandboxes.mu.Unlock()
-	}
-	sb.mu.Unlock()
-	cancel()
-	counting.Wait()
-}
-
-// neverPaused is a sandbox that is not paused.
-type neverPaused struct{ session.Pauses }
-
-func (neverPaused) AwaitResumed(context.Context) error { return nil }
-func (neverPaused) Changed() <-chan struct{}           { return nil }
-
-// within reports whether a goroutine started by by is in a function.
-func within(by, function string) bool {
-	stacks := make([]byte, 1<<20)
-	for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
-		if bytes.Contains(stack, []byte(by)) && bytes.Contains(stack, []byte(function)) {
-			return true
-		}
-	}
-	return false
 }

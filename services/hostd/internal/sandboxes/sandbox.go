@@ -1,4 +1,4 @@
-package hostd
+package sandboxes
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 	"github.com/millrace/millrace/services/hostd/internal/disk"
@@ -21,14 +20,13 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/network"
 	"github.com/millrace/millrace/services/hostd/internal/session"
-	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
 // hostSandbox is a sandbox on this host, from its placement until its teardown is complete.
 type hostSandbox struct {
-	h          *host
+	cfg        *Config
 	id         sandbox.ID
 	driver     driver.Driver
 	req        sandbox.Requested
@@ -55,13 +53,11 @@ type hostSandbox struct {
 	current   *instances.Current
 }
 
-const sandboxDir = "sandboxes"
-
 var errNoMemory = errors.New("out of memory: the whole sandbox was killed")
 
-func newSandbox(h *host, s *sandbox.State) *hostSandbox {
+func (set *Set) newSandbox(s *sandbox.State) *hostSandbox {
 	sb := &hostSandbox{
-		h: h, id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
+		cfg: &set.cfg, id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
 		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can},
 		stop:    make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -70,11 +66,11 @@ func newSandbox(h *host, s *sandbox.State) *hostSandbox {
 	sb.network = sb.newNetwork(s.Used)
 	sb.pausing = pausing{sb: sb, poke: make(chan struct{}, 1)}
 	sb.snapshots = snapshotter{sb: sb}
-	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.Instance, Suspended: sb.pausing.suspended, Log: h.slog}
+	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.Instance, Suspended: sb.pausing.suspended, Log: set.cfg.Slog}
 	sb.disk = &disk.User{
 		ID: s.ID, Instance: sb.current.Instance, Suspended: sb.pausing.suspended, Volumes: s.Request.Volumes, Limited: s.Request.DiskMiB > 0,
 	}
-	sb.session = h.sessions.Session(session.Config{
+	sb.session = set.cfg.Sessions.Session(session.Config{
 		ID: sb.id, Tenant: sb.tenant, From: sb.req.From, FromSandbox: sb.req.FromSandbox, Requests: &sb.cpu.Requests, Stop: sb.stop,
 		Ending: sb.ending, Unrecorded: func() bool { return sb.phase == sandbox.PhasePlaced }, Usable: sb.pausing.usable,
 		Instance: sb.current.Instance, Env: sb.files.env, Spool: sb.openSpool, Network: sb.network,
@@ -130,8 +126,8 @@ func (sb *hostSandbox) ensureCreated(ctx context.Context) error {
 }
 
 func (sb *hostSandbox) create(ctx context.Context) error {
-	h := sb.h
-	if err := h.fault("placed"); err != nil {
+	cfg := sb.cfg
+	if err := cfg.Fault("placed"); err != nil {
 		return err
 	}
 	if err := sb.choose(ctx); err != nil {
@@ -148,54 +144,39 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if spec.From, err = sb.files.ensureSnapshot(ctx); err != nil {
 		return err
 	}
-	if spec.Volumes, err = h.volumes.Mounts(&sb.req); err != nil {
+	if spec.Volumes, err = cfg.Volumes.Mounts(&sb.req); err != nil {
 		return err
 	}
-	o, offered := h.drivers.Offer(sb.driver.Name())
+	o, offered := cfg.Drivers.Offer(sb.driver.Name())
 	slow := offered && o.Caps.Slow
 	if slow {
-		if warm, ok := h.warm.Acquire(o.Driver, spec); ok {
+		if warm, ok := cfg.Warm.Acquire(o.Driver, spec); ok {
 			return sb.useWarm(warm)
 		}
 	}
 	if err := instances.Prepare(ctx, sb.driver, &spec); err != nil {
 		return err
 	}
-	h.warm.BeginCreate()
-	defer h.warm.EndCreate()
+	cfg.Warm.BeginCreate()
+	defer cfg.Warm.EndCreate()
 	if slow {
-		h.warm.Keep(o.Driver, spec)
+		cfg.Warm.Keep(o.Driver, spec)
 	}
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := h.journal.SetSandbox(sb.id, journal.Created{Driver: sb.driver.Name(), Trees: journal.TreesOf(sb.files.tree, sb.files.snapshotTree)}); err != nil {
+	if err := cfg.Journal.SetSandbox(sb.id, journal.Created{Driver: sb.driver.Name(), Trees: journal.TreesOf(sb.files.tree, sb.files.snapshotTree)}); err != nil {
 		return err
 	}
-	if err := h.fault("journaled"); err != nil {
+	if err := cfg.Fault("journaled"); err != nil {
 		return err
 	}
-	inst, err := h.instances.Build(ctx, sb.driver, spec)
+	inst, err := cfg.Instances.Build(ctx, sb.driver, spec)
 	if err != nil {
 		return err
 	}
 	sb.current.Set(sb.id, inst)
-	return h.fault("created")
-}
-
-// newWarm returns the warm pool of the host.
-func (h *host) newWarm() *warmpool.Pool {
-	return warmpool.New(warmpool.Config{
-		Size: max(h.cfg.Warm, 0), Dir: h.instances.Dir, Prepare: instances.Prepare, Create: h.instances.Build, Remove: h.instances.Remove, Log: h.slog,
-		Hold: func(id template.ID) *templates.Tree {
-			t, _ := h.cache.Hold(id)
-			return t
-		},
-		Record: func(id sandbox.ID, driver string, tree *templates.Tree) error {
-			return h.journal.SetSandbox(id, journal.Created{Driver: driver, Trees: journal.TreesOf(tree)})
-		},
-		Forget: h.journal.Forget,
-	})
+	return cfg.Fault("created")
 }
 
 // useWarm gives the sandbox an instance from the warm pool. The journal has that before the
@@ -203,8 +184,8 @@ func (h *host) newWarm() *warmpool.Pool {
 func (sb *hostSandbox) useWarm(warm warmpool.Instance) error {
 	sb.current.Set(warm.ID, warm.Inst)
 	m := journal.Created{Driver: sb.driver.Name(), Instance: warm.ID, Trees: journal.TreesOf(sb.files.tree, sb.files.snapshotTree)}
-	sb.current.Journal(func() error { return sb.h.journal.Assign(sb.id, m) })
-	return sb.h.fault("created")
+	sb.current.Journal(func() error { return sb.cfg.Journal.Assign(sb.id, m) })
+	return sb.cfg.Fault("created")
 }
 
 // running records that processes can be started.
@@ -215,7 +196,7 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 	if err := sb.current.Journaled(); err != nil {
 		return err
 	}
-	s, err := sb.h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	s, err := sb.cfg.View.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePlaced {
 			return nil, nil
 		}
@@ -226,14 +207,14 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 	}
 	sb.phase = sandbox.PhaseRunning
 	sb.setDesired(&s)
-	return sb.h.fault("running")
+	return sb.cfg.Fault("running")
 }
 
 // tearDown removes the sandbox, ends all process records first, and then its own. why is the
 // cause of the end; nil: it ended as requested.
 func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
-	h := sb.h
-	if err := h.fault("drained"); err != nil {
+	cfg := sb.cfg
+	if err := cfg.Fault("drained"); err != nil {
 		return err
 	}
 	sb.session.Shut()
@@ -244,23 +225,23 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	case errors.Is(why, session.ErrShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
-	said := driver.ShimLog(h.instances.Dir(sb.current.Name()))
+	said := driver.ShimLog(cfg.Instances.Dir(sb.current.Name()))
 	if err := sb.destroy(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(h.instances.Dir(sb.current.Name())); err != nil {
+	if err := os.RemoveAll(cfg.Instances.Dir(sb.current.Name())); err != nil {
 		return err
 	}
 	sb.files.tree.Release()
 	sb.files.snapshotTree.Release()
-	if err := h.fault("destroyed"); err != nil {
+	if err := cfg.Fault("destroyed"); err != nil {
 		return err
 	}
 	if err := sb.endAll(ctx, why); err != nil {
 		return err
 	}
 	lost := false
-	_, err := h.view.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err := cfg.View.ChangeSandbox(ctx, sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		words := finalEvents(&s, why)
 		lost = len(words) > 0 && s.Phase != sandbox.PhaseStopping
 		return append(sb.network.Traffic(&s), words...), nil
@@ -269,13 +250,13 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 		return err
 	}
 	if lost {
-		h.slog.Warn("sandbox ended unexpectedly", "sandbox", sb.id, "why", failureMessage(why), "err", why, "shim", said)
+		cfg.Slog.Warn("sandbox ended unexpectedly", "sandbox", sb.id, "why", failureMessage(why), "err", why, "shim", said)
 	}
-	if err := h.fault("tornDown"); err != nil {
+	if err := cfg.Fault("tornDown"); err != nil {
 		return err
 	}
 	sb.current.Journaled() //nolint:errcheck // the sandbox is gone
-	return h.journal.Forget(sb.id)
+	return cfg.Journal.Forget(sb.id)
 }
 
 // finalEvents returns the events that end a sandbox's record.
@@ -316,11 +297,11 @@ func (sb *hostSandbox) destroy(ctx context.Context) error {
 	}
 	wait := 100 * time.Millisecond
 	for try := 1; ; try++ {
-		err := sb.h.instances.Remove(ctx, sb.driver, sb.current.Name(), sb.current.Instance())
+		err := sb.cfg.Instances.Remove(ctx, sb.driver, sb.current.Name(), sb.current.Instance())
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		sb.h.slog.Error("destroy sandbox failed, will retry", "sandbox", sb.id, "err", err)
+		sb.cfg.Slog.Error("destroy sandbox failed, will retry", "sandbox", sb.id, "err", err)
 		if sb.current.Instance() == nil && try == maxUnattachedTries {
 			return nil
 		}
@@ -336,7 +317,7 @@ func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
 	if sb.current.Instance() == nil {
 		return false
 	}
-	o, ok := sb.h.drivers.Offer(sb.driver.Name())
+	o, ok := sb.cfg.Drivers.Offer(sb.driver.Name())
 	if !ok || !o.Caps.OOMEndsSandbox {
 		return false
 	}
@@ -348,7 +329,7 @@ func (sb *hostSandbox) outOfMemory(ctx context.Context) bool {
 // cause of the sandbox's end.
 func (sb *hostSandbox) endAll(ctx context.Context, why error) error {
 	if sb.adopted {
-		if err := sb.h.audits.CompleteAll(ctx, sb.id); err != nil {
+		if err := sb.cfg.Audits.CompleteAll(ctx, sb.id); err != nil {
 			return err
 		}
 	}

@@ -1,13 +1,11 @@
-package hostd
+package sandboxes
 
 import (
 	"cmp"
 	"context"
 	"debug/elf"
-	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/millrace/millrace/events/kind"
@@ -15,11 +13,9 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
-	"github.com/millrace/millrace/services/hostd/internal/prefetch"
+	"github.com/millrace/millrace/services/hostd/internal/network"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 )
-
-const templatesDir = "templates"
 
 // sandboxFiles is what a sandbox is created from.
 type sandboxFiles struct {
@@ -29,31 +25,9 @@ type sandboxFiles struct {
 	snapshotTree *templates.Tree // the snapshot that it is based on, from the store; nil: none, or a snapshot of this host
 }
 
-func openTemplates(cfg *Config) (*templates.Cache, error) {
-	return templates.Open(templates.Config{
-		Dir: filepath.Join(cfg.DataDir, templatesDir), Source: cfg.Log, Copies: cfg.Log.CopyStore(), Max: cfg.TemplateCache, Log: cfg.Slog,
-		Sudo: func(ctx context.Context) (string, error) { return sudoProgram(ctx, cfg.Slog) },
-	})
-}
-
-// sudoProgram returns the path of the small shim, which is also sudo and static, or of this
-// program where the small one cannot be built.
-func sudoProgram(ctx context.Context, log *slog.Logger) (string, error) {
-	if path, err := helperbin.Shim().FindSame(); err == nil {
-		return path, nil
-	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	if path, err := helperbin.Shim().BuildSame(ctx, log.Info); err == nil {
-		return path, nil
-	}
-	return os.Executable()
-}
-
 // spec returns the driver's spec for creating the sandbox.
 func (fs *sandboxFiles) spec() driver.Spec {
-	s := fs.sb.h.instances.Spec(fs.sb.id, &fs.sb.req)
+	s := fs.sb.cfg.Instances.Spec(fs.sb.id, &fs.sb.req)
 	s.Sudo = template.IsHost(fs.sb.req.Template)
 	user, workdir := fs.sb.req.User, fs.sb.req.Workdir
 	if fs.tree != nil {
@@ -92,13 +66,13 @@ func (fs *sandboxFiles) ensureTemplate(ctx context.Context) error {
 	if err != nil {
 		return noTemplate(fs.sb.req.Template)
 	}
-	t, ok := fs.sb.h.view.TemplateByID(id)
+	t, ok := fs.sb.cfg.View.TemplateByID(id)
 	if !ok {
 		return noTemplate(fs.sb.req.Template)
 	}
 	ctx, cancel := fs.sb.untilStop(ctx)
 	defer cancel()
-	fs.tree, err = fs.sb.h.templates.Get(ctx, &t)
+	fs.tree, err = fs.sb.cfg.Templates.Get(ctx, &t)
 	return err
 }
 
@@ -108,7 +82,7 @@ func (fs *sandboxFiles) checkLoader() error {
 	if fs.tree == nil {
 		return nil
 	}
-	shim, err := elf.Open(fs.sb.h.shim.Program()[0])
+	shim, err := elf.Open(fs.sb.cfg.Shim.Program()[0])
 	if err != nil {
 		return err
 	}
@@ -145,23 +119,23 @@ func (fs *sandboxFiles) hold() bool {
 	if err != nil {
 		return false
 	}
-	tree, ok := fs.sb.h.cache.Hold(id)
+	tree, ok := fs.sb.cfg.Cache.Hold(id)
 	if ok {
 		fs.tree = tree
 	}
 	return ok
 }
 
-// templateNames returns the templates from which a sandbox can be created without a fetch.
-func (h *host) templateNames() []string {
-	out := []string{template.Host, template.Base}
-	for _, id := range h.cache.Have() {
-		out = append(out, string(id))
-	}
-	return out
+// openSpool opens the file in which the sandbox's shim keeps output that is not stored yet. nil:
+// shims keep all in memory.
+func (sb *hostSandbox) openSpool() (*os.File, error) {
+	return sb.cfg.Spool(sb.cfg.Instances.Dir(sb.current.Name()))
 }
 
-// newTemplates returns the fetcher of the host's templates. The view must be open.
-func (h *host) newTemplates() *prefetch.Fetcher {
-	return prefetch.New(prefetch.Config{DataDir: h.cfg.DataDir, View: h.view, Cache: h.cache, Snapshots: h.snapshots, Slog: h.slog})
+// newNetwork returns the network of the sandbox.
+func (sb *hostSandbox) newNetwork(used sandbox.NetworkUsed) *network.Sandbox {
+	return sb.cfg.Network.Sandbox(network.SandboxConfig{
+		ID: sb.id, Tenant: sb.tenant, Template: cmp.Or(sb.req.Built, sb.req.Template), Identity: &sb.req.Identity, Used: used,
+		Isolation: func() sandbox.Isolation { return sb.created.Isolation }, Instance: sb.current.Instance,
+	})
 }

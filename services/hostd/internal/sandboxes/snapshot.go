@@ -1,10 +1,9 @@
-package hostd
+package sandboxes
 
 import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -22,7 +21,6 @@ import (
 )
 
 const (
-	snapshotDir     = "snapshots"
 	partialSuffix   = ".partial" // suffix while the snapshot is made
 	snapshotTimeout = 2 * time.Minute
 )
@@ -34,20 +32,6 @@ type snapshotter struct {
 	mu sync.Mutex // held while a snapshot is made
 }
 
-// snapshotsDir returns the directory of all snapshots.
-func (h *host) snapshotsDir() string { return filepath.Join(h.cfg.DataDir, snapshotDir) }
-
-func (h *host) snapshotDir(id sandbox.SnapshotID) string { return snapshots.Path(h.snapshotsDir(), id) }
-
-// newSnapshots returns the snapshots of the host. The view must be open.
-func (h *host) newSnapshots() *snapshots.Store {
-	return snapshots.New(snapshots.Config{
-		Dir: h.snapshotsDir(), Host: h.cfg.Name, CopyAhead: h.cfg.CopyAhead, System: h.traits.system, CPU: h.traits.cpu,
-		Log: h.log, View: h.view, Cache: h.cache, Drivers: h.drivers, Used: h.sandboxes.origins, Fault: h.fault, Slog: h.slog,
-		Go: func(what string, f func() error) { h.spawn(what, func(context.Context) error { return f() }) },
-	})
-}
-
 // ensureSnapshot makes the snapshot that the sandbox is based on available on this host and
 // returns its directory; empty without a snapshot.
 func (fs *sandboxFiles) ensureSnapshot(ctx context.Context) (string, error) {
@@ -56,7 +40,7 @@ func (fs *sandboxFiles) ensureSnapshot(ctx context.Context) (string, error) {
 	}
 	ctx, unwanted := fs.sb.untilStop(ctx)
 	defer unwanted()
-	dir, tree, err := fs.sb.h.snapshots.Ensure(ctx, fs.sb.req.From, fs.sb.offer)
+	dir, tree, err := fs.sb.cfg.Snapshots.Ensure(ctx, fs.sb.req.From, fs.sb.offer)
 	if tree != nil {
 		fs.snapshotTree = tree
 	}
@@ -65,39 +49,39 @@ func (fs *sandboxFiles) ensureSnapshot(ctx context.Context) (string, error) {
 
 // holdSnapshot takes a reference to the copy that a sandbox of a previous run is based on.
 func (fs *sandboxFiles) holdSnapshot() {
-	s, ok := fs.sb.h.view.Snapshot(fs.sb.req.From)
+	s, ok := fs.sb.cfg.View.Snapshot(fs.sb.req.From)
 	if !ok {
 		return
 	}
-	if _, own := fs.sb.h.snapshots.Own(&s); own {
+	if _, own := fs.sb.cfg.Snapshots.Own(&s); own {
 		return
 	}
-	fs.snapshotTree, _ = fs.sb.h.snapshots.Hold(&s)
+	fs.snapshotTree, _ = fs.sb.cfg.Snapshots.Hold(&s)
 }
 
 // handle handles a command to take a snapshot of the sandbox. The log has the snapshot only
 // when it is complete; the remains of an interrupted one are removed by the next run.
-func (sn *snapshotter) handle(ctx context.Context, c events.Command, t events.TakeSnapshot) error {
-	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+func (sn *snapshotter) handle(run context.Context, c events.Command, t events.TakeSnapshot) error {
+	ctx, cancel := context.WithTimeout(run, snapshotTimeout)
 	defer cancel()
 	err := sn.capture(ctx, t)
-	if ctx.Err() != nil && sn.sb.h.runCtx.Err() != nil {
+	if ctx.Err() != nil && run.Err() != nil {
 		return ctx.Err() // the next run retries while the client waits
 	}
 	if err != nil {
-		sn.sb.h.slog.Warn("take snapshot failed", "sandbox", sn.sb.id, "err", err)
-		sn.sb.h.commands.Refuse(c, err)
+		sn.sb.cfg.Slog.Warn("take snapshot failed", "sandbox", sn.sb.id, "err", err)
+		sn.sb.cfg.Commands.Refuse(c, err)
 		return nil
 	}
-	sn.sb.h.commands.End(c.Rev)
-	sn.sb.h.commands.Answer(c, events.Reply{})
+	sn.sb.cfg.Commands.End(c.Rev)
+	sn.sb.cfg.Commands.Answer(c, events.Reply{})
 	return nil
 }
 
 func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error {
 	sn.mu.Lock()
 	defer sn.mu.Unlock()
-	if s, ok := sn.sb.h.view.Snapshot(t.ID); ok && s.Sandbox == sn.sb.id {
+	if s, ok := sn.sb.cfg.View.Snapshot(t.ID); ok && s.Sandbox == sn.sb.id {
 		return nil // a previous run completed it
 	}
 	if !sn.sb.adopted { // an adopted sandbox is past its creation
@@ -110,7 +94,7 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 	if sn.sb.current.Instance() == nil || sn.sb.ending() {
 		return kind.New(kind.NotFound, "snapshot", string(sn.sb.id), "the sandbox does not run here")
 	}
-	if err := sn.sb.h.disk.Check("snapshot", string(sn.sb.id)); err != nil {
+	if err := sn.sb.cfg.Disk.Check("snapshot", string(sn.sb.id)); err != nil {
 		return err
 	}
 	if t.Memory {
@@ -122,11 +106,11 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 	} else if err := sn.awaitLink(ctx); err != nil {
 		return err
 	}
-	dir := sn.sb.h.snapshotDir(t.ID)
+	dir := sn.sb.cfg.snapshotDir(t.ID)
 	if err := sn.write(ctx, dir, &t); err != nil {
 		return err
 	}
-	err := sn.sb.h.log.PutSnapshot(ctx, sn.describe(ctx, &t))
+	err := sn.sb.cfg.Log.PutSnapshot(ctx, sn.describe(ctx, &t))
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}
@@ -136,7 +120,7 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 	if err != nil {
 		return errors.Join(err, rmtree.Tree(dir))
 	}
-	_, err = sn.sb.h.view.ChangeSandbox(ctx, sn.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err = sn.sb.cfg.View.ChangeSandbox(ctx, sn.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Over() || !s.IsRunning() && !s.InPause() {
 			return nil, nil
 		}
@@ -148,7 +132,7 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 // describe returns the log's entry of a snapshot that was taken.
 func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
 	snap := &sandbox.Snapshot{
-		ID: t.ID, Tenant: sn.sb.tenant, Sandbox: sn.sb.id, Host: sn.sb.h.cfg.Name, Driver: sn.sb.driver.Name(), Template: sn.sb.req.Template,
+		ID: t.ID, Tenant: sn.sb.tenant, Sandbox: sn.sb.id, Host: sn.sb.cfg.Host, Driver: sn.sb.driver.Name(), Template: sn.sb.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
 		Isolation: sn.sb.req.Isolation, CPUMilli: sn.sb.req.CPUMilli, MemoryMiB: sn.sb.req.MemoryMiB, DiskMiB: sn.sb.req.DiskMiB, PIDs: sn.sb.req.PIDs,
 	}
@@ -156,7 +140,7 @@ func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sa
 	if built, ok := sn.sb.current.Instance().(driver.Versioned); ok && t.Memory {
 		o.Caps.Fits = built.Fits()
 	}
-	snap.Fits = sn.sb.h.snapshots.Fit(snap, &o)
+	snap.Fits = sn.sb.cfg.Snapshots.Fit(snap, &o)
 	if !t.Internal {
 		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = sn.sb.req.Env, sn.sb.req.User, sn.sb.req.Workdir, sn.sb.req.Start, sn.sb.req.Ready
 	}
@@ -193,12 +177,12 @@ func (sn *snapshotter) reserveDisk(ctx context.Context) (made func(), err error)
 		has.MemoryBytes = min(has.MemoryBytes, all-free)
 	}
 	need := has.MemoryBytes + has.DiskBytes
-	for !sn.sb.h.disk.Reserve(need) {
-		if !sn.sb.h.cache.Shed() {
+	for !sn.sb.cfg.Disk.Reserve(need) {
+		if !sn.sb.cfg.Cache.Shed() {
 			return nil, kind.New(kind.Unavailable, "snapshot", string(sn.sb.id), "the disk of the sandbox's host has no space for its memory")
 		}
 	}
-	return func() { sn.sb.h.disk.Release(need) }, nil
+	return func() { sn.sb.cfg.Disk.Release(need) }, nil
 }
 
 // write makes the snapshot's directory, complete or not at all. It is synced before the
@@ -233,11 +217,11 @@ func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnap
 	if err != nil {
 		return errors.Join(err, rmtree.Tree(making), rmtree.Tree(dir))
 	}
-	return sn.sb.h.fault("snapshotted")
+	return sn.sb.cfg.Fault("snapshotted")
 }
 
-// origins returns the snapshots that this host's sandboxes were created from.
-func (set *sandboxSet) origins() map[sandbox.SnapshotID]struct{} {
+// Origins returns the snapshots that this host's sandboxes were created from.
+func (set *Set) Origins() map[sandbox.SnapshotID]struct{} {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	used := make(map[sandbox.SnapshotID]struct{})
@@ -245,4 +229,9 @@ func (set *sandboxSet) origins() map[sandbox.SnapshotID]struct{} {
 		used[sb.req.From] = struct{}{}
 	}
 	return used
+}
+
+// snapshotDir returns the directory of a snapshot.
+func (cfg *Config) snapshotDir(id sandbox.SnapshotID) string {
+	return snapshots.Path(cfg.SnapshotsDir, id)
 }

@@ -1,4 +1,4 @@
-package hostd
+package sandboxes
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ func (sb *hostSandbox) choose(ctx context.Context) error {
 	}
 	ctx, unwanted := sb.untilStop(ctx)
 	defer unwanted()
-	d, ok := sb.h.drivers.Await(ctx, name)
+	d, ok := sb.cfg.Drivers.Await(ctx, name)
 	if !ok {
 		return kind.Newf(kind.Invalid, "create", string(sb.id), "the host has no driver %q", name)
 	}
@@ -47,7 +47,7 @@ func (sb *hostSandbox) choose(ctx context.Context) error {
 // offer returns the driver that created the sandbox with its capabilities; they are empty if it
 // is not offered any more, or yet.
 func (sb *hostSandbox) offer(ctx context.Context) drivers.Offer {
-	if o, ok := sb.h.drivers.Await(ctx, sb.driver.Name()); ok {
+	if o, ok := sb.cfg.Drivers.Await(ctx, sb.driver.Name()); ok {
 		return o
 	}
 	return drivers.Offer{Driver: sb.driver}

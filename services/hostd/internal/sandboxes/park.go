@@ -1,4 +1,4 @@
-package hostd
+package sandboxes
 
 import (
 	"maps"
@@ -15,12 +15,12 @@ import (
 // others: to attach to a sandbox may take long.
 //
 // Input beyond session.MaxQueuedBytes is refused.
-func (set *sandboxSet) park(c events.Command) bool {
+func (set *Set) park(c events.Command) bool {
 	if !set.adopting() {
 		return false
 	}
 	id := c.Process.Sandbox()
-	s, known := set.h.view.Sandbox(id) // not under mu: the view calls [sandboxSet.unopened]
+	s, known := set.cfg.View.Sandbox(id) // not under mu: the view calls [Set.unopened]
 	set.mu.Lock()
 	queue, waits := set.parked[id]
 	if !waits && (set.parked == nil || set.byID[id] != nil || !known || !set.mine(&s)) {
@@ -35,12 +35,12 @@ func (set *sandboxSet) park(c events.Command) bool {
 	}
 	set.mu.Unlock()
 	if full {
-		set.h.commands.Refuse(c, kind.New(kind.Exhausted, "command", c.ID, "the host is starting and keeps no more input"))
+		set.cfg.Commands.Refuse(c, kind.New(kind.Exhausted, "command", c.ID, "the host is starting and keeps no more input"))
 	}
 	return true
 }
 
-func (set *sandboxSet) adopting() bool {
+func (set *Set) adopting() bool {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	return set.parked != nil
@@ -49,7 +49,7 @@ func (set *sandboxSet) adopting() bool {
 // unpark delivers the commands that were parked for a sandbox, in their order. Commands
 // that arrive meanwhile are parked behind them. At most one goroutine may call it for a
 // sandbox at a time.
-func (set *sandboxSet) unpark(id sandbox.ID) {
+func (set *Set) unpark(id sandbox.ID) {
 	for {
 		set.mu.Lock()
 		queue := set.parked[id]
@@ -66,13 +66,13 @@ func (set *sandboxSet) unpark(id sandbox.ID) {
 		}
 		set.mu.Unlock()
 		for _, c := range queue {
-			set.h.deliver(c)
+			set.deliver(c)
 		}
 	}
 }
 
 // unparkAll delivers all parked commands and ends the parking.
-func (set *sandboxSet) unparkAll() {
+func (set *Set) unparkAll() {
 	for {
 		set.mu.Lock()
 		ids := slices.Collect(maps.Keys(set.parked))

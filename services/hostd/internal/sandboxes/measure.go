@@ -1,4 +1,4 @@
-package hostd
+package sandboxes
 
 import (
 	"context"
@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	defaultSampleEvery = 5 * time.Second
-	measureTimeout     = time.Second // per sandbox
-	maxMeasures        = 8
+	measureTimeout = time.Second // per sandbox
+	maxMeasures    = 8
 )
 
-// measure records the usage of each sandbox from time to time. A sample that fails is left out:
+// Measure records the usage of each sandbox from time to time. A sample that fails is left out:
 // the next one has the totals.
-func (set *sandboxSet) measure(ctx context.Context) error {
-	t := time.NewTicker(set.h.cfg.SampleEvery)
+func (set *Set) Measure(ctx context.Context) error {
+	t := time.NewTicker(set.cfg.SampleEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -38,7 +37,7 @@ func (set *sandboxSet) measure(ctx context.Context) error {
 }
 
 // measured returns the sandboxes that run.
-func (set *sandboxSet) measured() []*hostSandbox {
+func (set *Set) measured() []*hostSandbox {
 	var out []*hostSandbox
 	for _, sb := range set.all() {
 		select {
@@ -50,8 +49,8 @@ func (set *sandboxSet) measured() []*hostSandbox {
 	return out
 }
 
-// cpuMembers returns the running sandboxes as members that share the CPUs.
-func (set *sandboxSet) cpuMembers() []*cpushare.Member {
+// CPUMembers returns the running sandboxes as members that share the CPUs.
+func (set *Set) CPUMembers() []*cpushare.Member {
 	var all []*cpushare.Member
 	for _, sb := range set.measured() {
 		all = append(all, sb.cpu)
@@ -68,11 +67,11 @@ func (sb *hostSandbox) measure(ctx context.Context) {
 	defer cancel()
 	s, err := sb.current.Instance().Stats(ctx)
 	if err == nil {
-		err = sb.h.log.PutSample(ctx, sb.h.cfg.Name, sb.id, events.Sample{
+		err = sb.cfg.Log.PutSample(ctx, sb.cfg.Host, sb.id, events.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
 		})
 	}
 	if err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) && !kind.Is(err, kind.Unimplemented) {
-		sb.h.slog.Warn("measure sandbox failed", "sandbox", sb.id, "err", err)
+		sb.cfg.Slog.Warn("measure sandbox failed", "sandbox", sb.id, "err", err)
 	}
 }

@@ -1,4 +1,4 @@
-package hostd
+package sandboxes
 
 import (
 	"context"
@@ -27,35 +27,35 @@ func (ps *pausing) renew(ctx context.Context) error {
 	}
 	ps.sb.snapshots.mu.Lock()
 	defer ps.sb.snapshots.mu.Unlock()
-	h, old, was, instID := ps.sb.h, ps.sb.current.Instance(), ps.sb.current.Name(), sandbox.NewID()
-	if err := h.journal.SetSandbox(instID, journal.Created{Driver: ps.sb.driver.Name()}); err != nil {
+	cfg, old, was, instID := ps.sb.cfg, ps.sb.current.Instance(), ps.sb.current.Name(), sandbox.NewID()
+	if err := cfg.Journal.SetSandbox(instID, journal.Created{Driver: ps.sb.driver.Name()}); err != nil {
 		return err
 	}
 	inst, err := ps.rebuild(ctx, old, instID)
 	if err != nil {
 		ps.discardInstance(ctx, instID, inst)
 		if kind.Is(err, kind.Exhausted) {
-			h.slog.Warn("a rebooted sandbox keeps its instance", "sandbox", ps.sb.id, "err", err)
+			cfg.Slog.Warn("a rebooted sandbox keeps its instance", "sandbox", ps.sb.id, "err", err)
 			return nil
 		}
 		return err
 	}
-	if err := h.fault("rebuilt"); err != nil {
+	if err := cfg.Fault("rebuilt"); err != nil {
 		return err
 	}
 	ps.sb.current.Journaled() //nolint:errcheck // running has reported it
-	if err := h.journal.Assign(ps.sb.id, journal.Created{Driver: ps.sb.driver.Name(), Instance: instID, Trees: journal.TreesOf(ps.sb.files.tree, ps.sb.files.snapshotTree)}); err != nil {
+	if err := cfg.Journal.Assign(ps.sb.id, journal.Created{Driver: ps.sb.driver.Name(), Instance: instID, Trees: journal.TreesOf(ps.sb.files.tree, ps.sb.files.snapshotTree)}); err != nil {
 		ps.discardInstance(ctx, instID, inst)
 		return err
 	}
-	if err := h.fault("renewed"); err != nil {
+	if err := cfg.Fault("renewed"); err != nil {
 		return err
 	}
 	ps.sb.current.Set(instID, inst)
 	ps.sb.network.UnplugReplaced()
 	ps.sb.session.Reconnect()
-	if err := h.instances.Remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
-		h.slog.Error("remove replaced instance failed", "sandbox", ps.sb.id, "instance", was, "err", err)
+	if err := cfg.Instances.Remove(context.WithoutCancel(ctx), ps.sb.driver, was, old); err != nil { // otherwise the next run removes it
+		cfg.Slog.Error("remove replaced instance failed", "sandbox", ps.sb.id, "instance", was, "err", err)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	spec := ps.sb.files.spec()
-	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.h.instances.Dir(instID), string(ps.sb.id)
+	spec.ID, spec.Dir, spec.Hostname = instID, ps.sb.cfg.Instances.Dir(instID), string(ps.sb.id)
 	spec.From = filepath.Join(spec.Dir, renewFrom)
 	if err := os.MkdirAll(spec.From, 0o700); err != nil {
 		return nil, err
@@ -74,19 +74,19 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 		return nil, err
 	}
 	var err error
-	if spec.Volumes, err = ps.sb.h.volumes.Mounts(&ps.sb.req); err != nil {
+	if spec.Volumes, err = ps.sb.cfg.Volumes.Mounts(&ps.sb.req); err != nil {
 		return nil, err
 	}
-	return ps.sb.h.instances.Build(ctx, ps.sb.driver, spec)
+	return ps.sb.cfg.Instances.Build(ctx, ps.sb.driver, spec)
 }
 
 // discardInstance removes an instance that is not used after all.
 func (ps *pausing) discardInstance(ctx context.Context, instID sandbox.ID, inst driver.Instance) {
-	err := ps.sb.h.instances.Remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
+	err := ps.sb.cfg.Instances.Remove(context.WithoutCancel(ctx), ps.sb.driver, instID, inst)
 	if err == nil {
-		err = ps.sb.h.journal.Forget(instID)
+		err = ps.sb.cfg.Journal.Forget(instID)
 	}
 	if err != nil { // the next run removes it
-		ps.sb.h.slog.Error("remove unused instance failed", "sandbox", ps.sb.id, "instance", instID, "err", err)
+		ps.sb.cfg.Slog.Error("remove unused instance failed", "sandbox", ps.sb.id, "instance", instID, "err", err)
 	}
 }

@@ -1,4 +1,4 @@
-package hostd
+package sandboxes
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func (ps *pausing) usable() error {
 	case !ps.suspended():
 		return nil
 	case ps.sb.req.AutoResume && !ps.reboots():
-		ps.sb.h.spawn("wake "+string(ps.sb.id), ps.wake)
+		ps.sb.cfg.Spawn("wake "+string(ps.sb.id), ps.wake)
 		return nil
 	}
 	return kind.New(kind.Conflict, "command", string(ps.sb.id), "the sandbox is paused")
@@ -90,11 +90,11 @@ func (ps *pausing) usable() error {
 func (ps *pausing) wake(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
 	defer cancel()
-	_, err := ps.sb.h.view.AwaitSandbox(ctx, ps.sb.id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
+	_, err := ps.sb.cfg.View.AwaitSandbox(ctx, ps.sb.id, func(s *sandbox.State) bool { return s.Phase != sandbox.PhasePausing })
 	if err != nil {
 		return err
 	}
-	_, err = ps.sb.h.view.ChangeSandbox(ctx, ps.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	_, err = ps.sb.cfg.View.ChangeSandbox(ctx, ps.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != sandbox.PhasePaused {
 			return nil, nil
 		}
@@ -125,7 +125,7 @@ func (ps *pausing) AwaitResumed(ctx context.Context) error {
 	case ps.desiredPhase() == sandbox.PhasePaused:
 		// The previous run may have died while it let the instance run to save its files.
 		if err := ps.sb.current.Instance().Pause(ctx); err != nil && ctx.Err() == nil && !kind.Is(err, kind.Unavailable) {
-			ps.sb.h.slog.Warn("pause sandbox again failed", "sandbox", ps.sb.id, "err", err)
+			ps.sb.cfg.Slog.Warn("pause sandbox again failed", "sandbox", ps.sb.id, "err", err)
 		}
 	}
 	for {
@@ -152,7 +152,7 @@ func (ps *pausing) ResumeInstance(ctx context.Context) {
 		return
 	}
 	if err := ps.sb.current.Instance().Resume(ctx); err != nil && !kind.Is(err, kind.Unimplemented) && ctx.Err() == nil {
-		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
+		ps.sb.cfg.Slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	}
 	ps.paused = false
 	ps.sb.session.SyncClock()
@@ -170,14 +170,14 @@ func (ps *pausing) Reconcile(ctx context.Context) error {
 }
 
 func (ps *pausing) pause(ctx context.Context) error {
-	if err := ps.sb.h.fault("pausing"); err != nil {
+	if err := ps.sb.cfg.Fault("pausing"); err != nil {
 		return err
 	}
 	if ps.reboots() && ps.sb.session.Conn() != nil {
 		// They need not stay in memory until their end. If that fails, or there is no connection,
 		// they are ended before the sandbox resumes.
 		if err := ps.sb.session.EndProcesses(ctx); err != nil && ctx.Err() == nil {
-			ps.sb.h.slog.Warn("end processes failed, will retry on resume", "sandbox", ps.sb.id, "err", err)
+			ps.sb.cfg.Slog.Warn("end processes failed, will retry on resume", "sandbox", ps.sb.id, "err", err)
 		}
 	}
 	err := ps.sb.current.Instance().Pause(ctx)
@@ -188,7 +188,7 @@ func (ps *pausing) pause(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := ps.sb.h.fault("paused"); err != nil {
+	if err := ps.sb.cfg.Fault("paused"); err != nil {
 		return err
 	}
 	return ps.recordOutcome(ctx, sandbox.PhasePausing, func(s *sandbox.State) sandbox.Body {
@@ -198,13 +198,13 @@ func (ps *pausing) pause(ctx context.Context) error {
 		case s.Cause == sandbox.CauseTimeout:
 			return sandbox.Stopping{Cause: sandbox.CauseTimeout} // it must not continue to run
 		}
-		ps.sb.h.slog.Warn("pause sandbox failed", "sandbox", ps.sb.id, "err", err)
+		ps.sb.cfg.Slog.Warn("pause sandbox failed", "sandbox", ps.sb.id, "err", err)
 		return sandbox.Resumed{Message: failureMessage(err)}
 	})
 }
 
 func (ps *pausing) resume(ctx context.Context) error {
-	if err := ps.sb.h.fault("resuming"); err != nil {
+	if err := ps.sb.cfg.Fault("resuming"); err != nil {
 		return err
 	}
 	err := ps.sb.current.Instance().Resume(ctx)
@@ -222,11 +222,11 @@ func (ps *pausing) resume(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		ps.sb.h.slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
+		ps.sb.cfg.Slog.Warn("resume sandbox failed", "sandbox", ps.sb.id, "err", err)
 	default:
 		ps.markResumed()
 	}
-	if err := ps.sb.h.fault("resumed"); err != nil {
+	if err := ps.sb.cfg.Fault("resumed"); err != nil {
 		return err
 	}
 	return ps.recordOutcome(ctx, sandbox.PhaseResuming, func(*sandbox.State) sandbox.Body {
@@ -268,7 +268,7 @@ func (ps *pausing) rebootInstance(ctx context.Context) error {
 
 // recordOutcome records the outcome of a request, if the record still has that request.
 func (ps *pausing) recordOutcome(ctx context.Context, asked sandbox.Phase, what func(*sandbox.State) sandbox.Body) error {
-	s, err := ps.sb.h.view.ChangeSandbox(ctx, ps.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
+	s, err := ps.sb.cfg.View.ChangeSandbox(ctx, ps.sb.id, func(s sandbox.State) ([]sandbox.Body, error) {
 		if s.Phase != asked {
 			return nil, nil
 		}
