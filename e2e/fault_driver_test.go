@@ -12,7 +12,6 @@ import (
 // print in a sandbox of each driver, some on terminals: each line is recorded once, with
 // the right end. An emulated machine runs only few processes.
 func TestFaultHostKilledOfEveryDriver(t *testing.T) {
-	t.Parallel()
 	for _, d := range []struct {
 		name      string
 		args      []string

@@ -10,7 +10,6 @@ import (
 // TestProcessesOfEveryDriver tests the shim in a sandbox of each driver: input and its end,
 // terminals, signals and exits.
 func TestProcessesOfEveryDriver(t *testing.T) {
-	t.Parallel()
 	for _, d := range []struct {
 		name string
 		args []string
