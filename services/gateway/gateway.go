@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
-	"github.com/millrace/millrace/services/gateway/internal/e2b"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
@@ -72,13 +72,13 @@ type Config struct {
 }
 
 // Limits of a sandbox; 0 is no limit.
-type Limits = e2b.Limits
+type Limits = limits.Default
 
 // Minimum values of a sandbox's limits, and of Config.Limits.
 const (
-	MinCPUs   = e2b.MinCPUs
-	MinMemory = e2b.MinMemory // MiB
-	MinPIDs   = e2b.MinPIDs
+	MinCPUs   = limits.MinCPUs
+	MinMemory = limits.MinMemory // MiB
+	MinPIDs   = limits.MinPIDs
 )
 
 // DefaultTenant owns the configured keys. Their users are operators: they have access to

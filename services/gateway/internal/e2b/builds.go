@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builds"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
 
@@ -30,20 +31,20 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 		CPUCount *float64 `json:"cpuCount"`
 		MemoryMB *int64   `json:"memoryMB"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	if body.Name == "" {
 		body.Name = body.Alias
 	}
 	if body.Name == "" {
-		return invalid("name is required")
+		return wire.Invalid("name is required")
 	}
 	p := auth.From(c)
 	req := build.Requested{}
 	name, err := p.NewName(body.Name)
 	if err == nil {
-		err = ownTeam(p, body.TeamID)
+		err = wire.OwnTeam(p, body.TeamID)
 	}
 	if err != nil {
 		return err
@@ -53,15 +54,15 @@ func (h *Handler) requestBuild(c *fiber.Ctx) error {
 	}
 	switch n := body.CPUCount; {
 	case n == nil:
-	case !(*n >= MinCPUs && *n <= maxCPUs):
-		return invalid("cpuCount must be between %v and %v", MinCPUs, maxCPUs)
+	case !(*n >= limits.MinCPUs && *n <= limits.MaxCPUs):
+		return wire.Invalid("cpuCount must be between %v and %v", limits.MinCPUs, limits.MaxCPUs)
 	default:
 		req.CPUMilli = uint32(math.Round(*n * 1000))
 	}
 	switch n := body.MemoryMB; {
 	case n == nil:
-	case *n < MinMemory || *n > maxMemory:
-		return invalid("memoryMB must be between %d and %d", MinMemory, maxMemory)
+	case *n < limits.MinMemory || *n > limits.MaxMemory:
+		return wire.Invalid("memoryMB must be between %d and %d", limits.MinMemory, limits.MaxMemory)
 	default:
 		req.MemoryMiB = uint32(*n)
 	}
@@ -109,7 +110,7 @@ func (h *Handler) startBuild(c *fiber.Ctx) error {
 		return err
 	}
 	var body startBody
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	spec := build.Spec{Image: body.FromImage, Template: body.FromTemplate, Start: body.StartCmd, Ready: body.ReadyCmd, Force: body.Force}
@@ -135,11 +136,11 @@ func (h *Handler) credentials(r *registryBody) ([]byte, error) {
 	case r.Type == "gcp":
 		return h.ops.Builds.SealCredentials(builds.Credentials{Username: "_json_key", Password: r.ServiceAccount})
 	case r.Type != "aws":
-		return nil, invalid("fromImageRegistry: type must be registry, gcp or aws: got %.20q", r.Type)
-	case !word(r.AWSKey) || len(r.AWSKey) > maxAWSKey || r.AWSSecret == "" || len(r.AWSSecret) > maxAWSKey:
-		return nil, invalid("fromImageRegistry: awsAccessKeyId and awsSecretAccessKey must be an AWS access key")
+		return nil, wire.Invalid("fromImageRegistry: type must be registry, gcp or aws: got %.20q", r.Type)
+	case !wire.IsWord(r.AWSKey) || len(r.AWSKey) > maxAWSKey || r.AWSSecret == "" || len(r.AWSSecret) > maxAWSKey:
+		return nil, wire.Invalid("fromImageRegistry: awsAccessKeyId and awsSecretAccessKey must be an AWS access key")
 	case len(r.AWSRegion) > maxRegion || strings.Trim(r.AWSRegion, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(r.AWSRegion, "-") == "":
-		return nil, invalid("fromImageRegistry: awsRegion %.64q is not an AWS region", r.AWSRegion)
+		return nil, wire.Invalid("fromImageRegistry: awsRegion %.64q is not an AWS region", r.AWSRegion)
 	}
 	return h.ops.Builds.SealCredentials(builds.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
 }
@@ -153,21 +154,12 @@ const (
 
 // buildOf parses the template and the build in the path.
 func buildOf(c *fiber.Ctx) (string, build.ID, error) {
-	tmpl, err := named(c)
+	tmpl, err := wire.PathName(c)
 	if err != nil {
 		return "", "", err
 	}
 	id, err := build.ParseID(strings.Clone(c.Params("build")))
 	return tmpl, id, err
-}
-
-// named returns the decoded id in the path.
-func named(c *fiber.Ctx) (string, error) {
-	s, err := url.PathUnescape(c.Params("id"))
-	if err != nil {
-		return "", invalid("the id is not valid percent-encoding")
-	}
-	return strings.Clone(s), nil
 }
 
 // buildLine is E2B's BuildLogEntry.
@@ -198,11 +190,11 @@ func (h *Handler) buildStatus(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	from, err := number(c, "logsOffset", 0, 0, math.MaxInt32)
+	from, err := wire.Number(c, "logsOffset", 0, 0, math.MaxInt32)
 	if err != nil {
 		return err
 	}
-	most, err := number(c, "limit", maxBuildLines, 0, maxBuildLines)
+	most, err := wire.Number(c, "limit", maxBuildLines, 0, maxBuildLines)
 	if err != nil {
 		return err
 	}
@@ -236,7 +228,7 @@ func (h *Handler) findBuild(c *fiber.Ctx) (b events.Build, err error) {
 		b, err = h.ops.Builds.Build(c.UserContext(), auth.From(c), tmpl, id)
 	}
 	if kind.Is(err, kind.NotFound) {
-		err = invalid("build '%.100s' of template '%.200s' not found", c.Params("build"), tmpl)
+		err = wire.Invalid("build '%.100s' of template '%.200s' not found", c.Params("build"), tmpl)
 	}
 	return b, err
 }
@@ -247,7 +239,7 @@ func (h *Handler) buildLogs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	most, err := number(c, "limit", maxBuildLines, 0, maxBuildLines)
+	most, err := wire.Number(c, "limit", maxBuildLines, 0, maxBuildLines)
 	if err != nil {
 		return err
 	}
@@ -255,13 +247,13 @@ func (h *Handler) buildLogs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	cursor, err := millis(c.Query("cursor"))
+	cursor, err := wire.Millis(c.Query("cursor"))
 	if err != nil {
 		return err
 	}
 	backward := c.Query("direction") == "backward"
 	if d := c.Query("direction"); d != "" && d != "forward" && !backward {
-		return invalid("direction must be forward or backward")
+		return wire.Invalid("direction must be forward or backward")
 	}
 	want := most
 	if backward {

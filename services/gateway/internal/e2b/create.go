@@ -8,6 +8,8 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
 	"github.com/millrace/millrace/services/gateway/internal/snapshots"
@@ -28,7 +30,7 @@ type newSandbox struct {
 	VolumeMounts        []mountBody       `json:"volumeMounts"`
 	MCP                 mcpBody           `json:"mcp"`
 	IAM                 iamBody           `json:"iam"`
-	limitsBody
+	limits.Body
 }
 
 type autoResume struct {
@@ -49,7 +51,7 @@ var (
 func (h *Handler) create(def defaults) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		var body newSandbox
-		if err := decode(c, &body, true); err != nil {
+		if err := wire.Decode(c, &body, true); err != nil {
 			return err
 		}
 		by, err := idempotency(c, &body)
@@ -100,7 +102,7 @@ func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sand
 	req.Alias, _ = p.OwnedName(b.TemplateID)
 	from, err := h.ops.Templates.FromTemplate(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
-		return from, b.limit(&from, h.cfg.Limits)
+		return from, b.Apply(&from, h.cfg.Limits)
 	}
 	snap, serr := h.ops.Snapshots.FindSnapshot(c.UserContext(), p, b.TemplateID)
 	switch {
@@ -110,21 +112,21 @@ func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sand
 		return req, serr
 	}
 	req = snapshots.FromOwnSnapshot(&snap, req)
-	return req, b.limit(&req, h.cfg.Limits)
+	return req, b.Apply(&req, h.cfg.Limits)
 }
 
 func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, error) {
 	if b.TemplateID == "" {
-		return sandbox.Requested{}, invalid("templateID is required")
+		return sandbox.Requested{}, wire.Invalid("templateID is required")
 	}
 	timeout, err := h.lifetime(b.Timeout, def.timeout)
 	memory := b.AutoPauseMemory == nil || *b.AutoPauseMemory
 	wakes := b.AutoResume != nil && b.AutoResume.Enabled
 	if err == nil && wakes && !memory {
-		err = invalid("autoResume cannot be enabled with autoPauseMemory false: a sandbox without its memory is not resumed by traffic")
+		err = wire.Invalid("autoResume cannot be enabled with autoPauseMemory false: a sandbox without its memory is not resumed by traffic")
 	}
 	if err == nil && !memory && !b.AutoPause {
-		err = invalid("autoPauseMemory false requires autoPause: without it the sandbox is killed at its timeout")
+		err = wire.Invalid("autoPauseMemory false requires autoPause: without it the sandbox is killed at its timeout")
 	}
 	if err == nil {
 		err = checkMetadata(b.Metadata)
@@ -142,7 +144,7 @@ func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, err
 	}
 	secure := def.secure || b.Secure != nil && *b.Secure
 	if err == nil && network.Private && !secure {
-		err = invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to any client with its id")
+		err = wire.Invalid("network.allowPublicTraffic false requires secure: the sandbox's files and processes would be open to any client with its id")
 	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,

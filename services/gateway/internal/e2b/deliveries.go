@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 const (
@@ -64,7 +65,7 @@ type deliveryQuery struct {
 }
 
 func parseDeliveries(c *fiber.Ctx) (q deliveryQuery, err error) {
-	if q.limit, err = number(c, "limit", defaultDeliveries, 1, maxDeliveries); err != nil {
+	if q.limit, err = wire.Number(c, "limit", defaultDeliveries, 1, maxDeliveries); err != nil {
 		return q, err
 	}
 	if q.oldest, err = oldest(c); err != nil {
@@ -75,18 +76,18 @@ func parseDeliveries(c *fiber.Ctx) (q deliveryQuery, err error) {
 	}
 	if s := c.Query("cursor"); s != "" {
 		if q.after, err = strconv.ParseUint(s, 36, 64); err != nil || q.after == 0 {
-			return q, invalid("cursor was not made by this API")
+			return q, wire.Invalid("cursor was not made by this API")
 		}
 	}
 	switch q.status = c.Query("deliveryStatus"); q.status {
 	case "", statusSuccess, statusFailed:
 	default:
-		return q, invalid("deliveryStatus must be %s or %s", statusSuccess, statusFailed)
+		return q, wire.Invalid("deliveryStatus must be %s or %s", statusSuccess, statusFailed)
 	}
 	for name, t := range map[string]*time.Time{"start": &q.start, "end": &q.end} {
 		if s := c.Query(name); s != "" {
 			if *t, err = time.Parse(time.RFC3339, s); err != nil {
-				return q, invalid("%s must be an RFC 3339 time", name)
+				return q, wire.Invalid("%s must be an RFC 3339 time", name)
 			}
 		}
 	}
@@ -166,11 +167,11 @@ func (h *Handler) replay(c *fiber.Ctx) error {
 	var body struct {
 		Since time.Time `json:"since"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	if body.Since.IsZero() {
-		return invalid("since must be an RFC 3339 time")
+		return wire.Invalid("since must be an RFC 3339 time")
 	}
 	if err := h.ops.Webhooks.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
 		return err

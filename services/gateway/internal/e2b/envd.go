@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -96,7 +97,7 @@ func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
 	})
 }
 
-// named returns the sandbox that a request for envd names.
+// wire.PathName returns the sandbox that a request for envd names.
 func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 	if id, ok := route.Sandbox(c); ok {
 		return id, nil
@@ -104,7 +105,7 @@ func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 	if id := auth.From(c).Sandbox; id != "" {
 		return id, nil
 	}
-	return "", invalid("the request names no sandbox")
+	return "", wire.Invalid("the request names no sandbox")
 }
 
 // Guard is the middleware that responds with 502 if the sandbox of a data plane request is

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -18,7 +19,7 @@ type Config struct {
 	Domain     string           // domain of sandboxes' hosts, returned to clients; empty: null, and clients use their own
 	Issuer     string           // URL of the issuer of sandboxes' identity tokens; empty: no tokens
 	MaxTimeout time.Duration    // maximum timeout of a sandbox; default 24 h
-	Limits     Limits           // of a sandbox that requests none
+	Limits     limits.Default   // of a sandbox that requests none
 	Operator   sandbox.Operator // allows proxies on non-public addresses
 	Webhooks   sandbox.Operator // allows webhooks on non-public addresses
 	Kick       func()           // called when a build is requested; nil: the build is found by polling

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 // keyBody is E2B's TeamAPIKey, or with the key CreatedTeamAPIKey: the key is returned only once.
@@ -64,11 +65,11 @@ func (h *Handler) createKey(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
 	}
-	if err := decode(c, &body, false); err != nil {
+	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
 	if utf8.RuneCountInString(body.Name) > maxKeyName {
-		return invalid("name is longer than %d characters", maxKeyName)
+		return wire.Invalid("name is longer than %d characters", maxKeyName)
 	}
 	secret, k, err := h.ops.Accounts.IssueKey(c.UserContext(), auth.From(c), body.Name)
 	if err != nil {
@@ -79,7 +80,7 @@ func (h *Handler) createKey(c *fiber.Ctx) error {
 
 // revokeKey serves DELETE /api-keys/:id.
 func (h *Handler) revokeKey(c *fiber.Ctx) error {
-	id, err := named(c)
+	id, err := wire.PathName(c)
 	if err == nil {
 		err = h.ops.Accounts.RevokeKey(c.UserContext(), auth.From(c), id, strings.Clone(auth.Shown(c)))
 	}

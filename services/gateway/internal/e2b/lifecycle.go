@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -44,11 +45,11 @@ func (h *Handler) timeout(c *fiber.Ctx) error {
 	var body struct {
 		Timeout *int64 `json:"timeout"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	if body.Timeout == nil {
-		return invalid("timeout is required")
+		return wire.Invalid("timeout is required")
 	}
 	timeout, err := h.lifetime(body.Timeout, 0)
 	if err != nil {
@@ -62,13 +63,13 @@ func (h *Handler) refresh(c *fiber.Ctx) error {
 	var body struct {
 		Duration *int64 `json:"duration"`
 	}
-	if err := decode(c, &body, false); err != nil {
+	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
 	seconds := int64(minRefresh)
 	if body.Duration != nil {
 		if *body.Duration < 0 || *body.Duration > maxRefresh {
-			return invalid("duration must be between 0 and %d seconds", maxRefresh)
+			return wire.Invalid("duration must be between 0 and %d seconds", maxRefresh)
 		}
 		seconds = max(seconds, *body.Duration)
 	}

@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"cmp"
-	"encoding/base64"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,9 +12,8 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
-
-const maxPage = 100
 
 // query selects and orders the sandboxes of a list.
 type query struct {
@@ -25,13 +23,7 @@ type query struct {
 	after    time.Time // inclusive
 	asc      bool
 	limit    int
-	cursor   *cursor
-}
-
-// cursor is the last sandbox of the previous page.
-type cursor struct {
-	started int64 // Unix nanoseconds
-	id      string
+	cursor   *wire.Cursor
 }
 
 // listV1 serves the first generation's list: running sandboxes, unpaged.
@@ -94,7 +86,7 @@ func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
 }
 
 func (q *query) match(s *sandbox.State) bool {
-	if s.Request.Build != "" || !s.IsRunning() && !s.InPause() || !slices.Contains(q.states, stateOf(s)) || s.Started.Before(q.after) || q.template != "" && q.template != templateOf(s) && q.template != s.Request.Alias {
+	if s.Request.Build != "" || !s.IsRunning() && !s.InPause() || !slices.Contains(q.states, stateOf(s)) || s.Started.Before(q.after) || q.template != "" && q.template != wire.TemplateID(s) && q.template != s.Request.Alias {
 		return false
 	}
 	for k, v := range q.metadata {
@@ -118,33 +110,16 @@ func (q *query) page(found []sandbox.State) []sandbox.State {
 }
 
 // compare orders by start, then by id, so that pages never overlap.
-func (q *query) compare(a, b cursor) int {
-	d := cmp.Or(cmp.Compare(a.started, b.started), cmp.Compare(a.id, b.id))
+func (q *query) compare(a, b wire.Cursor) int {
+	d := cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.ID, b.ID))
 	if !q.asc {
 		d = -d
 	}
 	return d
 }
 
-func cursorOf(s *sandbox.State) cursor {
-	return cursor{started: s.Started.UnixNano(), id: string(s.ID)}
-}
-
-// String returns the cursor as an opaque token.
-func (x cursor) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(x.started, 10) + "." + x.id))
-}
-
-func parseCursor(s string) (*cursor, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(s)
-	if err == nil {
-		nanos, id, ok := strings.Cut(string(raw), ".")
-		started, err := strconv.ParseInt(nanos, 10, 64)
-		if ok && err == nil {
-			return &cursor{started: started, id: id}, nil
-		}
-	}
-	return nil, invalid("nextToken is invalid")
+func cursorOf(s *sandbox.State) wire.Cursor {
+	return wire.Cursor{Time: s.Started.UnixNano(), ID: string(s.ID)}
 }
 
 func parseQuery(c *fiber.Ctx) (query, error) {
@@ -161,18 +136,18 @@ func parseQuery(c *fiber.Ctx) (query, error) {
 	case "asc":
 		q.asc = true
 	default:
-		return q, invalid("order must be asc or desc")
+		return q, wire.Invalid("order must be asc or desc")
 	}
 	if s := c.Query("startedAfter"); s != "" {
 		if q.after, err = time.Parse(time.RFC3339, s); err != nil {
-			return q, invalid("startedAfter must be an RFC 3339 time")
+			return q, wire.Invalid("startedAfter must be an RFC 3339 time")
 		}
 	}
-	if q.limit, err = pageLimit(c); err != nil {
+	if q.limit, err = wire.PageLimit(c); err != nil {
 		return q, err
 	}
 	if s := c.Query("nextToken"); s != "" {
-		q.cursor, err = parseCursor(s)
+		q.cursor, err = wire.ParseCursor(s)
 	}
 	return q, err
 }
@@ -188,7 +163,7 @@ func parseStates(c *fiber.Ctx) ([]string, error) {
 	for _, list := range given {
 		for s := range strings.SplitSeq(string(list), ",") {
 			if s != stateRunning && s != statePaused {
-				return nil, invalid("state must be running or paused")
+				return nil, wire.Invalid("state must be running or paused")
 			}
 			states = append(states, s)
 		}
@@ -205,16 +180,16 @@ func parseMetadata(s string) (map[string]string, error) {
 	}
 	form, err := url.ParseQuery(s)
 	if err != nil {
-		return nil, invalid("metadata: %s", err)
+		return nil, wire.Invalid("metadata: %s", err)
 	}
 	out := make(map[string]string, len(form))
 	for k, vs := range form {
 		key, err := url.PathUnescape(k)
 		if err != nil {
-			return nil, invalid("metadata: %s", err)
+			return nil, wire.Invalid("metadata: %s", err)
 		}
 		if out[key], err = url.PathUnescape(vs[0]); err != nil {
-			return nil, invalid("metadata: %s", err)
+			return nil, wire.Invalid("metadata: %s", err)
 		}
 	}
 	return out, nil

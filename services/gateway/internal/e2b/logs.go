@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -76,7 +76,7 @@ func (q *logQuery) at(depth int64) time.Time {
 
 // begin sets the start of the page to the millisecond in a parameter, if present.
 func (q *logQuery) begin(s string) error {
-	at, err := millis(s)
+	at, err := wire.Millis(s)
 	if q.start = q.depth(at); s == "" {
 		q.start = math.MinInt64
 	}
@@ -87,7 +87,7 @@ func (h *Handler) logsV1(c *fiber.Ctx) error {
 	q := logQuery{}
 	err := q.begin(c.Query("start"))
 	if err == nil {
-		q.limit, err = number(c, "limit", maxLogs, 0, maxLogs)
+		q.limit, err = wire.Number(c, "limit", maxLogs, 0, maxLogs)
 	}
 	if err != nil {
 		return err
@@ -112,11 +112,11 @@ func (h *Handler) logsV2(c *fiber.Ctx) error {
 	case "backward":
 		q.backward = true
 	default:
-		return invalid("direction must be forward or backward")
+		return wire.Invalid("direction must be forward or backward")
 	}
 	err := q.begin(c.Query("cursor"))
 	if err == nil {
-		q.limit, err = number(c, "limit", maxLogs, 0, maxLogs)
+		q.limit, err = wire.Number(c, "limit", maxLogs, 0, maxLogs)
 	}
 	if err != nil {
 		return err
@@ -126,17 +126,6 @@ func (h *Handler) logsV2(c *fiber.Ctx) error {
 		return err
 	}
 	return c.JSON(map[string]any{"logs": entries})
-}
-
-func millis(s string) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > maxSeconds*1000 {
-		return time.Time{}, invalid("a time must be milliseconds since 1970")
-	}
-	return time.UnixMilli(n), nil
 }
 
 // logs reads the current records of the sandbox's processes. The sandbox may have ended:

@@ -1,6 +1,10 @@
 package e2b
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+)
 
 // mcpBody is the MCP servers of a sandbox, each an object. The SDK passes them to the
 // template's mcp-gateway itself, so here they are only validated and not stored: they may
@@ -15,12 +19,12 @@ const (
 // check rejects what mcp-gateway cannot accept. Its errors contain no values.
 func (m mcpBody) check() error {
 	if len(m) > maxMCPServers {
-		return invalid("mcp: more than %d servers", maxMCPServers)
+		return wire.Invalid("mcp: more than %d servers", maxMCPServers)
 	}
 	size := 0
 	for name, fields := range m {
 		if fields == nil {
-			return invalid("mcp: %.64q is not an object", name)
+			return wire.Invalid("mcp: %.64q is not an object", name)
 		}
 		size += len(name)
 		for field, value := range fields {
@@ -28,7 +32,7 @@ func (m mcpBody) check() error {
 		}
 	}
 	if size > maxMCPBytes {
-		return invalid("mcp: more than %d bytes", maxMCPBytes)
+		return wire.Invalid("mcp: more than %d bytes", maxMCPBytes)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -55,37 +55,22 @@ func (h *Handler) sandboxMetrics(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	since, err := unixSeconds(c, "start")
+	since, err := wire.UnixSeconds(c, "start")
 	if err != nil {
 		return err
 	}
-	until, err := unixSeconds(c, "end")
+	until, err := wire.UnixSeconds(c, "end")
 	if err != nil {
 		return err
 	}
 	if !since.IsZero() && !until.IsZero() && until.Before(since) {
-		return invalid("end is before start")
+		return wire.Invalid("end is before start")
 	}
 	u, err := h.ops.Lifecycle.Usage(c.UserContext(), auth.From(c), id, since, until)
 	if err != nil {
 		return err
 	}
 	return c.JSON(metrics(&u))
-}
-
-// maxSeconds is the last second of the year 9999: JSON cannot represent later times.
-const maxSeconds = 253_402_300_799
-
-func unixSeconds(c *fiber.Ctx, name string) (time.Time, error) {
-	s := c.Query(name)
-	if s == "" {
-		return time.Time{}, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > maxSeconds {
-		return time.Time{}, invalid("%s must be Unix seconds", name)
-	}
-	return time.Unix(n, 0), nil
 }
 
 // newestMetrics returns the newest metric of several sandboxes, without those that do not
@@ -95,12 +80,12 @@ func (h *Handler) newestMetrics(c *fiber.Ctx) error {
 	for s := range strings.SplitSeq(c.Query("sandbox_ids"), ",") {
 		id, err := route.Parse(s)
 		if err != nil {
-			return invalid("sandbox_ids must be ids of sandboxes, with commas")
+			return wire.Invalid("sandbox_ids must be ids of sandboxes, with commas")
 		}
 		ids = append(ids, id)
 	}
 	if len(ids) > maxMetrics {
-		return invalid("at most %d sandbox_ids", maxMetrics)
+		return wire.Invalid("at most %d sandbox_ids", maxMetrics)
 	}
 	all, err := h.ops.Lifecycle.LastUsages(c.UserContext(), auth.From(c), ids)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -73,13 +74,13 @@ func checkLists(n *sandbox.Network) error {
 			return err
 		}
 		if !r.Net.IsValid() {
-			return invalid("denyOut: %q is not an address or prefix: domain names are not supported for deny rules", s)
+			return wire.Invalid("denyOut: %q is not an address or prefix: domain names are not supported for deny rules", s)
 		}
 		closed = closed || r.Everything()
 	}
 	for _, s := range n.Allow {
 		if r, err := sandbox.ParseRule(s); err != nil || !closed && !r.Net.IsValid() {
-			return invalid("allowOut: %q is a domain, which can be allowed only where denyOut has 0.0.0.0/0 or allow_internet_access is false", s)
+			return wire.Invalid("allowOut: %q is a domain, which can be allowed only where denyOut has 0.0.0.0/0 or allow_internet_access is false", s)
 		}
 	}
 	return nil
@@ -119,7 +120,7 @@ func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error)
 // sandbox itself is unchanged.
 func (h *Handler) setNetwork(c *fiber.Ctx) error {
 	var body networkBody
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	n, err := h.network(&body, body.AllowInternetAccess == nil || *body.AllowInternetAccess)

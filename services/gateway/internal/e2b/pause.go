@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -31,7 +32,7 @@ func (b *resumeBody) dropsMemory() bool { return b.Memory != nil && !*b.Memory }
 // pause pauses the sandbox and responds when it is paused.
 func (h *Handler) pause(c *fiber.Ctx) error {
 	var body resumeBody
-	if err := decode(c, &body, false); err != nil {
+	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
 	id, err := route.Parse(c.Params("id"))
@@ -50,11 +51,11 @@ func (h *Handler) pause(c *fiber.Ctx) error {
 func (h *Handler) connect(required bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		var body resumeBody
-		if err := decode(c, &body, required); err != nil {
+		if err := wire.Decode(c, &body, required); err != nil {
 			return err
 		}
 		if required && body.Timeout == nil {
-			return invalid("timeout is required")
+			return wire.Invalid("timeout is required")
 		}
 		st, resumed, err := h.resumeUnlessRunning(c, &body, defaultConnect, true)
 		if err != nil {
@@ -70,7 +71,7 @@ func (h *Handler) connect(required bool) fiber.Handler {
 // resume is the older connect; a running sandbox is a conflict.
 func (h *Handler) resume(c *fiber.Ctx) error {
 	var body resumeBody
-	if err := decode(c, &body, false); err != nil {
+	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
 	st, resumed, err := h.resumeUnlessRunning(c, &body, defaultResume, false)

@@ -1,16 +1,14 @@
 package e2b
 
 import (
-	"cmp"
 	"math"
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 const (
-	// envdVersion determines which data plane features SDKs use.
-	envdVersion = "0.6.13"
 	// clientID is obsolete: old SDKs append it to the sandbox's id.
 	clientID = "millrace"
 
@@ -79,13 +77,10 @@ func (h *Handler) token(st *sandbox.State) string {
 	return h.ops.Lifecycle.Token(st.ID)
 }
 
-// templateOf returns the id of a sandbox's template in the API.
-func templateOf(st *sandbox.State) string { return cmp.Or(st.Request.Built, st.Request.Template) }
-
 func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
 	return sandboxBody{
-		TemplateID: templateOf(st), SandboxID: string(st.ID), ClientID: clientID,
-		EnvdVersion: envdVersion, Alias: st.Request.Alias,
+		TemplateID: wire.TemplateID(st), SandboxID: string(st.ID), ClientID: clientID,
+		EnvdVersion: wire.EnvdVersion, Alias: st.Request.Alias,
 		EnvdAccessToken: h.token(st), TrafficAccessToken: h.trafficToken(st), Domain: h.domain(), Warnings: st.Warnings(),
 	}
 }
@@ -104,8 +99,8 @@ func (h *Handler) listed(st *sandbox.State) listedBody {
 		}
 	}
 	return listedBody{
-		TemplateID: templateOf(st), SandboxID: string(st.ID), ClientID: clientID,
-		EnvdVersion: envdVersion, Alias: st.Request.Alias,
+		TemplateID: wire.TemplateID(st), SandboxID: string(st.ID), ClientID: clientID,
+		EnvdVersion: wire.EnvdVersion, Alias: st.Request.Alias,
 		StartedAt: st.Started.UTC(), EndAt: st.Deadline.UTC(),
 		CPUCount: cpus, MemoryMB: memory, DiskSizeMB: disk,
 		State: stateOf(st), Metadata: st.Request.Metadata, VolumeMounts: mountsOf(st),

@@ -2,15 +2,14 @@ package e2b
 
 import (
 	"encoding/base64"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 // secretBody is E2B's Secret, without the value.
@@ -43,7 +42,7 @@ type newSecret struct {
 
 func (h *Handler) createSecret(c *fiber.Ctx) error {
 	var body newSecret
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	s, err := h.ops.Storage.CreateSecret(c.UserContext(), auth.From(c), body.Name, body.Value, body.Metadata)
@@ -53,22 +52,13 @@ func (h *Handler) createSecret(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(secretOf(&s))
 }
 
-// secretRef returns the id or name in the path.
-func secretRef(c *fiber.Ctx) (string, error) {
-	ref, err := url.PathUnescape(c.Params("id"))
-	if err != nil {
-		return "", invalid("the id is not valid percent-encoding")
-	}
-	return strings.Clone(ref), nil
-}
-
 func (h *Handler) updateSecret(c *fiber.Ctx) error {
-	ref, err := secretRef(c)
+	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
 	var body newSecret
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	s, err := h.ops.Storage.UpdateSecret(c.UserContext(), auth.From(c), ref, body.Value, body.Metadata)
@@ -79,7 +69,7 @@ func (h *Handler) updateSecret(c *fiber.Ctx) error {
 }
 
 func (h *Handler) secret(c *fiber.Ctx) error {
-	ref, err := secretRef(c)
+	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
@@ -91,7 +81,7 @@ func (h *Handler) secret(c *fiber.Ctx) error {
 }
 
 func (h *Handler) deleteSecret(c *fiber.Ctx) error {
-	ref, err := secretRef(c)
+	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
@@ -103,13 +93,13 @@ func (h *Handler) deleteSecret(c *fiber.Ctx) error {
 
 // secrets lists secrets by name, in pages: a page's token is its last name.
 func (h *Handler) secrets(c *fiber.Ctx) error {
-	limit, err := pageLimit(c)
+	limit, err := wire.PageLimit(c)
 	if err != nil {
 		return err
 	}
 	after, err := base64.RawURLEncoding.DecodeString(c.Query("nextToken"))
 	if err != nil {
-		return invalid("nextToken is invalid")
+		return wire.Invalid("nextToken is invalid")
 	}
 	all, err := h.ops.Storage.Secrets(c.UserContext(), auth.From(c))
 	if err != nil {

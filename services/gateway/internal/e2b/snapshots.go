@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -38,7 +39,7 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
 	}
-	if err := decode(c, &body, false); err != nil {
+	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
 	p := auth.From(c)
@@ -47,10 +48,10 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 		return err
 	}
 	if !validName(name) {
-		return invalid("name must be NAME or NAME:TAG of letters, digits, - and _, at most %d in all", maxSnapshotName)
+		return wire.Invalid("name must be NAME or NAME:TAG of letters, digits, - and _, at most %d in all", maxSnapshotName)
 	}
 	if own, _, _ := strings.Cut(name, ":"); own != "" && template.IsHost(own) {
-		return invalid("the name '%s' is reserved for the host's own files", own)
+		return wire.Invalid("the name '%s' is reserved for the host's own files", own)
 	}
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
@@ -79,21 +80,12 @@ func called(s *sandbox.Snapshot, name string) bool {
 func validName(s string) bool {
 	name, tag, tagged := strings.Cut(s, ":")
 	_, err := sandbox.ParseSnapshotID(name)
-	return s == "" || err != nil && len(s) <= maxSnapshotName && word(name) && (!tagged || word(tag))
-}
-
-func word(s string) bool {
-	ok := s != ""
-	for i := 0; ok && i < len(s); i++ {
-		c := s[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
-	}
-	return ok
+	return s == "" || err != nil && len(s) <= maxSnapshotName && wire.IsWord(name) && (!tagged || wire.IsWord(tag))
 }
 
 // snapshots lists snapshots, newest first, in pages.
 func (h *Handler) snapshots(c *fiber.Ctx) error {
-	limit, after, err := pageOf(c)
+	limit, after, err := wire.ParsePage(c)
 	if err != nil {
 		return err
 	}
@@ -108,27 +100,13 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 	if name != "" { // a name identifies one snapshot, the newest of its tags
 		found = found[:min(len(found), 1)]
 	}
-	found = cut(c, found, limit, after, func(s *sandbox.Snapshot) cursor { return cursor{started: s.Taken.UnixNano(), id: string(s.ID)} })
+	found = wire.Cut(c, found, limit, after, func(s *sandbox.Snapshot) wire.Cursor { return wire.Cursor{Time: s.Taken.UnixNano(), ID: string(s.ID)} })
 	out := make([]snapshotBody, len(found))
 	for i := range found {
 		out[i] = snapshotOf(&found[i])
 	}
 	return c.JSON(out)
 }
-
-// pageOf returns the requested page: its size and the cursor before it.
-func pageOf(c *fiber.Ctx) (limit int, after *cursor, err error) {
-	if limit, err = pageLimit(c); err != nil {
-		return 0, nil, err
-	}
-	if s := c.Query("nextToken"); s != "" {
-		after, err = parseCursor(s)
-	}
-	return limit, after, err
-}
-
-// pageLimit returns the size of the requested page.
-func pageLimit(c *fiber.Ctx) (int, error) { return number(c, "limit", maxPage, 1, maxPage) }
 
 // forkBody is one result of a fork: a sandbox or an error, and for a sandbox whether the
 // processes of the original continue in it.
@@ -143,7 +121,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 		Timeout *int64 `json:"timeout"`
 		Count   *int   `json:"count"`
 	}
-	if err := decode(c, &body, false); err != nil {
+	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
 	timeout, err := h.lifetime(body.Timeout, defaultsV1.timeout)
@@ -155,7 +133,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 		count = *body.Count
 	}
 	if count < 1 || count > maxForks {
-		return invalid("count must be between 1 and %d", maxForks)
+		return wire.Invalid("count must be between 1 and %d", maxForks)
 	}
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {

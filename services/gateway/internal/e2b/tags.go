@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 // buildIDOf returns the build of a template; an imported template has its own id.
@@ -29,7 +30,7 @@ func (h *Handler) assignTags(c *fiber.Ctx) error {
 		Target string   `json:"target"`
 		Tags   []string `json:"tags"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	t, err := h.ops.Templates.AssignTags(c.UserContext(), auth.From(c), body.Target, body.Tags)
@@ -44,7 +45,7 @@ func (h *Handler) removeTags(c *fiber.Ctx) error {
 		Name string   `json:"name"`
 		Tags []string `json:"tags"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	if err := h.ops.Templates.RemoveTags(c.UserContext(), auth.From(c), body.Name, body.Tags); err != nil {
@@ -61,7 +62,7 @@ type tagBody struct {
 }
 
 func (h *Handler) tags(c *fiber.Ctx) error {
-	name, err := named(c)
+	name, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func snapshotBuildID(s *sandbox.Snapshot) string {
 // deleteTemplate deletes a template with all its tags, or a snapshot: clients delete a
 // snapshot as the template that it can be used as.
 func (h *Handler) deleteTemplate(c *fiber.Ctx) error {
-	name, err := named(c)
+	name, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ type buildBody struct {
 func buildBodyOf(b *events.Build) buildBody {
 	out := buildBody{
 		BuildID: string(b.ID), Status: string(b.Phase), CreatedAt: b.Created.UTC(), UpdatedAt: b.Changed.UTC(),
-		CPUCount: (b.Request.CPUMilli + 999) / 1000, MemoryMB: b.Request.MemoryMiB, EnvdVersion: envdVersion,
+		CPUCount: (b.Request.CPUMilli + 999) / 1000, MemoryMB: b.Request.MemoryMiB, EnvdVersion: wire.EnvdVersion,
 	}
 	if b.Over() {
 		at := b.Ended.UTC()
@@ -148,11 +149,11 @@ func buildBodyOf(b *events.Build) buildBody {
 
 // template returns a template with its builds, newest first, in pages.
 func (h *Handler) template(c *fiber.Ctx) error {
-	ref, err := named(c)
+	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
-	limit, after, err := pageOf(c)
+	limit, after, err := wire.ParsePage(c)
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		if len(builds) == 0 {
 			out["createdAt"] = t.Tagged.UTC()
 			builds = append(builds, buildBody{
-				BuildID: buildIDOf(&t), Status: string(build.PhaseReady), CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), EnvdVersion: envdVersion,
+				BuildID: buildIDOf(&t), Status: string(build.PhaseReady), CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), EnvdVersion: wire.EnvdVersion,
 			})
 		}
 	case len(builds) == 0:
@@ -191,7 +192,7 @@ func (h *Handler) template(c *fiber.Ctx) error {
 		of := h.spawned(p)[id]
 		out["lastSpawnedAt"], out["spawnCount"] = of.last, of.count
 	}
-	out["builds"] = cut(c, builds, limit, after, func(b *buildBody) cursor { return cursor{started: b.CreatedAt.UnixNano(), id: b.BuildID} })
+	out["builds"] = wire.Cut(c, builds, limit, after, func(b *buildBody) wire.Cursor { return wire.Cursor{Time: b.CreatedAt.UnixNano(), ID: b.BuildID} })
 	return c.JSON(out)
 }
 
@@ -200,10 +201,10 @@ func (h *Handler) updateTemplate(c *fiber.Ctx) error {
 	var body struct {
 		Public *bool `json:"public"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
-	name, err := named(c)
+	name, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}

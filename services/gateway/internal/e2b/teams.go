@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 const (
@@ -42,14 +43,14 @@ type teamMetric struct {
 // loads returns the loads of the team in the path between start and end.
 func (h *Handler) loads(c *fiber.Ctx) ([]accounts.Load, error) {
 	p := auth.From(c)
-	if team, err := named(c); err != nil || team != p.Team() {
+	if team, err := wire.PathName(c); err != nil || team != p.Team() {
 		return nil, kind.New(kind.Denied, "read team", "", "the key belongs to another team")
 	}
-	since, err := unixSeconds(c, "start")
+	since, err := wire.UnixSeconds(c, "start")
 	if err != nil {
 		return nil, err
 	}
-	until, err := unixSeconds(c, "end")
+	until, err := wire.UnixSeconds(c, "end")
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (h *Handler) loads(c *fiber.Ctx) ([]accounts.Load, error) {
 		since = until.Add(-defaultLoad)
 	}
 	if until.Before(since) {
-		return nil, invalid("end is before start")
+		return nil, wire.Invalid("end is before start")
 	}
 	return h.ops.Accounts.Load(c.UserContext(), p, since, until, maxLoads)
 }
@@ -91,7 +92,7 @@ func (h *Handler) teamMaximum(c *fiber.Ctx) error {
 		"sandbox_start_rate":   func(l *accounts.Load) float64 { return l.Rate },
 	}[c.Query("metric")]
 	if of == nil {
-		return invalid("metric must be concurrent_sandboxes or sandbox_start_rate")
+		return wire.Invalid("metric must be concurrent_sandboxes or sandbox_start_rate")
 	}
 	all, err := h.loads(c)
 	if err != nil {

@@ -1,10 +1,8 @@
 package e2b
 
 import (
-	"cmp"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -15,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
 
@@ -49,7 +48,7 @@ func (h *Handler) listTemplates(c *fiber.Ctx) error {
 
 // pageTemplates is listTemplates in pages, newest first.
 func (h *Handler) pageTemplates(c *fiber.Ctx) error {
-	limit, after, err := pageOf(c)
+	limit, after, err := wire.ParsePage(c)
 	if err != nil {
 		return err
 	}
@@ -57,46 +56,16 @@ func (h *Handler) pageTemplates(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	at := func(t *templateBody) cursor { return cursor{started: t.CreatedAt.UnixNano(), id: t.TemplateID} }
-	slices.SortFunc(all, func(a, b templateBody) int { return newest(at(&a), at(&b)) })
-	return c.JSON(cut(c, all, limit, after, at))
-}
-
-// newest orders by time, newest first.
-func newest(a, b cursor) int {
-	return cmp.Or(cmp.Compare(b.started, a.started), strings.Compare(a.id, b.id))
-}
-
-// cut returns the page of all (newest first) after the cursor (nil: the first page), and sets
-// the header with the next page's cursor, if any.
-func cut[T any](c *fiber.Ctx, all []T, limit int, after *cursor, at func(*T) cursor) []T {
-	if after != nil {
-		i := slices.IndexFunc(all, func(t T) bool { return newest(at(&t), *after) > 0 })
-		if i < 0 {
-			i = len(all)
-		}
-		all = all[i:]
-	}
-	if len(all) > limit {
-		all = all[:limit]
-		c.Set("X-Next-Token", at(&all[limit-1]).String())
-	}
-	return all
-}
-
-// ownTeam checks the team that a request names: Invalid unless it is the caller's own.
-func ownTeam(p core.Principal, team string) error {
-	if team != "" && team != p.Team() {
-		return invalid("teamID '%.63s' is not the team of the API key", team)
-	}
-	return nil
+	at := func(t *templateBody) wire.Cursor { return wire.Cursor{Time: t.CreatedAt.UnixNano(), ID: t.TemplateID} }
+	slices.SortFunc(all, func(a, b templateBody) int { return wire.Newest(at(&a), at(&b)) })
+	return c.JSON(wire.Cut(c, all, limit, after, at))
 }
 
 // allTemplates returns the templates that the principal may use; Invalid if the query names
 // another team.
 func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 	p := auth.From(c)
-	if err := ownTeam(p, c.Query("teamID")); err != nil {
+	if err := wire.OwnTeam(p, c.Query("teamID")); err != nil {
 		return nil, err
 	}
 	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
@@ -146,11 +115,11 @@ func (h *Handler) spawned(p core.Principal) map[string]spawns {
 		if s.Started.IsZero() || s.Request.Build != "" {
 			return false
 		}
-		of, at := out[templateOf(s)], s.Started.UTC()
+		of, at := out[wire.TemplateID(s)], s.Started.UTC()
 		if of.count++; of.last == nil || of.last.Before(at) {
 			of.last = &at
 		}
-		out[templateOf(s)] = of
+		out[wire.TemplateID(s)] = of
 		return false
 	})
 	return out
@@ -160,12 +129,12 @@ func bodyOf(t *events.Template, public bool) templateBody {
 	if b := t.Built; b != nil {
 		return templateBody{
 			TemplateID: string(t.ID), BuildID: b.Build, CPUCount: (b.CPUMilli + 999) / 1000, MemoryMB: b.MemoryMiB, Public: public,
-			CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: envdVersion, BuildStatus: "ready",
+			CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: wire.EnvdVersion, BuildStatus: "ready",
 		}
 	}
 	return templateBody{
 		TemplateID: string(t.ID), BuildID: buildIDOf(t), DiskSizeMB: (t.Manifest.Size + 1<<20 - 1) >> 20, Public: public,
-		CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: envdVersion, BuildStatus: "ready",
+		CreatedAt: t.Tagged.UTC(), UpdatedAt: t.Tagged.UTC(), BuildCount: 1, EnvdVersion: wire.EnvdVersion, BuildStatus: "ready",
 	}
 }
 

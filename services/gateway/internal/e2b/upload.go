@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
@@ -35,7 +36,7 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	tmpl, err := named(c)
+	tmpl, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
@@ -30,7 +31,7 @@ func (h *Handler) createVolume(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
 	}
-	if err := decode(c, &body, true); err != nil {
+	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
 	v, err := h.ops.Storage.CreateVolume(c.UserContext(), auth.From(c), body.Name)

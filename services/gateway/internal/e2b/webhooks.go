@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/webhooks"
 )
@@ -37,10 +38,10 @@ const (
 func eventsPage(c *fiber.Ctx) (webhooks.Page, error) {
 	var page webhooks.Page
 	var err error
-	if page.Offset, err = number(c, "offset", 0, 0, maxOffset); err != nil {
+	if page.Offset, err = wire.Number(c, "offset", 0, 0, maxOffset); err != nil {
 		return page, err
 	}
-	if page.Limit, err = number(c, "limit", defaultEvents, 1, maxEvents); err != nil {
+	if page.Limit, err = wire.Number(c, "limit", defaultEvents, 1, maxEvents); err != nil {
 		return page, err
 	}
 	if page.Oldest, err = oldest(c); err != nil {
@@ -58,7 +59,7 @@ func oldest(c *fiber.Ctx) (bool, error) {
 	case "true":
 		return true, nil
 	}
-	return false, invalid("orderAsc must be true or false")
+	return false, wire.Invalid("orderAsc must be true or false")
 }
 
 // typesOf parses event types, separated by commas or one per parameter of that name.
@@ -140,7 +141,7 @@ type webhookChange struct {
 
 func (h *Handler) decodeWebhook(c *fiber.Ctx) (webhookChange, error) {
 	var b webhookChange
-	if err := decode(c, &b, true); err != nil {
+	if err := wire.Decode(c, &b, true); err != nil {
 		return b, err
 	}
 	var err error
@@ -155,7 +156,7 @@ func (h *Handler) decodeWebhook(c *fiber.Ctx) (webhookChange, error) {
 	}
 	if b.Events != nil && err == nil {
 		if b.types, err = webhook.ParseTypes(b.Events); err == nil && len(b.types) == 0 {
-			err = invalid("events must name at least one event type")
+			err = wire.Invalid("events must name at least one event type")
 		}
 	}
 	return b, err
@@ -183,7 +184,7 @@ func (h *Handler) createWebhook(c *fiber.Ctx) error {
 		return err
 	}
 	if b.Name == nil || b.URL == nil || b.Events == nil || b.Secret == nil {
-		return invalid("name, url, events and signatureSecret are required")
+		return wire.Invalid("name, url, events and signatureSecret are required")
 	}
 	w := webhook.Webhook{Enabled: true}
 	b.apply(&w)

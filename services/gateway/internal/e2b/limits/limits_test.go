@@ -1,4 +1,4 @@
-package e2b
+package limits
 
 import (
 	"testing"
@@ -23,30 +23,30 @@ func TestIsolationIsDemanded(t *testing.T) {
 		{"vm", "kernel", "", false},
 	} {
 		req := sandbox.Requested{Metadata: map[string]string{isolationKey: tt.metadata}}
-		if err := (&limitsBody{Isolation: tt.body}).limit(&req, Limits{}); (err == nil) != tt.ok || tt.ok && req.Isolation != tt.want {
+		if err := (&Body{Isolation: tt.body}).Apply(&req, Default{}); (err == nil) != tt.ok || tt.ok && req.Isolation != tt.want {
 			t.Errorf("%q in the body and %q in the metadata: %q, %v; want %q, ok %v", tt.body, tt.metadata, req.Isolation, err, tt.want, tt.ok)
 		}
 	}
 }
 
 func TestLimitsDefault(t *testing.T) {
-	def := Limits{CPUs: 0.5, MemoryMB: 128, DiskMB: 10, PIDs: 64}
+	def := Default{CPUs: 0.5, MemoryMB: 128, DiskMB: 10, PIDs: 64}
 	one, two := 2.0, int64(256)
 	tests := []struct {
 		name string
-		body limitsBody
+		body Body
 		was  sandbox.Requested // limits of the snapshot
 		want sandbox.Requested
 	}{
-		{"without limits, the defaults", limitsBody{}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 500, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
-		{"limits of the request override the defaults", limitsBody{CPUCount: &one, MemoryMB: &two}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 256, DiskMiB: 10, PIDs: 64}},
-		{"a snapshot's win over the defaults", limitsBody{}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32, DiskMiB: 10, PIDs: 64}},
-		{"and limits of the request override those", limitsBody{CPUCount: &one}, sandbox.Requested{CPUMilli: 250}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
+		{"without limits, the defaults", Body{}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 500, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
+		{"limits of the request override the defaults", Body{CPUCount: &one, MemoryMB: &two}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 256, DiskMiB: 10, PIDs: 64}},
+		{"a snapshot's win over the defaults", Body{}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32, DiskMiB: 10, PIDs: 64}},
+		{"and limits of the request override those", Body{CPUCount: &one}, sandbox.Requested{CPUMilli: 250}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.was
-			err := tt.body.limit(&got, def)
+			err := tt.body.Apply(&got, def)
 			if err != nil || got.CPUMilli != tt.want.CPUMilli || got.MemoryMiB != tt.want.MemoryMiB || got.DiskMiB != tt.want.DiskMiB || got.PIDs != tt.want.PIDs {
 				t.Errorf("%+v, %v; want %+v", got, err, tt.want)
 			}
