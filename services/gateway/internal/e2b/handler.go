@@ -9,6 +9,10 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/secrets"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/teams"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/volumes"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/webhooks"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -30,6 +34,13 @@ type Config struct {
 type Handler struct {
 	ops *operations.Operations
 	cfg Config
+
+	teams      *teams.Handler
+	volumes    *volumes.Handler
+	secrets    *secrets.Handler
+	events     *webhooks.EventHandler
+	webhooks   *webhooks.Handler
+	deliveries *webhooks.DeliveryHandler
 }
 
 // New returns the surface.
@@ -43,14 +54,19 @@ func New(ops *operations.Operations, cfg Config) *Handler {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Handler{ops: ops, cfg: cfg}
+	return &Handler{
+		ops: ops, cfg: cfg,
+		teams:      teams.New(ops.Accounts),
+		volumes:    volumes.New(ops.Storage),
+		secrets:    secrets.New(ops.Storage),
+		events:     webhooks.NewEvents(ops.Webhooks),
+		webhooks:   webhooks.New(ops.Webhooks, cfg.Webhooks),
+		deliveries: webhooks.NewDeliveries(ops.Webhooks),
+	}
 }
 
 // Register adds the control plane's routes, which require an API key's principal.
 func (h *Handler) Register(r fiber.Router) {
-	r.Get("/api-keys", h.listKeys)
-	r.Post("/api-keys", h.createKey)
-	r.Delete("/api-keys/:id", h.revokeKey)
 	r.Post("/sandboxes", h.create(defaultsV1))
 	r.Post("/v2/sandboxes", h.create(defaultsV2))
 	r.Get("/sandboxes", h.listV1)
@@ -72,24 +88,45 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/sandboxes/:id/logs", h.logsV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
 	r.Get("/envs", h.envs)
-	r.Get("/teams", h.teams)
-	r.Get("/teams/:id/metrics", h.teamMetrics)
-	r.Get("/teams/:id/metrics/max", h.teamMaximum)
+	h.registerTeams(r)
 	h.registerStores(r)
 	h.registerTemplates(r)
 	h.registerEvents(r)
 }
 
+func (h *Handler) registerTeams(r fiber.Router) {
+	r.Get("/api-keys", h.teams.ListKeys)
+	r.Post("/api-keys", h.teams.CreateKey)
+	r.Delete("/api-keys/:id", h.teams.RevokeKey)
+	r.Get("/teams", h.teams.List)
+	r.Get("/teams/:id/metrics", h.teams.Metrics)
+	r.Get("/teams/:id/metrics/max", h.teams.Maximum)
+}
+
 func (h *Handler) registerStores(r fiber.Router) {
-	r.Post("/volumes", h.createVolume)
-	r.Get("/volumes", h.listVolumes)
-	r.Get("/volumes/:id", h.volume)
-	r.Delete("/volumes/:id", h.deleteVolume)
-	r.Post("/secrets", h.createSecret)
-	r.Get("/secrets", h.secrets)
-	r.Get("/secrets/:id", h.secret)
-	r.Post("/secrets/:id", h.updateSecret)
-	r.Delete("/secrets/:id", h.deleteSecret)
+	r.Post("/volumes", h.volumes.Create)
+	r.Get("/volumes", h.volumes.List)
+	r.Get("/volumes/:id", h.volumes.Get)
+	r.Delete("/volumes/:id", h.volumes.Delete)
+	r.Post("/secrets", h.secrets.Create)
+	r.Get("/secrets", h.secrets.List)
+	r.Get("/secrets/:id", h.secrets.Get)
+	r.Post("/secrets/:id", h.secrets.Update)
+	r.Delete("/secrets/:id", h.secrets.Delete)
+}
+
+func (h *Handler) registerEvents(r fiber.Router) {
+	r.Get("/events/sandboxes", h.events.List)
+	r.Get("/events/sandboxes/:id", h.events.Sandbox)
+	r.Post("/events/webhooks", h.webhooks.Create)
+	r.Get("/events/webhooks", h.webhooks.List)
+	r.Get("/events/webhooks/:id", h.webhooks.Get)
+	r.Patch("/events/webhooks/:id", h.webhooks.Change)
+	r.Delete("/events/webhooks/:id", h.webhooks.Delete)
+	r.Get("/events/webhooks/:id/deliveries", h.deliveries.List)
+	r.Get("/events/webhooks/:id/deliveries/:delivery", h.deliveries.Get)
+	r.Post("/events/webhooks/:id/deliveries/:delivery/redeliver", h.deliveries.Redeliver)
+	r.Post("/events/webhooks/:id/redeliver", h.deliveries.Replay)
 }
 
 func (h *Handler) registerTemplates(r fiber.Router) {

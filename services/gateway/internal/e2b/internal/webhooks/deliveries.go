@@ -1,6 +1,7 @@
-package e2b
+package webhooks
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -9,8 +10,23 @@ import (
 
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
+
+// Deliveries are the attempts to deliver events to webhooks.
+type Deliveries interface {
+	Deliveries(ctx context.Context, p core.Principal, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error
+	Delivery(ctx context.Context, p core.Principal, id webhook.ID, delivery string) (webhook.Attempt, error)
+	Redeliver(ctx context.Context, p core.Principal, id webhook.ID, delivery string) (webhook.Attempt, error)
+	Replay(ctx context.Context, p core.Principal, id webhook.ID, since time.Time) error
+}
+
+// DeliveryHandler serves the deliveries to webhooks.
+type DeliveryHandler struct{ deliveries Deliveries }
+
+// NewDeliveries returns a handler.
+func NewDeliveries(d Deliveries) *DeliveryHandler { return &DeliveryHandler{d} }
 
 const (
 	maxDeliveries     = 100
@@ -100,9 +116,9 @@ func (q *deliveryQuery) match(a *webhook.Attempt) bool {
 		!a.Time.Before(q.start) && (q.end.IsZero() || a.Time.Before(q.end))
 }
 
-// deliveries lists delivery attempts. A page stops after maxRead attempts, so that it may be
+// List lists delivery attempts. A page stops after maxRead attempts, so that it may be
 // short, or empty, without being the last; its cursor is where it stopped.
-func (h *Handler) deliveries(c *fiber.Ctx) error {
+func (h *DeliveryHandler) List(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
 		return err
@@ -113,7 +129,7 @@ func (h *Handler) deliveries(c *fiber.Ctx) error {
 	}
 	out := []deliveryBody{}
 	read, last, more := 0, uint64(0), false
-	err = h.ops.Webhooks.Deliveries(c.UserContext(), auth.From(c), id, q.after, q.oldest, func(a webhook.Attempt, rev uint64) bool {
+	err = h.deliveries.Deliveries(c.UserContext(), auth.From(c), id, q.after, q.oldest, func(a webhook.Attempt, rev uint64) bool {
 		if len(out) == q.limit || read == maxRead {
 			more = true
 			return false
@@ -133,33 +149,34 @@ func (h *Handler) deliveries(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-func (h *Handler) delivery(c *fiber.Ctx) error {
+// Get serves GET /events/webhooks/:id/deliveries/:delivery.
+func (h *DeliveryHandler) Get(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
 		return err
 	}
-	a, err := h.ops.Webhooks.Delivery(c.UserContext(), auth.From(c), id, c.Params("delivery"))
+	a, err := h.deliveries.Delivery(c.UserContext(), auth.From(c), id, c.Params("delivery"))
 	if err != nil {
 		return err
 	}
 	return c.JSON(deliveryOf(&a))
 }
 
-// redeliver sends the event of one delivery again.
-func (h *Handler) redeliver(c *fiber.Ctx) error {
+// Redeliver sends the event of one delivery again.
+func (h *DeliveryHandler) Redeliver(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
 		return err
 	}
-	a, err := h.ops.Webhooks.Redeliver(c.UserContext(), auth.From(c), id, c.Params("delivery"))
+	a, err := h.deliveries.Redeliver(c.UserContext(), auth.From(c), id, c.Params("delivery"))
 	if err != nil {
 		return err
 	}
 	return c.Status(fiber.StatusAccepted).JSON(fiber.Map{"eventId": a.EventID})
 }
 
-// replay sends all events since a time again, in order.
-func (h *Handler) replay(c *fiber.Ctx) error {
+// Replay sends all events since a time again, in order.
+func (h *DeliveryHandler) Replay(c *fiber.Ctx) error {
 	id, err := webhook.ParseID(c.Params("id"))
 	if err != nil {
 		return err
@@ -173,7 +190,7 @@ func (h *Handler) replay(c *fiber.Ctx) error {
 	if body.Since.IsZero() {
 		return wire.Invalid("since must be an RFC 3339 time")
 	}
-	if err := h.ops.Webhooks.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
+	if err := h.deliveries.Replay(c.UserContext(), auth.From(c), id, body.Since); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusAccepted)

@@ -1,4 +1,4 @@
-package e2b
+package teams
 
 import (
 	"strings"
@@ -47,9 +47,9 @@ func keyOf(k *events.Key, secret string) keyBody {
 	return b
 }
 
-// listKeys serves GET /api-keys: the valid keys.
-func (h *Handler) listKeys(c *fiber.Ctx) error {
-	all, err := h.ops.Accounts.Keys(c.UserContext(), auth.From(c))
+// ListKeys serves GET /api-keys: the valid keys.
+func (h *Handler) ListKeys(c *fiber.Ctx) error {
+	all, err := h.accounts.Keys(c.UserContext(), auth.From(c))
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func (h *Handler) listKeys(c *fiber.Ctx) error {
 	return c.JSON(out)
 }
 
-// createKey serves POST /api-keys.
-func (h *Handler) createKey(c *fiber.Ctx) error {
+// CreateKey serves POST /api-keys.
+func (h *Handler) CreateKey(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
 	}
@@ -71,18 +71,18 @@ func (h *Handler) createKey(c *fiber.Ctx) error {
 	if utf8.RuneCountInString(body.Name) > maxKeyName {
 		return wire.Invalid("name is longer than %d characters", maxKeyName)
 	}
-	secret, k, err := h.ops.Accounts.IssueKey(c.UserContext(), auth.From(c), body.Name)
+	secret, k, err := h.accounts.IssueKey(c.UserContext(), auth.From(c), body.Name)
 	if err != nil {
 		return err
 	}
 	return c.Status(fiber.StatusCreated).JSON(keyOf(&k, secret))
 }
 
-// revokeKey serves DELETE /api-keys/:id.
-func (h *Handler) revokeKey(c *fiber.Ctx) error {
+// RevokeKey serves DELETE /api-keys/:id.
+func (h *Handler) RevokeKey(c *fiber.Ctx) error {
 	id, err := wire.PathName(c)
 	if err == nil {
-		err = h.ops.Accounts.RevokeKey(c.UserContext(), auth.From(c), id, strings.Clone(auth.Shown(c)))
+		err = h.accounts.RevokeKey(c.UserContext(), auth.From(c), id, strings.Clone(auth.Shown(c)))
 	}
 	if err != nil {
 		return err

@@ -1,16 +1,33 @@
-package e2b
+package teams
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
+
+// Accounts are the teams' keys and loads.
+type Accounts interface {
+	Keys(ctx context.Context, p core.Principal) ([]events.Key, error)
+	IssueKey(ctx context.Context, p core.Principal, name string) (string, events.Key, error)
+	RevokeKey(ctx context.Context, p core.Principal, id, asking string) error
+	Load(ctx context.Context, p core.Principal, since, until time.Time, most int) ([]accounts.Load, error)
+}
+
+// Handler serves teams and API keys.
+type Handler struct{ accounts Accounts }
+
+// New returns a handler.
+func New(a Accounts) *Handler { return &Handler{a} }
 
 const (
 	maxLoads    = 500 // per response
@@ -25,9 +42,9 @@ type teamBody struct {
 	IsDefault bool   `json:"isDefault"`
 }
 
-// teams returns the principal's team: there is only one. Its key is that of the request, as
+// List returns the principal's team: there is only one. Its key is that of the request, as
 // no other key is stored in plain text.
-func (h *Handler) teams(c *fiber.Ctx) error {
+func (h *Handler) List(c *fiber.Ctx) error {
 	team := auth.From(c).Team()
 	return c.JSON([]teamBody{{TeamID: team, Name: team, APIKey: strings.Clone(auth.Shown(c)), IsDefault: true}})
 }
@@ -63,10 +80,11 @@ func (h *Handler) loads(c *fiber.Ctx) ([]accounts.Load, error) {
 	if until.Before(since) {
 		return nil, wire.Invalid("end is before start")
 	}
-	return h.ops.Accounts.Load(c.UserContext(), p, since, until, maxLoads)
+	return h.accounts.Load(c.UserContext(), p, since, until, maxLoads)
 }
 
-func (h *Handler) teamMetrics(c *fiber.Ctx) error {
+// Metrics returns the loads of the team in the path.
+func (h *Handler) Metrics(c *fiber.Ctx) error {
 	all, err := h.loads(c)
 	if err != nil {
 		return err
@@ -85,8 +103,8 @@ type maxTeamMetric struct {
 	Value         float64   `json:"value"`
 }
 
-// teamMaximum returns the maximum of one metric, and when it first occurred.
-func (h *Handler) teamMaximum(c *fiber.Ctx) error {
+// Maximum returns the maximum of one metric, and when it first occurred.
+func (h *Handler) Maximum(c *fiber.Ctx) error {
 	of := map[string]func(*accounts.Load) float64{
 		"concurrent_sandboxes": func(l *accounts.Load) float64 { return float64(l.Concurrent) },
 		"sandbox_start_rate":   func(l *accounts.Load) float64 { return l.Rate },

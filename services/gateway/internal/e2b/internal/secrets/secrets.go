@@ -1,6 +1,7 @@
-package e2b
+package secrets
 
 import (
+	"context"
 	"encoding/base64"
 	"slices"
 	"time"
@@ -9,8 +10,24 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
+
+// Store stores secrets.
+type Store interface {
+	CreateSecret(ctx context.Context, p core.Principal, name, value string, meta map[string]string) (events.Secret, error)
+	UpdateSecret(ctx context.Context, p core.Principal, ref, value string, meta map[string]string) (events.Secret, error)
+	Secret(ctx context.Context, p core.Principal, ref string) (events.Secret, error)
+	Secrets(ctx context.Context, p core.Principal) ([]events.Secret, error)
+	DeleteSecret(ctx context.Context, p core.Principal, ref string) error
+}
+
+// Handler serves secrets.
+type Handler struct{ store Store }
+
+// New returns a handler.
+func New(s Store) *Handler { return &Handler{s} }
 
 // secretBody is E2B's Secret, without the value.
 type secretBody struct {
@@ -40,19 +57,21 @@ type newSecret struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-func (h *Handler) createSecret(c *fiber.Ctx) error {
+// Create serves POST /secrets.
+func (h *Handler) Create(c *fiber.Ctx) error {
 	var body newSecret
 	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
-	s, err := h.ops.Storage.CreateSecret(c.UserContext(), auth.From(c), body.Name, body.Value, body.Metadata)
+	s, err := h.store.CreateSecret(c.UserContext(), auth.From(c), body.Name, body.Value, body.Metadata)
 	if err != nil {
 		return err
 	}
 	return c.Status(fiber.StatusCreated).JSON(secretOf(&s))
 }
 
-func (h *Handler) updateSecret(c *fiber.Ctx) error {
+// Update serves POST /secrets/:id.
+func (h *Handler) Update(c *fiber.Ctx) error {
 	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
@@ -61,38 +80,40 @@ func (h *Handler) updateSecret(c *fiber.Ctx) error {
 	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
-	s, err := h.ops.Storage.UpdateSecret(c.UserContext(), auth.From(c), ref, body.Value, body.Metadata)
+	s, err := h.store.UpdateSecret(c.UserContext(), auth.From(c), ref, body.Value, body.Metadata)
 	if err != nil {
 		return err
 	}
 	return c.JSON(secretOf(&s))
 }
 
-func (h *Handler) secret(c *fiber.Ctx) error {
+// Get serves GET /secrets/:id.
+func (h *Handler) Get(c *fiber.Ctx) error {
 	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
-	s, err := h.ops.Storage.Secret(c.UserContext(), auth.From(c), ref)
+	s, err := h.store.Secret(c.UserContext(), auth.From(c), ref)
 	if err != nil {
 		return err
 	}
 	return c.JSON(secretOf(&s))
 }
 
-func (h *Handler) deleteSecret(c *fiber.Ctx) error {
+// Delete serves DELETE /secrets/:id.
+func (h *Handler) Delete(c *fiber.Ctx) error {
 	ref, err := wire.PathName(c)
 	if err != nil {
 		return err
 	}
-	if err := h.ops.Storage.DeleteSecret(c.UserContext(), auth.From(c), ref); err != nil {
+	if err := h.store.DeleteSecret(c.UserContext(), auth.From(c), ref); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// secrets lists secrets by name, in pages: a page's token is its last name.
-func (h *Handler) secrets(c *fiber.Ctx) error {
+// List lists secrets by name, in pages: a page's token is its last name.
+func (h *Handler) List(c *fiber.Ctx) error {
 	limit, err := wire.PageLimit(c)
 	if err != nil {
 		return err
@@ -101,7 +122,7 @@ func (h *Handler) secrets(c *fiber.Ctx) error {
 	if err != nil {
 		return wire.Invalid("nextToken is invalid")
 	}
-	all, err := h.ops.Storage.Secrets(c.UserContext(), auth.From(c))
+	all, err := h.store.Secrets(c.UserContext(), auth.From(c))
 	if err != nil {
 		return err
 	}

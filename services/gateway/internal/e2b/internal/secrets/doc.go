@@ -1,0 +1,2 @@
+// Package secrets serves E2B's secrets. A value is never returned.
+package secrets
