@@ -9,8 +9,12 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/envd"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/logs"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/secrets"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/snapshots"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/teams"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/usage"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/volumes"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/webhooks"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
@@ -35,6 +39,10 @@ type Handler struct {
 	ops *operations.Operations
 	cfg Config
 
+	envd       *envd.Handler
+	snapshots  *snapshots.Handler
+	logs       *logs.Handler
+	usage      *usage.Handler
 	teams      *teams.Handler
 	volumes    *volumes.Handler
 	secrets    *secrets.Handler
@@ -56,6 +64,10 @@ func New(ops *operations.Operations, cfg Config) *Handler {
 	}
 	return &Handler{
 		ops: ops, cfg: cfg,
+		envd:       envd.New(ops.Lifecycle),
+		snapshots:  snapshots.New(ops.Snapshots, ops.Core),
+		logs:       logs.New(ops.Procs),
+		usage:      usage.New(ops.Lifecycle),
 		teams:      teams.New(ops.Accounts),
 		volumes:    volumes.New(ops.Storage),
 		secrets:    secrets.New(ops.Storage),
@@ -71,9 +83,9 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/v2/sandboxes", h.create(defaultsV2))
 	r.Get("/sandboxes", h.listV1)
 	r.Get("/v2/sandboxes", h.listV2)
-	r.Get("/sandboxes/metrics", h.newestMetrics)
+	r.Get("/sandboxes/metrics", h.usage.Newest)
 	r.Get("/sandboxes/:id", h.detail)
-	r.Get("/sandboxes/:id/metrics", h.sandboxMetrics)
+	r.Get("/sandboxes/:id/metrics", h.usage.Sandbox)
 	r.Delete("/sandboxes/:id", h.kill)
 	r.Post("/sandboxes/:id/connect", h.connect(true))
 	r.Post("/v2/sandboxes/:id/connect", h.connect(false))
@@ -82,12 +94,12 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/sandboxes/:id/refreshes", h.refresh)
 	r.Post("/sandboxes/:id/pause", h.pause)
 	r.Put("/sandboxes/:id/network", h.setNetwork)
-	r.Post("/sandboxes/:id/snapshots", h.snapshot)
+	r.Post("/sandboxes/:id/snapshots", h.snapshots.Create)
 	r.Post("/sandboxes/:id/fork", h.fork)
-	r.Get("/snapshots", h.snapshots)
-	r.Get("/sandboxes/:id/logs", h.logsV1)
-	r.Get("/v2/sandboxes/:id/logs", h.logsV2)
-	r.Get("/envs", h.envs)
+	r.Get("/snapshots", h.snapshots.List)
+	r.Get("/sandboxes/:id/logs", h.logs.ListV1)
+	r.Get("/v2/sandboxes/:id/logs", h.logs.ListV2)
+	r.Get("/envs", h.envd.Env)
 	h.registerTeams(r)
 	h.registerStores(r)
 	h.registerTemplates(r)
@@ -161,3 +173,14 @@ func (h *Handler) pathSandbox(c *fiber.Ctx, p core.Principal) (sandbox.State, er
 	}
 	return st, err
 }
+
+// Proxy is the middleware that acts like E2B's proxy before authentication on the data
+// plane's port.
+func (h *Handler) Proxy(c *fiber.Ctx) error { return h.envd.Proxy(c) }
+
+// Guard is the middleware that responds with 502 if the sandbox of a data plane request is
+// not running.
+func (h *Handler) Guard(c *fiber.Ctx) error { return h.envd.Guard(c) }
+
+// EnvdMetrics serves GET /metrics if the request names a sandbox, and passes on others.
+func (h *Handler) EnvdMetrics(c *fiber.Ctx) error { return h.envd.Metrics(c) }

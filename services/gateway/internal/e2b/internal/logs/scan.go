@@ -1,4 +1,4 @@
-package e2b
+package logs
 
 import (
 	"bytes"
@@ -43,7 +43,7 @@ type scan struct {
 
 // read reads the stored part of the record.
 func (s *scan) read(ctx context.Context) error {
-	tip, err := s.src.procs.Tail(ctx, s.src.p, s.reach.id)
+	tip, err := s.src.records.Tail(ctx, s.src.p, s.reach.id)
 	after, until := process.Seq(0), tip.Last
 	if err == nil && s.reach.within {
 		after, until, err = s.locate(ctx, tip.Last)
@@ -55,7 +55,7 @@ func (s *scan) read(ctx context.Context) error {
 		return err
 	}
 	// While a record has a reader, further readers attach at its end without cost.
-	r, err := s.src.procs.Read(ctx, s.src.p, s.reach.id, until)
+	r, err := s.src.records.Read(ctx, s.src.p, s.reach.id, until)
 	if err != nil {
 		return err
 	}
@@ -72,10 +72,10 @@ func (s *scan) read(ctx context.Context) error {
 func (s *scan) locate(ctx context.Context, last process.Seq) (after, until process.Seq, err error) {
 	q := s.page.q
 	if q.backward {
-		_, until, err = s.src.procs.SeqsAround(ctx, s.src.p, s.reach.id, q.at(q.start-1))
+		_, until, err = s.src.records.SeqsAround(ctx, s.src.p, s.reach.id, q.at(q.start-1))
 		return 0, min(until, last), err
 	}
-	after, _, err = s.src.procs.SeqsAround(ctx, s.src.p, s.reach.id, q.at(q.start))
+	after, _, err = s.src.records.SeqsAround(ctx, s.src.p, s.reach.id, q.at(q.start))
 	return min(after, last), last, err
 }
 
@@ -161,7 +161,7 @@ func (s *scan) events(ctx context.Context, after, until process.Seq, take func(*
 	if after >= until {
 		return nil
 	}
-	r, err := s.src.procs.Read(ctx, s.src.p, s.reach.id, after)
+	r, err := s.src.records.Read(ctx, s.src.p, s.reach.id, after)
 	if err != nil {
 		return err
 	}

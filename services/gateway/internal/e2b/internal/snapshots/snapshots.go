@@ -1,6 +1,7 @@
-package e2b
+package snapshots
 
 import (
+	"context"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -10,14 +11,31 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
-	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-const (
-	maxForks        = 100
-	maxSnapshotName = 128
-)
+// Snapshots stores snapshots.
+type Snapshots interface {
+	CreateSnapshot(ctx context.Context, p core.Principal, id sandbox.ID, name string) (sandbox.Snapshot, error)
+	List(p core.Principal, keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot
+}
+
+// View is what the gateway has read of the log.
+type View interface {
+	Sync(ctx context.Context) error
+}
+
+// Handler serves snapshots.
+type Handler struct {
+	snapshots Snapshots
+	view      View
+}
+
+// New returns a handler.
+func New(s Snapshots, v View) *Handler { return &Handler{s, v} }
+
+// maxSnapshotName is the maximum length of a name with its tag, in bytes.
+const maxSnapshotName = 128
 
 // snapshotBody is E2B's SnapshotInfo, and Memory. Its id is valid as a templateID.
 type snapshotBody struct {
@@ -35,7 +53,8 @@ func snapshotOf(s *sandbox.Snapshot) snapshotBody {
 	return snapshotBody{SnapshotID: id, Names: []string{name}, Memory: s.Memory}
 }
 
-func (h *Handler) snapshot(c *fiber.Ctx) error {
+// Create serves POST /sandboxes/:id/snapshots.
+func (h *Handler) Create(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
 	}
@@ -57,7 +76,7 @@ func (h *Handler) snapshot(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.ops.Snapshots.CreateSnapshot(c.UserContext(), p, id, name)
+	s, err := h.snapshots.CreateSnapshot(c.UserContext(), p, id, name)
 	if err != nil {
 		return err
 	}
@@ -83,18 +102,18 @@ func validName(s string) bool {
 	return s == "" || err != nil && len(s) <= maxSnapshotName && wire.IsWord(name) && (!tagged || wire.IsWord(tag))
 }
 
-// snapshots lists snapshots, newest first, in pages.
-func (h *Handler) snapshots(c *fiber.Ctx) error {
+// List lists snapshots, newest first, in pages.
+func (h *Handler) List(c *fiber.Ctx) error {
 	limit, after, err := wire.ParsePage(c)
 	if err != nil {
 		return err
 	}
-	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
+	if err := h.view.Sync(c.UserContext()); err != nil {
 		return err
 	}
 	p, of := auth.From(c), c.Query("sandboxID")
 	name, his := p.OwnedName(c.Query("name"))
-	found := h.ops.Snapshots.List(p, func(s *sandbox.Snapshot) bool {
+	found := h.snapshots.List(p, func(s *sandbox.Snapshot) bool {
 		return his && (of == "" || of == string(s.Sandbox)) && (name == "" || called(s, name))
 	})
 	if name != "" { // a name identifies one snapshot, the newest of its tags
@@ -106,52 +125,4 @@ func (h *Handler) snapshots(c *fiber.Ctx) error {
 		out[i] = snapshotOf(&found[i])
 	}
 	return c.JSON(out)
-}
-
-// forkBody is one result of a fork: a sandbox or an error, and for a sandbox whether the
-// processes of the original continue in it.
-type forkBody struct {
-	Sandbox *sandboxBody  `json:"sandbox,omitempty"`
-	Memory  *bool         `json:"memory,omitempty"`
-	Error   *httperr.Body `json:"error,omitempty"`
-}
-
-func (h *Handler) fork(c *fiber.Ctx) error {
-	var body struct {
-		Timeout *int64 `json:"timeout"`
-		Count   *int   `json:"count"`
-	}
-	if err := wire.Decode(c, &body, false); err != nil {
-		return err
-	}
-	timeout, err := h.lifetime(body.Timeout, defaultsV1.timeout)
-	if err != nil {
-		return err
-	}
-	count := 1
-	if body.Count != nil {
-		count = *body.Count
-	}
-	if count < 1 || count > maxForks {
-		return wire.Invalid("count must be between 1 and %d", maxForks)
-	}
-	id, err := route.Parse(c.Params("id"))
-	if err != nil {
-		return err
-	}
-	forks, memory, err := h.ops.Provisioner.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
-	if err != nil {
-		return err
-	}
-	out := make([]forkBody, len(forks))
-	for i := range forks {
-		if err := forks[i].Err; err != nil {
-			b := httperr.Of(err)
-			out[i].Error = &b
-			continue
-		}
-		b := h.sandbox(&forks[i].State)
-		out[i].Sandbox, out[i].Memory = &b, &memory
-	}
-	return c.Status(fiber.StatusCreated).JSON(out)
 }

@@ -1,4 +1,4 @@
-package e2b
+package usage
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 		{Time: at(14), CPU: 4 * time.Second}, // no time passed
 		{Time: at(15), CPU: time.Second},     // the clock went backwards
 	}}
-	got := metrics(&u)
+	got := Metrics(&u)
 	want := []float64{100, 0, 0, 0}
 	if len(got) != len(want) {
 		t.Fatalf("%d metrics of %d samples", len(got), len(u.Samples))
@@ -30,7 +30,7 @@ func TestMetrics(t *testing.T) {
 	if m := got[0]; m.CPUCount != 2 || m.MemUsed != 5 || m.MemTotal != 100 || m.DiskUsed != 6 || m.DiskTotal != 10 || m.TimestampUnix != 12 {
 		t.Errorf("%+v", m)
 	}
-	if got := metrics(&lifecycle.Usage{}); got == nil || len(got) != 0 {
+	if got := Metrics(&lifecycle.Usage{}); got == nil || len(got) != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
 }

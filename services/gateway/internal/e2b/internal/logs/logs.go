@@ -1,6 +1,7 @@
-package e2b
+package logs
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"math"
@@ -9,15 +10,35 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// A sandbox's logs are a view of its processes' records: every line of output, in the order
-// of the records. Nothing else is stored for them.
+// Records are the records of processes.
+type Records interface {
+	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
+	SeqsAround(ctx context.Context, p core.Principal, id process.ID, at time.Time) (before, after process.Seq, err error)
+	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*events.Reader, error)
+}
+
+// Handler serves the logs of sandboxes.
+type Handler struct{ records Records }
+
+// New returns a handler.
+func New(r Records) *Handler { return &Handler{r} }
+
+// source provides the records of a principal.
+type source struct {
+	records Records
+	p       core.Principal
+}
 
 const (
 	maxLogs    = 1000
@@ -83,7 +104,8 @@ func (q *logQuery) begin(s string) error {
 	return err
 }
 
-func (h *Handler) logsV1(c *fiber.Ctx) error {
+// ListV1 serves GET /sandboxes/:id/logs.
+func (h *Handler) ListV1(c *fiber.Ctx) error {
 	q := logQuery{}
 	err := q.begin(c.Query("start"))
 	if err == nil {
@@ -92,7 +114,7 @@ func (h *Handler) logsV1(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	entries, err := h.logs(c, q)
+	entries, err := h.read(c, q)
 	if err != nil {
 		return err
 	}
@@ -105,7 +127,8 @@ func (h *Handler) logsV1(c *fiber.Ctx) error {
 	return c.JSON(map[string]any{"logs": lines, "logEntries": entries})
 }
 
-func (h *Handler) logsV2(c *fiber.Ctx) error {
+// ListV2 serves GET /v2/sandboxes/:id/logs.
+func (h *Handler) ListV2(c *fiber.Ctx) error {
 	q := logQuery{search: strings.Clone(c.Query("search")), level: strings.Clone(c.Query("level"))}
 	switch c.Query("direction") {
 	case "", "forward":
@@ -121,16 +144,16 @@ func (h *Handler) logsV2(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	entries, err := h.logs(c, q)
+	entries, err := h.read(c, q)
 	if err != nil {
 		return err
 	}
 	return c.JSON(map[string]any{"logs": entries})
 }
 
-// logs reads the current records of the sandbox's processes. The sandbox may have ended:
+// read reads the current records of the sandbox's processes. The sandbox may have ended:
 // its logs exist as long as its records.
-func (h *Handler) logs(c *fiber.Ctx, q logQuery) ([]logEntry, error) {
+func (h *Handler) read(c *fiber.Ctx, q logQuery) ([]logEntry, error) {
 	id, err := route.Parse(c.Params("id"))
 	if err != nil {
 		return nil, err
@@ -138,12 +161,12 @@ func (h *Handler) logs(c *fiber.Ctx, q logQuery) ([]logEntry, error) {
 	ctx, cancel := record.Context(c) // a disconnect is not detected
 	defer cancel()
 	p := auth.From(c)
-	all, err := h.ops.Procs.Processes(ctx, p, id, func(s *process.Summary) bool { return !s.Started.IsZero() })
+	all, err := h.records.Processes(ctx, p, id, func(s *process.Summary) bool { return !s.Started.IsZero() })
 	if err != nil || q.limit == 0 {
 		return []logEntry{}, err
 	}
 	pg := newPage(q)
-	if err := pg.fill(ctx, &source{h.ops.Procs, p}, all); err != nil {
+	if err := pg.fill(ctx, &source{h.records, p}, all); err != nil {
 		return nil, err
 	}
 	return pg.answer(), nil

@@ -1,4 +1,4 @@
-package e2b
+package logs
 
 import (
 	"cmp"
@@ -11,8 +11,6 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/services/gateway/internal/core"
-	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
 const (
@@ -20,12 +18,6 @@ const (
 	maxLogRecords = 256      // records that a page reads, except for running processes
 	maxLogRunning = 1024     // processes running at the page's start
 )
-
-// source provides the records of a principal.
-type source struct {
-	procs *procs.Procs
-	p     core.Principal
-}
 
 // logPage is one response: the lines from a depth on, until it is full or a read limit is
 // reached. In the latter case its last line is a notice with the time at which the next

@@ -1,6 +1,7 @@
-package e2b
+package envd
 
 import (
+	"context"
 	"math"
 	"strings"
 	"time"
@@ -10,10 +11,27 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/usage"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
+
+// Sandboxes are the running sandboxes.
+type Sandboxes interface {
+	WakeWithToken(ctx context.Context, id sandbox.ID, token string) (bool, error)
+	Running(ctx context.Context, p core.Principal, id sandbox.ID) (bool, error)
+	SandboxEnv(ctx context.Context, p core.Principal, id sandbox.ID) (map[string]string, error)
+	RecentUsage(ctx context.Context, p core.Principal, id sandbox.ID) (lifecycle.Usage, error)
+}
+
+// Handler serves envd's endpoints, and is middleware of the data plane.
+type Handler struct{ sandboxes Sandboxes }
+
+// New returns a handler.
+func New(s Sandboxes) *Handler { return &Handler{s} }
 
 // Proxy is the middleware that acts like E2B's proxy before authentication on the data
 // plane's port: it hides envd's internal routes, and /health reports whether a sandbox
@@ -33,7 +51,7 @@ func (h *Handler) Proxy(c *fiber.Ctx) error {
 // health reports whether a sandbox runs. For the bearer of its token it resumes a paused
 // sandbox with autoResume; others get 403, as from E2B's proxy.
 func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
-	ok, err := h.ops.Lifecycle.WakeWithToken(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
+	ok, err := h.sandboxes.WakeWithToken(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
 	switch {
 	case kind.Is(err, kind.Denied):
 		return httperr.WriteProxied(c, httperr.Proxied{SandboxID: t.Named, Message: kind.Message(err), Code: fiber.StatusForbidden})
@@ -45,21 +63,21 @@ func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// envs returns the environment that every process of the sandbox has.
-func (h *Handler) envs(c *fiber.Ctx) error {
+// Env returns the environment that every process of the sandbox has.
+func (h *Handler) Env(c *fiber.Ctx) error {
 	id, err := h.named(c)
 	if err != nil {
 		return err
 	}
-	env, err := h.ops.Lifecycle.SandboxEnv(c.UserContext(), auth.From(c), id)
+	env, err := h.sandboxes.SandboxEnv(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}
 	return c.JSON(env)
 }
 
-// envdMetrics is envd's metrics of a machine, here of the sandbox.
-type envdMetrics struct {
+// metricsBody is envd's metrics of a machine, here of the sandbox.
+type metricsBody struct {
 	TS          int64   `json:"ts"` // time of the measurement
 	CPUCount    uint32  `json:"cpu_count"`
 	CPUUsedPct  float64 `json:"cpu_used_pct"`
@@ -72,9 +90,9 @@ type envdMetrics struct {
 	DiskTotal   uint64  `json:"disk_total"`
 }
 
-// EnvdMetrics returns the newest sample of a sandbox, which is some seconds old. It passes on
+// Metrics returns the newest sample of a sandbox, which is some seconds old. It passes on
 // requests that name no sandbox.
-func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
+func (h *Handler) Metrics(c *fiber.Ctx) error {
 	if route.Of(c).Named == "" {
 		return c.Next()
 	}
@@ -82,15 +100,15 @@ func (h *Handler) EnvdMetrics(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	u, err := h.ops.Lifecycle.RecentUsage(c.UserContext(), auth.From(c), id)
+	u, err := h.sandboxes.RecentUsage(c.UserContext(), auth.From(c), id)
 	if err != nil {
 		return err
 	}
-	m := metricBody{Timestamp: time.Now(), CPUCount: uint32(math.Ceil(u.CPUs)), MemTotal: u.Memory, DiskTotal: u.Disk}
-	if all := metrics(&u); len(all) > 0 {
+	m := usage.Metric{Timestamp: time.Now(), CPUCount: uint32(math.Ceil(u.CPUs)), MemTotal: u.Memory, DiskTotal: u.Disk}
+	if all := usage.Metrics(&u); len(all) > 0 {
 		m = all[len(all)-1]
 	}
-	return c.JSON(envdMetrics{
+	return c.JSON(metricsBody{
 		TS: m.Timestamp.Unix(), CPUCount: m.CPUCount, CPUUsedPct: m.CPUUsedPct,
 		MemTotal: m.MemTotal, MemUsed: m.MemUsed, MemCache: m.MemCache, MemTotalMiB: m.MemTotal >> 20, MemUsedMiB: m.MemUsed >> 20,
 		DiskUsed: m.DiskUsed, DiskTotal: m.DiskTotal,
@@ -120,7 +138,7 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 	if t.Named == "" {
 		return c.Next()
 	}
-	ok, err := h.ops.Lifecycle.Running(c.UserContext(), auth.From(c), t.Sandbox)
+	ok, err := h.sandboxes.Running(c.UserContext(), auth.From(c), t.Sandbox)
 	if path == "/process.Process/Connect" { // waiting for more output requires the process to run
 		return c.Next()
 	}

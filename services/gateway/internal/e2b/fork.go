@@ -1,0 +1,61 @@
+package e2b
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// maxForks is the maximum number of forks of one request.
+const maxForks = 100
+
+// forkBody is one result of a fork: a sandbox or an error, and for a sandbox whether the
+// processes of the original continue in it.
+type forkBody struct {
+	Sandbox *sandboxBody  `json:"sandbox,omitempty"`
+	Memory  *bool         `json:"memory,omitempty"`
+	Error   *httperr.Body `json:"error,omitempty"`
+}
+
+func (h *Handler) fork(c *fiber.Ctx) error {
+	var body struct {
+		Timeout *int64 `json:"timeout"`
+		Count   *int   `json:"count"`
+	}
+	if err := wire.Decode(c, &body, false); err != nil {
+		return err
+	}
+	timeout, err := h.lifetime(body.Timeout, defaultsV1.timeout)
+	if err != nil {
+		return err
+	}
+	count := 1
+	if body.Count != nil {
+		count = *body.Count
+	}
+	if count < 1 || count > maxForks {
+		return wire.Invalid("count must be between 1 and %d", maxForks)
+	}
+	id, err := route.Parse(c.Params("id"))
+	if err != nil {
+		return err
+	}
+	forks, memory, err := h.ops.Provisioner.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
+	if err != nil {
+		return err
+	}
+	out := make([]forkBody, len(forks))
+	for i := range forks {
+		if err := forks[i].Err; err != nil {
+			b := httperr.Of(err)
+			out[i].Error = &b
+			continue
+		}
+		b := h.sandbox(&forks[i].State)
+		out[i].Sandbox, out[i].Memory = &b, &memory
+	}
+	return c.Status(fiber.StatusCreated).JSON(out)
+}
