@@ -9,11 +9,13 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/builds"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/envd"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/logs"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/secrets"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/snapshots"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/teams"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/templates"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/usage"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/volumes"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/webhooks"
@@ -21,6 +23,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
+
+// UploadPath is the path below which files of builds are uploaded with a signed link.
+const UploadPath = builds.UploadPath
 
 // Config configures the control plane. A zero field means its default.
 type Config struct {
@@ -43,6 +48,10 @@ type Handler struct {
 	snapshots  *snapshots.Handler
 	logs       *logs.Handler
 	usage      *usage.Handler
+	templates  *templates.Handler
+	tags       *templates.TagHandler
+	builds     *builds.Handler
+	files      *builds.FileHandler
 	teams      *teams.Handler
 	volumes    *volumes.Handler
 	secrets    *secrets.Handler
@@ -64,10 +73,16 @@ func New(ops *operations.Operations, cfg Config) *Handler {
 	}
 	return &Handler{
 		ops: ops, cfg: cfg,
-		envd:       envd.New(ops.Lifecycle),
-		snapshots:  snapshots.New(ops.Snapshots, ops.Core),
-		logs:       logs.New(ops.Procs),
-		usage:      usage.New(ops.Lifecycle),
+		envd:      envd.New(ops.Lifecycle),
+		snapshots: snapshots.New(ops.Snapshots, ops.Core),
+		logs:      logs.New(ops.Procs),
+		usage:     usage.New(ops.Lifecycle),
+		templates: templates.New(templates.Config{
+			Templates: ops.Templates, Builds: ops.Builds, Sandboxes: ops.Lifecycle, Snapshots: ops.Snapshots, View: ops.Core,
+		}),
+		tags:       templates.NewTags(ops.Templates, ops.Snapshots),
+		builds:     builds.New(ops.Builds, ops.Templates, cfg.Kick),
+		files:      builds.NewFiles(ops.Builds, ops.Templates, ops.Core, cfg.Slog),
 		teams:      teams.New(ops.Accounts),
 		volumes:    volumes.New(ops.Storage),
 		secrets:    secrets.New(ops.Storage),
@@ -142,22 +157,22 @@ func (h *Handler) registerEvents(r fiber.Router) {
 }
 
 func (h *Handler) registerTemplates(r fiber.Router) {
-	r.Post("/v3/templates", h.requestBuild)
-	r.Post("/v2/templates", h.requestBuild)
-	r.Get("/templates", h.listTemplates)
-	r.Get("/v2/templates", h.pageTemplates)
-	r.Get("/templates/aliases/:alias", h.templateAlias)
-	r.Post("/templates/tags", h.assignTags)
-	r.Delete("/templates/tags", h.removeTags)
-	r.Get("/templates/:id", h.template)
-	r.Patch("/templates/:id", h.updateTemplate)
-	r.Patch("/v2/templates/:id", h.updateTemplate)
-	r.Delete("/templates/:id", h.deleteTemplate)
-	r.Get("/templates/:id/tags", h.tags)
-	r.Get("/templates/:id/files/:hash", h.filesLink)
-	r.Post("/v2/templates/:id/builds/:build", h.startBuild)
-	r.Get("/templates/:id/builds/:build/status", h.buildStatus)
-	r.Get("/templates/:id/builds/:build/logs", h.buildLogs)
+	r.Post("/v3/templates", h.builds.Request)
+	r.Post("/v2/templates", h.builds.Request)
+	r.Get("/templates", h.templates.List)
+	r.Get("/v2/templates", h.templates.Page)
+	r.Get("/templates/aliases/:alias", h.templates.Alias)
+	r.Post("/templates/tags", h.tags.Assign)
+	r.Delete("/templates/tags", h.tags.Remove)
+	r.Get("/templates/:id", h.templates.Get)
+	r.Patch("/templates/:id", h.templates.Update)
+	r.Patch("/v2/templates/:id", h.templates.Update)
+	r.Delete("/templates/:id", h.templates.Delete)
+	r.Get("/templates/:id/tags", h.tags.List)
+	r.Get("/templates/:id/files/:hash", h.files.Link)
+	r.Post("/v2/templates/:id/builds/:build", h.builds.Start)
+	r.Get("/templates/:id/builds/:build/status", h.builds.Status)
+	r.Get("/templates/:id/builds/:build/logs", h.builds.Logs)
 }
 
 // pathSandbox returns the sandbox in the path, as of the request or later. It is NotFound unless
@@ -184,3 +199,6 @@ func (h *Handler) Guard(c *fiber.Ctx) error { return h.envd.Guard(c) }
 
 // EnvdMetrics serves GET /metrics if the request names a sandbox, and passes on others.
 func (h *Handler) EnvdMetrics(c *fiber.Ctx) error { return h.envd.Metrics(c) }
+
+// Upload serves PUT [UploadPath]. A signature replaces the key.
+func (h *Handler) Upload(c *fiber.Ctx) error { return h.files.Upload(c) }

@@ -1,6 +1,7 @@
-package e2b
+package templates
 
 import (
+	"context"
 	"net/url"
 	"slices"
 	"time"
@@ -16,6 +17,60 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
+
+// Templates stores templates.
+type Templates interface {
+	List(p core.Principal) []events.Template
+	Template(ctx context.Context, p core.Principal, name string) (events.Template, error)
+	OwnName(ctx context.Context, p core.Principal, tmpl string) (string, error)
+	Public(t *events.Template) bool
+	BuiltPublic(p core.Principal, name string) bool
+	Publish(ctx context.Context, p core.Principal, name string, public bool) (string, error)
+	DeleteTemplate(ctx context.Context, p core.Principal, name string) error
+}
+
+// Builds lists builds.
+type Builds interface {
+	List(p core.Principal, keep func(*events.Build) bool) []events.Build
+}
+
+// Sandboxes lists sandboxes.
+type Sandboxes interface {
+	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
+}
+
+// Snapshots deletes snapshots.
+type Snapshots interface {
+	DeleteSnapshot(ctx context.Context, p core.Principal, ref string) error
+}
+
+// View is what the gateway has read of the log.
+type View interface {
+	Sync(ctx context.Context) error
+}
+
+// Config configures a [Handler]. All fields are required.
+type Config struct {
+	Templates Templates
+	Builds    Builds
+	Sandboxes Sandboxes
+	Snapshots Snapshots
+	View      View
+}
+
+// Handler serves templates.
+type Handler struct {
+	templates Templates
+	builds    Builds
+	sandboxes Sandboxes
+	snapshots Snapshots
+	view      View
+}
+
+// New returns a handler.
+func New(cfg Config) *Handler {
+	return &Handler{cfg.Templates, cfg.Builds, cfg.Sandboxes, cfg.Snapshots, cfg.View}
+}
 
 // templateBody is E2B's Template.
 type templateBody struct {
@@ -37,22 +92,22 @@ type templateBody struct {
 	BuildStatus   string     `json:"buildStatus"`
 }
 
-// listTemplates lists each template once, with all its names.
-func (h *Handler) listTemplates(c *fiber.Ctx) error {
-	all, err := h.allTemplates(c)
+// List lists each template once, with all its names.
+func (h *Handler) List(c *fiber.Ctx) error {
+	all, err := h.all(c)
 	if err != nil {
 		return err
 	}
 	return c.JSON(all)
 }
 
-// pageTemplates is listTemplates in pages, newest first.
-func (h *Handler) pageTemplates(c *fiber.Ctx) error {
+// Page is List in pages, newest first.
+func (h *Handler) Page(c *fiber.Ctx) error {
 	limit, after, err := wire.ParsePage(c)
 	if err != nil {
 		return err
 	}
-	all, err := h.allTemplates(c)
+	all, err := h.all(c)
 	if err != nil {
 		return err
 	}
@@ -61,24 +116,24 @@ func (h *Handler) pageTemplates(c *fiber.Ctx) error {
 	return c.JSON(wire.Cut(c, all, limit, after, at))
 }
 
-// allTemplates returns the templates that the principal may use; Invalid if the query names
+// all returns the templates that the principal may use; Invalid if the query names
 // another team.
-func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
+func (h *Handler) all(c *fiber.Ctx) ([]templateBody, error) {
 	p := auth.From(c)
 	if err := wire.OwnTeam(p, c.Query("teamID")); err != nil {
 		return nil, err
 	}
-	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
+	if err := h.view.Sync(c.UserContext()); err != nil {
 		return nil, err
 	}
 	out := []templateBody{}
 	at := map[template.ID]int{}
-	for _, t := range h.ops.Templates.List(p) {
+	for _, t := range h.templates.List(p) {
 		i, ok := at[t.ID]
 		if !ok {
 			i = len(out)
 			at[t.ID] = i
-			out = append(out, bodyOf(&t, h.ops.Templates.Public(&t)))
+			out = append(out, bodyOf(&t, h.templates.Public(&t)))
 		}
 		name := templatestore.TemplateName(&t)
 		if t.Built != nil {
@@ -91,7 +146,7 @@ func (h *Handler) allTemplates(c *fiber.Ctx) ([]templateBody, error) {
 		out[i].Names = append(out[i].Names, name)
 	}
 	builds := map[string]int32{}
-	h.ops.Builds.List(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
+	h.builds.List(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
 	spawned := h.spawned(p)
 	for i := range out {
 		t := &out[i]
@@ -111,7 +166,7 @@ type spawns struct {
 // spawned returns the principal's spawns by template id, without those of builds.
 func (h *Handler) spawned(p core.Principal) map[string]spawns {
 	out := map[string]spawns{}
-	h.ops.Lifecycle.Sandboxes(p, func(s *sandbox.State) bool {
+	h.sandboxes.Sandboxes(p, func(s *sandbox.State) bool {
 		if s.Started.IsZero() || s.Request.Build != "" {
 			return false
 		}
@@ -138,8 +193,8 @@ func bodyOf(t *events.Template, public bool) templateBody {
 	}
 }
 
-// templateAlias reports whether there is a template of that name.
-func (h *Handler) templateAlias(c *fiber.Ctx) error {
+// Alias reports whether there is a template of that name.
+func (h *Handler) Alias(c *fiber.Ctx) error {
 	alias, err := url.PathUnescape(c.Params("alias"))
 	if err != nil {
 		return kind.New(kind.NotFound, "find template", "", "template not found")
@@ -148,9 +203,9 @@ func (h *Handler) templateAlias(c *fiber.Ctx) error {
 	if own, ok := p.OwnedName(alias); ok && template.IsHost(own) {
 		return c.JSON(fiber.Map{"templateID": own, "public": true})
 	}
-	t, err := h.ops.Templates.Template(c.UserContext(), p, alias)
+	t, err := h.templates.Template(c.UserContext(), p, alias)
 	if err != nil {
 		return err
 	}
-	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.ops.Templates.Public(&t)})
+	return c.JSON(fiber.Map{"templateID": string(t.ID), "public": h.templates.Public(&t)})
 }

@@ -1,6 +1,7 @@
-package e2b
+package builds
 
 import (
+	"context"
 	"crypto/hmac"
 	"errors"
 	"io"
@@ -16,10 +17,38 @@ import (
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
+
+// Contexts stores the files that builds copy.
+type Contexts interface {
+	HasContext(ctx context.Context, p core.Principal, sum string) (bool, error)
+	PutContext(ctx context.Context, tenant, sum string, r io.Reader) error
+}
+
+// Names checks the names of templates.
+type Names interface {
+	OwnName(ctx context.Context, p core.Principal, tmpl string) (string, error)
+}
+
+// Signer derives signatures from a key.
+type Signer interface{ DeriveKey(text string) string }
+
+// FileHandler serves the files that builds copy.
+type FileHandler struct {
+	contexts  Contexts
+	templates Names
+	signer    Signer
+	log       *slog.Logger
+}
+
+// NewFiles returns a handler.
+func NewFiles(c Contexts, n Names, s Signer, log *slog.Logger) *FileHandler {
+	return &FileHandler{c, n, s, log}
+}
 
 // A build's files are uploaded to UploadPath with a signed link, which is valid for a limited
 // time.
@@ -30,8 +59,8 @@ const (
 	maxUpload = 4 << 30 // bytes
 )
 
-// filesLink reports whether a build's files are stored, or returns the link for the upload.
-func (h *Handler) filesLink(c *fiber.Ctx) error {
+// Link reports whether a build's files are stored, or returns the link for the upload.
+func (h *FileHandler) Link(c *fiber.Ctx) error {
 	sum, err := template.ParseSum(strings.Clone(c.Params("hash")))
 	if err != nil {
 		return err
@@ -41,10 +70,10 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 		return err
 	}
 	p := auth.From(c)
-	if _, err := h.ops.Templates.OwnName(c.UserContext(), p, tmpl); err != nil {
+	if _, err := h.templates.OwnName(c.UserContext(), p, tmpl); err != nil {
 		return err
 	}
-	present, err := h.ops.Builds.HasContext(c.UserContext(), p, string(sum))
+	present, err := h.contexts.HasContext(c.UserContext(), p, string(sum))
 	if err != nil {
 		return err
 	}
@@ -54,12 +83,12 @@ func (h *Handler) filesLink(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusCreated).JSON(fiber.Map{"present": present, "url": link, "headers": fiber.Map{}})
 }
 
-func (h *Handler) signature(tenant, sum, until string) string {
-	return h.ops.Core.DeriveKey("upload." + tenant + "." + sum + "." + until)
+func (h *FileHandler) signature(tenant, sum, until string) string {
+	return h.signer.DeriveKey("upload." + tenant + "." + sum + "." + until)
 }
 
 // Upload stores a build's files. A signature replaces the key.
-func (h *Handler) Upload(c *fiber.Ctx) error {
+func (h *FileHandler) Upload(c *fiber.Ctx) error {
 	sum, err := template.ParseSum(strings.Clone(c.Params("hash")))
 	if err != nil {
 		return err
@@ -74,9 +103,9 @@ func (h *Handler) Upload(c *fiber.Ctx) error {
 	if c.Request().Header.ContentLength() > maxUpload {
 		return fiber.ErrRequestEntityTooLarge
 	}
-	body := newChecked(httpconn.Body(c), h.cfg.Slog)
+	body := newChecked(httpconn.Body(c), h.log)
 	defer body.close()
-	if err := h.ops.Builds.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
+	if err := h.contexts.PutContext(c.UserContext(), tenant, string(sum), body); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusOK)

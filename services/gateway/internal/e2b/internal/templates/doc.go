@@ -1,0 +1,2 @@
+// Package templates serves E2B's templates and their tags.
+package templates
