@@ -45,6 +45,7 @@ const (
 
 	vocabulary = "events/..."
 	gw         = "services/gateway/internal/"
+	e2b        = gw + "e2b/internal/"
 	hd         = "services/hostd/internal/"
 	cl         = "internal/cli/"
 )
@@ -113,6 +114,21 @@ var rules = []rule{
 	{path: gw + "route", may: []string{vocabulary, fiber}},
 	{path: gw + "auth", may: []string{vocabulary, gw + "core", gw + "httperr", gw + "route", fiber}, std: []string{"net/http"}},
 	{path: gw + "surfacetest", may: []string{vocabulary, "schema/...", gw + "...", fiber, fasthttp, protobuf}, std: []string{"net/http"}},
+	// Each resource of E2B's API has its own handler; package e2b has the routes.
+	{path: gw + "e2b", may: []string{"events/sandbox", gw + "operations", gw + "e2b/...", fiber}},
+	{path: gw + "e2b/limits", may: []string{"events/sandbox", e2b + "wire"}},
+	{path: e2b + "wire", may: []string{"events/kind", "events/sandbox", gw + "core", gw + "record", fiber}},
+	{path: e2b + "builds", may: []string{vocabulary, e2b + "wire", gw + "e2b/limits", gw + "auth", gw + "builder", gw + "builds", gw + "core", gw + "httpconn", gw + "recovery", gw + "templatestore", fiber}},
+	{path: e2b + "envd", may: []string{vocabulary, e2b + "usage", e2b + "wire", gw + "auth", gw + "core", gw + "httperr", gw + "lifecycle", gw + "route", fiber}},
+	{path: e2b + "logs", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "record", gw + "route", fiber}},
+	{path: e2b + "sandboxes", may: []string{vocabulary, e2b + "wire", gw + "e2b/limits", gw + "auth", gw + "core", gw + "httpconn", gw + "httperr", gw + "lifecycle", gw + "provision", gw + "record", gw + "route", gw + "snapshots", fiber}},
+	{path: e2b + "secrets", may: []string{"events", e2b + "wire", gw + "auth", gw + "core", fiber}},
+	{path: e2b + "snapshots", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", fiber}},
+	{path: e2b + "teams", may: []string{vocabulary, e2b + "wire", gw + "accounts", gw + "auth", gw + "core", fiber}},
+	{path: e2b + "templates", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "templatestore", fiber}},
+	{path: e2b + "usage", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "lifecycle", gw + "route", fiber}},
+	{path: e2b + "volumes", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "httperr", fiber}},
+	{path: e2b + "webhooks", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", gw + "webhooks", fiber}},
 	// All other packages of the gateway are surfaces, or serve surfaces.
 	{path: "services/gateway/internal", may: []string{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,

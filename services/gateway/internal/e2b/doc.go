@@ -1,6 +1,10 @@
 // Package e2b implements both generations of E2B's control plane API, and the HTTP
 // endpoints of envd that do not concern a process: enough for the released SDKs.
 //
+// This package has the routes. Each resource is served by a package below internal, which
+// declares the operations that it needs. They decode requests with package wire, and the shape
+// of errors is httperr's.
+//
 // # Differences from E2B that the client sees
 // If the sandbox's driver cannot pause, pause responds with 501, and a sandbox that should
 // pause at its timeout is destroyed; its detail has onTimeout "kill". A pause keeps the

@@ -6,12 +6,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/builds"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/envd"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/logs"
+	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/sandboxes"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/secrets"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/snapshots"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/teams"
@@ -21,7 +20,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/webhooks"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
-	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
 // UploadPath is the path below which files of builds are uploaded with a signed link.
@@ -41,10 +39,8 @@ type Config struct {
 
 // Handler is the surface. It has no state.
 type Handler struct {
-	ops *operations.Operations
-	cfg Config
-
 	envd       *envd.Handler
+	sandboxes  *sandboxes.Handler
 	snapshots  *snapshots.Handler
 	logs       *logs.Handler
 	usage      *usage.Handler
@@ -72,8 +68,12 @@ func New(ops *operations.Operations, cfg Config) *Handler {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
 	return &Handler{
-		ops: ops, cfg: cfg,
-		envd:      envd.New(ops.Lifecycle),
+		envd: envd.New(ops.Lifecycle),
+		sandboxes: sandboxes.New(sandboxes.Config{
+			Lifecycle: ops.Lifecycle, View: ops.Core, Provisioner: ops.Provisioner, Templates: ops.Templates, Snapshots: ops.Snapshots,
+			Volumes: ops.Storage, Keys: ops.Accounts, Tokens: ops.Lifecycle, Hosts: ops.Hosts, Sealer: ops.Core.Sealer,
+			Domain: cfg.Domain, Issuer: cfg.Issuer, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: cfg.Operator,
+		}),
 		snapshots: snapshots.New(ops.Snapshots, ops.Core),
 		logs:      logs.New(ops.Procs),
 		usage:     usage.New(ops.Lifecycle),
@@ -94,23 +94,23 @@ func New(ops *operations.Operations, cfg Config) *Handler {
 
 // Register adds the control plane's routes, which require an API key's principal.
 func (h *Handler) Register(r fiber.Router) {
-	r.Post("/sandboxes", h.create(defaultsV1))
-	r.Post("/v2/sandboxes", h.create(defaultsV2))
-	r.Get("/sandboxes", h.listV1)
-	r.Get("/v2/sandboxes", h.listV2)
+	r.Post("/sandboxes", h.sandboxes.Create(sandboxes.V1))
+	r.Post("/v2/sandboxes", h.sandboxes.Create(sandboxes.V2))
+	r.Get("/sandboxes", h.sandboxes.ListV1)
+	r.Get("/v2/sandboxes", h.sandboxes.ListV2)
 	r.Get("/sandboxes/metrics", h.usage.Newest)
-	r.Get("/sandboxes/:id", h.detail)
+	r.Get("/sandboxes/:id", h.sandboxes.Detail)
 	r.Get("/sandboxes/:id/metrics", h.usage.Sandbox)
-	r.Delete("/sandboxes/:id", h.kill)
-	r.Post("/sandboxes/:id/connect", h.connect(true))
-	r.Post("/v2/sandboxes/:id/connect", h.connect(false))
-	r.Post("/sandboxes/:id/resume", h.resume)
-	r.Post("/sandboxes/:id/timeout", h.timeout)
-	r.Post("/sandboxes/:id/refreshes", h.refresh)
-	r.Post("/sandboxes/:id/pause", h.pause)
-	r.Put("/sandboxes/:id/network", h.setNetwork)
+	r.Delete("/sandboxes/:id", h.sandboxes.Kill)
+	r.Post("/sandboxes/:id/connect", h.sandboxes.Connect(true))
+	r.Post("/v2/sandboxes/:id/connect", h.sandboxes.Connect(false))
+	r.Post("/sandboxes/:id/resume", h.sandboxes.Resume)
+	r.Post("/sandboxes/:id/timeout", h.sandboxes.Timeout)
+	r.Post("/sandboxes/:id/refreshes", h.sandboxes.Refresh)
+	r.Post("/sandboxes/:id/pause", h.sandboxes.Pause)
+	r.Put("/sandboxes/:id/network", h.sandboxes.SetNetwork)
 	r.Post("/sandboxes/:id/snapshots", h.snapshots.Create)
-	r.Post("/sandboxes/:id/fork", h.fork)
+	r.Post("/sandboxes/:id/fork", h.sandboxes.Fork)
 	r.Get("/snapshots", h.snapshots.List)
 	r.Get("/sandboxes/:id/logs", h.logs.ListV1)
 	r.Get("/v2/sandboxes/:id/logs", h.logs.ListV2)
@@ -173,20 +173,6 @@ func (h *Handler) registerTemplates(r fiber.Router) {
 	r.Post("/v2/templates/:id/builds/:build", h.builds.Start)
 	r.Get("/templates/:id/builds/:build/status", h.builds.Status)
 	r.Get("/templates/:id/builds/:build/logs", h.builds.Logs)
-}
-
-// pathSandbox returns the sandbox in the path, as of the request or later. It is NotFound unless
-// it is running or paused: clients have no other phase.
-func (h *Handler) pathSandbox(c *fiber.Ctx, p core.Principal) (sandbox.State, error) {
-	id, err := route.Parse(c.Params("id"))
-	if err != nil {
-		return sandbox.State{}, err
-	}
-	st, err := h.ops.Lifecycle.Lookup(c.UserContext(), p, id)
-	if err == nil && !st.IsRunning() && !st.InPause() {
-		return st, kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
-	}
-	return st, err
 }
 
 // Proxy is the middleware that acts like E2B's proxy before authentication on the data

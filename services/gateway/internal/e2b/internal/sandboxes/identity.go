@@ -1,4 +1,4 @@
-package e2b
+package sandboxes
 
 import (
 	"maps"
@@ -23,11 +23,11 @@ type tokenBody struct {
 
 // identity returns the identity that the body requests; without tokens there is none, as at
 // E2B. Its error is Precondition if the gateway has no issuer.
-func (h *Handler) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
+func (cr *creator) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
 	if len(b.Tokens) == 0 {
 		return sandbox.Identity{}, nil
 	}
-	out := sandbox.Identity{Issuer: h.cfg.Issuer}
+	out := sandbox.Identity{Issuer: cr.issuer}
 	for _, name := range slices.Sorted(maps.Keys(b.Tokens)) {
 		out.Tokens = append(out.Tokens, sandbox.Token{Name: name, Audience: b.Tokens[name].Audience, Type: b.Tokens[name].TokenType})
 	}
@@ -37,5 +37,5 @@ func (h *Handler) identity(c *fiber.Ctx, b *iamBody) (sandbox.Identity, error) {
 	if out.Issuer == "" {
 		return out, kind.New(kind.Precondition, "create sandbox", "", "iam: the gateway listens on all addresses and has no issuer URL: its operator must set --issuer")
 	}
-	return out, h.ops.Accounts.EnsureSigningKey(c.UserContext())
+	return out, cr.keys.EnsureSigningKey(c.UserContext())
 }

@@ -1,4 +1,4 @@
-package e2b
+package sandboxes
 
 import (
 	"cmp"
@@ -26,8 +26,8 @@ type query struct {
 	cursor   *wire.Cursor
 }
 
-// listV1 serves the first generation's list: running sandboxes, unpaged.
-func (h *Handler) listV1(c *fiber.Ctx) error {
+// ListV1 serves the first generation's list: running sandboxes, unpaged.
+func (h *Handler) ListV1(c *fiber.Ctx) error {
 	q := query{states: []string{stateRunning}}
 	var err error
 	if q.metadata, err = parseMetadata(c.Query("metadata")); err != nil {
@@ -37,10 +37,11 @@ func (h *Handler) listV1(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(h.list(found))
+	return c.JSON(h.bodies.list(found))
 }
 
-func (h *Handler) listV2(c *fiber.Ctx) error {
+// ListV2 serves the second generation's list: running and paused sandboxes, in pages.
+func (h *Handler) ListV2(c *fiber.Ctx) error {
 	q, err := parseQuery(c)
 	if err != nil {
 		return err
@@ -62,25 +63,17 @@ func (h *Handler) listV2(c *fiber.Ctx) error {
 	if n := len(page); n > 0 && page[n-1].ID != found[len(found)-1].ID {
 		c.Set("X-Next-Token", cursorOf(&page[n-1]).String())
 	}
-	return c.JSON(h.list(page))
-}
-
-func (h *Handler) list(found []sandbox.State) []listedBody {
-	out := make([]listedBody, len(found))
-	for i := range found {
-		out[i] = h.listed(&found[i])
-	}
-	return out
+	return c.JSON(h.bodies.list(page))
 }
 
 // find returns all sandboxes that match q, in its order, on all pages.
 func (h *Handler) find(c *fiber.Ctx, q *query) ([]sandbox.State, error) {
-	if err := h.ops.Core.Sync(c.UserContext()); err != nil {
+	if err := h.view.Sync(c.UserContext()); err != nil {
 		return nil, err
 	}
 	p := auth.From(c)
 	q.template, _ = p.OwnedName(q.template)
-	found := h.ops.Lifecycle.Sandboxes(p, q.match)
+	found := h.lifecycle.Sandboxes(p, q.match)
 	slices.SortFunc(found, func(a, b sandbox.State) int { return q.compare(cursorOf(&a), cursorOf(&b)) })
 	return found, nil
 }

@@ -1,19 +1,64 @@
-package e2b
+package sandboxes
 
 import (
+	"context"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
 	"github.com/millrace/millrace/services/gateway/internal/snapshots"
 )
+
+// Provisioner creates sandboxes.
+type Provisioner interface {
+	KeyedSandbox(ctx context.Context, p core.Principal, by provision.Idempotency) (st sandbox.State, ok bool, err error)
+	CreateKeyedSandbox(ctx context.Context, p core.Principal, by provision.Idempotency, req sandbox.Requested) (sandbox.State, error)
+	CreateSandbox(ctx context.Context, p core.Principal, req sandbox.Requested) (sandbox.State, error)
+	ForkSandbox(ctx context.Context, p core.Principal, id sandbox.ID, count int, lifetime time.Duration) (forks []provision.Fork, memory bool, err error)
+}
+
+// Templates are the templates that a sandbox may start from.
+type Templates interface {
+	FromTemplate(ctx context.Context, p core.Principal, name string, req sandbox.Requested) (sandbox.Requested, error)
+}
+
+// Snapshots are the snapshots that a sandbox may start from.
+type Snapshots interface {
+	FindSnapshot(ctx context.Context, p core.Principal, ref string) (sandbox.Snapshot, error)
+}
+
+// Volumes are the volumes that a sandbox may mount.
+type Volumes interface {
+	Mounts(ctx context.Context, p core.Principal, mounts []sandbox.Mount) ([]sandbox.Mount, string, error)
+}
+
+// Keys are the keys that identity tokens are signed with.
+type Keys interface {
+	EnsureSigningKey(ctx context.Context) error
+}
+
+// creator creates sandboxes.
+type creator struct {
+	provisioner Provisioner
+	templates   Templates
+	snapshots   Snapshots
+	volumes     Volumes
+	keys        Keys
+	issuer      string
+	limits      limits.Default
+	timeout     maxTimeout
+	networks    *networks
+	bodies      *bodies
+}
 
 // newSandbox is E2B's NewSandbox and NewSandboxV2.
 type newSandbox struct {
@@ -37,18 +82,20 @@ type autoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// defaults are the differences between the two generations.
-type defaults struct {
+// Generation is what differs between the two generations of the API.
+type Generation struct {
 	timeout time.Duration
 	secure  bool // regardless of the request
 }
 
+// The two generations.
 var (
-	defaultsV1 = defaults{timeout: 15 * time.Second}
-	defaultsV2 = defaults{timeout: 5 * time.Minute, secure: true}
+	V1 = Generation{timeout: 15 * time.Second}
+	V2 = Generation{timeout: 5 * time.Minute, secure: true}
 )
 
-func (h *Handler) create(def defaults) fiber.Handler {
+// Create returns the handler of POST /sandboxes.
+func (cr *creator) Create(def Generation) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		var body newSandbox
 		if err := wire.Decode(c, &body, true); err != nil {
@@ -58,53 +105,53 @@ func (h *Handler) create(def defaults) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		st, ok, err := h.ops.Provisioner.KeyedSandbox(c.UserContext(), auth.From(c), by)
+		st, ok, err := cr.provisioner.KeyedSandbox(c.UserContext(), auth.From(c), by)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			if st, err = h.createNew(c, &body, def, by); err != nil {
+			if st, err = cr.createNew(c, &body, def, by); err != nil {
 				return notPlaced(c, err)
 			}
 		}
-		return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
+		return c.Status(fiber.StatusCreated).JSON(cr.bodies.sandbox(&st))
 	}
 }
 
 // createNew creates the sandbox that the body describes. Without an idempotency key, the
 // sandbox is stopped if the client closes the connection before the response.
-func (h *Handler) createNew(c *fiber.Ctx, body *newSandbox, def defaults, by provision.Idempotency) (sandbox.State, error) {
-	req, err := h.requested(body, def)
+func (cr *creator) createNew(c *fiber.Ctx, body *newSandbox, def Generation, by provision.Idempotency) (sandbox.State, error) {
+	req, err := cr.requested(body, def)
 	if err == nil {
-		req, err = h.root(c, body, req)
+		req, err = cr.root(c, body, req)
 	}
 	if err == nil {
-		err = h.mount(c, body, &req)
+		err = cr.mount(c, body, &req)
 	}
 	if err == nil {
-		req.Identity, err = h.identity(c, &body.IAM)
+		req.Identity, err = cr.identity(c, &body.IAM)
 	}
 	if err != nil {
 		return sandbox.State{}, err
 	}
 	if by.Key != "" { // a retry of the request finds its sandbox
-		return h.ops.Provisioner.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
+		return cr.provisioner.CreateKeyedSandbox(c.UserContext(), auth.From(c), by, req)
 	}
 	ctx, stop := httpconn.Connected(c)
 	defer stop()
-	return h.ops.Provisioner.CreateSandbox(ctx, auth.From(c), req)
+	return cr.provisioner.CreateSandbox(ctx, auth.From(c), req)
 }
 
 // root determines what the sandbox starts from, a template or a snapshot, and its
 // limits.
-func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
+func (cr *creator) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sandbox.Requested, error) {
 	p := auth.From(c)
 	req.Alias, _ = p.OwnedName(b.TemplateID)
-	from, err := h.ops.Templates.FromTemplate(c.UserContext(), p, b.TemplateID, req)
+	from, err := cr.templates.FromTemplate(c.UserContext(), p, b.TemplateID, req)
 	if err == nil {
-		return from, b.Apply(&from, h.cfg.Limits)
+		return from, b.Apply(&from, cr.limits)
 	}
-	snap, serr := h.ops.Snapshots.FindSnapshot(c.UserContext(), p, b.TemplateID)
+	snap, serr := cr.snapshots.FindSnapshot(c.UserContext(), p, b.TemplateID)
 	switch {
 	case kind.Is(serr, kind.NotFound):
 		return req, err
@@ -112,14 +159,14 @@ func (h *Handler) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (sand
 		return req, serr
 	}
 	req = snapshots.FromOwnSnapshot(&snap, req)
-	return req, b.Apply(&req, h.cfg.Limits)
+	return req, b.Apply(&req, cr.limits)
 }
 
-func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, error) {
+func (cr *creator) requested(b *newSandbox, def Generation) (sandbox.Requested, error) {
 	if b.TemplateID == "" {
 		return sandbox.Requested{}, wire.Invalid("templateID is required")
 	}
-	timeout, err := h.lifetime(b.Timeout, def.timeout)
+	timeout, err := cr.timeout.parse(b.Timeout, def.timeout)
 	memory := b.AutoPauseMemory == nil || *b.AutoPauseMemory
 	wakes := b.AutoResume != nil && b.AutoResume.Enabled
 	if err == nil && wakes && !memory {
@@ -140,7 +187,7 @@ func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, err
 	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
 	var network sandbox.Network
 	if err == nil {
-		network, err = h.network(&b.Network, internet)
+		network, err = cr.networks.parse(&b.Network, internet)
 	}
 	secure := def.secure || b.Secure != nil && *b.Secure
 	if err == nil && network.Private && !secure {
@@ -157,4 +204,32 @@ func (h *Handler) requested(b *newSandbox, def defaults) (sandbox.Requested, err
 		AutoResume:    wakes,
 	}
 	return req, err
+}
+
+// Maximum sizes of a sandbox's metadata and environment, in bytes of keys and values.
+const (
+	maxMetadata = 64 << 10
+	maxEnv      = 256 << 10
+)
+
+func checkMetadata(m map[string]string) error {
+	if size(m) > maxMetadata {
+		return wire.Invalid("metadata is larger than %d bytes", maxMetadata)
+	}
+	return nil
+}
+
+func checkEnv(m map[string]string) error {
+	if size(m) > maxEnv {
+		return wire.Invalid("envVars is larger than %d bytes", maxEnv)
+	}
+	return process.CheckEnv("decode", m)
+}
+
+func size(m map[string]string) int {
+	n := 0
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
 }

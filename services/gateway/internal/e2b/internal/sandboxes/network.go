@@ -1,4 +1,4 @@
-package e2b
+package sandboxes
 
 import (
 	"maps"
@@ -8,10 +8,14 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
-	"github.com/millrace/millrace/services/gateway/internal/route"
 )
+
+// networks converts between the networks of sandboxes and those of the API.
+type networks struct {
+	sealer   *sandbox.Sealer
+	operator sandbox.Operator
+}
 
 // networkBody is E2B's SandboxNetworkConfig and its update.
 type networkBody struct {
@@ -41,20 +45,19 @@ type transformBody struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// network returns the network that the body describes; internet is the default for
+// parse returns the network that the body describes; internet is the default for
 // destinations without a rule.
-func (h *Handler) network(b *networkBody, internet bool) (sandbox.Network, error) {
+func (ns *networks) parse(b *networkBody, internet bool) (sandbox.Network, error) {
 	n := sandbox.Network{
 		Internet: internet, Allow: b.AllowOut, Deny: b.DenyOut, HTTPSPorts: b.HTTPSPorts,
 		Private: b.AllowPublicTraffic != nil && !*b.AllowPublicTraffic, MaskHost: b.MaskRequestHost,
 	}
 	var err error
-	s := h.ops.Core.Sealer
-	if n.Transforms, err = b.transforms(s); err != nil {
+	if n.Transforms, err = b.transforms(ns.sealer); err != nil {
 		return n, err
 	}
 	if p := b.EgressProxy; p != nil {
-		if n.Proxy, err = sandbox.ParseProxy(s, &h.cfg.Operator, p.Address, p.Username, p.Password); err != nil {
+		if n.Proxy, err = sandbox.ParseProxy(ns.sealer, &ns.operator, p.Address, p.Username, p.Password); err != nil {
 			return n, err
 		}
 	}
@@ -116,31 +119,10 @@ func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error)
 	return all, nil
 }
 
-// setNetwork sets what a sandbox may reach: absent fields are cleared. The access to the
-// sandbox itself is unchanged.
-func (h *Handler) setNetwork(c *fiber.Ctx) error {
-	var body networkBody
-	if err := wire.Decode(c, &body, true); err != nil {
-		return err
-	}
-	n, err := h.network(&body, body.AllowInternetAccess == nil || *body.AllowInternetAccess)
-	if err != nil {
-		return err
-	}
-	id, err := route.Parse(c.Params("id"))
-	if err != nil {
-		return err
-	}
-	if err := h.ops.Lifecycle.SetNetwork(c.UserContext(), auth.From(c), id, n); err != nil {
-		return err
-	}
-	return c.SendStatus(fiber.StatusNoContent)
-}
-
-// networkOf returns the network for the sandbox's owner; nil if it is the default. It
+// body returns the network for the sandbox's owner; nil if it is the default. It
 // includes header values, as E2B's response does: a client that reads them may also set
 // them.
-func (h *Handler) networkOf(st *sandbox.State) (any, error) {
+func (ns *networks) body(st *sandbox.State) (any, error) {
 	n := &st.Network
 	if reflect.DeepEqual(n, &sandbox.Network{Internet: n.Internet}) {
 		return nil, nil
@@ -162,7 +144,7 @@ func (h *Handler) networkOf(st *sandbox.State) (any, error) {
 	for _, t := range n.Transforms {
 		headers := make(map[string]string, len(t.Headers))
 		for _, set := range t.Headers {
-			value, err := h.ops.Core.Sealer.Open(set.Value)
+			value, err := ns.sealer.Open(set.Value)
 			if err != nil {
 				return nil, err
 			}
@@ -179,13 +161,4 @@ func orEmpty(list []string) []string {
 		return []string{}
 	}
 	return list
-}
-
-// trafficToken returns the token that clients of the sandbox's ports must send; nil: none.
-func (h *Handler) trafficToken(st *sandbox.State) *string {
-	if !st.Network.Private {
-		return nil
-	}
-	t := h.ops.Lifecycle.TrafficToken(st.ID)
-	return &t
 }

@@ -1,12 +1,32 @@
-package e2b
+package sandboxes
 
 import (
 	"math"
 	"time"
 
+	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
+
+// Tokens are the tokens of a sandbox.
+type Tokens interface {
+	Token(id sandbox.ID) string
+	TrafficToken(id sandbox.ID) string
+}
+
+// Hosts are the hosts that run sandboxes.
+type Hosts interface {
+	Host(name string) (fleet.Host, bool)
+}
+
+// bodies describes sandboxes as the API does.
+type bodies struct {
+	domain   *string // nil: none
+	tokens   Tokens
+	hosts    Hosts
+	networks *networks
+}
 
 const (
 	// clientID is obsolete: old SDKs append it to the sandbox's id.
@@ -63,31 +83,24 @@ type lifecycleBody struct {
 	OnTimeout  string `json:"onTimeout"`
 }
 
-func (h *Handler) domain() *string {
-	if h.cfg.Domain == "" {
-		return nil
-	}
-	return &h.cfg.Domain
-}
-
-func (h *Handler) token(st *sandbox.State) string {
+func (bs *bodies) token(st *sandbox.State) string {
 	if !st.Request.Secure {
 		return ""
 	}
-	return h.ops.Lifecycle.Token(st.ID)
+	return bs.tokens.Token(st.ID)
 }
 
-func (h *Handler) sandbox(st *sandbox.State) sandboxBody {
+func (bs *bodies) sandbox(st *sandbox.State) sandboxBody {
 	return sandboxBody{
 		TemplateID: wire.TemplateID(st), SandboxID: string(st.ID), ClientID: clientID,
 		EnvdVersion: wire.EnvdVersion, Alias: st.Request.Alias,
-		EnvdAccessToken: h.token(st), TrafficAccessToken: h.trafficToken(st), Domain: h.domain(), Warnings: st.Warnings(),
+		EnvdAccessToken: bs.token(st), TrafficAccessToken: bs.trafficToken(st), Domain: bs.domain, Warnings: st.Warnings(),
 	}
 }
 
-func (h *Handler) listed(st *sandbox.State) listedBody {
+func (bs *bodies) listed(st *sandbox.State) listedBody {
 	cpus, memory, disk := (st.Request.CPUMilli+999)/1000, st.Request.MemoryMiB, st.Request.DiskMiB
-	if host, ok := h.ops.Hosts.Host(st.Host); ok {
+	if host, ok := bs.hosts.Host(st.Host); ok {
 		if cpus == 0 {
 			cpus = host.CPUs
 		}
@@ -117,15 +130,32 @@ func stateOf(st *sandbox.State) string {
 
 // details reports the actual effect of the timeout, not the requested one: on a host that
 // cannot pause, the sandbox ends.
-func (h *Handler) details(st *sandbox.State) (detailBody, error) {
-	network, err := h.networkOf(st)
+func (bs *bodies) details(st *sandbox.State) (detailBody, error) {
+	network, err := bs.networks.body(st)
 	onTimeout := sandbox.OnTimeoutKill
 	if st.Request.OnTimeout != sandbox.OnTimeoutKill && st.Can.Pause {
 		onTimeout = sandbox.OnTimeoutPause
 	}
 	return detailBody{
-		listedBody: h.listed(st), EnvdAccessToken: h.token(st), Domain: h.domain(),
+		listedBody: bs.listed(st), EnvdAccessToken: bs.token(st), Domain: bs.domain,
 		AllowInternetAccess: &st.Network.Internet, Network: network, Isolation: string(st.Isolation), Warnings: st.Warnings(),
 		Lifecycle: lifecycleBody{OnTimeout: onTimeout, AutoResume: st.Request.AutoResume},
 	}, err
+}
+
+// trafficToken returns the token that clients of the sandbox's ports must send; nil: none.
+func (bs *bodies) trafficToken(st *sandbox.State) *string {
+	if !st.Network.Private {
+		return nil
+	}
+	t := bs.tokens.TrafficToken(st.ID)
+	return &t
+}
+
+func (bs *bodies) list(found []sandbox.State) []listedBody {
+	out := make([]listedBody, len(found))
+	for i := range found {
+		out[i] = bs.listed(&found[i])
+	}
+	return out
 }

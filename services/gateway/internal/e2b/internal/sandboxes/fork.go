@@ -1,4 +1,4 @@
-package e2b
+package sandboxes
 
 import (
 	"github.com/gofiber/fiber/v2"
@@ -20,7 +20,8 @@ type forkBody struct {
 	Error   *httperr.Body `json:"error,omitempty"`
 }
 
-func (h *Handler) fork(c *fiber.Ctx) error {
+// Fork serves POST /sandboxes/:id/fork.
+func (cr *creator) Fork(c *fiber.Ctx) error {
 	var body struct {
 		Timeout *int64 `json:"timeout"`
 		Count   *int   `json:"count"`
@@ -28,7 +29,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err := wire.Decode(c, &body, false); err != nil {
 		return err
 	}
-	timeout, err := h.lifetime(body.Timeout, defaultsV1.timeout)
+	timeout, err := cr.timeout.parse(body.Timeout, V1.timeout)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	forks, memory, err := h.ops.Provisioner.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
+	forks, memory, err := cr.provisioner.ForkSandbox(c.UserContext(), auth.From(c), id, count, timeout)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (h *Handler) fork(c *fiber.Ctx) error {
 			out[i].Error = &b
 			continue
 		}
-		b := h.sandbox(&forks[i].State)
+		b := cr.bodies.sandbox(&forks[i].State)
 		out[i].Sandbox, out[i].Memory = &b, &memory
 	}
 	return c.Status(fiber.StatusCreated).JSON(out)

@@ -1,4 +1,4 @@
-package e2b
+package sandboxes
 
 import (
 	"github.com/gofiber/fiber/v2"
@@ -15,13 +15,13 @@ type mountBody struct {
 }
 
 // mount finds the volumes of a new sandbox, and restricts its placement to their host.
-func (h *Handler) mount(c *fiber.Ctx, b *newSandbox, req *sandbox.Requested) error {
+func (cr *creator) mount(c *fiber.Ctx, b *newSandbox, req *sandbox.Requested) error {
 	mounts := make([]sandbox.Mount, len(b.VolumeMounts))
 	for i, m := range b.VolumeMounts {
 		mounts[i] = sandbox.Mount{Name: m.Name, Path: m.Path}
 	}
 	var err error
-	if req.Volumes, req.VolumeHost, err = h.ops.Storage.Mounts(c.UserContext(), auth.From(c), mounts); err != nil {
+	if req.Volumes, req.VolumeHost, err = cr.volumes.Mounts(c.UserContext(), auth.From(c), mounts); err != nil {
 		return err
 	}
 	if req.FromHost != "" && req.VolumeHost != "" && req.FromHost != req.VolumeHost {

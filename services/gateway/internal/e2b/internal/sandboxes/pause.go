@@ -1,4 +1,4 @@
-package e2b
+package sandboxes
 
 import (
 	"time"
@@ -29,8 +29,8 @@ type resumeBody struct {
 // dropsMemory reports whether only files are kept.
 func (b *resumeBody) dropsMemory() bool { return b.Memory != nil && !*b.Memory }
 
-// pause pauses the sandbox and responds when it is paused.
-func (h *Handler) pause(c *fiber.Ctx) error {
+// Pause pauses the sandbox and responds when it is paused.
+func (h *Handler) Pause(c *fiber.Ctx) error {
 	var body resumeBody
 	if err := wire.Decode(c, &body, false); err != nil {
 		return err
@@ -39,16 +39,16 @@ func (h *Handler) pause(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := h.ops.Lifecycle.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
+	if err := h.lifecycle.PauseSandbox(c.UserContext(), auth.From(c), id, body.dropsMemory()); err != nil {
 		return err
 	}
 	return c.SendStatus(fiber.StatusNoContent)
 }
 
-// connect responds with a running sandbox: 201 if it was paused before. The timeout of a
+// Connect responds with a running sandbox: 201 if it was paused before. The timeout of a
 // running sandbox is extended and never shortened. The first generation requires a
 // timeout.
-func (h *Handler) connect(required bool) fiber.Handler {
+func (h *Handler) Connect(required bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		var body resumeBody
 		if err := wire.Decode(c, &body, required); err != nil {
@@ -64,12 +64,12 @@ func (h *Handler) connect(required bool) fiber.Handler {
 		if resumed {
 			c.Status(fiber.StatusCreated)
 		}
-		return c.JSON(h.sandbox(&st))
+		return c.JSON(h.bodies.sandbox(&st))
 	}
 }
 
-// resume is the older connect; a running sandbox is a conflict.
-func (h *Handler) resume(c *fiber.Ctx) error {
+// Resume is the older Connect; a running sandbox is a conflict.
+func (h *Handler) Resume(c *fiber.Ctx) error {
 	var body resumeBody
 	if err := wire.Decode(c, &body, false); err != nil {
 		return err
@@ -81,12 +81,12 @@ func (h *Handler) resume(c *fiber.Ctx) error {
 	if !resumed {
 		return kind.Newf(kind.Conflict, "resume", string(st.ID), "sandbox %s is already running", st.ID)
 	}
-	return c.Status(fiber.StatusCreated).JSON(h.sandbox(&st))
+	return c.Status(fiber.StatusCreated).JSON(h.bodies.sandbox(&st))
 }
 
 // resumeUnlessRunning resumes the sandbox in the path unless it is running.
 func (h *Handler) resumeUnlessRunning(c *fiber.Ctx, b *resumeBody, def time.Duration, extend bool) (st sandbox.State, resumed bool, err error) {
-	timeout, err := h.lifetime(b.Timeout, def)
+	timeout, err := h.timeout.parse(b.Timeout, def)
 	if err != nil {
 		return st, false, err
 	}
@@ -98,7 +98,7 @@ func (h *Handler) resumeUnlessRunning(c *fiber.Ctx, b *resumeBody, def time.Dura
 	if b.AutoPause != nil {
 		opt.OnTimeout = onTimeout(*b.AutoPause, true)
 	}
-	return h.ops.Lifecycle.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
+	return h.lifecycle.ResumeSandbox(c.UserContext(), auth.From(c), id, opt)
 }
 
 func onTimeout(pause, memory bool) string {

@@ -1,0 +1,3 @@
+// Package sandboxes serves E2B's sandboxes: how they are created, listed, paused, resumed and
+// ended.
+package sandboxes
