@@ -59,7 +59,11 @@ type server struct {
 
 func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Latencies, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
-	builds := builder.New(builder.Config{Ops: ops, Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint})
+	builds := builder.New(builder.Config{
+		Builds: ops.Builds, Templates: ops.Templates, Bases: ops.Bases, Layers: ops.Snapshots,
+		Provisioner: ops.Provisioner, Sandboxes: ops.Lifecycle, Processes: ops.Procs, Keys: ops.Core,
+		Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint,
+	})
 	s := &server{
 		cfg: cfg, ops: ops, streams: streams,
 		app: fiber.New(fiber.Config{
@@ -78,12 +82,15 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			ErrorHandler:                 httperr.Handler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
 		}),
-		admin:   admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
-		e2b:     e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
-		builds:  builds,
-		ports:   port.New(ops.Lifecycle, streams),
-		metrics: metrics.New(metrics.Config{Operations: ops, Streams: streams, Version: cfg.Version, Latencies: latencies}),
-		issuer:  identity.New(ops.Accounts, cfg.Issuer),
+		admin:  admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
+		e2b:    e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
+		builds: builds,
+		ports:  port.New(ops.Lifecycle, streams),
+		metrics: metrics.New(metrics.Config{
+			Commands: ops.Procs, Log: ops.Core.Log, Hosts: ops.Hosts, Sandboxes: ops.Lifecycle, Webhooks: ops.Webhooks,
+			Streams: streams, Version: cfg.Version, Latencies: latencies,
+		}),
+		issuer: identity.New(ops.Accounts, cfg.Issuer),
 	}
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.Track

@@ -12,6 +12,8 @@ import (
 	"github.com/millrace/millrace/internal/image"
 	"github.com/millrace/millrace/internal/part"
 	"github.com/millrace/millrace/services/gateway/internal/bases"
+	"github.com/millrace/millrace/services/gateway/internal/builds"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // origin is the base of the next layer.
@@ -22,86 +24,128 @@ type origin struct {
 	sum      string           // hash of all inputs
 }
 
+// Names resolves the names of templates.
+type Names interface {
+	ResolveName(ctx context.Context, p core.Principal, name string) (string, bool, error)
+	Template(ctx context.Context, p core.Principal, name string) (events.Template, error)
+}
+
+// Parts stores the parts of templates.
+type Parts interface {
+	HasTemplatePart(ctx context.Context, sum template.Sum) (bool, error)
+	PutTemplatePart(ctx context.Context, sum template.Sum, packed []byte) error
+}
+
+// Bases keeps the templates that layers are based on.
+type Bases interface {
+	HiddenTemplate(p core.Principal, of string) (events.Template, bool)
+	HideTemplate(ctx context.Context, p core.Principal, of string, manifest []byte) error
+}
+
+// Credentials opens the credentials of registries.
+type Credentials interface {
+	OpenCredentials(sealed []byte) (builds.Credentials, error)
+}
+
+// BaseLayers are the layers that a build can be based on.
+type BaseLayers interface {
+	LayerOf(id sandbox.SnapshotID) (sandbox.Snapshot, bool)
+	ClaimLayer(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error)
+}
+
+// resolver finds the base of a build, and imports it if it is an image.
+type resolver struct {
+	record      *record
+	principal   core.Principal
+	spec        *build.Spec
+	templates   Names
+	parts       Parts
+	bases       Bases
+	layers      BaseLayers
+	credentials Credentials
+	registries  registries
+}
+
 // base returns the base of the build: the one in its record, or else the one that the spec
 // refers to now, which base then records. It claims the base's files; if they were dropped
 // before, the name refers to something else by now, and base resolves it again.
-func (r *run) base(ctx context.Context) (origin, error) {
-	if b := r.current().Base; b != nil {
-		o, err := r.recordedBase(b)
+func (rs *resolver) base(ctx context.Context) (origin, error) {
+	if b := rs.record.current().Base; b != nil {
+		o, err := rs.recordedBase(b)
 		if err == nil {
-			_, err = r.cfg.Ops.Snapshots.ClaimLayer(ctx, o.snap.ID)
+			_, err = rs.layers.ClaimLayer(ctx, o.snap.ID)
 		}
-		if !kind.Is(err, kind.NotFound) || r.mark().Step > 0 {
+		if !kind.Is(err, kind.NotFound) || rs.record.mark().Step > 0 {
 			return o, err
 		}
 	}
 	for {
-		o, err := r.resolve(ctx)
+		o, err := rs.resolve(ctx)
 		if err != nil {
 			return o, err
 		}
-		if err := r.append(ctx, build.Based{
+		if err := rs.record.append(ctx, build.Based{
 			Template: o.template, Snapshot: string(o.snap.ID), Sum: o.sum,
 			Env: o.env, User: o.user, Workdir: o.workdir, Start: o.start, Ready: o.ready,
 		}); err != nil {
 			return o, err
 		}
-		if _, err := r.cfg.Ops.Snapshots.ClaimLayer(ctx, o.snap.ID); !kind.Is(err, kind.NotFound) {
+		if _, err := rs.layers.ClaimLayer(ctx, o.snap.ID); !kind.Is(err, kind.NotFound) {
 			return o, err
 		}
 	}
 }
 
 // recordedBase returns the recorded base of a build, even if its name refers to something else now.
-func (r *run) recordedBase(b *build.Based) (origin, error) {
+func (rs *resolver) recordedBase(b *build.Based) (origin, error) {
 	o := origin{
 		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Template, sum: b.Sum,
 	}
-	return o, r.loadFiles(&o, b.Snapshot, r.spec.Template)
+	return o, rs.loadFiles(&o, b.Snapshot, rs.spec.Template)
 }
 
 // loadFiles loads the snapshot of the base called name, if it has one.
-func (r *run) loadFiles(o *origin, snap, name string) error {
+func (rs *resolver) loadFiles(o *origin, snap, name string) error {
 	if snap == "" {
 		return nil
 	}
 	var ok bool
-	if o.snap, ok = r.cfg.Ops.Snapshots.LayerOf(sandbox.SnapshotID(snap)); !ok {
+	if o.snap, ok = rs.layers.LayerOf(sandbox.SnapshotID(snap)); !ok {
 		return kind.Newf(kind.NotFound, "build", name, "the files of template '%s' no longer exist: build it again", name)
 	}
 	return nil
 }
 
 // resolve resolves the base of the build's spec, and imports it if it is an image.
-func (r *run) resolve(ctx context.Context) (origin, error) {
-	name := r.spec.Template
-	if r.spec.Image != "" {
-		name = r.spec.Image
+func (rs *resolver) resolve(ctx context.Context) (origin, error) {
+	name := rs.spec.Template
+	if rs.spec.Image != "" {
+		name = rs.spec.Image
 	}
-	if r.mark().Step == 0 && r.current().Lines == 0 {
-		if err := r.logLine(ctx, "[base] FROM "+name); err != nil {
+	if rs.record.mark().Step == 0 && rs.record.current().Lines == 0 {
+		if err := rs.record.logLine(ctx, "[base] FROM "+name); err != nil {
 			return origin{}, err
 		}
 	}
-	name, host, err := r.cfg.Ops.Templates.ResolveName(ctx, r.principal, name)
+	name, host, err := rs.templates.ResolveName(ctx, rs.principal, name)
 	if err != nil {
 		return origin{}, err
 	}
-	if host || r.spec.Image != "" && isBase(name) {
+	if host || rs.spec.Image != "" && isBase(name) {
 		return origin{template: template.Base, sum: template.Base}, nil
 	}
-	if r.spec.Image != "" && strings.Contains(name, "/") {
-		return r.fromImage(ctx, name) // a registry's user may have the same name as a team
+	if rs.spec.Image != "" && strings.Contains(name, "/") {
+		return rs.fromImage(ctx, name) // a registry's user may have the same name as a team
 	}
-	t, err := r.cfg.Ops.Templates.Template(ctx, r.principal, name)
+	t, err := rs.templates.Template(ctx, rs.principal, name)
 	switch {
 	case err == nil:
-		return r.fromTemplate(ctx, &t)
-	case r.spec.Image == "" || !kind.Is(err, kind.NotFound):
+		return rs.fromTemplate(ctx, &t)
+	case rs.spec.Image == "" || !kind.Is(err, kind.NotFound):
 		return origin{}, err
 	}
-	return r.fromImage(ctx, name)
+	return rs.fromImage(ctx, name)
 }
 
 // isBase reports whether an image is one of E2B's own, which the host's files replace.
@@ -111,16 +155,16 @@ func isBase(name string) bool {
 	return name == "e2bdev/base" || name == "e2bdev/code-interpreter"
 }
 
-func (r *run) fromTemplate(ctx context.Context, t *events.Template) (origin, error) {
+func (rs *resolver) fromTemplate(ctx context.Context, t *events.Template) (origin, error) {
 	b := t.Built
 	if b == nil {
-		return r.fromManifest(ctx, t, bases.HiddenReason(t.ID))
+		return rs.fromManifest(ctx, t, bases.HiddenReason(t.ID))
 	}
 	o := origin{
 		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Base, sum: "base " + b.Base,
 	}
-	if err := r.loadFiles(&o, b.Snapshot, t.Name); err != nil {
+	if err := rs.loadFiles(&o, b.Snapshot, t.Name); err != nil {
 		return o, err
 	}
 	if b.Snapshot != "" {
@@ -134,29 +178,29 @@ func (r *run) fromTemplate(ctx context.Context, t *events.Template) (origin, err
 
 // fromManifest returns an imported template as the base, and keeps it for as long as layers
 // are based on it.
-func (r *run) fromManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
+func (rs *resolver) fromManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
 	m := t.Manifest
 	o := origin{settings: settings{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
-	if _, ok := r.cfg.Ops.Bases.HiddenTemplate(r.principal, of); ok {
+	if _, ok := rs.bases.HiddenTemplate(rs.principal, of); ok {
 		return o, nil
 	}
 	raw, _, err := m.Encode()
 	if err != nil {
 		return o, err
 	}
-	return o, r.cfg.Ops.Bases.HideTemplate(ctx, r.principal, of, raw)
+	return o, rs.bases.HideTemplate(ctx, rs.principal, of, raw)
 }
 
 // fromImage returns a registry's image as the base, imported as a template.
-func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
+func (rs *resolver) fromImage(ctx context.Context, name string) (origin, error) {
 	scratch, done, err := newScratch()
 	if err != nil {
 		return origin{}, err
 	}
 	defer done()
-	registry := image.Registry{Scratch: scratch, Transport: r.cfg.transport()}
-	if len(r.spec.Credentials) > 0 {
-		if registry.Username, registry.Password, err = r.login(ctx); err != nil {
+	registry := image.Registry{Scratch: scratch, Transport: rs.registries.transport()}
+	if len(rs.spec.Credentials) > 0 {
+		if registry.Username, registry.Password, err = rs.login(ctx); err != nil {
 			return origin{}, err
 		}
 	}
@@ -166,16 +210,16 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	}
 	img.Sudo = true
 	of := imageSum + digest
-	if t, ok := r.cfg.Ops.Bases.HiddenTemplate(r.principal, of); ok {
-		whole, err := r.hasAllParts(ctx, t.Manifest.Parts)
+	if t, ok := rs.bases.HiddenTemplate(rs.principal, of); ok {
+		whole, err := rs.hasAllParts(ctx, t.Manifest.Parts)
 		if err != nil {
 			return origin{}, err
 		}
 		if whole {
-			return r.fromImported(ctx, &t, of)
+			return rs.fromImported(ctx, &t, of)
 		}
 	}
-	if err := r.logLine(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
+	if err := rs.record.logLine(ctx, "[base] Pulling "+name+" ("+digest+")"); err != nil {
 		return origin{}, err
 	}
 	p, err := part.New()
@@ -184,37 +228,37 @@ func (r *run) fromImage(ctx context.Context, name string) (origin, error) {
 	}
 	defer p.Close()
 	raw, _, err := image.Pack(ctx, img, image.Options{}, func(ctx context.Context, sum template.Sum, b []byte) error {
-		has, err := r.cfg.Ops.Templates.HasTemplatePart(ctx, sum)
+		has, err := rs.parts.HasTemplatePart(ctx, sum)
 		if has || err != nil {
 			return err
 		}
-		return r.cfg.Ops.Templates.PutTemplatePart(ctx, sum, p.Pack(b))
+		return rs.parts.PutTemplatePart(ctx, sum, p.Pack(b))
 	})
 	if err != nil {
 		return origin{}, err
 	}
-	if err := r.cfg.Ops.Bases.HideTemplate(ctx, r.principal, of, raw); err != nil {
+	if err := rs.bases.HideTemplate(ctx, rs.principal, of, raw); err != nil {
 		return origin{}, err
 	}
-	t, ok := r.cfg.Ops.Bases.HiddenTemplate(r.principal, of)
+	t, ok := rs.bases.HiddenTemplate(rs.principal, of)
 	if !ok {
 		return origin{}, kind.New(kind.Internal, "build", name, "the imported image is not in the view")
 	}
-	return r.fromImported(ctx, &t, of)
+	return rs.fromImported(ctx, &t, of)
 }
 
 // fromImported returns a template that was imported from a registry's image as the base.
-func (r *run) fromImported(ctx context.Context, t *events.Template, of string) (origin, error) {
-	o, err := r.fromManifest(ctx, t, of)
+func (rs *resolver) fromImported(ctx context.Context, t *events.Template, of string) (origin, error) {
+	o, err := rs.fromManifest(ctx, t, of)
 	o.sum = imageSum + o.sum
 	return o, err
 }
 
 // hasAllParts reports whether all parts of a template are stored. Missing parts of an image can
 // only be restored from the image.
-func (r *run) hasAllParts(ctx context.Context, parts []template.Sum) (bool, error) {
+func (rs *resolver) hasAllParts(ctx context.Context, parts []template.Sum) (bool, error) {
 	for _, sum := range parts {
-		if has, err := r.cfg.Ops.Templates.HasTemplatePart(ctx, sum); !has || err != nil {
+		if has, err := rs.parts.HasTemplatePart(ctx, sum); !has || err != nil {
 			return false, err
 		}
 	}
@@ -222,10 +266,10 @@ func (r *run) hasAllParts(ctx context.Context, parts []template.Sum) (bool, erro
 }
 
 // login returns the user name and the password for the image's registry.
-func (r *run) login(ctx context.Context) (username, password string, err error) {
-	c, err := r.cfg.Ops.Builds.OpenCredentials(r.spec.Credentials)
+func (rs *resolver) login(ctx context.Context) (username, password string, err error) {
+	c, err := rs.credentials.OpenCredentials(rs.spec.Credentials)
 	if err != nil || c.Region == "" {
 		return c.Username, c.Password, err
 	}
-	return r.cfg.ecrLogin(ctx, c)
+	return rs.registries.ecrLogin(ctx, c)
 }

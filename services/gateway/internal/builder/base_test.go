@@ -25,7 +25,7 @@ func TestSettingsAreInTheSum(t *testing.T) {
 		"a variable of both": {Env: map[string]string{"A": "1"}, User: "root", Workdir: "/root"},
 	} {
 		b.Base = template.Base
-		o, err := (&run{}).fromTemplate(t.Context(), &events.Template{Built: &b})
+		o, err := (&resolver{}).fromTemplate(t.Context(), &events.Template{Built: &b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,6 +36,14 @@ func TestSettingsAreInTheSum(t *testing.T) {
 	}
 	if seen["base "+template.Base] != "nothing" { // existing layers stay usable
 		t.Error("the sum of a template without settings has changed")
+	}
+}
+
+// configOf returns the configuration of a Builder on a gateway's operations.
+func configOf(c *operations.Operations) Config {
+	return Config{
+		Builds: c.Builds, Templates: c.Templates, Bases: c.Bases, Layers: c.Snapshots,
+		Provisioner: c.Provisioner, Sandboxes: c.Lifecycle, Processes: c.Procs, Keys: c.Core,
 	}
 }
 
@@ -54,7 +62,7 @@ func newRunsOn(t *testing.T, log *events.Log) (c *operations.Operations, princip
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &run{Builder: New(Config{Ops: c}), principal: principal, state: state, spec: *state.Spec}
+		return New(configOf(c)).newRun(state, *state.Spec, principal)
 	}
 }
 
@@ -118,17 +126,17 @@ func TestTakeoverKeepsTheBase(t *testing.T) {
 	} {
 		first := put("first")
 		s := startBuild(t, c, principal, build.Spec{Template: name})
-		was, err := next(s).base(t.Context())
+		was, err := next(s).resolver.base(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		moved := put("moved")
-		got, err := next(reload(t, c, principal, &s)).base(t.Context())
+		got, err := next(reload(t, c, principal, &s)).resolver.base(t.Context())
 		if err != nil || got.template != first || got.env["OF"] != "first" || got.workdir != "/first" || got.sum != was.sum {
 			t.Errorf("%s: continues with the files of %s, the variables %v and %q, %v; want the original ones, of %s",
 				name, got.template, got.env, got.workdir, err, first)
 		}
-		later, err := next(startBuild(t, c, principal, build.Spec{Template: name})).base(t.Context())
+		later, err := next(startBuild(t, c, principal, build.Spec{Template: name})).resolver.base(t.Context())
 		if err != nil || later.template != moved || later.env["OF"] != "moved" {
 			t.Errorf("%s: a new build uses %s with %v, %v", name, later.template, later.env, err)
 		}

@@ -13,13 +13,34 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/core"
-	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
-// Config configures a Builder. Ops is required; the zero value of another field is its
-// default.
+// Config configures a Builder. All interfaces are required; the zero value of another field is
+// its default.
 type Config struct {
-	Ops  *operations.Operations
+	Builds interface {
+		PendingBuilds() []events.Build
+		Builds
+		Records
+		Contexts
+		Credentials
+	}
+	Templates interface {
+		Templates
+		Names
+		Parts
+	}
+	Bases       Bases
+	Layers      Layers
+	Provisioner Provisioner
+	Sandboxes   interface {
+		Sandboxes
+		BuildSandboxes
+		Files
+	}
+	Processes Processes
+	Keys      Keys
+
 	Slog *slog.Logger
 
 	// Registries are the registries at non-public addresses from which images may be pulled,
@@ -30,8 +51,6 @@ type Config struct {
 	ECREndpoint string
 
 	AtOnce int // maximum number of concurrent builds; default 4
-
-	stall time.Duration // default stallTimeout
 }
 
 const (
@@ -44,9 +63,10 @@ const (
 
 // Builder runs builds.
 type Builder struct {
-	cfg  Config
-	name string // id of this run, in the claims of its builds
-	kick chan struct{}
+	cfg        Config
+	registries registries
+	name       string // id of this run, in the claims of its builds
+	kick       chan struct{}
 
 	mu      sync.Mutex
 	running map[build.ID]struct{}
@@ -60,7 +80,10 @@ func New(cfg Config) *Builder {
 	if cfg.Slog == nil {
 		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
-	return &Builder{cfg: cfg, name: ulid.Make().String(), kick: make(chan struct{}, 1), running: make(map[build.ID]struct{})}
+	return &Builder{
+		cfg: cfg, registries: registries{listed: cfg.Registries, ecr: cfg.ECREndpoint},
+		name: ulid.Make().String(), kick: make(chan struct{}, 1), running: make(map[build.ID]struct{}),
+	}
 }
 
 // Kick makes the Builder look for builds at once.
@@ -76,7 +99,7 @@ func (b *Builder) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		for _, pending := range b.cfg.Ops.Builds.PendingBuilds() {
+		for _, pending := range b.cfg.Builds.PendingBuilds() {
 			if !b.take(&pending) {
 				continue
 			}
@@ -117,13 +140,12 @@ func (b *Builder) release(id build.ID) {
 
 // do runs one build, unless another gateway claims it first.
 func (b *Builder) do(ctx context.Context, p *events.Build) {
-	state, err := b.cfg.Ops.Builds.AppendBuild(ctx, &p.State, build.Claimed{By: b.name})
+	state, err := b.cfg.Builds.AppendBuild(ctx, &p.State, build.Claimed{By: b.name})
 	if err != nil {
 		if !kind.Is(err, kind.Conflict) && ctx.Err() == nil {
 			b.cfg.Slog.Warn("claim build failed", "build", p.ID, "err", err)
 		}
 		return
 	}
-	r := &run{Builder: b, state: state, principal: core.Principal{Tenant: p.Tenant}, spec: *state.Spec}
-	r.do(ctx)
+	b.newRun(state, *state.Spec, core.Principal{Tenant: p.Tenant}).do(ctx)
 }

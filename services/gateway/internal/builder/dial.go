@@ -14,10 +14,17 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
+// registries are the registries that images are pulled from.
+type registries struct {
+	listed []string      // those at non-public addresses, as HOST or HOST:PORT
+	ecr    string        // URL of the API that issues passwords for AWS's registries; empty: that of their region
+	stall  time.Duration // default stallTimeout
+}
+
 // transport connects to registries at public addresses, and to those that the operator
 // lists: a build's image is untrusted input, and its registry may redirect anywhere. A read
 // that receives nothing for stallTimeout fails.
-func (cfg *Config) transport() http.RoundTripper {
+func (rg *registries) transport() http.RoundTripper {
 	anywhere := &net.Dialer{Timeout: dialTimeout}
 	public := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		return onlyPublic(address)
@@ -31,14 +38,14 @@ func (cfg *Config) transport() http.RoundTripper {
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
 			from := public
-			if err == nil && (slices.Contains(cfg.Registries, address) || slices.Contains(cfg.Registries, host)) {
+			if err == nil && (slices.Contains(rg.listed, address) || slices.Contains(rg.listed, host)) {
 				from = anywhere
 			}
 			conn, err := from.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			return &stallConn{conn, cmp.Or(cfg.stall, stallTimeout)}, nil
+			return &stallConn{conn, cmp.Or(rg.stall, stallTimeout)}, nil
 		},
 	}
 }

@@ -29,7 +29,7 @@ func TestOnlyPublicRegistries(t *testing.T) {
 func TestListedRegistriesAreReachable(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
-	get := func(cfg Config) error {
+	get := func(cfg registries) error {
 		tr := cfg.transport()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
 		if err != nil {
@@ -41,17 +41,17 @@ func TestListedRegistriesAreReachable(t *testing.T) {
 		}
 		return err
 	}
-	if err := get(Config{}); err == nil || !strings.Contains(err.Error(), "not public") {
-		t.Errorf("without Registries: %v", err)
+	if err := get(registries{}); err == nil || !strings.Contains(err.Error(), "not public") {
+		t.Errorf("without listed registries: %v", err)
 	}
 	at := strings.TrimPrefix(srv.URL, "http://")
 	host, _, _ := strings.Cut(at, ":")
 	for _, name := range []string{at, host} {
-		if err := get(Config{Registries: []string{name}}); err != nil {
+		if err := get(registries{listed: []string{name}}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := get(Config{Registries: []string{host + ":1"}}); err == nil {
+	if err := get(registries{listed: []string{host + ":1"}}); err == nil {
 		t.Error("another port of the same host was reached")
 	}
 }
@@ -64,7 +64,7 @@ func TestStalledRegistryTimesOut(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer srv.Close()
-	cfg := Config{Registries: []string{"127.0.0.1"}, stall: 50 * time.Millisecond}
+	cfg := registries{listed: []string{"127.0.0.1"}, stall: 50 * time.Millisecond}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -25,10 +25,10 @@ const (
 )
 
 // ecrEndpoint returns the URL of the API of a region's registries.
-func (cfg *Config) ecrEndpoint(region string) string {
+func (rg *registries) ecrEndpoint(region string) string {
 	switch {
-	case cfg.ECREndpoint != "":
-		return cfg.ECREndpoint
+	case rg.ecr != "":
+		return rg.ecr
 	case strings.HasPrefix(region, "cn-"):
 		return "https://api.ecr." + region + ".amazonaws.com.cn/"
 	}
@@ -39,11 +39,11 @@ func (cfg *Config) ecrEndpoint(region string) string {
 // GetAuthorizationToken of the API of 2015-09-21, signed with Signature Version 4. Its errors
 // go into the build's log and contain nothing of the key: Precondition if the key is
 // rejected, Unavailable without a valid response.
-func (cfg *Config) ecrLogin(ctx context.Context, c builds.Credentials) (username, password string, err error) {
+func (rg *registries) ecrLogin(ctx context.Context, c builds.Credentials) (username, password string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ecrTimeout)
 	defer cancel()
 	const body = "{}"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.ecrEndpoint(c.Region), strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, rg.ecrEndpoint(c.Region), strings.NewReader(body))
 	if err != nil {
 		return "", "", kind.Wrap(kind.Internal, "log in to ECR", c.Region, err)
 	}
@@ -54,7 +54,7 @@ func (cfg *Config) ecrLogin(ctx context.Context, c builds.Credentials) (username
 	if err := v4.NewSigner().SignHTTP(ctx, key, req, hex.EncodeToString(sum[:]), "ecr", c.Region, time.Now()); err != nil {
 		return "", "", kind.Wrap(kind.Internal, "log in to ECR", c.Region, err)
 	}
-	client := http.Client{Transport: cfg.ecrTransport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{Transport: rg.ecrTransport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	answer, err := client.Do(req)
 	if err != nil {
@@ -71,12 +71,12 @@ func (cfg *Config) ecrLogin(ctx context.Context, c builds.Credentials) (username
 	return ecrToken(c.Region, raw)
 }
 
-// ecrTransport connects to public addresses, and to the operator's ECREndpoint.
-func (cfg *Config) ecrTransport() http.RoundTripper {
-	if cfg.ECREndpoint != "" {
+// ecrTransport connects to public addresses, and to the operator's endpoint.
+func (rg *registries) ecrTransport() http.RoundTripper {
+	if rg.ecr != "" {
 		return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: dialTimeout}
 	}
-	return cfg.transport()
+	return rg.transport()
 }
 
 // ecrRefusal returns AWS's error name only; the rest of the response may repeat what was

@@ -100,12 +100,12 @@ func fakeECR(t *testing.T, secret string) *httptest.Server {
 }
 
 func TestECRLogin(t *testing.T) {
-	cfg := Config{ECREndpoint: fakeECR(t, access.Password).URL}
+	cfg := registries{ecr: fakeECR(t, access.Password).URL}
 	username, password, err := cfg.ecrLogin(t.Context(), access)
 	if username != "AWS" || password != "pass:word" || err != nil {
 		t.Errorf("%q %q %v", username, password, err)
 	}
-	cfg.ECREndpoint = fakeECR(t, "another").URL
+	cfg.ecr = fakeECR(t, "another").URL
 	_, _, err = cfg.ecrLogin(t.Context(), access)
 	if !kind.Is(err, kind.Precondition) || !strings.Contains(kind.Message(err), `us-west-2 refuses the access key: 400 "InvalidSignatureException"`) {
 		t.Errorf("a wrong secret: %v", err)
@@ -137,19 +137,19 @@ func TestECRLoginErrors(t *testing.T) {
 			w.WriteHeader(tt.status)
 			io.WriteString(w, tt.body)
 		}))
-		_, password, err := (&Config{ECREndpoint: s.URL}).ecrLogin(t.Context(), access)
+		_, password, err := (&registries{ecr: s.URL}).ecrLogin(t.Context(), access)
 		if s.Close(); !kind.Is(err, tt.kind) || password != "" || !strings.Contains(kind.Message(err), "ECR in us-west-2") {
 			t.Errorf("%s: %q %v", name, password, err)
 		}
 	}
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	if _, _, err := (&Config{ECREndpoint: gone.URL}).ecrLogin(t.Context(), access); !kind.Is(err, kind.Unavailable) {
+	if _, _, err := (&registries{ecr: gone.URL}).ecrLogin(t.Context(), access); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("no server: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := (&Config{ECREndpoint: fakeECR(t, access.Password).URL}).ecrLogin(ctx, access); err == nil {
+	if _, _, err := (&registries{ecr: fakeECR(t, access.Password).URL}).ecrLogin(ctx, access); err == nil {
 		t.Error("ecrLogin ignores its context")
 	}
 }
@@ -158,7 +158,7 @@ func TestECREndpoint(t *testing.T) {
 	for region, want := range map[string]string{
 		"us-west-2": "https://api.ecr.us-west-2.amazonaws.com/", "cn-north-1": "https://api.ecr.cn-north-1.amazonaws.com.cn/", "us-gov-west-1": "https://api.ecr.us-gov-west-1.amazonaws.com/",
 	} {
-		if got := new(Config).ecrEndpoint(region); got != want {
+		if got := new(registries).ecrEndpoint(region); got != want {
 			t.Errorf("%s: %s", region, got)
 		}
 	}

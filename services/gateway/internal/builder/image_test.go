@@ -53,8 +53,8 @@ func TestLostImagePartsAreImportedAgain(t *testing.T) {
 	for n := range 2 {
 		s := startBuild(t, f.Operations, f.principal, build.Spec{Image: at})
 		r := f.next(s)
-		r.cfg.Registries = []string{"127.0.0.1"}
-		o, err := r.resolve(t.Context())
+		r.resolver.registries.listed = []string{"127.0.0.1"}
+		o, err := r.resolver.resolve(t.Context())
 		if err == nil {
 			err = f.view.Sync(t.Context())
 		}

@@ -86,21 +86,21 @@ func TestLayerInUseIsKept(t *testing.T) {
 		t.Fatal("the layer does not exist")
 	}
 	from, first, second := f.from, runLayer(1, "one"), runLayer(2, "two")
-	from, err := r.layer(t.Context(), from, &first)
+	from, err := r.layers.layer(t.Context(), from, &first)
 	if err != nil || from.snap.ID != cached.ID {
 		t.Fatalf("layer %s, %v; want %s", from.snap.ID, err, cached.ID)
 	}
 	if f.prune(); !f.has(cached.ID) {
 		t.Fatal("the reused layer was dropped")
 	}
-	made, err := r.layer(t.Context(), from, &second)
+	made, err := r.layers.layer(t.Context(), from, &second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.prune(); !f.has(made.snap.ID) {
 		t.Error("the new layer was dropped")
 	}
-	if err := r.append(t.Context(), build.Failed{}); err != nil {
+	if err := r.record.append(t.Context(), build.Failed{}); err != nil {
 		t.Fatal(err)
 	}
 	if f.prune(); f.has(cached.ID) || f.has(made.snap.ID) {
@@ -123,7 +123,7 @@ func TestReuseDuringPrune(t *testing.T) {
 		var on origin
 		var wg sync.WaitGroup
 		wg.Go(func() { pruned = other.Templates.PruneLayers(t.Context(), f.principal) })
-		wg.Go(func() { on, made = r.layer(t.Context(), f.from, &l) })
+		wg.Go(func() { on, made = r.layers.layer(t.Context(), f.from, &l) })
 		wg.Wait()
 		if pruned != nil || made != nil || !f.has(on.snap.ID) {
 			t.Errorf("round %d: layer %q exists: %v; %v, %v", round, on.snap.ID, f.has(on.snap.ID), made, pruned)
@@ -138,7 +138,7 @@ func TestDroppedLayerIsBuiltAgain(t *testing.T) {
 	r := f.newRun()
 	for n := range 2 {
 		l := runLayer(1, "one")
-		on, err := r.layer(t.Context(), f.from, &l)
+		on, err := r.layers.layer(t.Context(), f.from, &l)
 		if err != nil || !f.has(on.snap.ID) {
 			t.Fatalf("made %d times: %v", n, err)
 		}
@@ -158,12 +158,12 @@ func TestTakeoverContinuesWithNewestLayer(t *testing.T) {
 	r, from := f.newRun(), f.from
 	for i := range 2 {
 		var err error
-		if from, err = r.layer(t.Context(), from, &layers[i]); err != nil {
+		if from, err = r.layers.layer(t.Context(), from, &layers[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.drop(below.ID)
-	got, n, err := f.newRun().newestLayer(t.Context(), f.from, layers)
+	got, n, err := f.newRun().layers.newestLayer(t.Context(), f.from, layers)
 	if err != nil || n != 2 || got.snap.ID != newest.ID {
 		t.Errorf("continues after %d steps with %q, %v; want 2 with %s", n, got.snap.ID, err, newest.ID)
 	}
@@ -180,11 +180,11 @@ func TestDroppedBaseIsResolvedAgain(t *testing.T) {
 	}
 	f.drop(gone)
 	s := startBuild(t, f.Operations, f.principal, build.Spec{Template: "below"})
-	if err := f.next(s).append(t.Context(), build.Based{Template: template.Base, Snapshot: string(gone)}); err != nil {
+	if err := f.next(s).record.append(t.Context(), build.Based{Template: template.Base, Snapshot: string(gone)}); err != nil {
 		t.Fatal(err)
 	}
 	r := f.next(reload(t, f.Operations, f.principal, &s))
-	if on, err := r.base(t.Context()); err != nil || on.snap.ID != now || r.current().Base.Snapshot != string(now) {
+	if on, err := r.resolver.base(t.Context()); err != nil || on.snap.ID != now || r.record.current().Base.Snapshot != string(now) {
 		t.Errorf("base %q, %v; want %s", on.snap.ID, err, now)
 	}
 }
@@ -194,7 +194,7 @@ func TestMarkKeepsLayers(t *testing.T) {
 	f := newFixture(t, "", "")
 	r := f.newRun()
 	want := []string{"one", "two"}
-	if err := r.log(t.Context(), build.Mark{Step: 1, Layers: want}); err != nil {
+	if err := r.record.log(t.Context(), build.Mark{Step: 1, Layers: want}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Core.Sync(t.Context()); err != nil {
@@ -212,13 +212,13 @@ func TestRepeatedStepIsReadFromTheStart(t *testing.T) {
 	f := newFixture(t, "", "")
 	f.host.Start()
 	r := f.newRun()
-	if err := r.log(t.Context(), build.Mark{Step: 2, After: 4, PartialOut: []byte("of another ")}); err != nil {
+	if err := r.record.log(t.Context(), build.Mark{Step: 2, After: 4, PartialOut: []byte("of another ")}); err != nil {
 		t.Fatal(err)
 	}
-	was := r.current().Lines
+	was := r.record.current().Lines
 	l := layer{step: 1, sum: "one", do: &build.Step{Type: build.Run, Args: []string{"echo a b"}}}
-	if _, err := r.layer(t.Context(), f.from, &l); err != nil || r.current().Lines != was+2 || r.mark().Step != 1 {
-		t.Errorf("%v, %d more lines, step %d", err, r.current().Lines-was, r.mark().Step)
+	if _, err := r.layers.layer(t.Context(), f.from, &l); err != nil || r.record.current().Lines != was+2 || r.record.mark().Step != 1 {
+		t.Errorf("%v, %d more lines, step %d", err, r.record.current().Lines-was, r.record.mark().Step)
 	}
 }
 
@@ -230,13 +230,13 @@ func TestConcurrentAppendAndRead(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 20 {
-			if held = r.append(t.Context(), build.Claimed{By: "a run"}); held != nil {
+			if held = r.record.append(t.Context(), build.Claimed{By: "a run"}); held != nil {
 				return
 			}
 		}
 	})
 	for range 200 {
-		if req := r.requested(f.from, settings{}); req.Build != string(f.state.ID) || r.key("sandbox", 1) == "" {
+		if req := r.layers.requested(f.from, settings{}); req.Build != string(f.state.ID) || r.layers.key("sandbox", 1) == "" {
 			t.Errorf("request is for build %q", req.Build)
 		}
 	}

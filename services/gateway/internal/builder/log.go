@@ -25,26 +25,6 @@ const (
 	flushLines = 20_000
 )
 
-func (r *run) line(level build.Level, text string) build.Line {
-	return build.Line{Time: time.Now(), Level: level, Text: text}
-}
-
-func (r *run) mark() build.Mark { return r.current().Mark }
-
-func (r *run) logged(level build.Level, text string) build.Logged {
-	return build.Logged{Lines: []build.Line{r.line(level, text)}, Mark: r.mark()}
-}
-
-// logLine adds a line to the log.
-func (r *run) logLine(ctx context.Context, text string) error {
-	return r.append(ctx, r.logged(build.Info, text))
-}
-
-// log adds lines, together with the position that they reach in the step's process record.
-func (r *run) log(ctx context.Context, mark build.Mark, lines ...build.Line) error {
-	return r.append(ctx, build.Logged{Lines: lines, Mark: mark})
-}
-
 // output turns a step's process output into lines.
 type output struct {
 	prefix string
@@ -100,22 +80,26 @@ func (o *output) flushPartial() {
 	o.mark.PartialOut, o.mark.PartialErr = nil, nil
 }
 
+func line(level build.Level, text string) build.Line {
+	return build.Line{Time: time.Now(), Level: level, Text: text}
+}
+
 // flush logs the collected lines.
-func (r *run) flush(ctx context.Context, o *output) error {
+func (rec *record) flush(ctx context.Context, o *output) error {
 	lines, size := o.lines, o.size
 	o.lines, o.size = nil, 0
-	had := r.current().Lines
-	full := had >= maxLines || r.bytes >= maxBytes
-	if r.bytes += size; full {
+	had := rec.current().Lines
+	full := had >= maxLines || rec.bytes >= maxBytes
+	if rec.bytes += size; full {
 		return nil
 	}
-	if had+len(lines) >= maxLines || r.bytes >= maxBytes {
-		lines = append(lines[:min(len(lines), maxLines-had-1)], r.line(build.Warn, "The log is full: later output is omitted"))
+	if had+len(lines) >= maxLines || rec.bytes >= maxBytes {
+		lines = append(lines[:min(len(lines), maxLines-had-1)], line(build.Warn, "The log is full: later output is omitted"))
 	}
 	for ; len(lines) > flushLines; lines = lines[flushLines:] { // after a crash here the successor logs some lines again
-		if err := r.log(ctx, r.mark(), lines[:flushLines]...); err != nil {
+		if err := rec.log(ctx, rec.mark(), lines[:flushLines]...); err != nil {
 			return err
 		}
 	}
-	return r.log(ctx, o.mark, lines...)
+	return rec.log(ctx, o.mark, lines...)
 }

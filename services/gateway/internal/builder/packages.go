@@ -30,12 +30,12 @@ func packagesLayer(from settings, sum string) layer {
 
 // packages runs the layer of packagesLayer. A failure to install them does not fail the build:
 // the image may have no shell, or its package manager no working mirror.
-func (r *run) packages(ctx context.Context, sbx sandbox.ID, l *layer) error {
-	err := r.execute(ctx, sbx, l)
+func (ex *executor) packages(ctx context.Context, sbx sandbox.ID, l *layer) error {
+	err := ex.execute(ctx, sbx, l)
 	if err == nil || ctx.Err() != nil || kind.Is(err, kind.Unavailable) || kind.Is(err, kind.Internal) {
 		return err
 	}
-	return r.append(ctx, r.logged(build.Warn, "[base] Packages not installed (sudo, curl, ca-certificates, git, jq): "+kind.Message(err)))
+	return ex.record.append(ctx, ex.record.logged(build.Warn, "[base] Packages not installed (sudo, curl, ca-certificates, git, jq): "+kind.Message(err)))
 }
 
 // installPackages is a script for any POSIX shell. It reports on standard output, because what

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"path"
 	"strconv"
@@ -39,6 +40,35 @@ func (l *layer) name() string {
 		return stepBase
 	}
 	return strconv.Itoa(l.step)
+}
+
+// maxTitle is the maximum number of bytes of a step in its title.
+const maxTitle = 2048
+
+// title returns the log line at the start of the layer's step; steps is the number of steps.
+func (l *layer) title(steps int) string {
+	if l.step == packagesStep {
+		return "[base] Installing sudo, curl, ca-certificates, git and jq if they are missing"
+	}
+	title := "WORKDIR"
+	if n := len(l.dirs); l.do == nil && l.dirs[n-1].path == "" {
+		title = "USER"
+	}
+	if l.do != nil {
+		title = l.do.Type + " " + l.do.Args[0]
+		if l.do.Type == build.Copy {
+			title += " " + l.do.Args[1]
+		}
+	}
+	return l.prefix(steps) + " " + title[:min(len(title), maxTitle)]
+}
+
+// prefix returns the start of each log line about the layer.
+func (l *layer) prefix(steps int) string {
+	if l.step == packagesStep {
+		return "[base]"
+	}
+	return fmt.Sprintf("[builder %d/%d]", l.step, steps)
 }
 
 // directory is a directory and its owner if it is created. Without a path it only requires that

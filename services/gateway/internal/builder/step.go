@@ -18,11 +18,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/internal/waiting"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
-	"github.com/millrace/millrace/services/gateway/internal/snapshots"
 )
 
 const (
@@ -32,108 +30,42 @@ const (
 	outputIdle  = 500 * time.Millisecond // without output
 )
 
-// sandbox returns the sandbox in which step n runs. If no host has free capacity, it waits.
-func (r *run) sandbox(ctx context.Context, from origin, f settings, n int) (sandbox.ID, error) {
-	req := r.requested(from, f)
-	what := "sandbox."
-	if _, dropped := r.layerID(n); dropped > 0 { // the sandbox of the dropped layer has ended
-		what += strconv.Itoa(dropped) + "."
-	}
-	for try := 0; ; try++ {
-		id := sandbox.KeyedID(r.key(what+strconv.Itoa(try), n)) // a refused id stays refused
-		if st, ok := r.failedSandbox(id); ok && st.Request.From != from.snap.ID {
-			continue // it was for a layer that the build no longer uses
-		}
-		_, err := r.cfg.Ops.Provisioner.EnsureSandbox(ctx, r.principal, id, req)
-		if _, ok := r.failedSandbox(id); ok && kind.Is(err, kind.Unavailable) {
-			return id, &sandboxError{err, from.snap}
-		}
-		if !kind.Is(err, kind.Exhausted) || try == maxTries {
-			return id, err
-		}
-		if !waiting.Sleep(ctx, waiting.Delay(try, time.Second, maxBackoff)) {
-			return id, ctx.Err()
-		}
-	}
+// Processes runs processes in sandboxes.
+type Processes interface {
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (procs.Attached, error)
+	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*events.Reader, error)
+	Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error)
+	RunStartCommand(ctx context.Context, p core.Principal, id sandbox.ID, command string) error
+	AwaitReady(ctx context.Context, p core.Principal, id sandbox.ID, command string) error
 }
 
-// sandboxError is the error of a sandbox that could not be created on a layer.
-type sandboxError struct {
-	err error
-	on  sandbox.Snapshot
+// Files are the files of sandboxes.
+type Files interface {
+	OpenFiles(ctx context.Context, p core.Principal, id sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
-func (u *sandboxError) Error() string { return u.err.Error() }
-func (u *sandboxError) Unwrap() error { return u.err }
-
-// failedSandbox returns the sandbox and true if it ended before it ran.
-func (r *run) failedSandbox(id sandbox.ID) (sandbox.State, bool) {
-	st, err := r.cfg.Ops.Lifecycle.Sandbox(r.principal, id)
-	return st, err == nil && st.Over() && st.Started.IsZero()
+// Contexts stores the files that builds copy.
+type Contexts interface {
+	Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error)
 }
 
-// Limits of the wait for capacity, about five minutes in total.
-const (
-	maxTries   = 32
-	maxBackoff = 10 * time.Second
-)
-
-func (r *run) requested(from origin, f settings) sandbox.Requested {
-	s := r.current()
-	req := sandbox.Requested{
-		Template: from.template, Built: s.Request.Template, Build: string(s.ID), Alias: s.Request.Name,
-		Env: f.env, User: f.user, Workdir: f.workdir, Lifetime: max(time.Nanosecond, time.Until(s.Created.Add(buildTimeout+endTimeout))),
-		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
-	}
-	if from.snap.ID != "" {
-		req = snapshots.From(&from.snap, req)
-	}
-	if s.Request.CPUMilli > 0 {
-		req.CPUMilli = s.Request.CPUMilli
-	}
-	if s.Request.MemoryMiB > 0 {
-		req.MemoryMiB = s.Request.MemoryMiB
-	}
-	return req
-}
-
-// destroy ends a sandbox that is no longer needed, to free its capacity for the next. If the
-// build stops, the sandbox is left to the successor.
-func (r *run) destroy(ctx context.Context, id sandbox.ID) {
-	if ctx.Err() != nil {
-		return
-	}
-	if err := r.cfg.Ops.Lifecycle.DestroySandbox(ctx, r.principal, id); err != nil && !kind.Is(err, kind.NotFound) {
-		r.cfg.Slog.Warn("end sandbox of build failed", "sandbox", id, "err", err) // its deadline ends it
-	}
-}
-
-// saveLayer makes a layer of a step's sandbox, and records it as the build's newest. It makes
-// another if the layer was dropped before it was recorded.
-func (r *run) saveLayer(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
-	for {
-		id, _ := r.layerID(l.step)
-		if err := r.cfg.Ops.Snapshots.EnsureLayer(ctx, r.principal, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
-			return sandbox.Snapshot{}, err
-		}
-		mark := r.mark()
-		mark.Layers = layersToKeep(from, id)
-		if err := r.log(ctx, mark); err != nil {
-			return sandbox.Snapshot{}, err
-		}
-		if snap, err := r.cfg.Ops.Snapshots.ClaimLayer(ctx, id); !kind.Is(err, kind.NotFound) {
-			return snap, err
-		}
-	}
+// executor executes the steps of a build in their sandboxes.
+type executor struct {
+	record    *record
+	principal core.Principal
+	steps     int // number of steps of the build
+	processes Processes
+	files     Files
+	contexts  Contexts
 }
 
 // makeDir creates a directory that a step needs, or checks that a user exists.
-func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error {
+func (ex *executor) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error {
 	ask := file.Request{Op: file.OpMakeDir, Path: dir.path, User: dir.user}
 	if dir.path == "" {
 		ask.Op, ask.Path = file.OpStat, "/"
 	}
-	f, err := r.cfg.Ops.Lifecycle.OpenFiles(ctx, r.principal, sbx, &ask)
+	f, err := ex.files.OpenFiles(ctx, ex.principal, sbx, &ask)
 	if err != nil {
 		return err
 	}
@@ -145,34 +77,34 @@ func (r *run) makeDir(ctx context.Context, sbx sandbox.ID, dir directory) error 
 }
 
 // command is execute for a step of the template: its error names the command.
-func (r *run) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
-	return ofCommand(l.do.Args[0], r.execute(ctx, sbx, l))
+func (ex *executor) command(ctx context.Context, sbx sandbox.ID, l *layer) error {
+	return ofCommand(l.do.Args[0], ex.execute(ctx, sbx, l))
 }
 
 // execute runs the command of a layer, or follows it if it is already running.
-func (r *run) execute(ctx context.Context, sbx sandbox.ID, l *layer) error {
+func (ex *executor) execute(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	spec := procs.Shell(l.do.Args[0])
 	spec.User, spec.Cwd = l.user, l.workdir
 	if len(l.do.Args) > 1 && l.do.Args[1] != "" {
 		spec.User = l.do.Args[1]
 	}
-	a, err := r.cfg.Ops.Procs.Start(ctx, r.principal, sbx, spec, procs.StartOptions{IdempotencyKey: "millrace.build"})
+	a, err := ex.processes.Start(ctx, ex.principal, sbx, spec, procs.StartOptions{IdempotencyKey: "millrace.build"})
 	if err != nil {
 		return err
 	}
 	reader := a.Reader.Reader
-	o := &output{prefix: r.prefix(l), mark: r.mark()}
+	o := &output{prefix: l.prefix(ex.steps), mark: ex.record.mark()}
 	if int(o.mark.Step) != l.step { // the previous owner was further on, but its layer is gone
 		o.mark = build.Mark{Step: uint32(l.step), Layers: o.mark.Layers}
 	}
 	if o.mark.After > 0 {
 		reader.Close()
-		if reader, err = r.cfg.Ops.Procs.Read(ctx, r.principal, a.ID, o.mark.After); err != nil {
+		if reader, err = ex.processes.Read(ctx, ex.principal, a.ID, o.mark.After); err != nil {
 			return err
 		}
 	}
 	defer reader.Close()
-	return r.follow(ctx, a.ID, reader, o)
+	return ex.follow(ctx, a.ID, reader, o)
 }
 
 // ofCommand adds the command to err in E2B's format, which clients search for.
@@ -188,7 +120,7 @@ func ofCommand(command string, err error) error {
 
 // follow logs a command's output until the command ends. It does not wait for processes that
 // the command left running.
-func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, o *output) error {
+func (ex *executor) follow(ctx context.Context, id process.ID, reader *events.Reader, o *output) error {
 	var exit *process.Exit
 	var until time.Time
 	for {
@@ -197,12 +129,12 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 		if err != nil && !ended {
 			return err
 		}
-		x, err := r.consume(ctx, o, batch)
+		x, err := ex.consume(ctx, o, batch)
 		if err != nil {
 			return err
 		}
 		if ended && exit == nil && x == nil { // an earlier run read its end
-			sum, err := r.cfg.Ops.Procs.Process(ctx, r.principal, id)
+			sum, err := ex.processes.Process(ctx, ex.principal, id)
 			if err != nil {
 				return err
 			}
@@ -218,7 +150,7 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 			o.flushPartial()
 		}
 		if len(o.lines) > 0 {
-			if err := r.flush(ctx, o); err != nil {
+			if err := ex.record.flush(ctx, o); err != nil {
 				return err
 			}
 		}
@@ -230,11 +162,11 @@ func (r *run) follow(ctx context.Context, id process.ID, reader *events.Reader, 
 
 // consume processes a process's events: output lines, the exit, or the reason why it never ran.
 // It flushes when many lines have come together.
-func (r *run) consume(ctx context.Context, o *output, batch []process.Event) (exit *process.Exit, err error) {
+func (ex *executor) consume(ctx context.Context, o *output, batch []process.Event) (exit *process.Exit, err error) {
 	for i := range batch {
 		e := &batch[i]
 		if o.size >= flushBytes {
-			if err := r.flush(ctx, o); err != nil {
+			if err := ex.record.flush(ctx, o); err != nil {
 				return nil, err
 			}
 		}
@@ -277,8 +209,8 @@ func exitError(x *process.Exit, tail []string) error {
 }
 
 // copy unpacks a step's files in its sandbox.
-func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
-	raw, err := r.cfg.Ops.Builds.Context(ctx, r.principal.Tenant, l.do.Files)
+func (ex *executor) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
+	raw, err := ex.contexts.Context(ctx, ex.principal.Tenant, l.do.Files)
 	if err != nil {
 		return err
 	}
@@ -302,16 +234,16 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if user == "" {
 		user = l.user
 	}
-	if err := r.setDestination(ctx, sbx, &c, l, user, first); err != nil {
+	if err := ex.setDestination(ctx, sbx, &c, l, user, first); err != nil {
 		return err
 	}
-	f, err := r.cfg.Ops.Lifecycle.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
+	f, err := ex.files.OpenFiles(ctx, ex.principal, sbx, &file.Request{Op: file.OpUnpack, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if err := c.rewrite(f, first, from); err != nil {
-		return r.unpackError(f, err)
+		return unpackError(f, err)
 	}
 	if err := f.CloseWrite(); err != nil {
 		return err
@@ -320,7 +252,7 @@ func (r *run) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 }
 
 // unpackError prefers the sandbox's error to that of writing to it.
-func (r *run) unpackError(f *core.Files, err error) error {
+func unpackError(f *core.Files, err error) error {
 	if kind.Is(err, kind.Invalid) {
 		return err
 	}
@@ -332,7 +264,7 @@ func (r *run) unpackError(f *core.Files, err error) error {
 
 // setDestination decides the destination of a copy: a file that is copied to a path that is not a
 // directory gets that name.
-func (r *run) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l *layer, user string, first *tar.Header) error {
+func (ex *executor) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l *layer, user string, first *tar.Header) error {
 	isDir := strings.HasSuffix(c.dest, "/") || path.Base(c.dest) == "." || path.Base(c.dest) == ".."
 	if !path.IsAbs(c.dest) && !strings.HasPrefix(c.dest, "~") && l.workdir != "" {
 		c.dest = path.Join(l.workdir, c.dest)
@@ -344,7 +276,7 @@ func (r *run) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l
 	if isDir {
 		return nil
 	}
-	f, err := r.cfg.Ops.Lifecycle.OpenFiles(ctx, r.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
+	f, err := ex.files.OpenFiles(ctx, ex.principal, sbx, &file.Request{Op: file.OpStat, Path: c.dest, User: user})
 	if err != nil {
 		return err
 	}
@@ -362,3 +294,28 @@ func (r *run) setDestination(ctx context.Context, sbx sandbox.ID, c *copySpec, l
 	}
 	return nil
 }
+
+// start runs the template's start command, and waits until it is ready.
+func (ex *executor) start(ctx context.Context, sbx sandbox.ID, f *settings) error {
+	if f.start != "" {
+		if err := ex.processes.RunStartCommand(ctx, ex.principal, sbx, f.start); err != nil {
+			return ofCommand(f.start, err)
+		}
+	}
+	if f.ready == "" {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	err := ex.processes.AwaitReady(waiting, ex.principal, sbx, f.ready)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return kind.Newf(kind.Deadline, "build", "", "the template's command was not ready within %s", readyWithin)
+	}
+	if kind.Is(err, kind.Precondition) {
+		return ofCommand(f.start, err)
+	}
+	return err
+}
+
+// readyWithin is the maximum time until the template's start command is ready.
+const readyWithin = 5 * time.Minute

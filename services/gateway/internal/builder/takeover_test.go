@@ -48,7 +48,7 @@ func (f *fixture) newRun() *run {
 }
 
 // sandboxID returns the id of the sandbox in which the start command runs.
-func (f *fixture) sandboxID(r *run) sandbox.ID { return sandbox.KeyedID(r.key("sandbox.0", 1)) }
+func (f *fixture) sandboxID(r *run) sandbox.ID { return sandbox.KeyedID(r.layers.key("sandbox.0", 1)) }
 
 func (f *fixture) starts(r *run) int {
 	return f.host.Starts(process.KeyedID(f.sandboxID(r), "millrace.start"))
@@ -110,7 +110,7 @@ func TestFailedStepFailsTheNextRun(t *testing.T) {
 	l := layer{step: 1, do: &build.Step{Type: build.Run, Args: []string{"fail"}}}
 	for range 2 {
 		r := f.newRun()
-		if _, err := r.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) || !strings.HasPrefix(kind.Message(err), "failed to run command 'fail': ") {
+		if _, err := r.layers.make(t.Context(), f.from, &l); !kind.Is(err, kind.Precondition) || !strings.HasPrefix(kind.Message(err), "failed to run command 'fail': ") {
 			t.Errorf("%v, want a failed command", err)
 		}
 	}
@@ -124,10 +124,10 @@ func TestEndedSandboxDoesNotCountAsRun(t *testing.T) {
 			r := f.newRun()
 			if ran {
 				f.host.Start()
-				if _, err := f.Provisioner.EnsureSandbox(t.Context(), f.principal, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
+				if _, err := f.Provisioner.EnsureSandbox(t.Context(), f.principal, f.sandboxID(r), r.layers.requested(f.from, f.from.settings)); err != nil {
 					t.Fatal(err)
 				}
-			} else if _, err := f.view.CreateSandbox(t.Context(), f.principal.Tenant, f.sandboxID(r), r.requested(f.from, f.from.settings)); err != nil {
+			} else if _, err := f.view.CreateSandbox(t.Context(), f.principal.Tenant, f.sandboxID(r), r.layers.requested(f.from, f.from.settings)); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Core.Sync(t.Context()); err != nil {
@@ -153,7 +153,7 @@ func TestDeletedBuildLeavesNoSandbox(t *testing.T) {
 	if err := f.Templates.DeleteTemplate(t.Context(), f.principal, f.state.Request.Name); err != nil {
 		t.Fatal(err)
 	}
-	id, err := r.sandbox(t.Context(), f.from, f.from.settings, 1)
+	id, err := r.layers.sandbox(t.Context(), f.from, f.from.settings, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestTakenOverBuildKeepsItsSandbox(t *testing.T) {
 	f := newFixture(t, "sleep", "")
 	f.host.Start()
 	r := f.newRun()
-	id, err := r.sandbox(t.Context(), f.from, f.from.settings, 1)
+	id, err := r.layers.sandbox(t.Context(), f.from, f.from.settings, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

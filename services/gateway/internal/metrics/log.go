@@ -32,7 +32,7 @@ var (
 // collectLog collects everything that is folded from the log.
 func (m *Metrics) collectLog(ctx context.Context, s scrape) {
 	began := time.Now()
-	counts, err := m.ops.Procs.Counts(ctx)
+	counts, err := m.source.Commands.Counts(ctx)
 	s.gauge(descSync, time.Since(began).Seconds())
 	s.gauge(descCaughtUp, flag(err == nil))
 	commands(s, counts)
@@ -56,7 +56,7 @@ func commands(s scrape, counts map[process.Outcome]uint64) {
 
 // stored collects whether each stream is writable: that metric is the one to alert on.
 func (m *Metrics) stored(s scrape) {
-	for _, h := range m.ops.Core.Log.Streams() {
+	for _, h := range m.source.Log.Streams() {
 		if h.Stream != "" {
 			s.gauge(descWritable, flag(h.Blocked == ""), h.Stream)
 		}
@@ -74,7 +74,7 @@ func flag(b bool) float64 {
 func (m *Metrics) hosts(ctx context.Context, s scrape) {
 	var alive, starting, draining, silent, gone, processes float64
 	now := time.Now()
-	for _, h := range m.ops.Hosts.All(ctx) {
+	for _, h := range m.source.Hosts.All(ctx) {
 		switch {
 		case h.Gone:
 			gone++
@@ -100,7 +100,7 @@ func (m *Metrics) hosts(ctx context.Context, s scrape) {
 }
 
 func (m *Metrics) sandboxes(s scrape) {
-	counts := m.ops.Lifecycle.Phases()
+	counts := m.source.Sandboxes.Phases()
 	for _, p := range [...]sandbox.Phase{sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced, sandbox.PhaseRunning, sandbox.PhasePausing, sandbox.PhasePaused,
 		sandbox.PhaseResuming, sandbox.PhaseStopping,
 		sandbox.PhaseRefused, sandbox.PhaseDestroyed, sandbox.PhaseLost, sandbox.PhaseFailed} {
@@ -110,7 +110,7 @@ func (m *Metrics) sandboxes(s scrape) {
 
 // webhooks collects the totals of webhook deliveries, including removed webhooks.
 func (m *Metrics) webhooks(s scrape) {
-	n := m.ops.Webhooks.WebhookTotals()
+	n := m.source.Webhooks.WebhookTotals()
 	s.counter(descAttempts, float64(n.Attempts))
 	s.counter(descSettled, float64(n.Done), "delivered")
 	s.counter(descSettled, float64(n.GivenUp), "failed")

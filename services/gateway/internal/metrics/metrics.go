@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -9,23 +10,52 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/webhooks"
 )
 
 // Streams counts open streams: a *stream.Streams.
 type Streams interface{ Open() int }
 
+// Commands counts the commands in the log by their outcome.
+type Commands interface {
+	Counts(ctx context.Context) (map[process.Outcome]uint64, error)
+}
+
+// Log reports whether each stream of the log can be written.
+type Log interface{ Streams() []events.StreamHealth }
+
+// Fleet lists the hosts.
+type Fleet interface {
+	All(ctx context.Context) []fleet.Host
+}
+
+// Sandboxes counts the sandboxes in the log by their phase.
+type Sandboxes interface{ Phases() map[sandbox.Phase]int }
+
+// Webhooks counts the deliveries to webhooks.
+type Webhooks interface {
+	WebhookTotals() webhooks.WebhookTotals
+}
+
 // Config configures a [Metrics]. All fields but Version are required.
 type Config struct {
-	Operations *operations.Operations
-	Streams    Streams
-	Version    string // version of this program
-	Latencies  *Latencies
+	Commands  Commands
+	Log       Log
+	Hosts     Fleet
+	Sandboxes Sandboxes
+	Webhooks  Webhooks
+	Streams   Streams
+	Version   string // version of this program
+	Latencies *Latencies
 }
 
 // Metrics implements the surface and counts requests.
 type Metrics struct {
-	ops      *operations.Operations
+	source   Config // of what is folded from the log
 	registry *prometheus.Registry
 	requests [6]prometheus.Counter // by the first digit of the status, from 1 on
 }
@@ -33,7 +63,7 @@ type Metrics struct {
 // New returns the surface. It has a registry of its own: several gateways may run in one
 // process.
 func New(cfg Config) *Metrics {
-	m := &Metrics{ops: cfg.Operations, registry: prometheus.NewRegistry()}
+	m := &Metrics{source: cfg, registry: prometheus.NewRegistry()}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_http_requests_total", Help: "Requests answered by this gateway.",
 	}, []string{"class"})
