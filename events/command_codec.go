@@ -63,7 +63,7 @@ func decodeCommand(m stored) (Command, error) {
 		}
 		c.Body = TakeSnapshot{ID: sid, Memory: v.TakeSnapshot.Memory, Name: v.TakeSnapshot.Name, Internal: v.TakeSnapshot.Internal, Layer: v.TakeSnapshot.Layer}
 	default:
-		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "the command is of a newer version")
+		return Command{}, kind.New(kind.Unimplemented, "command", b.Id, "the command is unknown")
 	}
 	return c, nil
 }

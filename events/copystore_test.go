@@ -87,22 +87,6 @@ func TestTheStoreOfPartsIsBounded(t *testing.T) {
 	}
 }
 
-// A store made by an earlier version gets its limit from the first upload.
-func TestAnOldStoreGetsItsLimit(t *testing.T) {
-	srv := eventstest.Start(t)
-	_, err := eventstest.JetStream(t, srv).CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "templates"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, sum := randomPart(100)
-	if err := eventstest.Open(t, srv).PutPart(t.Context(), sum, data); err != nil {
-		t.Fatal(err)
-	}
-	if most := streamOf(t, srv, "OBJ_templates").CachedInfo().Config.MaxBytes; most <= 0 || most > events.DefaultMaxStore {
-		t.Errorf("limit %d", most)
-	}
-}
-
 func copyOf(t *testing.T, sums ...template.Sum) sandbox.Copy {
 	t.Helper()
 	m := template.Manifest{Arch: runtime.GOARCH, Exact: true, Tar: int64(len(sums)) * template.PartSize, Parts: sums}

@@ -3,9 +3,6 @@ package events_test
 import (
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 )
@@ -81,41 +78,4 @@ func TestAnExitOfAnAbandonedAppendIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkExit(t, "its writer", w.Exited())
-}
-
-// putOld stores a record with one event per message, as version 1 did.
-func putOld(t *testing.T, srv *eventstest.Server, ref events.Ref, all []process.Event) {
-	t.Helper()
-	js := eventstest.JetStream(t, srv)
-	subject := "out.00." + ref.Host + "." + string(ref.ID.Sandbox()) + "." + ref.ID.Token()
-	for i := range all {
-		b := process.AppendBatch(nil, &process.Batch{
-			Sandbox: string(ref.ID.Sandbox()), Process: ref.ID.Token(), Host: ref.Host, Epoch: 1, FirstSeq: all[i].Seq, Events: all[i : i+1],
-		})
-		b[1] = 1 // the value of v, the first field
-		if _, err := js.Publish(t.Context(), subject, b); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// Records of versions that did not repeat the exit are searched as far as those versions
-// did, and as far as they are left.
-func TestTheExitInAnOldRecordIsFound(t *testing.T) {
-	srv := eventstest.Start(t)
-	log := eventstest.Open(t, srv)
-	ref, all := newRef(), outlived(40)
-	putOld(t, srv, ref, all)
-	if err := streamOf(t, srv, "OUT_00").Purge(t.Context(), jetstream.WithPurgeSequence(3)); err != nil {
-		t.Fatal(err)
-	}
-	tails, err := log.LoadTails(t.Context(), testHost, []process.ID{ref.ID})
-	if err != nil || len(tails) != 0 {
-		t.Errorf("%v, %v: a tail of an old version was returned", tails, err)
-	}
-	w := log.Writer(ref, 2)
-	if _, err := w.Recover(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	checkExit(t, "the next run", w.Exited())
 }

@@ -157,11 +157,10 @@ func (l *blobs) tryParts(ctx context.Context, wanted bool, do func(context.Conte
 	ctx, cancel := l.attemptFor(ctx, partAttempt)
 	defer cancel()
 	store, err := l.js.ObjectStore(ctx, bucketTemplates)
-	if wanted && (errors.Is(err, jetstream.ErrBucketNotFound) || err == nil && !l.limited.Load()) {
+	if wanted && errors.Is(err, jetstream.ErrBucketNotFound) {
 		store, err = l.limitedStore(ctx, jetstream.ObjectStoreConfig{
 			Bucket: bucketTemplates, Description: "parts of templates and snapshots, by their SHA-256", MaxBytes: l.maxStore,
 		})
-		l.limited.Store(err == nil)
 	}
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func (l *records) momentAt(ctx context.Context, stream string, req getRequest) (
 	if err != nil {
 		return moment{}, err
 	}
-	at := m.time // all that is known of a later version's message
+	at := m.time // of a message with unknown frames only
 	if len(b.Events) > 0 {
 		at = b.Events[0].Time
 	}

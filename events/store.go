@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -20,30 +19,16 @@ type blobs struct {
 	replicas    int
 	maxContexts int64
 	maxStore    int64
-	limited     atomic.Bool // the store of parts has its size limit
 }
 
 // limitedStore returns an object store that rejects uploads beyond its MaxBytes. A new
 // store first reserves twice as much, and less if the servers do not have it: streams
-// without a limit must fit beside it. A store without a limit, left by an earlier version,
-// gets one.
+// without a limit must fit beside it.
 func (l *blobs) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
 	cfg.Replicas = l.replicas
 	store, err := l.js.ObjectStore(ctx, cfg.Bucket)
-	most := int64(0)
-	if err == nil {
-		most, err = l.storeLimit(ctx, cfg.Bucket)
-	}
-	switch {
-	case err == nil && most > 0:
-		return store, nil
-	case err == nil:
-		return streams.ShrinkToFit(cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
-			cfg.MaxBytes = most
-			return l.js.UpdateObjectStore(ctx, cfg)
-		})
-	case !errors.Is(err, jetstream.ErrBucketNotFound):
-		return nil, err
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return store, err
 	}
 	store, err = streams.ShrinkToFit(2*cfg.MaxBytes, func(most int64) (jetstream.ObjectStore, error) {
 		cfg.MaxBytes = most
@@ -58,15 +43,6 @@ func (l *blobs) limitedStore(ctx context.Context, cfg jetstream.ObjectStoreConfi
 		return l.js.ObjectStore(ctx, cfg.Bucket)
 	}
 	return store, err
-}
-
-// storeLimit returns the maximum bytes of an object store; zero or negative: unlimited.
-func (l *blobs) storeLimit(ctx context.Context, bucket string) (int64, error) {
-	s, err := l.js.Stream(ctx, "OBJ_"+bucket)
-	if err != nil {
-		return 0, err
-	}
-	return s.CachedInfo().Config.MaxBytes, nil
 }
 
 // statComplete returns an object store and the info of an object that is stored completely. A put

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -53,7 +52,6 @@ type Tail struct {
 	Stale    bool              // read from a replica: the record may be longer
 
 	rev uint64
-	old bool // from a version whose messages do not repeat an earlier Exited
 }
 
 // Tail reads the end of a record from its leader. It returns NotFound if the record has no
@@ -70,9 +68,9 @@ func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
 }
 
 // LoadTails reads the ends of many records of one host at once, from any replica, so that each
-// record may be longer. Records without an event, with a last message that is too large, or
-// of an old version are omitted. A [Tail] with [Tail.Stale] set must not decide anything, except as an
-// argument of Writer.AssumeTail, which verifies it.
+// record may be longer. Records without an event or with a last message that is too large are
+// omitted. A [Tail] with [Tail.Stale] set must not decide anything, except as an argument of
+// Writer.AssumeTail, which verifies it.
 func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
 	out := make(map[process.ID]Tail, len(ids))
 	stream := streams.Out(streams.ShardOf(host, l.shards))
@@ -88,7 +86,7 @@ func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) 
 			return out, err
 		}
 		for _, m := range got {
-			if t, err := tailOf(m); err == nil && !t.old {
+			if t, err := tailOf(m); err == nil {
 				t.Stale = true
 				out[of[m.subject]] = t
 			}
@@ -141,7 +139,6 @@ func tailOfBatch(rev uint64, b *process.Batch) Tail {
 			t.Finished = &fin
 		}
 	}
-	t.old = b.Version < 2 && t.Exited == nil && t.Finished == nil
 	return t
 }
 
@@ -155,44 +152,10 @@ func exitIn(evs []process.Event) *process.Exit {
 	return nil
 }
 
-// oldExit searches the record of an old version for an Exited, in as many of its last
-// events as that version searched, except those that fell out of retention.
-func (l *records) oldExit(ctx context.Context, ref Ref, last process.Seq) (*process.Exit, error) {
-	const far = 64
-	after := last - min(last, far)
-	for {
-		x, err := l.exitAfter(ctx, ref, after, last)
-		first, gone := FirstSeq(err)
-		if !gone || first <= after+1 {
-			return x, err
-		}
-		after = first - 1
-	}
-}
-
-// exitAfter searches the events after one seq and up to another for an Exited.
-func (l *records) exitAfter(ctx context.Context, ref Ref, after, last process.Seq) (*process.Exit, error) {
-	r := l.Read(ref, after)
-	defer r.Close()
-	for r.After() < last {
-		evs, err := r.Next(ctx, 0)
-		if x := exitIn(evs); x != nil || errors.Is(err, io.EOF) {
-			return x, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
 // Recover makes w continue after the stored events, as a new run of the host must. It
 // returns NotFound if the record has no event; then w starts at its beginning.
 func (w *Writer) Recover(ctx context.Context) (Tail, error) {
 	t, err := w.l.Tail(ctx, w.ref)
-	if err == nil && t.old {
-		t.Exited, err = w.l.oldExit(ctx, w.ref, t.Last)
-	}
 	if err == nil {
 		w.AssumeTail(t)
 	}

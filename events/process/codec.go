@@ -7,19 +7,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/millrace/millrace/events/field"
+	"github.com/millrace/millrace/events/kind"
 )
 
 // The stored format is that of schema/event/v1. This file encodes and decodes it by hand,
 // because output frames are the hot path. A fuzz test compares it with the generated type.
 // The field numbers are those in event.proto.
 
-// BatchVersion is the version of new messages. Since version 2, Exited is set; in older
-// messages its absence means nothing.
-const BatchVersion = 2
+// BatchVersion is the version of a message. ParseBatch refuses another one.
+const BatchVersion = 1
 
 // Batch is one message of a process's record.
 type Batch struct {
-	Version  uint32 // set by ParseBatch
 	Sandbox  string
 	Process  string // the token of the process's id
 	Host     string
@@ -78,14 +77,16 @@ func AppendBatchFrame(dst []byte, e *Event) []byte {
 }
 
 // ParseBatch decodes an uncompressed message of a record. Its events share b's memory. It
-// skips frames of an unknown kind, which keep their seq.
+// skips frames of an unknown kind, which keep their seq, and returns Unimplemented for
+// another BatchVersion.
 func ParseBatch(b []byte) (Batch, error) {
 	out := Batch{Size: len(b)}
+	var version uint64
 	frames := make([][]byte, 0, 8)
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {
 		case 1:
-			out.Version = uint32(u)
+			version = u
 		case 2:
 			out.Sandbox = string(v)
 		case 3:
@@ -107,6 +108,9 @@ func ParseBatch(b []byte) (Batch, error) {
 	})
 	if err != nil {
 		return Batch{}, err
+	}
+	if version != BatchVersion {
+		return Batch{}, kind.Newf(kind.Unimplemented, "parse batch", "", "a message of version %d, want %d", version, BatchVersion)
 	}
 	out.Frames = len(frames)
 	out.Events = make([]Event, 0, len(frames))

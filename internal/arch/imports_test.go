@@ -75,7 +75,7 @@ var rules = []rule{
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, ulid, compress, group, flight}},
 	{path: "events/internal/streams", may: []string{nats, "internal/waiting"}},
-	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
+	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
 	{path: "events/natsd", may: []string{server, nats, "events/fleet", "internal/waiting"}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},

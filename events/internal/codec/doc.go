@@ -2,5 +2,5 @@
 // builds, summaries of processes, leases of hosts, and compressed batches of output.
 //
 // Everything but a process's output uses the generated types, because none of it is on a hot
-// path. Old bytes must decode for ever.
+// path.
 package codec

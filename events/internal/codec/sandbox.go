@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -98,6 +99,9 @@ func DecodeSandbox(data []byte) (tenant string, id sandbox.ID, events []sandbox.
 	var b pb.SandboxBatch
 	if err := proto.Unmarshal(data, &b); err != nil {
 		return "", "", nil, err
+	}
+	if b.V != sandboxVersion {
+		return "", "", nil, kind.Newf(kind.Unimplemented, "parse sandbox", b.Sandbox, "a message of version %d, want %d", b.V, sandboxVersion)
 	}
 	if id, err = sandbox.ParseID(b.Sandbox); err != nil {
 		return "", "", nil, err

@@ -99,10 +99,8 @@ func (m Maker) missing(ctx context.Context, all []jetstream.StreamConfig) []jets
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			s, err := m.JS.Stream(ctx, all[i].Name)
-			if exists[i] = err == nil; exists[i] {
-				m.update(ctx, s.CachedInfo().Config, &all[i])
-			}
+			_, err := m.JS.Stream(ctx, all[i].Name)
+			exists[i] = err == nil
 		})
 	}
 	wg.Wait()
@@ -113,21 +111,6 @@ func (m Maker) missing(ctx context.Context, all []jetstream.StreamConfig) []jets
 		}
 	}
 	return out
-}
-
-// update changes settings of an earlier version that cost data: an age limit that removed
-// records of running sandboxes, and compression by the server. New blocks are written
-// uncompressed; compressed blocks stay readable.
-func (m Maker) update(ctx context.Context, sc jetstream.StreamConfig, want *jetstream.StreamConfig) {
-	before := sc.Compression
-	if sc.Compression = noCompression; want.MaxAge == 0 && sc.MaxAge != 0 {
-		sc.MaxAge = 0
-	} else if before == sc.Compression {
-		return
-	}
-	if err := m.tryUpdate(ctx, sc); err != nil {
-		m.Log.Warn("update stream failed; the next start retries", "stream", sc.Name, "err", err)
-	}
 }
 
 // ensureOutput creates the output streams. It returns their number and the disk capacity
@@ -146,15 +129,14 @@ func (m Maker) ensureOutput(ctx context.Context, cfg Config) (shards int, rest i
 		return 0, 0, fmt.Errorf("stream %s: %s is %q", info.Config.Name, shardsKey, info.Config.Metadata[shardsKey])
 	}
 	share := info.Config.MaxBytes
-	rest = share * int64(shards) // of a stream without restKey
 	if info.Config.Metadata[boundKey] == boundWhole {
 		rest = reservedForRest(share)
 		share = (share - rest) / int64(shards)
 		if err := m.shrinkToShare(ctx, info.Config, share, rest); err != nil {
 			return 0, 0, err
 		}
-	} else if n, err := strconv.ParseInt(info.Config.Metadata[restKey], 10, 64); err == nil {
-		rest = n
+	} else if rest, err = strconv.ParseInt(info.Config.Metadata[restKey], 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("stream %s: %s: %w", info.Config.Name, restKey, err)
 	}
 	for i := 1; i < shards; i++ {
 		sc := outConfig(cfg, i, shards)
