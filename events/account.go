@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -34,34 +35,34 @@ func newAccountTable(p *progress) *accountTable {
 	}
 }
 
-func (a *accountTable) applyAccount(m stored) error {
+func (a *accountTable) applyAccount(m store.Message) error {
 	var b pb.AccountEvent
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return err
 	}
 	switch e := b.Body.(type) {
 	case *pb.AccountEvent_TemplateTagged:
-		return a.applyTagged(m.subject, codec.Time(b.TimeNs), e.TemplateTagged)
+		return a.applyTagged(m.Subject, codec.Time(b.TimeNs), e.TemplateTagged)
 	case *pb.AccountEvent_TemplateUntagged:
-		return a.applyUntagged(m.subject, e.TemplateUntagged)
+		return a.applyUntagged(m.Subject, e.TemplateUntagged)
 	case *pb.AccountEvent_SigningKeyMade:
 		a.signing.set(identity.Stored{Number: e.SigningKeyMade.Number, Made: codec.Time(b.TimeNs), Sealed: sandbox.Sealed(e.SigningKeyMade.Sealed)})
 	case *pb.AccountEvent_TemplatePublished:
-		return a.applyPublished(m.subject, e.TemplatePublished)
+		return a.applyPublished(m.Subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:
 		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: codec.Time(b.TimeNs)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
 			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
 		}
-		tenant, ok := tenantOf(m.subject)
+		tenant, ok := tenantOf(m.Subject)
 		if !ok {
-			return fmt.Errorf("subject %q", m.subject)
+			return fmt.Errorf("subject %q", m.Subject)
 		}
 		k.Tenant = tenant
 		a.keys.set(k)
 	case *pb.AccountEvent_KeyRevoked:
-		if tenant, ok := tenantOf(m.subject); ok {
-			a.revoked[tenant] = m.seq
+		if tenant, ok := tenantOf(m.Subject); ok {
+			a.revoked[tenant] = m.Seq
 		}
 		for _, k := range a.keys.docs {
 			if k.ID == e.KeyRevoked.Id {

@@ -20,7 +20,7 @@ func (l *Log) AppendSandbox(ctx context.Context, tenant string, id sandbox.ID, r
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(id), err)
 	}
-	return l.put(ctx, streams.Sandboxes, sandboxSubject(tenant, id), rev, data)
+	return l.conn.Put(ctx, streams.Sandboxes, sandboxSubject(tenant, id), rev, data)
 }
 
 const secretLen = 32
@@ -31,19 +31,19 @@ func (l *Log) Secret(ctx context.Context, name string) ([]byte, error) {
 	subject := "secret." + name
 	fresh := make([]byte, secretLen)
 	rand.Read(fresh) //nolint:errcheck // crypto/rand.Read never fails since Go 1.24
-	_, err := l.put(ctx, streams.Secrets, subject, 0, fresh)
+	_, err := l.conn.Put(ctx, streams.Secrets, subject, 0, fresh)
 	if err == nil {
 		return fresh, nil
 	}
 	if !kind.Is(err, kind.Conflict) {
 		return nil, err
 	}
-	m, ok, err := l.lastOf(ctx, streams.Secrets, subject)
+	m, ok, err := l.conn.LastOf(ctx, streams.Secrets, subject)
 	if err != nil {
 		return nil, err
 	}
-	if !ok || len(m.data) != secretLen {
+	if !ok || len(m.Data) != secretLen {
 		return nil, kind.New(kind.Internal, "read secret", name, "the secret is damaged")
 	}
-	return m.data, nil
+	return m.Data, nil
 }

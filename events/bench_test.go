@@ -14,7 +14,7 @@ func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{64, 4 << 10, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			log := eventstest.Open(b, eventstest.Start(b))
-			w := log.Writer(newRef(), 1)
+			w := log.Writer(eventstest.NewRef(), 1)
 			data := make([]byte, size)
 			b.SetBytes(int64(size))
 			for seq := process.Seq(1); b.Loop(); seq++ {
@@ -32,7 +32,7 @@ func BenchmarkAppendToReader(b *testing.B) {
 	for _, size := range []int{64, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			log := eventstest.Open(b, eventstest.Start(b))
-			ref := newRef()
+			ref := eventstest.NewRef()
 			w, r := log.Writer(ref, 1), log.Read(ref, 0)
 			defer r.Close()
 			data := make([]byte, size)
@@ -64,7 +64,7 @@ func BenchmarkAppendToReader(b *testing.B) {
 func BenchmarkResume(b *testing.B) {
 	srv := eventstest.Start(b)
 	log := eventstest.Open(b, srv)
-	ref := newRef()
+	ref := eventstest.NewRef()
 	w := log.Writer(ref, 1)
 	const n, step = 1_000_000, 50
 	batch := make([]process.Event, step)

@@ -21,17 +21,6 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func openWith(t *testing.T, s *eventstest.Server, cfg events.Config) *events.Log {
-	t.Helper()
-	cfg.InProcess = s
-	log, err := events.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(log.Close)
-	return log
-}
-
 func jetStream(t *testing.T, s nats.InProcessConnProvider) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s))
@@ -48,7 +37,7 @@ func jetStream(t *testing.T, s nats.InProcessConnProvider) jetstream.JetStream {
 
 // A message that exceeds the size limit is rejected at once, without retries.
 func TestATooLargeMessageIsRejected(t *testing.T) {
-	log := openWith(t, eventstest.Start(t), events.Config{})
+	log := eventstest.OpenWith(t, eventstest.Start(t), events.Config{})
 	s, err := log.AppendBuild(t.Context(), &build.State{ID: build.NewID(), Tenant: "alice"}, build.Requested{Name: "app"})
 	if err != nil {
 		t.Fatal(err)
@@ -70,14 +59,14 @@ func TestATooLargeMessageIsRejected(t *testing.T) {
 // everything else can still be stored.
 func TestTheOldestOutputIsDroppedAtTheLimit(t *testing.T) {
 	s := eventstest.Start(t)
-	log := openWith(t, s, events.Config{MaxOutput: 4 << 20})
-	ref, all := newRef(), script(4)
+	log := eventstest.OpenWith(t, s, events.Config{MaxOutput: 4 << 20})
+	ref, all := eventstest.NewRef(), eventstest.Script(4)
 	w := log.Writer(ref, 1)
-	appendAll(t, w, all[:2], 2)
+	eventstest.AppendAll(t, w, all[:2], 2)
 	const chunk, chunks = 128 << 10, 64
-	data := noise(1, chunk)
+	data := eventstest.Noise(1, chunk)
 	for i := range chunks {
-		appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0),
+		eventstest.AppendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0),
 			Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i * chunk), Data: data}}}, 1)
 	}
 	r := log.Read(ref, 0)
@@ -87,7 +76,7 @@ func TestTheOldestOutputIsDroppedAtTheLimit(t *testing.T) {
 	if !kind.Is(err, kind.Gone) || !ok || first < 3 || first > w.Last() {
 		t.Fatalf("%v, first %d; want Gone and what is left", err, first)
 	}
-	appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0), Body: process.Finished{}}}, 1)
+	eventstest.AppendAll(t, w, []process.Event{{Seq: w.Last() + 1, Time: time.Unix(1, 0), Body: process.Finished{}}}, 1)
 	r = log.Read(ref, first-1)
 	defer r.Close()
 	for want := first; ; {
@@ -135,7 +124,7 @@ func TestStreamLimitsShrinkToTheDisk(t *testing.T) {
 	s := eventstest.Start(t)
 	const shards = 4
 	for range 2 { // the second finds the streams of the first
-		openWith(t, s, events.Config{MaxOutput: 1 << 60, Retention: time.Second, Shards: shards})
+		eventstest.OpenWith(t, s, events.Config{MaxOutput: 1 << 60, Retention: time.Second, Shards: shards})
 	}
 	js, all := jetStream(t, s), int64(0)
 	for i := range shards {
@@ -161,9 +150,9 @@ func TestAWriterContinuesAfterItsRecordFellOutOfRetention(t *testing.T) {
 	s := eventstest.Start(t)
 	log := eventstest.Open(t, s)
 	for _, newRun := range []bool{false, true} {
-		ref, all := newRef(), script(6)
+		ref, all := eventstest.NewRef(), eventstest.Script(6)
 		w := log.Writer(ref, 1)
-		appendAll(t, w, all[:3], 2)
+		eventstest.AppendAll(t, w, all[:3], 2)
 		eventstest.Forget(t, s, "OUT_")
 		if newRun {
 			w = log.Writer(ref, 2)
@@ -172,7 +161,7 @@ func TestAWriterContinuesAfterItsRecordFellOutOfRetention(t *testing.T) {
 			}
 			w.ContinueAfter(3)
 		}
-		appendAll(t, w, all[3:], 1)
+		eventstest.AppendAll(t, w, all[3:], 1)
 		r := log.Read(ref, 3)
 		batch, err := r.Next(t.Context(), time.Minute)
 		r.Close()

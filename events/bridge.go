@@ -21,7 +21,7 @@ func (w *Writer) bridge(rev uint64, b *process.Batch) bool {
 	if tail.Finished != nil || b.Host != w.ref.Host || b.Epoch > w.epoch || tail.Last >= w.last {
 		return false
 	}
-	w.l.log.Error("the log lost stored events", "process", w.ref.ID, "from", tail.Last+1, "to", w.last)
+	w.l.conn.Log().Error("the log lost stored events", "process", w.ref.ID, "from", tail.Last+1, "to", w.last)
 	if w.bridged == nil {
 		w.bridged = &bridged{w.rev, w.buf, w.head}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -61,7 +62,7 @@ func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.B
 	if err != nil {
 		return *s, kind.Wrap(kind.Internal, "append", string(s.ID), err)
 	}
-	rev, err := l.put(ctx, streams.Builds, buildSubject(s.Tenant, s.ID), s.Rev, data)
+	rev, err := l.conn.Put(ctx, streams.Builds, buildSubject(s.Tenant, s.ID), s.Rev, data)
 	if err != nil {
 		return *s, err
 	}
@@ -69,8 +70,8 @@ func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.B
 	return after, nil
 }
 
-func (v *View) applyBuild(m stored) error {
-	tenant, id, events, err := codec.DecodeBuild(m.data)
+func (v *View) applyBuild(m store.Message) error {
+	tenant, id, events, err := codec.DecodeBuild(m.Data)
 	if err != nil {
 		return err
 	}
@@ -79,14 +80,14 @@ func (v *View) applyBuild(m stored) error {
 	before := b.Lines
 	for _, e := range events {
 		if b.State, err = b.Apply(e); err != nil {
-			v.l.log.Warn("apply event failed", "build", id, "seq", e.Seq, "err", err)
+			v.l.conn.Log().Warn("apply event failed", "build", id, "seq", e.Seq, "err", err)
 			b.Seq = e.Seq
 		}
 	}
 	if b.Lines > before {
-		b.lines = append(b.lines, lineMark{before, m.seq}) // holders of an older b do not read that far
+		b.lines = append(b.lines, lineMark{before, m.Seq}) // holders of an older b do not read that far
 	}
-	b.Rev = m.seq
+	b.Rev = m.Seq
 	v.builds.set(b)
 	return nil
 }
@@ -107,19 +108,19 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 	var out []build.Line
 	tries := 0
 	for n, rev := b.lines[at-1].first, b.lines[at-1].rev; n < b.Lines; {
-		msgs, err := l.directGet(ctx, streams.Builds, getRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: getBatch, MaxBytes: getBytes})
+		msgs, err := l.conn.DirectGet(ctx, streams.Builds, store.GetRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: store.BatchSize, MaxBytes: store.BatchBytes})
 		if err != nil {
 			return out, false, err
 		}
 		if len(msgs) == 0 { // the replica lags, or the line fell out of retention
-			if tries == behindTries || !l.backoff(ctx, &tries) {
+			if tries == store.LaggingTries || !l.conn.Backoff(ctx, &tries) {
 				return out, false, kind.New(kind.Gone, "read log", string(b.ID), "the build's log fell out of retention")
 			}
 			continue
 		}
 		for _, m := range msgs {
-			rev = m.seq + 1
-			for _, line := range linesOf(m.data) {
+			rev = m.Seq + 1
+			for _, line := range linesOf(m.Data) {
 				if n++; n <= from || n > b.Lines || !keep(&line) {
 					continue
 				}

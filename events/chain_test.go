@@ -28,7 +28,7 @@ func newQuiet(t *testing.T) *quiet {
 	t.Helper()
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	q := &quiet{ref: newRef(), reads: make(chan *nats.Msg, 10*quietEvents)}
+	q := &quiet{ref: eventstest.NewRef(), reads: make(chan *nats.Msg, 10*quietEvents)}
 	var err error
 	if q.nc, err = nats.Connect("", nats.InProcessServer(srv)); err != nil {
 		t.Fatal(err)

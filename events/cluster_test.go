@@ -26,22 +26,22 @@ func TestReadersAndWritersSurviveTheLossOfALeader(t *testing.T) {
 	half := make(chan struct{}, writers)
 	cont := make(chan struct{})
 	for range writers {
-		ref := newRef()
+		ref := eventstest.NewRef()
 		for _, l := range []*events.Log{log, other} {
 			r := l.Read(ref, 0)
 			wg.Go(func() {
-				if got := readAll(t, r, 0); len(got) != n {
+				if got := eventstest.ReadAll(t, r, 0); len(got) != n {
 					t.Errorf("got %d events, want %d", len(got), n)
 				}
 			})
 		}
 		wg.Go(func() {
-			w, all := log.Writer(ref, 1), script(n)
+			w, all := log.Writer(ref, 1), eventstest.Script(n)
 			for i := process.Seq(0); i < n; i += 10 {
 				if i == n/2 {
 					half <- struct{}{}
 				}
-				appendAll(t, w, all[i:i+10], 10)
+				eventstest.AppendAll(t, w, all[i:i+10], 10)
 			}
 		})
 	}
@@ -69,18 +69,18 @@ func TestAMinorityServesReadsButNoWrites(t *testing.T) {
 	}
 	c := eventstest.StartCluster(t)
 	log := c.Open()
-	ended, running := newRef(), newRef()
+	ended, running := eventstest.NewRef(), eventstest.NewRef()
 	const n = 100
-	appendAll(t, log.Writer(ended, 1), script(n), 10)
-	w, all := log.Writer(running, 1), script(n)
-	appendAll(t, w, all[:n/2], 10)
+	eventstest.AppendAll(t, log.Writer(ended, 1), eventstest.Script(n), 10)
+	w, all := log.Writer(running, 1), eventstest.Script(n)
+	eventstest.AppendAll(t, w, all[:n/2], 10)
 	lead := c.Leader("OUT_00")
 	c.Stop(lead)
 	c.Stop((lead + 1) % 3)
 	if tail, err := log.StaleTail(t.Context(), ended); err != nil || tail.Finished == nil || tail.Last != n {
 		t.Errorf("the end of an ended record: %+v, %v", tail, err)
 	}
-	if got := readAll(t, log.Read(ended, 0), 0); len(got) != n {
+	if got := eventstest.ReadAll(t, log.Read(ended, 0), 0); len(got) != n {
 		t.Errorf("an ended record: %d events, want %d", len(got), n)
 	}
 	for lags := false; !lags; { // at first the remaining server may still believe that it leads
@@ -96,8 +96,8 @@ func TestAMinorityServesReadsButNoWrites(t *testing.T) {
 		t.Errorf("an append: %v", err)
 	}
 	c.Resume(lead)
-	appendAll(t, w, all[n/2:], 10)
-	if got := readAll(t, log.Read(running, 0), 0); len(got) != n {
+	eventstest.AppendAll(t, w, all[n/2:], 10)
+	if got := eventstest.ReadAll(t, log.Read(running, 0), 0); len(got) != n {
 		t.Errorf("a running record: %d events, want %d", len(got), n)
 	}
 }
@@ -113,7 +113,7 @@ func TestStreamsFitInAClusterWithHardlyEnoughDisk(t *testing.T) {
 		t.Run(strconv.FormatInt(beside, 10), func(t *testing.T) {
 			t.Parallel() // it mostly waits
 			log := eventstest.StartClusterOf(t, 2<<30+beside).Open()
-			appendAll(t, log.Writer(newRef(), 1), script(4), 2)
+			eventstest.AppendAll(t, log.Writer(eventstest.NewRef(), 1), eventstest.Script(4), 2)
 		})
 	}
 }

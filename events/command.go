@@ -5,8 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -74,7 +73,7 @@ type Reply struct {
 }
 
 // commands is the part of a Log that carries commands to hosts, and their replies.
-type commands struct{ *conn }
+type commands struct{ conn *store.Conn }
 
 // Send stores c for host, once. It retries through outages until ctx ends; after an error
 // of kind.Unavailable c may or may not be stored.
@@ -83,56 +82,27 @@ func (l *commands) Send(ctx context.Context, host string, c Command) error {
 	if err != nil {
 		return kind.Wrap(kind.Internal, "command", c.ID, err)
 	}
-	msg := &nats.Msg{Subject: commandSubject(host), Data: data, Header: nats.Header{"Nats-Msg-Id": {c.ID}}}
-	for try := 0; ; {
-		once, cancel := l.boundAppend(ctx, msg.Subject)
-		_, err := l.publishMsg(once, msg)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if err := l.unwritable(ctx, msg.Subject); err != nil {
-			return err
-		}
-		if !l.backoff(ctx, &try) {
-			return unavailable("command", c.ID, err)
-		}
-	}
+	return l.conn.PutOnce(ctx, commandSubject(host), c.ID, data)
 }
 
 // Call sends c and waits for the host's reply or the end of ctx. It returns the errors of
 // Send and those in the reply.
 func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, error) {
-	token := l.replies.token()
-	ch, done := l.replies.await(token, 1)
-	defer done()
-	c.reply = streams.ReplyPrefix + l.id + "." + token
-	back := l.onReconnect()
+	reply := l.conn.NewReply()
+	defer reply.Close()
+	c.reply = reply.Subject
 	if err := l.Send(ctx, host, c); err != nil {
 		return Reply{}, err
 	}
-	for {
-		var data []byte
-		select {
-		case msg := <-ch:
-			data = msg.Data
-		case <-back:
-			// The reply may have arrived while the connection was down.
-			back = l.onReconnect()
-			got, err := l.directGet(ctx, streams.IO, getRequest{Last: c.reply})
-			if err != nil || len(got) == 0 {
-				continue // the reply is still to come
-			}
-			data = got[0].data
-		case <-ctx.Done():
-			return Reply{}, &kind.Error{Op: "command", ID: c.ID, Kind: kind.Unavailable, Msg: "the host did not answer in time: try again", Err: ctx.Err()}
-		}
-		r, err := decodeReply(data)
-		if err != nil {
-			return Reply{}, kind.Wrap(kind.Internal, "command", c.ID, err)
-		}
-		return r, r.Err
+	data, err := reply.Wait(ctx)
+	if err != nil {
+		return Reply{}, &kind.Error{Op: "command", ID: c.ID, Kind: kind.Unavailable, Msg: "the host did not answer in time: try again", Err: err}
 	}
+	r, err := decodeReply(data)
+	if err != nil {
+		return Reply{}, kind.Wrap(kind.Internal, "command", c.ID, err)
+	}
+	return r, r.Err
 }
 
 // Reply replies to c if its sender waits for that; otherwise it does nothing. It returns at
@@ -144,26 +114,26 @@ func (l *commands) Reply(c Command, r Reply) {
 	r.Command = c.ID
 	data, err := encodeReply(&r)
 	if err != nil {
-		l.log.Warn("send reply failed", "command", c.ID, "err", err)
+		l.conn.Log().Warn("send reply failed", "command", c.ID, "err", err)
 		return
 	}
-	go l.deliver(&nats.Msg{Subject: c.reply, Data: data}, c.Deadline)
+	go l.deliver(c.reply, data, c.Deadline)
 }
 
 // deliver publishes a reply until it is stored or its sender has stopped waiting.
-func (l *commands) deliver(msg *nats.Msg, until time.Time) {
+func (l *commands) deliver(subject string, data []byte, until time.Time) {
 	if until.IsZero() {
 		until = time.Now().Add(replyTimeout)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	for try := 0; ; {
-		_, err := l.publishMsg(ctx, msg)
-		if err == nil || l.nc.IsClosed() {
+		_, err := l.conn.PublishPlain(ctx, subject, data)
+		if err == nil || l.conn.Closed() {
 			return
 		}
-		if !l.backoff(ctx, &try) {
-			l.log.Warn("send reply failed", "subject", msg.Subject, "err", err)
+		if !l.conn.Backoff(ctx, &try) {
+			l.conn.Log().Warn("send reply failed", "subject", subject, "err", err)
 			return
 		}
 	}
@@ -176,20 +146,20 @@ const replyTimeout = 10 * time.Second
 // they arrive, until ctx ends or f fails. f may keep a Command's memory. Commands of an
 // unknown kind are skipped.
 func (l *commands) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
-	feed, err := l.follow(streams.Commands, commandSubject(host), rev)
+	feed, err := l.conn.Follow(streams.Commands, commandSubject(host), rev)
 	if err != nil {
-		return unavailable("read commands", host, err)
+		return store.Unavailable("read commands", host, err)
 	}
-	defer feed.close()
+	defer feed.Close()
 	for {
-		msgs, err := feed.next(ctx, nil)
+		msgs, err := feed.Next(ctx, nil)
 		if err != nil {
 			return err
 		}
 		for _, m := range msgs {
 			c, err := decodeCommand(m)
 			if err != nil {
-				l.log.Warn("skip command of unknown kind", "host", host, "rev", m.seq, "err", err)
+				l.conn.Log().Warn("skip command of unknown kind", "host", host, "rev", m.Seq, "err", err)
 				continue
 			}
 			if err := f(c); err != nil {

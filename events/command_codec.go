@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -34,19 +35,19 @@ func encodeCommand(c *Command) ([]byte, error) {
 	return proto.Marshal(out)
 }
 
-func decodeCommand(m stored) (Command, error) {
+func decodeCommand(m store.Message) (Command, error) {
 	var b pb.Command
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return Command{}, err
 	}
 	if d, ok := b.Body.(*pb.Command_DrainHost); ok {
-		return Command{ID: b.Id, Deadline: codec.Time(b.DeadlineNs), Rev: m.seq, reply: b.Reply, Body: Drain{Drain: d.DrainHost.Drain}}, nil
+		return Command{ID: b.Id, Deadline: codec.Time(b.DeadlineNs), Rev: m.Seq, reply: b.Reply, Body: Drain{Drain: d.DrainHost.Drain}}, nil
 	}
 	id, err := process.ParseID(b.Process + "-" + b.Sandbox)
 	if err != nil {
 		return Command{}, err
 	}
-	c := Command{ID: b.Id, Tenant: b.Tenant, Process: id, Deadline: codec.Time(b.DeadlineNs), Rev: m.seq, reply: b.Reply}
+	c := Command{ID: b.Id, Tenant: b.Tenant, Process: id, Deadline: codec.Time(b.DeadlineNs), Rev: m.Seq, reply: b.Reply}
 	switch v := b.Body.(type) {
 	case *pb.Command_Start:
 		c.Body = Start{Spec: codec.SpecFromPB(v.Start.Spec)}

@@ -3,12 +3,10 @@ package events
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -23,10 +21,8 @@ func (l *Log) DecideSandbox(ctx context.Context, s *sandbox.State, rev uint64, b
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "place", string(s.ID), err)
 	}
-	got, err := l.publishMsg(ctx, &nats.Msg{Subject: sandboxSubject(s.Tenant, s.ID), Data: data, Header: nats.Header{
-		"Nats-Expected-Last-Sequence": {strconv.FormatUint(rev, 10)},
-	}})
-	if errors.Is(err, errExpectation) {
+	got, err := l.conn.PublishAtEnd(ctx, sandboxSubject(s.Tenant, s.ID), rev, data)
+	if errors.Is(err, store.ErrExpectation) {
 		return 0, kind.New(kind.Conflict, "place", string(s.ID), "another writer was first")
 	}
 	return got, err

@@ -11,7 +11,7 @@ import (
 // given number of times.
 func outlived(prints int) []process.Event {
 	code := int32(3)
-	all := script(4)[:2]
+	all := eventstest.Script(4)[:2]
 	all = append(all, process.Event{Body: process.Exited{Exit: process.Exit{Code: &code, Cause: process.CauseExited}}})
 	for i := range prints {
 		all = append(all, process.Event{Body: process.Wrote{Stream: process.Stdout, Offset: uint64(i), Data: []byte("x")}})
@@ -34,27 +34,27 @@ func checkExit(t *testing.T, label string, x *process.Exit) {
 // its exit.
 func TestLaterMessagesRepeatTheExit(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref, all := newRef(), outlived(300)
+	ref, all := eventstest.NewRef(), outlived(300)
 	w := log.Writer(ref, 1)
-	appendAll(t, w, all[:2], 1)
+	eventstest.AppendAll(t, w, all[:2], 1)
 	if w.Exited() != nil {
 		t.Error("Exited is set before the event is stored")
 	}
-	appendAll(t, w, all[2:], 1)
+	eventstest.AppendAll(t, w, all[2:], 1)
 	checkExit(t, "its writer", w.Exited())
 	next := log.Writer(ref, 2)
 	if tail, err := next.Recover(t.Context()); err != nil || tail.Last != process.Seq(len(all)) {
 		t.Fatalf("%+v, %v", tail, err)
 	}
 	checkExit(t, "the next run", next.Exited())
-	tails, err := log.LoadTails(t.Context(), testHost, []process.ID{ref.ID})
+	tails, err := log.LoadTails(t.Context(), eventstest.Host, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	follower := log.Writer(ref, 3)
 	follower.AssumeTail(tails[ref.ID])
 	more := process.Event{Seq: process.Seq(len(all)) + 1, Time: all[0].Time, Body: process.Wrote{Stream: process.Stdout, Offset: 300, Data: []byte("x")}}
-	appendAll(t, follower, []process.Event{more}, 1)
+	eventstest.AppendAll(t, follower, []process.Event{more}, 1)
 	last := log.Writer(ref, 4)
 	if _, err := last.Recover(t.Context()); err != nil {
 		t.Fatal(err)
@@ -66,14 +66,14 @@ func TestLaterMessagesRepeatTheExit(t *testing.T) {
 func TestAnExitOfAnAbandonedAppendIsFound(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	ref, all := newRef(), outlived(1)
+	ref, all := eventstest.NewRef(), outlived(1)
 	w := log.Writer(ref, 1)
-	appendAll(t, w, all[:1], 1)
+	eventstest.AppendAll(t, w, all[:1], 1)
 	lost := log.Writer(ref, 1)
 	if _, err := lost.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	appendAll(t, lost, all[1:], len(all)) // w does not learn of it
+	eventstest.AppendAll(t, lost, all[1:], len(all)) // w does not learn of it
 	if err := w.Append(t.Context(), all[1:2]); err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/mux"
-	"github.com/millrace/millrace/events/template"
 )
 
 // SweepPartsOlder is SweepParts with another age.
@@ -32,20 +30,6 @@ func (v *View) SweepVolumesOlder(ctx context.Context, age time.Duration) (int, e
 // SweepSecretsOlder is SweepRecords of secrets with another age.
 func (v *View) SweepSecretsOlder(ctx context.Context, age time.Duration) (int, error) {
 	return v.secrets.sweepOlder(ctx, age)
-}
-
-// HasPartOlder is HasPart with another age.
-func (l *Log) HasPartOlder(ctx context.Context, sum template.Sum, age time.Duration) (bool, error) {
-	return l.hasPart(ctx, string(sum), age)
-}
-
-// PartTime returns the modification time of a part.
-func (l *Log) PartTime(ctx context.Context, sum template.Sum) (time.Time, error) {
-	_, info, err := l.statComplete(ctx, bucketTemplates, string(sum))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return info.ModTime, nil
 }
 
 // HurryTunnels divides the timeouts of tunnels by times. It must be called at both ends,
@@ -83,13 +67,6 @@ func (l *Log) TunnelHearsAfter(ctx context.Context, name string, stored bool) er
 
 // Forget calls forget.
 func (v *View) Forget(before time.Time) { v.forget(before) }
-
-// Compression of messages.
-var (
-	PackBatch   = codec.PackBatch
-	UnpackBatch = codec.UnpackBatch
-	ParseBatch  = codec.ParseBatch
-)
 
 // TunnelMux returns the Mux of a tunnel's end.
 func TunnelMux(cfg mux.Config) *mux.Mux { return new(tunneling).newTunnel("", "", cfg).mux }

@@ -3,7 +3,6 @@ package events_test
 import (
 	"errors"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,7 +23,7 @@ func write(t *testing.T, log *events.Log, ref events.Ref, n, size int) *events.W
 	w := log.Writer(ref, 1)
 	for i := range n {
 		e := process.Event{Seq: process.Seq(i + 1), Time: time.Unix(1, 0), Body: process.Wrote{
-			Stream: process.Stdout, Offset: uint64(i * size), Data: noise(i, size),
+			Stream: process.Stdout, Offset: uint64(i * size), Data: eventstest.Noise(i, size),
 		}}
 		if err := w.Append(t.Context(), []process.Event{e}); err != nil {
 			t.Fatal(err)
@@ -33,17 +32,10 @@ func write(t *testing.T, log *events.Log, ref events.Ref, n, size int) *events.W
 	return w
 }
 
-// noise returns incompressible bytes, the same for the same seed.
-func noise(seed, size int) []byte {
-	b := make([]byte, size)
-	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) //nolint:errcheck // it never fails
-	return b
-}
-
 func TestGoneReportsTheFirstRemainingEvent(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	ref := newRef()
+	ref := eventstest.NewRef()
 	write(t, log, ref, 20, 64)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
@@ -79,7 +71,7 @@ func TestGoneReportsTheFirstRemainingEvent(t *testing.T) {
 func TestADamagedBlockIsReportedAsAGap(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	ref := newRef()
+	ref := eventstest.NewRef()
 	const n = 80
 	w := write(t, log, ref, n, 256<<10) // more than one block of 8 MiB
 	blocks, err := filepath.Glob(filepath.Join(srv.Dir(), "jetstream", "*", "streams", "OUT_00", "msgs", "1.blk"))
@@ -130,18 +122,18 @@ func TestADamagedBlockIsReportedAsAGap(t *testing.T) {
 
 func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref, noise := newRef(), newRef()
+	ref, noise := eventstest.NewRef(), eventstest.NewRef()
 	w, other := log.Writer(ref, 1), log.Writer(noise, 1)
-	filler := script(4000)
+	filler := eventstest.Script(4000)
 	const n = 300
-	all := script(n)
+	all := eventstest.Script(n)
 	for i, used := 0, 0; i < n; {
 		step := min(1+i%13, n-i) // messages of 1 to 13 events, in distant clusters
-		appendAll(t, w, all[i:i+step], step)
+		eventstest.AppendAll(t, w, all[i:i+step], step)
 		i += step
 		if i%5 == 0 {
 			more := min(used+97, len(filler)-2)
-			appendAll(t, other, filler[used:more], 1)
+			eventstest.AppendAll(t, other, filler[used:more], 1)
 			used = more
 		}
 	}
@@ -157,21 +149,21 @@ func TestSeekFindsEveryEventOfAnUnevenRecord(t *testing.T) {
 
 func TestSeqsAroundFindsEveryTimeInAnUnevenRecord(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref, noise := newRef(), newRef()
+	ref, noise := eventstest.NewRef(), eventstest.NewRef()
 	w, other := log.Writer(ref, 1), log.Writer(noise, 1)
-	filler := script(600)
+	filler := eventstest.Script(600)
 	const n = 200
-	all := script(n)
+	all := eventstest.Script(n)
 	begin := time.Unix(1_700_000_000, 0)
 	for i := range all {
 		all[i].Time = begin.Add(time.Duration(i/3*i) * time.Millisecond) // two or three at once, at growing intervals
 	}
 	for i, used := 0, 0; i < n; {
 		step := min(1+i%13, n-i)
-		appendAll(t, w, all[i:i+step], step)
+		eventstest.AppendAll(t, w, all[i:i+step], step)
 		i += step
 		more := min(used+23, len(filler)-2)
-		appendAll(t, other, filler[used:more], 1)
+		eventstest.AppendAll(t, other, filler[used:more], 1)
 		used = more
 	}
 	for at := begin.Add(-time.Second); !at.After(all[n-1].Time.Add(time.Second)); at = at.Add(7 * time.Millisecond) {
@@ -184,7 +176,7 @@ func TestSeqsAroundFindsEveryTimeInAnUnevenRecord(t *testing.T) {
 			t.Fatalf("%v: between %d and %d", at.Sub(begin), before, after)
 		}
 	}
-	if _, _, err := log.SeqsAround(t.Context(), newRef(), begin); !kind.Is(err, kind.NotFound) {
+	if _, _, err := log.SeqsAround(t.Context(), eventstest.NewRef(), begin); !kind.Is(err, kind.NotFound) {
 		t.Errorf("without a record: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -80,7 +81,7 @@ func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put webhook", string(w.ID), err)
 	}
-	return l.put(ctx, streams.Hooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
+	return l.conn.Put(ctx, streams.Hooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
 }
 
 // PutCursor replaces the delivery cursor with stream sequence c.Rev and returns the new
@@ -92,7 +93,7 @@ func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *we
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put cursor", string(id), err)
 	}
-	return l.put(ctx, streams.Hooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
+	return l.conn.Put(ctx, streams.Hooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
 }
 
 // PutRedeliveries replaces the list of events to redeliver with stream sequence a.Rev and returns
@@ -106,7 +107,7 @@ func (l *Log) PutRedeliveries(ctx context.Context, tenant string, id webhook.ID,
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put redelivery", string(id), err)
 	}
-	return l.put(ctx, streams.Hooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
+	return l.conn.Put(ctx, streams.Hooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
 }
 
 func refToPB(r webhook.Ref) *pb.WebhookRef {
@@ -117,26 +118,26 @@ func refFromPB(r *pb.WebhookRef) webhook.Ref {
 	return webhook.Ref{Sandbox: sandbox.ID(r.GetSandbox()), Position: webhook.Position(r.GetPosition())}
 }
 
-func (x *hookTable) applyHook(m stored) error {
-	key := hookKey(m.subject)
+func (x *hookTable) applyHook(m store.Message) error {
+	key := hookKey(m.Subject)
 	h := x.hooks[key]
 	if h == nil {
 		h = &hook{}
 	}
 	var err error
 	switch {
-	case strings.HasSuffix(m.subject, hookCursor):
+	case strings.HasSuffix(m.Subject, hookCursor):
 		var b pb.WebhookCursor
-		if err = proto.Unmarshal(m.data, &b); err == nil {
+		if err = proto.Unmarshal(m.Data, &b); err == nil {
 			h.cursor = webhook.Cursor{
 				At: webhook.Position(b.At), Holder: b.Holder, Attempts: b.Attempts, Done: b.Done, GivenUp: b.GivenUp,
-				Rev: m.seq, Received: time.Now(),
+				Rev: m.Seq, Received: time.Now(),
 			}
 		}
-	case strings.HasSuffix(m.subject, hookRedeliveries):
+	case strings.HasSuffix(m.Subject, hookRedeliveries):
 		var b pb.WebhookAgain
-		if err = proto.Unmarshal(m.data, &b); err == nil {
-			h.redeliveries = webhook.Redeliveries{Rev: m.seq}
+		if err = proto.Unmarshal(m.Data, &b); err == nil {
+			h.redeliveries = webhook.Redeliveries{Rev: m.Seq}
 			for _, r := range b.Events {
 				h.redeliveries.Events = append(h.redeliveries.Events, refFromPB(r))
 			}
@@ -150,15 +151,15 @@ func (x *hookTable) applyHook(m stored) error {
 	return err
 }
 
-func decodeWebhook(m stored) (webhook.Webhook, error) {
+func decodeWebhook(m store.Message) (webhook.Webhook, error) {
 	var b pb.Webhook
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return webhook.Webhook{}, err
 	}
 	id, err := webhook.ParseID(b.Id)
 	w := webhook.Webhook{
 		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: sandbox.Sealed(b.Sealed),
-		Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.seq, Changed: m.time,
+		Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.Seq, Changed: m.Time,
 	}
 	for _, t := range b.Types {
 		w.Types = append(w.Types, webhook.Type(t))
@@ -261,7 +262,7 @@ func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
 	}
-	return l.putLast(ctx, streams.HookLog, hookLogSubject(tenant, id), data)
+	return l.conn.PutLast(ctx, streams.HookLog, hookLogSubject(tenant, id), data)
 }
 
 func decodeAttempt(data []byte) (webhook.Attempt, error) {
@@ -280,16 +281,16 @@ func decodeAttempt(data []byte) (webhook.Attempt, error) {
 // yield gets the stream sequence of each.
 func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
 	if !oldest {
-		return l.attemptsBackwards(ctx, hookLogSubject(tenant, id), after, yield)
+		return attemptsBackwards(ctx, l.conn, hookLogSubject(tenant, id), after, yield)
 	}
 	for {
-		msgs, err := l.getFrom(ctx, streams.HookLog, hookLogSubject(tenant, id), after+1, getBatch)
+		msgs, err := l.conn.GetFrom(ctx, streams.HookLog, hookLogSubject(tenant, id), after+1, store.BatchSize)
 		if err != nil || len(msgs) == 0 {
 			return err
 		}
 		for _, m := range msgs {
-			after = m.seq
-			if a, err := decodeAttempt(m.data); err == nil && !yield(a, m.seq) {
+			after = m.Seq
+			if a, err := decodeAttempt(m.Data); err == nil && !yield(a, m.Seq) {
 				return nil
 			}
 		}
@@ -298,23 +299,23 @@ func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after 
 
 // attemptsBackwards reads the log backwards: each message is stored with the stream sequence of
 // the one before it.
-func (l *Log) attemptsBackwards(ctx context.Context, subject string, before uint64, yield func(webhook.Attempt, uint64) bool) error {
-	req := getRequest{Last: subject}
+func attemptsBackwards(ctx context.Context, c *store.Conn, subject string, before uint64, yield func(webhook.Attempt, uint64) bool) error {
+	req := store.GetRequest{Last: subject}
 	if before > 0 {
-		req = getRequest{Seq: before}
+		req = store.GetRequest{Seq: before}
 	}
 	for {
-		got, err := l.directGet(ctx, streams.HookLog, req)
-		if err != nil || len(got) == 0 || got[0].subject != subject {
+		got, err := c.DirectGet(ctx, streams.HookLog, req)
+		if err != nil || len(got) == 0 || got[0].Subject != subject {
 			return err
 		}
 		m := got[0]
-		if a, err := decodeAttempt(m.data); err == nil && m.seq != before && !yield(a, m.seq) {
+		if a, err := decodeAttempt(m.Data); err == nil && m.Seq != before && !yield(a, m.Seq) {
 			return nil
 		}
-		if m.after == 0 || m.after >= m.seq {
+		if m.After == 0 || m.After >= m.Seq {
 			return nil
 		}
-		req = getRequest{Seq: m.after}
+		req = store.GetRequest{Seq: m.After}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -12,7 +13,7 @@ import (
 
 const (
 	// incompleteBatch is how many records [Log.Incomplete] checks between two pauses.
-	incompleteBatch   = 4 * getBatch
+	incompleteBatch   = 4 * store.BatchSize
 	incompleteBackoff = 3 // as backoff counts: 8 ms
 )
 
@@ -47,7 +48,7 @@ func (l *records) Incomplete(ctx context.Context, host string, all []process.Sum
 				found(&some[i])
 			}
 		}
-		if !backoff(ctx, incompleteBackoff) {
+		if !store.Backoff(ctx, incompleteBackoff) {
 			return ctx.Err()
 		}
 	}
@@ -60,12 +61,12 @@ func (l *records) Lost(ctx context.Context, s *process.Summary) (bool, error) {
 	if s.Active() || s.Last == 0 {
 		return false, nil
 	}
-	m, ok, err := l.retryLeaderGet(ctx, streams.Out(streams.ShardOf(s.Host, l.shards)), getRequest{Seq: 1, Next: ">"})
+	m, ok, err := l.conn.RetryLeaderGet(ctx, streams.Out(streams.ShardOf(s.Host, l.conn.Shards())), store.GetRequest{Seq: 1, Next: ">"})
 	if err != nil {
 		return false, err
 	}
 	if !ok { // the stream is empty, although younger messages than this would be kept
-		m.time = time.Now().Add(-l.retention)
+		m.Time = time.Now().Add(-l.retention)
 	}
-	return s.Ended.After(m.time), nil
+	return s.Ended.After(m.Time), nil
 }

@@ -17,7 +17,7 @@ func ended(t testing.TB, log *events.Log, sbx sandbox.ID, pid uint32, at int64) 
 	t.Helper()
 	code := int32(3)
 	s := process.Summary{
-		ID: process.NewID(sbx), Tenant: "t", Host: testHost, PID: pid, Started: time.Unix(1, 0),
+		ID: process.NewID(sbx), Tenant: "t", Host: eventstest.Host, PID: pid, Started: time.Unix(1, 0),
 		Spec: process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "exit 3"}, User: "user"},
 	}
 	if at != 0 {

@@ -96,7 +96,7 @@ func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) erro
 	if err != nil {
 		return kind.Wrap(kind.Internal, "revoke key", id, err)
 	}
-	_, err = l.put(ctx, streams.Accounts, revocationsSubject(tenant), rev, data)
+	_, err = l.conn.Put(ctx, streams.Accounts, revocationsSubject(tenant), rev, data)
 	return err
 }
 

@@ -2,8 +2,12 @@ package events
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/natsd"
@@ -23,9 +27,9 @@ func TestWhatAReplicaLacksIsReadFromTheLeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.Close)
+	t.Cleanup(l.conn.Close)
 	ref := Ref{Host: "host", ID: process.NewID(sandbox.NewID())}
-	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	w := l.Writer(ref, 1)
 	for seq := process.Seq(1); seq <= 20; seq++ {
 		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: seq - 1, Data: []byte("x")}}
@@ -33,8 +37,7 @@ func TestWhatAReplicaLacksIsReadFromTheLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refuseDirectGets(t, l, stream)
-	lagging(t, l, stream)
+	lag(t, srv, stream)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if rev, err := l.seek(ctx, stream, subject, 11); rev != 11 || err != nil {
@@ -48,16 +51,42 @@ func TestWhatAReplicaLacksIsReadFromTheLeader(t *testing.T) {
 	}
 }
 
-// refuseDirectGets stops the server from answering direct gets of a stream.
-func refuseDirectGets(t *testing.T, l *Log, stream string) {
+// lag makes direct gets of a stream respond as replicas that lag: first that no server has
+// the stream, then that the message does not exist.
+func lag(t *testing.T, srv *natsd.Server, stream string) {
 	t.Helper()
-	s, err := l.js.Stream(t.Context(), stream)
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := s.CachedInfo().Config
-	cfg.AllowDirect = false
-	if _, err := l.js.UpdateStream(t.Context(), cfg); err != nil {
+	cfg.AllowDirect = false // the server does not respond itself
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	_, err = nc.Subscribe("$JS.API.DIRECT.GET."+stream, func(m *nats.Msg) {
+		status := "404"
+		if asked.Add(1) == 1 {
+			status = "503"
+		}
+		if err := m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {status}}}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

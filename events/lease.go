@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 )
@@ -21,9 +22,9 @@ var hostDocs = &document[string, fleet.Host]{
 	compare: func(a, b fleet.Host) int { return strings.Compare(a.Host, b.Host) },
 	rev:     func(h *fleet.Host) uint64 { return h.Rev },
 	encode:  func(h *fleet.Host) proto.Message { return codec.EncodeLease(&h.Lease) },
-	decode: func(m stored) (fleet.Host, error) {
-		lease, err := codec.DecodeLease(m.data)
-		return fleet.Host{Lease: lease, Rev: m.seq, Received: time.Now()}, err
+	decode: func(m store.Message) (fleet.Host, error) {
+		lease, err := codec.DecodeLease(m.Data)
+		return fleet.Host{Lease: lease, Rev: m.Seq, Received: time.Now()}, err
 	},
 }
 
@@ -55,7 +56,7 @@ func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (ui
 				"epoch %d of the host has ended: the stored lease has epoch %d, gone %t", lease.Epoch, stored.Epoch, stored.Gone)
 		}
 		rev = now
-		if !l.backoff(ctx, &try) {
+		if !l.conn.Backoff(ctx, &try) {
 			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, ctx.Err())
 		}
 	}

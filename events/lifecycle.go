@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -152,7 +153,7 @@ func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.P
 	g.SetLimit(lifecycleReads)
 	for i, p := range at {
 		g.Go(func() (err error) {
-			ids[i], err = l.sandboxAt(gctx, tenant, p.Rev())
+			ids[i], err = sandboxAt(gctx, l.conn, tenant, p.Rev())
 			return err
 		})
 	}
@@ -202,17 +203,17 @@ func inOrder(at []webhook.Position, found []map[webhook.Position]webhook.Event) 
 }
 
 // sandboxAt returns the sandbox whose record has the message; empty if the message is gone.
-func (l *Log) sandboxAt(ctx context.Context, tenant string, rev uint64) (sandbox.ID, error) {
-	m, ok, err := l.readOne(ctx, streams.Sandboxes, getRequest{Seq: rev})
+func sandboxAt(ctx context.Context, c *store.Conn, tenant string, rev uint64) (sandbox.ID, error) {
+	m, ok, err := c.ReadOne(ctx, streams.Sandboxes, store.GetRequest{Seq: rev})
 	if err != nil || !ok {
 		return "", err
 	}
 	return ofTenant(m, tenant), nil
 }
 
-func ofTenant(m stored, tenant string) sandbox.ID {
-	id := sandbox.ID(lastToken(m.subject))
-	if m.subject != sandboxSubject(tenant, id) {
+func ofTenant(m store.Message, tenant string) sandbox.ID {
+	id := sandbox.ID(lastToken(m.Subject))
+	if m.Subject != sandboxSubject(tenant, id) {
 		return ""
 	}
 	return id
@@ -221,14 +222,14 @@ func ofTenant(m stored, tenant string) sandbox.ID {
 // SandboxLifecycle reads the lifecycle events of a tenant's sandbox, oldest first, until
 // yield returns false. It returns NotFound if the log has no such sandbox.
 func (l *Log) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID, yield func(webhook.Event) bool) error {
-	m, ok, err := l.lastOf(ctx, streams.Sandboxes, sandboxSubject(tenant, id))
+	m, ok, err := l.conn.LastOf(ctx, streams.Sandboxes, sandboxSubject(tenant, id))
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return kind.New(kind.NotFound, "read lifecycle", string(id), "sandbox not found")
 	}
-	return l.lifecycleOf(ctx, tenant, id, m.seq, yield)
+	return l.lifecycleOf(ctx, tenant, id, m.Seq, yield)
 }
 
 // lifecycleOf folds a sandbox's record up to the message with stream sequence until, one
@@ -238,19 +239,19 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 	f.State.ID, f.State.Tenant = id, tenant
 	subject := sandboxSubject(tenant, id)
 	for rev := uint64(0); rev < until; {
-		msgs, err := l.getFrom(ctx, streams.Sandboxes, subject, rev+1, getBatch)
+		msgs, err := l.conn.GetFrom(ctx, streams.Sandboxes, subject, rev+1, store.BatchSize)
 		if err != nil {
 			return err
 		}
 		if len(msgs) == 0 { // the replica lags, or nothing is left: the leader decides
-			m, ok, err := l.retryLeaderGet(ctx, streams.Sandboxes, getRequest{Seq: rev + 1, Next: subject})
+			m, ok, err := l.conn.RetryLeaderGet(ctx, streams.Sandboxes, store.GetRequest{Seq: rev + 1, Next: subject})
 			if err != nil || !ok {
 				return err
 			}
-			msgs = []stored{m}
+			msgs = []store.Message{m}
 		}
 		for _, m := range msgs {
-			if rev = m.seq; rev > until {
+			if rev = m.Seq; rev > until {
 				return nil
 			}
 			if !apply(&f, m, yield) {
@@ -262,13 +263,13 @@ func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, unt
 }
 
 // apply folds a message. It returns false once yield does.
-func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
-	_, _, all, err := codec.DecodeSandbox(m.data)
+func apply(f *webhook.Fold, m store.Message, yield func(webhook.Event) bool) bool {
+	_, _, all, err := codec.DecodeSandbox(m.Data)
 	if err != nil {
 		return true // the view skipped it, too
 	}
 	for i, e := range all {
-		if out, ok := f.Apply(e, webhook.At(m.seq, i)); ok && !yield(out) {
+		if out, ok := f.Apply(e, webhook.At(m.Seq, i)); ok && !yield(out) {
 			return false
 		}
 	}
@@ -279,9 +280,9 @@ func apply(f *webhook.Fold, m stored, yield func(webhook.Event) bool) bool {
 // stored at or after a time; without such an event, the last position of the view.
 func (t *lifecycleTable) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
 	end := t.SandboxesRev()
-	got, err := t.l.directGet(ctx, streams.Sandboxes, getRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
+	got, err := t.l.conn.DirectGet(ctx, streams.Sandboxes, store.GetRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
 	if err != nil || len(got) == 0 {
 		return webhook.Through(end), err
 	}
-	return webhook.Through(got[0].seq - 1), nil
+	return webhook.Through(got[0].Seq - 1), nil
 }

@@ -5,22 +5,24 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/millrace/millrace/events/blob"
+
+	"github.com/millrace/millrace/events/internal/store"
 )
 
 // Config configures the connection to the log. The zero value of a field selects its
 // default.
 type Config struct {
-	URL         string                     // URL of the NATS servers; default nats://127.0.0.1:4222
-	InProcess   nats.InProcessConnProvider // an embedded server, instead of URL
-	Token       string                     // token for authentication at the servers; empty: none
-	Name        string                     // connection name of the service, shown by NATS monitoring
-	Replicas    int                        // number of replicas of each new stream; default 1
-	Shards      int                        // number of output streams, when they are first created; default 1
-	Retention   time.Duration              // retention of output and the catalogue; default 24 h
-	MaxOutput   int64                      // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
-	MaxContexts int64                      // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
-	MaxStore    int64                      // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
+	URL         string        // URL of the NATS servers; default nats://127.0.0.1:4222
+	InProcess   store.Server  // an embedded server, instead of URL
+	Token       string        // token for authentication at the servers; empty: none
+	Name        string        // connection name of the service, shown by NATS monitoring
+	Replicas    int           // number of replicas of each new stream; default 1
+	Shards      int           // number of output streams, when they are first created; default 1
+	Retention   time.Duration // retention of output and the catalogue; default 24 h
+	MaxOutput   int64         // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
+	MaxContexts int64         // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
+	MaxStore    int64         // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
 	Log         *slog.Logger
 }
 
@@ -29,6 +31,9 @@ const DefaultRetention = 24 * time.Hour
 
 // DefaultMaxContexts is the default of Config.MaxContexts. Uploads beyond it are rejected.
 const DefaultMaxContexts = 16 << 30
+
+// DefaultMaxStore is the default of Config.MaxStore.
+const DefaultMaxStore = 64 << 30
 
 // DefaultMaxOutput is the default of Config.MaxOutput. Beyond it, the oldest output is
 // dropped.
@@ -40,9 +45,9 @@ const DefaultMaxOutput = 64 << 30
 // documentation. What Log itself declares reads and writes documents and the records of
 // sandboxes and builds.
 type Log struct {
-	*conn
+	conn *store.Conn
 	*records
-	*blobs
+	*blob.Store
 	*commands
 	*tunneling
 }
@@ -51,28 +56,23 @@ type Log struct {
 // streams until ctx ends.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	setDefaults(&cfg)
-	c := newConn(cfg.Log)
-	l := &Log{
+	c, err := store.Open(ctx, store.Config{
+		URL: cfg.URL, InProcess: cfg.InProcess, Token: cfg.Token, Name: cfg.Name, Log: cfg.Log,
+		Replicas: cfg.Replicas, Shards: cfg.Shards, Retention: cfg.Retention, MaxOutput: cfg.MaxOutput,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Log{
 		conn:      c,
 		records:   &records{conn: c, retention: cfg.Retention, tails: make(map[string]*liveTail)},
-		blobs:     &blobs{conn: c, replicas: cfg.Replicas, maxContexts: cfg.MaxContexts, maxStore: cfg.MaxStore},
+		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore}),
 		commands:  &commands{c},
 		tunneling: &tunneling{c, tunnelTimes{hello: tunnelHello, ping: tunnelPing}},
-	}
-	if err := c.connect(cfg); err != nil {
-		return nil, err
-	}
-	if err := c.prepare(ctx, cfg); err != nil {
-		c.nc.Close()
-		return nil, err
-	}
-	return l, nil
+	}, nil
 }
 
 func setDefaults(cfg *Config) {
-	if cfg.URL == "" {
-		cfg.URL = nats.DefaultURL
-	}
 	if cfg.Name == "" {
 		cfg.Name = "millrace"
 	}
@@ -98,3 +98,29 @@ func setDefaults(cfg *Config) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 }
+
+// Close closes the connection. Readers and Views end with errors.
+func (l *Log) Close() { l.conn.Close() }
+
+// Healthy reports whether the log can be reached and, if [Log.MonitorStreams] runs, whether
+// each stream can be written. If not, it returns an error of kind.Unavailable with the
+// reason.
+func (l *Log) Healthy(ctx context.Context) error { return l.conn.Healthy(ctx) }
+
+// Reconnected returns a channel that is closed at the next reconnect to the servers.
+// Restarted servers may have lost messages to disk damage.
+func (l *Log) Reconnected() <-chan struct{} { return l.conn.Reconnected() }
+
+// Streams returns the health of every stream at the last check by MonitorStreams, by name.
+func (l *Log) Streams() []store.StreamHealth { return l.conn.Monitor.Streams() }
+
+// MonitorStreams checks until ctx ends whether each stream can be written: its leader
+// answers, appends succeed, and no server reports its copy damaged. It logs problems as
+// errors and exposes them in [Log.Streams] and [Log.Healthy].
+func (l *Log) MonitorStreams(ctx context.Context) error { return l.conn.Monitor.Run(ctx) }
+
+// Prompt returns a context for requests of clients. If the servers report a stream as not
+// writable, for example because a disk is full, an append is tried once more and then fails
+// with kind.Unavailable and the reason. Without Prompt, an append waits until ctx ends. It
+// has an effect only on a Log whose MonitorStreams runs.
+func Prompt(ctx context.Context) context.Context { return store.Prompt(ctx) }

@@ -18,82 +18,15 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-const testHost = "h1"
-
-func newRef() events.Ref {
-	return events.Ref{Host: testHost, ID: process.NewID(sandbox.NewID())}
-}
-
-// script returns the n events of a whole record: accepted, started, output, end.
-func script(n int) []process.Event {
-	now := time.Unix(1, 0)
-	out := make([]process.Event, 0, n)
-	add := func(b process.Body) {
-		out = append(out, process.Event{Seq: process.Seq(len(out) + 1), Time: now, Body: b})
-	}
-	add(process.Accepted{Spec: process.Spec{Cmd: "seq"}, Command: "c1", SpecHash: []byte{1}, Tenant: "t"})
-	add(process.Started{PID: 42})
-	var offset uint64
-	for len(out) < n-2 {
-		line := fmt.Appendf(nil, "line %d\n", len(out))
-		add(process.Wrote{Stream: process.Stdout, Offset: offset, Data: line})
-		offset += uint64(len(line))
-	}
-	code := int32(0)
-	exit := process.Exit{Code: &code, Cause: process.CauseExited}
-	add(process.Exited{Exit: exit})
-	add(process.Finished{Exit: exit})
-	return out
-}
-
-// appendAll writes a record in messages of at most step events.
-func appendAll(t testing.TB, w *events.Writer, all []process.Event, step int) {
-	t.Helper()
-	for len(all) > 0 {
-		n := min(step, len(all))
-		if err := w.Append(t.Context(), all[:n]); err != nil {
-			t.Errorf("append from %d: %v", all[0].Seq, err)
-			return
-		}
-		all = all[n:]
-	}
-}
-
-// readAll reads to the end and checks that each event comes once, in order.
-func readAll(t testing.TB, r *events.Reader, after process.Seq) []process.Event {
-	t.Helper()
-	defer r.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	var out []process.Event
-	for {
-		batch, err := r.Next(ctx, 0)
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Errorf("after %d: %v", r.After(), err)
-			return out
-		}
-		for _, e := range batch {
-			if after++; e.Seq != after {
-				t.Errorf("got event %d, want %d", e.Seq, after)
-				return out
-			}
-			out = append(out, e)
-		}
-	}
-}
-
 func TestAReaderGetsEachEventOnceInOrderFromAnyPosition(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	ref := newRef()
+	ref := eventstest.NewRef()
 	const n = 500
-	appendAll(t, log.Writer(ref, 1), script(n), 7)
+	eventstest.AppendAll(t, log.Writer(ref, 1), eventstest.Script(n), 7)
 	other := eventstest.Open(t, srv) // another connection
 	for after := process.Seq(0); after < n; after++ {
-		if got := readAll(t, other.Read(ref, after), after); len(got) != int(n-after) {
+		if got := eventstest.ReadAll(t, other.Read(ref, after), after); len(got) != int(n-after) {
 			t.Fatalf("after %d: got %d events, want %d", after, len(got), n-after)
 		}
 	}
@@ -101,8 +34,8 @@ func TestAReaderGetsEachEventOnceInOrderFromAnyPosition(t *testing.T) {
 
 func TestReadingPastTheEndOfAFinishedRecordIsInvalid(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref := newRef()
-	appendAll(t, log.Writer(ref, 1), script(10), 3)
+	ref := eventstest.NewRef()
+	eventstest.AppendAll(t, log.Writer(ref, 1), eventstest.Script(10), 3)
 	r := log.Read(ref, 10)
 	defer r.Close()
 	if _, err := r.Next(t.Context(), 0); !errors.Is(err, io.EOF) {
@@ -120,7 +53,7 @@ func TestReadingPastTheEndOfAFinishedRecordIsInvalid(t *testing.T) {
 func TestReadersAndAWriterSurviveServerRestarts(t *testing.T) {
 	srv := eventstest.Start(t)
 	log, other := eventstest.Open(t, srv), eventstest.Open(t, srv)
-	ref := newRef()
+	ref := eventstest.NewRef()
 	const n = 2000
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -130,16 +63,16 @@ func TestReadersAndAWriterSurviveServerRestarts(t *testing.T) {
 		}
 		r := l.Read(ref, 0)
 		wg.Go(func() {
-			if got := readAll(t, r, 0); len(got) != n {
+			if got := eventstest.ReadAll(t, r, 0); len(got) != n {
 				t.Errorf("reader %d: got %d events, want %d", i, len(got), n)
 			}
 		})
 	}
-	all := script(n)
+	all := eventstest.Script(n)
 	w := log.Writer(ref, 1)
 	for i := range 5 {
 		part := all[i*n/5 : (i+1)*n/5]
-		appendAll(t, w, part, 9)
+		eventstest.AppendAll(t, w, part, 9)
 		if i < 4 {
 			srv.Restart()
 		}
@@ -149,7 +82,7 @@ func TestReadersAndAWriterSurviveServerRestarts(t *testing.T) {
 
 func TestASlowReaderReadsFromTheStore(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref := newRef()
+	ref := eventstest.NewRef()
 	r := log.Read(ref, 0)
 	w := log.Writer(ref, 1)
 	now := time.Unix(1, 0)
@@ -174,7 +107,7 @@ func TestASlowReaderReadsFromTheStore(t *testing.T) {
 			}
 		}
 	}
-	if got := readAll(t, r, r.After()); len(got) == 0 || got[len(got)-1].Seq != n {
+	if got := eventstest.ReadAll(t, r, r.After()); len(got) == 0 || got[len(got)-1].Seq != n {
 		t.Fatalf("the record did not end")
 	}
 	late := log.Read(ref, 0)
@@ -192,8 +125,8 @@ func TestASlowReaderReadsFromTheStore(t *testing.T) {
 
 func TestASecondClaimConflictsAndTheOlderWriterIsFenced(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref := newRef()
-	all := script(6)
+	ref := eventstest.NewRef()
+	all := eventstest.Script(6)
 	first, second := log.Writer(ref, 1), log.Writer(ref, 2)
 	if err := first.Append(t.Context(), all[:1]); err != nil {
 		t.Fatal(err)
@@ -214,7 +147,7 @@ func TestASecondClaimConflictsAndTheOlderWriterIsFenced(t *testing.T) {
 	if err := second.Append(t.Context(), all[3:]); err != nil {
 		t.Fatal(err)
 	}
-	if got := readAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
+	if got := eventstest.ReadAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
 		t.Errorf("got %d events, want %d", len(got), len(all))
 	}
 }
@@ -224,11 +157,11 @@ func TestCommandsAreDeliveredInOrderAndAnswered(t *testing.T) {
 	gateway, host := eventstest.Open(t, srv), eventstest.Open(t, srv)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	id := newRef().ID
+	id := eventstest.NewRef().ID
 	var seen []string
 	served := make(chan error, 1)
 	go func() {
-		served <- host.Commands(ctx, testHost, 0, func(c events.Command) error {
+		served <- host.Commands(ctx, eventstest.Host, 0, func(c events.Command) error {
 			seen = append(seen, c.ID)
 			in := c.Body.(events.Stdin)
 			if string(in.Data) == "bad" {
@@ -241,7 +174,7 @@ func TestCommandsAreDeliveredInOrderAndAnswered(t *testing.T) {
 	}()
 	for i, data := range []string{"a", "bad", "ccc"} {
 		c := events.Command{ID: fmt.Sprint("c", i), Process: id, Body: events.Stdin{Data: []byte(data)}}
-		r, err := gateway.Call(t.Context(), testHost, c)
+		r, err := gateway.Call(t.Context(), eventstest.Host, c)
 		if data == "bad" {
 			if !kind.Is(err, kind.NotFound) || kind.Message(err) != "no such process" {
 				t.Errorf("reply to %q: %v", data, err)
@@ -250,7 +183,7 @@ func TestCommandsAreDeliveredInOrderAndAnswered(t *testing.T) {
 			t.Errorf("reply to %q: %+v, %v", data, r, err)
 		}
 	}
-	if err := gateway.Send(t.Context(), testHost, events.Command{ID: "c2", Process: id, Body: events.Stdin{}}); err != nil {
+	if err := gateway.Send(t.Context(), eventstest.Host, events.Command{ID: "c2", Process: id, Body: events.Stdin{}}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -347,7 +280,7 @@ func TestAnAbandonedAppendIsNotMistakenForAnotherWriter(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log := eventstest.Open(t, eventstest.Start(t))
-			ref, all := newRef(), script(10)
+			ref, all := eventstest.NewRef(), eventstest.Script(10)
 			for i := range all {
 				if w, ok := all[i].Body.(process.Wrote); ok {
 					w.Data = append(w.Data, tt.line...)
@@ -355,7 +288,7 @@ func TestAnAbandonedAppendIsNotMistakenForAnotherWriter(t *testing.T) {
 				}
 			}
 			w, ghost := log.Writer(ref, 1), log.Writer(ref, 1)
-			appendAll(t, w, all[:1], 1)
+			eventstest.AppendAll(t, w, all[:1], 1)
 			if _, err := ghost.Recover(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -368,8 +301,8 @@ func TestAnAbandonedAppendIsNotMistakenForAnotherWriter(t *testing.T) {
 			if want := process.Seq(1 + max(tt.lost, tt.next)); w.Last() != want {
 				t.Errorf("last %d, want %d", w.Last(), want)
 			}
-			appendAll(t, w, all[w.Last():], 10)
-			if got := readAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
+			eventstest.AppendAll(t, w, all[w.Last():], 10)
+			if got := eventstest.ReadAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
 				t.Errorf("%d events, want %d", len(got), len(all))
 			}
 		})

@@ -18,7 +18,7 @@ import (
 func TestARestartDelaysWritersAndReadersByLittleMoreThanTheOutage(t *testing.T) {
 	srv := eventstest.Start(t)
 	log := eventstest.Open(t, srv)
-	ref := newRef()
+	ref := eventstest.NewRef()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	slowest := make(chan time.Duration, 1)
@@ -63,13 +63,13 @@ func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- host.Commands(ctx, testHost, 0, func(c events.Command) error {
+		served <- host.Commands(ctx, eventstest.Host, 0, func(c events.Command) error {
 			host.Reply(c, events.Reply{Offset: c.Rev})
 			return nil
 		})
 	}()
 	defer func() { stop(); <-served }()
-	id := newRef().ID
+	id := eventstest.NewRef().ID
 	answered := make(chan struct{}, 1<<16)
 	var calls sync.WaitGroup
 	for range 4 {
@@ -77,7 +77,7 @@ func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 			for ctx.Err() == nil {
 				c := events.Command{ID: ulid.Make().String(), Process: id, Deadline: time.Now().Add(5 * time.Second), Body: events.Signal{Signal: 1}}
 				within, cancel := context.WithDeadline(ctx, c.Deadline)
-				_, err := gateway.Call(within, testHost, c)
+				_, err := gateway.Call(within, eventstest.Host, c)
 				cancel()
 				if err != nil && ctx.Err() == nil {
 					t.Error(err)

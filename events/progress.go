@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/internal/waiting"
 )
@@ -28,7 +29,7 @@ type progress struct {
 // the view locked, and whether Changes reports it.
 type fold struct {
 	stream string
-	apply  func(stored) error
+	apply  func(store.Message) error
 	notify bool
 }
 
@@ -42,19 +43,19 @@ func newProgress(l *Log) *progress {
 }
 
 // run applies a stream's messages as they arrive.
-func (p *progress) run(ctx context.Context, f *feed, to fold) {
-	defer f.close()
+func (p *progress) run(ctx context.Context, f *store.Feed, to fold) {
+	defer f.Close()
 	for {
-		msgs, err := f.next(ctx, nil)
+		msgs, err := f.Next(ctx, nil)
 		p.mu.Lock()
 		if err != nil {
 			p.err = err
 		}
 		for _, m := range msgs {
 			if err := to.apply(m); err != nil {
-				p.l.log.Error("apply message failed", "subject", m.subject, "rev", m.seq, "err", err)
+				p.l.conn.Log().Error("apply message failed", "subject", m.Subject, "rev", m.Seq, "err", err)
 			}
-			p.applied[f.stream] = m.seq
+			p.applied[to.stream] = m.Seq
 		}
 		p.announce(to.notify || err != nil)
 		p.mu.Unlock()
@@ -97,7 +98,7 @@ func (p *progress) wait(ctx context.Context, done func() bool) error {
 	for !done() {
 		if err := p.err; err != nil {
 			p.mu.Unlock()
-			return unavailable("view", "", err)
+			return store.Unavailable("view", "", err)
 		}
 		changed := p.changed
 		p.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 )
@@ -18,17 +19,17 @@ type Reader struct {
 	err    error    // why the reader has no tail
 	at     position // after the last event returned; rev 0: its message is unknown
 	fin    bool
-	live   bool     // start at the live end
-	ahead  []stored // read from the store but not returned, after at
-	batch  int      // size of the next read from the store
-	tries  int      // consecutive reads that failed
-	misses int      // consecutive reads that found nothing where a message must exist
+	live   bool            // start at the live end
+	ahead  []store.Message // read from the store but not returned, after at
+	batch  int             // size of the next read from the store
+	tries  int             // consecutive reads that failed
+	misses int             // consecutive reads that found nothing where a message must exist
 	timer  *time.Timer
 	closed bool
 }
 
 // A reader that begins or resumes needs its first event soon, one that is far behind needs
-// many: reads from the store grow from firstBatch to getBatch.
+// many: reads from the store grow from firstBatch to BatchSize.
 const firstBatch = 4
 
 // Read returns a reader of the events after the given seq (0: from the first). It attaches
@@ -147,7 +148,7 @@ func (r *Reader) step(ctx context.Context) ([]process.Event, <-chan struct{}, er
 	case t.fin:
 		return nil, nil, io.EOF
 	case t.err != nil:
-		return nil, nil, unavailable("read", string(t.ref.ID), t.err)
+		return nil, nil, store.Unavailable("read", string(t.ref.ID), t.err)
 	}
 	return nil, t.changed, nil
 }
@@ -187,7 +188,7 @@ func searchChunk(chunks []chunk, seq process.Seq) int {
 	return lo
 }
 
-// after returns the events whose seq is greater.
+// After returns the events whose seq is greater.
 func after(events []process.Event, seq process.Seq) []process.Event {
 	for len(events) > 0 && events[0].Seq <= seq {
 		events = events[1:]
@@ -226,7 +227,7 @@ func (r *Reader) fromStore(ctx context.Context, base position) ([]process.Event,
 		msgs, err = r.fetch(ctx, base)
 	}
 	if err != nil && len(msgs) == 0 {
-		if kind.Is(err, kind.Unavailable) && t.l.backoff(ctx, &r.tries) {
+		if kind.Is(err, kind.Unavailable) && t.l.conn.Backoff(ctx, &r.tries) {
 			return nil, nil // the store is unavailable: the reader waits instead of failing
 		}
 		return nil, err
@@ -238,7 +239,7 @@ func (r *Reader) fromStore(ctx context.Context, base position) ([]process.Event,
 	r.ahead = nil
 	var out []process.Event
 	for i, size := 0, 0; i < len(msgs); i++ {
-		if size > getBytes { // they were compressed
+		if size > store.BatchBytes { // they were compressed
 			r.ahead = msgs[i:]
 			break
 		}
@@ -250,7 +251,7 @@ func (r *Reader) fromStore(ctx context.Context, base position) ([]process.Event,
 		}
 		chunks, ok := t.l.decode(ctx, t.ref, r.at.seq, m)
 		if !ok {
-			r.at.rev = m.seq
+			r.at.rev = m.Seq
 			continue
 		}
 		for _, c := range chunks {
@@ -263,22 +264,22 @@ func (r *Reader) fromStore(ctx context.Context, base position) ([]process.Event,
 }
 
 // fetch reads the next messages.
-func (r *Reader) fetch(ctx context.Context, base position) ([]stored, error) {
+func (r *Reader) fetch(ctx context.Context, base position) ([]store.Message, error) {
 	t := r.t
 	if sparse(r.at, base) {
 		if got, whole, err := t.l.readSparse(ctx, t.stream, t.subject, r.at, base); whole || err != nil {
 			return got, err
 		}
 	}
-	r.batch = min(max(2*r.batch, firstBatch), getBatch)
-	return t.l.getFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
+	r.batch = min(max(2*r.batch, firstBatch), store.BatchSize)
+	return t.l.conn.GetFrom(ctx, t.stream, t.subject, r.at.rev+1, r.batch)
 }
 
 // missed handles a read that found nothing although the record continues: retry, from any
 // replica, then skip the hole.
 func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 	if r.misses++; r.misses <= holeTries {
-		backoff(ctx, r.misses+3)
+		store.Backoff(ctx, r.misses+3)
 		return nil, ctx.Err()
 	}
 	r.misses = 0
@@ -300,8 +301,8 @@ func (r *Reader) missed(ctx context.Context) ([]process.Event, error) {
 }
 
 // checkFirst returns an error of kind.Gone if the record's beginning fell out of retention.
-func (r *Reader) checkFirst(m stored) error {
-	b, err := codec.ParseBatch(m.data)
+func (r *Reader) checkFirst(m store.Message) error {
+	b, err := codec.ParseBatch(m.Data)
 	if err == nil && b.From() > r.at.seq+1 {
 		return gone(r.t.ref.ID, b.From())
 	}

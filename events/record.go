@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -14,7 +15,7 @@ import (
 // records is the part of a Log that reads and writes the records of processes, and their
 // entries in the catalogue.
 type records struct {
-	*conn
+	conn      *store.Conn
 	retention time.Duration
 
 	mu    sync.Mutex
@@ -31,19 +32,19 @@ func (l *records) PutSummary(ctx context.Context, s *process.Summary, rev uint64
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "append", string(s.ID), err)
 	}
-	return l.put(ctx, streams.Catalogue, catalogueSubject(s.Host, s.ID), rev, data)
+	return l.conn.Put(ctx, streams.Catalogue, catalogueSubject(s.Host, s.ID), rev, data)
 }
 
 // Summary reads a process's entry in the catalogue from the leader, and its rev for
 // PutSummary. It returns NotFound if the entry does not exist.
 func (l *records) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
-	m, ok, err := l.lastOf(ctx, streams.Catalogue, catalogueSubject(ref.Host, ref.ID))
+	m, ok, err := l.conn.LastOf(ctx, streams.Catalogue, catalogueSubject(ref.Host, ref.ID))
 	if err != nil {
 		return process.Summary{}, 0, err
 	}
 	if !ok {
 		return process.Summary{}, 0, kind.New(kind.NotFound, "read", string(ref.ID), "the process is not in the catalogue")
 	}
-	s, err := codec.DecodeSummary(m.data)
-	return s, m.seq, err
+	s, err := codec.DecodeSummary(m.Data)
+	return s, m.Seq, err
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -53,14 +54,14 @@ func encodeSecret(s *Secret) proto.Message {
 	}
 }
 
-func decodeSecret(m stored) (Secret, error) {
+func decodeSecret(m store.Message) (Secret, error) {
 	var b pb.Secret
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return Secret{}, err
 	}
 	return Secret{
 		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: sandbox.Sealed(b.Sealed), Metadata: b.Metadata,
-		Created: codec.Time(b.CreatedNs), Updated: codec.Time(b.UpdatedNs), Removed: b.Removed, Rev: m.seq, changed: m.time,
+		Created: codec.Time(b.CreatedNs), Updated: codec.Time(b.UpdatedNs), Removed: b.Removed, Rev: m.Seq, changed: m.Time,
 	}, nil
 }
 

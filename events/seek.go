@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -91,16 +92,16 @@ func guess(lo, hi span, top uint64, seq process.Seq, try int) uint64 {
 
 // spanAt reads the record's first message at or after a stream sequence.
 func (l *records) spanAt(ctx context.Context, stream, subject string, rev uint64) (span, error) {
-	return l.readSpan(ctx, stream, getRequest{Seq: rev, Next: subject})
+	return l.readSpan(ctx, stream, store.GetRequest{Seq: rev, Next: subject})
 }
 
 func (l *records) lastSpan(ctx context.Context, stream, subject string) (span, error) {
-	return l.readSpan(ctx, stream, getRequest{Last: subject})
+	return l.readSpan(ctx, stream, store.GetRequest{Last: subject})
 }
 
-func (l *records) readSpan(ctx context.Context, stream string, req getRequest) (span, error) {
+func (l *records) readSpan(ctx context.Context, stream string, req store.GetRequest) (span, error) {
 	b, m, err := l.readBatch(ctx, stream, req)
-	return spanOf(&b, m.seq), err
+	return spanOf(&b, m.Seq), err
 }
 
 func spanOf(b *process.Batch, rev uint64) span {
@@ -109,44 +110,28 @@ func spanOf(b *process.Batch, rev uint64) span {
 
 // readBatch reads one message of a record and retries while the store is unavailable. It
 // returns NotFound only if the leader has no such message: a replica may lag.
-func (l *records) readBatch(ctx context.Context, stream string, req getRequest) (process.Batch, stored, error) {
-	m, ok, err := l.readOne(ctx, stream, req)
+func (l *records) readBatch(ctx context.Context, stream string, req store.GetRequest) (process.Batch, store.Message, error) {
+	m, ok, err := l.conn.ReadOne(ctx, stream, req)
 	if err != nil {
-		return process.Batch{}, stored{}, err
+		return process.Batch{}, store.Message{}, err
 	}
 	if !ok {
-		return process.Batch{}, stored{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
+		return process.Batch{}, store.Message{}, kind.New(kind.NotFound, "read", req.Next+req.Last, "the process has no record")
 	}
-	b, err := codec.ParseBatch(m.data)
+	b, err := codec.ParseBatch(m.Data)
 	return b, m, err
-}
-
-// readOne reads one message from the replica that answers first, or from the leader if that
-// replica does not have it.
-func (l *conn) readOne(ctx context.Context, stream string, req getRequest) (m stored, ok bool, err error) {
-	for try := 0; ; {
-		got, err := l.directGet(ctx, stream, req)
-		switch {
-		case err == nil && len(got) > 0:
-			return got[0], true, nil
-		case err == nil:
-			return l.retryLeaderGet(ctx, stream, req)
-		case !l.backoff(ctx, &try):
-			return stored{}, false, err
-		}
-	}
 }
 
 // decode returns the events of a stored message after event last. It tries to fill a hole
 // before them, and returns a gap if it cannot. It drops duplicates; ok is false if nothing
 // is left.
-func (l *records) decode(ctx context.Context, ref Ref, last process.Seq, m stored) (chunks []chunk, ok bool) {
-	b, err := codec.ParseBatch(m.data)
+func (l *records) decode(ctx context.Context, ref Ref, last process.Seq, m store.Message) (chunks []chunk, ok bool) {
+	b, err := codec.ParseBatch(m.Data)
 	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
-		l.log.Error("message does not match its subject", "subject", m.subject, "rev", m.seq, "err", err)
+		l.conn.Log().Error("message does not match its subject", "subject", m.Subject, "rev", m.Seq, "err", err)
 		return nil, false
 	}
-	c := chunkOf(b, last, m.seq)
+	c := chunkOf(b, last, m.Seq)
 	if c.seq <= last {
 		return nil, false
 	}
@@ -171,30 +156,30 @@ const holeTries = 5
 
 // fill reads the events between event last and message m again. Events that no replica has
 // become a Gap.
-func (l *records) fill(ctx context.Context, ref Ref, last process.Seq, m stored) []chunk {
-	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
-	end, err := codec.ParseBatch(m.data)
+func (l *records) fill(ctx context.Context, ref Ref, last process.Seq, m store.Message) []chunk {
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
+	end, err := codec.ParseBatch(m.Data)
 	if err != nil {
 		return nil
 	}
 	for try := range holeTries {
-		if rev, err := l.seek(ctx, stream, subject, last+1); err == nil && rev < m.seq {
-			if got, ok := l.between(ctx, ref, last, rev, m.seq); ok {
+		if rev, err := l.seek(ctx, stream, subject, last+1); err == nil && rev < m.Seq {
+			if got, ok := l.between(ctx, ref, last, rev, m.Seq); ok {
 				return got
 			}
 		}
-		if !backoff(ctx, try+4) {
+		if !store.Backoff(ctx, try+4) {
 			return nil
 		}
 	}
 	to := end.From() - 1
 	gap := l.gap(ref.ID, last, to)
-	return []chunk{{position: position{seq: to, rev: m.seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
+	return []chunk{{position: position{seq: to, rev: m.Seq - 1}, first: last + 1, events: []process.Event{gap}, size: 128}}
 }
 
 // gap returns the event for a hole after event last, up to and including event to.
 func (l *records) gap(id process.ID, last, to process.Seq) process.Event {
-	l.log.Error("no replica can fill a hole in a record", "process", id, "from", last+1, "to", to)
+	l.conn.Log().Error("no replica can fill a hole in a record", "process", id, "from", last+1, "to", to)
 	return process.Event{Seq: to, Time: time.Now(), Body: process.Gap{From: last + 1, To: to, Reason: "the store cannot read it"}}
 }
 
@@ -202,7 +187,7 @@ func (l *records) gap(id process.ID, last, to process.Seq) process.Event {
 // message of subject again.
 func (l *records) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
 	can := func(rev uint64) bool {
-		_, ok, err := l.readOne(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject})
+		_, ok, err := l.conn.ReadOne(ctx, stream, store.GetRequest{Seq: max(rev, 1), Next: subject})
 		return err == nil && ok
 	}
 	if lo >= hi || !can(hi) {
@@ -221,14 +206,14 @@ func (l *records) readable(ctx context.Context, stream, subject string, lo, hi u
 // between reads the messages from stream sequence rev to before end, if they continue from
 // last and reach end without a hole.
 func (l *records) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
-	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	var out []chunk
 	for rev < end {
-		msgs, err := l.getFrom(ctx, stream, subject, rev, getBatch)
+		msgs, err := l.conn.GetFrom(ctx, stream, subject, rev, store.BatchSize)
 		if err == nil && len(msgs) == 0 { // the replica may lag
-			var m stored
+			var m store.Message
 			var ok bool
-			if m, ok, err = l.leaderGet(ctx, stream, getRequest{Seq: max(rev, 1), Next: subject}); ok {
+			if m, ok, err = l.conn.LeaderGet(ctx, stream, store.GetRequest{Seq: max(rev, 1), Next: subject}); ok {
 				msgs = append(msgs, m)
 			}
 		}
@@ -236,15 +221,15 @@ func (l *records) between(ctx context.Context, ref Ref, last process.Seq, rev, e
 			return nil, false
 		}
 		for _, m := range msgs {
-			if m.seq >= end {
+			if m.Seq >= end {
 				return out, len(out) > 0
 			}
-			b, err := codec.ParseBatch(m.data)
+			b, err := codec.ParseBatch(m.Data)
 			if err != nil || b.From() > last+1 {
 				return nil, false
 			}
-			c := chunkOf(b, last, m.seq)
-			last, rev = max(last, c.seq), m.seq+1
+			c := chunkOf(b, last, m.Seq)
+			last, rev = max(last, c.seq), m.Seq+1
 			out = append(out, c)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -20,15 +21,15 @@ type moment struct {
 // The events between them are in one message. It takes a handful of reads and returns
 // NotFound if the record does not exist.
 func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
-	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
-	lo, err := l.momentAt(ctx, stream, getRequest{Seq: 1, Next: subject})
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
+	lo, err := l.momentAt(ctx, stream, store.GetRequest{Seq: 1, Next: subject})
 	if err != nil {
 		return 0, 0, err
 	}
 	if !lo.at.Before(at) {
 		return lo.first - 1, lo.first - 1, nil
 	}
-	hi, err := l.momentAt(ctx, stream, getRequest{Last: subject})
+	hi, err := l.momentAt(ctx, stream, store.GetRequest{Last: subject})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -37,7 +38,7 @@ func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before
 	}
 	for top := hi.rev; lo.rev+1 < top; { // no message of the record lies in [top, hi.rev)
 		half := lo.rev + (top-lo.rev)/2
-		mid, err := l.momentAt(ctx, stream, getRequest{Seq: half, Next: subject})
+		mid, err := l.momentAt(ctx, stream, store.GetRequest{Seq: half, Next: subject})
 		switch {
 		case kind.Is(err, kind.NotFound):
 			return lo.first - 1, hi.first - 1, nil // a hole, which the reader handles
@@ -54,14 +55,14 @@ func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before
 	return lo.first - 1, hi.first - 1, nil
 }
 
-func (l *records) momentAt(ctx context.Context, stream string, req getRequest) (moment, error) {
+func (l *records) momentAt(ctx context.Context, stream string, req store.GetRequest) (moment, error) {
 	b, m, err := l.readBatch(ctx, stream, req)
 	if err != nil {
 		return moment{}, err
 	}
-	at := m.time // of a message with unknown frames only
+	at := m.Time // of a message with unknown frames only
 	if len(b.Events) > 0 {
 		at = b.Events[0].Time
 	}
-	return moment{spanOf(&b, m.seq), at}, nil
+	return moment{spanOf(&b, m.Seq), at}, nil
 }

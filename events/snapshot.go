@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -41,15 +42,15 @@ func encodeSnapshot(s *sandbox.Snapshot) proto.Message {
 	}
 }
 
-func decodeSnapshot(m stored) (sandbox.Snapshot, error) {
+func decodeSnapshot(m store.Message) (sandbox.Snapshot, error) {
 	var b pb.Snapshot
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	id, err := sandbox.ParseSnapshotID(b.Id)
 	return sandbox.Snapshot{
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
-		Name: b.Name, Memory: b.Memory, Taken: codec.Time(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.seq, Changed: m.time,
+		Name: b.Name, Memory: b.Memory, Taken: codec.Time(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.Seq, Changed: m.Time,
 		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
 		Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		Fits: b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),

@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -20,12 +19,12 @@ import (
 // if the log cannot be read.
 func (v *View) SweepRecords(ctx context.Context) error {
 	_, err := v.sweepSandboxes(ctx, streams.AuditAge)
-	errs := []error{unavailable("sweep", streams.Sandboxes, err)}
+	errs := []error{store.Unavailable("sweep", streams.Sandboxes, err)}
 	for _, t := range v.documents {
 		errs = append(errs, t.sweep(ctx, deletedAge))
 	}
 	_, err = v.sweepHooks(ctx, deletedAge)
-	errs = append(errs, unavailable("sweep", streams.Hooks, err))
+	errs = append(errs, store.Unavailable("sweep", streams.Hooks, err))
 	return errors.Join(errs...)
 }
 
@@ -51,11 +50,11 @@ func (w *swept) sweep(ctx context.Context, p *progress, stream string, age time.
 	if err := p.Sync(ctx); err != nil {
 		return 0, err
 	}
-	end, err := p.l.lastSeq(ctx, stream)
+	end, err := p.l.conn.LastSeq(ctx, stream)
 	if err != nil {
 		return 0, err
 	}
-	s, err := p.l.js.Stream(ctx, stream)
+	s, err := p.l.conn.Stream(ctx, stream)
 	if err == nil {
 		err = w.scan(ctx, s, streams.SourceOf(stream), age)
 	}
@@ -66,19 +65,19 @@ func (w *swept) sweep(ctx context.Context, p *progress, stream string, age time.
 		if needed(subject) {
 			continue
 		}
-		last, lErr := s.GetLastMsgForSubject(ctx, subject)
+		last, ok, lErr := s.Last(ctx, subject)
 		switch {
-		case errors.Is(lErr, jetstream.ErrMsgNotFound): // another reaper was faster
-			delete(w.found, subject)
 		case lErr != nil:
 			err = lErr
-		case time.Since(last.Time) < age || last.Sequence >= end:
+		case !ok: // another reaper was faster
+			delete(w.found, subject)
+		case time.Since(last.Time) < age || last.Seq >= end:
 		case trimmed:
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last.Sequence+1))
+			err = s.Purge(ctx, subject, last.Seq+1)
 			delete(w.found, subject)
 			n++
 		default:
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1))
+			err = s.PurgeButLast(ctx, subject)
 			w.found[subject] = true
 		}
 	}
@@ -86,19 +85,16 @@ func (w *swept) sweep(ctx context.Context, p *progress, stream string, age time.
 }
 
 // scan continues reading old messages.
-func (w *swept) scan(ctx context.Context, s jetstream.Stream, all string, age time.Duration) error {
+func (w *swept) scan(ctx context.Context, s store.Stream, all string, age time.Duration) error {
 	if w.found == nil {
 		w.found = make(map[string]bool)
 	}
 	for {
-		m, err := s.GetMsg(ctx, max(w.next, 1), jetstream.WithGetMsgSubject(all))
-		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && time.Since(m.Time) < age {
-			return nil
-		}
-		if err != nil {
+		m, ok, err := s.Next(ctx, all, w.next)
+		if err != nil || !ok || time.Since(m.Time) < age {
 			return err
 		}
-		w.next = m.Sequence + 1
+		w.next = m.Seq + 1
 		if _, met := w.found[m.Subject]; !met {
 			w.found[m.Subject] = false
 		}

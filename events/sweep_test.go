@@ -150,7 +150,7 @@ func TestOldMessagesAreReadOnce(t *testing.T) {
 func TestRecordsOfSandboxesHaveNoAgeLimit(t *testing.T) {
 	srv := eventstest.Start(t)
 	eventstest.Open(t, srv)
-	if age := streamOf(t, srv, "SBX").CachedInfo().Config.MaxAge; age != 0 {
+	if age := eventstest.Stream(t, srv, "SBX").CachedInfo().Config.MaxAge; age != 0 {
 		t.Errorf("kept for %v", age)
 	}
 }

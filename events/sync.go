@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/internal/store"
 )
 
 // Sync waits until everything stored before the call is in the view. It retries through
@@ -16,11 +18,11 @@ func (p *progress) Sync(ctx context.Context) error {
 		if err == nil {
 			return p.wait(ctx, func() bool { return p.reached(want) })
 		}
-		if p.l.nc.IsClosed() {
+		if p.l.conn.Closed() {
 			return err
 		}
-		if !p.l.backoff(ctx, &try) {
-			return unavailable("sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
+		if !p.l.conn.Backoff(ctx, &try) {
+			return store.Unavailable("sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
 }
@@ -63,7 +65,7 @@ func (p *progress) runBarrier(k *syncBarrier) {
 	g, ctx := errgroup.WithContext(context.Background())
 	for i, f := range p.folds {
 		g.Go(func() (err error) {
-			k.ends[i], err = p.l.lastSeq(ctx, f.stream)
+			k.ends[i], err = p.l.conn.LastSeq(ctx, f.stream)
 			return err
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -26,7 +27,7 @@ type document[K comparable, D any] struct {
 	// its own function folds the events and sets the document in the table.
 	rev    func(*D) uint64 // stream sequence that a replacement expects; nil: it is never replaced
 	encode func(*D) proto.Message
-	decode func(stored) (D, error)
+	decode func(store.Message) (D, error)
 
 	// How the document expires. Nil if it is kept for ever.
 	over func(*D) (since time.Time, over bool) // whether it was deleted, and when
@@ -37,10 +38,10 @@ type document[K comparable, D any] struct {
 	find func(subject string) K
 }
 
-// put stores a document under compare-and-append: nothing was stored under its subject since
+// Put stores a document under compare-and-append: nothing was stored under its subject since
 // its rev. It returns the new rev. It retries through outages until ctx ends and returns
 // Conflict if another writer was first.
-func (k *document[K, D]) put(ctx context.Context, l *conn, d *D) (uint64, error) {
+func (k *document[K, D]) put(ctx context.Context, l *store.Conn, d *D) (uint64, error) {
 	data, err := k.marshal(d)
 	if err != nil {
 		return 0, err
@@ -49,25 +50,25 @@ func (k *document[K, D]) put(ctx context.Context, l *conn, d *D) (uint64, error)
 	if k.rev != nil {
 		rev = k.rev(d)
 	}
-	return l.put(ctx, k.stream, k.subject(d), rev, data)
+	return l.Put(ctx, k.stream, k.subject(d), rev, data)
 }
 
 // create stores a new document, ignoring its rev. It returns Conflict if its subject has a
 // document that is not over.
-func (k *document[K, D]) create(ctx context.Context, l *conn, d *D) error {
+func (k *document[K, D]) create(ctx context.Context, l *store.Conn, d *D) error {
 	data, err := k.marshal(d)
 	if err != nil {
 		return err
 	}
-	return l.putNew(ctx, k.stream, k.subject(d), data, func(m stored) bool {
+	return l.PutNew(ctx, k.stream, k.subject(d), data, func(m store.Message) bool {
 		was, err := k.decode(m)
 		return err == nil && k.isOver(&was)
 	})
 }
 
 // read reads a document from the leader. ok is false if nothing is stored under the subject.
-func (k *document[K, D]) read(ctx context.Context, l *conn, subject string) (d D, ok bool, err error) {
-	m, ok, err := l.lastOf(ctx, k.stream, subject)
+func (k *document[K, D]) read(ctx context.Context, l *store.Conn, subject string) (d D, ok bool, err error) {
+	m, ok, err := l.LastOf(ctx, k.stream, subject)
 	if err == nil && ok {
 		d, err = k.decode(m)
 	}
@@ -116,7 +117,7 @@ type documentTable interface {
 func (t *table[K, D]) fold() fold { return fold{t.stream, t.apply, t.notify} }
 
 // apply stores what a message contains. The view is locked.
-func (t *table[K, D]) apply(m stored) error {
+func (t *table[K, D]) apply(m store.Message) error {
 	d, err := t.decode(m)
 	if err == nil {
 		t.set(d)
@@ -237,7 +238,7 @@ func (t *table[K, D]) expire(now time.Time) {
 // use. A document unknown to the view was over and dropped.
 func (t *table[K, D]) sweep(ctx context.Context, age time.Duration) error {
 	_, err := t.sweepOlder(ctx, age)
-	return unavailable("sweep", t.stream, err)
+	return store.Unavailable("sweep", t.stream, err)
 }
 
 func (t *table[K, D]) sweepOlder(ctx context.Context, age time.Duration) (int, error) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/natsd"
@@ -30,10 +31,10 @@ var noteDocs = &document[string, note]{
 	compare: func(a, b note) int { return strings.Compare(a.text, b.text) },
 	rev:     func(n *note) uint64 { return n.rev },
 	encode:  func(n *note) proto.Message { return wrapperspb.String(n.text) },
-	decode: func(m stored) (note, error) {
+	decode: func(m store.Message) (note, error) {
 		var b wrapperspb.StringValue
-		err := proto.Unmarshal(m.data, &b)
-		return note{m.subject, b.Value, m.seq, m.time}, err
+		err := proto.Unmarshal(m.Data, &b)
+		return note{m.Subject, b.Value, m.Seq, m.Time}, err
 	},
 	over: func(n *note) (time.Time, bool) { return n.changed, n.text == "-" },
 	keep: time.Hour,
@@ -52,11 +53,11 @@ func openNotes(t *testing.T) (*Log, *table[string, note]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.Close)
+	t.Cleanup(l.conn.Close)
 	p := newProgress(l)
 	notes := newTable(p, noteDocs)
 	p.folds = []fold{notes.fold()}
-	feed, err := l.follow(streams.Volumes, ">", 0)
+	feed, err := l.conn.Follow(streams.Volumes, ">", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

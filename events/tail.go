@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 )
@@ -52,7 +53,7 @@ const recentBytes = 4 << 20
 
 // attach returns the shared tail of a record, creating it if necessary.
 func (l *records) attach(ref Ref) (*liveTail, error) {
-	subject := ref.subject(l.shards)
+	subject := ref.subject(l.conn.Shards())
 	l.mu.Lock()
 	if t := l.tails[subject]; t != nil {
 		t.refs++
@@ -63,19 +64,19 @@ func (l *records) attach(ref Ref) (*liveTail, error) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &liveTail{
-		l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.shards)), subject: subject,
+		l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), subject: subject,
 		cancel: cancel, refs: 1, changed: make(chan struct{}),
 	}
-	f, err := l.follow(t.stream, subject, 0)
+	f, err := l.conn.Follow(t.stream, subject, 0)
 	if err != nil {
 		cancel()
-		return nil, unavailable("read", string(ref.ID), err)
+		return nil, store.Unavailable("read", string(ref.ID), err)
 	}
 	l.mu.Lock()
 	if other := l.tails[subject]; other != nil { // another caller was faster
 		other.refs++
 		l.mu.Unlock()
-		f.close()
+		f.Close()
 		cancel()
 		return other, nil
 	}
@@ -98,8 +99,8 @@ func (t *liveTail) detach() {
 }
 
 // run feeds the tail until the record ends or its last reader detaches.
-func (t *liveTail) run(ctx context.Context, f *feed) {
-	defer f.close()
+func (t *liveTail) run(ctx context.Context, f *store.Feed) {
+	defer f.Close()
 	if err := t.sync(ctx, f); err != nil {
 		t.end(err)
 		return
@@ -107,7 +108,7 @@ func (t *liveTail) run(ctx context.Context, f *feed) {
 	quiet := time.NewTicker(time.Second)
 	defer quiet.Stop()
 	for !t.finished() {
-		msgs, err := f.next(ctx, quiet.C)
+		msgs, err := f.Next(ctx, quiet.C)
 		if err != nil {
 			t.end(err)
 			return
@@ -123,9 +124,9 @@ func (t *liveTail) run(ctx context.Context, f *feed) {
 }
 
 // sync finds the end of the record. Readers read earlier events themselves.
-func (t *liveTail) sync(ctx context.Context, f *feed) error {
+func (t *liveTail) sync(ctx context.Context, f *store.Feed) error {
 	for try := 0; ; {
-		got, err := t.l.directGet(ctx, t.stream, getRequest{Last: t.subject})
+		got, err := t.l.conn.DirectGet(ctx, t.stream, store.GetRequest{Last: t.subject})
 		if err == nil && len(got) == 0 {
 			t.setBase(position{}, false)
 			return nil
@@ -135,11 +136,11 @@ func (t *liveTail) sync(ctx context.Context, f *feed) error {
 			if err != nil {
 				return err
 			}
-			f.last = tail.rev
+			f.SkipTo(tail.rev)
 			t.setBase(position{seq: tail.Last, rev: tail.rev}, tail.Finished != nil)
 			return nil
 		}
-		if !t.l.backoff(ctx, &try) {
+		if !t.l.conn.Backoff(ctx, &try) {
 			return ctx.Err()
 		}
 	}
@@ -154,7 +155,7 @@ func (t *liveTail) setBase(p position, fin bool) {
 
 // add appends messages to the live end, one after the other, because compressed ones grow
 // when they are decoded.
-func (t *liveTail) add(ctx context.Context, msgs []stored) {
+func (t *liveTail) add(ctx context.Context, msgs []store.Message) {
 	t.mu.Lock()
 	last := t.last
 	t.mu.Unlock()
@@ -166,7 +167,7 @@ func (t *liveTail) add(ctx context.Context, msgs []stored) {
 	}
 }
 
-// put appends the decoded chunks of one message.
+// Put appends the decoded chunks of one message.
 func (t *liveTail) put(chunks []chunk) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

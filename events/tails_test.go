@@ -14,23 +14,23 @@ func TestLoadTailsReturnsTheEndOfEachRecord(t *testing.T) {
 	var ids []process.ID
 	want := map[process.ID]process.Seq{}
 	for i := range 300 { // more than one request's worth
-		ref := newRef()
+		ref := eventstest.NewRef()
 		ids = append(ids, ref.ID)
 		if n := i % 4; n > 0 {
-			appendAll(t, log.Writer(ref, 3), script(9)[:n], 1)
+			eventstest.AppendAll(t, log.Writer(ref, 3), eventstest.Script(9)[:n], 1)
 			want[ref.ID] = process.Seq(n)
 		}
 	}
-	over := newRef()
+	over := eventstest.NewRef()
 	ids = append(ids, over.ID)
-	appendAll(t, log.Writer(over, 3), script(9), 4)
+	eventstest.AppendAll(t, log.Writer(over, 3), eventstest.Script(9), 4)
 	want[over.ID] = 9
-	got, err := log.LoadTails(t.Context(), testHost, ids)
+	got, err := log.LoadTails(t.Context(), eventstest.Host, ids)
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("%d tails, %v; want %d", len(got), err, len(want))
 	}
 	for id, last := range want {
-		if g := got[id]; g.Last != last || g.Host != testHost || g.Epoch != 3 || (g.Finished != nil) != (id == over.ID) || !g.Stale {
+		if g := got[id]; g.Last != last || g.Host != eventstest.Host || g.Epoch != 3 || (g.Finished != nil) != (id == over.ID) || !g.Stale {
 			t.Errorf("%s: %+v, want event %d", id, g, last)
 		}
 	}
@@ -38,14 +38,14 @@ func TestLoadTailsReturnsTheEndOfEachRecord(t *testing.T) {
 
 func TestAWriterThatAssumesAnOldTailIsFenced(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
-	ref, all := newRef(), script(6)
+	ref, all := eventstest.NewRef(), eventstest.Script(6)
 	before := log.Writer(ref, 1)
-	appendAll(t, before, all[:2], 1)
-	tails, err := log.LoadTails(t.Context(), testHost, []process.ID{ref.ID})
+	eventstest.AppendAll(t, before, all[:2], 1)
+	tails, err := log.LoadTails(t.Context(), eventstest.Host, []process.ID{ref.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	appendAll(t, before, all[2:4], 1)
+	eventstest.AppendAll(t, before, all[2:4], 1)
 	w := log.Writer(ref, 2)
 	w.AssumeTail(tails[ref.ID])
 	if err := w.Append(t.Context(), all[2:5]); !kind.Is(err, kind.Fenced) {
@@ -57,11 +57,11 @@ func TestAWriterThatAssumesAnOldTailIsFenced(t *testing.T) {
 	if err := w.Append(t.Context(), all[4:]); err != nil {
 		t.Fatal(err)
 	}
-	if got := readAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
+	if got := eventstest.ReadAll(t, log.Read(ref, 0), 0); len(got) != len(all) {
 		t.Errorf("%d events, want %d", len(got), len(all))
 	}
 	var none events.Tail
-	fresh := log.Writer(newRef(), 1)
+	fresh := log.Writer(eventstest.NewRef(), 1)
 	if fresh.AssumeTail(none); fresh.Last() != 0 {
 		t.Errorf("it continues after event %d", fresh.Last())
 	}

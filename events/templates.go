@@ -93,7 +93,7 @@ func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, 
 	if err != nil {
 		return kind.Wrap(kind.Internal, "tag template", ref.String(), err)
 	}
-	return l.putLast(ctx, streams.Accounts, templateSubject(tenant, ref.Name), data)
+	return l.conn.PutLast(ctx, streams.Accounts, templateSubject(tenant, ref.Name), data)
 }
 
 func (a *accountTable) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {

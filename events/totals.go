@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -67,12 +67,12 @@ func (t *totals) replace(old, s *process.Summary, rev uint64) {
 }
 
 // apply adopts stored totals.
-func (t *totals) apply(m stored) error {
+func (t *totals) apply(m store.Message) error {
 	var b pb.ProcessTotals
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return err
 	}
-	t.upTo, t.rev, t.dropped = b.UpTo, m.seq, b.Dropped
+	t.upTo, t.rev, t.dropped = b.UpTo, m.Seq, b.Dropped
 	t.ended = make(map[process.Outcome]uint64, len(b.Ended))
 	for as, n := range b.Ended {
 		t.ended[process.Outcome(as)] = n
@@ -123,7 +123,7 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 		return err
 	}
 	before := time.Now().Add(-p.l.retention)
-	keep, err := p.l.firstSince(ctx, streams.Catalogue, before)
+	keep, err := p.l.conn.FirstSince(ctx, streams.Catalogue, before)
 	if err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 	if keep, err = p.checkpoint(ctx, keep); err != nil {
 		return err
 	}
-	s, err := p.l.js.Stream(ctx, streams.Catalogue)
-	if err == nil && s.CachedInfo().State.FirstSeq < keep {
-		err = s.Purge(ctx, jetstream.WithPurgeSequence(keep))
+	s, err := p.l.conn.Stream(ctx, streams.Catalogue)
+	if err == nil && s.FirstSeq() < keep {
+		err = s.PurgeBefore(ctx, keep)
 	}
 	return kind.Wrap(kind.Unavailable, "sweep", streams.Catalogue, err)
 }
@@ -163,7 +163,7 @@ func (p *processTable) staleEntries(keep uint64) (stale []entry) {
 // which entries can be dropped, or Conflict if another caller stored totals. It records the
 // drop first, because a killed server may restore some dropped entries.
 func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
-	first, err := p.l.firstSince(ctx, streams.Catalogue, time.Unix(0, 0))
+	first, err := p.l.conn.FirstSince(ctx, streams.Catalogue, time.Unix(0, 0))
 	if err != nil {
 		return 0, err
 	}
@@ -183,20 +183,6 @@ func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64
 	if err != nil {
 		return 0, err
 	}
-	_, err = p.l.put(ctx, streams.Catalogue, totalsSubject, rev, data)
+	_, err = p.l.conn.Put(ctx, streams.Catalogue, totalsSubject, rev, data)
 	return keep, err
-}
-
-// firstSince returns the stream sequence of the first message at or after a time, or that
-// of the last message if there is none.
-func (l *Log) firstSince(ctx context.Context, stream string, at time.Time) (uint64, error) {
-	got, err := l.directGet(ctx, stream, getRequest{Next: ">", StartTime: &at, Batch: 1})
-	if err != nil {
-		return 0, err
-	}
-	if len(got) > 0 {
-		return got[0].seq, nil
-	}
-	last, err := l.lastSeq(ctx, stream)
-	return last, err // the last message stays: it marks how far readers must read
 }

@@ -32,10 +32,10 @@ func (c *counter) open() *events.Log {
 	return log
 }
 
-// put adds a running process, and then its end; nil: it keeps running.
+// Put adds a running process, and then its end; nil: it keeps running.
 func (c *counter) put(spec process.Spec, exit *process.Exit, killed bool) {
 	c.t.Helper()
-	s := process.Summary{ID: process.NewID(sandbox.NewID()), Tenant: "t", Host: testHost, Spec: spec, PID: 7, Started: time.Now()}
+	s := process.Summary{ID: process.NewID(sandbox.NewID()), Tenant: "t", Host: eventstest.Host, Spec: spec, PID: 7, Started: time.Now()}
 	rev, err := c.log.PutSummary(c.t.Context(), &s, 0)
 	if err == nil && exit != nil {
 		s.Exit, s.Ended, s.Killed, s.Last = exit, time.Now(), killed, 3

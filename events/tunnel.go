@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -14,7 +15,7 @@ import (
 
 // tunneling is the part of a Log that opens and serves tunnels.
 type tunneling struct {
-	*conn
+	conn  *store.Conn
 	times tunnelTimes
 }
 
@@ -102,7 +103,7 @@ func (t *tunnel) run(ctx context.Context) error {
 	<-sent
 	w.close()
 	err := context.Cause(ctx)
-	t.mux.Break(unavailable("tunnel", "", err))
+	t.mux.Break(store.Unavailable("tunnel", "", err))
 	return err
 }
 
@@ -111,7 +112,7 @@ func (t *tunnel) run(ctx context.Context) error {
 func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 	ping := time.NewTicker(t.l.times.ping)
 	defer ping.Stop()
-	back := t.l.onReconnect()
+	back := t.l.conn.Reconnected()
 	for {
 		if err := w.put(ctx); err != nil {
 			return err
@@ -128,7 +129,7 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 				return errTunnelSilent
 			}
 		case <-back:
-			back = t.l.onReconnect() // check whether the stream is still the same
+			back = t.l.conn.Reconnected() // check whether the stream is still the same
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -150,7 +151,7 @@ func (w *tunnelWriter) head(kind byte) {
 	w.buf = append(binary.LittleEndian.AppendUint64(w.buf[:0], w.n), kind)
 }
 
-// put stores one message with the pending frames, once or twice.
+// Put stores one message with the pending frames, once or twice.
 func (w *tunnelWriter) put(ctx context.Context) error {
 	w.head(tunnelFrames)
 	w.buf = w.t.mux.Append(w.buf, tunnelBatch)
@@ -158,7 +159,7 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 	defer cancel()
 	w.unsure = true
 	for n := 0; ; {
-		rev, err := w.t.l.publishPlain(try, w.t.out, w.buf)
+		rev, err := w.t.l.conn.PublishPlain(try, w.t.out, w.buf)
 		if err == nil {
 			w.unsure = false
 			if rev <= w.rev {
@@ -167,37 +168,37 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 			w.rev = rev
 			return nil
 		}
-		if !w.t.l.backoff(try, &n) {
+		if !w.t.l.conn.Backoff(try, &n) {
 			return err
 		}
 	}
 }
 
-// close announces the end of the tunnel, in a single attempt. If it is unknown whether the
+// Close announces the end of the tunnel, in a single attempt. If it is unknown whether the
 // last message was stored, it also announces it under that message's number, which would
 // otherwise look lost.
 func (w *tunnelWriter) close() {
 	if w.unsure {
 		w.n--
 		w.head(tunnelClose)
-		w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // as below
+		w.t.l.conn.PublishUnacked(w.t.out, w.buf) //nolint:errcheck // as below
 	}
 	w.head(tunnelClose)
-	w.t.l.nc.Publish(w.t.out, w.buf) //nolint:errcheck // the other end times out
+	w.t.l.conn.PublishUnacked(w.t.out, w.buf) //nolint:errcheck // the other end times out
 }
 
 // receive passes the other end's frames to the streams.
 func (t *tunnel) receive(ctx context.Context) error {
-	feed, err := t.l.follow(streams.Tunnels, t.in, 0)
+	feed, err := t.l.conn.Follow(streams.Tunnels, t.in, 0)
 	if err != nil {
-		return unavailable("tunnel", "", err)
+		return store.Unavailable("tunnel", "", err)
 	}
-	defer feed.close()
+	defer feed.Close()
 	var last uint64
 	silence := time.NewTimer(t.first)
 	defer silence.Stop()
 	for {
-		msgs, err := feed.next(ctx, silence.C)
+		msgs, err := feed.Next(ctx, silence.C)
 		if err != nil {
 			return err
 		}
@@ -207,20 +208,20 @@ func (t *tunnel) receive(ctx context.Context) error {
 		silence.Reset(tunnelSilence)
 		t.pings.Store(0)
 		for _, m := range msgs {
-			if len(m.data) < tunnelHead {
+			if len(m.Data) < tunnelHead {
 				return mux.ErrProtocol
 			}
-			n := binary.LittleEndian.Uint64(m.data)
+			n := binary.LittleEndian.Uint64(m.Data)
 			switch {
 			case n <= last:
 				continue // stored twice
 			case n != last+1:
 				return errTunnelHole
-			case m.data[8] == tunnelClose:
+			case m.Data[8] == tunnelClose:
 				return errTunnelGone
 			}
 			last = n
-			if err := t.handle(m.data[tunnelHead:]); err != nil {
+			if err := t.handle(m.Data[tunnelHead:]); err != nil {
 				return err
 			}
 		}

@@ -8,9 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/millrace/millrace/events/internal/streams"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 )
@@ -74,10 +72,10 @@ func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target st
 		if err == nil || !retry || ctx.Err() != nil || t.ctx.Err() != nil {
 			return s, err
 		}
-		if kind.Is(err, kind.Deadline) || t.l.nc.IsConnected() {
+		if kind.Is(err, kind.Deadline) || t.l.conn.Connected() {
 			broken++
 		}
-		if broken > tunnelTries || !t.l.backoff(ctx, &try) {
+		if broken > tunnelTries || !t.l.conn.Backoff(ctx, &try) {
 			return nil, err
 		}
 	}
@@ -119,7 +117,7 @@ func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*out
 	case w.sem <- struct{}{}:
 		defer func() { <-w.sem }()
 	case <-ctx.Done():
-		return nil, unavailable("tunnel", host, ctx.Err())
+		return nil, store.Unavailable("tunnel", host, ctx.Err())
 	}
 	if o := w.link; o != nil {
 		if o.mux.Err() == nil && o.epoch >= epoch {
@@ -131,8 +129,8 @@ func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*out
 		return nil, kind.New(kind.Unavailable, "tunnel", host, "the service is shutting down")
 	}
 	subject := tunnelSubject(host)
-	id := t.l.id + "-" + strconv.FormatUint(t.n.Add(1), 36)
-	if _, err := t.l.publishPlain(ctx, subject, []byte(id)); err != nil {
+	id := t.l.conn.ID() + "-" + strconv.FormatUint(t.n.Add(1), 36)
+	if _, err := t.l.conn.PublishPlain(ctx, subject, []byte(id)); err != nil {
 		return nil, err
 	}
 	in := subject + "." + id
@@ -146,7 +144,7 @@ func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*out
 	t.wg.Go(func() {
 		defer cancel()
 		if err := o.run(runCtx); !errors.Is(err, context.Canceled) {
-			t.l.log.Warn("tunnel failed", "host", host, "err", err)
+			t.l.conn.Log().Warn("tunnel failed", "host", host, "err", err)
 		}
 	})
 	t.wg.Go(func() { o.closeUnused(runCtx) })
@@ -181,30 +179,17 @@ func (l *tunneling) ServeTunnels(ctx context.Context, host string, accept func(*
 	defer cancel()
 	// Only live requests count: a client without an answer retries.
 	subject := tunnelSubject(host)
-	requests := make(chan *nats.Msg, tunnelBacklog)
-	sub, err := l.nc.ChanSubscribe(streams.LivePrefix+subject, requests)
-	if err != nil {
-		return unavailable("serve tunnels", host, err)
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case msg := <-requests:
-			id := string(msg.Data)
-			if !plainToken(id) {
-				continue
-			}
+	return l.conn.Listen(ctx, subject, tunnelBacklog, func(data []byte) {
+		if id := string(data); plainToken(id) {
 			wg.Go(func() { l.serveTunnel(ctx, subject+"."+id, accept) })
 		}
-	}
+	})
 }
 
 func (l *tunneling) serveTunnel(ctx context.Context, name string, accept func(*mux.Stream)) {
 	t := l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: accept})
 	if err := t.run(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errTunnelGone) {
-		l.log.Warn("tunnel failed", "tunnel", name, "err", err)
+		l.conn.Log().Warn("tunnel failed", "tunnel", name, "err", err)
 	}
 }
 

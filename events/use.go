@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -36,30 +36,30 @@ func (l *Log) PutSample(ctx context.Context, host string, id sandbox.ID, s Sampl
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put sample", string(id), err)
 	}
-	_, err = l.publishMsg(ctx, &nats.Msg{Subject: useSubject(host, id), Data: data})
+	_, err = l.conn.PublishPlain(ctx, useSubject(host, id), data)
 	return err
 }
 
 // Samples returns the stored samples of a sandbox since a time, oldest first; the zero time
 // means all.
 func (l *Log) Samples(ctx context.Context, host string, id sandbox.ID, since time.Time) ([]Sample, error) {
-	req := getRequest{Next: useSubject(host, id), Batch: MaxSamples + 1, MaxBytes: getBytes, Seq: 1}
+	req := store.GetRequest{Next: useSubject(host, id), Batch: MaxSamples + 1, MaxBytes: store.BatchBytes, Seq: 1}
 	if !since.IsZero() {
 		req.Seq, req.StartTime = 0, &since
 	}
-	msgs, err := l.directGet(ctx, streams.Use, req)
+	msgs, err := l.conn.DirectGet(ctx, streams.Use, req)
 	if err != nil {
 		return nil, err
 	}
 	return decodeSamples(msgs)
 }
 
-func decodeSamples(msgs []stored) ([]Sample, error) {
+func decodeSamples(msgs []store.Message) ([]Sample, error) {
 	out := make([]Sample, 0, len(msgs))
 	for _, m := range msgs {
 		var b pb.UseSample
-		if err := proto.Unmarshal(m.data, &b); err != nil {
-			return nil, kind.Wrap(kind.Internal, "read samples", m.subject, err)
+		if err := proto.Unmarshal(m.Data, &b); err != nil {
+			return nil, kind.Wrap(kind.Internal, "read samples", m.Subject, err)
 		}
 		out = append(out, Sample{
 			Time: codec.Time(b.TimeNs), CPU: time.Duration(b.CpuNs),

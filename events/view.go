@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -73,9 +74,9 @@ func newView(l *Log) *View {
 func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	v := newView(l)
 	for _, f := range v.folds {
-		feed, err := l.follow(f.stream, ">", 0)
+		feed, err := l.conn.Follow(f.stream, ">", 0)
 		if err != nil {
-			return nil, unavailable("open view", f.stream, err)
+			return nil, store.Unavailable("open view", f.stream, err)
 		}
 		go v.run(ctx, feed, f)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -40,15 +41,15 @@ func newProcessTable(p *progress) *processTable {
 	}
 }
 
-func (p *processTable) applySummary(m stored) error {
-	if m.subject == totalsSubject {
+func (p *processTable) applySummary(m store.Message) error {
+	if m.Subject == totalsSubject {
 		if err := p.totals.apply(m); err != nil {
 			return err
 		}
 		p.dropEntries(p.totals.dropped)
 		return nil
 	}
-	s, err := codec.DecodeSummary(m.data)
+	s, err := codec.DecodeSummary(m.Data)
 	if err != nil {
 		return err
 	}
@@ -59,9 +60,9 @@ func (p *processTable) applySummary(m stored) error {
 	} else {
 		p.addMember(&s)
 	}
-	p.totals.replace(was, &s, m.seq)
+	p.totals.replace(was, &s, m.Seq)
 	p.setPID(&s)
-	p.processes[s.ID] = &entry{Summary: s, rev: m.seq}
+	p.processes[s.ID] = &entry{Summary: s, rev: m.Seq}
 	return nil
 }
 

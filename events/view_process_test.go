@@ -23,8 +23,8 @@ func TestAPIDRefersToTheYoungestProcess(t *testing.T) {
 		}
 		return rev
 	}
-	old := process.Summary{ID: process.NewID(sbx), Tenant: "t", Host: testHost, PID: 7, Started: time.Unix(1, 0)}
-	young := process.Summary{ID: process.NewID(sbx), Tenant: "t", Host: testHost, PID: 7, Started: time.Unix(2, 0)}
+	old := process.Summary{ID: process.NewID(sbx), Tenant: "t", Host: eventstest.Host, PID: 7, Started: time.Unix(1, 0)}
+	young := process.Summary{ID: process.NewID(sbx), Tenant: "t", Host: eventstest.Host, PID: 7, Started: time.Unix(2, 0)}
 	rev := put(old, 0)
 	put(young, 0)
 	old.Ended, old.Exit = time.Unix(3, 0), &process.Exit{Cause: process.CauseExited}

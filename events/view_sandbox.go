@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 )
 
-func (v *View) applySandbox(m stored) error {
-	tenant, id, events, err := codec.DecodeSandbox(m.data)
+func (v *View) applySandbox(m store.Message) error {
+	tenant, id, events, err := codec.DecodeSandbox(m.Data)
 	if err != nil {
 		return err
 	}
@@ -21,16 +22,16 @@ func (v *View) applySandbox(m stored) error {
 	if !known && !begins(events) {
 		return nil // it has ended and is being removed: see sweepSandboxes
 	}
-	s.ID, s.Tenant, s.Rev = id, tenant, m.seq
+	s.ID, s.Tenant, s.Rev = id, tenant, m.Seq
 	now := time.Now()
 	for i, e := range events {
 		t, is := webhook.TypeOf(&s, e.Body)
 		next, err := s.Apply(e)
 		if err != nil {
-			v.l.log.Warn("apply event failed", "sandbox", id, "seq", e.Seq, "err", err)
+			v.l.conn.Log().Warn("apply event failed", "sandbox", id, "seq", e.Seq, "err", err)
 			next.Seq = e.Seq
 		} else if is {
-			v.lifecycle.add(tenant, webhook.At(m.seq, i), t, m.time, now)
+			v.lifecycle.add(tenant, webhook.At(m.Seq, i), t, m.Time, now)
 		}
 		s = next
 	}

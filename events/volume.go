@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -39,15 +40,15 @@ func encodeVolume(s *sandbox.Volume) proto.Message {
 	}
 }
 
-func decodeVolume(m stored) (sandbox.Volume, error) {
+func decodeVolume(m store.Message) (sandbox.Volume, error) {
 	var b pb.Volume
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return sandbox.Volume{}, err
 	}
 	id, err := sandbox.ParseVolumeID(b.Id)
 	return sandbox.Volume{
 		ID: id, Tenant: b.Tenant, Name: b.Name, Host: b.Host,
-		Created: codec.Time(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.seq, Changed: m.time,
+		Created: codec.Time(b.CreatedNs), Made: b.Made, Deleted: b.Deleted, Rev: m.Seq, Changed: m.Time,
 	}, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -40,7 +41,7 @@ func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error)
 	g, ctx := errgroup.WithContext(ctx)
 	found := make(chan TailEvent, 64)
 	names := []string{streams.Sandboxes}
-	for i := range v.l.shards {
+	for i := range v.l.conn.Shards() {
 		names = append(names, streams.Out(i))
 	}
 	var readers errgroup.Group
@@ -64,7 +65,7 @@ func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error)
 
 // tailStream sends a stream's matching events.
 func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, found chan<- TailEvent) error {
-	end, err := v.l.lastSeq(ctx, stream)
+	end, err := v.l.conn.LastSeq(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -72,12 +73,12 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 	if f.Follow && f.Since.IsZero() {
 		from = end
 	}
-	feed, err := v.l.follow(stream, ">", from)
+	feed, err := v.l.conn.Follow(stream, ">", from)
 	if err != nil {
-		return unavailable("tail", stream, err)
+		return store.Unavailable("tail", stream, err)
 	}
-	defer feed.close()
-	feed.since = f.Since
+	defer feed.Close()
+	feed.Since(f.Since)
 	// Without Follow, a feed without further messages is at the end, however little of the
 	// stream is after Since.
 	var quiet <-chan time.Time
@@ -86,8 +87,8 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 		defer t.Stop()
 		quiet = t.C
 	}
-	for f.Follow || feed.last < end {
-		msgs, err := feed.next(ctx, quiet)
+	for f.Follow || feed.Last() < end {
+		msgs, err := feed.Next(ctx, quiet)
 		if err != nil || len(msgs) == 0 {
 			return err
 		}
@@ -105,10 +106,10 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 const quietEnd = time.Second
 
 // match sends a message's matching events.
-func (v *View) match(ctx context.Context, stream string, m stored, f TailFilter, found chan<- TailEvent) error {
+func (v *View) match(ctx context.Context, stream string, m store.Message, f TailFilter, found chan<- TailEvent) error {
 	events, err := v.explain(stream, m)
 	if err != nil {
-		v.l.log.Warn("skip invalid message", "subject", m.subject, "rev", m.seq, "err", err)
+		v.l.conn.Log().Warn("skip invalid message", "subject", m.Subject, "rev", m.Seq, "err", err)
 		return nil
 	}
 	for _, e := range events {
@@ -133,16 +134,16 @@ func (e *TailEvent) time() time.Time {
 }
 
 // explain decodes a message into its events.
-func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
+func (v *View) explain(stream string, m store.Message) ([]TailEvent, error) {
 	var out []TailEvent
 	if stream == streams.Sandboxes {
-		tenant, id, events, err := codec.DecodeSandbox(m.data)
+		tenant, id, events, err := codec.DecodeSandbox(m.Data)
 		for i := range events {
-			out = append(out, TailEvent{Stream: "sandbox", Rev: m.seq, Tenant: tenant, Sandbox: id, Change: &events[i]})
+			out = append(out, TailEvent{Stream: "sandbox", Rev: m.Seq, Tenant: tenant, Sandbox: id, Change: &events[i]})
 		}
 		return out, err
 	}
-	b, err := codec.ParseBatch(m.data)
+	b, err := codec.ParseBatch(m.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (v *View) explain(stream string, m stored) ([]TailEvent, error) {
 	s, _ := v.Sandbox(id.Sandbox())
 	for i := range b.Events {
 		out = append(out, TailEvent{
-			Stream: "process", Rev: m.seq, Tenant: s.Tenant, Sandbox: id.Sandbox(), ID: id, Host: b.Host, Process: &b.Events[i],
+			Stream: "process", Rev: m.Seq, Tenant: s.Tenant, Sandbox: id.Sandbox(), ID: id, Host: b.Host, Process: &b.Events[i],
 		})
 	}
 	return out, nil

@@ -20,7 +20,7 @@ func TestATailReturnsAllMatchingRecords(t *testing.T) {
 		if _, err := view.CreateSandbox(t.Context(), fmt.Sprint("t", i), id, sandbox.Requested{}); err != nil {
 			t.Fatal(err)
 		}
-		appendAll(t, log.Writer(events.Ref{Host: testHost, ID: process.NewID(id)}, 1), script(10), 3)
+		eventstest.AppendAll(t, log.Writer(events.Ref{Host: eventstest.Host, ID: process.NewID(id)}, 1), eventstest.Script(10), 3)
 	}
 	count := func(f events.TailFilter) map[string]int {
 		n := map[string]int{}
@@ -55,7 +55,7 @@ func TestAFollowingTailReturnsNewEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	enough := errors.New("enough")
-	w := log.Writer(events.Ref{Host: testHost, ID: process.NewID(id)}, 1)
+	w := log.Writer(events.Ref{Host: eventstest.Host, ID: process.NewID(id)}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	first := make(chan struct{}, 100)
@@ -71,11 +71,11 @@ func TestAFollowingTailReturnsNewEvents(t *testing.T) {
 	}()
 	// The tail starts at some time after now: events follow until it has returned one, then
 	// the record ends.
-	all := script(2000)
+	all := eventstest.Script(2000)
 	for i := 0; i < len(all)-2; i += 2 {
-		appendAll(t, w, all[i:i+2], 2)
+		eventstest.AppendAll(t, w, all[i:i+2], 2)
 		if len(first) > 0 {
-			appendAll(t, w, []process.Event{{Seq: w.Last() + 1, Body: process.Finished{}}}, 1)
+			eventstest.AppendAll(t, w, []process.Event{{Seq: w.Last() + 1, Body: process.Finished{}}}, 1)
 			break
 		}
 	}

@@ -25,15 +25,15 @@ func positionSubject(id process.ID) string { return "place." + string(id.Sandbox
 
 // WatchCursor reads a watch's position from the leader; the zero value if none is stored.
 func (l *Log) WatchCursor(ctx context.Context, id process.ID) (WatchCursor, error) {
-	m, ok, err := l.lastOf(ctx, streams.Positions, positionSubject(id))
+	m, ok, err := l.conn.LastOf(ctx, streams.Positions, positionSubject(id))
 	if err != nil || !ok {
 		return WatchCursor{}, err
 	}
 	var b pb.WatchPlace
-	if err := proto.Unmarshal(m.data, &b); err != nil {
+	if err := proto.Unmarshal(m.Data, &b); err != nil {
 		return WatchCursor{}, kind.Wrap(kind.Internal, "read place", string(id), err)
 	}
-	return WatchCursor{From: b.From, To: b.To, Given: b.Given, Key: b.Key, Rev: m.seq}, nil
+	return WatchCursor{From: b.From, To: b.To, Given: b.Given, Key: b.Key, Rev: m.Seq}, nil
 }
 
 // PutWatchCursor replaces a watch's position with stream sequence p.Rev and returns the new
@@ -43,5 +43,5 @@ func (l *Log) PutWatchCursor(ctx context.Context, id process.ID, p WatchCursor) 
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put place", string(id), err)
 	}
-	return l.put(ctx, streams.Positions, positionSubject(id), p.Rev, data)
+	return l.conn.Put(ctx, streams.Positions, positionSubject(id), p.Rev, data)
 }

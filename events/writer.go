@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -38,7 +39,7 @@ const MaxBatch = 256 << 10
 // Writer returns a writer for a record in this run of the host. It does no I/O and assumes
 // that the record is empty until Recover loads its tail.
 func (l *records) Writer(ref Ref, epoch uint64) *Writer {
-	return &Writer{l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.shards)), subject: ref.subject(l.shards), epoch: epoch}
+	return &Writer{l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), subject: ref.subject(l.conn.Shards()), epoch: epoch}
 }
 
 // Tail is the end of a record.
@@ -57,7 +58,7 @@ type Tail struct {
 // Tail reads the end of a record from its leader. It returns NotFound if the record has no
 // event.
 func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
-	m, ok, err := l.lastOf(ctx, streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards))
+	m, ok, err := l.conn.LastOf(ctx, streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards()))
 	if err != nil {
 		return Tail{}, err
 	}
@@ -73,22 +74,22 @@ func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
 // Writer.AssumeTail, which verifies it.
 func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
 	out := make(map[process.ID]Tail, len(ids))
-	stream := streams.Out(streams.ShardOf(host, l.shards))
-	for some := range slices.Chunk(ids, getBatch) {
-		req := getRequest{MaxBytes: getBytes}
+	stream := streams.Out(streams.ShardOf(host, l.conn.Shards()))
+	for some := range slices.Chunk(ids, store.BatchSize) {
+		req := store.GetRequest{MaxBytes: store.BatchBytes}
 		of := make(map[string]process.ID, len(some))
 		for _, id := range some {
-			subject := Ref{Host: host, ID: id}.subject(l.shards)
+			subject := Ref{Host: host, ID: id}.subject(l.conn.Shards())
 			req.Lasts, of[subject] = append(req.Lasts, subject), id
 		}
-		got, err := l.directGet(ctx, stream, req)
+		got, err := l.conn.DirectGet(ctx, stream, req)
 		if err != nil {
 			return out, err
 		}
 		for _, m := range got {
 			if t, err := tailOf(m); err == nil {
 				t.Stale = true
-				out[of[m.subject]] = t
+				out[of[m.Subject]] = t
 			}
 		}
 	}
@@ -98,33 +99,33 @@ func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) 
 // StaleTail is like [Log.Tail] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
 func (l *records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
-	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.shards)), ref.subject(l.shards)
+	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	for try := 0; ; {
-		m, ok, err := l.leaderGet(ctx, stream, getRequest{Last: subject})
+		m, ok, err := l.conn.LeaderGet(ctx, stream, store.GetRequest{Last: subject})
 		switch {
 		case err == nil && ok:
 			return tailOf(m)
 		case err == nil:
 			return Tail{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 		}
-		got, _ := l.directGet(ctx, stream, getRequest{Last: subject}) //nolint:errcheck // an error leaves got empty
+		got, _ := l.conn.DirectGet(ctx, stream, store.GetRequest{Last: subject}) //nolint:errcheck // an error leaves got empty
 		if len(got) > 0 {
 			t, err := tailOf(got[0])
 			t.Stale = t.Finished == nil
 			return t, err
 		}
-		if !l.backoff(ctx, &try) {
-			return Tail{}, unavailable("read", string(ref.ID), err)
+		if !l.conn.Backoff(ctx, &try) {
+			return Tail{}, store.Unavailable("read", string(ref.ID), err)
 		}
 	}
 }
 
-func tailOf(m stored) (Tail, error) {
-	b, err := codec.ParseBatch(m.data)
+func tailOf(m store.Message) (Tail, error) {
+	b, err := codec.ParseBatch(m.Data)
 	if err != nil {
-		return Tail{}, kind.Wrap(kind.Internal, "read", m.subject, err)
+		return Tail{}, kind.Wrap(kind.Internal, "read", m.Subject, err)
 	}
-	return tailOfBatch(m.seq, &b), nil
+	return tailOfBatch(m.Seq, &b), nil
 }
 
 // tailOfBatch returns the tail of a record whose last message is b.
@@ -238,9 +239,9 @@ func (w *Writer) store(ctx context.Context, all Tail) error {
 	var behind time.Time // since when the record has read as shorter than it was
 	for try := 0; ; {
 		tail := all
-		rev, err := w.l.publish(ctx, w.subject, w.rev, msg)
+		rev, err := w.l.conn.Publish(ctx, w.subject, w.rev, msg)
 		tail.rev = rev
-		if errors.Is(err, errExpectation) {
+		if errors.Is(err, store.ErrExpectation) {
 			tail, err = w.resolve(ctx, !behind.IsZero() && time.Since(behind) > catchUp)
 			msg = w.message()
 		}
@@ -259,8 +260,8 @@ func (w *Writer) store(ctx context.Context, all Tail) error {
 		case err != nil && !kind.Is(err, kind.Unavailable):
 			return err
 		}
-		if !w.l.backoff(ctx, &try) {
-			return unavailable("append", w.subject, ctx.Err())
+		if !w.l.conn.Backoff(ctx, &try) {
+			return store.Unavailable("append", w.subject, ctx.Err())
 		}
 	}
 }
@@ -281,7 +282,7 @@ func (w *Writer) message() []byte {
 // errBehind; with lost set, the servers have had time to catch up, and a gap is put before
 // the message.
 func (w *Writer) resolve(ctx context.Context, lost bool) (Tail, error) {
-	m, ok, err := w.l.lastOf(ctx, w.stream, w.subject)
+	m, ok, err := w.l.conn.LastOf(ctx, w.stream, w.subject)
 	if err != nil {
 		return Tail{}, err
 	}
@@ -291,7 +292,7 @@ func (w *Writer) resolve(ctx context.Context, lost bool) (Tail, error) {
 		w.rev = 0
 		return Tail{}, nil
 	}
-	plain, err := codec.UnpackBatch(m.data)
+	plain, err := codec.UnpackBatch(m.Data)
 	if err != nil {
 		return Tail{}, kind.Wrap(kind.Internal, "append", w.subject, err)
 	}
@@ -301,15 +302,15 @@ func (w *Writer) resolve(ctx context.Context, lost bool) (Tail, error) {
 	}
 	switch {
 	case w.sameAs(plain):
-		return tailOfBatch(m.seq, &b), nil
-	case m.seq == w.rev:
+		return tailOfBatch(m.Seq, &b), nil
+	case m.Seq == w.rev:
 		return Tail{}, nil // a replica rejected it by mistake: the record is as expected
-	case w.bridged != nil && m.seq == w.bridged.rev:
+	case w.bridged != nil && m.Seq == w.bridged.rev:
 		w.unbridge() // the server that lost messages is not the leader
 		return Tail{}, nil
-	case m.seq < w.rev && lost && w.bridge(m.seq, &b):
+	case m.Seq < w.rev && lost && w.bridge(m.Seq, &b):
 		return Tail{}, nil
-	case m.seq < w.rev:
+	case m.Seq < w.rev:
 		return Tail{}, errBehind
 	case w.last == 0:
 		return Tail{}, kind.New(kind.Conflict, "append", w.subject, "the start was claimed before")

@@ -100,9 +100,16 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 // Open returns a log on the server, closed when the test ends.
 func Open(t testing.TB, s *Server) *events.Log {
 	t.Helper()
+	return OpenWith(t, s, events.Config{Name: t.Name()})
+}
+
+// OpenWith is Open with settings.
+func OpenWith(t testing.TB, s *Server, cfg events.Config) *events.Log {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{InProcess: s, Name: t.Name()})
+	cfg.InProcess = s
+	log, err := events.Open(ctx, cfg)
 	if err != nil {
 		t.Fatalf("open log: %v", err)
 	}

@@ -112,6 +112,9 @@ func allowed(r *rule, imp string, test bool) bool {
 	if test && slices.ContainsFunc(testsMay, func(p string) bool { return matches(p, imp) }) {
 		return true
 	}
+	if test && slices.ContainsFunc(r.tests, func(p string) bool { return matches(p, imp) }) {
+		return true
+	}
 	return slices.ContainsFunc(r.may, func(p string) bool { return matches(p, imp) })
 }
 
@@ -154,7 +157,9 @@ func TestRulesRejectImports(t *testing.T) {
 		test, want     bool
 	}{
 		{"JetStream only in events", "services/gateway/internal/core", "github.com/nats-io/nats.go/jetstream", false, false},
-		{"JetStream in events", "events", "github.com/nats-io/nats.go/jetstream", false, true},
+		{"JetStream only in the store", "events", "github.com/nats-io/nats.go/jetstream", false, false},
+		{"JetStream in the store", "events/internal/store", "github.com/nats-io/nats.go/jetstream", false, true},
+		{"JetStream in a test of the log", "events", "github.com/nats-io/nats.go/jetstream", true, true},
 		{"fiber only in gateway", "services/hostd", "github.com/gofiber/fiber/v2", false, false},
 		{"no fiber in the core", "services/gateway/internal/core", "github.com/gofiber/fiber/v2", false, false},
 		{"fiber in a surface", "services/gateway/internal/connect", "github.com/gofiber/fiber/v2", false, true},

@@ -7,9 +7,10 @@ const mod = "github.com/millrace/millrace"
 // import. A pattern that ends in /... includes the folders below it; a pattern without
 // a dot in its first element is a folder of this module.
 type rule struct {
-	path string
-	may  []string
-	std  []string // packages of guarded that it may import
+	path  string
+	may   []string
+	std   []string // packages of guarded that it may import
+	tests []string // what its tests may import besides
 }
 
 // guarded are the packages of the standard library that a folder may import only if its
@@ -55,7 +56,7 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 
 // rules are the allowed imports. The rule with the longest path that contains a package
 // applies; a package without a rule fails the test. Never: one service imports another;
-// a package imports main; JetStream outside of events; fiber outside of gateway; os/exec
+// a package imports main; the client of NATS outside of events/internal/store; fiber outside of gateway; os/exec
 // outside of hostd.
 var rules = []rule{
 	{path: "", may: []string{"internal/app"}},
@@ -73,8 +74,10 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, nats, ulid, compress, group, flight}},
-	{path: "events/internal/streams", may: []string{nats, "internal/waiting"}},
+	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, group}, tests: []string{nats}},
+	{path: "events/internal/streams"},
+	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
+	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
 	{path: "events/natsd", may: []string{server, nats, "events/fleet", "internal/waiting"}},

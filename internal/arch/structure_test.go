@@ -27,7 +27,7 @@ var oversized = map[string]int{
 	"fields of events/sandbox.Snapshot":                              26,
 	"fields of events/sandbox.State":                                 26,
 	"fields of services/hostd/internal/driver/namespace/nsinit.Spec": 26,
-	"lines of events":                                                7550,
+	"lines of events":                                                5600,
 }
 
 // structure returns the methods of each type, the fields of each struct and the lines of

@@ -44,28 +44,36 @@ func ShardOf(host string, shards int) int {
 	return int(h.Sum32() % uint32(shards))
 }
 
+// source is a stream and the subject of its messages.
+type source struct{ stream, subject string }
+
+// sources are all streams but those of the output.
+var sources = []source{
+	{Sandboxes, "sbx.>"},
+	{Catalogue, "proc.>"},
+	{Commands, "cmd.>"},
+	{Hosts, "host.>"},
+	{Accounts, "acct.>"},
+	{Secrets, "secret.>"},
+	{Snapshots, "snap.>"},
+	{Volumes, "vol.>"},
+	{Vault, "vault.>"},
+	{Builds, "build.>"},
+	{Hooks, "hook.>"},
+	{Use, "use.>"},
+	{Positions, "place.>"},
+	{HookLog, "hooklog.>"},
+	{IO, "io.>"},
+	{Tunnels, TunnelPrefix + ">"},
+}
+
 // SourceOf returns the subject under which all messages of a stream are stored and
 // republished.
 func SourceOf(stream string) string {
-	switch stream {
-	case Sandboxes:
-		return "sbx.>"
-	case Catalogue:
-		return "proc.>"
-	case Hosts:
-		return "host.>"
-	case Accounts:
-		return "acct.>"
-	case Snapshots:
-		return "snap.>"
-	case Builds:
-		return "build.>"
-	case Volumes:
-		return "vol.>"
-	case Vault:
-		return "vault.>"
-	case Hooks:
-		return "hook.>"
+	for _, s := range sources {
+		if s.stream == stream {
+			return s.subject
+		}
 	}
 	return "out." + strings.TrimPrefix(stream, outPrefix) + ".>"
 }
@@ -77,9 +85,9 @@ func Of(subject string) string {
 		shard, _, _ := strings.Cut(rest, ".")
 		return outPrefix + shard
 	}
-	for _, sc := range fixedStreams(Config{}) {
-		if sc.Subjects[0] == first+".>" {
-			return sc.Name
+	for _, s := range sources {
+		if s.subject == first+".>" {
+			return s.stream
 		}
 	}
 	return ""
@@ -91,8 +99,8 @@ func Names(shards int) []string {
 	for i := range shards {
 		all = append(all, Out(i))
 	}
-	for _, sc := range fixedStreams(Config{}) {
-		all = append(all, sc.Name)
+	for _, s := range sources {
+		all = append(all, s.stream)
 	}
 	slices.Sort(all)
 	return all

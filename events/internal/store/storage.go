@@ -1,4 +1,4 @@
-package streams
+package store
 
 import (
 	"errors"
@@ -11,12 +11,12 @@ import (
 // minStreamBytes is the size below which a server counts as full, not as small.
 const minStreamBytes = 8 << 20
 
-// ShrinkToFit calls do with most bytes, and with an eighth less each time until the servers can
+// shrinkToFit calls do with most bytes, and with an eighth less each time until the servers can
 // reserve them.
-func ShrinkToFit[T any](most int64, do func(most int64) (T, error)) (T, error) {
+func shrinkToFit[T any](most int64, do func(most int64) (T, error)) (T, error) {
 	for {
 		got, err := do(most)
-		if !InsufficientStorage(err) || most <= minStreamBytes {
+		if !insufficientStorage(err) || most <= minStreamBytes {
 			return got, err
 		}
 		most = max(most-most/8, minStreamBytes)
@@ -30,13 +30,13 @@ const (
 	errNoPeers   jetstream.ErrorCode = 10005
 )
 
-// InsufficientStorage reports whether the servers cannot reserve a stream's bytes.
-func InsufficientStorage(err error) bool {
-	return IsCode(err, errNoStorage) || IsCode(err, errNoPeers) && strings.Contains(err.Error(), "insufficient storage")
+// insufficientStorage reports whether the servers cannot reserve a stream's bytes.
+func insufficientStorage(err error) bool {
+	return isCode(err, errNoStorage) || isCode(err, errNoPeers) && strings.Contains(err.Error(), "insufficient storage")
 }
 
-// IsCode reports whether err is an answer of the servers with one of the codes.
-func IsCode(err error, codes ...jetstream.ErrorCode) bool {
+// isCode reports whether err is an answer of the servers with one of the codes.
+func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }

@@ -22,16 +22,6 @@ func randomPart(n int) ([]byte, template.Sum) {
 	return data, template.SumOf(data)
 }
 
-// streamOf returns a stream, bypassing the log.
-func streamOf(t *testing.T, srv *eventstest.Server, name string) jetstream.Stream {
-	t.Helper()
-	s, err := eventstest.JetStream(t, srv).Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func storedBytes(t *testing.T, s jetstream.Stream) uint64 {
 	t.Helper()
 	info, err := s.Info(t.Context())
@@ -82,7 +72,7 @@ func TestTheStoreOfPartsIsBounded(t *testing.T) {
 	if err := log.PutPart(t.Context(), sum, data); err != nil {
 		t.Errorf("after a part was removed: %v", err)
 	}
-	if s := streamOf(t, srv, "OBJ_templates"); s.CachedInfo().Config.MaxBytes != most || storedBytes(t, s) > most {
+	if s := eventstest.Stream(t, srv, "OBJ_templates"); s.CachedInfo().Config.MaxBytes != most || storedBytes(t, s) > most {
 		t.Errorf("limit %d, stored %d", s.CachedInfo().Config.MaxBytes, storedBytes(t, s))
 	}
 }
@@ -117,7 +107,7 @@ func TestOrphansAreSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := streamOf(t, srv, "OBJ_templates")
+	s := eventstest.Stream(t, srv, "OBJ_templates")
 	// The remains of a process that was killed while storing.
 	_, err := eventstest.JetStream(t, srv).Publish(t.Context(), "$O.templates.C.cutoff", make([]byte, 1<<20))
 	if err != nil {
@@ -148,27 +138,5 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 	if size := storedBytes(t, s); size > 3<<19 {
 		t.Errorf("%d bytes are left of one part", size)
-	}
-}
-
-// A part of a copy cannot be read as a template's by its sum.
-func TestPartsOfCopiesAreNotTemplateParts(t *testing.T) {
-	log := eventstest.Open(t, eventstest.Start(t))
-	data, sum := randomPart(100)
-	if err := log.CopyStore().Put(t.Context(), sum, data, false); err != nil {
-		t.Fatal(err)
-	}
-	if has, err := log.HasPart(t.Context(), sum); has || err != nil {
-		t.Errorf("has = %v, %v", has, err)
-	}
-	if _, err := log.Part(t.Context(), sum); !kind.Is(err, kind.NotFound) {
-		t.Errorf("read: %v", err)
-	}
-	other, _ := randomPart(100)
-	if err := log.CopyStore().Put(t.Context(), sum, other, true); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := log.CopyStore().Part(t.Context(), sum); err != nil || !bytes.Equal(got, other) {
-		t.Errorf("replaced: %v", err)
 	}
 }

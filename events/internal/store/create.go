@@ -1,4 +1,4 @@
-package streams
+package store
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/millrace/millrace/internal/waiting"
 )
 
 // shardsKey is the metadata key of the number of output streams, in the first of them:
@@ -29,22 +27,22 @@ const (
 	boundShare = "share"
 )
 
-// Maker creates streams and changes their settings.
-type Maker struct {
-	JS  jetstream.JetStream
-	Log *slog.Logger
+// maker creates streams and changes their settings.
+type maker struct {
+	js  jetstream.JetStream
+	log *slog.Logger
 
-	// Attempt bounds one request by a time and by the life of the connection.
-	Attempt func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc)
+	// attempt bounds one request by a time and by the life of the connection.
+	attempt func(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc)
 }
 
-// Ensure creates the streams that are missing and leaves the others alone. It returns the
+// ensureAll creates the streams that are missing and leaves the others alone. It returns the
 // number of output streams. It waits for the servers until ctx ends.
 //
 // The output comes first: a cluster places streams by what its servers last reported, so
 // that streams created a moment ago would be overlooked. A server that has reserved more
 // than it has refuses every change, even one that would release bytes.
-func (m Maker) Ensure(ctx context.Context, cfg Config) (shards int, err error) {
+func (m maker) ensureAll(ctx context.Context, cfg *Config) (shards int, err error) {
 	shards, rest, err := m.ensureOutput(ctx, cfg)
 	if err != nil {
 		return 0, err
@@ -59,15 +57,10 @@ func (m Maker) Ensure(ctx context.Context, cfg Config) (shards int, err error) {
 	return shards, nil
 }
 
-// Restore creates a stream again that a lone server lost on restart.
-func (m Maker) Restore(ctx context.Context, sc jetstream.StreamConfig) error {
+// restore creates a stream again that a lone server lost on restart.
+func (m maker) restore(ctx context.Context, sc jetstream.StreamConfig) error {
 	_, err := m.ensureShrinking(ctx, sc, capacityKnown)
 	return err
-}
-
-// backoff waits with increasing delays and reports whether ctx is still valid.
-func backoff(ctx context.Context, try int) bool {
-	return waiting.Sleep(ctx, waiting.Delay(try, time.Millisecond, 500*time.Millisecond))
 }
 
 // scaleLimits scales the limits of streams that reserve disk space down to capacity in total.
@@ -92,14 +85,14 @@ func reservedBytes(sc *jetstream.StreamConfig) int64 {
 }
 
 // missing returns those of the streams that do not exist, from one concurrent check of all.
-func (m Maker) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
-	ctx, cancel := m.Attempt(ctx, ensureAttempt)
+func (m maker) missing(ctx context.Context, all []jetstream.StreamConfig) []jetstream.StreamConfig {
+	ctx, cancel := m.attempt(ctx, ensureAttempt)
 	defer cancel()
 	exists := make([]bool, len(all))
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			_, err := m.JS.Stream(ctx, all[i].Name)
+			_, err := m.js.Stream(ctx, all[i].Name)
 			exists[i] = err == nil
 		})
 	}
@@ -115,7 +108,7 @@ func (m Maker) missing(ctx context.Context, all []jetstream.StreamConfig) []jets
 
 // ensureOutput creates the output streams. It returns their number and the disk capacity
 // left for everything else.
-func (m Maker) ensureOutput(ctx context.Context, cfg Config) (shards int, rest int64, err error) {
+func (m maker) ensureOutput(ctx context.Context, cfg *Config) (shards int, rest int64, err error) {
 	sc := outConfig(cfg, 0, cfg.Shards)
 	// The first stream reserves all capacity and then gives back the rest: everything else
 	// must fit beside it.
@@ -162,7 +155,7 @@ func reservedForRest(capacity int64) int64 {
 
 // shrinkToShare shrinks the first output stream to its share. Any service may do it; all compute
 // the same share.
-func (m Maker) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
+func (m maker) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, share, rest int64) error {
 	sc.MaxBytes = share
 	sc.Metadata = maps.Clone(sc.Metadata)
 	sc.Metadata[boundKey], sc.Metadata[restKey] = boundShare, strconv.FormatInt(rest, 10)
@@ -172,18 +165,18 @@ func (m Maker) shrinkToShare(ctx context.Context, sc jetstream.StreamConfig, sha
 			return nil
 		}
 		if try == logAfter {
-			m.Log.Warn("update stream failed, retrying", "stream", sc.Name, "err", err)
+			m.log.Warn("update stream failed, retrying", "stream", sc.Name, "err", err)
 		}
-		if !backoff(ctx, max(try, 5)) {
+		if !Backoff(ctx, max(try, 5)) {
 			return fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
 	}
 }
 
-func (m Maker) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
-	ctx, cancel := m.Attempt(ctx, ensureAttempt)
+func (m maker) tryUpdate(ctx context.Context, sc jetstream.StreamConfig) error {
+	ctx, cancel := m.attempt(ctx, ensureAttempt)
 	defer cancel()
-	_, err := m.JS.UpdateStream(ctx, sc)
+	_, err := m.js.UpdateStream(ctx, sc)
 	return err
 }
 
@@ -195,33 +188,33 @@ const capacityKnown = 15 * time.Second
 // it makes the stream smaller; if they have too little for any, it waits until they have
 // more or ctx ends. It trusts a cluster's report of too little capacity after it has been
 // repeated for the duration of believe.
-func (m Maker) ensureShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+func (m maker) ensureShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
 		info, err := m.tryShrinking(ctx, sc, believe)
-		if !InsufficientStorage(err) {
+		if !insufficientStorage(err) {
 			return info, err
 		}
 		if try%logEvery == 0 {
-			m.Log.Warn("NATS has too little disk space for a stream, waiting", "stream", sc.Name, "bytes", minStreamBytes, "err", err)
+			m.log.Warn("NATS has too little disk space for a stream, waiting", "stream", sc.Name, "bytes", minStreamBytes, "err", err)
 		}
-		if !backoff(ctx, slowestTry) {
+		if !Backoff(ctx, slowestTry) {
 			return nil, err
 		}
 	}
 }
 
 const (
-	slowestTry = 9   // attempts after which backoff takes its longest
+	slowestTry = 9   // attempts after which Backoff takes its longest
 	logEvery   = 120 // such attempts: a minute
 )
 
-func (m Maker) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
+func (m maker) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, believe time.Duration) (*jetstream.StreamInfo, error) {
 	deadline := time.Now().Add(believe)
-	return ShrinkToFit(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
+	return shrinkToFit(sc.MaxBytes, func(most int64) (*jetstream.StreamInfo, error) {
 		sc.MaxBytes = most
 		for try := 0; ; try++ {
 			info, err := m.ensure(ctx, sc)
-			if !IsCode(err, errNoPeers) || !InsufficientStorage(err) || time.Now().After(deadline) || !backoff(ctx, try) {
+			if !isCode(err, errNoPeers) || !insufficientStorage(err) || time.Now().After(deadline) || !Backoff(ctx, try) {
 				return info, err
 			}
 		}
@@ -232,19 +225,19 @@ func (m Maker) tryShrinking(ctx context.Context, sc jetstream.StreamConfig, beli
 const logAfter = 10
 
 // ensure returns the stream of that name, creating it from sc if necessary.
-func (m Maker) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+func (m maker) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
 	for try := 0; ; try++ {
 		info, err := m.tryEnsure(ctx, sc)
 		if err == nil {
 			return info, nil
 		}
-		if InsufficientStorage(err) && sc.MaxBytes > 0 {
+		if insufficientStorage(err) && sc.MaxBytes > 0 {
 			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
 		if try == logAfter {
-			m.Log.Warn("stream unavailable, retrying", "stream", sc.Name, "err", err)
+			m.log.Warn("stream unavailable, retrying", "stream", sc.Name, "err", err)
 		}
-		if !backoff(ctx, max(try, 5)) {
+		if !Backoff(ctx, max(try, 5)) {
 			return nil, fmt.Errorf("stream %s: %w", sc.Name, err)
 		}
 	}
@@ -253,12 +246,12 @@ func (m Maker) ensure(ctx context.Context, sc jetstream.StreamConfig) (*jetstrea
 // ensureAttempt is longer than attempt: a cluster elects a new stream's leader first.
 const ensureAttempt = 5 * time.Second
 
-func (m Maker) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
-	ctx, cancel := m.Attempt(ctx, ensureAttempt)
+func (m maker) tryEnsure(ctx context.Context, sc jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	ctx, cancel := m.attempt(ctx, ensureAttempt)
 	defer cancel()
-	s, err := m.JS.Stream(ctx, sc.Name)
+	s, err := m.js.Stream(ctx, sc.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = m.JS.CreateStream(ctx, sc)
+		s, err = m.js.CreateStream(ctx, sc)
 	}
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package events_test
+package blob_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 // own, and stored files remain readable.
 func TestFilesOfBuildsAreBounded(t *testing.T) {
 	const each, most = 1 << 20, 5
-	log := openWith(t, eventstest.Start(t), events.Config{MaxContexts: most << 20})
+	log := eventstest.OpenWith(t, eventstest.Start(t), events.Config{MaxContexts: most << 20})
 	data := make([]byte, each)
 	rand.Read(data)
 	stored := 0
@@ -46,7 +46,7 @@ func TestFilesOfBuildsAreBounded(t *testing.T) {
 
 // A limit that the servers cannot reserve is reduced.
 func TestTheLimitOfBuildFilesShrinksToTheDisk(t *testing.T) {
-	log := openWith(t, eventstest.Start(t), events.Config{MaxContexts: 1 << 60})
+	log := eventstest.OpenWith(t, eventstest.Start(t), events.Config{MaxContexts: 1 << 60})
 	if err := log.PutContext(t.Context(), "alice", "a", bytes.NewReader([]byte("x"))); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package events
+package blob
 
 import (
 	"context"
@@ -6,8 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -23,10 +22,10 @@ func contextName(tenant, sum string) string { return tenant + "." + sum }
 
 // HasContext reports whether a tenant has stored files under a sum. The caller must have
 // validated the sum.
-func (l *blobs) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
-	ctx, cancel := l.attemptFor(ctx, partAttempt)
+func (l *Store) HasContext(ctx context.Context, tenant, sum string) (bool, error) {
+	ctx, cancel := l.conn.Attempt(ctx, partAttempt)
 	defer cancel()
-	_, _, err := l.statComplete(ctx, bucketContexts, contextName(tenant, sum))
+	_, err := l.context(ctx, tenant, sum)
 	err = contextError("find files", sum, err)
 	if kind.Is(err, kind.NotFound) {
 		return false, nil
@@ -37,37 +36,45 @@ func (l *blobs) HasContext(ctx context.Context, tenant, sum string) (bool, error
 // PutContext stores a tenant's files under a sum and replaces older ones. If r fails, it
 // returns r's error unwrapped and keeps the old files. It makes a single attempt, because r
 // can be read only once.
-func (l *blobs) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
-	store, err := l.contexts(ctx)
+func (l *Store) PutContext(ctx context.Context, tenant, sum string, r io.Reader) error {
+	b, err := l.contexts(ctx)
 	if err != nil {
 		return contextError("store files", sum, err)
 	}
 	src := &source{r: r}
-	_, err = store.Put(ctx, jetstream.ObjectMeta{
-		Name: contextName(tenant, sum), Opts: &jetstream.ObjectMetaOptions{ChunkSize: partChunk},
-	}, src)
+	err = b.Put(ctx, contextName(tenant, sum), src)
 	if src.err != nil {
 		return src.err
 	}
 	return contextError("store files", sum, err)
 }
 
-func (l *blobs) contexts(ctx context.Context) (jetstream.ObjectStore, error) {
-	ctx, cancel := l.attemptFor(ctx, partAttempt)
+func (l *Store) contexts(ctx context.Context) (*store.Bucket, error) {
+	ctx, cancel := l.conn.Attempt(ctx, partAttempt)
 	defer cancel()
-	return l.limitedStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket: bucketContexts, Description: "files that builds copy", TTL: contextAge, MaxBytes: l.maxContexts,
+	return l.conn.EnsureBucket(ctx, store.BucketConfig{
+		Name: bucketContexts, Description: "files that builds copy",
+		Replicas: l.cfg.Replicas, MaxAge: contextAge, MaxBytes: l.cfg.MaxContexts,
 	})
+}
+
+// context returns the store of files if it has those of a tenant completely.
+func (l *Store) context(ctx context.Context, tenant, sum string) (*store.Bucket, error) {
+	b, err := l.conn.Bucket(ctx, bucketContexts)
+	if err == nil {
+		_, err = b.Stat(ctx, contextName(tenant, sum))
+	}
+	return b, err
 }
 
 // Context reads what PutContext stored. It returns NotFound if nothing is stored. A read
 // that ends in io.EOF was complete.
-func (l *blobs) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
-	store, _, err := l.statComplete(ctx, bucketContexts, contextName(tenant, sum))
+func (l *Store) Context(ctx context.Context, tenant, sum string) (io.ReadCloser, error) {
+	b, err := l.context(ctx, tenant, sum)
 	if err != nil {
 		return nil, contextError("read files", sum, err)
 	}
-	obj, err := store.Get(ctx, contextName(tenant, sum))
+	obj, err := b.Get(ctx, contextName(tenant, sum))
 	if err != nil {
 		return nil, contextError("read files", sum, err)
 	}
@@ -75,18 +82,17 @@ func (l *blobs) Context(ctx context.Context, tenant, sum string) (io.ReadCloser,
 }
 
 func contextError(op, sum string, err error) error {
-	var api *jetstream.APIError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, jetstream.ErrObjectNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
+	case errors.Is(err, store.ErrNoObject), errors.Is(err, store.ErrNoBucket):
 		return kind.New(kind.NotFound, op, sum, "the files are not stored: upload them again")
-	case errors.As(err, &api) && api.ErrorCode == errMaxBytes:
+	case store.IsBucketFull(err):
 		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "the store of build files is full: files expire after a week"}
-	case isFull(err):
+	case store.IsFull(err):
 		return &kind.Error{Op: op, ID: sum, Kind: kind.Exhausted, Err: err, Msg: "the servers' store is full"}
 	}
-	return unavailable(op, sum, err)
+	return store.Unavailable(op, sum, err)
 }
 
 // source records the error of its reader.

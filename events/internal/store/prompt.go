@@ -1,4 +1,4 @@
-package events
+package store
 
 import (
 	"context"
@@ -15,7 +15,7 @@ type promptKey struct{}
 // Prompt returns a context for requests of clients. If the servers report a stream as not
 // writable, for example because a disk is full, an append is tried once more and then fails
 // with kind.Unavailable and the reason. Without Prompt, an append waits until ctx ends. It
-// has an effect only on a Log whose MonitorStreams runs.
+// has an effect only on a connection whose Monitor runs.
 func Prompt(ctx context.Context) context.Context { return context.WithValue(ctx, promptKey{}, true) }
 
 // promptAttempt bounds one append to a blocked stream.
@@ -23,11 +23,11 @@ const promptAttempt = time.Second
 
 // unwritable returns why nothing can be stored under a subject; nil if it can be, or if ctx
 // does not belong to a client's request.
-func (l *conn) unwritable(ctx context.Context, subject string) error {
+func (l *Conn) unwritable(ctx context.Context, subject string) error {
 	if ctx.Value(promptKey{}) == nil {
 		return nil
 	}
-	if why := l.monitor.blocks(streams.Of(subject), time.Now()); why != "" {
+	if why := l.Monitor.blocks(streams.Of(subject), time.Now()); why != "" {
 		msg := "the NATS servers cannot store anything right now"
 		if strings.Contains(why, "no space left") {
 			msg = "the disk of the NATS servers has no space left"
@@ -38,7 +38,7 @@ func (l *conn) unwritable(ctx context.Context, subject string) error {
 }
 
 // boundAppend bounds the next append if the stream is known to be blocked.
-func (l *conn) boundAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
+func (l *Conn) boundAppend(ctx context.Context, subject string) (context.Context, context.CancelFunc) {
 	if l.unwritable(ctx, subject) == nil {
 		return ctx, func() {}
 	}
@@ -47,7 +47,7 @@ func (l *conn) boundAppend(ctx context.Context, subject string) (context.Context
 
 // blocks returns why a stream cannot be written, as found by the last check or as reported
 // since by the only server.
-func (m *monitor) blocks(stream string, now time.Time) string {
+func (m *Monitor) blocks(stream string, now time.Time) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.health {

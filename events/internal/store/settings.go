@@ -1,4 +1,4 @@
-package streams
+package store
 
 import (
 	"fmt"
@@ -6,33 +6,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// Config is what the settings of the streams depend on.
-type Config struct {
-	Replicas  int           // number of replicas of each stream
-	Shards    int           // number of output streams, when they are first created
-	Retention time.Duration // retention of output and the catalogue
-	MaxOutput int64         // maximum bytes of output
-}
-
-// Limits of what is kept.
-const (
-	// MaxSamples is the number of samples of resource use kept per sandbox.
-	MaxSamples = 720
-	// MaxAttempts is the number of deliveries kept per webhook.
-	MaxAttempts = 10_000
-	// LifecycleAge is how long deliveries to webhooks are kept.
-	LifecycleAge = 7 * 24 * time.Hour
+	"github.com/millrace/millrace/events/internal/streams"
 )
 
 // Ages and sizes at which streams drop messages.
 const (
-	AuditAge   = 30 * 24 * time.Hour // of builds' records, and of ended sandboxes' records
-	CommandAge = 24 * time.Hour      // of commands
-	ioAge      = 10 * time.Minute
-	ioBytes    = 256 << 20
-	dedupe     = 2 * time.Minute
+	ioAge   = 10 * time.Minute
+	ioBytes = 256 << 20
+	dedupe  = 2 * time.Minute
 
 	// Tunnels are read at once or they break: the rest is for readers that lag a little.
 	tunnelAge   = time.Minute
@@ -59,7 +41,8 @@ const noCompression = jetstream.NoCompression
 
 // fileStream returns the settings that all file streams share: written once, never deleted
 // from, read without consumers.
-func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
+func fileStream(cfg *Config, name string) jetstream.StreamConfig {
+	subject := streams.SourceOf(name)
 	return jetstream.StreamConfig{
 		Name:        name,
 		Subjects:    []string{subject},
@@ -70,12 +53,13 @@ func fileStream(cfg Config, name, subject string) jetstream.StreamConfig {
 		AllowDirect: true,
 		DenyDelete:  true,
 		Duplicates:  dedupe,
-		RePublish:   &jetstream.RePublish{Source: subject, Destination: LivePrefix + subject},
+		RePublish:   &jetstream.RePublish{Source: subject, Destination: streams.LivePrefix + subject},
 	}
 }
 
-func outConfig(cfg Config, shard, shards int) jetstream.StreamConfig {
-	sc := fileStream(cfg, Out(shard), fmt.Sprintf("out.%02x.*.*.*", shard))
+func outConfig(cfg *Config, shard, shards int) jetstream.StreamConfig {
+	sc := fileStream(cfg, streams.Out(shard))
+	sc.Subjects = []string{fmt.Sprintf("out.%02x.*.*.*", shard)}
 	sc.RePublish = &jetstream.RePublish{Source: "out.>", Destination: "live.out.>"}
 	keepFor(&sc, cfg.Retention)
 	// Without a limit, one process that prints for ever fills the disk, and then nothing
@@ -93,70 +77,70 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 	sc.MaxAge, sc.Duplicates = age, min(dedupe, age)
 }
 
-func fixedStreams(cfg Config) []jetstream.StreamConfig {
-	sandboxes := fileStream(cfg, Sandboxes, "sbx.>") // see SweepRecords
-	catalogue := fileStream(cfg, Catalogue, "proc.>")
+func fixedStreams(cfg *Config) []jetstream.StreamConfig {
+	sandboxes := fileStream(cfg, streams.Sandboxes) // see SweepRecords
+	catalogue := fileStream(cfg, streams.Catalogue)
 	catalogue.MaxMsgsPerSubject = 1 // SweepCatalogue counts old entries, then drops them
-	commands := fileStream(cfg, Commands, "cmd.>")
-	commands.MaxAge, commands.MaxBytes, commands.Discard = CommandAge, commandBytes, jetstream.DiscardOld
-	hosts := fileStream(cfg, Hosts, "host.>")
+	commands := fileStream(cfg, streams.Commands)
+	commands.MaxAge, commands.MaxBytes, commands.Discard = streams.CommandAge, commandBytes, jetstream.DiscardOld
+	hosts := fileStream(cfg, streams.Hosts)
 	hosts.MaxMsgsPerSubject = 1
-	accounts := fileStream(cfg, Accounts, "acct.>")
-	secrets := fileStream(cfg, Secrets, "secret.>")
+	accounts := fileStream(cfg, streams.Accounts)
+	secrets := fileStream(cfg, streams.Secrets)
 	secrets.RePublish = nil
-	snapshots := fileStream(cfg, Snapshots, "snap.>")
+	snapshots := fileStream(cfg, streams.Snapshots)
 	snapshots.MaxMsgsPerSubject = 1
-	volumes := fileStream(cfg, Volumes, "vol.>")
+	volumes := fileStream(cfg, streams.Volumes)
 	volumes.MaxMsgsPerSubject = 1
-	builds := fileStream(cfg, Builds, "build.>")
-	builds.MaxAge, builds.MaxBytes, builds.Discard = AuditAge, buildBytes, jetstream.DiscardOld
-	vault := fileStream(cfg, Vault, "vault.>")
+	builds := fileStream(cfg, streams.Builds)
+	builds.MaxAge, builds.MaxBytes, builds.Discard = streams.AuditAge, buildBytes, jetstream.DiscardOld
+	vault := fileStream(cfg, streams.Vault)
 	vault.MaxMsgsPerSubject = 1 // a new value replaces the older one
-	hooks := fileStream(cfg, Hooks, "hook.>")
+	hooks := fileStream(cfg, streams.Hooks)
 	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
 		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
 	}
-	return append(fixed, InMemory(cfg)...)
+	return append(fixed, inMemory(cfg)...)
 }
 
 // useStream stores samples of the resource use of sandboxes, a few hundred of each. It is
 // not republished.
-func useStream(cfg Config) jetstream.StreamConfig {
-	use := fileStream(cfg, Use, "use.>")
+func useStream(cfg *Config) jetstream.StreamConfig {
+	use := fileStream(cfg, streams.Use)
 	keepFor(&use, cfg.Retention)
-	use.MaxMsgsPerSubject, use.MaxBytes, use.Discard = MaxSamples, useBytes, jetstream.DiscardOld
+	use.MaxMsgsPerSubject, use.MaxBytes, use.Discard = streams.MaxSamples, useBytes, jetstream.DiscardOld
 	use.RePublish = nil
 	return use
 }
 
 // positionsStream stores the positions of the readers of watches. It is not republished.
-func positionsStream(cfg Config) jetstream.StreamConfig {
-	positions := fileStream(cfg, Positions, "place.>")
-	positions.MaxAge, positions.MaxBytes, positions.Discard = AuditAge, positionBytes, jetstream.DiscardOld
+func positionsStream(cfg *Config) jetstream.StreamConfig {
+	positions := fileStream(cfg, streams.Positions)
+	positions.MaxAge, positions.MaxBytes, positions.Discard = streams.AuditAge, positionBytes, jetstream.DiscardOld
 	positions.MaxMsgsPerSubject = 1
 	positions.RePublish = nil
 	return positions
 }
 
 // hookLogStream stores the attempts to deliver events to webhooks.
-func hookLogStream(cfg Config) jetstream.StreamConfig {
-	attempts := fileStream(cfg, HookLog, "hooklog.>")
-	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = LifecycleAge, hookBytes, jetstream.DiscardOld
-	attempts.MaxMsgsPerSubject = MaxAttempts
+func hookLogStream(cfg *Config) jetstream.StreamConfig {
+	attempts := fileStream(cfg, streams.HookLog)
+	attempts.MaxAge, attempts.MaxBytes, attempts.Discard = streams.LifecycleAge, hookBytes, jetstream.DiscardOld
+	attempts.MaxMsgsPerSubject = streams.MaxAttempts
 	attempts.RePublish = nil
 	return attempts
 }
 
-// InMemory returns the streams that are kept in memory only.
-func InMemory(cfg Config) []jetstream.StreamConfig {
-	io := memoryStream(cfg, IO, "io.>", ioBytes, ioAge)
-	return []jetstream.StreamConfig{io, memoryStream(cfg, Tunnels, TunnelPrefix+">", tunnelBytes, tunnelAge)}
+// inMemory returns the streams that are kept in memory only.
+func inMemory(cfg *Config) []jetstream.StreamConfig {
+	io := memoryStream(cfg, streams.IO, ioBytes, ioAge)
+	return []jetstream.StreamConfig{io, memoryStream(cfg, streams.Tunnels, tunnelBytes, tunnelAge)}
 }
 
-func memoryStream(cfg Config, name, subject string, size int64, age time.Duration) jetstream.StreamConfig {
-	sc := fileStream(cfg, name, subject)
+func memoryStream(cfg *Config, name string, size int64, age time.Duration) jetstream.StreamConfig {
+	sc := fileStream(cfg, name)
 	sc.Storage, sc.DenyDelete = jetstream.MemoryStorage, false
 	sc.MaxBytes, sc.Discard = size, jetstream.DiscardOld
 	keepFor(&sc, age)

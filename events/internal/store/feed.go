@@ -1,4 +1,4 @@
-package events
+package store
 
 import (
 	"context"
@@ -9,16 +9,16 @@ import (
 	"github.com/millrace/millrace/events/internal/streams"
 )
 
-// feed yields the stored messages of a subject, or of a whole stream, in order, each once:
+// Feed yields the stored messages of a subject, or of a whole stream, in order, each once:
 // from the store until it has caught up, then as they are republished. It accepts a live
 // message only if that follows the last one returned, and reads all others from the store.
 // It belongs to one goroutine.
-type feed struct {
-	l       *conn
+type Feed struct {
+	l       *Conn
 	stream  string
-	subject string // one subject, or ">" for a whole stream
-	last    uint64 // stream sequence of the last message returned
-	since   time.Time
+	subject string    // one subject, or ">" for a whole stream
+	last    uint64    // stream sequence of the last message returned
+	since   time.Time // of the first message to return; zero: all after last
 
 	sub       *nats.Subscription
 	live      chan *nats.Msg
@@ -40,12 +40,12 @@ const (
 	probeMax   = 32 * time.Second
 )
 
-// follow opens a feed of the messages stored after stream sequence last. The feed is
+// Follow opens a feed of the messages stored after stream sequence last. The feed is
 // attached to the live end when follow returns.
-func (l *conn) follow(stream, subject string, last uint64) (*feed, error) {
-	f := &feed{l: l, stream: stream, subject: subject, last: last, behind: true}
+func (l *Conn) Follow(stream, subject string, last uint64) (*Feed, error) {
+	f := &Feed{l: l, stream: stream, subject: subject, last: last, behind: true}
 	f.live = make(chan *nats.Msg, liveBuffer)
-	f.reconnect = l.onReconnect()
+	f.reconnect = l.Reconnected()
 	f.silence = probeFirst
 	f.idle = time.NewTimer(f.silence)
 	sub, err := l.nc.ChanSubscribe(streams.LivePrefix+f.source(), f.live)
@@ -57,23 +57,34 @@ func (l *conn) follow(stream, subject string, last uint64) (*feed, error) {
 }
 
 // source returns the subject under which the feed's messages are stored.
-func (f *feed) source() string {
+func (f *Feed) source() string {
 	if f.whole() {
 		return streams.SourceOf(f.stream)
 	}
 	return f.subject
 }
 
-func (f *feed) whole() bool { return f.subject == ">" }
+func (f *Feed) whole() bool { return f.subject == ">" }
 
-func (f *feed) close() {
+// Last returns the stream sequence of the last message returned.
+func (f *Feed) Last() uint64 { return f.last }
+
+// SkipTo makes the feed continue after a stream sequence.
+func (f *Feed) SkipTo(last uint64) { f.last = last }
+
+// Since makes a feed that starts at the beginning return messages stored at or after a time
+// only.
+func (f *Feed) Since(at time.Time) { f.since = at }
+
+// Close ends the feed.
+func (f *Feed) Close() {
 	f.idle.Stop()
 	f.sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
 }
 
-// next returns the next messages, at least one, in order. When quiet fires first, it
+// Next returns the next messages, at least one, in order. When quiet fires first, it
 // returns none. It fails only if ctx ends or the connection is closed.
-func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, error) {
+func (f *Feed) Next(ctx context.Context, quiet <-chan time.Time) ([]Message, error) {
 	for {
 		if f.behind {
 			got, err := f.catchUp(ctx)
@@ -100,7 +111,7 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 				return got, nil
 			}
 		case <-f.reconnect:
-			f.reconnect = f.l.onReconnect()
+			f.reconnect = f.l.Reconnected()
 			f.behind = true
 			// The first read may be answered by a replica that lags.
 			f.silence = probeFirst
@@ -119,17 +130,17 @@ func (f *feed) next(ctx context.Context, quiet <-chan time.Time) ([]stored, erro
 
 // accept takes a live message and all that are queued behind it, as long as they follow
 // each other.
-func (f *feed) accept(msg *nats.Msg) []stored {
-	var got []stored
+func (f *Feed) accept(msg *nats.Msg) []Message {
+	var got []Message
 	for {
 		m, err := parseStored(msg)
 		switch {
-		case err != nil || m.seq <= f.last:
+		case err != nil || m.Seq <= f.last:
 		case f.follows(&m):
-			f.last = m.seq
+			f.last = m.Seq
 			got = append(got, m)
 		default:
-			f.behind, f.target = true, max(f.target, m.seq)
+			f.behind, f.target = true, max(f.target, m.Seq)
 			return got
 		}
 		select {
@@ -143,33 +154,33 @@ func (f *feed) accept(msg *nats.Msg) []stored {
 	}
 }
 
-func (f *feed) follows(m *stored) bool {
+func (f *Feed) follows(m *Message) bool {
 	if f.whole() {
-		return m.seq == f.last+1
+		return m.Seq == f.last+1
 	}
-	return m.prev == f.last
+	return m.Prev == f.last
 }
 
 // catchUp reads from the store what follows the last message returned. It is done when the
 // store has no more and no live message was seen beyond it. Until then behind stays set,
 // and catchUp must be called again.
-func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
+func (f *Feed) catchUp(ctx context.Context) ([]Message, error) {
 	got, err := f.read(ctx)
 	if len(got) > 0 {
-		f.last, f.tries, f.misses = got[len(got)-1].seq, 0, 0
+		f.last, f.tries, f.misses = got[len(got)-1].Seq, 0, 0
 		return got, nil
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case f.l.nc.IsClosed():
+	case f.l.Closed():
 		return nil, nats.ErrConnectionClosed
 	case err != nil:
-		f.l.backoff(ctx, &f.tries)
+		f.l.Backoff(ctx, &f.tries)
 		return nil, ctx.Err()
-	case f.last < f.target && f.misses < behindTries:
+	case f.last < f.target && f.misses < LaggingTries:
 		// This replica does not have yet what the leader already republished.
-		backoff(ctx, f.misses)
+		Backoff(ctx, f.misses)
 		f.misses++
 		return nil, ctx.Err()
 	case f.last < f.target:
@@ -181,18 +192,18 @@ func (f *feed) catchUp(ctx context.Context) ([]stored, error) {
 
 // fromLeader reads the next message from the leader, because the replica does not have it.
 // If the leader does not have it either, it fell out of retention.
-func (f *feed) fromLeader(ctx context.Context) ([]stored, error) {
-	m, ok, err := f.l.leaderGet(ctx, f.stream, getRequest{Seq: f.last + 1, Next: f.subject})
+func (f *Feed) fromLeader(ctx context.Context) ([]Message, error) {
+	m, ok, err := f.l.LeaderGet(ctx, f.stream, GetRequest{Seq: f.last + 1, Next: f.subject})
 	switch {
 	case err != nil:
-		f.l.backoff(ctx, &f.tries)
+		f.l.Backoff(ctx, &f.tries)
 		return nil, ctx.Err()
 	case !ok:
 		f.behind, f.target, f.tries, f.misses = false, 0, 0, 0
 		return nil, nil
 	}
-	f.last, f.tries = m.seq, 0
-	return []stored{m}, nil
+	f.last, f.tries = m.Seq, 0
+	return []Message{m}, nil
 }
 
 // Limits for one read of a whole stream. Its messages are small, a new reader waits for all
@@ -204,22 +215,22 @@ const (
 
 // read reads the next messages from the store. For a single subject that is most often none
 // or a few, so that a search in the store can be avoided.
-func (f *feed) read(ctx context.Context) ([]stored, error) {
+func (f *Feed) read(ctx context.Context) ([]Message, error) {
 	if !f.whole() && f.last > 0 {
 		if got, whole, err := f.l.readSince(ctx, f.stream, f.subject, f.last); whole || err != nil {
 			return got, err
 		}
 	}
-	req := getRequest{Seq: f.last + 1, Next: f.subject, Batch: getBatch, MaxBytes: getBytes}
+	req := GetRequest{Seq: f.last + 1, Next: f.subject, Batch: BatchSize, MaxBytes: BatchBytes}
 	if f.whole() {
 		req.Batch, req.MaxBytes = wholeBatch, wholeBytes
 	}
 	if f.last == 0 && !f.since.IsZero() {
 		req.Seq, req.StartTime = 0, &f.since
 	}
-	return f.l.directGet(ctx, f.stream, req)
+	return f.l.DirectGet(ctx, f.stream, req)
 }
 
-// behindTries is how often a replica is asked for a message that the leader has
+// LaggingTries is how often a replica is asked for a message that the leader has
 // republished, 1 to 500 ms apart: 2 s in all. Then the leader is asked.
-const behindTries = 12
+const LaggingTries = 12

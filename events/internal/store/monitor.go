@@ -1,4 +1,4 @@
-package events
+package store
 
 import (
 	"cmp"
@@ -38,8 +38,11 @@ type StreamHealth struct {
 	Damaged []string  // servers that cannot store it while others can, each as "server: reason"
 }
 
-// monitor detects streams that cannot be written. The zero value is ready to use.
-type monitor struct {
+// Monitor detects streams that cannot be written.
+type Monitor struct {
+	*session
+	names []string // of all streams
+
 	mu      sync.Mutex
 	failing map[string]*failing // appends of this connection, by stream
 	reports map[string]report   // by server
@@ -61,7 +64,7 @@ type report struct {
 }
 
 // appended records the outcome of an append to a subject.
-func (m *monitor) appended(subject string, err error, now time.Time) {
+func (m *Monitor) appended(subject string, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err == nil && len(m.failing) == 0 {
@@ -83,17 +86,17 @@ func (m *monitor) appended(subject string, err error, now time.Time) {
 	f.last, f.why = now, err.Error()
 }
 
-// Streams returns the health of every stream at the last check by MonitorStreams, by name.
-func (l *conn) Streams() []StreamHealth {
-	l.monitor.mu.Lock()
-	defer l.monitor.mu.Unlock()
-	return slices.Clone(l.monitor.health)
+// Streams returns the health of every stream at the last check by Run, by name.
+func (m *Monitor) Streams() []StreamHealth {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.health)
 }
 
 // blocked returns an error that names the streams in which nothing can be stored, or nil.
-func (l *conn) blocked() error {
+func (m *Monitor) blocked() error {
 	var all []string
-	for _, s := range l.Streams() {
+	for _, s := range m.Streams() {
 		if s.Blocked != "" {
 			all = append(all, "stream "+s.Stream+" cannot be written: "+s.Blocked)
 		}
@@ -104,11 +107,11 @@ func (l *conn) blocked() error {
 	return kind.New(kind.Unavailable, "write streams", "", strings.Join(all, "; "))
 }
 
-// MonitorStreams checks until ctx ends whether each stream can be written: its leader
+// Run checks until ctx ends whether each stream can be written: its leader
 // answers, appends succeed, and no server reports its copy damaged. It logs problems as
-// errors and exposes them in [Log.Streams] and [Log.Healthy].
-func (l *conn) MonitorStreams(ctx context.Context) error {
-	sub, err := l.nc.Subscribe(fleet.StoreSubject, l.monitor.reported)
+// errors and exposes them in Streams and [Conn.Healthy].
+func (m *Monitor) Run(ctx context.Context) error {
+	sub, err := m.nc.Subscribe(fleet.StoreSubject, m.reported)
 	if err != nil {
 		return kind.Wrap(kind.Unavailable, "monitor streams", "", err)
 	}
@@ -116,8 +119,8 @@ func (l *conn) MonitorStreams(ctx context.Context) error {
 	t := time.NewTicker(monitorInterval)
 	defer t.Stop()
 	for {
-		if l.nc.IsConnected() {
-			l.checkStreams(ctx)
+		if m.Connected() {
+			m.checkStreams(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -128,7 +131,7 @@ func (l *conn) MonitorStreams(ctx context.Context) error {
 }
 
 // reported handles a server's report.
-func (m *monitor) reported(msg *nats.Msg) {
+func (m *Monitor) reported(msg *nats.Msg) {
 	var r fleet.StoreReport
 	if err := json.Unmarshal(msg.Data, &r); err != nil || r.Server == "" {
 		return
@@ -148,21 +151,20 @@ type leader struct {
 }
 
 // checkStreams queries every leader and updates the health of all streams.
-func (l *conn) checkStreams(ctx context.Context) {
-	names := streams.Names(l.shards)
-	leaders := make([]leader, len(names))
+func (m *Monitor) checkStreams(ctx context.Context) {
+	leaders := make([]leader, len(m.names))
 	var wg sync.WaitGroup
-	for i, name := range names {
-		wg.Go(func() { leaders[i] = l.leaderOf(ctx, name) })
+	for i, name := range m.names {
+		wg.Go(func() { leaders[i] = m.leaderOf(ctx, name) })
 	}
 	wg.Wait()
-	if ctx.Err() == nil && l.nc.IsConnected() {
-		l.monitor.judge(l.log, names, leaders, time.Now())
+	if ctx.Err() == nil && m.Connected() {
+		m.judge(m.log, m.names, leaders, time.Now())
 	}
 }
 
-func (l *conn) leaderOf(ctx context.Context, stream string) leader {
-	msg, err := l.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.INFO." + stream})
+func (m *Monitor) leaderOf(ctx context.Context, stream string) leader {
+	msg, err := m.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.INFO." + stream})
 	if err != nil {
 		return leader{}
 	}
@@ -182,7 +184,7 @@ func (l *conn) leaderOf(ctx context.Context, stream string) leader {
 }
 
 // judge computes the health of each stream and logs changes.
-func (m *monitor) judge(log *slog.Logger, names []string, leaders []leader, now time.Time) {
+func (m *Monitor) judge(log *slog.Logger, names []string, leaders []leader, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.silent == nil {
@@ -213,7 +215,7 @@ func (m *monitor) judge(log *slog.Logger, names []string, leaders []leader, now 
 }
 
 // judgeCopies applies the servers' reports. A problem of the leader blocks the stream.
-func (m *monitor) judgeCopies(h *StreamHealth, led leader, now time.Time) {
+func (m *Monitor) judgeCopies(h *StreamHealth, led leader, now time.Time) {
 	for server, r := range m.reports {
 		if now.Sub(r.at) > reportAge {
 			continue
@@ -232,7 +234,7 @@ func (m *monitor) judgeCopies(h *StreamHealth, led leader, now time.Time) {
 }
 
 // judgeLeader blocks a stream whose leader has not answered for too long.
-func (m *monitor) judgeLeader(h *StreamHealth, led leader, now time.Time) {
+func (m *Monitor) judgeLeader(h *StreamHealth, led leader, now time.Time) {
 	if led.answered {
 		delete(m.silent, h.Stream)
 		return
@@ -250,7 +252,7 @@ func (m *monitor) judgeLeader(h *StreamHealth, led leader, now time.Time) {
 }
 
 // judgeAppends blocks a stream to which no append of this connection succeeds.
-func (m *monitor) judgeAppends(h *StreamHealth, now time.Time) {
+func (m *Monitor) judgeAppends(h *StreamHealth, now time.Time) {
 	f := m.failing[h.Stream]
 	if f == nil {
 		return
@@ -265,7 +267,7 @@ func (m *monitor) judgeAppends(h *StreamHealth, now time.Time) {
 }
 
 // report logs an alarm when it begins, while it lasts, and when it ends.
-func (m *monitor) report(log *slog.Logger, h *StreamHealth, now time.Time) {
+func (m *Monitor) report(log *slog.Logger, h *StreamHealth, now time.Time) {
 	last, alarmed := m.logged[h.Stream]
 	if h.Blocked == "" && len(h.Damaged) == 0 {
 		if alarmed {
