@@ -111,8 +111,11 @@ func (l *Log) Healthy(ctx context.Context) error { return l.conn.Healthy(ctx) }
 // Restarted servers may have lost messages to disk damage.
 func (l *Log) Reconnected() <-chan struct{} { return l.conn.Reconnected() }
 
+// StreamHealth reports whether a stream can be written.
+type StreamHealth = store.StreamHealth
+
 // Streams returns the health of every stream at the last check by MonitorStreams, by name.
-func (l *Log) Streams() []store.StreamHealth { return l.conn.Monitor.Streams() }
+func (l *Log) Streams() []StreamHealth { return l.conn.Monitor.Streams() }
 
 // MonitorStreams checks until ctx ends whether each stream can be written: its leader
 // answers, appends succeed, and no server reports its copy damaged. It logs problems as
