@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Contact distinguishes a silent host from a reader that received nothing: a lease expires
 // only while the reader was connected without a break. Otherwise a NATS server that is down
@@ -16,10 +19,7 @@ type Contact struct {
 
 // UpToDate records that the reader is up to date with the log at now.
 func (c *Contact) UpToDate(now time.Time) {
-	gap := c.MaxGap
-	if gap == 0 {
-		gap = DefaultTTL / 4
-	}
+	gap := cmp.Or(c.MaxGap, DefaultTTL/4)
 	if c.last.IsZero() || now.Sub(c.last) > gap {
 		c.since = now
 	}

@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -102,12 +103,8 @@ type destination struct {
 
 // New returns an end of a channel.
 func New(cfg Config) *Mux {
-	if cfg.Window == 0 {
-		cfg.Window = defaultWindow
-	}
-	if cfg.MaxStreams == 0 {
-		cfg.MaxStreams = defaultMaxStreams
-	}
+	cfg.Window = cmp.Or(cfg.Window, defaultWindow)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, defaultMaxStreams)
 	m := &Mux{cfg: cfg, slots: newSlots(cfg.MaxOpen), streams: make(map[uint32]*Stream), destinations: make(map[string]*destination), budget: newBudget(&cfg), next: 1}
 	if cfg.Even {
 		m.next = 2

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,10 +20,7 @@ const stopGrace = 5 * time.Second
 // bounds of all roles exceed everything that they wait for meanwhile: a drain, a last
 // lease, an append that NATS does not answer.
 func gatewayBound(drain time.Duration) time.Duration {
-	if drain <= 0 {
-		drain = defaultDrain
-	}
-	return drain + stopGrace
+	return cmp.Or(max(drain, 0), defaultDrain) + stopGrace
 }
 
 const (

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,13 +213,7 @@ func (b *Build) sources() (suite string, sources []string) {
 			}
 		}
 	}
-	suite = b.Suite
-	if suite == "" {
-		suite = here
-	}
-	if suite == "" {
-		suite = defaultSuite
-	}
+	suite = cmp.Or(b.Suite, here, defaultSuite)
 	if b.Mirror != "" {
 		return suite, []string{b.Mirror}
 	}

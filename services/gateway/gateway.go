@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,26 +92,18 @@ const (
 	defaultDrain   = 10 * time.Second
 )
 
-func (cfg *Config) setDefaults() {
-	if cfg.Listen == "" {
-		cfg.Listen = defaultListen
-	}
-	if cfg.MaxBody <= 0 {
-		cfg.MaxBody = defaultMaxBody
-	}
-	if cfg.DrainTimeout <= 0 {
-		cfg.DrainTimeout = defaultDrain
-	}
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
+func setDefaults(cfg *Config) {
+	cfg.Listen = cmp.Or(cfg.Listen, defaultListen)
+	cfg.MaxBody = cmp.Or(max(cfg.MaxBody, 0), defaultMaxBody)
+	cfg.DrainTimeout = cmp.Or(max(cfg.DrainTimeout, 0), defaultDrain)
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 }
 
 // Run serves until ctx ends, then drains: it ends every open stream in a way that makes the
 // client reconnect. It returns nil after a drain, also if streams had to be cut because they
 // did not end in time.
 func Run(ctx context.Context, cfg Config) error {
-	cfg.setDefaults()
+	setDefaults(&cfg)
 	ln, err := listen(ctx, &cfg)
 	if err != nil {
 		return err

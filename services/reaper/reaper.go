@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -60,15 +61,9 @@ func (cfg *Config) view(ctx context.Context) (*events.View, error) {
 
 // Run ends what is due until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Tick == 0 {
-		cfg.Tick = time.Second
-	}
-	if cfg.Sweep == 0 {
-		cfg.Sweep = 30 * time.Minute
-	}
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
+	cfg.Tick = cmp.Or(cfg.Tick, time.Second)
+	cfg.Sweep = cmp.Or(cfg.Sweep, 30*time.Minute)
 	view, err := cfg.view(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -51,18 +52,10 @@ func (cfg *Config) view(ctx context.Context) (*events.View, error) {
 
 // Run places requested sandboxes until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Tick == 0 {
-		cfg.Tick = time.Second
-	}
-	if cfg.CPUOvercommit == 0 {
-		cfg.CPUOvercommit = cpuOvercommit
-	}
-	if cfg.MemoryOvercommit == 0 {
-		cfg.MemoryOvercommit = memoryOvercommit
-	}
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
+	cfg.Tick = cmp.Or(cfg.Tick, time.Second)
+	cfg.CPUOvercommit = cmp.Or(cfg.CPUOvercommit, cpuOvercommit)
+	cfg.MemoryOvercommit = cmp.Or(cfg.MemoryOvercommit, memoryOvercommit)
 	view, err := cfg.view(ctx)
 	if err != nil {
 		return ignoreEnd(ctx, err)

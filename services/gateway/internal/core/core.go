@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -46,26 +47,18 @@ type Core struct {
 
 // New returns a Core. It does no I/O. Close releases its streams.
 func New(cfg Config) *Core {
-	setDefault(&cfg.QueueTimeout, DefaultQueueTimeout)
-	setDefault(&cfg.CreateTimeout, 30*time.Second)
-	setDefault(&cfg.DestroyTimeout, 30*time.Second)
-	setDefault(&cfg.StartTimeout, 15*time.Second)
-	setDefault(&cfg.CallTimeout, 10*time.Second)
-	setDefault(&cfg.InputTimeout, time.Minute)
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
+	cfg.QueueTimeout = cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)
+	cfg.CreateTimeout = cmp.Or(cfg.CreateTimeout, 30*time.Second)
+	cfg.DestroyTimeout = cmp.Or(cfg.DestroyTimeout, 30*time.Second)
+	cfg.StartTimeout = cmp.Or(cfg.StartTimeout, 15*time.Second)
+	cfg.CallTimeout = cmp.Or(cfg.CallTimeout, 10*time.Second)
+	cfg.InputTimeout = cmp.Or(cfg.InputTimeout, time.Minute)
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	return &Core{Config: cfg, Tunnels: cfg.Log.Tunnels()}
 }
 
 // Close ends the streams to sandboxes' ports.
 func (c *Core) Close() { c.Tunnels.Close() }
-
-func setDefault(d *time.Duration, def time.Duration) {
-	if *d == 0 {
-		*d = def
-	}
-}
 
 // Sync waits until the view contains everything stored before the call. It returns
 // Unavailable if the log cannot be reached.

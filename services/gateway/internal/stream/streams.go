@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -33,9 +34,7 @@ type Streams struct {
 
 // New returns a registry without streams.
 func New(cfg Config) *Streams {
-	if cfg.Budget <= 0 {
-		cfg.Budget = defaultBudget
-	}
+	cfg.Budget = cmp.Or(max(cfg.Budget, 0), defaultBudget)
 	return &Streams{
 		Conns: httpconn.New(httpconn.Config{WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout, Log: cfg.Log}),
 		pool:  budgetPool{free: cfg.Budget, used: make(map[string]int)},

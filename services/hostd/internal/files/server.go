@@ -4,6 +4,7 @@ package files
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -41,9 +42,7 @@ type Server struct {
 
 // New opens the root. Close closes it.
 func New(cfg Config) (*Server, error) {
-	if cfg.Root == "" {
-		cfg.Root = "/"
-	}
+	cfg.Root = cmp.Or(cfg.Root, "/")
 	fd, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: cfg.Root, Err: err}

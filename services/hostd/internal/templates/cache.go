@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,12 +83,8 @@ type Tree struct {
 
 // Open finds the trees that an earlier run stored, and removes incomplete ones.
 func Open(cfg Config) (*Cache, error) {
-	if cfg.Max <= 0 {
-		cfg.Max = defaultMax
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Max = cmp.Or(max(cfg.Max, 0), defaultMax)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Cache{cfg: cfg, trees: map[template.ID]*tree{}}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, partsName), 0o700); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)

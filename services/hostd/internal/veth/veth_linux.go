@@ -68,12 +68,8 @@ func (c *Config) prefix() string { return "mr" + c.id() + "x" } // the name of a
 // Open installs the rules, or returns why that is not possible here. Interfaces
 // that an earlier run assigned stay.
 func Open(ctx context.Context, cfg Config) (*Net, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if !cfg.Range.IsValid() {
-		cfg.Range = netip.MustParsePrefix("10.213.0.0/16")
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Range = cmp.Or(cfg.Range, netip.MustParsePrefix("10.213.0.0/16"))
 	cfg.interval = cmp.Or(cfg.interval, defaultAgain)
 	cfg.conns = cmp.Or(cfg.conns, tracked()/connsPart, defaultConns)
 	cfg.Range = cfg.Range.Masked()

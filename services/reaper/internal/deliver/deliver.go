@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -63,19 +64,11 @@ type search struct {
 }
 
 func setDefaults(cfg *Config) {
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Attempts <= 0 {
-		cfg.Attempts = 12
-	}
-	for d, def := range map[*time.Duration]time.Duration{
-		&cfg.Backoff: time.Second, &cfg.Timeout: 10 * time.Second, &cfg.Tick: time.Second,
-	} {
-		if *d <= 0 {
-			*d = def
-		}
-	}
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
+	cfg.Attempts = cmp.Or(max(cfg.Attempts, 0), 12)
+	cfg.Backoff = cmp.Or(max(cfg.Backoff, 0), time.Second)
+	cfg.Timeout = cmp.Or(max(cfg.Timeout, 0), 10*time.Second)
+	cfg.Tick = cmp.Or(max(cfg.Tick, 0), time.Second)
 }
 
 // Run delivers events until ctx ends, which is not an error.

@@ -13,6 +13,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -60,9 +61,7 @@ var _ driver.Driver = (*Driver)(nil)
 
 // New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Driver{log: cfg.Log, groups: sync.OnceValue(cgroup.Open)}
 }
 

@@ -32,6 +32,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,7 @@ type Driver struct {
 
 // New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Driver{
 		cfg:    cfg,
 		host:   namespace.New(namespace.Config{Templates: cfg.Templates, Log: cfg.Log}),

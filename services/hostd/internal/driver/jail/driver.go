@@ -31,6 +31,7 @@
 package jail
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -81,12 +82,8 @@ var _ driver.Driver = (*Driver)(nil)
 
 // New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Pool == "" {
-		cfg.Pool = "millrace"
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Pool = cmp.Or(cfg.Pool, "millrace")
 	paths := DefaultTools()
 	maps.Copy(paths, cfg.Tools)
 	d := &Driver{pool: cfg.Pool, tools: paths, log: cfg.Log}

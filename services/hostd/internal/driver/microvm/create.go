@@ -130,12 +130,9 @@ func (d *Driver) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
 	if err != nil {
 		return nil, kind.Wrap(kind.Unavailable, "create sandbox", string(s.ID), err)
 	}
-	m := &machine{accel: "kvm", memoryMiB: s.MemoryMiB, cpus: cpus(s), console: d.cfg.Console}
+	m := &machine{accel: "kvm", memoryMiB: cmp.Or(s.MemoryMiB, defaultMemory), cpus: cpus(s), console: d.cfg.Console}
 	if d.kvm() != nil {
 		m.accel = "tcg"
-	}
-	if m.memoryMiB == 0 {
-		m.memoryMiB = defaultMemory
 	}
 	q := &qemu{dir: s.Dir, shim: s.ShimPath, m: m}
 	b, err := d.origin(ctx, s, &k, q)

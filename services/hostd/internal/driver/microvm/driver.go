@@ -47,6 +47,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,12 +120,8 @@ var (
 
 // New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.QEMU == "" {
-		cfg.QEMU = "qemu-system-x86_64"
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.QEMU = cmp.Or(cfg.QEMU, "qemu-system-x86_64")
 	d := &Driver{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: newImages(cacheDir(cfg.Cache)), ranges: nslaunch.HasRanges(), uids: nslaunch.ForMachines()}
 	d.kvm, d.isolation = sync.OnceValue(d.tryKVM), sync.OnceValue(d.tryIsolation)
 	return d

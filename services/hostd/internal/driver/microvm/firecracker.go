@@ -3,6 +3,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,12 +63,8 @@ var (
 
 // NewFirecracker returns a Firecracker. It has no side effects.
 func NewFirecracker(cfg FirecrackerConfig) *Firecracker {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Program == "" {
-		cfg.Program = "firecracker"
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Program = cmp.Or(cfg.Program, "firecracker")
 	return &Firecracker{cfg: cfg, groups: sync.OnceValue(cgroup.Open), images: newImages(cacheDir(cfg.Cache))}
 }
 
@@ -135,10 +132,7 @@ func (d *Firecracker) Create(ctx context.Context, s driver.Spec) (driver.Instanc
 
 // prepare writes the guest's first file system and plans the API calls that boot it.
 func (d *Firecracker) prepare(ctx context.Context, s driver.Spec) (*plan, error) {
-	memory := s.MemoryMiB
-	if memory == 0 {
-		memory = defaultMemory
-	}
+	memory := cmp.Or(s.MemoryMiB, defaultMemory)
 	if fi, err := os.Stat(filepath.Join(s.From, memoryFile)); s.From != "" && err == nil {
 		memory = uint32(fi.Size() >> 20)
 	}

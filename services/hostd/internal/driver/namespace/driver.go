@@ -33,6 +33,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -92,12 +93,8 @@ var _ driver.Driver = (*Driver)(nil)
 
 // New returns a Driver. It has no side effects.
 func New(cfg Config) *Driver {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Init == "" {
-		cfg.Init = "/proc/self/exe"
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Init = cmp.Or(cfg.Init, "/proc/self/exe")
 	return &Driver{cfg: cfg, ranges: nslaunch.HasRanges(), uids: nslaunch.ForProcesses(), hosts: map[string]*hostTemplate{}}
 }
 
