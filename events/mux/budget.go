@@ -33,20 +33,20 @@ func (s *Stream) growWindow() int {
 	r := &s.m.budget
 	n := min(r.perStream-r.guaranteed-s.lent, r.free, (r.perDest-s.dest.lent)/2)
 	s.lend(n)
-	was := s.window
+	was := s.in.window
 	share := r.guaranteed + s.lent
-	s.window = max(1, int(int64(share)*int64(s.m.cfg.Window)/int64(r.perStream)))
-	s.most = max(1, share-s.window)
-	return s.window - was
+	s.in.window = max(1, int(int64(share)*int64(s.m.cfg.Window)/int64(r.perStream)))
+	s.out.most = max(1, share-s.in.window)
+	return s.in.window - was
 }
 
 // growBuffer grows a stream whose send buffer is full and which may read nothing, and reports
 // whether the buffer grew. The growth of the window is granted with the next data that is
 // read.
 func (s *Stream) growBuffer() bool {
-	was := s.most
-	s.read += s.growWindow()
-	return s.most > was
+	was := s.out.most
+	s.in.read += s.growWindow()
+	return s.out.most > was
 }
 
 func (s *Stream) lend(n int) {

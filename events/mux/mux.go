@@ -155,7 +155,7 @@ func (m *Mux) Open(ctx context.Context, target string) (*Stream, error) {
 	s := m.add(m.next, target, p)
 	m.next += 2
 	s.accepted = true
-	m.control = appendOpen(m.control, s.id, uint32(s.grant), target)
+	m.control = appendOpen(m.control, s.id, uint32(s.in.grant), target)
 	m.unlock(true)
 
 	stop := context.AfterFunc(ctx, func() { s.Abort(ctx.Err()) })
@@ -229,7 +229,7 @@ func (m *Mux) releaseSlots(p *destination) {
 // add creates a stream to a destination that was entered for it.
 func (m *Mux) add(id uint32, target string, p *destination) *Stream {
 	s := &Stream{m: m, id: id, target: target, dest: p}
-	s.grant = s.growWindow()
+	s.in.grant = s.growWindow()
 	s.changed.L = &m.mu
 	m.streams[id] = s
 	return s
@@ -259,13 +259,13 @@ func (m *Mux) Append(dst []byte, budget int) []byte {
 	for budget > 0 && len(m.ready) > 0 {
 		s := m.ready[0]
 		m.ready = m.ready[1:]
-		s.queued = false
-		n := min(maxChunk, budget, s.credit)
-		if data := s.out.head(n); len(data) > 0 {
+		s.out.queued = false
+		n := min(maxChunk, budget, s.out.credit)
+		if data := s.out.data.head(n); len(data) > 0 {
 			dst = appendData(dst, s.id, data)
-			s.credit -= len(data)
+			s.out.credit -= len(data)
 			budget -= len(data)
-			s.out.drop(len(data))
+			s.out.data.drop(len(data))
 			s.changed.Broadcast()
 		}
 		s.enqueue()
@@ -344,7 +344,7 @@ func (m *Mux) opened(id uint32, b []byte) (*Stream, error) {
 	}
 	target := string(b[4:])
 	s := m.add(id, target, m.addUser(target))
-	s.credit, s.taken = int(credit), true
+	s.out.credit, s.taken = int(credit), true
 	m.theirs++
 	return s, nil
 }
@@ -362,9 +362,9 @@ func (m *Mux) remove(s *Stream) {
 		m.theirs--
 		m.removeUser(s.dest)
 	}
-	s.returnLoan(s.in.len() + s.out.len())
-	if s.queued {
+	s.returnLoan(s.in.data.len() + s.out.data.len())
+	if s.out.queued {
 		m.ready = slices.DeleteFunc(m.ready, func(r *Stream) bool { return r == s })
-		s.queued = false
+		s.out.queued = false
 	}
 }

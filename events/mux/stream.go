@@ -24,26 +24,35 @@ type Stream struct {
 
 	taken    bool // the other end accepted or opened it
 	accepted bool // this end accepted or opened it
-	in       buffer
-	window   int // maximum unread bytes
-	lent     int // loan from Mux.budget
-	grant    int // bytes that the other end may still send
-	read     int // bytes read and not granted again
-	out      buffer
-	most     int  // size limit of out
-	credit   int  // bytes that may be sent
-	queued   bool // in Mux.ready
+	in       inbound
+	out      outbound
+	lent     int  // loan from Mux.budget
+	done     bool // the stream has ended in both directions
+	err      error
+	broken   []*func() // called when err is set
+}
 
-	closing bool  // no more writes
-	closed  bool  // our Close was sent
-	ended   bool  // the other end's Close was received
-	unread  bool  // no more reads
-	done    bool  // the stream has ended in both directions
-	last    error // sent as a Reset instead of Close
-	err     error
-	broken  []*func() // called when err is set
+// inbound is the direction of a stream that this end reads.
+type inbound struct {
+	data     buffer
+	window   int  // maximum unread bytes
+	grant    int  // bytes that the other end may still send
+	read     int  // bytes read and not granted again
+	ended    bool // the other end's Close was received
+	unread   bool // no more reads
+	deadline deadline
+}
 
-	readBy, writeBy deadline
+// outbound is the direction of a stream that this end writes.
+type outbound struct {
+	data     buffer
+	most     int   // size limit of data
+	credit   int   // bytes that may be sent
+	queued   bool  // in Mux.ready
+	closing  bool  // no more writes
+	closed   bool  // our Close was sent
+	last     error // sent as a Reset instead of Close
+	deadline deadline
 }
 
 // deadline is the time after which a wait fails.
@@ -66,7 +75,7 @@ func (s *Stream) Accept() {
 	send := !s.accepted && s.err == nil
 	if send {
 		s.accepted = true
-		s.m.control = appendWindow(s.m.control, s.id, uint32(s.grant))
+		s.m.control = appendWindow(s.m.control, s.id, uint32(s.in.grant))
 	}
 	s.m.unlock(send)
 }
@@ -88,24 +97,24 @@ func (s *Stream) Read(p []byte) (int, error) {
 	s.m.mu.Lock()
 	for {
 		switch {
-		case s.unread:
+		case s.in.unread:
 			s.m.mu.Unlock()
 			return 0, net.ErrClosed
-		case s.readBy.passed():
+		case s.in.deadline.passed():
 			s.m.mu.Unlock()
 			return 0, os.ErrDeadlineExceeded
 		case len(p) == 0:
 			s.m.mu.Unlock()
 			return 0, nil
-		case s.in.len() > 0:
-			n := copy(p, s.in.head(len(p)))
-			s.in.drop(n)
+		case s.in.data.len() > 0:
+			n := copy(p, s.in.data.head(len(p)))
+			s.in.data.drop(n)
 			if s.done {
-				s.returnLoan(s.in.len())
+				s.returnLoan(s.in.data.len())
 			}
 			s.m.unlock(s.regrant(n))
 			return n, nil
-		case s.ended:
+		case s.in.ended:
 			s.m.mu.Unlock()
 			return 0, io.EOF
 		case s.err != nil:
@@ -120,13 +129,13 @@ func (s *Stream) Read(p []byte) (int, error) {
 // regrant grants the other end the n bytes that were read, half a window at a time, and
 // reports whether it added a frame; Mux.mu is held.
 func (s *Stream) regrant(n int) bool {
-	if s.read += n; s.read < s.window/2 || s.ended || s.err != nil {
+	if s.in.read += n; s.in.read < s.in.window/2 || s.in.ended || s.err != nil {
 		return false
 	}
-	s.read += s.growWindow()
-	s.m.control = appendWindow(s.m.control, s.id, uint32(s.read))
-	s.grant += s.read
-	s.read = 0
+	s.in.read += s.growWindow()
+	s.m.control = appendWindow(s.m.control, s.id, uint32(s.in.read))
+	s.in.grant += s.in.read
+	s.in.read = 0
 	return true
 }
 
@@ -141,19 +150,19 @@ func (s *Stream) Write(p []byte) (int, error) {
 			err := s.err
 			s.m.mu.Unlock()
 			return n, err
-		case s.closing:
+		case s.out.closing:
 			s.m.mu.Unlock()
 			return n, net.ErrClosed
-		case s.writeBy.passed():
+		case s.out.deadline.passed():
 			s.m.mu.Unlock()
 			return n, os.ErrDeadlineExceeded
 		case len(p) == 0:
 			s.m.mu.Unlock()
 			return 0, nil
 		}
-		if free := s.most - s.out.len(); free > 0 {
+		if free := s.out.most - s.out.data.len(); free > 0 {
 			k := min(free, len(p)-n)
-			s.out.put(p[n : n+k])
+			s.out.data.put(p[n : n+k])
 			n += k
 			s.m.unlock(s.enqueue())
 			if n == len(p) { // the other end may have responded and closed
@@ -171,10 +180,10 @@ func (s *Stream) Write(p []byte) (int, error) {
 // enqueue queues s if it has data that may be sent, and reports whether it did; Mux.mu is
 // held.
 func (s *Stream) enqueue() bool {
-	if s.queued || s.out.len() == 0 || s.credit == 0 || s.err != nil {
+	if s.out.queued || s.out.data.len() == 0 || s.out.credit == 0 || s.err != nil {
 		return false
 	}
-	s.queued = true
+	s.out.queued = true
 	s.m.ready = append(s.m.ready, s)
 	return true
 }
@@ -182,20 +191,20 @@ func (s *Stream) enqueue() bool {
 // finish adds a Close once all written data is sent, and reports whether it added a frame;
 // Mux.mu is held.
 func (s *Stream) finish() bool {
-	if !s.closing || s.closed || s.out.len() > 0 || s.err != nil {
+	if !s.out.closing || s.out.closed || s.out.data.len() > 0 || s.err != nil {
 		return false
 	}
-	if s.last != nil {
-		s.m.control = appendReset(s.m.control, s.id, s.last)
-		s.fail(s.last)
+	if s.out.last != nil {
+		s.m.control = appendReset(s.m.control, s.id, s.out.last)
+		s.fail(s.out.last)
 		return true
 	}
-	s.closed = true
+	s.out.closed = true
 	s.m.control = appendClose(s.m.control, s.id)
-	if s.unread && !s.ended {
+	if s.in.unread && !s.in.ended {
 		s.m.control = appendReset(s.m.control, s.id, errAborted)
 	}
-	if s.ended || s.unread {
+	if s.in.ended || s.in.unread {
 		s.m.remove(s)
 	}
 	return true
@@ -204,7 +213,7 @@ func (s *Stream) finish() bool {
 // CloseWrite ends the writing. The other end reads io.EOF after the data.
 func (s *Stream) CloseWrite() error {
 	s.m.mu.Lock()
-	s.closing = true
+	s.out.closing = true
 	s.changed.Broadcast()
 	s.m.unlock(s.finish())
 	return nil
@@ -213,15 +222,15 @@ func (s *Stream) CloseWrite() error {
 // Close closes the stream: written data still arrives, received data is dropped.
 func (s *Stream) Close() error {
 	s.m.mu.Lock()
-	already := s.unread
-	s.closing, s.unread = true, true
+	already := s.in.unread
+	s.out.closing, s.in.unread = true, true
 	s.drop()
 	s.stopTimers()
 	s.changed.Broadcast()
 	send := s.finish()
 	switch {
 	case s.done || already:
-	case s.closed:
+	case s.out.closed:
 		s.m.control = appendReset(s.m.control, s.id, errAborted)
 		s.m.remove(s)
 		send = true
@@ -239,12 +248,12 @@ func (s *Stream) CloseWithError(err error) {
 		err = errAborted
 	}
 	s.m.mu.Lock()
-	if s.done || s.closed { // too late for a reason
+	if s.done || s.out.closed { // too late for a reason
 		s.m.mu.Unlock()
 		s.Close()
 		return
 	}
-	s.closing, s.unread, s.last = true, true, err
+	s.out.closing, s.in.unread, s.out.last = true, true, err
 	s.drop()
 	s.stopTimers()
 	s.changed.Broadcast()
@@ -257,8 +266,8 @@ func (s *Stream) CloseWithError(err error) {
 
 // drop discards received data that is not read any more; Mux.mu is held.
 func (s *Stream) drop() {
-	s.in.free()
-	s.returnLoan(s.out.len())
+	s.in.data.free()
+	s.returnLoan(s.out.data.len())
 }
 
 // linger is how long the other end may take to grant the data written before Close.
@@ -283,7 +292,7 @@ func (s *Stream) Abort(err error) {
 // fail ends the stream; Mux.mu is held.
 func (s *Stream) fail(err error) {
 	s.err = err
-	s.out.free()
+	s.out.data.free()
 	s.m.remove(s)
 	s.changed.Broadcast()
 	for _, f := range s.broken {
@@ -310,7 +319,7 @@ func (s *Stream) AfterBreak(f func()) (stop func()) {
 }
 
 func (s *Stream) stopTimers() {
-	for _, d := range [...]*deadline{&s.readBy, &s.writeBy} {
+	for _, d := range [...]*deadline{&s.in.deadline, &s.out.deadline} {
 		if d.timer != nil {
 			d.timer.Stop()
 		}
@@ -335,22 +344,22 @@ func (s *Stream) handle(t uint8, b []byte) error {
 
 // receive handles data.
 func (s *Stream) receive(b []byte) error {
-	if len(b) == 0 || len(b) > s.grant || s.ended || !s.accepted {
+	if len(b) == 0 || len(b) > s.in.grant || s.in.ended || !s.accepted {
 		return ErrProtocol
 	}
-	s.grant -= len(b)
-	if !s.unread {
-		s.in.put(b)
+	s.in.grant -= len(b)
+	if !s.in.unread {
+		s.in.data.put(b)
 		s.changed.Broadcast()
 	}
 	return nil
 }
 
 func (s *Stream) granted(n uint32) error {
-	if n > maxCredit || s.credit+int(n) > maxCredit {
+	if n > maxCredit || s.out.credit+int(n) > maxCredit {
 		return ErrProtocol
 	}
-	s.credit += int(n)
+	s.out.credit += int(n)
 	s.taken = true
 	s.enqueue()
 	s.changed.Broadcast()
@@ -358,11 +367,11 @@ func (s *Stream) granted(n uint32) error {
 }
 
 func (s *Stream) peerClosed() error {
-	if s.ended || !s.accepted {
+	if s.in.ended || !s.accepted {
 		return ErrProtocol
 	}
-	s.ended, s.taken = true, true
-	if s.closed {
+	s.in.ended, s.taken = true, true
+	if s.out.closed {
 		s.m.remove(s)
 	}
 	s.changed.Broadcast()
@@ -375,10 +384,10 @@ func (s *Stream) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline makes reads fail with os.ErrDeadlineExceeded after t.
-func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.readBy, t) }
+func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.in.deadline, t) }
 
 // SetWriteDeadline makes writes fail with os.ErrDeadlineExceeded after t.
-func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.writeBy, t) }
+func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.out.deadline, t) }
 
 func (s *Stream) setDeadline(d *deadline, t time.Time) error {
 	s.m.mu.Lock()

@@ -23,7 +23,6 @@ var oversized = map[string]int{
 	"methods of services/gateway/internal/connect.Handler":           42,
 	"methods of services/hostd/internal/files.op":                    41,
 	"fields of events/sandbox.Requested":                             32,
-	"fields of events/mux.Stream":                                    26,
 	"fields of events/sandbox.Snapshot":                              26,
 	"fields of events/sandbox.State":                                 26,
 	"fields of services/hostd/internal/driver/namespace/nsinit.Spec": 26,
