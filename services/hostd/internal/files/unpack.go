@@ -31,69 +31,76 @@ func (o *op) unpack() error {
 		if err != nil {
 			return err
 		}
-		one := *o
-		one.path, one.in, one.req.Mode = o.below(h.Name), r, uint32(h.Mode)&0o777
-		if err := one.make(h, o.below(h.Linkname)); err != nil {
-			return errorOf(one.path, err)
+		m := member{op: *o, header: h, link: o.below(h.Linkname)}
+		m.path, m.in, m.req.Mode = o.below(h.Name), r, uint32(h.Mode)&0o777
+		if err := m.make(); err != nil {
+			return errorOf(m.path, err)
 		}
 	}
 }
 
 func (o *op) below(name string) string { return path.Join(o.path, path.Clean("/"+name)) }
 
-// make makes one entry of a tar; link is the target of a hard link.
-func (o *op) make(h *tar.Header, link string) error {
+// member is the operation that makes one member of a tar.
+type member struct {
+	op
+	header *tar.Header
+	link   string // target of a hard link
+}
+
+func (m *member) make() error {
+	h := m.header
 	if h.Typeflag == tar.TypeDir {
-		return o.makeDirOf()
+		return m.makeDirOf()
 	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	if _, err := o.ensure(path.Dir(o.path)); err != nil {
+	if _, err := m.ensure(path.Dir(m.path)); err != nil {
 		return err
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		at, err := o.target(o.path)
+		at, err := m.target(m.path)
 		if err != nil {
 			return err
 		}
 		defer closeFd(at.dir)
-		at.mode = o.req.Mode
-		return o.put(at, o.fill)
+		at.mode = m.req.Mode
+		return m.put(at, m.fill)
 	case tar.TypeSymlink:
-		return o.replace(func(dir int, name string) error { return unix.Symlinkat(h.Linkname, dir, name) })
+		return m.replace(func(dir int, name string) error { return unix.Symlinkat(h.Linkname, dir, name) })
 	case tar.TypeLink:
-		from, base, err := o.openParent(link)
+		from, base, err := m.openParent(m.link)
 		if err != nil {
 			return err
 		}
 		defer closeFd(from)
-		return o.replace(func(dir int, name string) error { return unix.Linkat(from, base, dir, name, 0) })
+		return m.replace(func(dir int, name string) error { return unix.Linkat(from, base, dir, name, 0) })
 	}
 	return kind.Newf(kind.Invalid, "unpack", "", "%q is neither a file, a directory nor a link", h.Name)
 }
 
 // makeDirOf makes a directory with the entry's mode.
-func (o *op) makeDirOf() error {
-	if o.path == "/" {
+func (m *member) makeDirOf() error {
+	if m.path == "/" {
 		return nil
 	}
-	made, err := o.ensure(o.path)
+	made, err := m.ensure(m.path)
 	if err != nil || !made { // an existing one is unchanged: a copy into /usr does not change it
 		return err
 	}
-	fd, err := o.open(o.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+	fd, err := m.open(m.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}
 	defer closeFd(fd)
-	return unix.Fchmod(fd, o.req.Mode)
+	return unix.Fchmod(fd, m.req.Mode)
 }
 
 // replace makes a link in place of anything but a directory.
-func (o *op) replace(link func(dir int, name string) error) error {
-	dir, name, err := o.openParent(o.path)
+func (m *member) replace(link func(dir int, name string) error) error {
+	dir, name, err := m.openParent(m.path)
 	if err != nil {
 		return err
 	}
@@ -108,5 +115,5 @@ func (o *op) replace(link func(dir int, name string) error) error {
 	if err != nil {
 		return err
 	}
-	return o.own(dir, name)
+	return m.own(dir, name)
 }

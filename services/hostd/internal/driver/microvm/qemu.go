@@ -80,8 +80,8 @@ func (d *Driver) start(ctx context.Context, q *qemu) (proc *live.Proc, run func(
 	if q.diesWithParent {
 		p.Dir = "" // it is the working directory of the caller's thread
 	}
-	if spec.Device != "" && spec.HasRoot {
-		dev, err := deviceDir(spec.Device)
+	if spec.Program.Device != "" && spec.HasRoot {
+		dev, err := deviceDir(spec.Program.Device)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -134,8 +134,8 @@ func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 		return nil, err
 	}
 	s := &nsinit.Spec{
-		Program: program, Shown: shown, Keep: uint32(len(q.files)), DiesWithParent: q.diesWithParent, Trial: q.trial,
-		Hostname: name, HasRoot: q.base != 0, Argv: append([]string{program}, q.m.args()...),
+		Program: nsinit.Program{Path: program, Shown: shown, Keep: uint32(len(q.files)), DiesWithParent: q.diesWithParent},
+		Trial:   q.trial, Hostname: name, HasRoot: q.base != 0, Argv: append([]string{program}, q.m.args()...),
 		Limits: []nsinit.Limit{
 			{Resource: unix.RLIMIT_CORE, Max: 1}, // as in driver namespace
 			// The files that it can write are its log and a snapshot.
@@ -143,7 +143,7 @@ func (d *Driver) specOf(ctx context.Context, q *qemu) (*nsinit.Spec, error) {
 		},
 	}
 	if q.m.accel == "kvm" {
-		s.Device = "/dev/kvm"
+		s.Program.Device = "/dev/kvm"
 	}
 	return s, nil
 }

@@ -37,7 +37,7 @@ func dropPrivileges(s *Spec) error {
 		return err
 	}
 	var set [2]uint32
-	if s.HasRoot && s.Program == "" {
+	if s.HasRoot && s.Program.Path == "" {
 		for _, c := range Kept() {
 			set[c/32] |= 1 << (c % 32)
 		}

@@ -20,8 +20,8 @@
 //	11 a mount: the sandbox's own disk, if Spec.Disk
 //	12 and on: mounts, the volumes, if Spec.HasRoot
 //
-// If Spec.Program is executed instead of the shim, 9 is a mount with Spec.Device, if
-// Spec.HasRoot, and those from 12 on are Spec.Keep descriptors of the program's.
+// If Spec.Program is executed instead of the shim, 9 is a mount with Spec.Program.Device, if
+// Spec.HasRoot, and those from 12 on are Spec.Program.Keep descriptors of the program's.
 //
 // The driver writes the Spec when it has recorded the process. If it dies
 // before that, the pipe ends and so does Init: a sandbox that is not recorded is
@@ -116,7 +116,7 @@ func run() error {
 		slices.Reverse(last) // without no_new_privs, a filter requires CAP_SYS_ADMIN
 	}
 	inside := []step{{"loopback", loopback}, {"share", share}, {"time namespace", newTime}, {"mask /proc", maskProc}, {"boot id", newBootID}}
-	if s.Program != "" {
+	if s.Program.Path != "" {
 		inside = nil // the program needs none of them
 	}
 	return s.run(slices.Concat([]step{
@@ -192,14 +192,14 @@ func execute(s *Spec) error {
 	if err != nil {
 		return err
 	}
-	file, err := syscall.BytePtrFromString(s.Program)
+	file, err := syscall.BytePtrFromString(s.Program.Path)
 	if err != nil {
 		return err
 	}
 	if err := s.keepDescriptors(); err != nil {
 		return err
 	}
-	if s.DiesWithParent {
+	if s.Program.DiesWithParent {
 		// If hostd has ended already, the write below fails.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return err
@@ -218,8 +218,8 @@ func execute(s *Spec) error {
 func (s *Spec) keepDescriptors() error {
 	first, last := uint(fdGroup-1), uint(fdGroup-1) // of those that it keeps
 	switch {
-	case s.Program != "":
-		first, last = FirstKept, FirstKept+uint(s.Keep)-1
+	case s.Program.Path != "":
+		first, last = FirstKept, FirstKept+uint(s.Program.Keep)-1
 	case s.KeepGroup:
 		last = fdShim - 1
 	}

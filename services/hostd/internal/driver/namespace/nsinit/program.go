@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that is executed instead of the shim has a root that contains Spec.Shown,
+// A program that is executed instead of the shim has a root that contains Spec.Program.Shown,
 // read-only, and of /proc its own process, through which it opens the descriptors that it
 // inherits. It has no file to write to and no capability.
 
@@ -27,13 +27,13 @@ var programSteps = []step{
 
 // showFiles mounts the host's files, and makes the other mount points.
 func showFiles(s *Spec) error {
-	for _, path := range append([]string{"/proc/", "/dev/"}, s.Shown...) {
+	for _, path := range append([]string{"/proc/", "/dev/"}, s.Program.Shown...) {
 		if err := showFile(path); err != nil {
 			return err
 		}
 	}
-	if s.Device != "" && !s.HasRoot {
-		if err := touch(memory + s.Device); err != nil {
+	if s.Program.Device != "" && !s.HasRoot {
+		if err := touch(memory + s.Program.Device); err != nil {
 			return err
 		}
 	}
@@ -69,10 +69,10 @@ func showFile(path string) error {
 // host's: if hostd is root of the machine, the driver passes a directory with a copy of it.
 func showDevice(s *Spec) error {
 	switch {
-	case s.Device == "":
+	case s.Program.Device == "":
 		return nil
 	case s.HasRoot:
-		return unix.MoveMount(fdTree, "", unix.AT_FDCWD, memory+filepath.Dir(s.Device), unix.MOVE_MOUNT_F_EMPTY_PATH)
+		return unix.MoveMount(fdTree, "", unix.AT_FDCWD, memory+filepath.Dir(s.Program.Device), unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
-	return unix.Mount(s.Device, memory+s.Device, "", unix.MS_BIND, "")
+	return unix.Mount(s.Program.Device, memory+s.Program.Device, "", unix.MS_BIND, "")
 }

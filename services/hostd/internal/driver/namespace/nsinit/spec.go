@@ -27,11 +27,7 @@ type Spec struct {
 
 	Volumes []Text // host directories to mount: Name is the path inside, Body the host's
 
-	Program        string   // path of a program of the host's, instead of the shim and all above; see program.go
-	Shown          []string // host files and directories that are visible to it
-	Device         string   // path of a device that it uses; empty: none
-	Keep           uint32   // number of descriptors from FirstKept on that it inherits
-	DiesWithParent bool     // whether it dies with the thread of hostd's that started its launcher
+	Program Program // executed instead of the shim and all above; see program.go
 
 	Hostname string
 	HasRoot  bool // whether the sandbox has a uid range and starts as its root; otherwise its only user is uid 1000
@@ -43,6 +39,15 @@ type Spec struct {
 	Trial     bool // whether to stop where the shim would be executed
 
 	volumes []int // mounts of Volumes
+}
+
+// Program is a program of the host's.
+type Program struct {
+	Path           string   // empty: none
+	Shown          []string // host files and directories that are visible to it
+	Device         string   // path of a device that it uses; empty: none
+	Keep           uint32   // number of descriptors from FirstKept on that it inherits
+	DiesWithParent bool     // whether it dies with the thread of hostd's that started its launcher
 }
 
 // File is a file by its path from the root.
@@ -110,11 +115,11 @@ func (s *Spec) code(c *coder) {
 	c.num32(&s.Layers)
 	c.flag(&s.Disk)
 	c.texts(&s.Volumes)
-	c.str(&s.Program)
-	c.strs(&s.Shown)
-	c.str(&s.Device)
-	c.num32(&s.Keep)
-	c.flag(&s.DiesWithParent)
+	c.str(&s.Program.Path)
+	c.strs(&s.Program.Shown)
+	c.str(&s.Program.Device)
+	c.num32(&s.Program.Keep)
+	c.flag(&s.Program.DiesWithParent)
 	c.str(&s.Hostname)
 	c.flag(&s.HasRoot)
 	c.num32(&s.ShmMiB)

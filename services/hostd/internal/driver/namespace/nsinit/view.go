@@ -66,7 +66,7 @@ func makeView(s *Spec) error {
 	unix.Umask(0)
 	defer unix.Umask(0o022)
 	switch {
-	case s.Program != "":
+	case s.Program.Path != "":
 		return s.run(programSteps)
 	case s.Tree != "":
 		return s.run(treeSteps)
