@@ -70,7 +70,7 @@ var rules = []rule{
 	{path: "events/webhook", may: []string{"events/kind", "events/sandbox"}},
 	{path: "events/field", may: []string{protobuf}},
 	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
-	{path: "events/mux", may: []string{"events/kind"}},
+	{path: "events/mux", may: []string{"events/kind"}, tests: []string{"github.com/hashicorp/yamux"}},
 	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
