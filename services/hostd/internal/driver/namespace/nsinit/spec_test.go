@@ -14,8 +14,8 @@ func sample() Spec {
 		EtcLower: "/run/a:b,c\\d", EtcDirs: []string{"ssl", "ssl/certs"}, UsrDirs: []string{"bin", "local", "local/bin"}, Binds: []string{"lib"},
 		Links: []Text{{"bin", "usr/bin"}}, Files: []File{{"etc/passwd", "root\n", 0o600, 1000}, {Name: "etc/empty"}},
 		Tree: "/var/lib/tree", Sudo: true, Below: "/var/lib/layers", Layers: 3, Disk: true,
-		Volumes: []Text{{"/data", "/var/lib/volumes/v1/files"}},
-		Program: Program{Path: "/usr/bin/vmm", Shown: []string{"/lib/libc.so.6"}, Device: "/dev/kvm", Keep: 8, DiesWithParent: true},
+		Volumes:  []Text{{"/data", "/var/lib/volumes/v1/files"}},
+		Program:  Program{Path: "/usr/bin/vmm", Shown: []string{"/lib/libc.so.6"}, Device: "/dev/kvm", Keep: 8, DiesWithParent: true},
 		Hostname: "i1", HasRoot: true, ShmMiB: 64, Limits: []Limit{{7, 1 << 40, 5}},
 		Argv: []string{"shim", ""}, Env: []string{"A=" + strings.Repeat("x", 100_000)}, KeepGroup: true, Trial: true,
 	}
