@@ -35,7 +35,7 @@ func through(t *testing.T, a *rig.API, cut func(client, server *net.TCPConn)) *r
 			if err != nil {
 				return
 			}
-			go c.serve(conn.(*net.TCPConn)) //nolint:forcetypeassert // it is TCP; the client sees the failure
+			go c.serve(conn.(*net.TCPConn))
 		}
 	}()
 	return &rig.API{URL: "http://" + ln.Addr().String(), Key: a.Key}
@@ -47,7 +47,7 @@ func (c *cutter) serve(client *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	server := conn.(*net.TCPConn) //nolint:forcetypeassert // it is TCP
+	server := conn.(*net.TCPConn)
 	defer server.Close()
 	cut := time.AfterFunc(cutAfter, func() { c.cut(client, server) })
 	defer cut.Stop()

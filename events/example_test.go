@@ -30,7 +30,7 @@ func openExample(ctx context.Context) (log *events.Log, closeAll func(), err err
 	return log, func() {
 		log.Close()
 		srv.Stop()
-		os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+		os.RemoveAll(dir)
 	}, nil
 }
 

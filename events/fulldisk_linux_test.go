@@ -80,7 +80,7 @@ func TestAServerRecoversFromAFullDisk(t *testing.T) {
 			t.Fatalf("message %d: %v", i, err)
 		}
 		var n int
-		if fmt.Sscan(string(msg.Data()), &n); n != i { //nolint:errcheck // n shows it
+		if fmt.Sscan(string(msg.Data()), &n); n != i {
 			t.Fatalf("message %d is %d", i, n)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAServerThatStartsOnAFullDiskRecovers(t *testing.T) {
 	storeMiB(t, srv, 0, 1)
 	srv.Stop()
 	fill := filepath.Join(dir, "fill")
-	takeAll(fill) //nolint:errcheck // the error is that it is full
+	takeAll(fill)
 	srv = begin()
 	defer func() { srv.Stop() }()
 	if err := os.Remove(fill); err != nil {
@@ -159,7 +159,7 @@ func takeAll(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // Write reported errors
+	defer f.Close()
 	for size := 1 << 20; size > 0; size /= 2 {
 		for err = nil; err == nil; _, err = f.Write(make([]byte, size)) {
 		}

@@ -31,7 +31,7 @@ const keyBytes = 20
 // NewAPIKey returns a new random key, in the only format that E2B's older SDKs accept.
 func NewAPIKey() string {
 	raw := make([]byte, keyBytes)
-	rand.Read(raw) //nolint:errcheck // it never fails since Go 1.24
+	rand.Read(raw)
 	return "e2b_" + hex.EncodeToString(raw)
 }
 

@@ -131,8 +131,8 @@ func TestARequestFailsSoonOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	go log.MonitorStreams(t.Context())  //nolint:errcheck // ends with the test
-	takeAll(filepath.Join(dir, "fill")) //nolint:errcheck // the error is that it is full
+	go log.MonitorStreams(t.Context())
+	takeAll(filepath.Join(dir, "fill"))
 	ctx, cancel := context.WithTimeout(events.Prompt(t.Context()), time.Minute)
 	defer cancel()
 	for i := range 3 {

@@ -17,7 +17,7 @@ import (
 // per host, created on demand. Its methods may be called concurrently.
 type Tunnels struct {
 	l      *tunneling
-	ctx    context.Context //nolint:containedctx // bounds all tunnels
+	ctx    context.Context // bounds all tunnels
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	n      atomic.Uint64 // number of tunnels created

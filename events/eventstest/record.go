@@ -98,6 +98,6 @@ func Stream(t testing.TB, srv *Server, name string) jetstream.Stream {
 // Noise returns incompressible bytes, the same for the same seed.
 func Noise(seed, size int) []byte {
 	b := make([]byte, size)
-	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) //nolint:errcheck // it never fails
+	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b)
 	return b
 }

@@ -113,7 +113,7 @@ func bulk(b *testing.B, c connect, n int) {
 // echoes sends small messages through n streams at once, each after the echo of the one before.
 func echoes(b *testing.B, c connect, n int) {
 	open := c(b, func(s net.Conn) {
-		io.Copy(s, s) //nolint:errcheck // the other end reports it
+		io.Copy(s, s)
 		s.Close()
 	})
 	all := openAll(b, open, n)
@@ -185,7 +185,7 @@ func openAll(b *testing.B, open func() (net.Conn, error), n int) []net.Conn {
 // closeWrite ends the writing; yamux's Close is no more than that.
 func closeWrite(s net.Conn) {
 	if s, ok := s.(interface{ CloseWrite() error }); ok {
-		s.CloseWrite() //nolint:errcheck // the other end reports it
+		s.CloseWrite()
 		return
 	}
 	s.Close()
@@ -254,7 +254,7 @@ func muxOver(b *testing.B, serve func(net.Conn), turn int, near, far carrier, cf
 	run := func(c carrier, cfg mux.Config) *mux.Mux {
 		e := newEnd(cfg)
 		wg.Go(func() {
-			c.receive(e.Handle) //nolint:errcheck // the streams report it
+			c.receive(e.Handle)
 			e.Break(net.ErrClosed)
 		})
 		wg.Go(func() {

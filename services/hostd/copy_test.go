@@ -130,7 +130,7 @@ func (r *rig) stored() map[sandbox.ID]journal.Created {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer j.Close() //nolint:errcheck // it was only read
+	defer j.Close()
 	all, err := j.Sandboxes()
 	if err != nil {
 		r.t.Fatal(err)

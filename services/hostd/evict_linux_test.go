@@ -118,9 +118,9 @@ func (r *rig) onSmallDisk(options string) {
 	r.t.Cleanup(func() {
 		r.kill()
 		r.clear()
-		unix.Unmount(small, unix.MNT_DETACH) //nolint:errcheck // best effort
-		os.Remove(small)                     //nolint:errcheck // best effort
-		r.cfg.DataDir = was                  // the directory of the rig's last run
+		unix.Unmount(small, unix.MNT_DETACH)
+		os.Remove(small)
+		r.cfg.DataDir = was // the directory of the rig's last run
 	})
 	r.cfg.DataDir = small
 }
@@ -188,7 +188,7 @@ func TestUnusedTemplatesAreRemovedBeforeTheLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer j.Close() //nolint:errcheck // the end of the test
+			defer j.Close()
 			for id, m := range tt.stored {
 				err = errors.Join(err, j.SetSandbox(id, m))
 			}

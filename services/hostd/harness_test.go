@@ -77,7 +77,7 @@ func newHost(t testing.TB, on *rig, name, driver string) *rig {
 	t.Cleanup(func() {
 		r.kill()
 		r.clear()
-		os.RemoveAll(dir) //nolint:errcheck // best effort
+		os.RemoveAll(dir)
 	})
 	return r
 }

@@ -85,7 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer j.Close() //nolint:errcheck // every write was committed
+	defer j.Close()
 	trees, err := openTemplates(&cfg)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 	h := &host{cfg: cfg, log: cfg.Log, slog: cfg.Slog, journal: j}
 	h.cache, h.traits = trees, traits{machine.System(), machine.CPU()}
 	h.assemble()
-	defer h.drivers.Close() //nolint:errcheck // the next run repeats interrupted work
+	defer h.drivers.Close()
 	if err := h.shim.Find(); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func TestWarmPoolIsFilledDuringAPreparation(t *testing.T) {
 	r, made, _ := warmRig(t)
 	const large = 256
 	waits, gate := make(chan struct{}, 1), make(chan struct{})
-	r.cfg.drivers = []driver.Driver{prepared{r.cfg.drivers[0].(slow), func(ctx context.Context, s *driver.Spec) error { //nolint:forcetypeassert // warmRig's
+	r.cfg.drivers = []driver.Driver{prepared{r.cfg.drivers[0].(slow), func(ctx context.Context, s *driver.Spec) error {
 		if s.MemoryMiB != large {
 			return nil
 		}

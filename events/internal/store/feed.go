@@ -79,7 +79,7 @@ func (f *Feed) Since(at time.Time) { f.since = at }
 // Close ends the feed.
 func (f *Feed) Close() {
 	f.idle.Stop()
-	f.sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	f.sub.Unsubscribe()
 }
 
 // Next returns the next messages, at least one, in order. When quiet fires first, it

@@ -106,7 +106,7 @@ func (l *Conn) Listen(ctx context.Context, subject string, backlog int, handle f
 	if err != nil {
 		return Unavailable("listen", subject, err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	defer sub.Unsubscribe()
 	for {
 		select {
 		case <-ctx.Done():

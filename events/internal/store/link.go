@@ -48,7 +48,7 @@ var _ nats.CustomDialer = (*links)(nil)
 
 // Dial connects to a server. nats.go uses it for each connection.
 func (ls *links) Dial(network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).Dial(network, address) //nolint:noctx // nats.go passes no context
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).Dial(network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (l *link) Read(b []byte) (int, error) {
 	}
 	n, err := l.Conn.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		l.Close() //nolint:errcheck // the read failed
+		l.Close()
 	}
 	return n, err
 }
@@ -136,7 +136,7 @@ func (ls *links) timeout(subject string, began, now time.Time) (switched bool) {
 	}
 	ls.wait = min(max(2*ls.wait, switchWait), switchWaits)
 	ls.switched = now
-	ls.last.Close() //nolint:errcheck // nats.go closes it again
+	ls.last.Close()
 	ls.last = nil
 	return true
 }

@@ -12,7 +12,7 @@ import (
 func pipeLinks(t *testing.T) (*links, net.Conn) {
 	t.Helper()
 	a, b := net.Pipe()
-	t.Cleanup(func() { a.Close(); b.Close() }) //nolint:errcheck // nothing is sent
+	t.Cleanup(func() { a.Close(); b.Close() })
 	return &links{last: &link{a}}, b
 }
 

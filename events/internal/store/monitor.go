@@ -115,7 +115,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 	if err != nil {
 		return kind.Wrap(kind.Unavailable, "monitor streams", "", err)
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // it fails only if the connection is closed
+	defer sub.Unsubscribe()
 	t := time.NewTicker(monitorInterval)
 	defer t.Stop()
 	for {

@@ -34,7 +34,7 @@ type session struct {
 	reconnect chan struct{} // closed and replaced after each reconnect
 
 	// Ends when the connection breaks, and with it all requests in flight.
-	//nolint:containedctx // it only bounds single attempts
+	// it only bounds single attempts
 	connCtx    context.Context
 	cancelConn context.CancelFunc
 }

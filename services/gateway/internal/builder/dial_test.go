@@ -59,7 +59,7 @@ func TestListedRegistriesAreReachable(t *testing.T) {
 // A registry that stops in the middle of a layer does not delay a build for its hour.
 func TestStalledRegistryTimesOut(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Write([]byte("half")) //nolint:errcheck // the client reports it
+		w.Write([]byte("half"))
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}))

@@ -60,7 +60,7 @@ func (rg *registries) ecrLogin(ctx context.Context, c builds.Credentials) (usern
 	if err != nil {
 		return "", "", &kind.Error{Op: "log in to ECR", ID: c.Region, Kind: kind.Unavailable, Msg: "ECR in " + c.Region + " cannot be reached", Err: err}
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(answer.Body, maxECR))
 	if err != nil {
 		return "", "", &kind.Error{Op: "log in to ECR", ID: c.Region, Kind: kind.Unavailable, Msg: "ECR in " + c.Region + " did not complete its answer", Err: err}

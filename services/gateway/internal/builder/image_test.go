@@ -39,7 +39,7 @@ func serveImage(t *testing.T) string {
 			w.Header().Set("Content-Type", media+"manifest.v1+json")
 			body = []byte(manifest)
 		}
-		bytes.NewReader(body).WriteTo(w) //nolint:errcheck // the client reports it
+		bytes.NewReader(body).WriteTo(w)
 	}))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://") + "/some/image:1"

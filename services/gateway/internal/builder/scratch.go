@@ -18,12 +18,12 @@ func newScratch() (dir string, done func(), err error) {
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
-		os.RemoveAll(dir) //nolint:errcheck // it is empty
+		os.RemoveAll(dir)
 		return "", nil, err
 	}
 	return dir, func() {
-		os.RemoveAll(dir) //nolint:errcheck // the next gateway retries
-		lock.Close()      //nolint:errcheck // nothing was written
+		os.RemoveAll(dir)
+		lock.Close()
 	}, nil
 }
 
@@ -34,7 +34,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close() //nolint:errcheck // nothing was written
+		f.Close()
 		return nil, err
 	}
 	return f, nil
@@ -45,14 +45,14 @@ const minScratchAge = time.Minute
 
 // sweepScratch removes the directories of killed gateways.
 func sweepScratch(age time.Duration) {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*")) //nolint:errcheck // the pattern is good
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*"))
 	for _, dir := range left {
 		if fi, err := os.Lstat(dir); err != nil || !fi.IsDir() || time.Since(fi.ModTime()) < age {
 			continue
 		}
 		if lock, err := lockDir(dir); err == nil {
-			os.RemoveAll(dir) //nolint:errcheck // the next gateway retries
-			lock.Close()      //nolint:errcheck // nothing was written
+			os.RemoveAll(dir)
+			lock.Close()
 		}
 	}
 }

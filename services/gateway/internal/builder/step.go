@@ -214,7 +214,7 @@ func (ex *executor) copy(ctx context.Context, sbx sandbox.ID, l *layer) error {
 	if err != nil {
 		return err
 	}
-	defer raw.Close() //nolint:errcheck // it was only read
+	defer raw.Close()
 	from, err := openTar(raw)
 	if err != nil {
 		return err

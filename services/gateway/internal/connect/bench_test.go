@@ -58,7 +58,7 @@ func dial(b *testing.B, s *surface) (net.Conn, *bufio.Reader) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { c.Close() }) //nolint:errcheck // the benchmark is over
+	b.Cleanup(func() { c.Close() })
 	return c, bufio.NewReaderSize(c, 256<<10)
 }
 
@@ -157,19 +157,19 @@ func BenchmarkIdle(b *testing.B) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		b.Fatal(err)
 	}
-	n := int(min(10000, limit.Cur/2-100)) //nolint:gosec // at most 10,000
+	n := int(min(10000, limit.Cur/2-100))
 	f := newFake(record(surfacetest.Out("ready\n"), surfacetest.Code(0)))
 	f.hold = 3
 	s := serve(b, f, Config{})
 	_, port, _ := strings.Cut(strings.TrimPrefix(s.base, "http://"), ":")
 	var at syscall.SockaddrInet4
 	at.Addr = [4]byte{127, 0, 0, 1}
-	fmt.Sscan(port, &at.Port) //nolint:errcheck // it was printed
+	fmt.Sscan(port, &at.Port)
 	request := []byte(raw("Start", typeStreamJSON, envelope(0, run)))
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
-			syscall.Close(fd) //nolint:errcheck // the benchmark is over
+			syscall.Close(fd)
 		}
 	}()
 	before := memory()

@@ -102,7 +102,7 @@ func jsonUnit(t *testing.T, p []byte) surfacetest.Unit {
 		u.What = surfacetest.Start
 	case e.End != nil:
 		u.What = surfacetest.End
-		u.Code = int(e.End["exitCode"].(float64)) //nolint:forcetypeassert // a panic fails the test
+		u.Code = int(e.End["exitCode"].(float64))
 	case ev.Gap != nil || ev.Truncated != nil:
 		u.What = surfacetest.Gap
 	case e.Keepalive != nil:

@@ -246,8 +246,8 @@ func TestStreamInputIsProcessedOnArrival(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()                                 //nolint:errcheck // the test is over
-	c.SetDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // the next read fails
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	fmt.Fprintf(c, "POST %sStreamInput HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n",
 		processService, living, typeStreamJSON)
 	send := func(msg string) {
@@ -269,7 +269,7 @@ func TestStreamInputIsProcessedOnArrival(t *testing.T) {
 			}
 		}
 	}
-	io.WriteString(c, "0\r\n\r\n") //nolint:errcheck // the response shows it
+	io.WriteString(c, "0\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func openEnvelope(dst []byte) (_ []byte, at int) {
 // closeEnvelope fills in the head of the envelope that began at at.
 func closeEnvelope(dst []byte, at int, flags byte) []byte {
 	dst[at] = flags
-	binary.BigEndian.PutUint32(dst[at+1:], uint32(len(dst)-at-envelopeHead)) //nolint:gosec // an event is far smaller
+	binary.BigEndian.PutUint32(dst[at+1:], uint32(len(dst)-at-envelopeHead))
 	return dst
 }
 

@@ -270,8 +270,8 @@ func serveCore(t testing.TB, f Core, cfg Config) *surface {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		http.DefaultClient.CloseIdleConnections()
-		s.streams.Drain(ctx)                 //nolint:errcheck // checked by the tests of package stream
-		app.ShutdownWithTimeout(time.Second) //nolint:errcheck // best effort
+		s.streams.Drain(ctx)
+		app.ShutdownWithTimeout(time.Second)
 		<-done
 	})
 	return s
@@ -301,7 +301,7 @@ func (s *surface) post(t testing.TB, path, contentType, body string, headers ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end
+	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)

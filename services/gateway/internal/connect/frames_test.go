@@ -120,7 +120,7 @@ func BenchmarkData(b *testing.B) {
 				for b.Loop() {
 					var at int
 					buf, at = openEnvelope(buf[:0])
-					buf, _ = f.append(buf, dataOf(process.Stdout, data)) //nolint:errcheck // a benchmark
+					buf, _ = f.append(buf, dataOf(process.Stdout, data))
 					buf = closeEnvelope(buf, at, 0)
 				}
 			})
@@ -139,7 +139,7 @@ func BenchmarkLines(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				buf, _ = e.AppendEvent(buf[:0], process.Event{Seq: at, Body: process.Wrote{Stream: process.Stdout, Offset: at, Data: data}}) //nolint:errcheck // a benchmark
+				buf, _ = e.AppendEvent(buf[:0], process.Event{Seq: at, Body: process.Wrote{Stream: process.Stdout, Offset: at, Data: data}})
 				buf, _ = e.AppendIdle(buf, 0)
 				at += uint64(len(data))
 			}

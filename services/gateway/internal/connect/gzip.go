@@ -14,7 +14,7 @@ const compressFrom = 1 << 10
 // zippers and unzippers are pools of coders.
 var (
 	zippers = sync.Pool{New: func() any {
-		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) //nolint:errcheck // the level is valid
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 		return z
 	}}
 	unzippers = sync.Pool{New: func() any { return new(gzip.Reader) }}
@@ -45,6 +45,6 @@ func appendGzip(dst, msg []byte) []byte {
 	buf := bytes.NewBuffer(dst)
 	z.Reset(buf)
 	z.Write(msg) //nolint:errcheck // a Buffer takes everything
-	z.Close()    //nolint:errcheck // a Buffer takes everything
+	z.Close()
 	return buf.Bytes()
 }

@@ -116,7 +116,7 @@ func discardInput(c *fiber.Ctx) {
 	c.Context().SetConnectionClose()
 	buf := make([]byte, 32<<10)
 	for n, end := 0, time.Now().Add(discardTime); n < discardLimit && time.Now().Before(end); {
-		c.Context().Conn().SetReadDeadline(time.Now().Add(discardWait)) //nolint:errcheck // the read fails
+		c.Context().Conn().SetReadDeadline(time.Now().Add(discardWait))
 		m, err := body.Read(buf)
 		if err != nil {
 			return

@@ -108,7 +108,7 @@ func (e *encoder) flushPartial(dst []byte, older time.Duration) []byte {
 	for i := range e.partials {
 		h := &e.partials[i]
 		if len(h.buf) > 0 && (older <= 0 || e.clock().Sub(h.since) >= older) {
-			dst = e.emit(dst, process.Stdout+process.Stream(i), nil, true) //nolint:gosec // 0 or 1
+			dst = e.emit(dst, process.Stdout+process.Stream(i), nil, true)
 		}
 	}
 	return dst

@@ -13,7 +13,7 @@ func (w *wire) proto(dst []byte, num protowire.Number, body []byte, n *meta) []b
 	dst, at := openEnvelope(dst)
 	inner := protowire.SizeTag(num) + protowire.SizeBytes(len(body))
 	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(inner)) //nolint:gosec // a size
+	dst = protowire.AppendVarint(dst, uint64(inner))
 	dst = protowire.AppendTag(dst, num, protowire.BytesType)
 	dst = protowire.AppendBytes(dst, body)
 	return w.close(w.protoMeta(dst, n), at)
@@ -27,11 +27,11 @@ func (w *wire) protoData(dst []byte, s process.Stream, a, b []byte, n *meta) []b
 	data := 1 + protowire.SizeBytes(output)
 	dst, at := openEnvelope(dst)
 	dst = append(dst, 1<<3|byte(protowire.BytesType))
-	dst = protowire.AppendVarint(dst, uint64(data)) //nolint:gosec // a size
+	dst = protowire.AppendVarint(dst, uint64(data))
 	dst = append(dst, 2<<3|byte(protowire.BytesType))
-	dst = protowire.AppendVarint(dst, uint64(output)) //nolint:gosec // a size
+	dst = protowire.AppendVarint(dst, uint64(output))
 	dst = append(dst, byte(s)<<3|byte(protowire.BytesType))
-	dst = protowire.AppendVarint(dst, uint64(size)) //nolint:gosec // a size
+	dst = protowire.AppendVarint(dst, uint64(size))
 	dst = append(dst, a...)
 	dst = append(dst, b...)
 	return w.close(w.protoMeta(dst, n), at)

@@ -92,7 +92,7 @@ func (e *watchEncoder) append(dst []byte, res *pb.WatchDirResponse) ([]byte, err
 func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Duration) {
 	if e.resumed {
 		e.resumed = false
-		dst, _ = e.start(dst) //nolint:errcheck // cannot fail for an empty message
+		dst, _ = e.start(dst)
 	}
 	now := time.Now()
 	switch {
@@ -100,7 +100,7 @@ func (e *watchEncoder) AppendIdle(dst []byte, _ time.Duration) ([]byte, time.Dur
 		e.last, e.sent = now, false
 	case now.Sub(e.last) >= e.keepalive:
 		if e.started {
-			dst, _ = e.append(dst, &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Keepalive{Keepalive: &pb.WatchDirResponse_KeepAlive{}}}) //nolint:errcheck // cannot fail for an empty message
+			dst, _ = e.append(dst, &pb.WatchDirResponse{Event: &pb.WatchDirResponse_Keepalive{Keepalive: &pb.WatchDirResponse_KeepAlive{}}})
 		}
 		e.last, e.sent = now, false
 	}

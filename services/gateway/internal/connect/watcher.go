@@ -98,7 +98,7 @@ func (h *Handler) settle(id process.ID, at events.WatchCursor, whole bool) uint6
 	if at.Given = true; !whole {
 		at.To = at.From
 	}
-	rev, _ := h.core.PutWatchCursor(ctx, id, at) //nolint:errcheck // on failure events are sent twice rather than never
+	rev, _ := h.core.PutWatchCursor(ctx, id, at)
 	return max(rev, at.Rev)
 }
 

@@ -60,7 +60,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.ended {
 		return 0, io.EOF
 	}
-	b.c.Context().Conn().SetReadDeadline(time.Now().Add(bodyReadTimeout)) //nolint:errcheck // the read fails
+	b.c.Context().Conn().SetReadDeadline(time.Now().Add(bodyReadTimeout))
 	n, err := b.r.Read(p)
 	b.n += int64(n)
 	if errors.Is(err, io.EOF) && Cut(b.c, b.n) {

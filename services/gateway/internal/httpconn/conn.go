@@ -70,7 +70,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	if h, ok := raw.(*prefixConn); ok {
 		h.taken.Store(true)
 	}
-	raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read fails
+	raw.SetReadDeadline(time.Unix(1, 0))
 	var early []byte
 	for {
 		var b [512]byte
@@ -80,7 +80,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 			break
 		}
 	}
-	raw.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read fails
+	raw.SetReadDeadline(time.Time{})
 	return underlying(raw), early
 }
 
@@ -113,10 +113,10 @@ func (cn *Conn) finish(inOrder bool) {
 	cn.reuse = inOrder && cn.keep && !s.draining
 	if cn.reuse {
 		s.idle++
-		cn.raw.SetWriteDeadline(time.Time{})                      //nolint:errcheck // watch's read fails
-		cn.raw.SetReadDeadline(time.Now().Add(s.cfg.IdleTimeout)) //nolint:errcheck // watch's read fails
+		cn.raw.SetWriteDeadline(time.Time{})
+		cn.raw.SetReadDeadline(time.Now().Add(s.cfg.IdleTimeout))
 	} else {
-		cn.raw.Close() //nolint:errcheck // nothing more is sent
+		cn.raw.Close()
 		s.drop(cn)
 	}
 	close(cn.done)
@@ -125,7 +125,7 @@ func (cn *Conn) finish(inOrder bool) {
 // drain ends the stream; the caller holds conns.mu.
 func (cn *Conn) drain() {
 	if cn.reuse {
-		cn.raw.Close() //nolint:errcheck // it has no request
+		cn.raw.Close()
 		return
 	}
 	if !cn.relay {
@@ -157,10 +157,10 @@ func (cn *Conn) watch() {
 	}
 	cn.conns.remove(cn)
 	if len(next) == 0 {
-		cn.raw.Close() //nolint:errcheck // the client closed it, or IdleTimeout passed
+		cn.raw.Close()
 		return
 	}
-	cn.raw.SetReadDeadline(time.Time{})                          //nolint:errcheck // the server's read fails
+	cn.raw.SetReadDeadline(time.Time{})
 	cn.server.ServeConn(&prefixConn{Conn: cn.raw, prefix: next}) //nolint:errcheck // the server has sent the error
 }
 
@@ -171,7 +171,7 @@ func (cn *Conn) readPipelined(next []byte) []byte {
 	go func() {
 		defer close(stopped)
 		<-cn.done
-		cn.raw.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // the read fails
+		cn.raw.SetReadDeadline(time.Unix(1, 0))
 	}()
 	buf := make([]byte, firstRead)
 	for {

@@ -140,7 +140,7 @@ func (s *Conns) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	left := len(s.open)
 	for cn := range s.open {
-		cn.raw.Close() //nolint:errcheck // closed without waiting
+		cn.raw.Close()
 	}
 	s.mu.Unlock()
 	if left == 0 {

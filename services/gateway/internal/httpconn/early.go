@@ -26,7 +26,7 @@ func (s *Conns) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), wait
 	var err error // once answered is closed
 	go func() {
 		defer close(answered)
-		defer res.Body.Close() //nolint:errcheck // it was read
+		defer res.Body.Close()
 		if err = recovery.Do(s.cfg.Log, "answer", func() error { return out.pass(res, head) }); err == nil {
 			closeWrite(out.raw) // some clients wait for it
 		}
@@ -55,7 +55,7 @@ func (s *Conns) Refuse(c *fiber.Ctx) {
 	raw, body := c.Context().Conn(), c.Context().RequestBodyStream()
 	res := response(c, bytes.Clone(c.Response().Body())) //nolint:bodyclose // RelayEarly closes it
 	s.RelayEarly(c, res, func() {}, func(<-chan struct{}) {
-		raw.SetReadDeadline(time.Now().Add(refuseTimeout))     //nolint:errcheck // the next read fails
+		raw.SetReadDeadline(time.Now().Add(refuseTimeout))
 		io.Copy(io.Discard, io.LimitReader(body, refuseLimit)) //nolint:errcheck // best effort
 	})
 }

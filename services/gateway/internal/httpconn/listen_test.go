@@ -31,7 +31,7 @@ func TestListenSurvivesALackOfDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Close() //nolint:errcheck // a pipe
+	c.Close()
 	if _, err := httpconn.Listen(&failingListener{errs: []error{net.ErrClosed}}).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept after Close: %v", err)
 	}

@@ -31,8 +31,8 @@ func (s *Conns) Relay(c *fiber.Ctx, clean bool, get func(context.Context) (*http
 		if err != nil {
 			res = fail(err)
 		}
-		defer res.Body.Close()                                      //nolint:errcheck // it was read
-		defer context.AfterFunc(ctx, func() { res.Body.Close() })() //nolint:errcheck // makes the read fail
+		defer res.Body.Close()
+		defer context.AfterFunc(ctx, func() { res.Body.Close() })()
 		return cn.pass(res, head)
 	})
 }
@@ -141,7 +141,7 @@ func (s *Conns) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, onEnd fu
 		cn.raw, early = unwrap(hijacked)
 		cn.cancel = func(err error) {
 			mux.Cut(to, err)
-			cn.raw.Close() //nolint:errcheck // best effort
+			cn.raw.Close()
 		}
 		s.add(cn)
 		defer s.remove(cn)
@@ -149,8 +149,8 @@ func (s *Conns) Switch(c *fiber.Ctx, res *http.Response, to mux.Joined, onEnd fu
 			if err := cn.deliver(head); err != nil {
 				return err
 			}
-			cn.raw.SetWriteDeadline(time.Time{})                                 //nolint:errcheck // the next write fails
-			mux.Join(&switchedConn{prefixConn{Conn: cn.raw, prefix: early}}, to) //nolint:errcheck // both sides are closed
+			cn.raw.SetWriteDeadline(time.Time{})
+			mux.Join(&switchedConn{prefixConn{Conn: cn.raw, prefix: early}}, to)
 			return nil
 		}); err != nil {
 			cn.cancel(err)

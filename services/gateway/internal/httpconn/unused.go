@@ -47,7 +47,7 @@ func (s *UnusedConns) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		c.Close() //nolint:errcheck // no request is lost
+		c.Close()
 	}
 	clear(s.conns)
 }

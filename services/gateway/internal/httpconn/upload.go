@@ -59,7 +59,7 @@ func (u *Upload) ReadAll(c *fiber.Ctx, req *http.Request) error {
 		return ErrUnread
 	}
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
-	req.Body, _ = req.GetBody() //nolint:errcheck // it never fails
+	req.Body, _ = req.GetBody()
 	return nil
 }
 
@@ -176,8 +176,8 @@ func (u *Upload) State() (clean bool, err error) {
 func (u *Upload) Release() (whole bool, err error) {
 	whole = u.mu.TryLock()
 	if !whole { // a read is in progress, and the client may send nothing for long
-		u.conn.SetReadDeadline(time.Unix(1, 0))   //nolint:errcheck // makes the read fail
-		defer u.conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the next read fails
+		u.conn.SetReadDeadline(time.Unix(1, 0))
+		defer u.conn.SetReadDeadline(time.Time{})
 		u.mu.Lock()
 		u.err = nil
 		whole = u.length >= 0
@@ -220,7 +220,7 @@ func (u *Upload) Drain(answered <-chan struct{}) {
 		select {
 		case <-left:
 		case <-answered:
-			u.conn.SetReadDeadline(time.Now().Add(lingerTimeout)) //nolint:errcheck // the next read fails
+			u.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 		}
 	}()
 	<-u.done

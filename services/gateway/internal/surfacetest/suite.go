@@ -83,7 +83,7 @@ func abridge(b []byte) []byte {
 }
 
 func wantCode(r *Record) int {
-	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit //nolint:forcetypeassert // all records end like that
+	x := r.Events[len(r.Events)-1].Body.(process.Finished).Exit
 	if x.Code == nil {
 		return -1
 	}

@@ -67,7 +67,7 @@ func (st *Store) Clear(ctx context.Context, stored map[sandbox.ID]journal.Create
 	left, err := os.ReadDir(st.cfg.Dir)
 	for _, e := range left {
 		if id := sandbox.ID(e.Name()); !used[id] {
-			os.Remove(st.Dir(id)) //nolint:errcheck // a directory that is not empty was logged
+			os.Remove(st.Dir(id))
 		}
 	}
 	return err

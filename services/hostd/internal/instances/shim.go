@@ -62,7 +62,7 @@ func (s *Shim) Build(ctx context.Context) error {
 	} else if ctx.Err() == nil && !errors.Is(err, helperbin.ErrNoSource) {
 		s.log.Info("build small shim failed, using this program as the shim", "err", err)
 	}
-	return nil //nolint:nilerr // this program works as well
+	return nil
 }
 
 // MachineInit returns the program with which microvm probes KVM: the shim, which is static where

@@ -87,7 +87,7 @@ func (nw *Sandbox) plug() (dns string) {
 	}
 	ns, err := inst.NetNS()
 	if err == nil {
-		defer ns.Close() //nolint:errcheck // it was only read
+		defer ns.Close()
 		err = nw.n.veth.Attach(nw.cfg.ID, ns)
 	}
 	if kind.Is(err, kind.Unimplemented) {

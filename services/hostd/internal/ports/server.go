@@ -45,7 +45,7 @@ func (sv *Server) Run(ctx, open context.Context) error {
 		sv.cfg.Go(func() { sv.serve(open, s) })
 	})
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // ctx ended
+		return nil
 	}
 	return err
 }
@@ -63,7 +63,7 @@ func (sv *Server) serve(ctx context.Context, s *mux.Stream) {
 		return
 	}
 	s.Accept()
-	mux.Join(s, inside) //nolint:errcheck // both ends have the error
+	mux.Join(s, inside)
 }
 
 func (sv *Server) open(ctx context.Context, target string) (*mux.Stream, error) {

@@ -86,7 +86,7 @@ func (fs *sandboxFiles) checkLoader() error {
 	if err != nil {
 		return err
 	}
-	defer shim.Close() //nolint:errcheck // it was only read
+	defer shim.Close()
 	interp := shim.Section(".interp")
 	if interp == nil {
 		return nil
@@ -100,7 +100,7 @@ func (fs *sandboxFiles) checkLoader() error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // it was only read
+	defer root.Close()
 	if _, err := root.Stat(loader); err == nil {
 		return nil
 	}

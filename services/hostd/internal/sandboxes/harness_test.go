@@ -43,7 +43,7 @@ func newSet(t *testing.T, cfg Config) *Set {
 	cfg.Host, cfg.Slog, cfg.SnapshotsDir = "h", quiet, filepath.Join(dir, "snapshots")
 	cfg.Fault = func(string) error { return nil }
 	cfg.Spawn = func(_ string, work func(context.Context) error) {
-		wg.Go(func() { work(t.Context()) }) //nolint:errcheck // tests look at what it does
+		wg.Go(func() { work(t.Context()) })
 	}
 	cfg.Spool = func(string) (*os.File, error) { return nil, nil }
 	if cfg.Log == nil {

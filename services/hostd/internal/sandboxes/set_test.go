@@ -27,7 +27,7 @@ func TestCountingDoesNotHoldTheSetsLock(t *testing.T) {
 	defer cancel()
 	sb.mu.Lock() // the session waits for it in its own lock
 	var counting sync.WaitGroup
-	counting.Go(func() { sb.session.Serve(ctx, neverPaused{}, sb.running) }) //nolint:errcheck // it ends with ctx
+	counting.Go(func() { sb.session.Serve(ctx, neverPaused{}, sb.running) })
 	for !within(t.Name(), "(*hostSandbox).ending(") {
 		runtime.Gosched()
 	}

@@ -46,7 +46,7 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 	}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
-	serving.Go(func() { sb.session.Serve(ctx, &sb.pausing, sb.running) }) //nolint:errcheck // it ends with ctx
+	serving.Go(func() { sb.session.Serve(ctx, &sb.pausing, sb.running) })
 	defer serving.Wait()
 	defer cancel()
 	<-sb.session.Ready()

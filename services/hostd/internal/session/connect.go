@@ -34,7 +34,7 @@ func (ss *Session) connect(ctx context.Context) (*link.Conn, error) {
 	if err != nil { // the spool is for outages: without it the shim uses the one it was given first, or memory
 		ss.h.cfg.Slog.Warn("open spool failed", "sandbox", ss.cfg.ID, "err", err)
 	}
-	defer spool.Close() //nolint:errcheck // the shim has its own descriptor; closing nil is harmless
+	defer spool.Close()
 	for {
 		raw, err := ss.cfg.Instance().Dial(ctx)
 		if err == nil {

@@ -50,7 +50,7 @@ func on(ctx context.Context, log *events.Log, view *events.View, inst driver.Ins
 		Name: hostName, Epoch: 2, Log: log, View: view, Commands: b.commands,
 		Abort: func(error) {}, Fault: fault, Go: b.wg.Go, Slog: quiet,
 		Spawn: func(_ string, work func(context.Context) error) {
-			b.wg.Go(func() { work(ctx) }) //nolint:errcheck // tests look at what it does
+			b.wg.Go(func() { work(ctx) })
 		},
 	})
 	b.Session = h.Session(Config{
@@ -131,7 +131,7 @@ func (p fakeInstance) Dial(context.Context) (net.Conn, error) {
 func (fakeInstance) Done() <-chan struct{} { return nil }
 
 // quiet receives everything and sends nothing.
-func quiet(c net.Conn) { io.Copy(io.Discard, c) } //nolint:errcheck // until it is closed
+func quiet(c net.Conn) { io.Copy(io.Discard, c) }
 
 // silent returns a process without a record.
 func (b *bench) silent() *proc {

@@ -103,7 +103,7 @@ func TestShimThatClosesEachConnection(t *testing.T) {
 				cancel()
 			}
 		}})
-		sb.serve(ctx) //nolint:errcheck // it ends with ctx
+		sb.serve(ctx)
 		sb.wg.Wait()
 		if got, most := dials.Load(), int64(a/maxDialRetry)+10; got > most {
 			t.Errorf("%d connections in %v, want at most %d", got, a, most)
@@ -393,8 +393,8 @@ func TestEndThatTakesTooLongIsConcluded(t *testing.T) {
 						case err != nil:
 							return
 						case ty == wire.TypeConclude && obeys:
-							p.close()                      // its record has ended
-							c.Write(wire.AppendEnded(nil)) //nolint:errcheck // hostd may have disconnected
+							p.close() // its record has ended
+							c.Write(wire.AppendEnded(nil))
 						}
 					}
 				}})

@@ -27,7 +27,7 @@ func spoolFile(t *testing.T) *os.File {
 		t.Skip("no files without names here:", err)
 	}
 	f := os.NewFile(uintptr(fd), "spool")
-	t.Cleanup(func() { f.Close() }) //nolint:errcheck // it was only read from
+	t.Cleanup(func() { f.Close() })
 	return f
 }
 

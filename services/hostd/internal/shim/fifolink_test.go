@@ -37,16 +37,16 @@ func serialShim(t *testing.T) *host {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	theirs.Close() //nolint:errcheck // the shim has it
+	theirs.Close()
 	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		cmd.Wait()         //nolint:errcheck // it was killed
+		cmd.Process.Kill()
+		cmd.Wait()
 	})
 	h := newHost(t, "")
 	var last net.Conn
 	h.dial = func() (net.Conn, error) {
 		if last != nil {
-			last.Close() //nolint:errcheck // the stream takes one at a time
+			last.Close()
 		}
 		c, err := fifolink.Dial(t.Context(), fifolink.Pair{In: open(out), Out: open(in)})
 		last = c

@@ -25,7 +25,7 @@ import (
 // every child of its process, which therefore cannot be the test's.
 func TestMain(m *testing.M) {
 	if os.Getenv("MILLRACE_TEST_SHIM") != "" {
-		os.Unsetenv("MILLRACE_TEST_SHIM") //nolint:errcheck // cannot fail
+		os.Unsetenv("MILLRACE_TEST_SHIM")
 		os.Exit(shim.Main(os.Args[1:], os.Stderr))
 	}
 	runTests(m)
@@ -66,12 +66,12 @@ func startShimAs(t testing.TB, change func(*exec.Cmd), args ...string) (socket s
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()  //nolint:errcheck // the shim has it
-	ln.Close() //nolint:errcheck // the shim has it
+	f.Close()
+	ln.Close()
 	t.Cleanup(func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		cmd.Wait()         //nolint:errcheck // it was killed
-		os.RemoveAll(dir)  //nolint:errcheck // best effort
+		cmd.Process.Kill()
+		cmd.Wait()
+		os.RemoveAll(dir)
 	})
 	return socket, cmd
 }
@@ -134,10 +134,10 @@ func (h *host) connect() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.t.Cleanup(func() { conn.Close() }) //nolint:errcheck // best effort
+	h.t.Cleanup(func() { conn.Close() })
 	h.mu.Lock()
 	if h.conn != nil {
-		h.conn.Close() //nolint:errcheck // cut
+		h.conn.Close()
 	}
 	h.conn = conn
 	hello := make(chan wire.Hello, 1)
@@ -167,7 +167,7 @@ func (h *host) send(frame []byte) {
 	conn := h.conn
 	h.mu.Unlock()
 	if conn != nil {
-		conn.Write(frame) //nolint:errcheck // a cut connection is part of the tests
+		conn.Write(frame)
 	}
 }
 
@@ -188,7 +188,7 @@ func (h *host) read(conn net.Conn) {
 			h.err = err
 		}
 		if len(out) > 0 { // before the test sees the event and sends more
-			conn.Write(out) //nolint:errcheck // a cut connection is part of the tests
+			conn.Write(out)
 		}
 		if h.pendingHello != nil {
 			h.hello <- *h.pendingHello
@@ -292,7 +292,7 @@ func (h *host) event(token string, seq uint64, ev process.Event) ([]byte, error)
 func (h *host) disconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.conn.Close() //nolint:errcheck // cut
+	h.conn.Close()
 	h.conn = nil
 }
 

@@ -56,7 +56,7 @@ func Main(args []string, stderr io.Writer) int {
 		return 2
 	}
 	if flags.NArg() > 0 { // a role that this program does not have
-		fmt.Fprintf(stderr, "shim: unexpected argument %q\n", flags.Arg(0)) //nolint:errcheck // stderr is the last resort
+		fmt.Fprintf(stderr, "shim: unexpected argument %q\n", flags.Arg(0))
 		return 2
 	}
 	closeInherited(ListenFD)
@@ -65,7 +65,7 @@ func Main(args []string, stderr io.Writer) int {
 		err = sigguard.Install()
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
+		fmt.Fprintln(stderr, "shim:", err)
 		return 1
 	}
 	if *oomFd == 0 {
@@ -76,7 +76,7 @@ func Main(args []string, stderr io.Writer) int {
 	cfg := Config{Listener: ln, User: *user, Workdir: *workdir, OOM: *oomFd, Memory: *memory, Forks: *forks,
 		Execute: *execute, Coalesce: *coalesce, Rehearse: *rehearse}
 	if err := Run(ctx, cfg); err != nil {
-		fmt.Fprintln(stderr, "shim:", err) //nolint:errcheck // stderr is the last resort
+		fmt.Fprintln(stderr, "shim:", err)
 		return 1
 	}
 	return 0
@@ -138,7 +138,7 @@ func listener(fd uintptr) (net.Listener, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
 	}
-	defer f.Close() //nolint:errcheck // the listener has its own
+	defer f.Close()
 	ln, err := net.FileListener(f)
 	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EPROTONOSUPPORT) { // the vsock of a guest
 		ln, err = vsock.FileListener(f)

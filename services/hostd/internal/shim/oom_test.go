@@ -16,7 +16,7 @@ func TestEarlierOOMKillIsNotAttributed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer counts.Close() //nolint:errcheck // the end of the test
+	defer counts.Close()
 	count := func(kills string) {
 		if _, err := counts.WriteAt([]byte("oom_kill "+kills+"\n"), 0); err != nil {
 			t.Fatal(err)

@@ -456,7 +456,7 @@ func TestShimsDeathKills(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() //nolint:errcheck // it was killed
+	cmd.Wait()
 	deadline := time.Now().Add(patience)
 	for len(pidsOf(t, "64.5")) > 0 {
 		if time.Now().After(deadline) {

@@ -92,7 +92,7 @@ func TestOlderEpochIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.Write(wire.AppendAttach(nil, &wire.Attach{Epoch: 6})) //nolint:errcheck // the read reports it
+	conn.Write(wire.AppendAttach(nil, &wire.Attach{Epoch: 6}))
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the older epoch got an answer")
 	}
@@ -111,8 +111,8 @@ func TestHostdOfAnotherVersionIsRefused(t *testing.T) {
 	}
 	defer conn.Close()
 	attach := wire.AppendAttach(nil, &wire.Attach{Epoch: 1 << 60})
-	attach[8+4]++      // the version, after the frame's head and the protocol
-	conn.Write(attach) //nolint:errcheck // the read reports it
+	attach[8+4]++ // the version, after the frame's head and the protocol
+	conn.Write(attach)
 	r := wire.NewReader(conn)
 	ty, payload, err := r.Next()
 	if err != nil || ty != wire.TypeHello {
@@ -137,11 +137,11 @@ func TestInvalidConnectionIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.Write([]byte(junk)) //nolint:errcheck // the read reports it
+		conn.Write([]byte(junk))
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%q was answered", junk)
 		}
-		conn.Close() //nolint:errcheck // done
+		conn.Close()
 	}
 	h.awaitEnd(h.start(sh("true")))
 }

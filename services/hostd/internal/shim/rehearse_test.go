@@ -28,8 +28,8 @@ func TestRehearse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer marker.Close()                             //nolint:errcheck // it was only read from
-	marker.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // the read reports it
+	defer marker.Close()
+	marker.SetReadDeadline(time.Now().Add(patience))
 	path := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+dir+":/usr/bin:/bin") }
 	socket, _ := startShimAs(t, path, "-rehearse")
 	if n, err := marker.Read(make([]byte, 8)); err != nil || n != len("ran\n") {

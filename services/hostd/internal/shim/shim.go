@@ -55,7 +55,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer fileServer.Close() //nolint:errcheck // the process ends
+	defer fileServer.Close()
 	broken := make(chan error, 1)
 	s := &shim{pid1: syscall.Getpid() == 1}
 	s.output = output.New(output.Config{Coalesce: cfg.Coalesce, Fail: func(err error) {
@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 	case <-s.procs.Done():
 	case err = <-broken: // the records of all processes will end as lost
 	}
-	cfg.Listener.Close() //nolint:errcheck // the process ends
+	cfg.Listener.Close()
 	forked.KillAll()
 	return err
 }

@@ -129,7 +129,7 @@ func atTerminal(req request) (response, error) {
 func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) error {
 	err := cmd.Start()
 	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
-		f.(*os.File).Close() //nolint:forcetypeassert // the program has its own
+		f.(*os.File).Close()
 	}
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ func newChecked(r io.Reader, log *slog.Logger) *checked {
 	k := &checked{r: r, left: maxUpload, to: to, done: make(chan error, 1)}
 	go func() {
 		err := recovery.Do(log, "check of files", func() error { return builder.CheckContext(from) })
-		from.CloseWithError(err) //nolint:errcheck // never fails
+		from.CloseWithError(err)
 		k.done <- err
 	}()
 	return k
@@ -142,7 +142,7 @@ func (k *checked) Read(p []byte) (int, error) {
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		k.to.Close() //nolint:errcheck // never fails
+		k.to.Close()
 		if bad := k.verdict(); bad != nil {
 			return n, bad
 		}
@@ -159,6 +159,6 @@ func (k *checked) verdict() error {
 
 // close ends the check early.
 func (k *checked) close() {
-	k.to.CloseWithError(io.ErrUnexpectedEOF) //nolint:errcheck // never fails
-	k.verdict()                              //nolint:errcheck // already reported, or irrelevant
+	k.to.CloseWithError(io.ErrUnexpectedEOF)
+	k.verdict() //nolint:errcheck // already reported, or irrelevant
 }

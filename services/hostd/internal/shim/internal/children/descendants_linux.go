@@ -45,8 +45,8 @@ func hangUp(session int) {
 			continue
 		}
 		seen[p.group] = true
-		syscall.Kill(-p.group, syscall.SIGHUP)  //nolint:errcheck // it may have ended
-		syscall.Kill(-p.group, syscall.SIGCONT) //nolint:errcheck // a stopped process handles SIGHUP only when continued
+		syscall.Kill(-p.group, syscall.SIGHUP)
+		syscall.Kill(-p.group, syscall.SIGCONT)
 	}
 }
 
@@ -62,7 +62,7 @@ func processes() map[int]procStat {
 	if err != nil {
 		return nil
 	}
-	defer dir.Close() //nolint:errcheck // it was only read from
+	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil

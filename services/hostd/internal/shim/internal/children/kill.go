@@ -23,7 +23,7 @@ func (ch *Child) Signal(sig syscall.Signal, terminal int) error {
 	if terminal != NoTerminal && !ch.ended {
 		switch group, known := foreground(terminal); {
 		case known && group > 1 && group != ch.PID:
-			syscall.Kill(-group, sig) //nolint:errcheck // it may have ended
+			syscall.Kill(-group, sig)
 		case !known && sig == syscall.SIGKILL:
 			hangUp(ch.PID)
 		}
@@ -70,7 +70,7 @@ func (c *Children) KillAll() {
 				return
 			}
 			for _, pid := range left {
-				syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+				syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 		time.Sleep(killPause)

@@ -11,7 +11,7 @@ func enterForks(fd int) {
 		return
 	}
 	unix.Write(fd, []byte("0")) //nolint:errcheck // see above
-	unix.Close(fd)              //nolint:errcheck // it is not used again
+	unix.Close(fd)
 }
 
 func isCgroup(fd int) bool {

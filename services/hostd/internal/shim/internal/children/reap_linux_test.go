@@ -30,8 +30,8 @@ func startStopped(t *testing.T, c *Children) *Child {
 		return &Child{c: c}
 	}
 	t.Cleanup(func() {
-		syscall.Kill(ch.PID, syscall.SIGKILL) //nolint:errcheck // it was not waited for
-		syscall.Wait4(ch.PID, nil, 0, nil)    //nolint:errcheck // as above
+		syscall.Kill(ch.PID, syscall.SIGKILL)
+		syscall.Wait4(ch.PID, nil, 0, nil)
 	})
 	return ch
 }

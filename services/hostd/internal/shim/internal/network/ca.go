@@ -94,7 +94,7 @@ func writeAtomic(path string, text []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		os.Remove(f.Name()) //nolint:errcheck // it may be gone
+		os.Remove(f.Name())
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func ToPort(s *mux.Stream) {
 		return
 	}
 	s.Accept()
-	mux.Join(s, conn) //nolint:errcheck // both ends get the error
+	mux.Join(s, conn)
 }
 
 // dialPort connects to the listener on a port, in either address family.
@@ -89,7 +89,7 @@ func (n *Network) Apply(to wire.Network) {
 		if n.port == to.Proxy {
 			return
 		}
-		n.proxy.Close() //nolint:errcheck // nothing to be done
+		n.proxy.Close()
 		n.proxy, n.port = nil, 0
 	}
 	if to.Proxy == 0 {
@@ -132,7 +132,7 @@ func (n *Network) toProxy(conn *net.TCPConn) {
 		mux.Cut(conn, err)
 		return
 	}
-	mux.Join(stream, conn) //nolint:errcheck // both ends get the error
+	mux.Join(stream, conn)
 }
 
 // SetEnv sets the variables of the proxy and its certificate, if there is a proxy. All of them

@@ -84,7 +84,7 @@ func (st *Stream) close() {
 	st.markEOF()
 	st.mu.Unlock()
 	st.owner.Closing(st.end.F)
-	st.end.F.Close() //nolint:errcheck // it was only read from
+	st.end.F.Close()
 }
 
 // pump reads the available output. It reports false if the stream is open but empty: wait

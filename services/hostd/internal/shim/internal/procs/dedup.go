@@ -69,9 +69,9 @@ func (d *inputDedup) register(f *wire.Stdin) *inputAttempt {
 func (d *inputDedup) sum(f *wire.Stdin) uint64 {
 	var h maphash.Hash
 	h.SetSeed(d.seed)
-	h.Write(f.Data) //nolint:errcheck // it never fails
+	h.Write(f.Data)
 	if f.EOF {
-		h.WriteByte(1) //nolint:errcheck // it never fails
+		h.WriteByte(1)
 	}
 	return h.Sum64()
 }

@@ -41,14 +41,14 @@ func openEnds(spec *process.Spec, acct *users.Account) (*stdioEnds, error) {
 
 func (e *stdioEnds) closeChild() {
 	for _, fd := range e.fds {
-		syscall.Close(fd) //nolint:errcheck // the child has its own
+		syscall.Close(fd)
 	}
 	e.fds = nil
 }
 
 func (e *stdioEnds) closeParent() {
 	for _, f := range e.files {
-		f.Close() //nolint:errcheck // nothing was written
+		f.Close()
 	}
 }
 

@@ -165,7 +165,7 @@ func (p *proc) closeInput() {
 	f := in.f
 	in.f, in.fd, in.eof = nil, -1, true
 	if !in.tty {
-		f.Close() //nolint:errcheck // a pipe has nothing to flush
+		f.Close()
 	}
 	for _, c := range in.queue {
 		p.t.replies.input(c.attempt, p.inputError(c.rev))

@@ -95,7 +95,7 @@ func watchEnds() (*stdioEnds, *os.File, error) {
 	out := os.NewFile(uintptr(fds[1]), "watch")
 	if err := e.addOutput(process.Stdout, e.parentFile(fds[0], "watch"), fds[0]); err != nil {
 		e.closeParent()
-		out.Close() //nolint:errcheck // nothing was written
+		out.Close()
 		return nil, nil, err
 	}
 	return e, out, nil
@@ -111,7 +111,7 @@ func (p *proc) runWatch() {
 	t.mu.Unlock()
 	wt.w.Run(wt.out) //nolint:errcheck // the signal determines how it ends
 	wt.w.Stop()
-	wt.out.Close() //nolint:errcheck // all written events were read
+	wt.out.Close()
 	t.mu.Lock()
 	status := syscall.WaitStatus(1 << 8) // it ended by itself
 	if wt.sig != 0 {
@@ -142,6 +142,6 @@ func (wt *watch) signal(sig syscall.Signal) {
 	if wt.sig == 0 {
 		wt.sig = sig
 		wt.w.Stop()
-		wt.out.Close() //nolint:errcheck // all written events were read
+		wt.out.Close()
 	}
 }

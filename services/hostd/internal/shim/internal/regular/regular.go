@@ -15,7 +15,7 @@ func Read(path string, most int) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read from
+	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil || !fi.Mode().IsRegular() {
 		return nil, nil, errors.Join(err, fs.ErrInvalid)

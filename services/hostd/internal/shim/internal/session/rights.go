@@ -49,6 +49,6 @@ func (h *rightsConn) take() (fd int, ok bool) {
 // drop closes a descriptor that was not taken.
 func (h *rightsConn) drop() {
 	if fd, ok := h.take(); ok {
-		unix.Close(fd) //nolint:errcheck // nothing was written to it
+		unix.Close(fd)
 	}
 }

@@ -90,8 +90,8 @@ func (s *Server) session() *session {
 
 // serve handles one connection until it ends or a newer one replaces it.
 func (s *Server) serve(conn net.Conn) {
-	defer conn.Close()                                  //nolint:errcheck // nothing to be done
-	conn.SetReadDeadline(time.Now().Add(attachTimeout)) //nolint:errcheck // the read fails if this did
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(attachTimeout))
 	h := &rightsConn{Conn: conn, fd: -1}
 	r := wire.NewReader(h)
 	defer h.drop()
@@ -106,7 +106,7 @@ func (s *Server) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	conn.SetReadDeadline(time.Time{}) //nolint:errcheck // the read fails if this did
+	conn.SetReadDeadline(time.Time{})
 	c := s.install(h, &a)
 	h.drop()
 	if c == nil {

@@ -50,7 +50,7 @@ func (c *session) close() {
 		return
 	}
 	c.server.cfg.Output.Disconnect()
-	c.conn.Close() //nolint:errcheck // nothing to be done
+	c.conn.Close()
 	c.streams.Break(errAway)
 }
 

@@ -39,7 +39,7 @@ func TestAccountsAreReadAgainWhenTheyChange(t *testing.T) {
 			write("eve:x:1", old.Add(time.Second))
 		}, "eve", true},
 		{"changed a moment ago", func() { write("joe:x:1", time.Now()) }, "joe", false},
-		{"no file", func() { os.Remove(path) }, "1", false}, //nolint:errcheck // the id is the name then
+		{"no file", func() { os.Remove(path) }, "1", false},
 	} {
 		tt.change()
 		if got := c.nameOf(1); !strings.HasPrefix(got, tt.want) || (c.seen != nil) != tt.kept && tt.want != "1" {
