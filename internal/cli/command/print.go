@@ -42,16 +42,16 @@ func (a *Env) Table(head []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// Paint colours s if w is a terminal and NO_COLOR (no-color.org) is not set.
-func (a *Env) Paint(w io.Writer, colour, s string) string {
+// Paint colors s if w is a terminal and NO_COLOR (no-color.org) is not set.
+func (a *Env) Paint(w io.Writer, color, s string) string {
 	f, ok := w.(*os.File)
 	if !ok || a.Getenv("NO_COLOR") != "" || a.Getenv("TERM") == "dumb" || !output.IsTerminal(f) {
 		return s
 	}
-	return colour + s + "\x1b[0m"
+	return color + s + "\x1b[0m"
 }
 
-// Colours for Paint.
+// Colors for Paint.
 const (
 	Dim  = "\x1b[2m"
 	Bold = "\x1b[1m"

@@ -143,13 +143,13 @@ type logWriter struct {
 type logOutput struct {
 	*output.Writer
 	stamps bool
-	colour func(string) string // of timestamps
+	color func(string) string // of timestamps
 	within bool                // the last byte was not a line end
 	buf    []byte
 }
 
 func (a *app) newLogOutput(w io.Writer, stamps bool) *logOutput {
-	return &logOutput{Writer: output.New(w), stamps: stamps, colour: func(s string) string { return a.Paint(w, command.Dim, s) }}
+	return &logOutput{Writer: output.New(w), stamps: stamps, color: func(s string) string { return a.Paint(w, command.Dim, s) }}
 }
 
 // lines writes output that was printed at the given time. A line in several pieces gets
@@ -159,7 +159,7 @@ func (o *logOutput) lines(p []byte, at time.Time) error {
 	if !o.stamps {
 		return o.Send(p)
 	}
-	stamp := o.colour(client.FormatTime(at)) + " "
+	stamp := o.color(client.FormatTime(at)) + " "
 	o.buf = o.buf[:0]
 	for line := range bytes.Lines(p) {
 		if !o.within {
