@@ -143,7 +143,7 @@ type logWriter struct {
 type logOutput struct {
 	*output.Writer
 	stamps bool
-	color func(string) string // of timestamps
+	color  func(string) string // of timestamps
 	within bool                // the last byte was not a line end
 	buf    []byte
 }
