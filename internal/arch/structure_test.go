@@ -20,11 +20,10 @@ const (
 // may have. A figure only shrinks: the test fails when one of them grows, and when it no
 // longer exceeds its target and its line can go. Figures of lines are rounded up to 50.
 var oversized = map[string]int{
-	"methods of services/gateway/internal/connect.Handler": 42,
-	"fields of events/sandbox.Requested":                   32,
-	"fields of events/sandbox.Snapshot":                    26,
-	"fields of events/sandbox.State":                       26,
-	"lines of events":                                      5600,
+	"fields of events/sandbox.Requested": 32,
+	"fields of events/sandbox.Snapshot":  26,
+	"fields of events/sandbox.State":     26,
+	"lines of events":                    5600,
 }
 
 // structure returns the methods of each type, the fields of each struct and the lines of

@@ -29,7 +29,7 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := h.checkPosition(ctx, r, sum.ID, &want); err != nil {
+	if err := checkPosition(ctx, h.core, r, sum.ID, &want); err != nil {
 		return err
 	}
 	src, err := h.core.Read(ctx, r.principal, sum.ID, want.seq)
@@ -77,11 +77,11 @@ func (h *Handler) startedAs(ctx context.Context, r *call, id process.ID, seq pro
 
 // checkPosition checks a requested position against the record, and replaces "live"
 // by the position that it stands for.
-func (h *Handler) checkPosition(ctx context.Context, r *call, id process.ID, want *replayFrom) error {
+func checkPosition(ctx context.Context, in Records, r *call, id process.ID, want *replayFrom) error {
 	if want.seq == 0 && !want.live {
 		return nil
 	}
-	tip, err := h.core.Tail(ctx, r.principal, id)
+	tip, err := in.Tail(ctx, r.principal, id)
 	if err != nil {
 		return err
 	}

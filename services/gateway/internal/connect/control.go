@@ -22,21 +22,12 @@ func (h *Handler) find(ctx context.Context, r *call, s *pb.ProcessSelector) (pro
 	}
 	sum, err := h.core.Find(ctx, r.principal, r.sbx, sel)
 	if kind.Is(err, kind.NotFound) {
-		if over := h.routed(r); over != nil {
+		if over := r.routed(h.core); over != nil {
 			return sum, over
 		}
 		return sum, fail(CodeNotFound, "process with %s not found", describe(&sel))
 	}
 	return sum, err
-}
-
-// routed returns unrouted if the sandbox does not run.
-func (h *Handler) routed(r *call) error {
-	st, err := h.core.Sandbox(r.principal, r.sbx)
-	if kind.Is(err, kind.NotFound) || err == nil && st.Over() {
-		return &unrouted{r.named}
-	}
-	return err
 }
 
 // selector reads which process is selected: by the header, by the message, or by pid
@@ -87,7 +78,7 @@ func (h *Handler) act(ctx context.Context, r *call, s *pb.ProcessSelector, do fu
 	if !kind.Is(err, kind.NotFound) {
 		return err
 	}
-	if over := h.routed(r); over != nil {
+	if over := r.routed(h.core); over != nil {
 		return over
 	}
 	return fail(CodeNotFound, "process with pid %d not found", sum.PID)
@@ -95,7 +86,7 @@ func (h *Handler) act(ctx context.Context, r *call, s *pb.ProcessSelector, do fu
 
 // list serves List: the running processes.
 func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.Message, error) {
-	if err := h.routed(r); err != nil {
+	if err := r.routed(h.core); err != nil {
 		return nil, err
 	}
 	active, err := h.core.Processes(ctx, r.principal, r.sbx, func(s *process.Summary) bool { return s.Active() && s.PID != 0 })

@@ -13,10 +13,18 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Sandboxes looks up sandboxes, starts processes in them and reads their files.
+// Sandboxes looks up sandboxes.
 type Sandboxes interface {
 	Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error)
+}
+
+// Starter starts processes in sandboxes.
+type Starter interface {
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
+}
+
+// Files reads and writes the files of sandboxes.
+type Files interface {
 	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
@@ -49,6 +57,8 @@ type Controls interface {
 // Core is the part of the gateway's operations that the surface uses.
 type Core interface {
 	Sandboxes
+	Starter
+	Files
 	Catalog
 	Records
 	Watches

@@ -14,23 +14,30 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
+// fileHandler serves the part of the filesystem service that is not about watches.
+type fileHandler struct {
+	sandboxes Sandboxes
+	files     Files
+	streams   *stream.Streams
+}
+
 // maxListing is the maximum number of bytes of entries in one ListDir response.
 const maxListing = 32 << 20
 
 // stat serves Stat.
-func (h *Handler) stat(ctx context.Context, r *call, req *pb.StatRequest) (proto.Message, error) {
+func (h *fileHandler) stat(ctx context.Context, r *call, req *pb.StatRequest) (proto.Message, error) {
 	res := &pb.StatResponse{Entry: &pb.EntryInfo{}}
 	return res, h.entry(ctx, r, &file.Request{Op: file.OpStat, Path: req.GetPath()}, nil, res.GetEntry())
 }
 
 // makeDir serves MakeDir.
-func (h *Handler) makeDir(ctx context.Context, r *call, req *pb.MakeDirRequest) (proto.Message, error) {
+func (h *fileHandler) makeDir(ctx context.Context, r *call, req *pb.MakeDirRequest) (proto.Message, error) {
 	res := &pb.MakeDirResponse{Entry: &pb.EntryInfo{}}
 	return res, h.entry(ctx, r, &file.Request{Op: file.OpMakeDir, Path: req.GetPath()}, nil, res.GetEntry())
 }
 
 // move serves Move.
-func (h *Handler) move(ctx context.Context, r *call, req *pb.MoveRequest) (proto.Message, error) {
+func (h *fileHandler) move(ctx context.Context, r *call, req *pb.MoveRequest) (proto.Message, error) {
 	if req.GetDestination() == "" {
 		return nil, fail(CodeInvalid, "destination is required")
 	}
@@ -39,13 +46,13 @@ func (h *Handler) move(ctx context.Context, r *call, req *pb.MoveRequest) (proto
 }
 
 // write serves Write, which is not part of E2B's API: it writes one small file.
-func (h *Handler) write(ctx context.Context, r *call, req *pb.WriteRequest) (proto.Message, error) {
+func (h *fileHandler) write(ctx context.Context, r *call, req *pb.WriteRequest) (proto.Message, error) {
 	res := &pb.WriteResponse{Entry: &pb.EntryInfo{}}
 	return res, h.entry(ctx, r, &file.Request{Op: file.OpWrite, Path: req.GetPath()}, req.GetData(), res.GetEntry())
 }
 
 // entry sends a request whose response is one entry; content is what OpWrite writes.
-func (h *Handler) entry(ctx context.Context, r *call, req *file.Request, content []byte, into *pb.EntryInfo) error {
+func (h *fileHandler) entry(ctx context.Context, r *call, req *file.Request, content []byte, into *pb.EntryInfo) error {
 	if req.Path == "" {
 		return fail(CodeInvalid, "path is required")
 	}
@@ -67,7 +74,7 @@ func (h *Handler) entry(ctx context.Context, r *call, req *file.Request, content
 }
 
 // remove serves Remove.
-func (h *Handler) remove(ctx context.Context, r *call, req *pb.RemoveRequest) (proto.Message, error) {
+func (h *fileHandler) remove(ctx context.Context, r *call, req *pb.RemoveRequest) (proto.Message, error) {
 	if req.GetPath() == "" {
 		return nil, fail(CodeInvalid, "path is required")
 	}
@@ -75,7 +82,7 @@ func (h *Handler) remove(ctx context.Context, r *call, req *pb.RemoveRequest) (p
 }
 
 // listDir serves ListDir. An empty path means the user's home.
-func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) (proto.Message, error) {
+func (h *fileHandler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) (proto.Message, error) {
 	res := &pb.ListDirResponse{}
 	ask := &file.Request{Op: file.OpList, Path: req.GetPath(), Depth: req.GetDepth()}
 	return res, h.withFiles(ctx, r, ask, func(f *core.Files) error {
@@ -106,14 +113,14 @@ func (h *Handler) listDir(ctx context.Context, r *call, req *pb.ListDirRequest) 
 
 // withFiles sends a request about files to the sandbox, as the user that the client
 // named, and calls read with the response.
-func (h *Handler) withFiles(ctx context.Context, r *call, req *file.Request, with func(*core.Files) error) error {
-	if err := h.routed(r); err != nil {
+func (h *fileHandler) withFiles(ctx context.Context, r *call, req *file.Request, with func(*core.Files) error) error {
+	if err := r.routed(h.sandboxes); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
 	defer cancel()
 	req.User = r.user
-	f, err := h.core.OpenFiles(ctx, r.principal, r.sbx, req)
+	f, err := h.files.OpenFiles(ctx, r.principal, r.sbx, req)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type Handler struct {
 	streams *stream.Streams
 	cfg     Config
 	bulks   chan struct{} // see bulk
+	files   fileHandler
+	watches watchHandler
 }
 
 // New returns a handler that serves c (see [Over]).
@@ -40,7 +42,11 @@ func New(c Core, streams *stream.Streams, cfg Config) *Handler {
 	if cfg.MaxInput <= 0 {
 		cfg.MaxInput = 64 << 20
 	}
-	return &Handler{core: c, streams: streams, cfg: cfg, bulks: make(chan struct{}, maxBulks)}
+	return &Handler{
+		core: c, streams: streams, cfg: cfg, bulks: make(chan struct{}, maxBulks),
+		files:   fileHandler{sandboxes: c, files: c, streams: streams},
+		watches: watchHandler{core: c, streams: streams, interval: cfg.Keepalive},
+	}
 }
 
 const (
@@ -63,14 +69,14 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post(processService+"CloseStdin", unary(h, h.closeStdin))
 	r.Post(processService+"Update", unary(h, h.update))
 	r.Post(processService+"StreamInput", h.streamInput)
-	r.Post(filesystemService+"Stat", unary(h, h.stat))
-	r.Post(filesystemService+"MakeDir", unary(h, h.makeDir))
-	r.Post(filesystemService+"Move", unary(h, h.move))
-	r.Post(filesystemService+"ListDir", unary(h, h.listDir))
-	r.Post(filesystemService+"Remove", unary(h, h.remove))
-	r.Post(filesystemService+"Write", unary(h, h.write))
-	r.Post(filesystemService+"WatchDir", h.stream(h.watchDir))
-	r.Post(filesystemService+"CreateWatcher", unary(h, h.createWatcher))
-	r.Post(filesystemService+"GetWatcherEvents", unary(h, h.getWatcherEvents))
-	r.Post(filesystemService+"RemoveWatcher", unary(h, h.removeWatcher))
+	r.Post(filesystemService+"Stat", unary(h, h.files.stat))
+	r.Post(filesystemService+"MakeDir", unary(h, h.files.makeDir))
+	r.Post(filesystemService+"Move", unary(h, h.files.move))
+	r.Post(filesystemService+"ListDir", unary(h, h.files.listDir))
+	r.Post(filesystemService+"Remove", unary(h, h.files.remove))
+	r.Post(filesystemService+"Write", unary(h, h.files.write))
+	r.Post(filesystemService+"WatchDir", h.stream(h.watches.watchDir))
+	r.Post(filesystemService+"CreateWatcher", unary(h, h.watches.createWatcher))
+	r.Post(filesystemService+"GetWatcherEvents", unary(h, h.watches.getWatcherEvents))
+	r.Post(filesystemService+"RemoveWatcher", unary(h, h.watches.removeWatcher))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -144,4 +145,13 @@ func encoded(name string) (gzipped bool, err error) {
 		return true, nil
 	}
 	return false, fail(CodeUnimpl, "unknown compression %q: supported encodings are gzip", name)
+}
+
+// routed returns unrouted if the call's sandbox does not run.
+func (r *call) routed(in Sandboxes) error {
+	st, err := in.Sandbox(r.principal, r.sbx)
+	if kind.Is(err, kind.NotFound) || err == nil && st.Over() {
+		return &unrouted{r.named}
+	}
+	return err
 }

@@ -65,7 +65,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 		id:         id,
 		byLine:     !spec.Stdin && spec.PTY == nil,
 		neverFlush: option(c, "line_flush", "X-Line-Flush") == "never",
-		keepalive:  h.keepalive(c),
+		keepalive:  keepalive(c, h.cfg.Keepalive),
 		budget:     h.streams.Budget(r.principal.Tenant),
 		wire: wire{
 			binary: r.format.binary,
@@ -90,7 +90,7 @@ func (h *Handler) serve(c *fiber.Ctx, r *call, id process.ID, spec *process.Spec
 	return h.streams.Serve(c, head, src, enc)
 }
 
-// keepalive returns the interval of keepalives.
-func (h *Handler) keepalive(c *fiber.Ctx) time.Duration {
-	return textenc.Keepalive(c.Get(textenc.KeepaliveHeader), h.cfg.Keepalive)
+// keepalive returns the interval of keepalives that the client requests, or else def.
+func keepalive(c *fiber.Ctx, def time.Duration) time.Duration {
+	return textenc.Keepalive(c.Get(textenc.KeepaliveHeader), def)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
@@ -25,9 +26,26 @@ const (
 	watchTouch = watchIdle / 3
 )
 
+// watchHandler serves watches: those that are streamed, and those that are polled.
+type watchHandler struct {
+	core     watchCore
+	streams  *stream.Streams
+	interval time.Duration // of keepalives if the client sends none
+}
+
+// watchCore is the part of the gateway's operations that watches use.
+type watchCore interface {
+	Sandboxes
+	Starter
+	Records
+	Watches
+	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error)
+	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+}
+
 // watchDir serves WatchDir: it starts a watch, or resumes the one that the header
 // X-Process-Id names, and streams its record.
-func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
+func (h *watchHandler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
 	var req pb.WatchDirRequest
 	if err := r.format.decode(raw, &req); err != nil {
 		return err
@@ -51,7 +69,7 @@ func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	enc := &watchEncoder{format: r.format, gzip: accepts(c.Get(headerAccepts)), keepalive: h.keepalive(c), resumed: want.seq > 0, seq: want.seq}
+	enc := &watchEncoder{format: r.format, gzip: accepts(c.Get(headerAccepts)), keepalive: keepalive(c, h.interval), resumed: want.seq > 0, seq: want.seq}
 	enc.bare = c.Get(fiber.HeaderUserAgent) == "connect-python"
 	head := stream.Head{
 		ContentType: r.format.streamType(), Timeout: r.timeout,
@@ -63,12 +81,12 @@ func (h *Handler) watchDir(c *fiber.Ctx, r *call, raw []byte) error {
 	return h.streams.Serve(c, head, h.keepWatchAlive(r.principal, id, src), enc)
 }
 
-func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (process.ID, stream.Source, error) {
+func (h *watchHandler) startWatch(ctx context.Context, r *call, w *file.Watch) (process.ID, stream.Source, error) {
 	ask := file.Request{Op: file.OpStat, Path: w.Path, User: w.User}
 	if err := ask.Check(); err != nil {
 		return "", nil, err
 	}
-	if err := h.routed(r); err != nil {
+	if err := r.routed(h.core); err != nil {
 		return "", nil, err
 	}
 	spec := process.Spec{Cmd: file.WatchCmd, Args: w.Args(), User: w.User, Helper: true}
@@ -79,17 +97,17 @@ func (h *Handler) startWatch(ctx context.Context, r *call, w *file.Watch) (proce
 	return id, src, err
 }
 
-func (h *Handler) resumeWatch(ctx context.Context, r *call, id process.ID, want *replayFrom) (stream.Source, error) {
+func (h *watchHandler) resumeWatch(ctx context.Context, r *call, id process.ID, want *replayFrom) (stream.Source, error) {
 	if _, err := h.findWatch(ctx, r, id); err != nil {
 		return nil, err
 	}
-	if err := h.checkPosition(ctx, r, id, want); err != nil {
+	if err := checkPosition(ctx, h.core, r, id, want); err != nil {
 		return nil, err
 	}
 	return h.core.Read(ctx, r.principal, id, want.seq)
 }
 
-func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (process.Summary, error) {
+func (h *watchHandler) findWatch(ctx context.Context, r *call, id process.ID) (process.Summary, error) {
 	sum, err := h.core.Find(ctx, r.principal, r.sbx, procs.Selector{ID: id})
 	if err == nil && sum.Spec.Cmd != file.WatchCmd {
 		err = kind.New(kind.NotFound, "find watch", string(id), "not a watch")
@@ -98,7 +116,7 @@ func (h *Handler) findWatch(ctx context.Context, r *call, id process.ID) (proces
 }
 
 // keepWatchAlive signals the watch that it is in use while src is read.
-func (h *Handler) keepWatchAlive(principal core.Principal, id process.ID, src stream.Source) stream.Source {
+func (h *watchHandler) keepWatchAlive(principal core.Principal, id process.ID, src stream.Source) stream.Source {
 	ctx, cancel := context.WithCancel(context.Background()) // the stream outlives its request
 	go func() {
 		tick := time.NewTicker(watchTouch)
@@ -129,7 +147,7 @@ func (s *watchSource) Close() {
 const watcherPrefix = "w"
 
 // createWatcher serves CreateWatcher: a watch whose events are polled.
-func (h *Handler) createWatcher(ctx context.Context, r *call, req *pb.CreateWatcherRequest) (proto.Message, error) {
+func (h *watchHandler) createWatcher(ctx context.Context, r *call, req *pb.CreateWatcherRequest) (proto.Message, error) {
 	id, src, err := h.startWatch(ctx, r, &file.Watch{
 		Path: req.GetPath(), User: r.user, Recursive: req.GetRecursive(),
 		Entries: req.GetIncludeEntry(), Network: req.GetAllowNetworkMounts(),
@@ -157,7 +175,7 @@ func (h *Handler) createWatcher(ctx context.Context, r *call, req *pb.CreateWatc
 }
 
 // watcher returns the process of a watcher's id.
-func (h *Handler) watcher(ctx context.Context, r *call, name string) (process.Summary, error) {
+func (h *watchHandler) watcher(ctx context.Context, r *call, name string) (process.Summary, error) {
 	missing := fail(CodeNotFound, "watcher with id %s not found", name)
 	token, ok := strings.CutPrefix(name, watcherPrefix)
 	if !ok {
@@ -169,7 +187,7 @@ func (h *Handler) watcher(ctx context.Context, r *call, name string) (process.Su
 	}
 	sum, err := h.findWatch(ctx, r, id)
 	if kind.Is(err, kind.NotFound) || err == nil && !sum.Active() {
-		if over := h.routed(r); over != nil {
+		if over := r.routed(h.core); over != nil {
 			return sum, over
 		}
 		return sum, missing

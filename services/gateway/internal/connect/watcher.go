@@ -40,7 +40,7 @@ const (
 // getWatcherEvents serves GetWatcherEvents: the events since the last acknowledged call, or
 // since the seq in X-Replay-From. The response's X-Replay-From is the position for the next
 // call. Nothing is removed from the record.
-func (h *Handler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatcherEventsRequest) (proto.Message, error) {
+func (h *watchHandler) getWatcherEvents(ctx context.Context, r *call, req *pb.GetWatcherEventsRequest) (proto.Message, error) {
 	sum, err := h.watcher(ctx, r, req.GetWatcherId())
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (r *call) span(at *events.WatchCursor) (after, until process.Seq, err error
 
 // settle stores the outcome of a response and returns the new revision. If that fails, the
 // response counts as lost, unless another call has already continued from it.
-func (h *Handler) settle(id process.ID, at events.WatchCursor, whole bool) uint64 {
+func (h *watchHandler) settle(id process.ID, at events.WatchCursor, whole bool) uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // the request is over
 	defer cancel()
 	if at.Given = true; !whole {
@@ -104,7 +104,7 @@ func (h *Handler) settle(id process.ID, at events.WatchCursor, whole bool) uint6
 
 // fetch reads the events of a watch's record after after, up to until if that is not 0,
 // and returns the seq that it reached.
-func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, until process.Seq) (*pb.GetWatcherEventsResponse, process.Seq, error) {
+func (h *watchHandler) fetch(ctx context.Context, r *call, id process.ID, after, until process.Seq) (*pb.GetWatcherEventsResponse, process.Seq, error) {
 	src, err := h.core.Read(ctx, r.principal, id, after)
 	if err != nil {
 		return nil, 0, err
@@ -139,7 +139,7 @@ func (h *Handler) fetch(ctx context.Context, r *call, id process.ID, after, unti
 
 // removeWatcher serves RemoveWatcher. It responds once the watcher has ended, or after
 // settleTimeout.
-func (h *Handler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
+func (h *watchHandler) removeWatcher(ctx context.Context, r *call, req *pb.RemoveWatcherRequest) (proto.Message, error) {
 	sum, err := h.watcher(ctx, r, req.GetWatcherId())
 	if err == nil {
 		err = h.core.Signal(ctx, r.principal, sum.ID, int32(syscall.SIGKILL))

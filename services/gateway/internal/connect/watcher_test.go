@@ -35,7 +35,7 @@ func TestFetchIsBoundedInBytes(t *testing.T) {
 	h := New(f, nil, Config{})
 	seen, after := 0, process.Seq(0)
 	for fetch := 0; seen < frames*each; fetch++ {
-		res, end, err := h.fetch(t.Context(), &call{}, id, after, 0)
+		res, end, err := h.watches.fetch(t.Context(), &call{}, id, after, 0)
 		if err != nil || end <= after {
 			t.Fatalf("fetch %d: up to %d, %v", fetch, end, err)
 		}
@@ -48,7 +48,7 @@ func TestFetchIsBoundedInBytes(t *testing.T) {
 			}
 			seen++
 		}
-		again, to, err := h.fetch(t.Context(), &call{}, id, after, end)
+		again, to, err := h.watches.fetch(t.Context(), &call{}, id, after, end)
 		if err != nil || to != end || !proto.Equal(again, res) {
 			t.Errorf("fetch %d, repeated: up to %d, want %d, %v", fetch, to, end, err)
 		}
