@@ -130,7 +130,7 @@ type templateShown struct {
 
 func show(t *testing.T, a *rig.API, name string) (shown templateShown) {
 	t.Helper()
-	a.Want(t, 200, "GET", "/v1/templates/"+name, nil).Decode(t, &shown)
+	a.Want(t, 200, "GET", "/v1/store/templates/"+name, nil).Decode(t, &shown)
 	return shown
 }
 

@@ -51,8 +51,8 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	sum, isPart := strings.CutPrefix(r.URL.Path, "/v1/templates/parts/")
-	name := strings.TrimPrefix(r.URL.Path, "/v1/templates/")
+	sum, isPart := strings.CutPrefix(r.URL.Path, "/v1/store/templates/parts/")
+	name := strings.TrimPrefix(r.URL.Path, "/v1/store/templates/")
 	switch {
 	case isPart && r.Method == http.MethodHead && s.parts[sum] == nil:
 		w.WriteHeader(http.StatusNotFound)

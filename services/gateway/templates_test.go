@@ -36,24 +36,24 @@ func makeTemplate(t *testing.T, content string) madeTemplate {
 func TestTemplatesAreUploadedInParts(t *testing.T) {
 	f := newFixture(t)
 	tm := makeTemplate(t, "one")
-	at := "/v1/templates/parts/" + string(tm.sum)
+	at := "/v1/store/templates/parts/" + string(tm.sum)
 	f.do("HEAD", at, "").want(t, "a missing part", 404, "")
-	f.do("PUT", "/v1/templates/app:v1", tm.manifest).wantError(t, "a template with a missing part", 412)
+	f.do("PUT", "/v1/store/templates/app:v1", tm.manifest).wantError(t, "a template with a missing part", 412)
 	f.do("PUT", at, "not packed").wantError(t, "an unpacked part", 400)
 	f.do("PUT", at, makeTemplate(t, "two").packed).wantError(t, "another part", 400)
-	f.do("PUT", "/v1/templates/parts/..", tm.packed).wantError(t, "a part without a sum", 400)
-	f.do("PUT", "/v1/templates/parts/"+strings.Repeat("x", 64), tm.packed).wantError(t, "a part with an invalid sum", 400)
+	f.do("PUT", "/v1/store/templates/parts/..", tm.packed).wantError(t, "a part without a sum", 400)
+	f.do("PUT", "/v1/store/templates/parts/"+strings.Repeat("x", 64), tm.packed).wantError(t, "a part with an invalid sum", 400)
 	f.do("PUT", at, strings.Repeat("x", part.MaxPacked+1)).wantError(t, "a part too large", 413)
 	for range 2 {
 		f.do("PUT", at, tm.packed).want(t, "the part", 201, "")
 	}
 	f.do("HEAD", at, "").want(t, "a stored part", 200, "")
 	for _, name := range []string{"host", "base", "A", "a:b:c", string(tm.id)} {
-		f.do("PUT", "/v1/templates/"+name, tm.manifest).wantError(t, "the name "+name, 400)
+		f.do("PUT", "/v1/store/templates/"+name, tm.manifest).wantError(t, "the name "+name, 400)
 	}
-	f.do("PUT", "/v1/templates/app", " "+tm.manifest).wantError(t, "a manifest that is not canonical", 400)
+	f.do("PUT", "/v1/store/templates/app", " "+tm.manifest).wantError(t, "a manifest that is not canonical", 400)
 	for _, name := range []string{"app", "app:v1"} {
-		f.do("PUT", "/v1/templates/"+name, tm.manifest).want(t, name, 201, "")
+		f.do("PUT", "/v1/store/templates/"+name, tm.manifest).want(t, name, 201, "")
 	}
 
 	var shown struct {
@@ -61,7 +61,7 @@ func TestTemplatesAreUploadedInParts(t *testing.T) {
 		User string `json:"user"`
 		Tag  string `json:"tag"`
 	}
-	f.do("GET", "/v1/templates/app:v1", "").want(t, "show", 200, "").decode(t, &shown)
+	f.do("GET", "/v1/store/templates/app:v1", "").want(t, "show", 200, "").decode(t, &shown)
 	if shown.ID != string(tm.id) || shown.User != "user" || shown.Tag != "v1" {
 		t.Errorf("shown: %+v", shown)
 	}
@@ -82,9 +82,9 @@ func TestTemplatesAreUploadedInParts(t *testing.T) {
 		t.Errorf("sandboxes of app:v1: %+v", list)
 	}
 
-	f.do("DELETE", "/v1/templates/app", "").want(t, "remove a name", 204, "")
+	f.do("DELETE", "/v1/store/templates/app", "").want(t, "remove a name", 204, "")
 	f.do("HEAD", at, "").want(t, "its part, while it has another name", 200, "")
-	f.do("DELETE", "/v1/templates/app", "").wantError(t, "remove it again", 404)
+	f.do("DELETE", "/v1/store/templates/app", "").wantError(t, "remove it again", 404)
 	for _, name := range []string{"app:v1", string(tm.id)} { // its only tag is not the default
 		var with struct {
 			TemplateID string
@@ -96,7 +96,7 @@ func TestTemplatesAreUploadedInParts(t *testing.T) {
 			t.Errorf("the builds of %s: %+v", name, with)
 		}
 	}
-	f.do("DELETE", "/v1/templates/"+string(tm.id), "").want(t, "remove by id", 204, "")
+	f.do("DELETE", "/v1/store/templates/"+string(tm.id), "").want(t, "remove by id", 204, "")
 	f.do("HEAD", at, "").want(t, "its part, when it has no name", 404, "")
 	f.do("POST", "/sandboxes", `{"templateID":"app:v1"}`).wantError(t, "create from a removed template", 404)
 }
@@ -105,23 +105,23 @@ func TestMovedTagLeavesNoParts(t *testing.T) {
 	f := newFixture(t)
 	one, two := makeTemplate(t, "one"), makeTemplate(t, "two")
 	for _, tm := range []madeTemplate{one, two} {
-		f.do("PUT", "/v1/templates/parts/"+string(tm.sum), tm.packed).want(t, "part", 201, "")
-		f.do("PUT", "/v1/templates/app", tm.manifest).want(t, "tag", 201, "")
+		f.do("PUT", "/v1/store/templates/parts/"+string(tm.sum), tm.packed).want(t, "part", 201, "")
+		f.do("PUT", "/v1/store/templates/app", tm.manifest).want(t, "tag", 201, "")
 	}
-	f.do("HEAD", "/v1/templates/parts/"+string(one.sum), "").want(t, "the part of the first", 404, "")
-	f.do("HEAD", "/v1/templates/parts/"+string(two.sum), "").want(t, "the part of the second", 200, "")
+	f.do("HEAD", "/v1/store/templates/parts/"+string(one.sum), "").want(t, "the part of the first", 404, "")
+	f.do("HEAD", "/v1/store/templates/parts/"+string(two.sum), "").want(t, "the part of the second", 200, "")
 }
 
 func TestOperatorTemplatesAreShared(t *testing.T) {
 	f := newFixture(t)
 	tm := makeTemplate(t, "one")
 	bob := []string{"X-Api-Key", bobKey}
-	at := "/v1/templates/parts/" + string(tm.sum)
+	at := "/v1/store/templates/parts/" + string(tm.sum)
 	f.do("PUT", at, tm.packed, bob...).wantError(t, "another tenant's part", 403)
 	f.do("PUT", at, tm.packed).want(t, "part", 201, "")
-	f.do("PUT", "/v1/templates/app", tm.manifest, bob...).wantError(t, "another tenant's template", 403)
-	f.do("PUT", "/v1/templates/app", tm.manifest).want(t, "tag", 201, "")
-	f.do("DELETE", "/v1/templates/app", "", bob...).wantError(t, "another tenant's removal", 403)
+	f.do("PUT", "/v1/store/templates/app", tm.manifest, bob...).wantError(t, "another tenant's template", 403)
+	f.do("PUT", "/v1/store/templates/app", tm.manifest).want(t, "tag", 201, "")
+	f.do("DELETE", "/v1/store/templates/app", "", bob...).wantError(t, "another tenant's removal", 403)
 
 	f.do("POST", "/sandboxes", `{"templateID":"app"}`, bob...).want(t, "another tenant's sandbox", 201, "")
 	var all []map[string]any

@@ -24,13 +24,13 @@ type Template struct {
 }
 
 // TemplatePath returns the path of a template.
-func TemplatePath(name string) string { return "/v1/templates/" + url.PathEscape(name) }
+func TemplatePath(name string) string { return "/v1/store/templates/" + url.PathEscape(name) }
 
 // Templates returns all templates.
 func (c *Client) Templates(ctx context.Context) ([]Template, error) {
 	var out struct {
 		Templates []Template `json:"templates"`
 	}
-	_, err := c.Call(ctx, &Request{Method: "GET", Path: "/v1/templates"}, &out)
+	_, err := c.Call(ctx, &Request{Method: "GET", Path: "/v1/store/templates"}, &out)
 	return out.Templates, err
 }

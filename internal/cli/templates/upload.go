@@ -76,7 +76,7 @@ func (u *upload) part(ctx context.Context, sum template.Sum, data []byte) error 
 func (u *upload) wait() error { return u.g.Wait() }
 
 func (u *upload) send(ctx context.Context, sum template.Sum, data []byte) error {
-	path := "/v1/templates/parts/" + string(sum)
+	path := "/v1/store/templates/parts/" + string(sum)
 	_, err := u.c.Call(ctx, &client.Request{Method: "HEAD", Path: path}, nil)
 	var e *client.Error
 	if !errors.As(err, &e) || e.Status != http.StatusNotFound {

@@ -32,12 +32,12 @@ func New(c *core.Core, store *templatestore.Store) *Handler { return &Handler{co
 
 // Register adds the routes; may is the middleware that guards those which change something.
 func (h *Handler) Register(r fiber.Router, may fiber.Handler) {
-	r.Get("/v1/templates", h.list)
-	r.Head("/v1/templates/parts/:sum", may, h.has)
-	r.Put("/v1/templates/parts/:sum", may, h.put)
-	r.Get("/v1/templates/:name", h.show)
-	r.Put("/v1/templates/:name", may, h.tag)
-	r.Delete("/v1/templates/:name", may, h.remove)
+	r.Get("/v1/store/templates", h.list)
+	r.Head("/v1/store/templates/parts/:sum", may, h.has)
+	r.Put("/v1/store/templates/parts/:sum", may, h.put)
+	r.Get("/v1/store/templates/:name", h.show)
+	r.Put("/v1/store/templates/:name", may, h.tag)
+	r.Delete("/v1/store/templates/:name", may, h.remove)
 }
 
 // body is a template under one of its names.
