@@ -11,28 +11,19 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
-	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/core"
-	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
-	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
-	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/identity"
-	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
-	"github.com/millrace/millrace/services/gateway/internal/ndjson"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/port"
-	"github.com/millrace/millrace/services/gateway/internal/processes"
-	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
-	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
 	"github.com/millrace/millrace/services/gateway/internal/storage"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
-	"github.com/millrace/millrace/services/gateway/internal/tail"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
 )
 
@@ -79,7 +70,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			StreamRequestBody:     true, // limitBody limits what is read
 			// Otherwise forms of any size would be read into files before limitBody.
 			DisablePreParseMultipartForm: true,
-			ErrorHandler:                 httperr.Handler(cfg.Slog),
+			ErrorHandler:                 route.ErrorHandler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin:  admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
@@ -118,17 +109,15 @@ func (s *server) middleware() {
 		s.disposeBody, // for all handlers from here on
 		cors,
 		rejectPath,
-		s.e2b.Proxy,
 	)
 }
 
 // forwardToPort forwards requests for the servers in sandboxes to them.
 func (s *server) forwardToPort(c *fiber.Ctx) error {
-	t := route.Of(c)
-	if t.Named == "" || t.Port == route.EnvdPort || t.Port == route.InterpreterPort {
+	if route.Part(c).Family != family.Port {
 		return c.Next()
 	}
-	return s.ports.Serve(c, t)
+	return s.ports.Serve(c, route.Of(c))
 }
 
 // markUsed marks the connection as used, and makes appends of the request fail soon if the log
@@ -139,39 +128,26 @@ func (s *server) markUsed(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// routes registers the public routes, then those that require authentication.
-func (s *server) routes(local bool) {
-	s.admin.RegisterProbes(s.app)
-	s.app.Get("/", onlyUnnamed(admin.Index(s.cfg.Version)))
-	if local {
-		s.app.Get("/metrics", onlyUnnamed(s.metrics.Get))
-	}
-	s.app.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
-	s.app.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
-	s.app.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
-	s.app.Use(auth.New(s.cfg.View, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
-	s.app.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
-	s.app.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
-	s.app.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
-	s.app.Get("/v1/hosts/:name/held", onlyOperators, s.admin.Held)
-	templates.New(s.ops.Core, s.ops.Templates).Register(s.app, onlyOperators)
-	s.app.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
-	s.app.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
-	gateway := record.NewGateway(s.ops)
-	for _, surface := range []interface{ Register(r fiber.Router) }{
-		s.e2b,
-		connect.New(connect.Over(s.ops.Lifecycle, s.ops.Procs), s.streams, connect.Config{}),
-		files.New(s.ops.Lifecycle, s.streams),
-		files.NewVolumes(s.ops.Storage, s.streams),
-		ndjson.New(gateway, s.streams),
-		interpreter.New(gateway, s.streams),
-		processes.New(gateway, s.streams),
-		sandboxes.New(gateway, s.streams),
-		durable.New(gateway, s.streams),
-		tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}),
-	} {
-		surface.Register(s.app)
-	}
+// registerOwn adds the routes for probes and operators.
+func (s *server) registerOwn(r fiber.Router) {
+	s.admin.RegisterProbes(r)
+	r.Get("/", onlyUnnamed(admin.Index(s.cfg.Version)))
+	r.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
+	r.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
+	r.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
+	r.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
+	r.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
+	r.Get("/v1/hosts/:name/held", onlyOperators, s.admin.Held)
+	r.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
+	r.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
+	templates.New(s.ops.Core, s.ops.Templates).Register(r, onlyOperators)
+}
+
+// registerPublic adds E2B's routes that require no API key: the probe of a sandbox or of the
+// service, and uploads by a signed link.
+func (s *server) registerPublic(r fiber.Router) {
+	r.Get("/health", s.e2b.Health, admin.Health)
+	r.Put(e2b.UploadPath+":tenant/:hash", s.e2b.Upload)
 }
 
 // isOperator reports whether p uses a configured key and thus has access to data of no tenant

@@ -1,9 +1,14 @@
 package gateway
 
 import (
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/family"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
 // noDeadline clears the deadline of a connection.
@@ -15,10 +20,18 @@ const exposed = "X-Next-Token, X-Total-Running, Retry-After, X-Request-Id, ETag,
 	"Connect-Content-Encoding, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Cache-Control, X-Content-Type-Options, " +
 	"Accept-Ranges, Content-Disposition, Content-Encoding, Content-Range"
 
-// cors allows pages of any origin to use the API. Access depends on the key or token that they
-// send, never on a cookie or an address.
+// cors allows pages of any origin to use the API: access depends on the key or token that they
+// send, never on a cookie or an address. Where a family accepts only the gateway's own origin,
+// others get 403.
 func cors(c *fiber.Ctx) error {
-	if c.Get(fiber.HeaderOrigin) == "" {
+	origin := c.Get(fiber.HeaderOrigin)
+	switch allowed := route.Part(c).Origin; {
+	case origin == "" || allowed == family.Unchecked:
+		return c.Next()
+	case allowed == family.OwnOrigin:
+		if !own(origin, c) {
+			return fiber.NewError(fiber.StatusForbidden, "requests from pages of other origins are not allowed")
+		}
 		return c.Next()
 	}
 	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
@@ -34,4 +47,10 @@ func cors(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderAccessControlMaxAge, "7200")
 	c.Set(fiber.HeaderVary, fiber.HeaderAccessControlRequestHeaders)
 	return c.SendStatus(fiber.StatusNoContent)
+}
+
+// own reports whether an origin is the host that the request was sent to.
+func own(origin string, c *fiber.Ctx) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, string(c.Request().Host()))
 }

@@ -108,7 +108,7 @@ func TestControlPlaneAuthorization(t *testing.T) {
 		{"X-API-KEY", []string{"X-API-KEY", key}, "", 200},
 		{"x-api-key", []string{"x-api-key", key}, "", 200},
 		{"bearer", []string{"X-Api-Key", "", "Authorization", "Bearer " + key}, "", 200},
-		{"query", []string{"X-Api-Key", ""}, "?api_key=" + key, 200},
+		{"query", []string{"X-Api-Key", ""}, "?api_key=" + key, 401},
 		{"nothing", []string{"X-Api-Key", ""}, "", 401},
 		{"wrong", []string{"X-Api-Key", "e2b_0"}, "", 401},
 		{"a sandbox's token", []string{"X-Api-Key", "", "X-Access-Token", m.Token, "E2b-Sandbox-Id", m.ID}, "", 401},
@@ -122,7 +122,9 @@ func TestControlPlaneAuthorization(t *testing.T) {
 			}
 		})
 	}
-	f.do("DELETE", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "").wantError(t, "a key in the query does not authorize writes", 401)
+	none := []string{"X-Api-Key", ""}
+	f.do("GET", "/v1/processes?api_key="+key, "", none...).want(t, "a key in the query of our own routes", 200, "")
+	f.do("POST", "/commands?api_key="+key, "{}", none...).wantError(t, "a key in the query does not authorize writes", 401)
 }
 
 // TestHostSelectsTheSandbox covers N-002: the Host header selects the sandbox and its port.

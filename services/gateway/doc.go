@@ -2,8 +2,9 @@
 // number of gateways serve the same clients; none holds state that another one lacks.
 //
 // # The path of a request
-// app.go rejects ambiguous requests, limits the body, serves preflights and probes,
-// authenticates the caller (auth) and finds the sandbox (route); a surface decodes the
-// request and calls the operations (internal/operations); streams are sent by
-// internal/stream. What the HTTP server (fasthttp) does not do is in internal/httpconn.
+// route finds the family of the request and the sandbox that it names. app.go and guard.go reject
+// ambiguous requests, serve preflights, authenticate the caller (auth) and limit the body, as the
+// family requires. routes.go has the surfaces of each family; a surface decodes the request and
+// calls the operations (internal/operations); streams are sent by internal/stream. What the HTTP
+// server (fasthttp) does not do is in internal/httpconn.
 package gateway

@@ -287,16 +287,29 @@ func TestDrainMakesStreamsReconnect(t *testing.T) {
 	}
 }
 
-// The log contains no secrets.
+// The log contains no secrets, wherever a client puts them and whatever the response is.
 func TestNoSecretsInTheLog(t *testing.T) {
 	f := newFixture(t)
 	m := f.create(`{"templateID":"base","envVars":{"S":"canary-env"}}`)
-	f.do("GET", "/sandboxes/"+m.ID+"?api_key="+key, "", "X-Api-Key", "")
-	f.do("GET", "/nothing?api_key="+key, "")
+	query := "?follow=false&api_key=" + key + "&token=" + m.Token + "&sandbox=canary-sandbox&signature=canary-signature"
+	paths := []string{
+		"/", "/nothing", "/sandboxes/" + m.ID, "/commands", "/v1/processes", "/v1/events", "/v1/sessions", "/v1/tenants", "/session/x", "/events/session",
+		"/codex/" + m.ID, "/codex/new", "/volumecontent/v1/file", "/files", "/process.Process/List", "/execute", "/health", "/metrics", "/readyz", "/a%5cb",
+	}
+	for _, path := range paths {
+		for _, method := range []string{"GET", "POST", "PUT"} {
+			f.do(method, path+query, "{", "X-Api-Key", "")
+			f.do(method, path+query, "{", "Host", "3000-"+m.ID+".localhost")
+			f.raw(t, method+" "+path+query+" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n")
+		}
+	}
+	for _, path := range paths {
+		f.raw(t, "GET "+path+query+" HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n")
+	}
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{key, m.Token, "canary-env"} {
+	for _, secret := range []string{key, m.Token, "canary-"} {
 		if strings.Contains(f.logs.String(), secret) {
 			t.Errorf("the log contains %q", secret)
 		}

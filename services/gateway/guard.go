@@ -9,46 +9,31 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/connect"
-	"github.com/millrace/millrace/services/gateway/internal/e2b"
-	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
-	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
 // rejectPath rejects API paths that a proxy in front may have read differently. Paths of
 // servers in sandboxes pass.
 func rejectPath(c *fiber.Ctx) error {
-	path := c.Request().URI().PathOriginal()
-	// E2B's SDKs encode team/name like this.
-	named := bytes.HasPrefix(path, []byte("/templates/")) || bytes.HasPrefix(path, []byte("/v2/templates/"))
-	if !httpconn.AmbiguousPath(path, named) {
+	if !httpconn.AmbiguousPath(c.Request().URI().PathOriginal(), route.Part(c).EncodedSlash) {
 		return c.Next()
 	}
 	c.Context().SetConnectionClose()
 	return fiber.NewError(fiber.StatusBadRequest, "encoded slash, backslash or NUL in the path")
 }
 
-// streamedBody is the path of the one request whose response begins while its body is read: its
-// surface limits each message.
-const streamedBody = "/process.Process/StreamInput"
-
-// streamed reports whether a request's surface reads the body as a stream.
-func streamed(c *fiber.Ctx) bool {
-	return c.Path() == files.Path && c.Method() == fiber.MethodPost || files.VolumeUpload(c) || c.Path() == connect.InputPath ||
-		strings.HasPrefix(c.Path(), e2b.UploadPath) && c.Method() == fiber.MethodPut
-}
-
 // disposeBody leaves the body to the handler and afterwards disposes of an unread rest, which
 // the server would read as the next request.
 func (s *server) disposeBody(c *fiber.Ctx) error {
-	switch {
+	switch body := route.Part(c).Body; {
 	case c.Context().RequestBodyStream() == nil:
 		return c.Next()
-	case streamed(c):
+	case body == family.Streamed:
 		return httpconn.Streamed(c)
-	case c.Path() == streamedBody:
+	case body == family.Duplex:
 		// The client may send slowly, and what it has not sent when the response is complete must
 		// not become a request.
 		c.Context().SetConnectionClose()
@@ -76,11 +61,11 @@ func (s *server) budgetAnswer(c *fiber.Ctx) error {
 }
 
 // limitBody reads the body up to the limit: the server does not limit streamed bodies. It runs
-// after auth, so that unauthenticated requests take no memory.
+// after auth, and reads nothing for public paths, so that unauthenticated requests take no memory.
 func (s *server) limitBody(c *fiber.Ctx) error {
-	body := c.Context().RequestBodyStream()
+	body, part := c.Context().RequestBodyStream(), route.Part(c)
 	switch {
-	case body == nil, streamed(c), c.Path() == streamedBody:
+	case body == nil, part.Body != family.Limited, part.Credentials.Has(family.Public):
 		return c.Next()
 	case c.Request().Header.ContentLength() > s.cfg.MaxBody:
 		return s.tooLarge(c)
@@ -101,7 +86,7 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 
 // tooLarge rejects a request with a too large body at once.
 func (s *server) tooLarge(c *fiber.Ctx) error {
-	if err := httperr.Write(c, fiber.ErrRequestEntityTooLarge); err != nil {
+	if err := route.WriteError(c, fiber.ErrRequestEntityTooLarge); err != nil {
 		return err
 	}
 	s.streams.Refuse(c)

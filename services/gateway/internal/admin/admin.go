@@ -35,15 +35,12 @@ func (h *Handler) Drain() { h.draining.Store(true) }
 
 // RegisterProbes adds the public routes.
 func (h *Handler) RegisterProbes(r fiber.Router) {
-	r.Get("/livez", text("ok"))
-	// The text of E2B's API, which its users' probes may compare.
-	r.Get("/health", text("Health check successful"))
+	r.Get("/livez", func(c *fiber.Ctx) error { return c.SendString("ok") })
 	r.Get("/readyz", h.ready)
 }
 
-func text(s string) fiber.Handler {
-	return func(c *fiber.Ctx) error { return c.SendString(s) }
-}
+// Health serves GET /health with the text of E2B's API, which its users' probes may compare.
+func Health(c *fiber.Ctx) error { return c.SendString("Health check successful") }
 
 // ready responds with 200 if the log can be reached and the view has caught up with it.
 func (h *Handler) ready(c *fiber.Ctx) error {

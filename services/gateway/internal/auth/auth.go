@@ -1,11 +1,12 @@
 // Package auth authenticates requests. An API key authenticates its tenant; a sandbox's
-// access token authenticates for that sandbox only, and only on the data plane.
+// access token authenticates for that sandbox only. The family of a request determines which
+// credentials are accepted, and where in the request.
 package auth
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
@@ -37,6 +39,7 @@ const (
 	msgToken  = "unauthorized access, please provide a valid access token or method signing if supported"
 	msgVolume = "unauthorized: a valid volume token is required (Authorization: Bearer)"
 	msgKey    = "unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"
+	msgBearer = "unauthorized: a valid API key or token of the sandbox is required (Authorization: Bearer, or the token in ?token=)"
 )
 
 type local struct{}
@@ -51,85 +54,84 @@ func From(c *fiber.Ctx) core.Principal {
 // Set sets the principal, as the middleware does; tests of surfaces use it.
 func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
 
-// New returns middleware that authenticates the request or responds 401.
+// New returns middleware that authenticates the request with a credential of its family or
+// responds 401. The handler of a signed link runs without a principal.
 func New(keys Keys, tokens Tokens) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		if p, ok := byKey(c, keys); ok {
-			Set(c, p)
+		accepted := route.Part(c).Credentials
+		if accepted.Has(family.Public) {
 			return c.Next()
 		}
-		if firstSegment(c.Path()) == VolumePath {
-			return forVolume(c, tokens)
-		}
-		if !DataPlane(c.Path()) && !envdMetrics(c) {
-			return unauthorized(c, msgKey)
-		}
-		by := byToken
-		if c.Path() == FilesPath {
-			by = byFile
-		}
-		p, err := by(c, tokens)
-		switch {
-		case err == nil:
-			Set(c, p)
+		p, ok := byKey(c, accepted, keys)
+		if !ok && accepted.Has(family.LinkSignature) && c.Method() == fiber.MethodPut && c.Query("signature") != "" {
 			return c.Next()
-		case kind.Is(err, kind.Unauthenticated) && c.Path() == FilesPath:
-			return unauthorized(c, kind.Message(err))
-		case kind.Is(err, kind.Unauthenticated):
-			return unauthorized(c, msgToken)
 		}
-		return err
+		if !ok {
+			var err error
+			p, err = byToken(c, accepted, tokens)
+			switch {
+			case kind.Is(err, kind.Unauthenticated):
+				return unauthorized(c, kind.Message(err))
+			case err != nil:
+				return err
+			}
+		}
+		Set(c, p)
+		return c.Next()
 	}
 }
 
-// VolumePath is the first segment of the paths that accept a volume's token; the second
-// identifies the volume.
-const VolumePath = "volumecontent"
+// byToken authenticates with the most specific of the accepted tokens. Its error is
+// Unauthenticated, with the text for the client, if there is no valid one.
+func byToken(c *fiber.Ctx, accepted family.Credentials, tokens Tokens) (core.Principal, error) {
+	switch {
+	case accepted.Has(family.VolumeBearer):
+		return byVolume(c, tokens)
+	case accepted.Has(family.FileSignature):
+		return byFile(c, tokens)
+	case accepted.Has(family.SandboxHeader):
+		return byHeader(c, accepted.Has(family.TrafficHeader), tokens)
+	case accepted.Has(family.SandboxBearer | family.SandboxQuery):
+		return byBearer(c, accepted, tokens)
+	}
+	return core.Principal{}, unauthenticated(msgKey)
+}
 
-// forVolume authenticates a request with the token of the volume in the path.
-func forVolume(c *fiber.Ctx, tokens Tokens) error {
-	_, rest, _ := strings.Cut(strings.TrimPrefix(c.Path(), "/"), "/")
-	name, _, _ := strings.Cut(rest, "/")
+// byVolume authenticates with the token of the volume in the path's second segment.
+func byVolume(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
+	name, token := segment(c, 1), bearer(c)
 	id, err := sandbox.ParseVolumeID(name)
 	var p core.Principal
 	if err == nil {
-		p, err = tokens.VolumeBearer(c.UserContext(), id, bearer(c))
+		p, err = tokens.VolumeBearer(c.UserContext(), id, token)
 	}
-	switch {
-	case kind.Is(err, kind.Unauthenticated) || name == "" || kind.Is(err, kind.NotFound) && bearer(c) == "":
-		return httperr.WriteNamed(c, http.StatusUnauthorized, kind.New(kind.Unauthenticated, "authenticate", "", msgVolume))
-	case err != nil:
-		return httperr.WriteNamed(c, httperr.Status(kind.Of(err)), err)
+	if kind.Is(err, kind.Unauthenticated) || name == "" || kind.Is(err, kind.NotFound) && token == "" {
+		return p, unauthenticated(msgVolume)
 	}
-	Set(c, p)
-	return c.Next()
+	return p, err
 }
 
-// DataPlane reports whether a path accepts a sandbox's token.
-func DataPlane(path string) bool {
-	switch firstSegment(path) {
-	case "process.Process", "filesystem.Filesystem", "commands", "execute", "contexts", "files", "envs":
-		return true
+// segment returns a segment of the path; the first is 0.
+func segment(c *fiber.Ctx, n int) string {
+	s, rest := "", strings.TrimPrefix(c.Path(), "/")
+	for range n + 1 {
+		s, rest, _ = strings.Cut(rest, "/")
 	}
-	return false
-}
-
-// envdMetrics reports whether a request is for a sandbox's metrics, which have the same path
-// as the service's.
-func envdMetrics(c *fiber.Ctx) bool {
-	return c.Path() == "/metrics" && route.Of(c).Named != ""
-}
-
-func firstSegment(path string) string {
-	f, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return f
+	return s
 }
 
 // byKey looks up the request's API key by its hash, so that the time of the look-up discloses
 // nothing about a key. A key in the query is for clients that cannot set headers, and only
 // permits reading.
-func byKey(c *fiber.Ctx, keys Keys) (core.Principal, bool) {
-	for _, k := range [...]string{c.Get("X-Api-Key"), bearer(c), queryKey(c)} {
+func byKey(c *fiber.Ctx, accepted family.Credentials, keys Keys) (core.Principal, bool) {
+	for _, place := range [...]struct {
+		credential family.Credentials
+		read       func(*fiber.Ctx) string
+	}{{family.KeyHeader, headerKey}, {family.KeyBearer, bearer}, {family.KeyQuery, queryKey}} {
+		if !accepted.Has(place.credential) {
+			continue
+		}
+		k := place.read(c)
 		if k == "" {
 			continue
 		}
@@ -150,6 +152,8 @@ func Shown(c *fiber.Ctx) string {
 	return k
 }
 
+func headerKey(c *fiber.Ctx) string { return c.Get("X-Api-Key") }
+
 func bearer(c *fiber.Ctx) string {
 	const scheme = "bearer "
 	if h := c.Get(fiber.HeaderAuthorization); len(h) > len(scheme) && strings.EqualFold(h[:len(scheme)], scheme) {
@@ -165,34 +169,65 @@ func queryKey(c *fiber.Ctx) string {
 	return c.Query("api_key")
 }
 
-// byToken authenticates for the sandbox of the request. If that does not exist it returns the
-// zero Principal: the surface responds with its own error.
-func byToken(c *fiber.Ctx, tokens Tokens) (core.Principal, error) {
+// byHeader authenticates for the sandbox that the request names, or without its token with the
+// one for its ports. If the sandbox does not exist it returns the zero Principal: the surface
+// responds with its own error.
+func byHeader(c *fiber.Ctx, traffic bool, tokens Tokens) (core.Principal, error) {
 	t := route.Of(c)
 	switch {
 	case t.Named == "":
-		return core.Principal{}, kind.New(kind.Unauthenticated, "authenticate", "", "no sandbox named")
+		return core.Principal{}, unauthenticated(msgToken)
 	case t.Sandbox == "": // no valid id
 		return core.Principal{}, nil
 	}
 	var p core.Principal
 	var err error
-	if token := c.Get("X-Access-Token"); token == "" && firstSegment(c.Path()) == "contexts" { // E2B's SDKs send no token there
+	if token := c.Get("X-Access-Token"); token == "" && traffic { // E2B's SDKs send no token there
 		p, err = tokens.IngressClient(c.UserContext(), t.Sandbox, c.Get(route.HeaderTraffic))
 	} else {
 		p, err = tokens.Bearer(c.UserContext(), t.Sandbox, token)
 	}
-	if kind.Is(err, kind.NotFound) {
+	return found(p, err, msgToken)
+}
+
+// byBearer authenticates for the sandbox in the path's second segment, or without one for the
+// sandbox whose token is sent. A sandbox that requires no token requires one here.
+func byBearer(c *fiber.Ctx, accepted family.Credentials, tokens Tokens) (core.Principal, error) {
+	var token string
+	if accepted.Has(family.SandboxBearer) {
+		token = bearer(c)
+	}
+	if token == "" && accepted.Has(family.SandboxQuery) {
+		token = c.Query("token")
+	}
+	if token == "" {
+		return core.Principal{}, unauthenticated(msgBearer)
+	}
+	made := func(t string) bool { return hmac.Equal([]byte(t), []byte(token)) }
+	id, err := sandbox.ParseID(strings.Clone(segment(c, 1)))
+	ok := err == nil && made(tokens.Token(id))
+	if segment(c, 1) == "" {
+		id, ok = tokens.Signer(made)
+	}
+	if !ok {
+		return core.Principal{}, unauthenticated(msgBearer)
+	}
+	p, err := tokens.Bearer(c.UserContext(), id, token)
+	return found(p, err, msgBearer)
+}
+
+// found returns the result of a check of a token: no error if the sandbox does not exist, and
+// msg if the token is invalid.
+func found(p core.Principal, err error, msg string) (core.Principal, error) {
+	switch {
+	case kind.Is(err, kind.NotFound):
 		return core.Principal{}, nil
+	case kind.Is(err, kind.Unauthenticated):
+		return core.Principal{}, unauthenticated(msg)
 	}
 	return p, err
 }
 
 func unauthorized(c *fiber.Ctx, msg string) error {
-	raw, err := json.Marshal(httperr.Body{Code: http.StatusUnauthorized, Message: msg})
-	if err != nil {
-		return err
-	}
-	c.Status(http.StatusUnauthorized).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
-	return c.Send(raw)
+	return route.WriteBody(c, &httperr.Body{Code: http.StatusUnauthorized, Message: msg})
 }

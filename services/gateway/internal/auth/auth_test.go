@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
 type keys map[[32]byte]events.Key
@@ -109,7 +111,7 @@ func TestSignatures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			app := fiber.New(fiber.Config{ErrorHandler: httperr.Write})
+			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
 			app.Use(auth.New(keys{}, tokens{}))
 			var got core.Principal
 			app.All("/files", func(c *fiber.Ctx) error {
@@ -136,7 +138,7 @@ func TestSignatures(t *testing.T) {
 }
 
 func TestMiddleware(t *testing.T) {
-	const commands, control = "/commands", "/v2/sandboxes"
+	const commands, control, codex = "/commands", "/v2/sandboxes", "/codex/i1"
 	alice, token := core.Principal{Tenant: "alice"}, core.Principal{Tenant: "alice", Sandbox: "i1"}
 	tests := []struct {
 		name, method, path string
@@ -147,8 +149,29 @@ func TestMiddleware(t *testing.T) {
 		{"key", "POST", control, map[string]string{"X-API-KEY": "k"}, 200, alice},
 		{"bearer", "POST", control, map[string]string{"Authorization": "Bearer k"}, 200, alice},
 		{"any good credential is enough", "POST", control, map[string]string{"X-API-KEY": "stale", "Authorization": "BEARER k"}, 200, alice},
-		{"query on a GET", "GET", control + "?api_key=k", nil, 200, alice},
-		{"query on a POST", "POST", control + "?api_key=k", nil, 401, core.Principal{}},
+		{"key in the query of a GET", "GET", commands + "?api_key=k", nil, 200, alice},
+		{"key in the query of a POST", "POST", commands + "?api_key=k", nil, 401, core.Principal{}},
+		{"key in the query of another family", "GET", control + "?api_key=k", nil, 401, core.Principal{}},
+		{"key in the query of codex", "GET", codex + "?api_key=k", nil, 401, core.Principal{}},
+		{"public", "GET", "/livez", map[string]string{"X-API-KEY": "k"}, 200, core.Principal{}},
+		{"public, with a path below", "GET", "/livez/x?api_key=k", nil, 200, core.Principal{}},
+		{"a key for e2a", "GET", "/v1/sessions", map[string]string{"Authorization": "Bearer k"}, 200, alice},
+		{"a key for e2a in E2B's header", "GET", "/v1/sessions", map[string]string{"X-API-KEY": "k"}, 401, core.Principal{}},
+		{"a key for codex", "GET", codex, map[string]string{"Authorization": "Bearer k"}, 200, alice},
+		{"a token for codex", "GET", codex, map[string]string{"Authorization": "Bearer right"}, 200, token},
+		{"a token for codex in the query", "GET", codex + "?token=right", nil, 200, token},
+		{"a wrong token for codex", "GET", codex + "?token=wrong", nil, 401, core.Principal{}},
+		{"nothing for codex", "GET", codex, nil, 401, core.Principal{}},
+		{"a token for another sandbox of codex", "GET", "/codex/i2?token=right", nil, 401, core.Principal{}},
+		{"a token for a new sandbox of codex", "GET", "/codex/new?token=right", nil, 401, core.Principal{}},
+		{"a token names the sandbox of codex", "GET", "/codex?token=right", nil, 200, token},
+		{"a token in the query of another family", "GET", "/execute?sandbox=i1&token=right", nil, 401, core.Principal{}},
+		{"a signed link", "PUT", "/templates/uploads/alice/0a?signature=s", nil, 200, core.Principal{}},
+		{"a signed link for reading", "GET", "/templates/uploads/alice/0a?signature=s", nil, 401, core.Principal{}},
+		{"a link without a signature", "PUT", "/templates/uploads/alice/0a", nil, 401, core.Principal{}},
+		{"a volume's token", "GET", "/volumecontent/v00000000000000000000/path", map[string]string{"Authorization": "Bearer right"}, 200, core.Principal{Tenant: "alice", Volume: "v00000000000000000000"}},
+		{"a volume's wrong token", "GET", "/volumecontent/v00000000000000000000/path", map[string]string{"Authorization": "Bearer wrong"}, 401, core.Principal{}},
+		{"a key for a volume", "GET", "/volumecontent/v00000000000000000000/path", map[string]string{"X-API-KEY": "k"}, 200, alice},
 		{"empty key", "GET", control, map[string]string{"X-API-KEY": ""}, 401, core.Principal{}},
 		{"token on the data plane", "POST", commands, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 200, token},
 		{"token on the control plane", "POST", control, map[string]string{"E2b-Sandbox-Id": "i1", "X-Access-Token": "right"}, 401, core.Principal{}},
@@ -168,7 +191,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			app := fiber.New(fiber.Config{ErrorHandler: httperr.Write})
+			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
 			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, tokens{}))
 			var got core.Principal
 			app.All("/*", func(c *fiber.Ctx) error {
@@ -204,5 +227,27 @@ func TestFromWithoutTheMiddleware(t *testing.T) {
 	})
 	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A 401 has the form and the text that the clients of its family expect.
+func TestUnauthorizedHasTheFormOfTheFamily(t *testing.T) {
+	for path, want := range map[string]string{
+		"/sandboxes": `{"code":401,"message":"unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"}`,
+		"/execute":   `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}`,
+		"/files":     `{"code":401,"message":"missing signature query parameter"}`,
+		"/volumecontent/v00000000000000000000/path": `{"code":"unauthenticated","message":"unauthorized: a valid volume token is required (Authorization: Bearer)"}`,
+		"/v1/sessions": `{"error":"unauthenticated","message":"unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"}`,
+		"/codex/i1":    "unauthorized: a valid API key or token of the sandbox is required (Authorization: Bearer, or the token in ?token=)\n",
+	} {
+		app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
+		app.Use(auth.New(keys{}, tokens{}))
+		resp, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 401 || string(body) != want {
+			t.Errorf("%s: %d %s, %v\nwant %s", path, resp.StatusCode, body, err, want)
+		}
 	}
 }

@@ -20,10 +20,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// FilesPath is the one path that also accepts a signature.
-const FilesPath = "/files"
-
-// Messages of a 401 on it are envd's, which clients compare.
+// Messages of a 401 are envd's, which clients compare.
 const (
 	msgMismatch = "access token present in header but does not match"
 	msgMissing  = "missing signature query parameter"

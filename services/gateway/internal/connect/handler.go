@@ -54,18 +54,14 @@ const (
 	filesystemService = "/filesystem.Filesystem/"
 )
 
-// InputPath is the path of SendInput. Its body may be larger than all others: this
-// surface reads it itself.
-const InputPath = processService + "SendInput"
-
-// Register adds the routes. Authentication must run before them (auth.From).
-// StreamInput processes data as it arrives only if the server streams request bodies.
+// Register adds the routes. Authentication must run before them (auth.From). The surface reads
+// the bodies of SendInput and StreamInput itself. StreamInput processes data as it arrives only if the server streams request bodies.
 func (h *Handler) Register(r fiber.Router) {
 	r.Post(processService+"Start", h.stream(h.start))
 	r.Post(processService+"Connect", h.stream(h.connect))
 	r.Post(processService+"List", unary(h, h.list))
 	r.Post(processService+"SendSignal", unary(h, h.sendSignal))
-	r.Post(InputPath, unaryUpTo(h.cfg.MaxInput, h, h.sendInput))
+	r.Post(processService+"SendInput", unaryUpTo(h.cfg.MaxInput, h, h.sendInput))
 	r.Post(processService+"CloseStdin", unary(h, h.closeStdin))
 	r.Post(processService+"Update", unary(h, h.update))
 	r.Post(processService+"StreamInput", h.streamInput)

@@ -175,9 +175,8 @@ func (h *Handler) registerTemplates(r fiber.Router) {
 	r.Get("/templates/:id/builds/:build/logs", h.builds.Logs)
 }
 
-// Proxy is the middleware that acts like E2B's proxy before authentication on the data
-// plane's port.
-func (h *Handler) Proxy(c *fiber.Ctx) error { return h.envd.Proxy(c) }
+// Health serves GET /health if the request names a sandbox, and passes on others.
+func (h *Handler) Health(c *fiber.Ctx) error { return h.envd.Health(c) }
 
 // Guard is the middleware that responds with 502 if the sandbox of a data plane request is
 // not running.

@@ -40,7 +40,7 @@ func (h *Handler) Register(r fiber.Router) {
 }
 
 // Path is the path of the routes.
-const Path = auth.FilesPath
+const Path = "/files"
 
 // withStatus returns a route's error with the usual status, except where E2B's clients expect a
 // different one.

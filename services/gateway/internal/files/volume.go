@@ -41,9 +41,9 @@ type Volumes struct {
 func NewVolumes(c VolumeCore, streams *stream.Streams) *Volumes { return &Volumes{c, streams} }
 
 // Register adds the routes. The principal must be set before (auth.From), and the server
-// must leave the body of a VolumeUpload unread.
+// must leave the body of a PUT of a file unread.
 func (h *Volumes) Register(r fiber.Router) {
-	const at = "/" + auth.VolumePath + "/:id"
+	const at = "/volumecontent/:id"
 	r.Get(at+"/path", asNamed(h.stat))
 	r.Patch(at+"/path", asNamed(h.change))
 	r.Delete(at+"/path", asNamed(h.remove))
@@ -51,11 +51,6 @@ func (h *Volumes) Register(r fiber.Router) {
 	r.Post(at+"/dir", asNamed(h.makeDir))
 	r.Get(at+"/file", asNamed(h.read))
 	r.Put(at+"/file", asNamed(h.write))
-}
-
-// VolumeUpload reports whether a request's body is a file for a volume.
-func VolumeUpload(c *fiber.Ctx) bool {
-	return c.Method() == fiber.MethodPut && strings.HasPrefix(c.Path(), "/"+auth.VolumePath+"/") && strings.HasSuffix(c.Path(), "/file")
 }
 
 // asNamed returns a route's error in the form that clients of volumes expect.

@@ -1,11 +1,9 @@
-// Package httperr turns errors into HTTP statuses and JSON bodies, for all surfaces
-// without codes of their own.
+// Package httperr turns errors into HTTP statuses and bodies in the form of each family, for
+// all surfaces without codes of their own.
 package httperr
 
 import (
-	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 
@@ -65,56 +63,30 @@ func Of(err error) Body {
 func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "_") }
 
 // Write responds with err.
-func Write(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
+func Write(c *fiber.Ctx, err error) error {
+	b := Of(err)
+	return E2B.Write(c, &b)
+}
 
 // WriteAs responds with err and a status other than its kind's.
 func WriteAs(c *fiber.Ctx, status int, err error) error {
 	b := Of(err)
 	b.Code = status
-	return write(c, b)
-}
-
-// named is an error whose code is a name, as clients of volumes expect.
-type named struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	return E2B.Write(c, &b)
 }
 
 // WriteNamed responds with err as clients of volumes expect: its code is a name.
 func WriteNamed(c *fiber.Ctx, status int, err error) error {
 	b := Of(err)
-	raw, err := json.Marshal(named{b.ErrorCode, b.Message})
-	if err != nil {
-		return err
-	}
-	return WriteJSON(c, status, raw)
+	b.Code = status
+	return Named.Write(c, &b)
 }
 
 // Answer responds with an error that is the expected response, and therefore not logged.
-func Answer(c *fiber.Ctx, err error) error { return write(c, Of(err)) }
-
-func write(c *fiber.Ctx, b Body) error {
-	raw, err := json.Marshal(b)
-	if err != nil {
-		return err
-	}
-	return WriteJSON(c, b.Code, raw)
-}
+func Answer(c *fiber.Ctx, err error) error { return Write(c, err) }
 
 // WriteJSON responds with JSON and its charset, as clients of E2B expect.
 func WriteJSON(c *fiber.Ctx, status int, raw []byte) error {
 	c.Status(status).Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
 	return c.Send(raw)
-}
-
-// Handler returns an app's error handler: it responds, and logs the details that are not
-// sent to the client.
-func Handler(log *slog.Logger) fiber.ErrorHandler {
-	return func(c *fiber.Ctx, err error) error {
-		b := Of(err)
-		if b.Code >= http.StatusInternalServerError {
-			log.Warn("request failed", "method", c.Method(), "path", c.Path(), "status", b.Code, "err", err)
-		}
-		return write(c, b)
-	}
 }

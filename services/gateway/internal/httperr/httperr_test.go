@@ -1,11 +1,9 @@
 package httperr_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,27 +15,46 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
-func TestHandlerHidesInternalDetails(t *testing.T) {
+func TestShapes(t *testing.T) {
+	const (
+		jsonUTF8 = "application/json; charset=utf-8"
+		problem  = "application/problem+json"
+		page     = "text/html; charset=utf-8"
+		text     = "text/plain; charset=utf-8"
+	)
+	missing := kind.New(kind.NotFound, "find", "x", "sandbox not found")
 	tests := []struct {
-		name string
-		err  error
-		code int
-		body string
-		log  bool
+		name  string
+		shape httperr.Shape
+		agent string
+		err   error
+		code  int
+		mime  string
+		body  string
 	}{
-		{"not found", kind.New(kind.NotFound, "find", "x", "sandbox not found"), 404, `{"code":404,"message":"sandbox not found","error_code":"not_found"}`, false},
-		{"wrapped", fmt.Errorf("outer: %w", kind.New(kind.Exhausted, "", "", "no room")), 409, `{"code":409,"message":"no room","error_code":"exhausted"}`, false},
-		{"unavailable", &kind.Error{Kind: kind.Unavailable, Msg: "try again", Err: errors.New("nats://secret")}, 503, `{"code":503,"message":"try again","error_code":"unavailable"}`, true},
-		{"internal", kind.Wrap(kind.Internal, "op", "id", errors.New("secret")), 500, `{"code":500,"message":"internal","error_code":"internal"}`, true},
-		{"any other", errors.New("secret"), 500, `{"code":500,"message":"internal","error_code":"internal"}`, true},
-		{"the router's", fiber.ErrMethodNotAllowed, 405, `{"code":405,"message":"Method Not Allowed","error_code":"method_not_allowed"}`, false},
+		{"E2B", httperr.E2B, "", missing, 404, jsonUTF8, `{"code":404,"message":"sandbox not found","error_code":"not_found"}`},
+		{"E2B, the router's", httperr.E2B, "", fiber.ErrMethodNotAllowed, 405, jsonUTF8, `{"code":405,"message":"Method Not Allowed","error_code":"method_not_allowed"}`},
+		{"a name", httperr.Named, "", missing, 404, jsonUTF8, `{"code":"not_found","message":"sandbox not found"}`},
+		{"E2B's proxy", httperr.Proxy, "", fiber.ErrBadRequest, 400, jsonUTF8, `{"sandboxId":"","message":"Bad Request","code":400}`},
+		{"E2B's proxy, to a browser", httperr.Proxy, "Mozilla/5.0", fiber.ErrBadRequest, 400, page, ""},
+		{"e2a", httperr.E2A, "", missing, 404, jsonUTF8, `{"error":"not_found","message":"sandbox not found"}`},
+		{"e2a, the router's", httperr.E2A, "", fiber.ErrRequestEntityTooLarge, 413, jsonUTF8, `{"error":"request_entity_too_large","message":"Request Entity Too Large"}`},
+		{"Backend.AI", httperr.Problem, "", fiber.ErrNotFound, 404, problem, `{"type":"https://api.backend.ai/probs/url-not-found","title":"Not Found","msg":"Not Found"}`},
+		{"Backend.AI, any 4xx", httperr.Problem, "", fiber.ErrRequestEntityTooLarge, 413, problem, `{"type":"https://api.backend.ai/probs/generic-bad-request","title":"Request Entity Too Large","msg":"Request Entity Too Large"}`},
+		{"Backend.AI, 429", httperr.Problem, "", fiber.ErrTooManyRequests, 429, problem, `{"type":"https://api.backend.ai/probs/rate-limit-exceeded","title":"Too Many Requests","msg":"Too Many Requests"}`},
+		{"Backend.AI, internal", httperr.Problem, "", errors.New("secret"), 500, problem, `{"type":"https://api.backend.ai/probs/internal-server-error","title":"Internal Server Error","msg":"internal"}`},
+		{"text", httperr.Text, "", fmt.Errorf("outer: %w", missing), 404, text, "sandbox not found\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var log bytes.Buffer
-			app := fiber.New(fiber.Config{ErrorHandler: httperr.Handler(slog.New(slog.NewTextHandler(&log, nil)))})
-			app.Get("/x", func(*fiber.Ctx) error { return tt.err })
-			resp, err := app.Test(httptest.NewRequest(http.MethodGet, "/x?api_key=canary", nil))
+			app := fiber.New()
+			app.Get("/x", func(c *fiber.Ctx) error {
+				b := httperr.Of(tt.err)
+				return tt.shape.Write(c, &b)
+			})
+			req := httptest.NewRequest(http.MethodGet, "/x", nil)
+			req.Header.Set("User-Agent", tt.agent)
+			resp, err := app.Test(req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,13 +62,27 @@ func TestHandlerHidesInternalDetails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if resp.StatusCode != tt.code || string(body) != tt.body {
-				t.Errorf("%d %s\nwant %d %s", resp.StatusCode, body, tt.code, tt.body)
-			}
-			if logged := log.Len() > 0; logged != tt.log || strings.Contains(log.String(), "canary") {
-				t.Errorf("logged %q", log.String())
+			if mime := resp.Header.Get("Content-Type"); resp.StatusCode != tt.code || mime != tt.mime || tt.body != "" && string(body) != tt.body {
+				t.Errorf("%d %s %s\nwant %d %s %s", resp.StatusCode, mime, body, tt.code, tt.mime, tt.body)
 			}
 		})
+	}
+}
+
+// A 401 without a code of its own has one where clients require it.
+func TestShapesMakeACode(t *testing.T) {
+	for shape, want := range map[httperr.Shape]string{
+		httperr.E2B: `{"code":401,"message":"no"}`, httperr.Named: `{"code":"unauthenticated","message":"no"}`, httperr.E2A: `{"error":"unauthenticated","message":"no"}`,
+	} {
+		app := fiber.New()
+		app.Get("/x", func(c *fiber.Ctx) error { return shape.Write(c, &httperr.Body{Code: 401, Message: "no"}) })
+		resp, err := app.Test(httptest.NewRequest(http.MethodGet, "/x", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != want {
+			t.Errorf("shape %d: %s, %v; want %s", shape, body, err, want)
+		}
 	}
 }
 

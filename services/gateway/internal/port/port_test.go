@@ -23,7 +23,6 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
-	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/port"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -147,7 +146,7 @@ func gatewayTo(t testing.TB, server *httptest.Server) (addr string, in *inside) 
 	streams := stream.New(stream.Config{WriteTimeout: 5 * time.Second})
 	h := port.New(in, streams)
 	app := fiber.New(fiber.Config{DisableStartupMessage: true, StreamRequestBody: true, ReadBufferSize: 16 << 10, RequestMethods: port.Methods(),
-		ErrorHandler: httperr.Handler(discard())})
+		ErrorHandler: route.ErrorHandler(discard())})
 	app.Use(func(c *fiber.Ctx) error { return h.Serve(c, route.Of(c)) })
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package route determines the sandbox, and its port, that a request is for.
+// Package route determines the family that a request belongs to, and the sandbox and port that it
+// is for.
 package route
 
 import (
@@ -9,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/family"
 )
 
 // Headers of E2B's SDKs.
@@ -18,40 +20,38 @@ const (
 	HeaderTraffic = "E2b-Traffic-Access-Token" // for the gateway, not for servers in the sandbox
 )
 
-// EnvdPort is the port of every sandbox's data plane.
-const EnvdPort = 49983
-
-// InterpreterPort is the port of every sandbox's code interpreter.
-const InterpreterPort = 49999
-
 // Target is the sandbox and port that a request names.
 type Target struct {
 	Sandbox sandbox.ID // empty: no sandbox, or an invalid id
 	Named   string     // id as the client wrote it, for responses
-	Port    int        // EnvdPort unless another was named
+	Port    int        // family.EnvdPort unless another was named
 	Host    bool       // named by the Host header: the request is for the sandbox only
 }
 
 // Of returns the target: from the Host's first label `<port>-<id>[-client]`, else from the
 // sandbox header, which E2B's proxy also ignores if the Host names a sandbox, else from the
-// query `sandbox`. The result shares no memory with the request.
+// query `sandbox` where the family has it. The result shares no memory with the request.
 func Of(c *fiber.Ctx) Target {
-	if port, id, ok := label(string(c.Request().Host())); ok {
+	if port, id, ok := family.ParseHost(string(c.Request().Host())); ok {
 		t := named(id, port)
 		t.Host = true
 		return t
 	}
 	if h := c.Get(HeaderSandbox); h != "" {
-		t := named(h, EnvdPort)
-		if p, err := strconv.Atoi(c.Get(HeaderPort)); err == nil {
-			t.Port = p
-		}
-		return t
+		return named(h, headerPort(c))
 	}
-	if q := c.Query("sandbox"); q != "" {
-		return named(q, EnvdPort)
+	if q := c.Query("sandbox"); q != "" && Part(c).Query {
+		return named(q, family.EnvdPort)
 	}
-	return Target{Port: EnvdPort}
+	return Target{Port: family.EnvdPort}
+}
+
+// headerPort returns the port in the header of a request for a sandbox.
+func headerPort(c *fiber.Ctx) int {
+	if p, err := strconv.Atoi(c.Get(HeaderPort)); err == nil {
+		return p
+	}
+	return family.EnvdPort
 }
 
 // Sandbox returns only the sandbox of Of; false if the request names no valid one.
@@ -94,20 +94,4 @@ func Parse(s string) (sandbox.ID, error) {
 func named(s string, port int) Target {
 	id, _ := Parse(s)
 	return Target{Sandbox: id, Named: strings.Clone(s), Port: port}
-}
-
-// label parses `<port>-<id>[-client]` from the first label of a host that has at least two.
-func label(host string) (port int, id string, ok bool) {
-	first, _, more := strings.Cut(host, ".")
-	digits, rest, dash := strings.Cut(first, "-")
-	if !more || !dash || len(digits) > 5 || strings.Trim(digits, "0123456789") != "" {
-		return 0, "", false
-	}
-	port, err := strconv.Atoi(digits)
-	if err != nil || port < 1 || port > 65535 {
-		return 0, "", false
-	}
-	id, _, _ = strings.Cut(strings.ToLower(rest), "-")
-	_, err = sandbox.ParseID(id)
-	return port, id, err == nil
 }

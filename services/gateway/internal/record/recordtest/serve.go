@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
-	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -31,7 +31,7 @@ func Serve(t testing.TB, streams *stream.Streams, register func(fiber.Router)) s
 	t.Helper()
 	app := fiber.New(fiber.Config{
 		DisableStartupMessage: true, ReadBufferSize: 16 << 10,
-		ErrorHandler: httperr.Handler(slog.New(slog.DiscardHandler)),
+		ErrorHandler: route.ErrorHandler(slog.New(slog.DiscardHandler)),
 	})
 	app.Use(func(c *fiber.Ctx) error {
 		p := core.Principal{Tenant: Tenant, Sandbox: sandbox.ID(strings.Clone(c.Get(HeaderSandbox)))}

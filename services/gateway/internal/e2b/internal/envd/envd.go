@@ -3,7 +3,6 @@ package envd
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -14,6 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/usage"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -33,24 +33,14 @@ type Handler struct{ sandboxes Sandboxes }
 // New returns a handler.
 func New(s Sandboxes) *Handler { return &Handler{s} }
 
-// Proxy is the middleware that acts like E2B's proxy before authentication on the data
-// plane's port: it hides envd's internal routes, and /health reports whether a sandbox
-// runs.
-func (h *Handler) Proxy(c *fiber.Ctx) error {
-	path := strings.TrimRight(c.Path(), "/")
-	switch path {
-	case "/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade":
-		return fiber.ErrNotFound
+// Health reports whether a sandbox runs. For the bearer of its token it resumes a paused
+// sandbox with autoResume; others get 403, as from E2B's proxy. It passes on requests that name
+// no sandbox.
+func (h *Handler) Health(c *fiber.Ctx) error {
+	t := route.Of(c)
+	if t.Named == "" {
+		return c.Next()
 	}
-	if t := route.Of(c); t.Named != "" && path == "/health" {
-		return h.health(c, t)
-	}
-	return c.Next()
-}
-
-// health reports whether a sandbox runs. For the bearer of its token it resumes a paused
-// sandbox with autoResume; others get 403, as from E2B's proxy.
-func (h *Handler) health(c *fiber.Ctx, t route.Target) error {
 	ok, err := h.sandboxes.WakeWithToken(c.UserContext(), t.Sandbox, c.Get("X-Access-Token"))
 	switch {
 	case kind.Is(err, kind.Denied):
@@ -115,7 +105,7 @@ func (h *Handler) Metrics(c *fiber.Ctx) error {
 	})
 }
 
-// wire.PathName returns the sandbox that a request for envd names.
+// named returns the sandbox that a request for envd names.
 func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 	if id, ok := route.Sandbox(c); ok {
 		return id, nil
@@ -130,22 +120,17 @@ func (h *Handler) named(c *fiber.Ctx) (sandbox.ID, error) {
 // not running: SDKs detect its end that way. It resumes a paused sandbox with autoResume.
 // Requests that only read records pass: records outlive their sandbox.
 func (h *Handler) Guard(c *fiber.Ctx) error {
-	path := c.Path()
-	if !auth.DataPlane(path) && path != "/metrics" || strings.HasPrefix(path, "/commands") {
-		return c.Next()
-	}
-	t := route.Of(c)
-	if t.Named == "" {
+	t, want := route.Of(c), route.Part(c).Sandbox
+	if t.Named == "" || want == family.AnyState {
 		return c.Next()
 	}
 	ok, err := h.sandboxes.Running(c.UserContext(), auth.From(c), t.Sandbox)
-	if path == "/process.Process/Connect" { // waiting for more output requires the process to run
+	switch {
+	case want == family.Resumed: // waiting for more output requires the process to run
 		return c.Next()
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if !ok {
+	case !ok:
 		return httperr.WriteProxied(c, httperr.Gone(t.Named))
 	}
 	return c.Next()

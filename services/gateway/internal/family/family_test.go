@@ -1,0 +1,165 @@
+package family_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/services/gateway/internal/family"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+)
+
+func TestOf(t *testing.T) {
+	const (
+		keys  = family.KeyHeader | family.KeyBearer
+		token = keys | family.SandboxHeader
+	)
+	var (
+		public   = family.Part{Family: family.Millrace, Credentials: family.Public}
+		ours     = family.Part{Family: family.Millrace, Credentials: keys | family.KeyQuery, Query: true}
+		commands = family.Part{Family: family.Millrace, Credentials: token | family.KeyQuery, Query: true}
+		metrics  = family.Part{Family: family.Millrace, Credentials: token | family.KeyQuery, Query: true, Sandbox: family.Running}
+
+		control   = family.Part{Family: family.E2B, Credentials: keys}
+		templates = family.Part{Family: family.E2B, Credentials: keys, EncodedSlash: true}
+		hidden    = family.Part{Family: family.E2B, Credentials: family.Public}
+		health    = family.Part{Family: family.E2B, Credentials: family.Public, Query: true}
+		envd      = family.Part{Family: family.E2B, Credentials: token, Query: true, Sandbox: family.Running}
+		contexts  = family.Part{Family: family.E2B, Credentials: token | family.TrafficHeader, Query: true, Sandbox: family.Running}
+		records   = family.Part{Family: family.E2B, Credentials: token, Query: true, Sandbox: family.Resumed}
+		input     = family.Part{Family: family.E2B, Credentials: token, Query: true, Sandbox: family.Running, Body: family.Streamed}
+		duplex    = family.Part{Family: family.E2B, Credentials: token, Query: true, Sandbox: family.Running, Body: family.Duplex}
+		file      = family.Part{Family: family.E2B, Credentials: token | family.FileSignature, Query: true, Sandbox: family.Running, Body: family.Streamed}
+		links     = family.Part{Family: family.E2B, Credentials: keys | family.LinkSignature, Body: family.Streamed, EncodedSlash: true}
+		volume    = family.Part{Family: family.E2B, Credentials: keys | family.VolumeBearer, Errors: httperr.Named}
+		upload    = family.Part{Family: family.E2B, Credentials: keys | family.VolumeBearer, Errors: httperr.Named, Body: family.Streamed}
+
+		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
+		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
+		backendAI = family.Part{Family: family.BackendAI, Credentials: family.Public, Errors: httperr.Problem, APIHost: true}
+		codex     = family.Part{Family: family.Codex, Credentials: family.KeyBearer | family.SandboxBearer | family.SandboxQuery, Errors: httperr.Text, Origin: family.OwnOrigin, APIHost: true}
+		port      = family.Part{Family: family.Port, Credentials: family.Public, Errors: httperr.Proxy, Body: family.Streamed, Origin: family.Unchecked}
+	)
+	const sandboxHost = "49983-i1.example.com"
+	tests := []struct {
+		host, path string
+		port       int
+		upgrade    bool
+		want       family.Part
+	}{
+		// Our own.
+		{path: "/", want: public},
+		{path: "/livez", want: public},
+		{path: "/readyz", want: public},
+		{path: "/readyz/", want: public},
+		{path: "/.well-known/jwks.json", want: public},
+		{path: "/metrics", want: metrics},
+		{path: "/commands", want: commands},
+		{path: "/commands/7/stream", want: commands},
+		{path: "/v1", want: ours},
+		{path: "/v1/hosts", want: ours},
+		{path: "/v1/sandboxes/i1", want: ours},
+		{path: "/v1/store/templates/base", want: ours},
+		{path: "/v1/templatesx", want: ours},
+		// E2B.
+		{path: "/sandboxes", want: control},
+		{path: "/v2/sandboxes", want: control},
+		{path: "/v3/templates", want: control},
+		{path: "/unknown", want: control},
+		{path: "/commandsx", want: control},
+		{path: "/V1/hosts", want: control},
+		{path: "//v1/hosts", want: control},
+		{path: "//", want: public}, // the router has no such route
+		{path: "/./v1/hosts", want: control},
+		{path: "", want: public},
+		{path: "*", want: control},
+		{path: "/$", want: control},
+		{path: "/templates/a%2Fb", want: templates},
+		{path: "/v2/templates/x/builds/y", want: templates},
+		{path: "/templates/uploads/default/0a", want: links},
+		{path: "/templates/uploads/default", want: templates},
+		{path: "/templates/uploads/default/0a/0b", want: templates},
+		{path: "/events/webhooks/w1", want: control},
+		{path: "/events/sandboxes", want: control},
+		{path: "/volumecontent/v1/path", want: volume},
+		{path: "/volumecontent/v1/file", want: upload},
+		{path: "/volumecontent/file", want: volume},
+		{path: "/volumecontent//file", want: volume},
+		{path: "/health", want: health},
+		{path: "/envs", want: envd},
+		{path: "/files", want: file},
+		{path: "/files/", want: file},
+		{path: "/files/compose", want: envd},
+		{path: "/process.Process/Start", want: envd},
+		{path: "/process.Process/Connect", want: records},
+		{path: "/process.Process/SendInput", want: input},
+		{path: "/process.Process/StreamInput", want: duplex},
+		{path: "/process.Process", want: envd},
+		{path: "/process.ProcessX/Connect", want: control},
+		{path: "/filesystem.Filesystem/Stat", want: envd},
+		{path: "/execute", want: envd},
+		{path: "/contexts/c1/restart", want: contexts},
+		{path: "/init", want: hidden},
+		{path: "/upgrade/", want: hidden},
+		// e2a.
+		{path: "/v1/sessions", want: e2a},
+		{path: "/v1/sessions/ses_1/ws", upgrade: true, want: e2a},
+		{path: "/v1/templates", want: e2a},
+		{path: "/v1/templates/deictic", want: e2a},
+		{path: "/v1/tenants", want: signUp},
+		{path: "/v1/auth/login", want: signUp},
+		// Backend.AI.
+		{path: "/v4", want: backendAI},
+		{path: "/v9/session", want: backendAI},
+		{path: "/v10/session", want: control},
+		{path: "/session/s1", want: backendAI},
+		{path: "/kernel/create", want: backendAI},
+		{path: "/stream/session/s1/pty", upgrade: true, want: backendAI},
+		{path: "/events/session", want: backendAI},
+		// codex.
+		{path: "/codex/new", upgrade: true, want: codex},
+		{path: "/codex/i1", want: codex},
+		{path: "/", upgrade: true, want: codex},
+		{path: "/x", upgrade: true, want: control},
+		// Sandboxes' hosts.
+		{host: "3000-i1.example.com", path: "/v1/hosts", want: port},
+		{host: "3000-i1.example.com:7300", path: "/", upgrade: true, want: port},
+		{host: "3000-I1-client.example.com", path: "/codex/i1", want: port},
+		{host: "my-app.example.com", path: "/codex/i1", want: codex},
+		{port: 3000, path: "/v1/hosts", want: port},
+		{port: -1, path: "/v1/hosts", want: port}, // rejected by its handler
+		{port: 49983, path: "/files", want: file},
+		{port: 49999, path: "/execute", want: envd},
+		{host: sandboxHost, port: 3000, path: "/files", want: file},
+		{host: sandboxHost, path: "/commands", want: commands},
+		{host: "49999-i1.example.com", path: "/execute", want: envd},
+		{host: sandboxHost, path: "/", upgrade: true, want: public},
+		{host: sandboxHost, path: "/codex/i1", want: control},
+		{host: sandboxHost, path: "/session", want: control},
+		{host: sandboxHost, path: "/v1/sessions", want: control},
+	}
+	for _, tt := range tests {
+		r := family.Request{Host: tt.host, Port: tt.port, Path: tt.path, Upgrade: tt.upgrade}
+		if got := family.Of(r); got != tt.want {
+			t.Errorf("Of(%+v) =\n%+v, want\n%+v", r, got, tt.want)
+		}
+	}
+}
+
+// Credentials are accepted only where the rules of a family allow them.
+func TestTheQueryIsLimited(t *testing.T) {
+	for path, want := range map[string]family.Credentials{
+		"/commands": family.KeyQuery, "/v1/events": family.KeyQuery, "/codex/i1": family.SandboxQuery,
+		"/sandboxes": 0, "/files": 0, "/v1/sessions": 0, "/session": 0, "/volumecontent/v/file": 0,
+	} {
+		if got := family.Of(family.Request{Path: path}).Credentials & (family.KeyQuery | family.SandboxQuery); got != want {
+			t.Errorf("%s: %b, want %b", path, got, want)
+		}
+	}
+}
+
+func BenchmarkOf(b *testing.B) {
+	r := family.Request{Host: "49983-i0123456789abcdefghij.example.com", Path: "/process.Process/StreamInput"}
+	b.ReportAllocs()
+	for b.Loop() {
+		family.Of(r)
+	}
+}

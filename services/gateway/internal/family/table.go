@@ -1,0 +1,184 @@
+package family
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+)
+
+const keys = KeyHeader | KeyBearer
+
+// The parts.
+var (
+	// E2B's control plane, which also has all paths without a row.
+	e2b       = Part{Family: E2B, Credentials: keys}
+	templates = Part{Family: E2B, Credentials: keys, EncodedSlash: true}
+	links     = with(templates, func(p *Part) { p.Credentials |= LinkSignature; p.Body = Streamed })
+	hidden    = Part{Family: E2B, Credentials: Public}
+	// E2B's data plane.
+	envd     = Part{Family: E2B, Credentials: keys | SandboxHeader, Query: true, Sandbox: Running}
+	health   = Part{Family: E2B, Credentials: Public, Query: true}
+	records  = with(envd, func(p *Part) { p.Sandbox = Resumed })
+	input    = with(envd, func(p *Part) { p.Body = Streamed })
+	duplex   = with(envd, func(p *Part) { p.Body = Duplex })
+	signed   = with(envd, func(p *Part) { p.Credentials |= FileSignature; p.Body = Streamed })
+	contexts = with(envd, func(p *Part) { p.Credentials |= TrafficHeader })
+	volumes  = Part{Family: E2B, Credentials: keys | VolumeBearer, Errors: httperr.Named}
+	upload   = with(volumes, func(p *Part) { p.Body = Streamed })
+
+	ours     = Part{Family: Millrace, Credentials: keys | KeyQuery, Query: true}
+	commands = with(ours, func(p *Part) { p.Credentials |= SandboxHeader })
+	metrics  = with(commands, func(p *Part) { p.Sandbox = Running })
+	public   = Part{Family: Millrace, Credentials: Public}
+
+	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
+	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
+	backendAI = Part{Family: BackendAI, Credentials: Public, Errors: httperr.Problem, APIHost: true}
+	codex     = Part{Family: Codex, Credentials: KeyBearer | SandboxBearer | SandboxQuery, Errors: httperr.Text, Origin: OwnOrigin, APIHost: true}
+	forwarded = Part{Family: Port, Credentials: Public, Errors: httperr.Proxy, Body: Streamed, Origin: Unchecked}
+)
+
+// with returns a changed copy of p.
+func with(p Part, change func(*Part)) Part {
+	change(&p)
+	return p
+}
+
+// row assigns the paths below path to a part. The segment * of a path matches any segment; $
+// matches the end.
+type row struct {
+	path string
+	part Part
+}
+
+// table is the routing table. Of the rows that match a path, the one with the most segments
+// applies; a row for / would be e2b.
+var table = []row{
+	// Our own.
+	{"/$", public},
+	{"/livez", public},
+	{"/readyz", public},
+	{"/.well-known", public},
+	{"/metrics", metrics}, // of the service, and of the sandbox that a request names
+	{"/commands", commands},
+	{"/v1", ours},
+
+	// e2a. Its /v1/sandboxes are not served yet: those are ours.
+	{"/v1/api-keys", e2a},
+	{"/v1/auth", signUp},
+	{"/v1/billing", e2a},
+	{"/v1/dashboard", e2a},
+	{"/v1/secrets", e2a},
+	{"/v1/sessions", e2a},
+	{"/v1/templates", e2a},
+	{"/v1/tenants", signUp},
+	{"/v1/usage", e2a},
+	{"/v1/workspaces", e2a},
+
+	// E2B.
+	{"/templates", templates},
+	{"/templates/uploads/*/*/$", links},
+	{"/v2/templates", templates},
+	{"/events/sandboxes", e2b},
+	{"/events/webhooks", e2b},
+	{"/volumecontent", volumes},
+	{"/volumecontent/*/file", upload},
+	{"/health", health}, // of the service, and of the sandbox that a request names
+	{"/envs", envd},
+	{"/files", envd},
+	{"/files/$", signed},
+	{"/filesystem.Filesystem", envd},
+	{"/process.Process", envd},
+	{"/process.Process/Connect", records},
+	{"/process.Process/SendInput", input},
+	{"/process.Process/StreamInput", duplex},
+	{"/execute", envd},
+	{"/contexts", contexts},
+	// Internal routes of envd, which must not exist.
+	{"/collapse", hidden},
+	{"/freeze", hidden},
+	{"/fsfreeze", hidden},
+	{"/fsthaw", hidden},
+	{"/init", hidden},
+	{"/unfreeze", hidden},
+	{"/upgrade", hidden},
+
+	// Backend.AI.
+	{"/v4", backendAI},
+	{"/v5", backendAI},
+	{"/v6", backendAI},
+	{"/v7", backendAI},
+	{"/v8", backendAI},
+	{"/v9", backendAI},
+	{"/session", backendAI},
+	{"/kernel", backendAI},
+	{"/stream", backendAI},
+	{"/events", backendAI},
+
+	// codex, which also has upgrades at /.
+	{"/codex", codex},
+}
+
+// byFirst are the rows by the first segment of their paths, the most specific ones first. Their
+// paths lack that segment.
+var byFirst = index(table)
+
+func index(table []row) map[string][]row {
+	out := make(map[string][]row)
+	for _, r := range table {
+		first, rest, _ := strings.Cut(strings.TrimPrefix(r.path, "/"), "/")
+		if first == "$" {
+			first, rest = "", "$"
+		}
+		out[first] = append(out[first], row{rest, r.part})
+	}
+	for _, rows := range out {
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(segments(b.path), segments(a.path)) })
+	}
+	return out
+}
+
+func segments(path string) int {
+	if path == "" {
+		return 0
+	}
+	return 1 + strings.Count(path, "/")
+}
+
+// lookUp returns the part of a path without the outer slashes.
+func lookUp(path string) Part {
+	first, rest, _ := strings.Cut(path, "/")
+	for _, r := range byFirst[first] {
+		if matches(r.path, rest) {
+			return r.part
+		}
+	}
+	return e2b
+}
+
+// matches reports whether a path is at or below the one of a row.
+func matches(pattern, path string) bool {
+	for pattern != "" {
+		var want, got string
+		want, pattern, _ = strings.Cut(pattern, "/")
+		if want == "$" {
+			return path == ""
+		}
+		got, path, _ = strings.Cut(path, "/")
+		if got != want && (want != "*" || got == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// Paths returns the paths of all rows.
+func Paths() []string {
+	out := make([]string, len(table))
+	for i, r := range table {
+		out[i] = r.path
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/connect"
+	"github.com/millrace/millrace/services/gateway/internal/durable"
+	"github.com/millrace/millrace/services/gateway/internal/family"
+	"github.com/millrace/millrace/services/gateway/internal/files"
+	"github.com/millrace/millrace/services/gateway/internal/interpreter"
+	"github.com/millrace/millrace/services/gateway/internal/ndjson"
+	"github.com/millrace/millrace/services/gateway/internal/processes"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
+	"github.com/millrace/millrace/services/gateway/internal/tail"
+)
+
+// surface is a set of routes that belong to one family.
+type surface struct {
+	family   family.Name
+	register func(r fiber.Router)
+}
+
+// surfaces returns all routes.
+func (s *server) surfaces() []surface {
+	gateway := record.NewGateway(s.ops)
+	return []surface{
+		{family.Millrace, s.registerOwn},
+		{family.E2B, s.registerPublic},
+		{family.E2B, s.e2b.Register},
+		{family.E2B, connect.New(connect.Over(s.ops.Lifecycle, s.ops.Procs), s.streams, connect.Config{}).Register},
+		{family.E2B, files.New(s.ops.Lifecycle, s.streams).Register},
+		{family.E2B, files.NewVolumes(s.ops.Storage, s.streams).Register},
+		{family.E2B, interpreter.New(gateway, s.streams).Register},
+		{family.Millrace, ndjson.New(gateway, s.streams).Register},
+		{family.Millrace, processes.New(gateway, s.streams).Register},
+		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
+		{family.Millrace, durable.New(gateway, s.streams).Register},
+		{family.Millrace, tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}).Register},
+	}
+}
+
+// routes registers all routes. Requests pass the guards before the handlers.
+func (s *server) routes(local bool) {
+	if local {
+		s.app.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
+	}
+	s.app.Use(auth.New(s.cfg.View, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
+	for _, x := range s.surfaces() {
+		x.register(confined{s.app, x.family})
+	}
+}
+
+// confined is a router whose handlers run only for requests of a family: the router knows
+// neither hosts nor upgrades, so that a path alone may lead to another family's handler.
+type confined struct {
+	fiber.Router
+	family family.Name
+}
+
+// Get is a route for GET and HEAD.
+func (r confined) Get(path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Get(path, r.confine(do)...)
+}
+
+// Head is a route for HEAD.
+func (r confined) Head(path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Head(path, r.confine(do)...)
+}
+
+// Post is a route for POST.
+func (r confined) Post(path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Post(path, r.confine(do)...)
+}
+
+// Put is a route for PUT.
+func (r confined) Put(path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Put(path, r.confine(do)...)
+}
+
+// Patch is a route for PATCH.
+func (r confined) Patch(path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Patch(path, r.confine(do)...)
+}
+
+// Delete is a route for DELETE.
+func (r confined) Delete(path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Delete(path, r.confine(do)...)
+}
+
+// Add is a route for a method.
+func (r confined) Add(method, path string, do ...fiber.Handler) fiber.Router {
+	return r.Router.Add(method, path, r.confine(do)...)
+}
+
+// confine returns the handlers of a route, which pass a request of another family on to other
+// routes.
+func (r confined) confine(do []fiber.Handler) []fiber.Handler {
+	out := make([]fiber.Handler, len(do))
+	for i, h := range do {
+		out[i] = func(c *fiber.Ctx) error {
+			if route.Part(c).Family != r.family {
+				return c.Next()
+			}
+			return h(c)
+		}
+	}
+	return out
+}
