@@ -108,7 +108,7 @@ func (l *records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
 		case err == nil:
 			return Tail{}, kind.New(kind.NotFound, "read", string(ref.ID), "the process has no record")
 		}
-		got, _ := l.conn.DirectGet(ctx, stream, store.GetRequest{Last: subject}) //nolint:errcheck // an error leaves got empty
+		got, _ := l.conn.DirectGet(ctx, stream, store.GetRequest{Last: subject}) // an error leaves got empty
 		if len(got) > 0 {
 			t, err := tailOf(got[0])
 			t.Stale = t.Finished == nil

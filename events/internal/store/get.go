@@ -101,11 +101,11 @@ func parseStored(msg *nats.Msg) (Message, error) {
 		return Message{}, fmt.Errorf("sequence of a stored message: %w", err)
 	}
 	s := Message{Subject: msg.Header.Get("Nats-Subject"), Seq: seq, Data: msg.Data}
-	s.Prev, _ = strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64) //nolint:errcheck // absent: 0
+	s.Prev, _ = strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64) // absent: 0
 	if s.After, err = strconv.ParseUint(msg.Header.Get(headerAfter), 10, 64); err != nil {
 		s.After = unconditional
 	}
-	s.Time, _ = time.Parse(time.RFC3339Nano, msg.Header.Get("Nats-Time-Stamp")) //nolint:errcheck // absent: zero
+	s.Time, _ = time.Parse(time.RFC3339Nano, msg.Header.Get("Nats-Time-Stamp")) // absent: zero
 	return s, nil
 }
 

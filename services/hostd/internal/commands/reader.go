@@ -41,7 +41,7 @@ func (r *Reader) Run(ctx context.Context, handle func(events.Command)) error {
 		return nil
 	})
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // ctx ended
 	}
 	return fmt.Errorf("commands: %w", err)
 }

@@ -222,7 +222,7 @@ func (r *Registry) prove(ctx context.Context) error {
 	}
 	all, err := New(r.cfg).probe(ctx) // the run's own drivers are in use
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // ctx ended
 	}
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ func (l *Lease) put(ctx context.Context) error {
 		l.rev = rev
 		return nil
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // ctx ended
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (sv *Server) Run(ctx, open context.Context) error {
 		sv.cfg.Go(func() { sv.serve(open, s) })
 	})
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // ctx ended
 	}
 	return err
 }
