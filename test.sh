@@ -183,25 +183,6 @@ e2e() {
 	fi
 }
 
-# beside STEP MAIN runs STEP at a low priority beside MAIN, which mostly waits, and prints
-# what it wrote after MAIN.
-beside() {
-	local log jobs=() failed=0
-	log=$(mktemp)
-	(
-		renice -n 10 "$BASHPID" >/dev/null
-		"$1"
-	) >"$log" 2>&1 &
-	jobs+=($!)
-	("$2") & # not in a condition, which would switch off set -e
-	jobs+=($!)
-	wait "${jobs[1]}" || failed=1
-	wait "${jobs[0]}" || failed=1
-	cat "$log"
-	rm -f "$log"
-	return "$failed"
-}
-
 case "${1:-all}" in
 unit)
 	unit
@@ -217,7 +198,8 @@ all)
 	needs_e2e
 	install
 	unit
-	beside guests e2e
+	guests
+	e2e
 	step "all passed"
 	;;
 *)

@@ -41,7 +41,6 @@ func runNode(t *testing.T, a *rig.API, script string, args ...string) {
 // TestSDK runs the released e2b packages, unmodified: the newest, and one of the
 // older generation of the control plane.
 func TestSDK(t *testing.T) {
-	t.Parallel()
 	a := api(t)
 	for _, pkg := range []string{"e2b", "e2b-245"} {
 		t.Run(pkg, func(t *testing.T) {
@@ -53,7 +52,6 @@ func TestSDK(t *testing.T) {
 
 // TestInterpreterSDK runs the released code interpreter package, unmodified.
 func TestInterpreterSDK(t *testing.T) {
-	t.Parallel()
 	runNode(t, api(t), "interpreter.mjs")
 }
 
