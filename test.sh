@@ -192,7 +192,7 @@ guests) guests ;;
 e2e) e2e ;;
 faults) (cd e2e && go test -count=1 -timeout 20m -run TestFault -v .) ;;
 all)
-	step "all checks: about 20 minutes on two cores, 30 to 35 on a fresh machine"
+	step "all checks: 44 minutes on two cores of a fresh machine"
 	needs_unit
 	needs_guests
 	needs_e2e

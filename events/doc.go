@@ -1,5 +1,5 @@
-// Package events is the log of what happened to sandboxes and processes. It is the only
-// package that uses JetStream.
+// Package events is the log of what happened to sandboxes and processes. Its
+// internal package store holds the connection to NATS.
 //
 // # Order
 // A record holds all events of one process or one sandbox, totally ordered by their Seq,
@@ -20,9 +20,9 @@
 // A [Log] consists of parts that share one connection, and a [View] of parts that share one
 // lock. Each part is a type with its own state, and depends only on parts above it:
 //
-//	conn            requests, appends and feeds, with retries through outages
+//	store.Conn      requests, appends and feeds, with retries through outages
 //	records         records of processes: Writer, Reader, the live tail, search by seq or time
-//	blobs           object stores: parts of templates, copies of snapshots, files of builds
+//	blob.Store      object stores: parts of templates, copies of snapshots, files of builds
 //	commands        commands to hosts, and their replies
 //	tunneling       byte streams to hosts
 //	Log             documents, and records of sandboxes and builds
@@ -56,10 +56,10 @@
 //		encode: func(t *Team) proto.Message {
 //			return &pb.Team{Id: t.ID, Name: t.Name, Deleted: t.Deleted}
 //		},
-//		decode: func(m stored) (Team, error) {
+//		decode: func(m store.Message) (Team, error) {
 //			var b pb.Team
-//			err := proto.Unmarshal(m.data, &b)
-//			return Team{ID: b.Id, Name: b.Name, Deleted: b.Deleted, Rev: m.seq, Changed: m.time}, err
+//			err := proto.Unmarshal(m.Data, &b)
+//			return Team{ID: b.Id, Name: b.Name, Deleted: b.Deleted, Rev: m.Seq, Changed: m.Time}, err
 //		},
 //		over: func(t *Team) (time.Time, bool) { return t.Changed, t.Deleted },
 //		keep: deletedAge + viewAge,

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/blob"
-
 	"github.com/millrace/millrace/events/internal/store"
 )
 

@@ -30,7 +30,7 @@ func (s *server) surfaces() []surface {
 		{family.Millrace, s.registerOwn},
 		{family.E2B, s.registerPublic},
 		{family.E2B, s.e2b.Register},
-		{family.E2B, connect.New(connect.Over(s.ops.Lifecycle, s.ops.Procs), s.streams, connect.Config{}).Register},
+		{family.E2B, connect.New(gateway, s.streams, connect.Config{}).Register},
 		{family.E2B, files.New(s.ops.Lifecycle, s.streams).Register},
 		{family.E2B, files.NewVolumes(s.ops.Storage, s.streams).Register},
 		{family.E2B, interpreter.New(gateway, s.streams).Register},

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
-	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -54,7 +53,8 @@ type Controls interface {
 	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 }
 
-// Core is the part of the gateway's operations that the surface uses.
+// Core is the part of the gateway's operations that the surface uses, implemented by
+// record.Gateway.
 type Core interface {
 	Sandboxes
 	Starter
@@ -63,29 +63,4 @@ type Core interface {
 	Records
 	Watches
 	Controls
-}
-
-// Over returns the Core that l and ps implement.
-func Over(l *lifecycle.Lifecycle, ps *procs.Procs) Core { return gateway{l, ps} }
-
-// gateway adapts the operations: its readers become stream sources.
-type gateway struct {
-	*lifecycle.Lifecycle
-	*procs.Procs
-}
-
-func (g gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error) {
-	a, err := g.Procs.Start(ctx, p, sbx, spec, opt)
-	if err != nil {
-		return "", nil, err
-	}
-	return a.ID, a.Reader, nil
-}
-
-func (g gateway) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error) {
-	r, err := g.Procs.Read(ctx, p, id, after)
-	if err != nil {
-		return nil, err // not r: a nil reader is not a nil Source
-	}
-	return r, nil
 }

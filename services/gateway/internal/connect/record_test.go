@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
+	records "github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/surfacetest"
 )
 
@@ -34,7 +35,7 @@ func newLogged(t testing.TB) *logged {
 		log := eventstest.Open(t, srv)
 		view := eventstest.View(t, log)
 		c := operations.New(core.Config{Log: log, View: view, Secret: make([]byte, 32)})
-		return c, serveCore(t, Over(c.Lifecycle, c.Procs), Config{}), coretest.New(t, log, view)
+		return c, serveCore(t, records.NewGateway(c), Config{}), coretest.New(t, log, view)
 	}
 	r := &logged{}
 	r.core, r.surface, r.host = gateway()

@@ -26,7 +26,7 @@
 //     but a transport that sends it on does not stop in time.
 //   - left.go, connected.go, gone_*.go: a handler is not told that its client left, and a body
 //     without a length that was cut short looks complete.
-//   - unsent_*.go: the server cannot tell what the client's machine has acknowledged.
+//   - unsent_*.go: the server does not report what the client's machine has acknowledged.
 //   - framing.go: the server accepts requests whose framing a proxy in front may read
 //     differently (request smuggling).
 //   - unused.go: while it shuts down, the server waits for the first request on connections

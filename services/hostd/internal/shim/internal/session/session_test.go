@@ -54,7 +54,7 @@ func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "nobody"))))
+			c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "unknown"))))
 		}()
 		synctest.Wait()
 		if box.frames > 0 {
