@@ -156,7 +156,11 @@ func TestADisconnectedClientLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// startUntil starts an execution and waits for a line of that type.
+// printed is in the line with which code prints "on". The word alone is in the line before
+// the code begins, too: number_of_executions.
+const printed = `"text":"on`
+
+// startUntil starts an execution and waits for a line that contains what.
 func startUntil(t *testing.T, cmd *exec.Cmd, what string) *exec.Cmd {
 	t.Helper()
 	out, err := cmd.StdoutPipe()

@@ -96,7 +96,7 @@ func TestInterruptsInALoop(t *testing.T) {
 		"await asyncio.sleep(0); print('on')\nwhile True: pass",
 		"print('on'); await spin()",
 	} {
-		end(startUntil(t, c.exec(code), "on"))
+		end(startUntil(t, c.exec(code), printed))
 		c.check([][2]string{{"x, t.done()", "=(1, False)"}})
 	}
 	// It also ends a task that blocks the loop between two executions.

@@ -13,7 +13,7 @@ os.kill(os.getppid(), signal.SIGINT)  # which is not for the guard
 signal.signal(signal.SIGINT, lambda *_: None)
 print("on")
 while True: time.sleep(.01)`)
-	startUntil(t, first, "on")
+	startUntil(t, first, printed)
 	end(first)
 	for _, tt := range [][2]string{
 		{"'x' in globals()", "=False"},
