@@ -198,7 +198,7 @@ var rules = []rule{
 	{path: cl + "sandboxes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys, group}, std: []string{"net/http"}},
 	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", "internal/waiting", cobra, group}, std: []string{"net/http"}},
 	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/waiting", cobra, sys}},
-	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http"}},
+	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
 	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
 	{path: cl + "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.

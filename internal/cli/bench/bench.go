@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -18,7 +17,7 @@ import (
 
 	"github.com/millrace/millrace/internal/cli/client"
 	"github.com/millrace/millrace/internal/cli/command"
-	"github.com/millrace/millrace/internal/cpustat"
+	"github.com/millrace/millrace/internal/waiting"
 )
 
 // benchFlags holds the flags of bench.
@@ -35,6 +34,12 @@ type benchFlags struct {
 	readers     []int
 	tails       int
 	pid         int
+	pause       time.Duration
+	fileMB      int
+	creates     int
+	against     string
+	driver      string
+	rounds      int
 	allowRemote bool
 }
 
@@ -49,11 +54,11 @@ type metric struct {
 // bench is one run of the bench command.
 type bench struct {
 	*command.Env
-	f   benchFlags
-	c   *client.Client
-	sbx string
-	pid int // process id of a local server; 0: unknown
-	out []metric
+	f      benchFlags
+	c      *client.Client
+	sbx    string
+	server process // a local server
+	out    []metric
 }
 
 // scenarios returns what bench can measure, in the order of a run.
@@ -71,10 +76,14 @@ func scenarios() []struct {
 		{"rate", "commands per second with 1, 4 and 16 in flight", (*bench).rate},
 		{"lines", "one stream of short lines", (*bench).streamLines},
 		{"bulk", "one stream of bulk output", (*bench).streamBulk},
+		{"list", "unary List of processes", (*bench).list},
 		{"echo", "time from a key press at a terminal to its echo", (*bench).echo},
 		{"resume", "first byte after resuming at a random event on another gateway", (*bench).resume},
 		{"commands", "many commands, one line per 10 ms each: delivery time", (*bench).manyCommands},
 		{"readers", "one command, one line per 10 ms, many readers: delivery time", (*bench).manyReaders},
+		{"files", "a file up and down", (*bench).files},
+		{"page", "first answer of /v1/processes, after all the commands above", (*bench).page},
+		{"create", "sandboxes created one after another, and all at once", (*bench).create},
 		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise},
 	}
 }
@@ -107,6 +116,12 @@ func Command(a *command.Env) *cobra.Command {
 	f.IntSliceVar(&b.f.readers, "readers", []int{1, 100}, "numbers of concurrent readers in readers")
 	f.IntVar(&b.f.tails, "tails", 1000, "number of idle tails")
 	f.IntVar(&b.f.pid, "pid", 0, "process id of the server to measure (default the up of the data directory)")
+	f.DurationVar(&b.f.pause, "pause", 3*time.Millisecond, "pause between two operations of one client, as clients make; 0 for none")
+	f.IntVar(&b.f.fileMB, "file-mb", 100, "size of the file of files in MB")
+	f.IntVar(&b.f.creates, "creates", 20, "number of sandboxes in create")
+	f.StringVar(&b.f.against, "against", "", "another millrace binary: start both, measure them in turn, print both and the ratio")
+	f.StringVar(&b.f.driver, "driver", "namespace", "driver of the servers that --against starts")
+	f.IntVar(&b.f.rounds, "rounds", 3, "measurements of each binary with --against; the result is the median")
 	f.BoolVar(&b.f.allowRemote, "allow-remote", false, "allow gateways on other machines")
 	return c
 }
@@ -122,6 +137,9 @@ func (b *bench) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if b.f.against != "" {
+		return runAgainst(ctx, b, asJSON)
+	}
 	if b.c, err = b.Client(); err != nil {
 		return err
 	}
@@ -131,7 +149,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.known(); err != nil {
 		return err
 	}
-	b.pid = b.server()
+	b.server = b.findServer()
 	b.sbx = b.f.sandbox
 	if b.sbx == "" {
 		own, err := b.createBenchSandbox(ctx, client.SandboxSpec{TemplateID: "base"})
@@ -142,16 +160,12 @@ func (b *bench) run(ctx context.Context) error {
 		b.sbx = own.sbx
 	}
 	for _, s := range scenarios() {
-		if len(b.f.only) > 0 && !slices.Contains(b.f.only, s.name) {
+		if !b.f.chosen(s.name) {
 			continue
 		}
 		b.Notef("%s: %s", s.name, s.about)
-		at := len(b.out)
-		if err := s.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		for i := at; i < len(b.out); i++ {
-			b.out[i].Scenario = s.name
+		if err := b.measure(ctx, s.name, s.run); err != nil {
+			return err
 		}
 	}
 	if asJSON {
@@ -159,10 +173,34 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	rows := make([][]string, len(b.out))
 	for i, m := range b.out {
-		rows[i] = []string{m.Scenario, m.Name, strconv.FormatFloat(m.Value, 'f', digits(m.Value), 64), m.Unit}
+		rows[i] = []string{m.Scenario, m.Name, format(m.Value), m.Unit}
 	}
 	return b.Table([]string{"SCENARIO", "WHAT", "VALUE", "UNIT"}, rows)
 }
+
+// chosen reports whether a scenario is to be run.
+func (f *benchFlags) chosen(name string) bool {
+	return len(f.only) == 0 || slices.Contains(f.only, name)
+}
+
+// measure runs one scenario and names its metrics after it.
+func (b *bench) measure(ctx context.Context, name string, run func(*bench, context.Context) error) error {
+	at := len(b.out)
+	if err := run(b, ctx); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for i := at; i < len(b.out); i++ {
+		b.out[i].Scenario = name
+	}
+	return nil
+}
+
+// paused waits for the pause between two operations, and reports whether ctx has not ended.
+func (f *benchFlags) paused(ctx context.Context) bool {
+	return f.pause == 0 || waiting.Sleep(ctx, f.pause)
+}
+
+func format(v float64) string { return strconv.FormatFloat(v, 'f', digits(v), 64) }
 
 func digits(v float64) int {
 	switch {
@@ -204,17 +242,17 @@ func (b *bench) known() error {
 			}
 		}
 	}
-	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 || b.f.every < 0 {
+	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 || b.f.fileMB < 1 || b.f.creates < 1 || b.f.rounds < 1 || b.f.every < 0 || b.f.pause < 0 {
 		return errors.New("counts must be at least 1, and times must not be negative")
 	}
 	return nil
 }
 
-// server returns the process id of the server whose memory and CPU are measured: --pid,
+// findServer returns the process id of the server whose memory and CPU are measured: --pid,
 // else the process that locks the data directory; 0 if unknown.
-func (b *bench) server() int {
+func (b *bench) findServer() process {
 	if b.f.pid != 0 {
-		return b.f.pid
+		return process(b.f.pid)
 	}
 	dir, err := b.DataDir()
 	if err != nil {
@@ -228,7 +266,7 @@ func (b *bench) server() int {
 	if err != nil {
 		return 0
 	}
-	return pid
+	return process(pid)
 }
 
 func (b *bench) add(name string, value float64, unit string) {
@@ -259,47 +297,4 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // limit returns a context that ends after the maximum duration of a scenario.
 func (b *bench) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Duration(b.f.seconds*float64(time.Second)))
-}
-
-// usage is a process's resource usage from /proc.
-type usage struct {
-	cpu       time.Duration
-	rss, peak float64 // MiB
-}
-
-func (b *bench) usage() (u usage, ok bool) {
-	if b.pid == 0 {
-		return u, false
-	}
-	dir := filepath.Join("/proc", strconv.Itoa(b.pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return u, false
-	}
-	// Fields are counted after the name, which may contain spaces and parentheses.
-	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	const utime, stime = 11, 12
-	for _, i := range []int{utime, stime} {
-		n, err := strconv.Atoi(f[i])
-		if err != nil {
-			return u, false
-		}
-		u.cpu += time.Duration(n) * time.Second / cpustat.Ticks
-	}
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
-	if err != nil {
-		return u, false
-	}
-	for l := range strings.Lines(string(status)) {
-		name, v, _ := strings.Cut(l, ":")
-		n, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(v), "kB")), 64)
-		switch {
-		case err != nil:
-		case name == "VmRSS":
-			u.rss = n / 1024
-		case name == "VmHWM":
-			u.peak = n / 1024
-		}
-	}
-	return u, true
 }

@@ -105,3 +105,18 @@ func TestNoisySandboxReducesTimeoutsToTheMaximum(t *testing.T) {
 		t.Errorf("timeouts %v, want %v; removed %d sandboxes, want 1", g.Timeouts, want, len(g.Removed))
 	}
 }
+
+// Both sides are compared by their medians; what only one measures is left out.
+func TestCompare(t *testing.T) {
+	values := func(name string, all ...float64) (out []metric) {
+		for _, v := range all {
+			out = append(out, metric{Scenario: "start", Name: name, Value: v, Unit: "ms"})
+		}
+		return out
+	}
+	got := compare(append(values("end", 3, 1, 2), values("new", 1)...), append(values("end", 4, 9, 5), values("old", 1)...))
+	want := []pair{{Scenario: "start", Name: "end", This: 2, Against: 5, Unit: "ms"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

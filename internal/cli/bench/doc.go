@@ -3,7 +3,9 @@
 //
 // # Scenarios
 // bench.go lists the scenarios and prints the results. one.go measures single commands and
-// streams, many.go many at once, and noisy.go the start of commands beside a sandbox or
-// program that overloads the machine (load.go). wire.go implements the part of the E2B
+// streams, unary.go calls, files and the creation of sandboxes, many.go many at once, and
+// noisy.go the start of commands beside a sandbox or
+// program that overloads the machine (load.go). usage.go measures what they cost the server.
+// against.go compares two binaries in one run. wire.go implements the part of the E2B
 // SDKs' protocol that measuring a start requires.
 package bench

@@ -205,11 +205,11 @@ func (b *bench) settled(ctx context.Context) (usage, bool) {
 	defer cancel()
 	const still = 0.25 // MiB
 	for {
-		before, ok := b.usage()
+		before, ok := b.server.usage()
 		if !ok || !waiting.Sleep(ctx, time.Second) {
 			return before, ok
 		}
-		after, ok := b.usage()
+		after, ok := b.server.usage()
 		if !ok || math.Abs(after.rss-before.rss) < still {
 			return after, ok
 		}

@@ -43,15 +43,21 @@ func (b *bench) startLogin(ctx context.Context) error {
 // starts runs a command repeatedly and returns the times to the first event of a kind and
 // to the end.
 func (b *bench) starts(ctx context.Context, cmd string, args []string, kind int) (first, end []time.Duration, err error) {
-	return b.someStarts(ctx, b.share(1), cmd, args, kind)
+	s := b.share(1)
+	s.pause = b.f.pause
+	before, known := b.server.usage()
+	first, end, err = b.someStarts(ctx, s, cmd, args, kind)
+	b.costs(before, known, len(first)+warmUp)
+	return first, end, err
 }
 
 // sampling bounds the number and the duration of measurements. They start at the interval
-// every, or one after another if it is 0.
+// every, or, if it is 0, one after another with a pause between two.
 type sampling struct {
 	count int
 	most  time.Duration
 	every time.Duration
+	pause time.Duration
 }
 
 // share returns one of n equal parts of a scenario's bounds.
@@ -65,7 +71,11 @@ func (b *bench) someStarts(ctx context.Context, s sampling, cmd string, args []s
 	defer cancel()
 	next := time.Now()
 	for i := 0; i < s.count+warmUp && limited.Err() == nil; i++ {
-		if s.every > 0 && !waiting.Sleep(limited, time.Until(next)) {
+		wait := s.pause
+		if s.every > 0 {
+			wait = time.Until(next)
+		}
+		if !waiting.Sleep(limited, wait) {
 			break
 		}
 		begun := time.Now()
@@ -127,7 +137,7 @@ func (b *bench) streamBulk(ctx context.Context) error {
 
 // stream measures one process that prints as fast as it is read.
 func (b *bench) stream(ctx context.Context, script string) error {
-	before, known := b.usage()
+	before, known := b.server.usage()
 	begun, got := time.Now(), 0
 	err := connectStart(ctx, b.c, b.sbx, "/bin/sh", []string{"-c", script}, func(_, n int) { got += n })
 	took := time.Since(begun)
@@ -138,7 +148,7 @@ func (b *bench) stream(ctx context.Context, script string) error {
 		return fmt.Errorf("received %d bytes of %d", got, want)
 	}
 	b.add("throughput", float64(got)/1e6/took.Seconds(), "MB/s")
-	if after, ok := b.usage(); ok && known {
+	if after, ok := b.server.usage(); ok && known {
 		b.add("server CPU", (after.cpu - before.cpu).Seconds(), "s")
 		b.add("server peak memory", after.peak, "MiB")
 	}
@@ -164,8 +174,9 @@ func (b *bench) echo(ctx context.Context) error {
 	}
 	limited, cancel := b.limit(ctx)
 	defer cancel()
+	before, known := b.server.usage()
 	var all []time.Duration
-	for i := 0; i < b.f.count && limited.Err() == nil; i++ {
+	for i := 0; i < b.f.count && limited.Err() == nil && b.f.paused(limited); i++ {
 		begun := time.Now()
 		sent := make(chan error, 1)
 		go func() { sent <- b.c.Input(ctx, id, []byte{'a' + byte(i%26)}, false) }()
@@ -178,6 +189,7 @@ func (b *bench) echo(ctx context.Context) error {
 		}
 		all = append(all, took)
 	}
+	b.costs(before, known, len(all))
 	b.spread("echo", all)
 	return nil
 }
