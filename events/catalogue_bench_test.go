@@ -65,7 +65,7 @@ func record(b *testing.B, log *events.Log, count int) {
 		sbx := sandbox.NewID()
 		g.Go(func() error {
 			for range 100 {
-				if err := command(b, log, process.NewID(sbx)); err != nil {
+				if err := runCommand(b, log, process.NewID(sbx)); err != nil {
 					return err
 				}
 			}
@@ -78,7 +78,7 @@ func record(b *testing.B, log *events.Log, count int) {
 }
 
 // command stores a command that printed a line and ended.
-func command(b *testing.B, log *events.Log, id process.ID) error {
+func runCommand(b *testing.B, log *events.Log, id process.ID) error {
 	now, code := time.Now(), int32(0)
 	spec := process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "echo hello"}, Cwd: "/home/user", User: "user"}
 	sum := process.Summary{ID: id, Tenant: "default", Host: "host-1", Epoch: 1, Spec: spec}

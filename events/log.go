@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/blob"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/tunnel"
 )
 
 // Config configures the connection to the log. The zero value of a field selects its
@@ -47,8 +49,8 @@ type Log struct {
 	conn *store.Conn
 	*records
 	*blob.Store
-	*commands
-	*tunneling
+	*command.Queue
+	*tunnel.Transport
 }
 
 // Open connects and creates the streams that are missing. It waits for NATS and for its
@@ -66,8 +68,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		conn:      c,
 		records:   &records{conn: c, retention: cfg.Retention, tails: make(map[string]*liveTail)},
 		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore}),
-		commands:  &commands{c},
-		tunneling: &tunneling{c, tunnelTimes{hello: tunnelHello, ping: tunnelPing}},
+		Queue:     command.NewQueue(c),
+		Transport: tunnel.NewTransport(c),
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -161,19 +162,19 @@ func TestCommandsAreDeliveredInOrderAndAnswered(t *testing.T) {
 	var seen []string
 	served := make(chan error, 1)
 	go func() {
-		served <- host.Commands(ctx, eventstest.Host, 0, func(c events.Command) error {
+		served <- host.Commands(ctx, eventstest.Host, 0, func(c command.Command) error {
 			seen = append(seen, c.ID)
-			in := c.Body.(events.Stdin)
+			in := c.Body.(command.Stdin)
 			if string(in.Data) == "bad" {
-				host.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "stdin", "", "no such process")})
+				host.Reply(c, command.Reply{Err: kind.New(kind.NotFound, "stdin", "", "no such process")})
 			} else {
-				host.Reply(c, events.Reply{Offset: uint64(len(in.Data))})
+				host.Reply(c, command.Reply{Offset: uint64(len(in.Data))})
 			}
 			return nil
 		})
 	}()
 	for i, data := range []string{"a", "bad", "ccc"} {
-		c := events.Command{ID: fmt.Sprint("c", i), Process: id, Body: events.Stdin{Data: []byte(data)}}
+		c := command.Command{ID: fmt.Sprint("c", i), Process: id, Body: command.Stdin{Data: []byte(data)}}
 		r, err := gateway.Call(t.Context(), eventstest.Host, c)
 		if data == "bad" {
 			if !kind.Is(err, kind.NotFound) || kind.Message(err) != "no such process" {
@@ -183,7 +184,7 @@ func TestCommandsAreDeliveredInOrderAndAnswered(t *testing.T) {
 			t.Errorf("reply to %q: %+v, %v", data, r, err)
 		}
 	}
-	if err := gateway.Send(t.Context(), eventstest.Host, events.Command{ID: "c2", Process: id, Body: events.Stdin{}}); err != nil {
+	if err := gateway.Send(t.Context(), eventstest.Host, command.Command{ID: "c2", Process: id, Body: command.Stdin{}}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

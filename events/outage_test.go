@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 )
@@ -63,8 +64,8 @@ func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- host.Commands(ctx, eventstest.Host, 0, func(c events.Command) error {
-			host.Reply(c, events.Reply{Offset: c.Rev})
+		served <- host.Commands(ctx, eventstest.Host, 0, func(c command.Command) error {
+			host.Reply(c, command.Reply{Offset: c.Rev})
 			return nil
 		})
 	}()
@@ -75,7 +76,7 @@ func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 	for range 4 {
 		calls.Go(func() {
 			for ctx.Err() == nil {
-				c := events.Command{ID: ulid.Make().String(), Process: id, Deadline: time.Now().Add(5 * time.Second), Body: events.Signal{Signal: 1}}
+				c := command.Command{ID: ulid.Make().String(), Process: id, Deadline: time.Now().Add(5 * time.Second), Body: command.Signal{Signal: 1}}
 				within, cancel := context.WithDeadline(ctx, c.Deadline)
 				_, err := gateway.Call(within, eventstest.Host, c)
 				cancel()

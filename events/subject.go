@@ -24,11 +24,6 @@ func catalogueSubject(host string, id process.ID) string {
 }
 
 func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
-func commandSubject(host string) string                  { return "cmd." + host }
-
-// tunnelSubject returns the subject that announces new tunnels to a host. Messages through a
-// tunnel have its id and ".up" (to the host) or ".down" appended.
-func tunnelSubject(host string) string { return streams.TunnelPrefix + host }
 
 func hostSubject(host string) string { return "host." + host }
 

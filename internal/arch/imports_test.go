@@ -77,6 +77,8 @@ var rules = []rule{
 	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
 	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
+	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
+	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
 	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},

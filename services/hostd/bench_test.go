@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -113,7 +114,7 @@ func BenchmarkEcho(b *testing.B) {
 	var times []time.Duration
 	for b.Loop() {
 		begun := time.Now()
-		r.send(id, events.Stdin{Data: []byte("x")})
+		r.send(id, command.Stdin{Data: []byte("x")})
 		await(func(body process.Body) bool { _, ok := body.(process.Wrote); return ok })
 		times = append(times, time.Since(begun))
 	}

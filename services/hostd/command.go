@@ -3,7 +3,7 @@ package hostd
 import (
 	"context"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/sandboxes"
 	"github.com/millrace/millrace/services/hostd/internal/session"
@@ -25,8 +25,8 @@ func (h *host) newAudits() *audit.Auditor {
 }
 
 // dispatch handles a command, or passes it to its sandbox, without waiting.
-func (h *host) dispatch(c events.Command) {
-	if drain, ok := c.Body.(events.Drain); ok {
+func (h *host) dispatch(c command.Command) {
+	if drain, ok := c.Body.(command.Drain); ok {
 		h.spawn("drain", func(context.Context) error { return h.drain(c, drain.Drain) })
 		return
 	}
@@ -35,7 +35,7 @@ func (h *host) dispatch(c events.Command) {
 
 // drain handles a command to drain the host, or to end that. It is journaled, so that it holds
 // for later runs, and in the lease before the reply.
-func (h *host) drain(c events.Command, drain bool) error {
+func (h *host) drain(c command.Command, drain bool) error {
 	if err := h.journal.SetDraining(drain); err != nil {
 		h.commands.Refuse(c, err)
 		return err
@@ -43,7 +43,7 @@ func (h *host) drain(c events.Command, drain bool) error {
 	h.leases.SetDraining(drain)
 	h.leases.Renew()
 	h.commands.End(c.Rev)
-	h.commands.Answer(c, events.Reply{})
+	h.commands.Answer(c, command.Reply{})
 	return nil
 }
 

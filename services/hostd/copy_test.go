@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -248,7 +249,7 @@ func TestInterruptedCopyContinues(t *testing.T) {
 	sbx := one.sandbox()
 	one.write(sbx, "then")
 	id := sandbox.NewSnapshotID()
-	one.send(process.NewID(sbx), events.TakeSnapshot{ID: id})
+	one.send(process.NewID(sbx), command.TakeSnapshot{ID: id})
 	snap := one.awaitCopy(id, func(*sandbox.Copy) bool { return true })
 	<-l.done
 	if !errors.Is(l.err, errInterrupted) {
@@ -324,7 +325,7 @@ func TestProcessesContinueOnAnotherHost(t *testing.T) {
 	moved := two.createFrom(&snap)
 	p := process.IDOf(id.Token(), moved.ID)
 	two.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
-	if _, err := two.call(p, events.Signal{Signal: 15}); err != nil {
+	if _, err := two.call(p, command.Signal{Signal: 15}); err != nil {
 		t.Errorf("signal: %v", err)
 	}
 	rec := two.whole(p)

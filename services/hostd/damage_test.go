@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -80,7 +81,7 @@ func TestDamagedOutput(t *testing.T) {
 			id := r.start(r.sandbox(), process.Spec{Cmd: "sh", Args: []string{"-c", noise + "echo ready; read x; echo more; exit 6"}, Stdin: true})
 			before := process.Seq(len(r.awaitOutput(id, "ready").events))
 			r.damage(d)
-			r.send(id, events.Stdin{Data: []byte("\n")})
+			r.send(id, command.Stdin{Data: []byte("\n")})
 			got := r.readDamaged(id)
 			// stdin_ack, stdout, exited and end follow. A host whose last append was not acknowledged
 			// stores it again, so that damage at the tail may leave no gap.

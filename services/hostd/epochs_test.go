@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -42,7 +42,7 @@ func TestFencedHostRestarts(t *testing.T) {
 		r.declareGone()
 		epoch = r.awaitLease(epoch)
 	}
-	r.send(id, events.Stdin{Data: []byte("\n")})
+	r.send(id, command.Stdin{Data: []byte("\n")})
 	if rec := r.whole(id); describe(rec.end()) != "exited 3" || string(rec.out[process.Stdout]) != "ready\nmore\n" {
 		t.Errorf("%q, %s", rec.out[process.Stdout], describe(rec.end()))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -135,7 +136,7 @@ func testInterrupted(r *rig, t *testing.T, point string, n int) {
 	missing := r.start(sbx, process.Spec{Cmd: "true", Cwd: "/nope"})
 	r.awaitOutput(dialog, "line 199")
 	r.awaitOutput(sleeper, "ready")
-	r.send(dialog, events.Stdin{Data: []byte("input\n")})
+	r.send(dialog, command.Stdin{Data: []byte("input\n")})
 	var want strings.Builder
 	for i := range 200 {
 		fmt.Fprintf(&want, "line %d\n", i)
@@ -225,7 +226,7 @@ func TestFencedProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.send(dialog, events.Stdin{Data: []byte("\n")})
+	r.send(dialog, command.Stdin{Data: []byte("\n")})
 	if rec := r.whole(dialog); describe(rec.end()) != "host_lost" {
 		t.Errorf("%s", describe(rec.end()))
 	}
@@ -250,7 +251,7 @@ func TestSilentForLongerThanTheRetention(t *testing.T) {
 			} else {
 				eventstest.Forget(t, r.srv, "PROC")
 			}
-			r.send(id, events.Stdin{Data: []byte("\n")})
+			r.send(id, command.Stdin{Data: []byte("\n")})
 			tail := r.log.Read(events.Ref{Host: hostName, ID: id}, last)
 			defer tail.Close()
 			var out []byte

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -54,7 +54,7 @@ func TestForkBombLeavesOtherProcessesRunning(t *testing.T) {
 				t.Errorf("%[2]d of %[1]d starts were refused", 2*most, refused)
 			}
 			for _, id := range all {
-				r.send(id, events.Signal{Signal: 9})
+				r.send(id, command.Signal{Signal: 9})
 				if end := describe(r.whole(id).end()); end != "killed by 9" {
 					t.Errorf("process that ran: %s", end)
 				}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -64,25 +64,25 @@ func (r *rig) stopSandbox(id sandbox.ID) {
 	}
 }
 
-func (r *rig) send(id process.ID, body events.CommandBody) {
+func (r *rig) send(id process.ID, body command.Body) {
 	r.t.Helper()
-	if err := r.log.Send(r.ctx(), r.cfg.Name, command(id, body)); err != nil {
+	if err := r.log.Send(r.ctx(), r.cfg.Name, newCommand(id, body)); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func command(id process.ID, body events.CommandBody) events.Command {
-	return events.Command{ID: string(process.NewID(id.Sandbox())), Tenant: tenant, Process: id, Body: body}
+func newCommand(id process.ID, body command.Body) command.Command {
+	return command.Command{ID: string(process.NewID(id.Sandbox())), Tenant: tenant, Process: id, Body: body}
 }
 
-func (r *rig) call(id process.ID, body events.CommandBody) (events.Reply, error) {
-	return r.log.Call(r.ctx(), r.cfg.Name, command(id, body))
+func (r *rig) call(id process.ID, body command.Body) (command.Reply, error) {
+	return r.log.Call(r.ctx(), r.cfg.Name, newCommand(id, body))
 }
 
 func (r *rig) start(sbx sandbox.ID, spec process.Spec) process.ID {
 	r.t.Helper()
 	id := process.NewID(sbx)
-	r.send(id, events.Start{Spec: spec})
+	r.send(id, command.Start{Spec: spec})
 	return id
 }
 

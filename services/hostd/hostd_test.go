@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -71,14 +71,14 @@ func TestCommandsReachTheProcess(t *testing.T) {
 	sbx := r.sandbox()
 	id := r.start(sbx, process.Spec{Cmd: "cat", Stdin: true})
 	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
-	if reply, err := r.call(id, events.Stdin{Data: []byte("hello\n")}); err != nil || reply.Offset != 6 {
+	if reply, err := r.call(id, command.Stdin{Data: []byte("hello\n")}); err != nil || reply.Offset != 6 {
 		t.Errorf("stdin: %+v, %v", reply, err)
 	}
 	r.awaitOutput(id, "hello\n")
-	if _, err := r.call(id, events.Resize{Size: process.Size{Cols: 1, Rows: 1}}); err != nil {
+	if _, err := r.call(id, command.Resize{Size: process.Size{Cols: 1, Rows: 1}}); err != nil {
 		t.Errorf("resize: %v", err)
 	}
-	if _, err := r.call(id, events.Signal{Signal: sigKill}); err != nil {
+	if _, err := r.call(id, command.Signal{Signal: sigKill}); err != nil {
 		t.Errorf("kill: %v", err)
 	}
 	if sum := r.summary(id); !sum.Killed || sum.Outcome() != process.OutcomeKilled {
@@ -87,10 +87,10 @@ func TestCommandsReachTheProcess(t *testing.T) {
 	if rec := r.whole(id); describe(rec.end()) != "killed by 9" || !strings.Contains(rec.types(), "stdin_ack") {
 		t.Errorf("%s: %s", describe(rec.end()), rec.types())
 	}
-	if _, err := r.call(id, events.Stdin{Data: []byte("x")}); !isKind(err, kind.NotFound) {
+	if _, err := r.call(id, command.Stdin{Data: []byte("x")}); !isKind(err, kind.NotFound) {
 		t.Errorf("stdin after the end: %v", err)
 	}
-	if _, err := r.call(process.NewID(sbx), events.Signal{Signal: 9}); !isKind(err, kind.NotFound) {
+	if _, err := r.call(process.NewID(sbx), command.Signal{Signal: 9}); !isKind(err, kind.NotFound) {
 		t.Errorf("signal to a process that does not exist: %v", err)
 	}
 }
@@ -102,10 +102,10 @@ func TestStartIsExecutedOnce(t *testing.T) {
 	spec := sh("cd; echo x >> forks")
 	id := process.KeyedID(sbx, "key")
 	for range 3 {
-		r.send(id, events.Start{Spec: spec})
+		r.send(id, command.Start{Spec: spec})
 	}
 	r.whole(id)
-	r.send(id, events.Start{Spec: spec})
+	r.send(id, command.Start{Spec: spec})
 	r.whole(r.start(sbx, process.Spec{Cmd: "true"})) // the starts before it are done
 	if got := r.file(sbx, "forks"); got != "x\n" {
 		t.Errorf("forks %q", got)
@@ -123,7 +123,7 @@ func TestStartWithoutASandbox(t *testing.T) {
 func TestExpiredStart(t *testing.T) {
 	r := newRunningRig(t)
 	sbx := r.sandbox()
-	c := command(process.NewID(sbx), events.Start{Spec: process.Spec{Cmd: "true"}})
+	c := newCommand(process.NewID(sbx), command.Start{Spec: process.Spec{Cmd: "true"}})
 	c.Deadline = time.Now().Add(-time.Second)
 	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestHostLeavesItsSandboxesRunning(t *testing.T) {
 	}
 	r.begin()
 	r.awaitLease(h.Epoch)
-	if _, err := r.call(id, events.Stdin{Data: []byte("again\n"), EOF: true}); err != nil {
+	if _, err := r.call(id, command.Stdin{Data: []byte("again\n"), EOF: true}); err != nil {
 		t.Fatal(err)
 	}
 	if rec := r.whole(id); string(rec.out[process.Stdout]) != "again\n" || describe(rec.end()) != "exited 4" {
@@ -239,7 +239,7 @@ func TestHostWithoutItsJournalAdoptsItsSandboxes(t *testing.T) {
 	running, gone := r.sandbox(), r.sandbox()
 	id := r.start(running, process.Spec{Cmd: "sh", Args: []string{"-c", "while read x; do echo $x; done; exit 4"}, Stdin: true})
 	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
-	if reply, err := r.call(id, events.Stdin{Data: []byte("once\n")}); err != nil || reply.Offset != 5 {
+	if reply, err := r.call(id, command.Stdin{Data: []byte("once\n")}); err != nil || reply.Offset != 5 {
 		t.Fatalf("stdin: %+v, %v", reply, err)
 	}
 	r.awaitOutput(id, "once\n")
@@ -251,7 +251,7 @@ func TestHostWithoutItsJournalAdoptsItsSandboxes(t *testing.T) {
 	h, _ := r.view.Host(hostName)
 	r.begin()
 	r.awaitLease(h.Epoch)
-	if _, err := r.call(id, events.Stdin{Data: []byte("again\n"), EOF: true}); err != nil {
+	if _, err := r.call(id, command.Stdin{Data: []byte("again\n"), EOF: true}); err != nil {
 		t.Fatal(err)
 	}
 	if rec := r.whole(id); string(rec.out[process.Stdout]) != "once\nagain\n" || describe(rec.end()) != "exited 4" {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
@@ -34,7 +34,7 @@ func (r *rig) memorySnapshot(sbx sandbox.ID) sandbox.Snapshot {
 		r.t.Skipf("driver %s keeps no memory", s.Driver)
 	}
 	id := sandbox.NewSnapshotID()
-	if _, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: id, Memory: true}); err != nil {
+	if _, err := r.call(process.NewID(sbx), command.TakeSnapshot{ID: id, Memory: true}); err != nil {
 		r.t.Fatalf("snapshot: %v", err)
 	}
 	if err := r.view.Sync(r.ctx()); err != nil {
@@ -138,7 +138,7 @@ func testForks(t *testing.T, r *rig) {
 		p := process.IDOf(id.Token(), sbx)
 		was := r.summary(p).PID
 		r.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
-		if _, err := r.call(p, events.Signal{Signal: 15}); err != nil {
+		if _, err := r.call(p, command.Signal{Signal: 15}); err != nil {
 			t.Errorf("signal in %s: %v", sbx, err)
 		}
 		if s := r.summary(p); s.PID != was {
@@ -214,7 +214,7 @@ func TestForksDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range []sandbox.ID{sbx, r.createFrom(&snap).ID, r.createFrom(&snap).ID} {
 		p := process.IDOf(id.Token(), s)
-		if _, err := r.call(p, events.Stdin{Data: []byte("\n")}); err != nil {
+		if _, err := r.call(p, command.Stdin{Data: []byte("\n")}); err != nil {
 			t.Fatal(err)
 		}
 		out := string(r.whole(p).out[process.PTY])
@@ -239,11 +239,11 @@ func TestInputDuringASnapshotOfMemory(t *testing.T) {
 	for range 3 {
 		kept := make(chan error, 1)
 		go func() {
-			_, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: true})
+			_, err := r.call(process.NewID(sbx), command.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: true})
 			kept <- err
 		}()
 		for going := true; going; lines++ {
-			if _, err := r.call(id, events.Stdin{Data: []byte("a line\n")}); err != nil {
+			if _, err := r.call(id, command.Stdin{Data: []byte("a line\n")}); err != nil {
 				t.Fatalf("line %d: %v", lines, err)
 			}
 			select {
@@ -255,7 +255,7 @@ func TestInputDuringASnapshotOfMemory(t *testing.T) {
 			}
 		}
 	}
-	if _, err := r.call(id, events.Stdin{EOF: true}); err != nil {
+	if _, err := r.call(id, command.Stdin{EOF: true}); err != nil {
 		t.Fatal(err)
 	}
 	if out := strings.TrimSpace(string(r.whole(id).out[process.Stdout])); out != strconv.Itoa(lines) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -37,7 +37,7 @@ func TestStartThatMayHaveRunIsNotRefused(t *testing.T) {
 		return errors.New("it does not run")
 	}
 	cut := r.begin()
-	c := command(process.NewID(sbx), events.Start{Spec: sh("echo > " + ran)})
+	c := newCommand(process.NewID(sbx), command.Start{Spec: sh("echo > " + ran)})
 	c.Deadline = time.Now().Add(5 * time.Second)
 	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
 		t.Fatal(err)

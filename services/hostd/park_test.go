@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -48,7 +48,7 @@ func TestAdoptedSandboxesRunCommandsBeforeTheOthersAreAdopted(t *testing.T) {
 	for i := range 20 {
 		line := fmt.Sprintf("%d\n", i)
 		want.WriteString(line)
-		r.send(waits, events.Stdin{Data: []byte(line), EOF: i == 19})
+		r.send(waits, command.Stdin{Data: []byte(line), EOF: i == 19})
 	}
 	if got := describe(r.whole(r.start(quick, sh("exit 3"))).end()); got != "exited 3" {
 		t.Errorf("command in the adopted sandbox: %s, want exited 3", got)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -77,7 +78,7 @@ func TestPause(t *testing.T) {
 	if !r.quiet(id) {
 		t.Error("a process of a paused sandbox runs")
 	}
-	if _, err := r.call(id, events.Signal{Signal: 15}); !kind.Is(err, kind.Conflict) {
+	if _, err := r.call(id, command.Signal{Signal: 15}); !kind.Is(err, kind.Conflict) {
 		t.Errorf("signal to a paused sandbox: %v", err)
 	}
 	if rec := r.whole(r.start(sbx, sh("true"))); describe(rec.end()) != "not_started" {
@@ -111,7 +112,7 @@ func TestCommandResumesASandbox(t *testing.T) {
 		}
 		r.awaitPhase(sbx, sandbox.PhaseRunning)
 		r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
-		if _, err := r.call(cat, events.Stdin{Data: []byte("x")}); err != nil {
+		if _, err := r.call(cat, command.Stdin{Data: []byte("x")}); err != nil {
 			t.Errorf("input to a paused sandbox: %v", err)
 		}
 		if s, _ := r.view.Sandbox(sbx); time.Until(s.Deadline) < 4*time.Minute {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -19,7 +19,7 @@ import (
 func (r *rig) snapshot(sbx sandbox.ID) sandbox.Snapshot {
 	r.t.Helper()
 	id := sandbox.NewSnapshotID()
-	if _, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: id, Name: "n"}); err != nil {
+	if _, err := r.call(process.NewID(sbx), command.TakeSnapshot{ID: id, Name: "n"}); err != nil {
 		r.t.Fatalf("snapshot: %v", err)
 	}
 	if err := r.view.Sync(r.ctx()); err != nil {
@@ -142,7 +142,7 @@ func TestInterruptedSnapshot(t *testing.T) {
 		t.Skipf("driver %s keeps no files here", s.Driver)
 	}
 	id := r.start(sbx, sh("sleep 60"))
-	c := command(id, events.TakeSnapshot{ID: sandbox.NewSnapshotID()})
+	c := newCommand(id, command.TakeSnapshot{ID: sandbox.NewSnapshotID()})
 	if err := r.log.Send(r.ctx(), hostName, c); err != nil {
 		t.Fatal(err)
 	}
@@ -151,16 +151,16 @@ func TestInterruptedSnapshot(t *testing.T) {
 	}
 	r.awaitLease(1)
 	// The command is read again, and takes the same snapshot.
-	if _, err := r.call(id, events.TakeSnapshot{ID: c.Body.(events.TakeSnapshot).ID}); err != nil {
+	if _, err := r.call(id, command.TakeSnapshot{ID: c.Body.(command.TakeSnapshot).ID}); err != nil {
 		t.Errorf("second attempt: %v", err)
 	}
 	if n := r.kept(); n != 1 {
 		t.Errorf("%d directories for one snapshot", n)
 	}
-	if _, err := r.call(id, events.Signal{Signal: 9}); err != nil {
+	if _, err := r.call(id, command.Signal{Signal: 9}); err != nil {
 		t.Errorf("the process did not continue: %v", err)
 	}
-	if _, err := r.call(process.NewID(sandbox.NewID()), events.TakeSnapshot{ID: sandbox.NewSnapshotID()}); !kind.Is(err, kind.NotFound) {
+	if _, err := r.call(process.NewID(sandbox.NewID()), command.TakeSnapshot{ID: sandbox.NewSnapshotID()}); !kind.Is(err, kind.NotFound) {
 		t.Errorf("snapshot of a sandbox that does not exist: %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestDrain(t *testing.T) {
 	r := newRunningRig(t)
 	setDrain := func(drain bool) {
 		t.Helper()
-		c := events.Command{ID: string(process.NewID(sandbox.NewID())), Body: events.Drain{Drain: drain}}
+		c := command.Command{ID: string(process.NewID(sandbox.NewID())), Body: command.Drain{Drain: drain}}
 		if _, err := r.log.Call(r.ctx(), hostName, c); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestMemoryFitsTheBuildThatRuns(t *testing.T) {
 	sbx := r.sandbox()
 	for memory, want := range map[bool]string{true: "build 1, CPU ", false: "files on "} {
 		id := sandbox.NewSnapshotID()
-		if _, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: id, Memory: memory}); err != nil {
+		if _, err := r.call(process.NewID(sbx), command.TakeSnapshot{ID: id, Memory: memory}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.view.Sync(r.ctx()); err != nil {
@@ -280,7 +280,7 @@ func TestSnapshotOfMemoryIsRefusedWithoutDiskSpace(t *testing.T) {
 	r.begin()
 	sbx := r.sandbox()
 	take := func(memory bool) error {
-		_, err := r.call(process.NewID(sbx), events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: memory})
+		_, err := r.call(process.NewID(sbx), command.TakeSnapshot{ID: sandbox.NewSnapshotID(), Memory: memory})
 		return err
 	}
 	if err := take(true); !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "no space") {
@@ -320,7 +320,7 @@ func TestNoSnapshotOfASandboxThatMustEnd(t *testing.T) {
 	r.cfg.drivers = []driver.Driver{ending{upgraded{direct.New(direct.Config{})}, r.stopSandbox}}
 	r.begin()
 	id := sandbox.NewSnapshotID()
-	if _, err := r.call(process.NewID(r.sandbox()), events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.NotFound) {
+	if _, err := r.call(process.NewID(r.sandbox()), command.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.NotFound) {
 		t.Errorf("got %v", err)
 	}
 	if err := r.view.Sync(r.ctx()); err != nil {

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"strconv"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -18,7 +18,7 @@ type Layers interface {
 	BaseLayers
 	Layer(p core.Principal, sum string, usable func(*sandbox.Snapshot) bool) (sandbox.Snapshot, bool)
 	LayerAmong(ids []string, sum string) (sandbox.Snapshot, bool)
-	EnsureLayer(ctx context.Context, p core.Principal, sbx sandbox.ID, take events.TakeSnapshot) error
+	EnsureLayer(ctx context.Context, p core.Principal, sbx sandbox.ID, take command.TakeSnapshot) error
 	KeepLayer(ctx context.Context, id sandbox.SnapshotID) error
 }
 
@@ -131,7 +131,7 @@ func (ls *layers) make(ctx context.Context, from origin, l *layer) (snap sandbox
 func (ls *layers) saveLayer(ctx context.Context, sbx sandbox.ID, from origin, l *layer) (sandbox.Snapshot, error) {
 	for {
 		id, _ := ls.layerID(l.step)
-		if err := ls.store.EnsureLayer(ctx, ls.principal, sbx, events.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
+		if err := ls.store.EnsureLayer(ctx, ls.principal, sbx, command.TakeSnapshot{ID: id, Internal: true, Layer: l.sum}); err != nil {
 			return sandbox.Snapshot{}, err
 		}
 		mark := ls.record.mark()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -13,15 +13,15 @@ import (
 
 // Call sends a command about a sandbox, and with proc about one of its processes, to the
 // sandbox's host and waits for the reply. It does not retry: a lost reply is not sent again.
-func (c *Core) Call(ctx context.Context, st *sandbox.State, proc process.ID, id string, body events.CommandBody, within time.Duration) (events.Reply, error) {
+func (c *Core) Call(ctx context.Context, st *sandbox.State, proc process.ID, id string, body command.Body, within time.Duration) (command.Reply, error) {
 	if err := c.RequireHost(st); err != nil {
-		return events.Reply{}, err
+		return command.Reply{}, err
 	}
 	deadline := time.Now().Add(within)
 	asked := ctx
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	r, err := c.Log.Call(ctx, st.Host, events.Command{
+	r, err := c.Log.Call(ctx, st.Host, command.Command{
 		ID: id, Tenant: st.Tenant, Process: proc, Deadline: deadline, Body: body,
 	})
 	if err != nil && asked.Err() != nil {

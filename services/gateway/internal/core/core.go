@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/tunnel"
 	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
 
@@ -42,7 +43,7 @@ const DefaultQueueTimeout = 25 * time.Second
 // Core is what the parts share. It is safe for concurrent use.
 type Core struct {
 	Config
-	Tunnels *events.Tunnels // byte streams to hosts
+	Tunnels *tunnel.Dialer // byte streams to hosts
 }
 
 // New returns a Core. It does no I/O. Close releases its streams.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -20,7 +20,7 @@ func (hs *Hosts) Drain(ctx context.Context, host string, drain bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := hs.core.Call(ctx, &sandbox.State{Host: h.Host}, "", ulid.Make().String(), events.Drain{Drain: drain}, hs.core.CallTimeout); err != nil {
+	if _, err := hs.core.Call(ctx, &sandbox.State{Host: h.Host}, "", ulid.Make().String(), command.Drain{Drain: drain}, hs.core.CallTimeout); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, hs.core.CallTimeout)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -47,7 +47,7 @@ func (ps *Procs) sendInput(ctx context.Context, p core.Principal, id process.ID,
 	for i := 0; ; i++ {
 		n := min(len(data), maxInput)
 		last := n == len(data)
-		if _, err := ps.core.Call(ctx, &t.st, t.sum.ID, idOf(i), events.Stdin{Data: data[:n], EOF: eof && last}, ps.core.InputTimeout); err != nil {
+		if _, err := ps.core.Call(ctx, &t.st, t.sum.ID, idOf(i), command.Stdin{Data: data[:n], EOF: eof && last}, ps.core.InputTimeout); err != nil {
 			return ps.inputError(t, err)
 		}
 		if last {
@@ -80,7 +80,7 @@ func (ps *Procs) Signal(ctx context.Context, p core.Principal, id process.ID, si
 	if err != nil {
 		return err
 	}
-	if _, err := ps.core.Call(ctx, &t.st, t.sum.ID, newID(0), events.Signal{Signal: sig}, ps.core.CallTimeout); err != nil {
+	if _, err := ps.core.Call(ctx, &t.st, t.sum.ID, newID(0), command.Signal{Signal: sig}, ps.core.CallTimeout); err != nil {
 		return err
 	}
 	if sig != sigKill && sig != sigTerm {
@@ -99,7 +99,7 @@ func (ps *Procs) Resize(ctx context.Context, p core.Principal, id process.ID, si
 	if err != nil || t.sum.Spec.PTY == nil {
 		return err
 	}
-	_, err = ps.core.Call(ctx, &t.st, t.sum.ID, newID(0), events.Resize{Size: size}, ps.core.CallTimeout)
+	_, err = ps.core.Call(ctx, &t.st, t.sum.ID, newID(0), command.Resize{Size: size}, ps.core.CallTimeout)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -61,21 +62,21 @@ func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.Stat
 	}
 	// Attach before sending the command, so that the first event arrives live.
 	reader := ps.core.Log.Read(events.Ref{Host: now.Host, ID: id}, 0)
-	command, err := ps.sendStart(ctx, &now, id, spec)
+	sent, err := ps.sendStart(ctx, &now, id, spec)
 	if err != nil {
 		reader.Close()
 		return Attached{}, "", err
 	}
-	return Attached{ID: id, Reader: latency.NewReader(reader, &ps.core.Latencies, requested)}, command, nil
+	return Attached{ID: id, Reader: latency.NewReader(reader, &ps.core.Latencies, requested)}, sent, nil
 }
 
-// sendStart stores the command. Each command has an id of its own: the record's first event
+// sendStart stores the command and returns its id. Each command has an id of its own: the record's first event
 // names the one that claimed it, and no other command for the process can start it.
-func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (command string, err error) {
+func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (string, error) {
 	deadline := time.Now().Add(ps.core.StartTimeout)
-	cmd := events.Command{
+	cmd := command.Command{
 		ID: "start." + string(id) + "." + rand.Text(), Tenant: st.Tenant, Process: id,
-		Deadline: deadline, Body: events.Start{Spec: spec},
+		Deadline: deadline, Body: command.Start{Spec: spec},
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
@@ -24,7 +24,7 @@ type Fork struct {
 // its driver can keep them, which memory reports. It fails as a whole only if no snapshot of
 // that sandbox can be made.
 func (pr *Provisioner) ForkSandbox(ctx context.Context, p core.Principal, id sandbox.ID, count int, lifetime time.Duration) (forks []Fork, memory bool, err error) {
-	snap, err := pr.snapshots.Take(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Internal: true})
+	snap, err := pr.snapshots.Take(ctx, p, id, command.TakeSnapshot{ID: sandbox.NewSnapshotID(), Internal: true})
 	if err != nil {
 		return nil, false, err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -15,7 +15,7 @@ import (
 
 // EnsureLayer makes a snapshot of a build's sandbox, unless the one with that id
 // exists.
-func (ss *Snapshots) EnsureLayer(ctx context.Context, p core.Principal, sbx sandbox.ID, take events.TakeSnapshot) error {
+func (ss *Snapshots) EnsureLayer(ctx context.Context, p core.Principal, sbx sandbox.ID, take command.TakeSnapshot) error {
 	if err := ss.core.Sync(ctx); err != nil {
 		return err
 	}

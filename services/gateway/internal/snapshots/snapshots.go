@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -35,7 +35,7 @@ const snapshotTimeout = 2 * time.Minute // for making a snapshot
 // which Snapshot.Memory reports. It returns Unimplemented if the driver cannot make snapshots,
 // and NotFound unless the sandbox runs or is paused.
 func (ss *Snapshots) CreateSnapshot(ctx context.Context, p core.Principal, id sandbox.ID, name string) (sandbox.Snapshot, error) {
-	s, err := ss.Take(ctx, p, id, events.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
+	s, err := ss.Take(ctx, p, id, command.TakeSnapshot{ID: sandbox.NewSnapshotID(), Name: name})
 	if err == nil && name != "" {
 		ss.replaceNamed(ctx, p, name)
 	}
@@ -64,7 +64,7 @@ func (ss *Snapshots) named(p core.Principal, name string) []sandbox.Snapshot {
 }
 
 // Take makes a snapshot of a sandbox as CreateSnapshot does, but replaces no other.
-func (ss *Snapshots) Take(ctx context.Context, p core.Principal, id sandbox.ID, take events.TakeSnapshot) (sandbox.Snapshot, error) {
+func (ss *Snapshots) Take(ctx context.Context, p core.Principal, id sandbox.ID, take command.TakeSnapshot) (sandbox.Snapshot, error) {
 	if p.Sandbox != "" {
 		return sandbox.Snapshot{}, kind.New(kind.Denied, "snapshot", string(id), "a sandbox's token cannot make snapshots")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/services/hostd/internal/cursor"
 )
 
@@ -34,8 +35,8 @@ func New(cfg Config, rev uint64) *Reader { return &Reader{cfg: cfg, cursor: curs
 
 // Run reads the commands after the cursor and calls handle for each, until ctx ends. Each command
 // must be ended or refused once.
-func (r *Reader) Run(ctx context.Context, handle func(events.Command)) error {
-	err := r.cfg.Log.Commands(ctx, r.cfg.Host, r.cursor.Position(), func(c events.Command) error {
+func (r *Reader) Run(ctx context.Context, handle func(command.Command)) error {
+	err := r.cfg.Log.Commands(ctx, r.cfg.Host, r.cursor.Position(), func(c command.Command) error {
 		r.Begin(c.Rev)
 		handle(c)
 		return nil
@@ -91,13 +92,13 @@ func (r *Reader) End(rev uint64) { r.cursor.End(rev) }
 func (r *Reader) Position() uint64 { return r.cursor.Position() }
 
 // Answer replies to a command's sender.
-func (r *Reader) Answer(c events.Command, reply events.Reply) {
+func (r *Reader) Answer(c command.Command, reply command.Reply) {
 	r.cfg.Log.Reply(c, reply)
 	r.cfg.Fault("replied") //nolint:errcheck // it ends the run
 }
 
 // Refuse ends a command and replies with an error.
-func (r *Reader) Refuse(c events.Command, err error) {
+func (r *Reader) Refuse(c command.Command, err error) {
 	r.End(c.Rev)
-	r.Answer(c, events.Reply{Err: err})
+	r.Answer(c, command.Reply{Err: err})
 }

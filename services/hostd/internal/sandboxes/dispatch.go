@@ -4,23 +4,23 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/session"
 )
 
 // Dispatch handles or parks a command for a sandbox, without waiting.
-func (set *Set) Dispatch(c events.Command) {
+func (set *Set) Dispatch(c command.Command) {
 	if !set.park(c) {
 		set.deliver(c)
 	}
 }
 
 // deliver passes a command to its sandbox, or refuses it, without waiting.
-func (set *Set) deliver(c events.Command) {
+func (set *Set) deliver(c command.Command) {
 	sb := set.get(c.Process.Sandbox())
-	if start, ok := c.Body.(events.Start); ok {
+	if start, ok := c.Body.(command.Start); ok {
 		var ss *session.Session
 		if sb != nil {
 			ss = sb.session
@@ -36,7 +36,7 @@ func (set *Set) deliver(c events.Command) {
 		set.cfg.Commands.Refuse(c, kind.New(kind.NotFound, "command", c.ID, "the sandbox does not run here"))
 		return
 	}
-	if snap, ok := c.Body.(events.TakeSnapshot); ok {
+	if snap, ok := c.Body.(command.TakeSnapshot); ok {
 		set.cfg.Spawn("snapshot "+string(sb.id), func(ctx context.Context) error { return sb.snapshots.handle(ctx, c, snap) })
 		return
 	}

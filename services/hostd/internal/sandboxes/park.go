@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/session"
@@ -15,7 +15,7 @@ import (
 // others: to attach to a sandbox may take long.
 //
 // Input beyond session.MaxQueuedBytes is refused.
-func (set *Set) park(c events.Command) bool {
+func (set *Set) park(c command.Command) bool {
 	if !set.adopting() {
 		return false
 	}
@@ -27,7 +27,7 @@ func (set *Set) park(c events.Command) bool {
 		set.mu.Unlock()
 		return false
 	}
-	in, _ := c.Body.(events.Stdin)
+	in, _ := c.Body.(command.Stdin)
 	full := len(in.Data) > 0 && set.parkedBytes+len(in.Data) > session.MaxQueuedBytes
 	if !full {
 		set.parkedBytes += len(in.Data)
@@ -60,7 +60,7 @@ func (set *Set) unpark(id sandbox.ID) {
 		}
 		set.parked[id] = nil // the key stays: commands that arrive now are parked
 		for _, c := range queue {
-			if in, ok := c.Body.(events.Stdin); ok {
+			if in, ok := c.Body.(command.Stdin); ok {
 				set.parkedBytes -= len(in.Data)
 			}
 		}

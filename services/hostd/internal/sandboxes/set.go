@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
@@ -35,8 +36,8 @@ type Set struct {
 	snapshotUnused atomic.Bool // a sandbox based on a snapshot has ended
 	mu             sync.Mutex
 	byID           map[sandbox.ID]*hostSandbox
-	parked         map[sandbox.ID][]events.Command // for sandboxes that are not adopted yet; nil: all are
-	parkedBytes    int                             // bytes of input in parked
+	parked         map[sandbox.ID][]command.Command // for sandboxes that are not adopted yet; nil: all are
+	parkedBytes    int                              // bytes of input in parked
 }
 
 // Config has the parts of a host that its sandboxes use. All fields are required.
@@ -75,7 +76,7 @@ func New() *Set { return &Set{byID: make(map[sandbox.ID]*hostSandbox)} }
 // sandboxes that are not open wait.
 func (set *Set) Use(cfg Config) {
 	set.cfg = cfg
-	set.parked = make(map[sandbox.ID][]events.Command)
+	set.parked = make(map[sandbox.ID][]command.Command)
 }
 
 // Run opens every sandbox that is placed here, and passes updates of their records to the open

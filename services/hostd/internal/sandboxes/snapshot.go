@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
@@ -61,7 +61,7 @@ func (fs *sandboxFiles) holdSnapshot() {
 
 // handle handles a command to take a snapshot of the sandbox. The log has the snapshot only
 // when it is complete; the remains of an interrupted one are removed by the next run.
-func (sn *snapshotter) handle(run context.Context, c events.Command, t events.TakeSnapshot) error {
+func (sn *snapshotter) handle(run context.Context, c command.Command, t command.TakeSnapshot) error {
 	ctx, cancel := context.WithTimeout(run, snapshotTimeout)
 	defer cancel()
 	err := sn.capture(ctx, t)
@@ -74,11 +74,11 @@ func (sn *snapshotter) handle(run context.Context, c events.Command, t events.Ta
 		return nil
 	}
 	sn.sb.cfg.Commands.End(c.Rev)
-	sn.sb.cfg.Commands.Answer(c, events.Reply{})
+	sn.sb.cfg.Commands.Answer(c, command.Reply{})
 	return nil
 }
 
-func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error {
+func (sn *snapshotter) capture(ctx context.Context, t command.TakeSnapshot) error {
 	sn.mu.Lock()
 	defer sn.mu.Unlock()
 	if s, ok := sn.sb.cfg.View.Snapshot(t.ID); ok && s.Sandbox == sn.sb.id {
@@ -130,7 +130,7 @@ func (sn *snapshotter) capture(ctx context.Context, t events.TakeSnapshot) error
 }
 
 // describe returns the log's entry of a snapshot that was taken.
-func (sn *snapshotter) describe(ctx context.Context, t *events.TakeSnapshot) *sandbox.Snapshot {
+func (sn *snapshotter) describe(ctx context.Context, t *command.TakeSnapshot) *sandbox.Snapshot {
 	snap := &sandbox.Snapshot{
 		ID: t.ID, Tenant: sn.sb.tenant, Sandbox: sn.sb.id, Host: sn.sb.cfg.Host, Driver: sn.sb.driver.Name(), Template: sn.sb.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
@@ -188,7 +188,7 @@ func (sn *snapshotter) reserveDisk(ctx context.Context) (made func(), err error)
 // write makes the snapshot's directory, complete or not at all. It is synced before the
 // log has it, since the log's servers do not lose power with this host; except for a fork's, which is of
 // no use without its sandboxes.
-func (sn *snapshotter) write(ctx context.Context, dir string, t *events.TakeSnapshot) error {
+func (sn *snapshotter) write(ctx context.Context, dir string, t *command.TakeSnapshot) error {
 	making := dir + partialSuffix
 	if err := rmtree.Tree(making); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -50,7 +50,7 @@ func TestTimeIsSentAfterASnapshotOfMemory(t *testing.T) {
 	defer serving.Wait()
 	defer cancel()
 	<-sb.session.Ready()
-	if err := sb.snapshots.write(t.Context(), sb.cfg.snapshotDir("s"), &events.TakeSnapshot{Memory: true, Internal: true}); err != nil {
+	if err := sb.snapshots.write(t.Context(), sb.cfg.snapshotDir("s"), &command.TakeSnapshot{Memory: true, Internal: true}); err != nil {
 		t.Fatal(err)
 	}
 	<-times
@@ -104,7 +104,7 @@ func (full) Snapshot(context.Context, string, bool) error {
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	sb := bare(t, Config{})
 	sb.current.Set(sb.id, full{})
-	err := sb.snapshots.write(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &events.TakeSnapshot{Memory: true})
+	err := sb.snapshots.write(t.Context(), filepath.Join(t.TempDir(), "snapshot"), &command.TakeSnapshot{Memory: true})
 	if !kind.Is(err, kind.Unavailable) || !strings.Contains(kind.Message(err), "is full") {
 		t.Errorf("%v, %q", err, kind.Message(err))
 	}
@@ -129,7 +129,7 @@ func TestFilesOfASnapshotStayUntilTheLogIsKnownToLackIt(t *testing.T) {
 	sb.driver, sb.adopted = named{name: "direct"}, true
 	sb.current.Set(sb.id, interrupting{end: cancel})
 	id := sandbox.NewSnapshotID()
-	if err := sb.snapshots.capture(ctx, events.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.Unavailable) {
+	if err := sb.snapshots.capture(ctx, command.TakeSnapshot{ID: id, Memory: true}); !kind.Is(err, kind.Unavailable) {
 		t.Errorf("got %v, want Unavailable", err)
 	}
 	if _, err := os.Stat(sb.cfg.snapshotDir(id)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
@@ -32,8 +33,8 @@ type HostConfig struct {
 
 // Commands replies to the commands of a host.
 type Commands interface {
-	Answer(events.Command, events.Reply)
-	Refuse(events.Command, error) // ends the command, too
+	Answer(command.Command, command.Reply)
+	Refuse(command.Command, error) // ends the command, too
 	Charge(rev uint64, account *atomic.Int64, bytes int64)
 	End(rev uint64)
 }
@@ -55,13 +56,13 @@ func (h *Host) Session(cfg Config) *Session {
 		ready: make(chan struct{}), drained: make(chan struct{}), lookups: make(chan struct{}, maxLookups),
 		procs: make(map[string]*proc), forgotten: make(map[string]struct{}), pending: make(map[uint64]*pending),
 	}
-	ss.queue = queue{ss: ss, started: make(map[string]*proc), waiting: make(map[string][]events.Command)}
+	ss.queue = queue{ss: ss, started: make(map[string]*proc), waiting: make(map[string][]command.Command)}
 	return ss
 }
 
 // Start starts a process in the sandbox of a session; nil: its sandbox does not run here. Another
 // command that starts the same process is ignored.
-func (h *Host) Start(ss *Session, c events.Command, spec process.Spec) {
+func (h *Host) Start(ss *Session, c command.Command, spec process.Spec) {
 	p := h.newProc(ss, c.Process)
 	p.start, p.spec, p.hash, p.replies.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
 	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -83,9 +83,9 @@ func (ss *Session) event(m *link.Message) error {
 }
 
 // command sends a command to the shim, on each new connection again until it is accepted.
-func (ss *Session) command(c events.Command, p *proc, frame []byte) {
-	if in, ok := c.Body.(events.Stdin); ok {
-		c.Body = events.Stdin{EOF: in.EOF} // the frame has the data
+func (ss *Session) command(c command.Command, p *proc, frame []byte) {
+	if in, ok := c.Body.(command.Stdin); ok {
+		c.Body = command.Stdin{EOF: in.EOF} // the frame has the data
 	}
 	ss.mu.Lock()
 	if ss.closed {
@@ -110,7 +110,7 @@ func (ss *Session) accepted(rev uint64) {
 		return
 	}
 	c.taken, c.frame = true, nil
-	_, start := c.cmd.Body.(events.Start)
+	_, start := c.cmd.Body.(command.Start)
 	if start {
 		delete(ss.pending, rev)
 	}
@@ -132,7 +132,7 @@ func (ss *Session) reply(r *wire.Reply) {
 		return
 	}
 	ss.h.cfg.Commands.End(r.Rev)
-	answer := events.Reply{Offset: r.Offset}
+	answer := command.Reply{Offset: r.Offset}
 	if r.Error != "" {
 		answer.Err = kind.New(r.Kind, "command", c.cmd.ID, r.Error)
 	}
@@ -158,7 +158,7 @@ func (ss *Session) Shut() {
 	}
 	ss.markReady()
 	for _, c := range pending {
-		if _, start := c.cmd.Body.(events.Start); !start {
+		if _, start := c.cmd.Body.(command.Start); !start {
 			ss.h.cfg.Commands.Refuse(c.cmd, kind.New(kind.NotFound, "command", c.cmd.ID, "the process has ended"))
 		}
 	}

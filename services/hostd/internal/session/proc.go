@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/internal/waiting"
@@ -26,10 +27,10 @@ type proc struct {
 
 	// Of its goroutine.
 	w        *events.Writer
-	start    *events.Command // nil: found in the shim or the catalogue
-	frame    []byte          // the Start for the shim
-	admitted bool            // the start is counted by admit
-	spec     process.Spec    // Env goes into the catalogue, never into the record
+	start    *command.Command // nil: found in the shim or the catalogue
+	frame    []byte           // the Start for the shim
+	admitted bool             // the start is counted by admit
+	spec     process.Spec     // Env goes into the catalogue, never into the record
 	hash     []byte
 	// The record's end was not read yet; see assumeTail.
 	assumed  bool
@@ -57,8 +58,8 @@ type item struct {
 // answer is a reply that is sent once an event is stored.
 type answer struct {
 	after process.Seq
-	cmd   events.Command
-	reply events.Reply
+	cmd   command.Command
+	reply command.Reply
 }
 
 // inbox has the events of a process that are not stored yet. The process's mutex guards it.
@@ -168,7 +169,7 @@ func (p *proc) isClosed() bool {
 }
 
 // replyAfter answers a command when the given event is stored.
-func (rs *replies) replyAfter(after process.Seq, c events.Command, r events.Reply) {
+func (rs *replies) replyAfter(after process.Seq, c command.Command, r command.Reply) {
 	rs.p.mu.Lock()
 	if rs.p.stored < after && !rs.p.closed {
 		for len(rs.answers) > 0 && rs.answers[0].cmd.Expired(time.Now()) != nil {

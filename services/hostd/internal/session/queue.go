@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -33,16 +33,16 @@ type queue struct {
 
 	bytes atomic.Int64 // bytes of commands that the shim has not accepted yet; see admit
 
-	mu      sync.Mutex                  // held while a command is sent; taken before the session's
-	open    bool                        // the shim's processes are known
-	started map[string]*proc            // processes whose start was sent, by token: commands may follow
-	waiting map[string][]events.Command // commands that wait for both, in their order, by their process's token
+	mu      sync.Mutex                   // held while a command is sent; taken before the session's
+	open    bool                         // the shim's processes are known
+	started map[string]*proc             // processes whose start was sent, by token: commands may follow
+	waiting map[string][]command.Command // commands that wait for both, in their order, by their process's token
 }
 
 // Deliver sends a command to its process, or queues it until the process can receive it. It
 // refuses commands beyond the limits.
-func (ss *Session) Deliver(c events.Command) {
-	in, _ := c.Body.(events.Stdin)
+func (ss *Session) Deliver(c command.Command) {
+	in, _ := c.Body.(command.Stdin)
 	if err := ss.queue.admit(&c, len(in.Data)); err != nil {
 		ss.h.cfg.Commands.Refuse(c, err)
 		return
@@ -52,12 +52,12 @@ func (ss *Session) Deliver(c events.Command) {
 
 // admit accounts for a command with data bytes of payload until the shim has accepted it, or
 // returns why it is refused.
-func (q *queue) admit(c *events.Command, data int) error {
+func (q *queue) admit(c *command.Command, data int) error {
 	if err := q.ss.cfg.Usable(); err != nil {
 		return err
 	}
 	size, waiting, pending := int64(commandCost+data), int64(MaxQueuedBytes), maxPending
-	if _, input := c.Body.(events.Stdin); input {
+	if _, input := c.Body.(command.Stdin); input {
 		waiting, pending = waiting-waiting/inputPart, pending-pending/inputPart
 	}
 	if q.ss.countPending(pending) >= pending || q.bytes.Load()+size > waiting {
@@ -67,7 +67,7 @@ func (q *queue) admit(c *events.Command, data int) error {
 	return nil
 }
 
-func (q *queue) put(c events.Command) {
+func (q *queue) put(c command.Command) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.open {
@@ -79,14 +79,14 @@ func (q *queue) put(c events.Command) {
 }
 
 // forward sends a command to its process, after its start; mu is held.
-func (q *queue) forward(c events.Command) {
+func (q *queue) forward(c command.Command) {
 	token := c.Process.Token()
 	p := q.ss.proc(token)
 	if p == nil {
 		q.ss.h.cfg.Commands.Refuse(c, noProcess(c.Process))
 		return
 	}
-	if _, ok := c.Body.(events.Stdin); ok {
+	if _, ok := c.Body.(command.Stdin); ok {
 		q.ss.cfg.Requests.Add(1)
 	}
 	switch {
@@ -107,12 +107,12 @@ func (q *queue) openUp() {
 	if q.open {
 		return
 	}
-	var all []events.Command
+	var all []command.Command
 	for _, some := range q.waiting {
 		all = append(all, some...)
 	}
 	clear(q.waiting)
-	slices.SortFunc(all, func(a, b events.Command) int { return cmp.Compare(a.Rev, b.Rev) })
+	slices.SortFunc(all, func(a, b command.Command) int { return cmp.Compare(a.Rev, b.Rev) })
 	q.open = true
 	for _, c := range all {
 		q.forward(c)
@@ -142,7 +142,7 @@ func (q *queue) drop(p *proc) {
 	if q.started[token] == p {
 		delete(q.started, token)
 	}
-	var late []events.Command
+	var late []command.Command
 	if q.open { // otherwise they may be for a later attempt to start it
 		late = q.waiting[token]
 		delete(q.waiting, token)
@@ -176,16 +176,16 @@ func noProcess(id process.ID) error {
 }
 
 // frameOf returns a command's frame for the shim.
-func frameOf(c *events.Command) []byte {
+func frameOf(c *command.Command) []byte {
 	token := c.Process.Token()
 	switch body := c.Body.(type) {
-	case events.Stdin:
+	case command.Stdin:
 		return wire.AppendStdin(nil, &wire.Stdin{Rev: c.Rev, Token: token, Command: c.ID, Data: body.Data, EOF: body.EOF})
-	case events.Signal:
+	case command.Signal:
 		return wire.AppendSignal(nil, &wire.Signal{Rev: c.Rev, Token: token, Command: c.ID, Signal: body.Signal})
-	case events.Resize:
+	case command.Resize:
 		return wire.AppendResize(nil, &wire.Resize{Rev: c.Rev, Token: token, Cols: body.Size.Cols, Rows: body.Size.Rows})
-	case events.Start, events.TakeSnapshot, events.Drain: // they have frames of their own, or none
+	case command.Start, command.TakeSnapshot, command.Drain: // they have frames of their own, or none
 	}
 	return nil
 }

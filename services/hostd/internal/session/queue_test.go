@@ -3,7 +3,7 @@ package session
 import (
 	"testing"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -16,7 +16,7 @@ func TestCommandsWaitForTheShimAndForTheirStart(t *testing.T) {
 	deliver := func(to *proc) {
 		rev++
 		b.commands.Begin(rev)
-		b.Deliver(events.Command{ID: string(process.NewID(b.cfg.ID)), Process: to.id, Rev: rev, Body: events.Signal{Signal: 15}})
+		b.Deliver(command.Command{ID: string(process.NewID(b.cfg.ID)), Process: to.id, Rev: rev, Body: command.Signal{Signal: 15}})
 	}
 	check := func(when string, sent int) {
 		t.Helper()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -243,8 +244,8 @@ func TestShimThatAcceptsNoInput(t *testing.T) {
 			send := func() {
 				rev++
 				sb.commands.Begin(rev)
-				in := events.Stdin{Data: make([]byte, 128<<10)}
-				sb.Deliver(events.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
+				in := command.Stdin{Data: make([]byte, 128<<10)}
+				sb.Deliver(command.Command{ID: fmt.Sprint(rev), Process: p.id, Rev: rev, Body: in})
 			}
 			for range 2 * MaxQueuedBytes / (128 << 10) {
 				send()
@@ -276,32 +277,32 @@ func shimThatAnswersNothing(t *testing.T) {
 	sb.queue.openUp()
 	now := time.Now()
 	rev := uint64(0)
-	send := func(deadline time.Time, body events.CommandBody) (passed bool) {
+	send := func(deadline time.Time, body command.Body) (passed bool) {
 		rev++
 		sb.commands.Begin(rev)
-		sb.Deliver(events.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
+		sb.Deliver(command.Command{Process: p.id, Rev: rev, Deadline: deadline, Body: body})
 		_, passed = sb.pending[rev]
 		sb.accepted(rev)
 		return passed
 	}
 	soon := now.Add(5 * time.Second)
 	for range 2 * maxPending {
-		send(soon, events.Stdin{Data: []byte("x")})
+		send(soon, command.Stdin{Data: []byte("x")})
 	}
 	if most := maxPending - maxPending/inputPart; len(sb.pending) != most || sb.queue.bytes.Load() != 0 {
 		t.Errorf("%d commands wait for an answer, %d bytes are counted", len(sb.pending), sb.queue.bytes.Load())
 	}
-	if !send(soon, events.Signal{Signal: 9}) {
+	if !send(soon, command.Signal{Signal: 9}) {
 		t.Error("a process that does not read cannot be killed")
 	}
 	waiting.Sleep(t.Context(), 6*time.Second)
-	if !send(time.Time{}, events.Stdin{Data: []byte("x")}) || len(sb.pending) > 2 {
+	if !send(time.Time{}, command.Stdin{Data: []byte("x")}) || len(sb.pending) > 2 {
 		t.Errorf("%d commands are kept after their senders gave up", len(sb.pending))
 	}
 	// A shim may also report events that are never stored.
 	now = time.Now()
 	for i := range 1000 {
-		p.replies.replyAfter(1<<60, events.Command{Deadline: now.Add(-time.Second)}, events.Reply{})
+		p.replies.replyAfter(1<<60, command.Command{Deadline: now.Add(-time.Second)}, command.Reply{})
 		if i > 0 && len(p.replies.answers) > 1 {
 			t.Fatalf("%d expired answers are kept", len(p.replies.answers))
 		}

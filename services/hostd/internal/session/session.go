@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -59,7 +59,7 @@ type Network interface {
 
 // pending is a command that the shim has not answered.
 type pending struct {
-	cmd   events.Command
+	cmd   command.Command
 	frame []byte
 	proc  *proc
 	taken bool // the shim has accepted it: it is not sent again

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -89,7 +90,7 @@ func (h *Host) Start() {
 	var wg sync.WaitGroup
 	wg.Go(func() { h.sandboxes(ctx) })
 	wg.Go(func() {
-		if err := h.log.Commands(ctx, h.Name, 0, func(c events.Command) error { return h.command(ctx, c) }); err != nil && ctx.Err() == nil {
+		if err := h.log.Commands(ctx, h.Name, 0, func(c command.Command) error { return h.command(ctx, c) }); err != nil && ctx.Err() == nil {
 			h.tb.Errorf("host: %v", err)
 		}
 	})
@@ -208,23 +209,23 @@ func (h *Host) decide(s sandbox.State) ([]sandbox.Body, error) {
 // errStdin is the answer to input after EOF.
 var errStdin = kind.New(kind.Conflict, "stdin", "", "stdin is closed")
 
-func (h *Host) command(ctx context.Context, c events.Command) error {
+func (h *Host) command(ctx context.Context, c command.Command) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.procs[c.Process]
 	if p != nil && p.sum.Exit != nil {
 		p = nil
 	}
-	r := events.Reply{}
+	r := command.Reply{}
 	var err error
 	switch b := c.Body.(type) {
-	case events.Start:
+	case command.Start:
 		return h.start(ctx, c, b.Spec)
-	case events.Drain:
+	case command.Drain:
 		h.rev, err = h.log.PutLease(ctx, h.lease(fleet.Lease{TTL: time.Hour, Draining: b.Drain}), h.rev)
-		h.log.Reply(c, events.Reply{Err: err})
+		h.log.Reply(c, command.Reply{Err: err})
 		return nil
-	case events.TakeSnapshot:
+	case command.TakeSnapshot:
 		r.Err = h.log.PutSnapshot(ctx, &sandbox.Snapshot{
 			ID: b.ID, Tenant: c.Tenant, Sandbox: c.Process.Sandbox(), Host: h.Name, Driver: "fake", Template: "base",
 			Name: b.Name, Memory: b.Memory, Internal: b.Internal, Layer: b.Layer, Taken: time.Now(), MemoryMiB: 77,
@@ -233,22 +234,22 @@ func (h *Host) command(ctx context.Context, c events.Command) error {
 		return nil
 	default:
 		if p == nil {
-			h.log.Reply(c, events.Reply{Err: kind.New(kind.NotFound, "command", "", "process not found")})
+			h.log.Reply(c, command.Reply{Err: kind.New(kind.NotFound, "command", "", "process not found")})
 			return nil
 		}
 	}
 	switch b := c.Body.(type) {
-	case events.Start: // done
-	case events.Stdin:
+	case command.Start: // done
+	case command.Stdin:
 		if p.sum.Spec.Cmd == "deaf" { // it reads nothing, so no answer is due yet
 			return nil
 		}
 		if err = h.stdin(ctx, p, c.ID, b); errors.Is(err, errStdin) {
 			r.Err, err = err, nil
 		}
-	case events.Signal:
+	case command.Signal:
 		err = h.signal(ctx, p, c.ID, b.Signal)
-	case events.Resize:
+	case command.Resize:
 		err = p.append(ctx, process.Resized(b))
 	}
 	h.log.Reply(c, r)
@@ -262,7 +263,7 @@ func ignore(ctx context.Context, err error) error {
 	return nil
 }
 
-func (h *Host) start(ctx context.Context, c events.Command, spec process.Spec) error {
+func (h *Host) start(ctx context.Context, c command.Command, spec process.Spec) error {
 	cmd, args := script(&spec)
 	if cmd == "unheard" || h.ignoreStarts.Load() {
 		return nil
@@ -346,7 +347,7 @@ func (p *proc) lines(ctx context.Context, count string) error {
 	return p.append(ctx, all...)
 }
 
-func (h *Host) stdin(ctx context.Context, p *proc, id string, in events.Stdin) error {
+func (h *Host) stdin(ctx context.Context, p *proc, id string, in command.Stdin) error {
 	if key := process.InputKey(id); key != "" {
 		if previous, ok := p.keys[key]; ok && !bytes.Equal(previous, in.Data) {
 			return errStdin

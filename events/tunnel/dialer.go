@@ -1,4 +1,4 @@
-package events
+package tunnel
 
 import (
 	"context"
@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 )
 
-// Tunnels manages a service's tunnels to hosts for byte streams that are not events, one
+// Dialer manages a service's tunnels to hosts for byte streams that are not events, one
 // per host, created on demand. Its methods may be called concurrently.
-type Tunnels struct {
-	l      *tunneling
+type Dialer struct {
+	l      *Transport
 	ctx    context.Context // bounds all tunnels
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	n      atomic.Uint64 // number of tunnels created
 
 	mu    sync.Mutex
-	slots map[string]*tunnelSlot // by host
+	slots map[string]*hostSlot // by host
 }
 
-// tunnelSlot is the slot for the tunnel to one host.
-type tunnelSlot struct {
+// hostSlot is the slot for the tunnel to one host.
+type hostSlot struct {
 	sem  chan struct{} // a semaphore of one: guards link and its creation
 	link *outbound     // nil: not created
 }
@@ -40,25 +41,25 @@ type outbound struct {
 }
 
 const (
-	tunnelUp   = ".up"
-	tunnelDown = ".down"
+	up   = ".up"
+	down = ".down"
 
-	// tunnelUnused is how long an unused tunnel stays open.
-	tunnelUnused = time.Minute
-	// tunnelHello is the timeout for a host's answer to a new tunnel.
-	tunnelHello = 3 * time.Second
-	// tunnelBacklog is the queue length for new tunnels.
-	tunnelBacklog = 64
+	// unusedAfter is how long an unused tunnel stays open.
+	unusedAfter = time.Minute
+	// helloTimeout is the timeout for a host's answer to a new tunnel.
+	helloTimeout = 3 * time.Second
+	// backlog is the queue length for new tunnels.
+	backlog = 64
 )
 
 // Tunnels returns a manager of tunnels; Close closes them.
-func (l *tunneling) Tunnels() *Tunnels {
+func (l *Transport) Tunnels() *Dialer {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Tunnels{l: l, ctx: ctx, cancel: cancel, slots: make(map[string]*tunnelSlot)}
+	return &Dialer{l: l, ctx: ctx, cancel: cancel, slots: make(map[string]*hostSlot)}
 }
 
 // Close closes all tunnels and their streams.
-func (t *Tunnels) Close() {
+func (t *Dialer) Close() {
 	t.cancel()
 	t.wg.Wait()
 }
@@ -66,7 +67,7 @@ func (t *Tunnels) Close() {
 // Open opens a stream to target on the given run of a host. It returns the host's errors,
 // or Unavailable if the host cannot be reached before ctx ends. It replaces a broken tunnel
 // and waits through an outage of NATS.
-func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target string) (*mux.Stream, error) {
+func (t *Dialer) Open(ctx context.Context, host string, epoch uint64, target string) (*mux.Stream, error) {
 	for try, broken := 0, 0; ; {
 		s, retry, err := t.tryOpen(ctx, host, epoch, target)
 		if err == nil || !retry || ctx.Err() != nil || t.ctx.Err() != nil {
@@ -75,18 +76,18 @@ func (t *Tunnels) Open(ctx context.Context, host string, epoch uint64, target st
 		if kind.Is(err, kind.Deadline) || t.l.conn.Connected() {
 			broken++
 		}
-		if broken > tunnelTries || !t.l.conn.Backoff(ctx, &try) {
+		if broken > maxTries || !t.l.conn.Backoff(ctx, &try) {
 			return nil, err
 		}
 	}
 }
 
-// tunnelTries is how many more tunnels one Open creates while NATS is connected: after an
+// maxTries is how many more tunnels one Open creates while NATS is connected: after an
 // outage its store, and then the host, are back a moment later.
-const tunnelTries = 8
+const maxTries = 8
 
 // tryOpen is one attempt of Open; retry reports that another tunnel may succeed.
-func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, retry bool, err error) {
+func (t *Dialer) tryOpen(ctx context.Context, host string, epoch uint64, target string) (s *mux.Stream, retry bool, err error) {
 	o, err := t.tunnelTo(ctx, host, epoch)
 	if err != nil {
 		return nil, kind.Is(err, kind.Unavailable), err
@@ -99,19 +100,19 @@ func (t *Tunnels) tryOpen(ctx context.Context, host string, epoch uint64, target
 
 // slot returns the slot of a host. Each has its own semaphore: creating a tunnel may take
 // seconds, and tunnels to other hosts do not wait for it.
-func (t *Tunnels) slot(host string) *tunnelSlot {
+func (t *Dialer) slot(host string) *hostSlot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := t.slots[host]
 	if w == nil {
-		w = &tunnelSlot{sem: make(chan struct{}, 1)}
+		w = &hostSlot{sem: make(chan struct{}, 1)}
 		t.slots[host] = w
 	}
 	return w
 }
 
 // tunnelTo returns the tunnel to a host, creating it if necessary.
-func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*outbound, error) {
+func (t *Dialer) tunnelTo(ctx context.Context, host string, epoch uint64) (*outbound, error) {
 	w := t.slot(host)
 	select {
 	case w.sem <- struct{}{}:
@@ -136,7 +137,7 @@ func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*out
 	in := subject + "." + id
 	runCtx, cancel := context.WithCancel(t.ctx)
 	o := &outbound{
-		tunnel: t.l.newTunnel(in+tunnelDown, in+tunnelUp, mux.Config{}),
+		tunnel: t.l.newTunnel(in+down, in+up, mux.Config{}),
 		epoch:  epoch, cancel: cancel,
 	}
 	o.first = t.l.times.hello
@@ -153,7 +154,7 @@ func (t *Tunnels) tunnelTo(ctx context.Context, host string, epoch uint64) (*out
 
 // closeUnused closes the tunnel when it has been unused for a while.
 func (o *outbound) closeUnused(ctx context.Context) {
-	tick := time.NewTicker(tunnelUnused)
+	tick := time.NewTicker(unusedAfter)
 	defer tick.Stop()
 	for used := true; ; {
 		select {
@@ -172,23 +173,23 @@ func (o *outbound) closeUnused(ctx context.Context) {
 
 // ServeTunnels accepts the streams that others open to a host, until ctx ends. accept is
 // mux.Config.Accept. Tunnels requested before are not served.
-func (l *tunneling) ServeTunnels(ctx context.Context, host string, accept func(*mux.Stream)) error {
+func (l *Transport) ServeTunnels(ctx context.Context, host string, accept func(*mux.Stream)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Only live requests count: a client without an answer retries.
 	subject := tunnelSubject(host)
-	return l.conn.Listen(ctx, subject, tunnelBacklog, func(data []byte) {
+	return l.conn.Listen(ctx, subject, backlog, func(data []byte) {
 		if id := string(data); plainToken(id) {
 			wg.Go(func() { l.serveTunnel(ctx, subject+"."+id, accept) })
 		}
 	})
 }
 
-func (l *tunneling) serveTunnel(ctx context.Context, name string, accept func(*mux.Stream)) {
-	t := l.newTunnel(name+tunnelUp, name+tunnelDown, mux.Config{Even: true, Accept: accept})
-	if err := t.run(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errTunnelGone) {
+func (l *Transport) serveTunnel(ctx context.Context, name string, accept func(*mux.Stream)) {
+	t := l.newTunnel(name+up, name+down, mux.Config{Even: true, Accept: accept})
+	if err := t.run(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errGone) {
 		l.conn.Log().Warn("tunnel failed", "tunnel", name, "err", err)
 	}
 }
@@ -202,3 +203,7 @@ func plainToken(s string) bool {
 	}
 	return len(s) > 0 && len(s) <= 64
 }
+
+// tunnelSubject returns the subject that announces new tunnels to a host. Messages through a
+// tunnel have its id and ".up" (to the host) or ".down" appended.
+func tunnelSubject(host string) string { return streams.TunnelPrefix + host }

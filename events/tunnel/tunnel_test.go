@@ -1,4 +1,4 @@
-package events_test
+package tunnel_test
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/tunnel"
 )
 
 // tunnels returns a service's tunnels, and serves those to host h with accept.
-func tunnels(t testing.TB, srv *eventstest.Server, accept func(*mux.Stream)) (out *events.Tunnels, stop func()) {
+func tunnels(t testing.TB, srv *eventstest.Server, accept func(*mux.Stream)) (out *tunnel.Dialer, stop func()) {
 	t.Helper()
 	there := eventstest.Open(t, srv)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -47,7 +47,7 @@ func echoStream(s *mux.Stream) {
 	}()
 }
 
-func dial(t testing.TB, out *events.Tunnels, target string) *mux.Stream {
+func dial(t testing.TB, out *tunnel.Dialer, target string) *mux.Stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -134,8 +134,8 @@ func window(t *testing.T, frames []byte) (n int) {
 func TestATunnelStaysWithinItsBudget(t *testing.T) {
 	const each, all, budget = 128, 64 * 128, 256 << 20
 	target := func(i int) string { return strconv.Itoa(i/each) + ":80" }
-	served := events.TunnelMux(mux.Config{Even: true, Accept: (*mux.Stream).Accept})
-	opened := events.TunnelMux(mux.Config{})
+	served := tunnel.TunnelMux(mux.Config{Even: true, Accept: (*mux.Stream).Accept})
+	opened := tunnel.TunnelMux(mux.Config{})
 	ours, theirs := 0, 0
 	var wg sync.WaitGroup
 	for i := range uint32(all) {

@@ -1,4 +1,4 @@
-package events
+package command
 
 import (
 	"google.golang.org/protobuf/proto"

@@ -1,4 +1,4 @@
-package events
+package tunnel
 
 import (
 	"context"
@@ -13,10 +13,15 @@ import (
 	"github.com/millrace/millrace/internal/waiting"
 )
 
-// tunneling is the part of a Log that opens and serves tunnels.
-type tunneling struct {
+// Transport opens and serves tunnels. Its methods may be called concurrently.
+type Transport struct {
 	conn  *store.Conn
-	times tunnelTimes
+	times timeouts
+}
+
+// NewTransport returns a Transport.
+func NewTransport(conn *store.Conn) *Transport {
+	return &Transport{conn, timeouts{hello: helloTimeout, ping: pingEvery}}
 }
 
 // A tunnel carries byte streams (package mux) between two services. Each direction is a
@@ -25,7 +30,7 @@ type tunneling struct {
 // tunnel. A tunnel does not survive a break: data sent until then may or may not have
 // arrived, and the streams end with an error.
 type tunnel struct {
-	l     *tunneling
+	l     *Transport
 	mux   *mux.Mux
 	in    string // subject written by the other end
 	out   string // subject written by this end
@@ -36,50 +41,50 @@ type tunnel struct {
 }
 
 const (
-	tunnelBatch        = 192 << 10        // bytes of streams in one message
-	tunnelPing         = time.Second      // between keepalives
-	tunnelMaxPings     = 6                // own pings stored without a message from the other end, after which it counts as dead
-	tunnelSilence      = 15 * time.Second // of the other end, after which it counts as dead even if own pings cannot be stored
-	tunnelStoreTimeout = 10 * time.Second // timeout for storing a message
+	batchBytes   = 192 << 10        // bytes of streams in one message
+	pingEvery    = time.Second      // between keepalives
+	maxPings     = 6                // own pings stored without a message from the other end, after which it counts as dead
+	maxSilence   = 15 * time.Second // of the other end, after which it counts as dead even if own pings cannot be stored
+	storeTimeout = 10 * time.Second // timeout for storing a message
 
-	tunnelWindow = 256 << 10 // bytes of one stream, sent and not read
+	streamWindow = 256 << 10 // bytes of one stream, sent and not read
 
-	// tunnelEach is the maximum number of open streams to one sandbox, which is also its
-	// shim's limit. tunnelStreams is the limit for all sandboxes of a host (64 by default),
+	// maxEach is the maximum number of open streams to one sandbox, which is also its
+	// shim's limit. maxStreams is the limit for all sandboxes of a host (64 by default),
 	// so that one sandbox cannot use up the tunnel.
-	tunnelEach    = 128
-	tunnelStreams = 64 * tunnelEach
+	maxEach    = 128
+	maxStreams = 64 * maxEach
 
-	// tunnelBudget is the maximum memory of a tunnel's streams at each end, whatever the
+	// streamBudget is the maximum memory of a tunnel's streams at each end, whatever the
 	// other end does: full windows would take 2 GiB. A sandbox's streams get 4 MiB of it:
 	// up to five can have full windows, and all 128 have at least 13 KiB each.
-	tunnelBudget = 256 << 20
+	streamBudget = 256 << 20
 )
 
-// tunnelTimes are the timeouts for the other end: tunnelHello and tunnelPing, except in
+// timeouts are the timeouts for the other end: helloTimeout and pingEvery, except in
 // tests.
-type tunnelTimes struct{ hello, ping time.Duration }
+type timeouts struct{ hello, ping time.Duration }
 
 // The kinds of messages. A message is 8 bytes of number, one byte of kind, and frames.
 const (
-	tunnelFrames = 0
-	tunnelClose  = 1
-	tunnelHead   = 9
+	kindFrames = 0
+	kindClose  = 1
+	headBytes  = 9
 )
 
 var (
-	errTunnelGone   = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel is gone")
-	errTunnelSilent = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel did not respond")
-	errTunnelHole   = kind.New(kind.Unavailable, "tunnel", "", "messages of the tunnel were lost")
+	errGone   = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel is gone")
+	errSilent = kind.New(kind.Unavailable, "tunnel", "", "the other end of the tunnel did not respond")
+	errHole   = kind.New(kind.Unavailable, "tunnel", "", "messages of the tunnel were lost")
 )
 
-func (l *tunneling) newTunnel(in, out string, cfg mux.Config) *tunnel {
-	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: tunnelSilence}
-	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = tunnelWindow, tunnelEach, tunnelBudget, t.wakeUp
+func (l *Transport) newTunnel(in, out string, cfg mux.Config) *tunnel {
+	t := &tunnel{l: l, in: in, out: out, wake: make(chan struct{}, 1), first: maxSilence}
+	cfg.Window, cfg.MaxEach, cfg.Budget, cfg.Wake = streamWindow, maxEach, streamBudget, t.wakeUp
 	if cfg.Accept == nil { // the end that opens all streams
-		cfg.MaxOpen = tunnelStreams
+		cfg.MaxOpen = maxStreams
 	} else {
-		cfg.MaxStreams = tunnelStreams
+		cfg.MaxStreams = maxStreams
 	}
 	t.mux = mux.New(cfg)
 	return t
@@ -93,7 +98,7 @@ func (t *tunnel) wakeUp() {
 func (t *tunnel) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := tunnelWriter{t: t}
+	w := writer{t: t}
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -109,7 +114,7 @@ func (t *tunnel) run(ctx context.Context) error {
 
 // send stores the streams' frames and keepalives. The other end's silence counts only while
 // own messages are stored: an outage of NATS silences both.
-func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
+func (t *tunnel) send(ctx context.Context, w *writer) error {
 	ping := time.NewTicker(t.l.times.ping)
 	defer ping.Stop()
 	back := t.l.conn.Reconnected()
@@ -125,8 +130,8 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 		select {
 		case <-t.wake:
 		case <-ping.C:
-			if t.pings.Add(1) > tunnelMaxPings {
-				return errTunnelSilent
+			if t.pings.Add(1) > maxPings {
+				return errSilent
 			}
 		case <-back:
 			back = t.l.conn.Reconnected() // check whether the stream is still the same
@@ -136,8 +141,8 @@ func (t *tunnel) send(ctx context.Context, w *tunnelWriter) error {
 	}
 }
 
-// tunnelWriter writes one direction.
-type tunnelWriter struct {
+// writer writes one direction.
+type writer struct {
 	t   *tunnel
 	n   uint64 // number of the last message
 	rev uint64 // stream sequence of the last stored message
@@ -146,16 +151,16 @@ type tunnelWriter struct {
 	unsure bool // it is unknown whether the last message was stored
 }
 
-func (w *tunnelWriter) head(kind byte) {
+func (w *writer) head(kind byte) {
 	w.n++
 	w.buf = append(binary.LittleEndian.AppendUint64(w.buf[:0], w.n), kind)
 }
 
 // Put stores one message with the pending frames, once or twice.
-func (w *tunnelWriter) put(ctx context.Context) error {
-	w.head(tunnelFrames)
-	w.buf = w.t.mux.Append(w.buf, tunnelBatch)
-	try, cancel := context.WithTimeout(ctx, tunnelStoreTimeout)
+func (w *writer) put(ctx context.Context) error {
+	w.head(kindFrames)
+	w.buf = w.t.mux.Append(w.buf, batchBytes)
+	try, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	w.unsure = true
 	for n := 0; ; {
@@ -163,7 +168,7 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 		if err == nil {
 			w.unsure = false
 			if rev <= w.rev {
-				return errTunnelHole // the stream was recreated: its messages are lost
+				return errHole // the stream was recreated: its messages are lost
 			}
 			w.rev = rev
 			return nil
@@ -177,13 +182,13 @@ func (w *tunnelWriter) put(ctx context.Context) error {
 // Close announces the end of the tunnel, in a single attempt. If it is unknown whether the
 // last message was stored, it also announces it under that message's number, which would
 // otherwise look lost.
-func (w *tunnelWriter) close() {
+func (w *writer) close() {
 	if w.unsure {
 		w.n--
-		w.head(tunnelClose)
+		w.head(kindClose)
 		w.t.l.conn.PublishUnacked(w.t.out, w.buf) //nolint:errcheck // as below
 	}
-	w.head(tunnelClose)
+	w.head(kindClose)
 	w.t.l.conn.PublishUnacked(w.t.out, w.buf) //nolint:errcheck // the other end times out
 }
 
@@ -203,12 +208,12 @@ func (t *tunnel) receive(ctx context.Context) error {
 			return err
 		}
 		if len(msgs) == 0 {
-			return errTunnelSilent
+			return errSilent
 		}
-		silence.Reset(tunnelSilence)
+		silence.Reset(maxSilence)
 		t.pings.Store(0)
 		for _, m := range msgs {
-			if len(m.Data) < tunnelHead {
+			if len(m.Data) < headBytes {
 				return mux.ErrProtocol
 			}
 			n := binary.LittleEndian.Uint64(m.Data)
@@ -216,12 +221,12 @@ func (t *tunnel) receive(ctx context.Context) error {
 			case n <= last:
 				continue // stored twice
 			case n != last+1:
-				return errTunnelHole
-			case m.Data[8] == tunnelClose:
-				return errTunnelGone
+				return errHole
+			case m.Data[8] == kindClose:
+				return errGone
 			}
 			last = n
-			if err := t.handle(m.Data[tunnelHead:]); err != nil {
+			if err := t.handle(m.Data[headBytes:]); err != nil {
 				return err
 			}
 		}

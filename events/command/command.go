@@ -1,4 +1,4 @@
-package events
+package command
 
 import (
 	"context"
@@ -19,16 +19,16 @@ type Command struct {
 	Tenant   string
 	Process  process.ID // subject of the command; for TakeSnapshot only its sandbox counts; empty for Drain
 	Deadline time.Time  // a host rejects the command after it; zero: none
-	Body     CommandBody
+	Body     Body
 
 	Rev   uint64 // position in the host's commands, set on reading; increases
 	reply string // subject for the reply
 }
 
-// CommandBody is one of Start, Stdin, Signal, Resize, TakeSnapshot or Drain.
+// Body is one of Start, Stdin, Signal, Resize, TakeSnapshot or Drain.
 //
 //sumtype:decl
-type CommandBody interface{ command() }
+type Body interface{ command() }
 
 // Start starts a process. The outcome is in the process's record.
 type Start struct{ Spec process.Spec }
@@ -72,12 +72,16 @@ type Reply struct {
 	Offset  uint64
 }
 
-// commands is the part of a Log that carries commands to hosts, and their replies.
-type commands struct{ conn *store.Conn }
+// Queue carries commands to hosts, and their replies. Its methods may be called
+// concurrently.
+type Queue struct{ conn *store.Conn }
+
+// NewQueue returns a Queue.
+func NewQueue(conn *store.Conn) *Queue { return &Queue{conn} }
 
 // Send stores c for host, once. It retries through outages until ctx ends; after an error
 // of kind.Unavailable c may or may not be stored.
-func (l *commands) Send(ctx context.Context, host string, c Command) error {
+func (l *Queue) Send(ctx context.Context, host string, c Command) error {
 	data, err := encodeCommand(&c)
 	if err != nil {
 		return kind.Wrap(kind.Internal, "command", c.ID, err)
@@ -87,7 +91,7 @@ func (l *commands) Send(ctx context.Context, host string, c Command) error {
 
 // Call sends c and waits for the host's reply or the end of ctx. It returns the errors of
 // Send and those in the reply.
-func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, error) {
+func (l *Queue) Call(ctx context.Context, host string, c Command) (Reply, error) {
 	reply := l.conn.NewReply()
 	defer reply.Close()
 	c.reply = reply.Subject
@@ -107,7 +111,7 @@ func (l *commands) Call(ctx context.Context, host string, c Command) (Reply, err
 
 // Reply replies to c if its sender waits for that; otherwise it does nothing. It returns at
 // once and retries in the background for as long as the sender waits.
-func (l *commands) Reply(c Command, r Reply) {
+func (l *Queue) Reply(c Command, r Reply) {
 	if !strings.HasPrefix(c.reply, streams.ReplyPrefix) {
 		return
 	}
@@ -121,7 +125,7 @@ func (l *commands) Reply(c Command, r Reply) {
 }
 
 // deliver publishes a reply until it is stored or its sender has stopped waiting.
-func (l *commands) deliver(subject string, data []byte, until time.Time) {
+func (l *Queue) deliver(subject string, data []byte, until time.Time) {
 	if until.IsZero() {
 		until = time.Now().Add(replyTimeout)
 	}
@@ -145,7 +149,7 @@ const replyTimeout = 10 * time.Second
 // Commands calls f for each command of host after rev, in order, and then for new ones as
 // they arrive, until ctx ends or f fails. f may keep a Command's memory. Commands of an
 // unknown kind are skipped.
-func (l *commands) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
+func (l *Queue) Commands(ctx context.Context, host string, rev uint64, f func(Command) error) error {
 	feed, err := l.conn.Follow(streams.Commands, commandSubject(host), rev)
 	if err != nil {
 		return store.Unavailable("read commands", host, err)
@@ -176,3 +180,5 @@ func (c *Command) Expired(now time.Time) error {
 	}
 	return nil
 }
+
+func commandSubject(host string) string { return "cmd." + host }
