@@ -51,9 +51,9 @@ func decodeSnapshot(m store.Message) (sandbox.Snapshot, error) {
 	return sandbox.Snapshot{
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
 		Name: b.Name, Memory: b.Memory, Taken: codec.Time(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.Seq, Changed: m.Time,
-		CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids, Layer: b.Layer,
-		Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
-		Fits: b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),
+		Resources: sandbox.Resources{CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids}, Layer: b.Layer,
+		Defaults: sandbox.Defaults{Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready},
+		Fits:     b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),
 	}, err
 }
 

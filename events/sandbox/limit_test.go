@@ -6,7 +6,7 @@ import (
 )
 
 func TestLimits(t *testing.T) {
-	r := Requested{CPUMilli: 1500, PIDs: 100}
+	r := Requested{Resources: Resources{CPUMilli: 1500, PIDs: 100}}
 	if got, want := r.Limits(), []Limit{LimitCPU, LimitPIDs}; !slices.Equal(got, want) {
 		t.Errorf("limits %v, want %v", got, want)
 	}

@@ -86,20 +86,17 @@ type Body interface{ kind() string }
 
 // Requested is the first event: a client requested a sandbox.
 type Requested struct {
-	Template      string
-	Driver        string // empty: the host's default
-	Metadata      map[string]string
-	Env           map[string]string
+	Template string
+	Driver   string // empty: the host's default
+	Metadata map[string]string
+	Defaults
+	Resources
 	Lifetime      time.Duration // starts when the sandbox runs; 0: unlimited
 	PlaceBy       time.Time     // queue timeout while no host has free capacity; zero: it is not queued
 	RunBy         time.Time     // the sandbox ends if it does not run by then; zero: no limit
 	RequestHash   []byte        // hash of a request with an idempotency key; empty: no key
 	Secure        bool          // data-plane requests need the sandbox's token
 	AllowInternet bool
-	CPUMilli      uint32
-	MemoryMiB     uint32
-	DiskMiB       uint32
-	PIDs          uint32
 	OnTimeout     string // OnTimeoutKill, OnTimeoutPause or OnTimeoutPauseFiles
 	AutoResume    bool   // a request resumes it while it is paused
 	Alias         string
@@ -112,12 +109,25 @@ type Requested struct {
 	VolumeHost    string // the host of all Volumes
 	Built         string // public name of the built template; empty: Template
 	Build         string // the build that uses the sandbox, which is therefore not listed
-	User          string // default user of processes; empty: the template's
-	Workdir       string // default directory; empty: the template's
-	Start         string // shell command to run first; empty: none
-	Ready         string // shell command that exits with 0 once Start is ready
 	Identity      Identity
 	Demanded      []Limit // limits that must be enforced; the others may be defaults
+}
+
+// Resources are the limits of a sandbox's resources; 0: the driver's own, or none.
+type Resources struct {
+	CPUMilli  uint32
+	MemoryMiB uint32
+	DiskMiB   uint32
+	PIDs      uint32
+}
+
+// Defaults are the defaults of a sandbox's processes, and what it runs first.
+type Defaults struct {
+	Env     map[string]string
+	User    string // empty: the template's
+	Workdir string // empty: the template's
+	Start   string // shell command to run first; empty: none
+	Ready   string // shell command that exits with 0 once Start is ready
 }
 
 // Actions at a sandbox's deadline.

@@ -50,13 +50,12 @@ type Snapshot struct {
 	Rev       uint64    // stream sequence of its last change, which the next change must expect
 	Changed   time.Time // when that was stored
 
-	// The limits of its source, which are the defaults of sandboxes made from it.
-	CPUMilli, MemoryMiB, DiskMiB, PIDs uint32
+	// Resources are those of its source, and the defaults of sandboxes made from it.
+	Resources
 
-	// The defaults of the source's processes (Requested), which sandboxes made from it
-	// inherit and extend with their own Env. Unknown for snapshots by a fork or a build.
-	Env                         map[string]string
-	User, Workdir, Start, Ready string
+	// Defaults are those of its source, which sandboxes made from it inherit and extend with
+	// their own Env. Unknown for snapshots by a fork or a build.
+	Defaults
 }
 
 // CompareSnapshots orders snapshots, newest first.

@@ -66,10 +66,9 @@ type State struct {
 	Queued      string        // why it waits for a host; empty unless queued
 	Reboot      bool          // its processes end on resume
 	Message     string        // why the last pause or resume failed; empty: it did not
-	Cause       string        // why it is stopping, ended or was refused
-	Refusal     kind.Kind
-	Network     Network     // current network
-	Used        NetworkUsed // as far as it is known
+	Outcome
+	Network Network     // current network
+	Used    NetworkUsed // as far as it is known
 
 	// Unenforced are the limits that its driver does not enforce; none until running.
 	Unenforced []Limit
@@ -79,6 +78,12 @@ type State struct {
 
 	Seq uint64 // of the last event applied
 	Rev uint64 // stream sequence of the last message applied, which an append must expect
+}
+
+// Outcome is why a sandbox ends.
+type Outcome struct {
+	Cause   string    // why it is stopping, ended or was refused
+	Refusal kind.Kind // of a refused sandbox
 }
 
 // Pause is a period for which a sandbox was paused.

@@ -162,7 +162,7 @@ func TestPastPausesAreLimitedAndNotShared(t *testing.T) {
 
 // A request without a limit gets the driver's, if that has one.
 func TestLimitsOfTheDriver(t *testing.T) {
-	for _, asked := range []Requested{{}, {CPUMilli: 7, MemoryMiB: 8}} {
+	for _, asked := range []Requested{{}, {Resources: Resources{CPUMilli: 7, MemoryMiB: 8}}} {
 		run := Running{Driver: "d", CPUMilli: 1000, MemoryMiB: 512}
 		s, err := replay(asked, Placed{}, run)
 		if err != nil {

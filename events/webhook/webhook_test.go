@@ -64,7 +64,7 @@ func TestLifecycleOfRecord(t *testing.T) {
 
 // The end of a run describes it, and each run has an id of its own.
 func TestExecutions(t *testing.T) {
-	all := record(t, sandbox.Requested{CPUMilli: 1500, MemoryMiB: 512}, sandbox.Placed{}, sandbox.Running{}, // 2 s
+	all := record(t, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 1500, MemoryMiB: 512}}, sandbox.Placed{}, sandbox.Running{}, // 2 s
 		sandbox.Pausing{Cause: "timeout"}, sandbox.Paused{}, sandbox.Resuming{}, sandbox.Resumed{}, // 4 s, 6 s
 		sandbox.Stopping{Cause: "user"}, sandbox.Destroyed{Cause: "user"}) // 8 s
 	if got := typesIn(all); !slices.Equal(got, []Type{Created, Paused, Resumed, Killed}) {

@@ -20,10 +20,7 @@ const (
 // may have. A figure only shrinks: the test fails when one of them grows, and when it no
 // longer exceeds its target and its line can go. Figures of lines are rounded up to 50.
 var oversized = map[string]int{
-	"fields of events/sandbox.Requested": 32,
-	"fields of events/sandbox.Snapshot":  26,
-	"fields of events/sandbox.State":     26,
-	"lines of events":                    4900,
+	"lines of events": 4900,
 }
 
 // structure returns the methods of each type, the fields of each struct and the lines of

@@ -117,8 +117,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	for _, limit := range sandbox.AllLimits() {
 		enforced := slices.Contains(strings.Fields(lease.Enforced[i]), string(limit))
 		req := map[sandbox.Limit]sandbox.Requested{
-			sandbox.LimitCPU: {CPUMilli: 1000}, sandbox.LimitMemory: {MemoryMiB: 256},
-			sandbox.LimitDisk: {DiskMiB: 64}, sandbox.LimitPIDs: {PIDs: 64},
+			sandbox.LimitCPU: {Resources: sandbox.Resources{CPUMilli: 1000}}, sandbox.LimitMemory: {Resources: sandbox.Resources{MemoryMiB: 256}},
+			sandbox.LimitDisk: {Resources: sandbox.Resources{DiskMiB: 64}}, sandbox.LimitPIDs: {Resources: sandbox.Resources{PIDs: 64}},
 		}[limit]
 		got := r.awaitPhase(r.request(req), sandbox.PhaseRunning)
 		if !got.IsRunning() || slices.Contains(got.Unenforced, limit) == enforced || len(got.Warnings()) != len(got.Unenforced) {

@@ -27,7 +27,7 @@ func TestForkBombLeavesOtherProcessesRunning(t *testing.T) {
 			const printers, most = 4, 48
 			r := newRigOn(t, driver)
 			r.begin()
-			sbx := r.request(sandbox.Requested{Template: "base", PIDs: most})
+			sbx := r.request(sandbox.Requested{Template: "base", Resources: sandbox.Resources{PIDs: most}})
 			if s := r.awaitPhase(sbx, sandbox.PhaseRunning); !s.IsRunning() {
 				t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 			}

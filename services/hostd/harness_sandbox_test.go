@@ -44,7 +44,7 @@ func (r *rig) awaitPhase(id sandbox.ID, phases ...sandbox.Phase) sandbox.State {
 
 func (r *rig) sandbox() sandbox.ID {
 	r.t.Helper()
-	id := r.request(sandbox.Requested{Template: "base", Env: map[string]string{"OF": "sandbox"}})
+	id := r.request(sandbox.Requested{Template: "base", Defaults: sandbox.Defaults{Env: map[string]string{"OF": "sandbox"}}})
 	if s := r.awaitPhase(id, sandbox.PhaseRunning); !s.IsRunning() {
 		r.t.Fatalf("sandbox %q: %s", s.Phase, s.Cause)
 	}

@@ -174,7 +174,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	r.begin()
 	r.awaitLease(0)
-	sbx := r.request(sandbox.Requested{MemoryMiB: 64})
+	sbx := r.request(sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 64}})
 	r.awaitPhase(sbx, sandbox.PhaseRunning)
 	rec := r.whole(r.start(sbx, process.Spec{Cmd: "python3", Args: []string{"-c", "x = b'x' * (512 << 20)"}}))
 	if describe(rec.end()) != "oom by 9" {

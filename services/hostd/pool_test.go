@@ -89,7 +89,7 @@ func TestWarmPool(t *testing.T) {
 	if _, err := os.Stat(r.cfg.DataDir + "/" + sandboxDir + "/" + string(second)); err == nil {
 		t.Error("the sandbox has an instance of its own name")
 	}
-	other := r.request(sandbox.Requested{Template: "base", PIDs: 77}) // no warm instance has that spec
+	other := r.request(sandbox.Requested{Template: "base", Resources: sandbox.Resources{PIDs: 77}}) // no warm instance has that spec
 	r.awaitPhase(other, sandbox.PhaseRunning)
 	until(t, "made", 7, counted(made))
 	id := r.start(second, counts())

@@ -104,7 +104,7 @@ func TestWarmPoolIsFilledDuringAPreparation(t *testing.T) {
 	r.awaitLease(0)
 	r.sandbox()
 	until(t, "made", 3, counted(made))
-	late := r.request(sandbox.Requested{Template: "base", MemoryMiB: large})
+	late := r.request(sandbox.Requested{Template: "base", Resources: sandbox.Resources{MemoryMiB: large}})
 	<-waits
 	r.sandbox()
 	until(t, "created during the preparation", 4, counted(made))

@@ -55,11 +55,11 @@ func TestPlace(t *testing.T) {
 		{name: "only full hosts have the level", req: sandbox.Requested{Isolation: "process"}, hosts: []hostCapacity{{Host: "a", Capacity: 1, Used: 1, Drivers: ns, Isolations: process}, {Host: "b", Capacity: 9, Drivers: []string{"direct"}, Isolations: []string{"none"}}}, refuse: kind.Exhausted},
 		{name: "a host with the template wins over an emptier one", req: sandbox.Requested{Template: "browser"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8, Templates: []string{"browser"}}}, want: "b"},
 		{name: "a full host with the template does not win", req: sandbox.Requested{Template: "browser"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 9, Templates: []string{"browser"}}}, want: "a"},
-		{name: "enough memory left", req: sandbox.Requested{MemoryMiB: 100}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 901}}, {Host: "b", Capacity: 9, Used: 8, Memory: quota{1000, 900}}}, want: "b"},
-		{name: "no memory left", req: sandbox.Requested{MemoryMiB: 100}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 901}}}, refuse: kind.Exhausted},
-		{name: "no CPU left", req: sandbox.Requested{CPUMilli: 2000}, hosts: []hostCapacity{{Host: "a", Capacity: 9, CPU: quota{8000, 6001}}}, refuse: kind.Exhausted},
+		{name: "enough memory left", req: sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 100}}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 901}}, {Host: "b", Capacity: 9, Used: 8, Memory: quota{1000, 900}}}, want: "b"},
+		{name: "no memory left", req: sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 100}}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 901}}}, refuse: kind.Exhausted},
+		{name: "no CPU left", req: sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 2000}}, hosts: []hostCapacity{{Host: "a", Capacity: 9, CPU: quota{8000, 6001}}}, refuse: kind.Exhausted},
 		{name: "without a limit nothing is counted", hosts: []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 1000}, CPU: quota{1, 1}}}, want: "a"},
-		{name: "unknown totals are not enforced", req: sandbox.Requested{MemoryMiB: 1 << 30, CPUMilli: 1 << 30}, hosts: []hostCapacity{{Host: "a", Capacity: 9}}, want: "a"},
+		{name: "unknown totals are not enforced", req: sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 1 << 30, CPUMilli: 1 << 30}}, hosts: []hostCapacity{{Host: "a", Capacity: 9}}, want: "a"},
 		{name: "a snapshot stays on its host", req: sandbox.Requested{FromHost: "b"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
 		{name: "a snapshot on a lost host", req: sandbox.Requested{FromHost: "b"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
 		{name: "a snapshot on a full host", req: sandbox.Requested{FromHost: "b"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
@@ -166,7 +166,7 @@ func TestPlaceNamesTheDriver(t *testing.T) {
 
 func TestAPausedSandboxUsesNoCPU(t *testing.T) {
 	var r hostCapacity
-	req := sandbox.Requested{CPUMilli: 1000, MemoryMiB: 64}
+	req := sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 1000, MemoryMiB: 64}}
 	r.take(&req, false)
 	r.take(&req, true)
 	if r.Used != 2 || r.CPU.Used != 1000 || r.Memory.Used != 128 {
@@ -198,10 +198,10 @@ func TestDemandedLimits(t *testing.T) {
 		hosts        []hostCapacity
 		host, driver string
 	}{
-		{"a default", sandbox.Requested{MemoryMiB: 64}, hosts, "a", "lax"},
-		{"required", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, hosts, "a", "strict"},
-		{"required of a driver that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory, Driver: "lax"}, hosts, "", ""},
-		{"required of hosts that cannot", sandbox.Requested{MemoryMiB: 64, Demanded: memory}, hosts[1:], "", ""},
+		{"a default", sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 64}}, hosts, "a", "lax"},
+		{"required", sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 64}, Demanded: memory}, hosts, "a", "strict"},
+		{"required of a driver that cannot", sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 64}, Demanded: memory, Driver: "lax"}, hosts, "", ""},
+		{"required of hosts that cannot", sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 64}, Demanded: memory}, hosts[1:], "", ""},
 	} {
 		v := place(&tt.req, origin{}, tt.hosts)
 		if tt.host == "" {

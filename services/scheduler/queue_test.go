@@ -50,18 +50,18 @@ func TestInOrder(t *testing.T) {
 // capacity.
 func TestAWaitingRequestReservesItsHosts(t *testing.T) {
 	hosts := []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 500}}, {Host: "b", Capacity: 9, Memory: quota{100, 0}}}
-	v := place(&sandbox.Requested{MemoryMiB: 600}, origin{}, hosts)
+	v := place(&sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 600}}, origin{}, hosts)
 	if !v.temporary() || len(v.Full) != 1 || v.Full[0].Host != "a" {
 		t.Fatalf("place = %+v; want to wait for a", v)
 	}
 	v.reserve()
-	if v := place(&sandbox.Requested{MemoryMiB: 200}, origin{}, hosts); v.Host != nil || !v.temporary() {
+	if v := place(&sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 200}}, origin{}, hosts); v.Host != nil || !v.temporary() {
 		t.Errorf("a younger request is placed on %+v; want it to wait", v.Host)
 	}
-	if v := place(&sandbox.Requested{MemoryMiB: 50}, origin{}, hosts); v.Host == nil || v.Host.Host != "b" {
+	if v := place(&sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 50}}, origin{}, hosts); v.Host == nil || v.Host.Host != "b" {
 		t.Errorf("a request that fits elsewhere is placed on %+v; want b", v.Host)
 	}
-	if v := place(&sandbox.Requested{MemoryMiB: 2000}, origin{}, hosts); v.temporary() || v.Refused == nil {
+	if v := place(&sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 2000}}, origin{}, hosts); v.temporary() || v.Refused == nil {
 		t.Errorf("a request beyond the capacity of every host = %+v; want refused", v)
 	}
 }

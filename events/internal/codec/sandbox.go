@@ -119,14 +119,12 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_Requested:
 		r := b.Requested
 		return sandbox.Requested{
-			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Env: r.Env, Lifetime: time.Duration(r.LifetimeNs),
+			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Defaults: sandbox.Defaults{Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready}, Lifetime: time.Duration(r.LifetimeNs),
 			PlaceBy: Time(r.PlaceByNs), RunBy: Time(r.RunByNs), RequestHash: r.RequestHash,
-			Secure: r.Secure, AllowInternet: r.AllowInternet, CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib,
-			DiskMiB: r.DiskMib, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias, PIDs: r.Pids,
+			Secure: r.Secure, AllowInternet: r.AllowInternet, Resources: sandbox.Resources{CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib, DiskMiB: r.DiskMib, PIDs: r.Pids}, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
 			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
-			Built: r.Built, Build: r.Build, User: r.User, Workdir: r.Workdir,
-			Start: r.Start, Ready: r.Ready, Identity: identityFromPB(r.Identity), Demanded: toLimits(r.Demanded),
+			Built: r.Built, Build: r.Build, Identity: identityFromPB(r.Identity), Demanded: toLimits(r.Demanded),
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}

@@ -13,8 +13,8 @@ import (
 func TestSandboxRoundTrip(t *testing.T) {
 	bodies := []sandbox.Body{
 		sandbox.Requested{
-			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Env: map[string]string{"E": "1"},
-			Lifetime: 9, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4,
+			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Defaults: sandbox.Defaults{Env: map[string]string{"E": "1"}},
+			Lifetime: 9, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, Resources: sandbox.Resources{CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4},
 			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", From: "s1", FromSandbox: "i1", FromHost: "h",
 			Network: sandbox.Network{Allow: []string{"a.test"}, Deny: []string{"10.0.0.0/8"}, Private: true, MaskHost: "localhost:${PORT}",
 				HTTPSPorts: []int{443}, Proxy: &sandbox.Proxy{Address: "a.test:1080", User: "u", Password: "\xff\x00"},

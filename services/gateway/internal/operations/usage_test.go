@@ -11,7 +11,7 @@ import (
 
 func TestUse(t *testing.T) {
 	h := newFixture(t)
-	st := h.createWith(sandbox.Requested{CPUMilli: 500, MemoryMiB: 64})
+	st := h.createWith(sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 500, MemoryMiB: 64}})
 	at := func(i int) time.Time { return st.Started.Add(time.Duration(i) * time.Second) }
 	for i := 1; i <= 4; i++ {
 		s := events.Sample{Time: at(i), CPU: time.Duration(i) * 100 * time.Millisecond, MemoryBytes: uint64(i), DiskBytes: 7, Processes: 3}

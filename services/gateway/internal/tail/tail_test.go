@@ -80,7 +80,7 @@ const id = process.ID("01jd0000000000000000000000-i1")
 func two() []events.TailEvent {
 	return []events.TailEvent{
 		{Stream: "sandbox", Rev: 3, Tenant: "t1", Sandbox: "i1", Change: &sandbox.Event{Seq: 1, Time: recordtest.Epoch(),
-			Body: sandbox.Requested{Template: "base", Env: map[string]string{"KEY": "canary"}, Metadata: map[string]string{"a": "b"}}}},
+			Body: sandbox.Requested{Template: "base", Defaults: sandbox.Defaults{Env: map[string]string{"KEY": "canary"}}, Metadata: map[string]string{"a": "b"}}}},
 		{Stream: "process", Rev: 9, Tenant: "t1", Sandbox: "i1", ID: id, Host: "h1", Process: &process.Event{Seq: 4, Time: recordtest.Epoch().Add(time.Second),
 			Body: process.Truncated{Stream: process.Stdout, Dropped: 5}}},
 	}
@@ -199,7 +199,7 @@ func TestAnErrorIsReported(t *testing.T) {
 
 func TestChangesNeverShowTheEnvironment(t *testing.T) {
 	for _, body := range []sandbox.Body{
-		sandbox.Requested{Env: map[string]string{"K": "canary"}}, sandbox.Placed{Host: "h"}, sandbox.Refused{Kind: 6, Reason: "full"},
+		sandbox.Requested{Defaults: sandbox.Defaults{Env: map[string]string{"K": "canary"}}}, sandbox.Placed{Host: "h"}, sandbox.Refused{Kind: 6, Reason: "full"},
 		sandbox.Running{Driver: "d"}, sandbox.DeadlineSet{Deadline: recordtest.Epoch()}, sandbox.Stopping{Cause: "user"},
 		sandbox.Destroyed{Cause: "user"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
 	} {

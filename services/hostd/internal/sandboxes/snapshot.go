@@ -134,7 +134,7 @@ func (sn *snapshotter) describe(ctx context.Context, t *command.TakeSnapshot) *s
 	snap := &sandbox.Snapshot{
 		ID: t.ID, Tenant: sn.sb.tenant, Sandbox: sn.sb.id, Host: sn.sb.cfg.Host, Driver: sn.sb.driver.Name(), Template: sn.sb.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
-		Isolation: sn.sb.req.Isolation, CPUMilli: sn.sb.req.CPUMilli, MemoryMiB: sn.sb.req.MemoryMiB, DiskMiB: sn.sb.req.DiskMiB, PIDs: sn.sb.req.PIDs,
+		Isolation: sn.sb.req.Isolation, Resources: sandbox.Resources{CPUMilli: sn.sb.req.CPUMilli, MemoryMiB: sn.sb.req.MemoryMiB, DiskMiB: sn.sb.req.DiskMiB, PIDs: sn.sb.req.PIDs},
 	}
 	o := sn.sb.offer(ctx)
 	if built, ok := sn.sb.current.Instance().(driver.Versioned); ok && t.Memory {

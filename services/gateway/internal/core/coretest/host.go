@@ -228,7 +228,7 @@ func (h *Host) command(ctx context.Context, c command.Command) error {
 	case command.TakeSnapshot:
 		r.Err = h.log.PutSnapshot(ctx, &sandbox.Snapshot{
 			ID: b.ID, Tenant: c.Tenant, Sandbox: c.Process.Sandbox(), Host: h.Name, Driver: "fake", Template: "base",
-			Name: b.Name, Memory: b.Memory, Internal: b.Internal, Layer: b.Layer, Taken: time.Now(), MemoryMiB: 77,
+			Name: b.Name, Memory: b.Memory, Internal: b.Internal, Layer: b.Layer, Taken: time.Now(), Resources: sandbox.Resources{MemoryMiB: 77},
 		})
 		h.log.Reply(c, r)
 		return nil

@@ -38,10 +38,10 @@ func TestLimitsDefault(t *testing.T) {
 		was  sandbox.Requested // limits of the snapshot
 		want sandbox.Requested
 	}{
-		{"without limits, the defaults", Body{}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 500, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
-		{"limits of the request override the defaults", Body{CPUCount: &one, MemoryMB: &two}, sandbox.Requested{}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 256, DiskMiB: 10, PIDs: 64}},
-		{"a snapshot's win over the defaults", Body{}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32}, sandbox.Requested{CPUMilli: 250, MemoryMiB: 32, DiskMiB: 10, PIDs: 64}},
-		{"and limits of the request override those", Body{CPUCount: &one}, sandbox.Requested{CPUMilli: 250}, sandbox.Requested{CPUMilli: 2000, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}},
+		{"without limits, the defaults", Body{}, sandbox.Requested{}, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 500, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}}},
+		{"limits of the request override the defaults", Body{CPUCount: &one, MemoryMB: &two}, sandbox.Requested{}, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 2000, MemoryMiB: 256, DiskMiB: 10, PIDs: 64}}},
+		{"a snapshot's win over the defaults", Body{}, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 250, MemoryMiB: 32}}, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 250, MemoryMiB: 32, DiskMiB: 10, PIDs: 64}}},
+		{"and limits of the request override those", Body{CPUCount: &one}, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 250}}, sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 2000, MemoryMiB: 128, DiskMiB: 10, PIDs: 64}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -195,7 +195,7 @@ func (cr *creator) requested(b *newSandbox, def Generation) (sandbox.Requested, 
 	}
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,
-		Env:           b.EnvVars,
+		Defaults:      sandbox.Defaults{Env: b.EnvVars},
 		Lifetime:      timeout,
 		Secure:        secure,
 		AllowInternet: internet,
