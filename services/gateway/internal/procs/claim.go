@@ -2,11 +2,13 @@ package procs
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 // claimGrace is how long after its command's deadline a start may stay unclaimed: a
@@ -25,17 +27,26 @@ type pending struct {
 	due     time.Time
 }
 
-func (ps *Procs) trackStart(p pending) {
-	ps.mu.Lock()
-	ps.unclaimed = append(ps.unclaimed, p)
-	ps.mu.Unlock()
+// unclaimed are the starts that this gateway sent and that no host may have claimed yet.
+type unclaimed struct {
+	core *core.Core
+
+	mu     sync.Mutex
+	starts []pending // oldest first: all have the same timeout
 }
 
-// Run ends the records of starts that no host claimed, so that no reader waits for ever
+// track adds a start that was sent.
+func (u *unclaimed) track(p pending) {
+	u.mu.Lock()
+	u.starts = append(u.starts, p)
+	u.mu.Unlock()
+}
+
+// run ends the records of starts that no host claimed, so that no reader waits for ever
 // for a host that died with the command unread: it claims the record on the host's behalf
 // and ends it as not started, and a host that comes back is rejected. It returns when ctx
 // ends.
-func (ps *Procs) Run(ctx context.Context) error {
+func (u *unclaimed) run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -43,11 +54,11 @@ func (ps *Procs) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			for _, p := range ps.takeDue(now) {
-				if err := ps.endUnclaimed(ctx, p); err != nil {
-					ps.core.Slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
-					p.due = now.Add(ps.core.StartTimeout)
-					ps.trackStart(p)
+			for _, p := range u.takeDue(now) {
+				if err := u.end(ctx, p); err != nil {
+					u.core.Slog.Warn("end unclaimed start failed", "process", p.id, "err", err)
+					p.due = now.Add(u.core.StartTimeout)
+					u.track(p)
 				}
 			}
 		}
@@ -55,32 +66,32 @@ func (ps *Procs) Run(ctx context.Context) error {
 }
 
 // takeDue removes and returns the starts whose time to be claimed is over.
-func (ps *Procs) takeDue(now time.Time) []pending {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+func (u *unclaimed) takeDue(now time.Time) []pending {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	n := 0
-	for n < len(ps.unclaimed) && ps.unclaimed[n].due.Before(now) {
+	for n < len(u.starts) && u.starts[n].due.Before(now) {
 		n++
 	}
-	out := append([]pending(nil), ps.unclaimed[:n]...)
-	ps.unclaimed = append(ps.unclaimed[:0], ps.unclaimed[n:]...)
+	out := append([]pending(nil), u.starts[:n]...)
+	u.starts = append(u.starts[:0], u.starts[n:]...)
 	return out
 }
 
-// endUnclaimed ends the record unless a host claimed it. The append expects an empty record,
+// end ends the record unless a host claimed it. The append expects an empty record,
 // so that of two concurrent claims exactly one succeeds.
-func (ps *Procs) endUnclaimed(ctx context.Context, p pending) error {
-	if _, _, ok := ps.core.View.Process(p.id); ok {
+func (u *unclaimed) end(ctx context.Context, p pending) error {
+	if _, _, ok := u.core.View.Process(p.id); ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, u.core.CallTimeout)
 	defer cancel()
 	ref := events.Ref{Host: p.host, ID: p.id}
-	if _, err := ps.core.Log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
+	if _, err := u.core.Log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
 		return err
 	}
 	now := time.Now()
-	err := ps.core.Log.Writer(ref, p.epoch).Append(ctx, []process.Event{
+	err := u.core.Log.Writer(ref, p.epoch).Append(ctx, []process.Event{
 		{Seq: 1, Time: now, Body: process.Accepted{Spec: p.spec, Command: p.command, SpecHash: p.hash, Tenant: p.tenant}},
 		{Seq: 2, Time: now, Body: process.Failed{Kind: uint32(kind.Unavailable), Message: "the sandbox's host did not take the command"}},
 		{Seq: 3, Time: now, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
@@ -92,7 +103,7 @@ func (ps *Procs) endUnclaimed(ctx context.Context, p pending) error {
 		return err
 	}
 	// The next Start with the same key finds the refusal in the catalogue.
-	_, err = ps.core.Log.PutSummary(ctx, &process.Summary{
+	_, err = u.core.Log.PutSummary(ctx, &process.Summary{
 		ID: p.id, Tenant: p.tenant, Host: p.host, Epoch: p.epoch, Spec: p.spec, Ended: now, Exit: &process.Exit{Cause: process.CauseNotStarted},
 	}, 0)
 	if kind.Is(err, kind.Conflict) {

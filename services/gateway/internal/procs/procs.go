@@ -1,7 +1,7 @@
 package procs
 
 import (
-	"sync"
+	"context"
 
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
@@ -11,12 +11,13 @@ import (
 type Procs struct {
 	core      *core.Core
 	lifecycle *lifecycle.Lifecycle
-
-	mu        sync.Mutex
-	unclaimed []pending // oldest first: all have the same timeout
+	unclaimed unclaimed
 }
 
 // New returns Procs on c. It does no I/O.
 func New(c *core.Core, l *lifecycle.Lifecycle) *Procs {
-	return &Procs{core: c, lifecycle: l}
+	return &Procs{core: c, lifecycle: l, unclaimed: unclaimed{core: c}}
 }
+
+// Run ends the records of starts that no host claims, until ctx ends.
+func (ps *Procs) Run(ctx context.Context) error { return ps.unclaimed.run(ctx) }

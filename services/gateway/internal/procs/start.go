@@ -83,7 +83,7 @@ func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID
 	if err := ps.core.Log.Send(ctx, st.Host, cmd); err != nil {
 		return "", core.LogError("start", string(id), err)
 	}
-	ps.trackStart(pending{
+	ps.unclaimed.track(pending{
 		id: id, command: cmd.ID, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,
 		spec: spec.Public(), hash: spec.Hash(), due: deadline.Add(claimGrace),
 	})
