@@ -42,7 +42,7 @@ func RunAcross(t *testing.T, makers ...Maker) {
 					path := Tree(t)
 					name, change = name+", of a template", func(sp *driver.Spec) { sp.Template, sp.Root = "tree", path }
 				}
-				t.Run(name, func(t *testing.T) { across(t, suites[first.Name], suites[second.Name], change) })
+				t.Run(name, func(t *testing.T) { compareAcross(t, suites[first.Name], suites[second.Name], change) })
 			}
 		}
 	}
@@ -66,9 +66,9 @@ and a line"; echo done`
 		busybox chmod 640 kept/11; echo two > kept/two; ln kept/two kept/names; echo done`
 )
 
-// across goes from an instance of the first driver to one of the second, and from that to
+// compareAcross goes from an instance of the first driver to one of the second, and from that to
 // one of each. Where hostd is not root, an instance of driver "namespace" has one user.
-func across(t *testing.T, first, second *suite, change func(*driver.Spec)) {
+func compareAcross(t *testing.T, first, second *suite, change func(*driver.Spec)) {
 	root := os.Geteuid() == 0
 	sparse := "3000000000"
 	if !root { // with more of them than gVisor could take
@@ -124,14 +124,14 @@ func (b *instance) must(t *testing.T, script string) {
 
 func (b *instance) attribute(t *testing.T, path, name, value string) {
 	t.Helper()
-	if r := ask(t, b.Instance, request{Call: "attribute", Args: []string{path, name, value}}); r.Out != "" {
+	if r := send(t, b.Instance, request{Call: "attribute", Args: []string{path, name, value}}); r.Out != "" {
 		t.Fatalf("%s: %s", b.d.Name(), r.Out)
 	}
 }
 
 func (b *instance) list(t *testing.T, owners bool) string {
 	t.Helper()
-	return ask(t, b.Instance, request{Call: "list", Args: []string{acrossHome, strconv.FormatBool(owners)}}).Out
+	return send(t, b.Instance, request{Call: "list", Args: []string{acrossHome, strconv.FormatBool(owners)}}).Out
 }
 
 // difference returns the lines that only one of two lists has.
@@ -191,7 +191,7 @@ func listAll(top string, owners bool) string {
 			fmt.Fprintf(&b, " to %q", to)
 		}
 		if d.Type().IsRegular() {
-			body, err := lastOf(path, st.Size)
+			body, err := readEnd(path, st.Size)
 			fmt.Fprintf(&b, " %x %v", sha256.Sum256(body), err)
 		}
 		value := make([]byte, 100)
@@ -207,8 +207,8 @@ func listAll(top string, owners bool) string {
 	return b.String()
 }
 
-// lastOf returns the end of a file, or all of it if it is not large.
-func lastOf(path string, size int64) ([]byte, error) {
+// readEnd returns the end of a file, or all of it if it is not large.
+func readEnd(path string, size int64) ([]byte, error) {
 	const most = 8 << 20
 	f, err := os.Open(path)
 	if err != nil {

@@ -31,8 +31,8 @@ func (s *suite) attacks() []attack {
 		{"kill the host's processes", s.hostProcesses},
 		{"reach servers on the host's loopback", s.hostServers},
 		{"reach a neighbor", s.neighbor},
-		{"use up what users share", s.useUp},
-		{"outlive the host's processes when its memory is used up", s.outlive},
+		{"use up what users share", s.userLimits},
+		{"outlive the host's processes when its memory is used up", s.oomScores},
 		{"find secrets in environments", s.environments},
 		{"use descriptors that hostd left open", s.descriptors},
 		{"break out of the root by chroot", s.chrootBreakout},
@@ -58,9 +58,9 @@ func eachUser(t *testing.T, f func(t *testing.T, uid int)) {
 
 const canary = "canary-of-the-host"
 
-// plant leaves a file on the host: where hostd's journal is, or in a directory
+// plantCanary leaves a file on the host: where hostd's journal is, or in a directory
 // that all users may enter.
-func plant(t *testing.T, dir string) string {
+func plantCanary(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, canary)
 	if err := os.WriteFile(path, []byte(canary), 0o666); err != nil {
@@ -83,7 +83,7 @@ func (s *suite) hostFiles(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{plant(t, b.root), plant(t, b.spec.Dir), plant(t, open)} {
+	for _, path := range []string{plantCanary(t, b.root), plantCanary(t, b.spec.Dir), plantCanary(t, open)} {
 		eachUser(t, func(t *testing.T, uid int) {
 			up := strings.Repeat("../", 40)
 			var script strings.Builder
@@ -195,7 +195,7 @@ func (s *suite) hostServers(t *testing.T) {
 	}
 	addresses = append(addresses, []string{"unix", filepath.Join(b.spec.Dir, "shim.sock")})
 	for _, to := range addresses {
-		if got := ask(t, b.Instance, request{Call: "dial", Args: to}).Out; got == "" {
+		if got := send(t, b.Instance, request{Call: "dial", Args: to}).Out; got == "" {
 			t.Errorf("dial %v succeeds", to)
 		}
 	}
@@ -210,13 +210,13 @@ func (s *suite) neighbor(t *testing.T) {
 	a, b := s.create(t, nil), s.create(t, nil)
 	const name, port = "@of-the-neighbor", "127.0.0.1:7777"
 	for _, l := range [][]string{{"unix", name}, {"tcp", port}} {
-		if got := ask(t, b.Instance, request{Call: "listen", Args: l}).Out; got != "" {
+		if got := send(t, b.Instance, request{Call: "listen", Args: l}).Out; got != "" {
 			t.Fatalf("listen on %v: %s", l, got)
 		}
-		if got := ask(t, b.Instance, request{Call: "dial", Args: l}).Out; got != "" {
+		if got := send(t, b.Instance, request{Call: "dial", Args: l}).Out; got != "" {
 			t.Fatalf("the neighbor itself cannot dial %v: %s", l, got)
 		}
-		if got := ask(t, a.Instance, request{Call: "dial", Args: l}).Out; got == "" {
+		if got := send(t, a.Instance, request{Call: "dial", Args: l}).Out; got == "" {
 			t.Errorf("dial %v of the neighbor succeeds", l)
 		}
 	}
@@ -239,8 +239,8 @@ func (s *suite) neighbor(t *testing.T) {
 	})
 }
 
-// outlive: the kernel kills the sandbox's processes first, regardless of the score that they set.
-func (s *suite) outlive(t *testing.T) {
+// oomScores: the kernel kills the sandbox's processes first, regardless of the score that they set.
+func (s *suite) oomScores(t *testing.T) {
 	b := s.create(t, nil)
 	const lower = "for n in -1000 0 199; do echo $n > /proc/self/oom_score_adj; done 2>/dev/null; setsid sleep 1000 "
 	eachUser(t, func(t *testing.T, uid int) {
@@ -248,7 +248,7 @@ func (s *suite) outlive(t *testing.T) {
 	})
 	pids := []int{shimPID(t, b.spec)}
 	if mayLower() { // otherwise those inside may restore the score
-		pids = append(pids, marked(b.spec.ID)...)
+		pids = append(pids, pidsWith(b.spec.ID)...)
 	}
 	for _, pid := range pids {
 		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"))
@@ -281,7 +281,7 @@ func (s *suite) environments(t *testing.T) {
 // directories of that machine, too.
 func (s *suite) descriptors(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) { sp.Cgroup = true })
-	got := ask(t, b.Instance, request{Call: "descriptors"}).Out
+	got := send(t, b.Instance, request{Call: "descriptors"}).Out
 	for line := range strings.Lines(got) {
 		fd, target, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.Atoi(fd)
@@ -300,7 +300,7 @@ func (s *suite) descriptors(t *testing.T) {
 
 func (s *suite) chrootBreakout(t *testing.T) {
 	b := s.create(t, nil)
-	path := plant(t, b.root)
+	path := plantCanary(t, b.root)
 	got := b.sh(t, `command -v perl >/dev/null || exit 0; perl -e 'mkdir "/tmp/c"; opendir(my $d, "/"); chroot("/tmp/c") or print "refused "; chdir($d);
 		chdir("..") for 1..99; chroot("."); print -e $ARGV[0] ? "out" : "inside", " ", join(",", grep { /^(home|tmp)$/ } glob("*"))' '`+path+"'")
 	if got == "" {
@@ -359,7 +359,7 @@ func (s *suite) measureRace(t *testing.T) {
 	b.sh(t, `cd $HOME; mkdir d; ln -s / l; echo x > d/file
 		setsid sh -c 'while :; do mv d e; mv l d; mv d l; mv e d; done' >/dev/null 2>&1 &`)
 	for range 100 {
-		if st := stats(t, b.Instance); st.DiskBytes > 64<<20 {
+		if st := statsOf(t, b.Instance); st.DiskBytes > 64<<20 {
 			t.Fatalf("%d bytes: more than exist inside", st.DiskBytes)
 		}
 	}
@@ -367,7 +367,7 @@ func (s *suite) measureRace(t *testing.T) {
 
 func (s *suite) copyLinks(t *testing.T) {
 	b := s.create(t, nil)
-	path := plant(t, b.root)
+	path := plantCanary(t, b.root)
 	b.sh(t, "cd $HOME; ln -s "+path+" file; ln -s "+b.root+" dir; ln -s / root; ln -s /proc/self/fd/3 fd; mkdir d; ln -s ../../../../../../../.. d/up")
 	dir := snapshotDir(t)
 	if err := b.Snapshot(t.Context(), dir, false); err != nil {
@@ -389,8 +389,8 @@ func (s *suite) copyLinks(t *testing.T) {
 	}
 }
 
-// probe is a call that the shim makes with arguments.
-func probe(name string, args []string) string {
+// callWithArgs is a call that the shim makes with arguments.
+func callWithArgs(name string, args []string) string {
 	switch name {
 	case "dial":
 		c, err := net.Dial(args[0], args[1])

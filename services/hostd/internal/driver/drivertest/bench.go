@@ -45,7 +45,7 @@ func BenchBurst(b *testing.B, d driver.Driver, burst int) {
 	}
 	for b.Loop() {
 		in := m.create("", "")
-		m.time("true", func() error { return answers(b.Context(), in, "true") })
+		m.time("true", func() error { return runIn(b.Context(), in, "true") })
 		if st, err := in.Stats(b.Context()); err == nil {
 			m.memory = append(m.memory, st.MemoryBytes)
 		}
@@ -103,7 +103,7 @@ func (m *meter) create(prefix, from string) driver.Instance {
 		if in == nil {
 			return errors.New("no instance to run the command in")
 		}
-		return answers(m.b.Context(), in, "true")
+		return runIn(m.b.Context(), in, "true")
 	})
 	return in
 }
@@ -123,7 +123,7 @@ func (m *meter) idle(in driver.Instance) {
 // fork takes a snapshot of an instance with a hundred files of 10 KB, and makes
 // another from it, with the memory or without.
 func (m *meter) fork(in driver.Instance, prefix string, memory bool) {
-	if err := answers(m.b.Context(), in, "sh", "-c", "cd $HOME && for i in $(seq 100); do head -c 10k /dev/zero > $i; done"); err != nil {
+	if err := runIn(m.b.Context(), in, "sh", "-c", "cd $HOME && for i in $(seq 100); do head -c 10k /dev/zero > $i; done"); err != nil {
 		m.b.Error(err)
 	}
 	dir, err := os.MkdirTemp(m.root, "snapshot-")
@@ -162,8 +162,8 @@ func (m *meter) report() {
 	m.b.ReportMetric(m.idleUS, "idle-us-per-s")
 	for what, all := range m.took {
 		slices.Sort(all)
-		m.b.ReportMetric(ms(all[len(all)/2]), what+"-p50-ms")
-		m.b.ReportMetric(ms(all[len(all)*99/100]), what+"-p99-ms")
+		m.b.ReportMetric(milliseconds(all[len(all)/2]), what+"-p50-ms")
+		m.b.ReportMetric(milliseconds(all[len(all)*99/100]), what+"-p99-ms")
 	}
 	slices.Sort(m.memory)
 	if n := len(m.memory); n > 0 {
@@ -172,13 +172,13 @@ func (m *meter) report() {
 	m.b.ReportMetric(0, "ns/op")
 }
 
-// answers runs a command in an instance.
-func answers(ctx context.Context, in driver.Instance, args ...string) error {
-	r, err := try(ctx, in, request{Args: args, UID: -1})
+// runIn runs a command in an instance.
+func runIn(ctx context.Context, in driver.Instance, args ...string) error {
+	r, err := trySend(ctx, in, request{Args: args, UID: -1})
 	if err == nil && r.Code != 0 {
 		err = fmt.Errorf("%v ended with %d: %s", args, r.Code, r.Out)
 	}
 	return err
 }
 
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

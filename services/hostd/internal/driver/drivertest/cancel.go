@@ -12,14 +12,14 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-// cancels cancels creates at points spread over one, and checks each time that
+// testCancelCreate cancels creates at points spread over one, and checks each time that
 // nothing of it exists when Create returns. Besides what checkClean looks for, no
 // process may be left that was started for it, under any name.
-func (s *suite) cancels(t *testing.T) {
+func (s *suite) testCancelCreate(t *testing.T) {
 	d := s.newDriver(t)          // a single driver, since it may keep descriptors
 	cancelCreate(t, d, waitTime) // fills permanent caches
 	whole := cancelCreate(t, d, waitTime)
-	before := onHost(t)
+	before := countLeakable(t)
 	for i := range s.scale.Moments {
 		cancelCreate(t, d, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 	}
@@ -46,7 +46,7 @@ func cancelCreate(t *testing.T, d driver.Driver, after time.Duration) time.Durat
 	case !kind.Is(err, kind.Canceled):
 		t.Errorf("canceled after %v: %v, want Canceled", after, err)
 	}
-	ends(sp)
+	awaitNoProcesses(sp)
 	checkClean(t, sp)
 	if t.Failed() {
 		t.Fatalf("canceled after %v, which took %v", after, took)

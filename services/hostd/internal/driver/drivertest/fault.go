@@ -25,8 +25,8 @@ const (
 	victimDir  = "DRIVERTEST_DIR"
 )
 
-// victim performs the task, if this process was started for one.
-func victim(t *testing.T, d driver.Driver) {
+// runVictimTask performs the task, if this process was started for one.
+func runVictimTask(t *testing.T, d driver.Driver) {
 	task, dir := os.Getenv(victimTask), os.Getenv(victimDir)
 	if task == "" {
 		return
@@ -70,20 +70,20 @@ func startVictim(t *testing.T, task, dir string) (*exec.Cmd, io.Reader) {
 	return cmd, out
 }
 
-// killed kills hostd at points spread over a task and checks each time that the
+// testKilled kills hostd at points spread over a task and checks each time that the
 // next run finds what exists.
-func (s *suite) killed(task string) func(*testing.T) {
+func (s *suite) testKilled(task string) func(*testing.T) {
 	return func(t *testing.T) {
-		s.kill(t, task, waitTime) // fills permanent caches
-		whole := s.kill(t, task, waitTime)
+		s.killVictim(t, task, waitTime) // fills permanent caches
+		whole := s.killVictim(t, task, waitTime)
 		for i := range s.scale.Moments {
-			s.kill(t, task, whole*time.Duration(i)/time.Duration(s.scale.Moments))
+			s.killVictim(t, task, whole*time.Duration(i)/time.Duration(s.scale.Moments))
 		}
 	}
 }
 
-// kill kills a victim after a while, and returns how long the victim ran.
-func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Duration {
+// killVictim kills a victim after a while, and returns how long the victim ran.
+func (s *suite) killVictim(t *testing.T, task string, after time.Duration) time.Duration {
 	t.Helper()
 	d := s.newDriver(t)
 	sp, root := spec(t)
@@ -124,14 +124,14 @@ func (s *suite) kill(t *testing.T, task string, after time.Duration) time.Durati
 	case !kind.Is(err, kind.NotFound):
 		t.Errorf("killed after %v: attach: %v", after, err)
 	}
-	ends(sp)
+	awaitNoProcesses(sp)
 	checkClean(t, sp)
 	return worked
 }
 
-// ends waits until the last process of a sandbox has ended: one that was not yet recorded
+// awaitNoProcesses waits until the last process of a sandbox has ended: one that was not yet recorded
 // ends by itself when its parent does, and what an abandoned tool had started, a
 // moment after it. checkClean reports those that remain.
-func ends(sp driver.Spec) {
-	eventually(func() bool { return len(marked(sp.ID)) == 0 })
+func awaitNoProcesses(sp driver.Spec) {
+	eventually(func() bool { return len(pidsWith(sp.ID)) == 0 })
 }

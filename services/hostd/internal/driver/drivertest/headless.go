@@ -71,7 +71,7 @@ func workHeadless() {
 // headless starts such a process in the instance.
 func (b *instance) headless(t *testing.T) {
 	t.Helper()
-	if r := ask(t, b.Instance, request{Call: "headless", Args: []string{string(b.spec.ID)}}); r.Out != "" {
+	if r := send(t, b.Instance, request{Call: "headless", Args: []string{string(b.spec.ID)}}); r.Out != "" {
 		t.Fatalf("a process without its first thread: %s", r.Out)
 	}
 }

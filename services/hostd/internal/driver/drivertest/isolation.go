@@ -68,7 +68,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, s.create(t, nil)) })
 	}
-	t.Run("an instance made from the files of another is as after a reboot", s.reboots(caps))
+	t.Run("an instance made from the files of another is as after a reboot", s.testReboot(caps))
 	if s.machine {
 		t.Run("the machine has only a disk and a port", func(t *testing.T) { hardware(t, s.create(t, nil)) })
 	}
@@ -92,8 +92,8 @@ func hardware(t *testing.T, b *instance) {
 
 func refusedCalls(t *testing.T, b *instance) {
 	eachUser(t, func(t *testing.T, uid int) {
-		for name := range calls() {
-			if got := ask(t, b.Instance, request{Call: name, UID: uid}).Out; got == "" && !b.harmless(name, uid) {
+		for name := range forbiddenCalls() {
+			if got := send(t, b.Instance, request{Call: name, UID: uid}).Out; got == "" && !b.harmless(name, uid) {
 				t.Errorf("%s: allowed", name)
 			}
 		}
@@ -115,8 +115,8 @@ func (b *instance) harmless(call string, uid int) bool {
 }
 
 func harmlessCalls(t *testing.T, b *instance) {
-	for name := range harmless() {
-		if got := ask(t, b.Instance, request{Call: name}).Out; got != "" {
+	for name := range allowedCalls() {
+		if got := send(t, b.Instance, request{Call: name}).Out; got != "" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -296,10 +296,10 @@ func otherCalls(t *testing.T, b *instance) {
 		"getpid by int 0x80": {0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 5},
 	} {
 		var text strings.Builder
-		for _, c := range program(code, 62) {
+		for _, c := range elfProgram(code, 62) {
 			fmt.Fprintf(&text, `\%03o`, c)
 		}
-		r := ask(t, b.Instance, request{Args: []string{"sh", "-c", "printf '" + text.String() + "' > /tmp/p && chmod 755 /tmp/p && sh -c 'exec /tmp/p'"}, UID: 1000})
+		r := send(t, b.Instance, request{Args: []string{"sh", "-c", "printf '" + text.String() + "' > /tmp/p && chmod 755 /tmp/p && sh -c 'exec /tmp/p'"}, UID: 1000})
 		if r.Code == 0 || r.Code == 126 || r.Code == 127 {
 			t.Errorf("%s: exit code %d %q, want a signal", name, r.Code, r.Out)
 		}
@@ -330,10 +330,10 @@ func network(t *testing.T, b *instance) {
 		t.Errorf("interfaces and routes: %q", got)
 	}
 	// No packet leaves: there is no route, and the kernel reports that at once.
-	if got := ask(t, b.Instance, request{Call: "no route"}).Out; got != "" {
+	if got := send(t, b.Instance, request{Call: "no route"}).Out; got != "" {
 		t.Error(got)
 	}
-	if got := ask(t, b.Instance, request{Call: "loopback"}).Out; got != "" {
+	if got := send(t, b.Instance, request{Call: "loopback"}).Out; got != "" {
 		t.Errorf("loopback: %s", got)
 	}
 }
@@ -393,7 +393,7 @@ func tools(t *testing.T, b *instance) {
 		"! command -v git >/dev/null || (cd && git init -q repo && cd repo && git status --short)",
 		"! command -v perl >/dev/null || perl -e 'print 42'",
 	} {
-		if r := ask(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: 1000}); r.Code != 0 {
+		if r := send(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: 1000}); r.Code != 0 {
 			t.Errorf("%s: %d, %s", script, r.Code, r.Out)
 		}
 	}

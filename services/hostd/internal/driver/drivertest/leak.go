@@ -45,9 +45,9 @@ func descriptors(t *testing.T) int {
 	return len(fds)
 }
 
-// leaks creates and destroys Scale.Creates instances, five at a time, and compares the
+// testLeaks creates and destroys Scale.Creates instances, five at a time, and compares the
 // state of the host.
-func (s *suite) leaks(t *testing.T) {
+func (s *suite) testLeaks(t *testing.T) {
 	d := s.newDriver(t)
 	var made sync.Map // ids
 	once := func(i int) {
@@ -68,10 +68,10 @@ func (s *suite) leaks(t *testing.T) {
 			t.Errorf("remaining in the directory: %v, %v", left, err)
 		}
 		os.RemoveAll(root)
-		noLoops(t, sp.ID)
+		checkNoLoops(t, sp.ID)
 	}
 	once(0) // fills permanent caches
-	before := onHost(t)
+	before := countLeakable(t)
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
@@ -98,8 +98,8 @@ func (s *suite) leaks(t *testing.T) {
 	}
 }
 
-// onHost counts what a driver could leak.
-func onHost(t *testing.T) map[string]int {
+// countLeakable counts what a driver could leak.
+func countLeakable(t *testing.T) map[string]int {
 	t.Helper()
 	all, err := live.Processes()
 	if err != nil {
@@ -115,7 +115,7 @@ func checkNoLeaks(t *testing.T, before map[string]int) {
 	t.Helper()
 	var now map[string]int
 	if !eventually(func() bool {
-		now = onHost(t)
+		now = countLeakable(t)
 		return now["descriptors"] <= before["descriptors"] && now["processes"] <= before["processes"]
 	}) {
 		t.Errorf("on the host: %v, %v before", now, before)

@@ -18,9 +18,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-func (s *suite) runs(t *testing.T) {
+func (s *suite) testCommand(t *testing.T) {
 	b := s.create(t, nil)
-	r := ask(t, b.Instance, request{Args: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}, UID: -1})
+	r := send(t, b.Instance, request{Args: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}, UID: -1})
 	if r.Out != "out\nerr\n" || r.Code != 7 {
 		t.Errorf("got %q, %d; want both lines and 7", r.Out, r.Code)
 	}
@@ -31,7 +31,7 @@ func (s *suite) runs(t *testing.T) {
 	}
 }
 
-func (s *suite) redials(t *testing.T) {
+func (s *suite) testRedial(t *testing.T) {
 	b := s.create(t, nil)
 	for i := range 5 {
 		conn, err := b.Dial(t.Context())
@@ -45,7 +45,7 @@ func (s *suite) redials(t *testing.T) {
 	}
 }
 
-func (s *suite) environment(t *testing.T) {
+func (s *suite) testEnvironment(t *testing.T) {
 	t.Setenv("MILLRACE_HOST_SECRET", "hidden")
 	b := s.create(t, nil)
 	env := b.sh(t, "env")
@@ -65,7 +65,7 @@ func (s *suite) environment(t *testing.T) {
 	}
 }
 
-func (s *suite) longDirectory(t *testing.T) {
+func (s *suite) testLongDirectory(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) {
 		sp.Dir = filepath.Join(sp.Dir, strings.Repeat("d", 120), strings.Repeat("e", 120))
 		if err := os.MkdirAll(sp.Dir, 0o700); err != nil {
@@ -77,7 +77,7 @@ func (s *suite) longDirectory(t *testing.T) {
 	}
 }
 
-func (s *suite) badShim(t *testing.T) {
+func (s *suite) testUnknownShim(t *testing.T) {
 	sp, _ := spec(t)
 	sp.ShimPath = filepath.Join(sp.Dir, "missing")
 	if _, err := s.newDriver(t).Create(t.Context(), sp); err == nil {
@@ -86,7 +86,7 @@ func (s *suite) badShim(t *testing.T) {
 	checkClean(t, sp)
 }
 
-func (s *suite) canceled(t *testing.T) {
+func (s *suite) testCanceledCreate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	sp, _ := spec(t)
@@ -102,7 +102,7 @@ func (s *suite) canceled(t *testing.T) {
 	checkClean(t, sp)
 }
 
-func (s *suite) twice(t *testing.T) {
+func (s *suite) testSecondCreate(t *testing.T) {
 	b := s.create(t, nil)
 	if _, err := b.d.Create(t.Context(), b.spec); !kind.Is(err, kind.Conflict) {
 		t.Errorf("got %v, want Conflict", err)
@@ -112,7 +112,7 @@ func (s *suite) twice(t *testing.T) {
 	}
 }
 
-func (s *suite) destroys(t *testing.T) {
+func (s *suite) testDestroy(t *testing.T) {
 	b := s.create(t, nil)
 	foreign := filepath.Join(b.spec.Dir, "spool")
 	if err := os.WriteFile(foreign, nil, 0o600); err != nil {
@@ -138,14 +138,14 @@ func (s *suite) destroys(t *testing.T) {
 	checkClean(t, b.spec)
 }
 
-func (s *suite) killsAll(caps driver.Caps) func(*testing.T) {
+func (s *suite) testDestroyKillsAll(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		// Its argument identifies it on the host.
 		b.sh(t, "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; (sleep 1000 & exec sleep 1000 "+string(b.spec.ID)+" 2>&-) & sleep 1000' "+
 			string(b.spec.ID)+" >/dev/null 2>&1 & done")
 		b.headless(t)
-		if len(marked(b.spec.ID)) == 0 && caps.Isolation != "machine" { // whose processes are invisible to the host
+		if len(pidsWith(b.spec.ID)) == 0 && caps.Isolation != "machine" { // whose processes are invisible to the host
 			t.Fatal("the processes of the test are invisible")
 		}
 		start := time.Now()
@@ -159,12 +159,12 @@ func (s *suite) killsAll(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func (s *suite) done(t *testing.T) {
+func (s *suite) testDone(t *testing.T) {
 	b := s.create(t, nil)
 	attached := b.attach(t, s.newDriver(t))
-	kill(t, b.spec)
+	killShim(t, b.spec)
 	for name, in := range map[string]driver.Instance{"created": b.Instance, "attached": attached} {
-		wait(t, name, in)
+		awaitDone(t, name, in)
 		if _, err := in.Dial(t.Context()); !kind.Is(err, kind.Unavailable) {
 			t.Errorf("%s: dial: %v, want Unavailable", name, err)
 		}
@@ -181,7 +181,7 @@ func (b *instance) attach(t *testing.T, d driver.Driver) driver.Instance {
 	return in
 }
 
-func wait(t *testing.T, name string, in driver.Instance) {
+func awaitDone(t *testing.T, name string, in driver.Instance) {
 	t.Helper()
 	select {
 	case <-in.Done():
@@ -190,40 +190,40 @@ func wait(t *testing.T, name string, in driver.Instance) {
 	}
 }
 
-// kill kills the shim of a sandbox from outside.
-func kill(t *testing.T, sp driver.Spec) {
+// killShim kills the shim of a sandbox from outside.
+func killShim(t *testing.T, sp driver.Spec) {
 	t.Helper()
 	if err := unix.Kill(shimPID(t, sp), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (s *suite) attaches(t *testing.T) {
+func (s *suite) testAttach(t *testing.T) {
 	b := s.create(t, nil)
 	b.sh(t, "echo kept > $HOME/file")
 	in := b.attach(t, s.newDriver(t))
-	r := ask(t, in, request{Args: []string{"sh", "-c", "cat $HOME/file"}, UID: -1})
+	r := send(t, in, request{Args: []string{"sh", "-c", "cat $HOME/file"}, UID: -1})
 	if r.Out != "kept\n" {
 		t.Errorf("got %q", r.Out)
 	}
 	if err := in.Destroy(t.Context()); err != nil {
 		t.Fatalf("destroy after attach: %v", err)
 	}
-	wait(t, "the first instance", b.Instance)
+	awaitDone(t, "the first instance", b.Instance)
 	checkClean(t, b.spec)
 }
 
-func (s *suite) sweeps(t *testing.T) {
+func (s *suite) testAttachSweeps(t *testing.T) {
 	b := s.create(t, nil)
-	kill(t, b.spec)
-	wait(t, "created", b.Instance)
+	killShim(t, b.spec)
+	awaitDone(t, "created", b.Instance)
 	if _, err := s.newDriver(t).Attach(t.Context(), driver.Spec{ID: b.spec.ID, Dir: b.spec.Dir}); !kind.Is(err, kind.NotFound) {
 		t.Errorf("got %v, want NotFound", err)
 	}
 	checkClean(t, b.spec)
 }
 
-func (s *suite) attachNothing(t *testing.T) {
+func (s *suite) testAttachNothing(t *testing.T) {
 	sp, _ := spec(t)
 	d := s.newDriver(t)
 	if _, err := d.Attach(t.Context(), sp); !kind.Is(err, kind.NotFound) {
@@ -240,7 +240,7 @@ func (s *suite) attachNothing(t *testing.T) {
 	}
 }
 
-func (s *suite) lists(t *testing.T) {
+func (s *suite) testList(t *testing.T) {
 	b := s.create(t, nil)
 	want := []sandbox.ID{b.spec.ID}
 	list := func(when string) {
@@ -251,8 +251,8 @@ func (s *suite) lists(t *testing.T) {
 		}
 	}
 	list("running")
-	kill(t, b.spec)
-	wait(t, "created", b.Instance)
+	killShim(t, b.spec)
+	awaitDone(t, "created", b.Instance)
 	list("dead")
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
@@ -261,9 +261,9 @@ func (s *suite) lists(t *testing.T) {
 	list("destroyed")
 }
 
-// differs: instances may be made from the same memory, but their kernels' random numbers
+// testUniqueSecrets: instances may be made from the same memory, but their kernels' random numbers
 // are unique, and the time is the host's.
-func (s *suite) differs(t *testing.T) {
+func (s *suite) testUniqueSecrets(t *testing.T) {
 	const random = "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid"
 	seen := map[string]bool{}
 	for range 2 {
@@ -280,7 +280,7 @@ func (s *suite) differs(t *testing.T) {
 		} else {
 			seen[id] = true
 		}
-		if now := number(t, b.sh(t, "date +%s")); int64(now) < before {
+		if now := parseInt(t, b.sh(t, "date +%s")); int64(now) < before {
 			t.Errorf("time %d inside is before the creation at %d", now, before)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 )
 
-func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
+func (s *suite) testMemoryLimit(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.MemoryLimit {
 			t.Skipf("no memory limit: %v", caps.Notes)
@@ -25,7 +25,7 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 			exhaustMemory(t, b)
 			return
 		}
-		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
+		if got := send(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 0\n") {
 			t.Errorf("before: %q", got)
 		}
 		// dd reads everything at once.
@@ -36,7 +36,7 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 		if !strings.Contains(got, "dd: 137") || !strings.Contains(got, "the neighbor runs") {
 			t.Errorf("300 MB in 128 MiB: %.200q", got)
 		}
-		if got := ask(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
+		if got := send(t, b.Instance, request{OOM: true}).Out; !strings.Contains(got, "oom_kill 1\n") {
 			t.Errorf("after: %q", got)
 		}
 	}
@@ -45,14 +45,14 @@ func (s *suite) limitsMemory(caps driver.Caps) func(*testing.T) {
 // exhaustMemory uses up the memory of an instance that then ends as a whole.
 func exhaustMemory(t *testing.T, b *instance) {
 	t.Helper()
-	r, err := try(t.Context(), b.Instance, request{Args: []string{"sh", "-c", "head -c 300m /dev/zero | tail | wc -c"}, UID: -1})
+	r, err := trySend(t.Context(), b.Instance, request{Args: []string{"sh", "-c", "head -c 300m /dev/zero | tail | wc -c"}, UID: -1})
 	if err == nil {
 		t.Errorf("300 MB fit into 128 MiB: %q", r.Out)
 	}
-	wait(t, "an instance out of memory", b.Instance)
+	awaitDone(t, "an instance out of memory", b.Instance)
 }
 
-func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {
+func (s *suite) testProcessLimit(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.PidsLimit {
 			t.Skipf("no limit of processes: %v", caps.Notes)
@@ -63,37 +63,37 @@ func (s *suite) limitsProcesses(caps driver.Caps) func(*testing.T) {
 		if strings.Contains(got, "all 300") {
 			t.Error("300 forks succeeded")
 		}
-		if n := stats(t, b.Instance).Processes; (n > most || n < most/4) && caps.Isolation != "machine" { // whose processes are invisible to the host
+		if n := statsOf(t, b.Instance).Processes; (n > most || n < most/4) && caps.Isolation != "machine" { // whose processes are invisible to the host
 			t.Errorf("%d processes, want at most %d and not many fewer", n, most)
 		}
 		// The shim responds, though it cannot start anything.
-		if got := ask(t, b.Instance, request{Call: "descriptors"}).Out; got == "" {
+		if got := send(t, b.Instance, request{Call: "descriptors"}).Out; got == "" {
 			t.Error("no response")
 		}
 	}
 }
 
-func (s *suite) limitsCPU(caps driver.Caps) func(*testing.T) {
+func (s *suite) testCPULimit(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.CPULimit {
 			t.Skipf("no CPU limit: %v", caps.Notes)
 		}
 		b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
 		b.sh(t, "for i in 1 2; do setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & done")
-		before, start := stats(t, b.Instance).CPU, time.Now()
+		before, start := statsOf(t, b.Instance).CPU, time.Now()
 		for time.Since(start) < time.Second {
 			b.sh(t, "true") // the limit applies to these, too
 		}
 		took := time.Since(start)
-		share := float64(stats(t, b.Instance).CPU-before) / float64(took)
+		share := float64(statsOf(t, b.Instance).CPU-before) / float64(took)
 		if share > 0.45 { // allows for one or two periods of the quota
 			t.Errorf("%.2f CPUs, want 0.3", share)
 		}
 	}
 }
 
-// deprioritizes: a deprioritized instance still runs, and afterwards has its previous weight.
-func (s *suite) deprioritizes(t *testing.T) {
+// testDeprioritize: a deprioritized instance still runs, and afterwards has its previous weight.
+func (s *suite) testDeprioritize(t *testing.T) {
 	b := s.create(t, func(sp *driver.Spec) { sp.CPUMilli = 300 })
 	b.sh(t, "true") // it has started
 	inst, ok := b.Instance.(driver.Deprioritizer)
@@ -136,25 +136,25 @@ func (s *suite) deprioritizes(t *testing.T) {
 	}
 }
 
-// limitsDisk: one large file and many small ones end at the limit, and the instance
+// testDiskLimit: one large file and many small ones end at the limit, and the instance
 // continues; where a driver cannot limit the total, it limits at least the size of each file.
-func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
+func (s *suite) testDiskLimit(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		const most = 16 // MiB
 		b := s.create(t, func(sp *driver.Spec) { sp.DiskMiB = most })
 		got := b.sh(t, "cd $HOME; head -c 40m /dev/zero > one 2>/dev/null; stat -c %s one")
-		if n := number(t, got); n > most<<20 {
+		if n := parseInt(t, got); n > most<<20 {
 			t.Errorf("one file has %d bytes, want at most %d MiB", n, most)
 		}
 		if !caps.DiskLimit {
 			return
 		}
 		got = b.sh(t, `exec 2>/dev/null; cd $HOME; rm one; mkdir many; i=0; while [ $i -lt 50000 ] && true > many/$i; do i=$((i+1)); done; echo $i; rm -r many`)
-		if n := number(t, got); n < 100 || n >= 50000 {
+		if n := parseInt(t, got); n < 100 || n >= 50000 {
 			t.Errorf("%d files", n)
 		}
 		b.sh(t, `exec 2>/dev/null; for i in 1 2 3; do for d in /tmp /usr/local /etc $HOME; do head -c 3m /dev/zero > $d/$i; done; done`)
-		if st := stats(t, b.Instance); st.DiskBytes > most<<20 || st.DiskBytes < most<<19 {
+		if st := statsOf(t, b.Instance); st.DiskBytes > most<<20 || st.DiskBytes < most<<19 {
 			t.Errorf("%d bytes are used, want nearly %d MiB", st.DiskBytes, most)
 		}
 		if got := b.sh(t, "rm /tmp/1 /usr/local/1 && echo again > /tmp/x && cat /tmp/x"); got != "again" {
@@ -163,8 +163,8 @@ func (s *suite) limitsDisk(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-// diskSize measures the disk as programs do that check for free space.
-func (s *suite) diskSize(t *testing.T) {
+// testDiskSize measures the disk as programs do that check for free space.
+func (s *suite) testDiskSize(t *testing.T) {
 	b := s.create(t, nil)
 	var most uint64 // KiB
 	for _, dir := range []string{"/", b.spec.Dir} {
@@ -175,12 +175,12 @@ func (s *suite) diskSize(t *testing.T) {
 		most = max(most, fs.Blocks*uint64(fs.Bsize)>>10)
 	}
 	got := b.sh(t, `df -Pk / | { read head; read name blocks rest; echo $blocks; }`)
-	if n := number(t, got); n < 1 || uint64(n) > most {
+	if n := parseInt(t, got); n < 1 || uint64(n) > most {
 		t.Errorf("it has %d KiB, the host %d", n, most)
 	}
 }
 
-func (s *suite) limitsFiles(caps driver.Caps) func(*testing.T) {
+func (s *suite) testFileLimit(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, func(sp *driver.Spec) { sp.OpenFiles = 256 })
 		got := b.sh(t, "ulimit -n; ulimit -Hn; ulimit -n 1024 2>/dev/null && echo more")

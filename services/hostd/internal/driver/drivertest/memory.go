@@ -28,7 +28,7 @@ const counterScript = `cd $HOME && mkfifo question && echo kept > file &&
 // nextScript requests the next number of that process.
 const nextScript = `cd $HOME && rm -f answer && echo > question && until [ -e answer ]; do :; done; cat answer file`
 
-func (s *suite) snapshotsMemory(caps driver.Caps) func(*testing.T) {
+func (s *suite) testMemorySnapshot(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if !caps.Memory {
@@ -62,13 +62,13 @@ func (s *suite) snapshotsMemory(caps driver.Caps) func(*testing.T) {
 			t.Errorf("the second generation: %q", got)
 		}
 		attached := third.attach(t, s.newDriver(t))
-		if r := ask(t, attached, request{Args: []string{"sh", "-c", nextScript}, UID: -1}); r.Out != "105\nkept\n" {
+		if r := send(t, attached, request{Args: []string{"sh", "-c", nextScript}, UID: -1}); r.Out != "105\nkept\n" {
 			t.Errorf("in another run of hostd: %q", r.Out)
 		}
 	}
 }
 
-func (s *suite) snapshotsMemoryPaused(caps driver.Caps) func(*testing.T) {
+func (s *suite) testMemorySnapshotPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.Memory || !caps.Pause {
 			t.Skip("the driver cannot do both")

@@ -39,7 +39,7 @@ func cannotPause(t *testing.T, b *instance, caps driver.Caps) bool {
 	return true
 }
 
-func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
+func (s *suite) testPause(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotPause(t, b, caps) {
@@ -57,7 +57,7 @@ func (s *suite) pauses(caps driver.Caps) func(*testing.T) {
 		}
 		checkPaused(t, b.Instance)
 		// A request during the pause waits, and is complete afterwards.
-		answer := later(t, b.Instance, request{Args: []string{"echo", "asked during the pause"}, UID: -1})
+		answer := sendAsync(t, b.Instance, request{Args: []string{"echo", "asked during the pause"}, UID: -1})
 		for range 2 {
 			if err := b.Resume(t.Context()); err != nil {
 				t.Fatalf("resume: %v", err)
@@ -80,17 +80,17 @@ func checkPaused(t *testing.T, in driver.Instance) {
 	const rounds = 10
 	var used time.Duration
 	for range rounds {
-		before := stats(t, in)
-		spend(t, 50*time.Millisecond)
-		if used = stats(t, in).CPU - before.CPU; used <= time.Millisecond {
+		before := statsOf(t, in)
+		burnCPU(t, 50*time.Millisecond)
+		if used = statsOf(t, in).CPU - before.CPU; used <= time.Millisecond {
 			return
 		}
 	}
 	t.Errorf("it used %v of CPU time while paused", used)
 }
 
-// spend uses that much CPU time.
-func spend(t *testing.T, much time.Duration) {
+// burnCPU uses that much CPU time.
+func burnCPU(t *testing.T, much time.Duration) {
 	t.Helper()
 	runtime.LockOSThread() // it measures this thread
 	defer runtime.UnlockOSThread()
@@ -105,7 +105,7 @@ func spend(t *testing.T, much time.Duration) {
 	}
 }
 
-func stats(t *testing.T, in driver.Instance) driver.Stats {
+func statsOf(t *testing.T, in driver.Instance) driver.Stats {
 	t.Helper()
 	st, err := in.Stats(t.Context())
 	if err != nil {
@@ -114,8 +114,8 @@ func stats(t *testing.T, in driver.Instance) driver.Stats {
 	return st
 }
 
-// later sends a request now and returns its response when it arrives; the instance may be paused.
-func later(t *testing.T, in driver.Instance, req request) <-chan string {
+// sendAsync sends a request now and returns its response when it arrives; the instance may be paused.
+func sendAsync(t *testing.T, in driver.Instance, req request) <-chan string {
 	t.Helper()
 	conn, err := in.Dial(t.Context())
 	if err != nil {
@@ -137,7 +137,7 @@ func later(t *testing.T, in driver.Instance, req request) <-chan string {
 	return answer
 }
 
-func (s *suite) findsPaused(caps driver.Caps) func(*testing.T) {
+func (s *suite) testAttachPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotPause(t, b, caps) {
@@ -152,13 +152,13 @@ func (s *suite) findsPaused(caps driver.Caps) func(*testing.T) {
 		if err := attached.Resume(t.Context()); err != nil {
 			t.Fatalf("resume in another run: %v", err)
 		}
-		if r := ask(t, attached, request{Args: []string{"echo", "runs"}, UID: -1}); r.Out != "runs\n" {
+		if r := send(t, attached, request{Args: []string{"echo", "runs"}, UID: -1}); r.Out != "runs\n" {
 			t.Errorf("got %q", r.Out)
 		}
 	}
 }
 
-func (s *suite) destroysPaused(caps driver.Caps) func(*testing.T) {
+func (s *suite) testDestroyPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotPause(t, b, caps) {
@@ -184,7 +184,7 @@ func (s *suite) destroysPaused(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func (s *suite) pauseRaces(caps driver.Caps) func(*testing.T) {
+func (s *suite) testPauseRaces(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.Pause {
 			t.Skip("the driver cannot pause")
@@ -213,15 +213,15 @@ func (s *suite) pauseRaces(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func (s *suite) measures(caps driver.Caps) func(*testing.T) {
-	return func(t *testing.T) { s.measure(t, caps.Isolation == "machine") }
+func (s *suite) testStats(caps driver.Caps) func(*testing.T) {
+	return func(t *testing.T) { s.checkStats(t, caps.Isolation == "machine") }
 }
 
-// measure measures an instance from outside; the inside of a virtual machine is invisible.
-func (s *suite) measure(t *testing.T, machine bool) {
+// checkStats measures an instance from outside; the inside of a virtual machine is invisible.
+func (s *suite) checkStats(t *testing.T, machine bool) {
 	b := s.create(t, func(sp *driver.Spec) { sp.MemoryMiB = 512 })
 	b.sh(t, "true") // it has started
-	idle := stats(t, b.Instance)
+	idle := statsOf(t, b.Instance)
 	if idle.Processes < 1 || idle.MemoryBytes == 0 {
 		t.Errorf("idle: %+v", idle)
 	}
@@ -231,7 +231,7 @@ func (s *suite) measure(t *testing.T, machine bool) {
 		exec 3> gone; rm gone; head -c 4194304 /dev/zero >&3
 		(while [ ${i:=0} -lt 300000 ]; do i=$((i+1)); done; dd if=/dev/zero bs=64M count=1 | (head -c 1 > ready; sleep 1000)) >/dev/null 2>&1 &
 		until [ -s ready ]; do sleep 0.05; done`)
-	busy := stats(t, b.Instance)
+	busy := statsOf(t, b.Instance)
 	if busy.Processes < idle.Processes+1 && !machine {
 		t.Errorf("processes: %d, then %d", idle.Processes, busy.Processes)
 	}

@@ -16,9 +16,9 @@ import (
 const booted = `cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; cut -d. -f1 /proc/uptime
 	ls -A /dev/shm | wc -l; tail -n +2 /proc/sysvipc/msg 2>/dev/null | wc -l`
 
-// reboots checks that an instance made from the files of another is as after a reboot:
+// testReboot checks that an instance made from the files of another is as after a reboot:
 // nothing of the other one's kernel is left.
-func (s *suite) reboots(caps driver.Caps) func(*testing.T) {
+func (s *suite) testReboot(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		begun := time.Now()
 		b := s.create(t, nil)

@@ -39,53 +39,53 @@ func Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 
 // Run is the function Run at this scale.
 func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
-	victim(t, newDriver(t))
+	runVictimTask(t, newDriver(t))
 	s, caps := probed(t, newDriver)
 	s.scale = scale
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T)
 	}{
-		{"a command runs through the shim", s.runs},
-		{"a connection may be dialed again", s.redials},
-		{"the environment is the spec's and not the host's", s.environment},
-		{"standard files can be opened by their paths", s.reopens},
-		{"a long directory name works", s.longDirectory},
-		{"an unknown shim leaves nothing", s.badShim},
-		{"a canceled create leaves nothing", s.canceled},
-		{"a second create in a directory is a conflict", s.twice},
-		{"destroy is idempotent and leaves nothing", s.destroys},
-		{"destroy kills what hides in sessions of its own", s.killsAll(caps)},
-		{"done closes when the shim is killed", s.done},
-		{"attach finds it after a restart", s.attaches},
-		{"attach sweeps what ended meanwhile", s.sweeps},
-		{"attach without a sandbox is not found", s.attachNothing},
-		{"list names running and ended sandboxes", s.lists},
-		{"a create canceled at any moment leaves nothing", s.cancels},
-		{"hostd killed while it creates", s.killed("create")},
-		{"hostd killed while it destroys", s.killed("destroy")},
-		{"creates leak nothing", s.leaks},
-		{"two instances share no secret", s.differs},
-		{"a process beyond the memory limit dies alone", s.limitsMemory(caps)},
-		{"forks end at the limit of processes", s.limitsProcesses(caps)},
-		{"two spinners get no more than their share", s.limitsCPU(caps)},
-		{"it can be deprioritized and restored", s.deprioritizes},
-		{"what is written ends at the limit of the disk", s.limitsDisk(caps)},
-		{"a disk without a limit is no larger than the host's", s.diskSize},
-		{"a process cannot open more files than its limit", s.limitsFiles(caps)},
-		{"a paused instance does nothing until it is resumed", s.pauses(caps)},
-		{"a paused instance is attached paused", s.findsPaused(caps)},
-		{"a paused instance can be destroyed", s.destroysPaused(caps)},
-		{"pause, resume and destroy at the same time", s.pauseRaces(caps)},
-		{"stats report usage", s.measures(caps)},
-		{"volumes are shared and outlive it", s.volumes(caps)},
-		{"an instance made from a snapshot has its files", s.snapshots(caps)},
-		{"a snapshot is of one moment", s.snapshotIsAMoment(caps)},
-		{"a snapshot of a paused instance leaves it paused", s.snapshotsPaused(caps)},
-		{"a snapshot that fails leaves nothing", s.snapshotFails(caps)},
-		{"many instances from one snapshot at a time", s.forksAtOnce(caps)},
-		{"a snapshot with memory continues where it was", s.snapshotsMemory(caps)},
-		{"a snapshot with memory of a paused instance", s.snapshotsMemoryPaused(caps)},
+		{"a command runs through the shim", s.testCommand},
+		{"a connection may be dialed again", s.testRedial},
+		{"the environment is the spec's and not the host's", s.testEnvironment},
+		{"standard files can be opened by their paths", s.testReopenStdio},
+		{"a long directory name works", s.testLongDirectory},
+		{"an unknown shim leaves nothing", s.testUnknownShim},
+		{"a canceled create leaves nothing", s.testCanceledCreate},
+		{"a second create in a directory is a conflict", s.testSecondCreate},
+		{"destroy is idempotent and leaves nothing", s.testDestroy},
+		{"destroy kills what hides in sessions of its own", s.testDestroyKillsAll(caps)},
+		{"done closes when the shim is killed", s.testDone},
+		{"attach finds it after a restart", s.testAttach},
+		{"attach sweeps what ended meanwhile", s.testAttachSweeps},
+		{"attach without a sandbox is not found", s.testAttachNothing},
+		{"list names running and ended sandboxes", s.testList},
+		{"a create canceled at any moment leaves nothing", s.testCancelCreate},
+		{"hostd killed while it creates", s.testKilled("create")},
+		{"hostd killed while it destroys", s.testKilled("destroy")},
+		{"creates leak nothing", s.testLeaks},
+		{"two instances share no secret", s.testUniqueSecrets},
+		{"a process beyond the memory limit dies alone", s.testMemoryLimit(caps)},
+		{"forks end at the limit of processes", s.testProcessLimit(caps)},
+		{"two spinners get no more than their share", s.testCPULimit(caps)},
+		{"it can be deprioritized and restored", s.testDeprioritize},
+		{"what is written ends at the limit of the disk", s.testDiskLimit(caps)},
+		{"a disk without a limit is no larger than the host's", s.testDiskSize},
+		{"a process cannot open more files than its limit", s.testFileLimit(caps)},
+		{"a paused instance does nothing until it is resumed", s.testPause(caps)},
+		{"a paused instance is attached paused", s.testAttachPaused(caps)},
+		{"a paused instance can be destroyed", s.testDestroyPaused(caps)},
+		{"pause, resume and destroy at the same time", s.testPauseRaces(caps)},
+		{"stats report usage", s.testStats(caps)},
+		{"volumes are shared and outlive it", s.testVolumes(caps)},
+		{"an instance made from a snapshot has its files", s.testSnapshot(caps)},
+		{"a snapshot is of one moment", s.testSnapshotIsAMoment(caps)},
+		{"a snapshot of a paused instance leaves it paused", s.testSnapshotPaused(caps)},
+		{"a snapshot that fails leaves nothing", s.testSnapshotFails(caps)},
+		{"many instances from one snapshot at a time", s.testForksAtOnce(caps)},
+		{"a snapshot with memory continues where it was", s.testMemorySnapshot(caps)},
+		{"a snapshot with memory of a paused instance", s.testMemorySnapshotPaused(caps)},
 	} {
 		t.Run(tt.name, tt.run)
 	}
@@ -192,31 +192,31 @@ func (b *instance) sh(t *testing.T, script string) string {
 
 func (b *instance) shAs(t *testing.T, uid int, script string) string {
 	t.Helper()
-	r := ask(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: uid})
+	r := send(t, b.Instance, request{Args: []string{"sh", "-c", script}, UID: uid})
 	return strings.TrimSuffix(r.Out, "\n")
 }
 
 // Sh returns the output of a shell command that the shim of an instance runs. The instance
 // must have been made with Spec.ShimArgs of Shim.
 func Sh(ctx context.Context, in driver.Instance, script string) (string, error) {
-	r, err := try(ctx, in, request{Args: []string{"sh", "-c", script}, UID: -1})
+	r, err := trySend(ctx, in, request{Args: []string{"sh", "-c", script}, UID: -1})
 	return r.Out, err
 }
 
 // Shim makes a driver run this program as the shim of its tests.
 func Shim(s *driver.Spec) { s.ShimPath, s.ShimArgs = self, []string{shimArg} }
 
-func ask(t *testing.T, in driver.Instance, req request) response {
+func send(t *testing.T, in driver.Instance, req request) response {
 	t.Helper()
-	resp, err := try(t.Context(), in, req)
+	resp, err := trySend(t.Context(), in, req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return resp
 }
 
-// try is ask for goroutines other than the test's.
-func try(ctx context.Context, in driver.Instance, req request) (response, error) {
+// trySend is send for goroutines other than the test's.
+func trySend(ctx context.Context, in driver.Instance, req request) (response, error) {
 	var resp response
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
@@ -249,24 +249,24 @@ func checkClean(t *testing.T, s driver.Spec) {
 	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), string(s.ID)) {
 		t.Errorf("a mount of %s remains", s.ID)
 	}
-	noLoops(t, s.ID)
+	checkNoLoops(t, s.ID)
 	for _, g := range cgroups(t) {
 		if strings.Contains(g, string(s.ID)) {
 			t.Errorf("cgroup %s remains", g)
 		}
 	}
-	if pids := marked(s.ID); len(pids) > 0 {
+	if pids := pidsWith(s.ID); len(pids) > 0 {
 		t.Errorf("processes %v remain", pids)
 	}
 }
 
-// noLoops waits until no loop device has a file of the sandbox: the kernel
+// checkNoLoops waits until no loop device has a file of the sandbox: the kernel
 // unmounts a moment after the last process.
-func noLoops(t *testing.T, id sandbox.ID) {
+func checkNoLoops(t *testing.T, id sandbox.ID) {
 	t.Helper()
 	ours := func(file string) bool { return strings.Contains(file, string(id)) }
-	if !eventually(func() bool { return !slices.ContainsFunc(loops(), ours) }) {
-		t.Errorf("loop devices remain: %q", loops())
+	if !eventually(func() bool { return !slices.ContainsFunc(loopFiles(), ours) }) {
+		t.Errorf("loop devices remain: %q", loopFiles())
 	}
 }
 
@@ -282,8 +282,8 @@ func eventually(ask func() bool) bool {
 	return true
 }
 
-// loops returns the files behind the host's loop devices.
-func loops() []string {
+// loopFiles returns the files behind the host's loop devices.
+func loopFiles() []string {
 	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	var all []string
 	for _, f := range found {
@@ -315,10 +315,10 @@ func cgroups(t *testing.T) []string {
 	return found
 }
 
-// marked returns the processes that have the sandbox's id in their environment or
+// pidsWith returns the processes that have the sandbox's id in their environment or
 // command line, which another thread shows where the first one has ended. The tests put it
 // there.
-func marked(id sandbox.ID) []int {
+func pidsWith(id sandbox.ID) []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
 	for _, e := range entries {
@@ -330,15 +330,15 @@ func marked(id sandbox.ID) []int {
 		for _, tid := range live.Threads(pid) {
 			dirs = append(dirs, filepath.Join("/proc", strconv.Itoa(tid)))
 		}
-		if slices.ContainsFunc(dirs, func(dir string) bool { return names(dir, id) }) {
+		if slices.ContainsFunc(dirs, func(dir string) bool { return mentions(dir, id) }) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// names reports whether a thread's environment or command line has the id.
-func names(dir string, id sandbox.ID) bool {
+// mentions reports whether a thread's environment or command line has the id.
+func mentions(dir string, id sandbox.ID) bool {
 	return slices.ContainsFunc([]string{"environ", "cmdline"}, func(file string) bool {
 		b, err := os.ReadFile(filepath.Join(dir, file))
 		return err == nil && strings.Contains(string(b), string(id))

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shares returns resources that the kernel limits for a user, or the machine, as a whole. Each
+// sharedResources returns resources that the kernel limits for a user, or the machine, as a whole. Each
 // function takes one more, and keeps it as long as its thread and its process run.
-func shares() map[string]func(i int) error {
+func sharedResources() map[string]func(i int) error {
 	return map[string]func(int) error{
 		"inotify instances": func(int) error { _, err := unix.InotifyInit1(unix.IN_CLOEXEC); return err },
-		"waiting signals":   waitingSignal,
+		"waiting signals":   queueSignal,
 		"timers": func(int) error {
 			var id int32
 			_, _, errno := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&id)))
 			return errnoError(errno)
 		},
 		"message queues":   messageQueue,
-		"asynchronous I/O": asynchronous,
+		"asynchronous I/O": setUpIO,
 	}
 }
 
@@ -35,8 +35,8 @@ func errnoError(errno unix.Errno) error {
 	return nil
 }
 
-// waitingSignal sends this thread a signal that stays pending.
-func waitingSignal(int) error {
+// queueSignal sends this thread a signal that stays pending.
+func queueSignal(int) error {
 	const signal = 40
 	set := unix.Sigset_t{Val: [16]uint64{1 << (signal - 1)}}
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil); err != nil {
@@ -50,9 +50,9 @@ func waitingSignal(int) error {
 	return errnoError(errno)
 }
 
-// asynchronous makes an I/O context, for a limited number of requests, since a kernel of
+// setUpIO makes an I/O context, for a limited number of requests, since a kernel of
 // its own has no limit.
-func asynchronous(i int) error {
+func setUpIO(i int) error {
 	const most, requests = 300, 1024
 	if i == most {
 		return unix.EAGAIN
@@ -76,14 +76,14 @@ func messageQueue(i int) error {
 // enough of a resource counts as no limit; a process may have twice as many files.
 const enough = 30_000
 
-// useUp takes all that is left of a share, as uid or as this process's user, and
+// exhaust takes all that is left of a share, as uid or as this process's user, and
 // keeps it.
-func useUp(what string, uid int) int {
+func exhaust(what string, uid int) int {
 	taken := make(chan int)
 	go func() {
 		runtime.LockOSThread()
-		become(uid)
-		take, n := shares()[what], 0
+		setUID(uid)
+		take, n := sharedResources()[what], 0
 		for n < enough && take(n) == nil {
 			n++
 		}
@@ -93,14 +93,14 @@ func useUp(what string, uid int) int {
 	return <-taken
 }
 
-// useUp: an instance that takes all that its user may have leaves its neighbors, and the
+// userLimits: an instance that takes all that its user may have leaves its neighbors, and the
 // host, their share.
-func (s *suite) useUp(t *testing.T) {
-	for what, take := range shares() {
+func (s *suite) userLimits(t *testing.T) {
+	for what, take := range sharedResources() {
 		t.Run(what, func(t *testing.T) {
 			a, b := s.create(t, nil), s.create(t, nil)
 			taken := func(b *instance, uid int) int {
-				return ask(t, b.Instance, request{Call: "use up", Args: []string{what}, UID: uid}).Code
+				return send(t, b.Instance, request{Call: "use up", Args: []string{what}, UID: uid}).Code
 			}
 			root := taken(a, -1)
 			if root == 0 {

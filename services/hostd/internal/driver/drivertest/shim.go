@@ -69,7 +69,7 @@ type request struct {
 	Args []string // a command and its arguments, or those of a call
 	UID  int      // user that runs it; -1: the shim's
 	OOM  bool     // or: whether to return the count of kills
-	Call string   // or: a name in calls
+	Call string   // or: a name in forbiddenCalls or allowedCalls, or one of handleConn
 
 	Stdin string // for the calls "stdio" and "terminal", which run Args
 }
@@ -99,7 +99,7 @@ func serve() {
 		if err != nil {
 			return
 		}
-		go answer(conn)
+		go handleConn(conn)
 	}
 }
 
@@ -117,7 +117,7 @@ func listen() (net.Listener, error) {
 	return fifolink.ListenAside(stream, aside), err
 }
 
-func answer(conn net.Conn) {
+func handleConn(conn net.Conn) {
 	defer conn.Close()
 	var req request
 	if gob.NewDecoder(conn).Decode(&req) != nil {
@@ -137,21 +137,21 @@ func answer(conn net.Conn) {
 		}
 		go cmd.Wait()
 	case req.Call == "use up":
-		resp.Code = useUp(req.Args[0], req.UID)
+		resp.Code = exhaust(req.Args[0], req.UID)
 	case req.Call == "attribute":
 		resp.Out = setAttribute(req.Args[0], req.Args[1], req.Args[2])
 	case req.Call == "list":
 		resp.Out = listAll(req.Args[0], req.Args[1] == "true")
 	case req.Call == "stdio":
-		resp = toResponse(withStdio(req))
+		resp = toResponse(runWithStdio(req))
 	case req.Call == "terminal":
-		resp = toResponse(atTerminal(req))
+		resp = toResponse(runAtTerminal(req))
 	case req.Call == "dial" || req.Call == "listen" || req.Call == "descriptors":
-		resp.Out = probe(req.Call, req.Args)
+		resp.Out = callWithArgs(req.Call, req.Args)
 	case req.Call != "":
 		resp.Out = tryCall(req.Call, req.UID)
 	default:
-		resp = command(req)
+		resp = runCommand(req)
 	}
 	gob.NewEncoder(conn).Encode(resp)
 }
@@ -163,8 +163,8 @@ func toResponse(resp response, err error) response {
 	return resp
 }
 
-func command(req request) response {
-	cmd := asUser(req)
+func runCommand(req request) response {
+	cmd := userCommand(req)
 	out, err := cmd.CombinedOutput()
 	resp := response{Out: string(out)}
 	var exit *exec.ExitError

@@ -74,7 +74,7 @@ func (s *suite) fork(t *testing.T, from string) *instance {
 	return s.create(t, func(sp *driver.Spec) { sp.From = from })
 }
 
-func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
+func (s *suite) testSnapshot(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, func(sp *driver.Spec) { sp.DiskMiB = 64 })
 		if cannotKeep(t, b, caps) {
@@ -118,7 +118,7 @@ func (s *suite) snapshots(caps driver.Caps) func(*testing.T) {
 
 // An instance is paused while it is copied: of two files that are always written
 // one after the other, the second is never ahead.
-func (s *suite) snapshotIsAMoment(caps driver.Caps) func(*testing.T) {
+func (s *suite) testSnapshotIsAMoment(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotKeep(t, b, caps) {
@@ -132,7 +132,7 @@ func (s *suite) snapshotIsAMoment(caps driver.Caps) func(*testing.T) {
 			if len(got) != 3 || got[2] != "400" || got[0] != got[1] && len(got[0]) < len(got[1]) {
 				t.Fatalf("got %v", got)
 			}
-			if n, m := number(t, got[0]), number(t, got[1]); n != m && n != m+1 {
+			if n, m := parseInt(t, got[0]), parseInt(t, got[1]); n != m && n != m+1 {
 				t.Errorf("the first file has %d, the second %d", n, m)
 			}
 		}
@@ -140,7 +140,7 @@ func (s *suite) snapshotIsAMoment(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func number(t *testing.T, s string) int {
+func parseInt(t *testing.T, s string) int {
 	t.Helper()
 	n := 0
 	for _, c := range s {
@@ -152,7 +152,7 @@ func number(t *testing.T, s string) int {
 	return n
 }
 
-func (s *suite) snapshotsPaused(caps driver.Caps) func(*testing.T) {
+func (s *suite) testSnapshotPaused(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotKeep(t, b, caps) || cannotPause(t, b, caps) {
@@ -170,7 +170,7 @@ func (s *suite) snapshotsPaused(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func (s *suite) snapshotFails(caps driver.Caps) func(*testing.T) {
+func (s *suite) testSnapshotFails(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotKeep(t, b, caps) {
@@ -203,7 +203,7 @@ func (s *suite) snapshotFails(caps driver.Caps) func(*testing.T) {
 	}
 }
 
-func (s *suite) forksAtOnce(caps driver.Caps) func(*testing.T) {
+func (s *suite) testForksAtOnce(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		b := s.create(t, nil)
 		if cannotKeep(t, b, caps) {
@@ -222,7 +222,7 @@ func (s *suite) forksAtOnce(caps driver.Caps) func(*testing.T) {
 					t.Errorf("create: %v", err)
 					return
 				}
-				r, err := try(t.Context(), in, request{Args: []string{"sh", "-c", "cat $HOME/file && echo own > $HOME/file && cat $HOME/file"}, UID: -1})
+				r, err := trySend(t.Context(), in, request{Args: []string{"sh", "-c", "cat $HOME/file && echo own > $HOME/file && cat $HOME/file"}, UID: -1})
 				if err != nil || r.Out != "shared\nown\n" {
 					t.Errorf("got %q, %v", r.Out, err)
 				}

@@ -18,9 +18,9 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/stdio"
 )
 
-// reopens checks that a program can open its standard files by their paths, as any
+// testReopenStdio checks that a program can open its standard files by their paths, as any
 // user.
-func (s *suite) reopens(t *testing.T) {
+func (s *suite) testReopenStdio(t *testing.T) {
 	b := s.create(t, nil)
 	eachUser(t, func(t *testing.T, uid int) {
 		for _, tt := range []struct{ script, stdin, out, err string }{
@@ -33,7 +33,7 @@ func (s *suite) reopens(t *testing.T) {
 			{"sh -c 'cat /proc/self/fd/0; cat /dev/stdin'", "x\n", "x\n", ""},
 			{"exec 3> /dev/stderr; echo x >&3; sh -c 'echo y > /dev/fd/3'", "", "", "x\ny\n"},
 		} {
-			r := ask(t, b.Instance, request{Call: "stdio", Args: []string{"sh", "-c", tt.script}, UID: uid, Stdin: tt.stdin})
+			r := send(t, b.Instance, request{Call: "stdio", Args: []string{"sh", "-c", tt.script}, UID: uid, Stdin: tt.stdin})
 			if r.Out != tt.out || r.Err != tt.err || r.Code != 0 {
 				t.Errorf("%s: stdout %q, stderr %q, code %d; want %q, %q, 0", tt.script, r.Out, r.Err, r.Code, tt.out, tt.err)
 			}
@@ -46,7 +46,7 @@ func reopensTerminal(t *testing.T, b *instance, uid int) {
 	t.Helper()
 	const script = `echo a > /dev/stdout; echo b > /dev/stderr; echo c > /dev/tty; echo d > "$(tty)"; echo e > /proc/self/fd/0
 read line < /dev/stdin; echo "$line"; [ "$(stat -c %u "$(tty)")" = "$(id -u)" ] || stat "$(tty)"`
-	r := ask(t, b.Instance, request{Call: "terminal", Args: []string{"sh", "-c", script}, UID: uid, Stdin: "f\n"})
+	r := send(t, b.Instance, request{Call: "terminal", Args: []string{"sh", "-c", script}, UID: uid, Stdin: "f\n"})
 	// The echo of the input may come at any point.
 	got := strings.Replace(strings.ReplaceAll(r.Out, "\r\n", "\n"), "f\n", "", 1)
 	if got != "a\nb\nc\nd\ne\nf\n" || r.Code != 0 {
@@ -70,41 +70,41 @@ func reopensAsOthers(t *testing.T, b *instance) {
 		if strings.Contains(become, " su ") {
 			script = become + " -c 'cat /dev/stdin; echo y > /dev/stderr; echo z > /proc/self/fd/1'"
 		}
-		r := ask(t, b.Instance, request{Call: "stdio", Args: []string{"sh", "-c", script}, UID: 1000, Stdin: "x\n"})
+		r := send(t, b.Instance, request{Call: "stdio", Args: []string{"sh", "-c", script}, UID: 1000, Stdin: "x\n"})
 		if r.Out != "x\nz\n" || r.Err != "y\n" || r.Code != 0 {
 			t.Errorf("%s: stdout %q, stderr %q, code %d", script, r.Out, r.Err, r.Code)
 		}
 	}
 }
 
-// withStdio runs a command with the standard files that the shim provides.
-func withStdio(req request) (response, error) {
-	in, stdin, err := stdio.Input(owner(req.UID))
+// runWithStdio runs a command with the standard files that the shim provides.
+func runWithStdio(req request) (response, error) {
+	in, stdin, err := stdio.Input(effectiveUID(req.UID))
 	if err != nil {
 		return response{}, err
 	}
-	out, stdout, err := stdio.Output(owner(req.UID))
+	out, stdout, err := stdio.Output(effectiveUID(req.UID))
 	if err != nil {
 		return response{}, err
 	}
-	errs, stderr, err := stdio.Output(owner(req.UID))
+	errs, stderr, err := stdio.Output(effectiveUID(req.UID))
 	if err != nil {
 		return response{}, err
 	}
-	cmd := asUser(req)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = file(stdin), file(stdout), file(stderr)
+	cmd := userCommand(req)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = newFile(stdin), newFile(stdout), newFile(stderr)
 	var resp response
-	err = feed(cmd, req.Stdin, file(in), func(wait *sync.WaitGroup) {
-		wait.Go(func() { resp.Out = readAll(file(out)) })
-		wait.Go(func() { resp.Err = readAll(file(errs)) })
+	err = runWithInput(cmd, req.Stdin, newFile(in), func(wait *sync.WaitGroup) {
+		wait.Go(func() { resp.Out = readAll(newFile(out)) })
+		wait.Go(func() { resp.Err = readAll(newFile(errs)) })
 	})
 	resp.Code = cmd.ProcessState.ExitCode()
 	return resp, err
 }
 
-// atTerminal runs a command at a terminal that the shim provides.
-func atTerminal(req request) (response, error) {
-	ours, program, err := stdio.Terminal(owner(req.UID))
+// runAtTerminal runs a command at a terminal that the shim provides.
+func runAtTerminal(req request) (response, error) {
+	ours, program, err := stdio.Terminal(effectiveUID(req.UID))
 	if err != nil {
 		return response{}, err
 	}
@@ -113,20 +113,20 @@ func atTerminal(req request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	cmd := asUser(req)
+	cmd := userCommand(req)
 	cmd.SysProcAttr.Setctty = true
-	tty := file(program)
+	tty := newFile(program)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	var resp response
-	err = feed(cmd, req.Stdin, file(keyboard), func(wait *sync.WaitGroup) {
-		wait.Go(func() { resp.Out = readAll(file(ours)) })
+	err = runWithInput(cmd, req.Stdin, newFile(keyboard), func(wait *sync.WaitGroup) {
+		wait.Go(func() { resp.Out = readAll(newFile(ours)) })
 	})
 	resp.Code = cmd.ProcessState.ExitCode()
 	return resp, err
 }
 
-// feed runs a command until it has ended and all its output is read.
-func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) error {
+// runWithInput runs a command until it has ended and all its output is read.
+func runWithInput(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) error {
 	err := cmd.Start()
 	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		f.(*os.File).Close()
@@ -143,7 +143,7 @@ func feed(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitGroup)) e
 	return err
 }
 
-func asUser(req request) *exec.Cmd {
+func userCommand(req request) *exec.Cmd {
 	cmd := exec.Command(req.Args[0], req.Args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if req.UID >= 0 && req.UID != os.Geteuid() {
@@ -153,14 +153,14 @@ func asUser(req request) *exec.Cmd {
 	return cmd
 }
 
-func owner(uid int) int {
+func effectiveUID(uid int) int {
 	if uid < 0 {
 		return os.Geteuid()
 	}
 	return uid
 }
 
-func file(fd int) *os.File { return os.NewFile(uintptr(fd), fmt.Sprint("descriptor ", fd)) }
+func newFile(fd int) *os.File { return os.NewFile(uintptr(fd), fmt.Sprint("descriptor ", fd)) }
 
 // readAll reads to the end; the end of a terminal is an error.
 func readAll(f *os.File) string {

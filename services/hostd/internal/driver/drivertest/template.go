@@ -43,7 +43,7 @@ func Templates(t testing.TB) string {
 func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 	s, caps := probed(t, newDriver)
 	tree := Tree(t)
-	before := listing(t, tree)
+	before := describeTree(t, tree)
 	for _, tt := range []struct {
 		name string
 		sudo bool
@@ -62,7 +62,7 @@ func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		})
 	}
 	t.Run("volumes can be mounted at any path", func(t *testing.T) { treeVolumes(t, s, caps, tree) })
-	if after := listing(t, tree); after != before {
+	if after := describeTree(t, tree); after != before {
 		t.Errorf("the template has changed:\ngot\n%s\nwant\n%s", after, before)
 	}
 }
@@ -179,11 +179,11 @@ func euidProgram() []byte {
 			code = binary.LittleEndian.AppendUint32(code, op)
 		}
 	}
-	return program(code, machine)
+	return elfProgram(code, machine)
 }
 
-// program returns a minimal executable with the given code.
-func program(code []byte, machine uint16) []byte {
+// elfProgram returns a minimal executable with the given code.
+func elfProgram(code []byte, machine uint16) []byte {
 	const base, head = 0x400000, 64 + 56
 	le := binary.LittleEndian
 	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
@@ -202,8 +202,8 @@ func program(code []byte, machine uint16) []byte {
 	return append(b, code...)
 }
 
-// listing describes all files of a tree.
-func listing(t *testing.T, root string) string {
+// describeTree describes all files of a tree.
+func describeTree(t *testing.T, root string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
@@ -300,7 +300,7 @@ func treeSetuid(want int) func(*testing.T, *instance) {
 		if os.Geteuid() != 0 {
 			want = 1000 // no other user exists
 		}
-		if got := ask(t, b.Instance, request{Args: []string{"/bin/euid"}, UID: 1000}); got.Code != want&0xff || got.Out != "" {
+		if got := send(t, b.Instance, request{Args: []string{"/bin/euid"}, UID: 1000}); got.Code != want&0xff || got.Out != "" {
 			t.Errorf("effective uid %d %q, want %d", got.Code, got.Out, want&0xff)
 		}
 	}
@@ -313,8 +313,8 @@ func treeDevices(t *testing.T, b *instance) {
 	if got := b.sh(t, "hostname; cat /etc/hostname"); got != string(b.spec.ID)+"\n"+string(b.spec.ID) {
 		t.Errorf("host name: %q", got)
 	}
-	for name := range calls() {
-		if got := ask(t, b.Instance, request{Call: name}).Out; got == "" && !b.harmless(name, -1) {
+	for name := range forbiddenCalls() {
+		if got := send(t, b.Instance, request{Call: name}).Out; got == "" && !b.harmless(name, -1) {
 			t.Errorf("%s: allowed", name)
 		}
 	}

@@ -28,9 +28,9 @@ func volume(t *testing.T) string {
 	return dir
 }
 
-// volumes: what one instance writes into a volume another one reads, with the same
+// testVolumes: what one instance writes into a volume another one reads, with the same
 // owner, and it remains when they have ended.
-func (s *suite) volumes(caps driver.Caps) func(*testing.T) {
+func (s *suite) testVolumes(caps driver.Caps) func(*testing.T) {
 	return func(t *testing.T) {
 		if !caps.Volumes {
 			t.Skip("the driver does not support volumes here")
