@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"crypto/rand"
 	"log/slog"
 	"net/netip"
@@ -106,38 +107,24 @@ const defaultCopyAhead = 4 << 30
 
 // setDefaults validates cfg and fills in the defaults.
 func setDefaults(cfg *Config) error {
-	switch {
-	case cfg.Log == nil || cfg.DataDir == "":
+	if cfg.Log == nil || cfg.DataDir == "" {
 		return kind.New(kind.Invalid, "hostd", "", "a log and a data directory are needed")
-	case cfg.Slog == nil:
-		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
 	if _, err := fleet.ParseName(cfg.Name); err != nil {
 		return err
 	}
-	if cfg.LeaseTTL == 0 {
-		cfg.LeaseTTL = fleet.DefaultTTL
-	}
-	if cfg.Capacity == 0 {
-		cfg.Capacity = DefaultCapacity()
-	}
-	if cfg.SampleEvery == 0 {
-		cfg.SampleEvery = defaultSampleEvery
-	}
-	if cfg.CopyAhead == 0 {
-		cfg.CopyAhead = defaultCopyAhead
-	}
-	if cfg.Spool == 0 {
-		cfg.Spool = defaultSpool
-	}
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
+	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, fleet.DefaultTTL)
+	cfg.Capacity = cmp.Or(cfg.Capacity, DefaultCapacity())
+	cfg.SampleEvery = cmp.Or(cfg.SampleEvery, defaultSampleEvery)
+	cfg.CopyAhead = cmp.Or(cfg.CopyAhead, defaultCopyAhead)
+	cfg.Spool = cmp.Or(cfg.Spool, defaultSpool)
 	dir, err := filepath.Abs(cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	cfg.DataDir = dir
-	if cfg.instance == "" {
-		cfg.instance = rand.Text()
-	}
+	cfg.instance = cmp.Or(cfg.instance, rand.Text())
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -49,9 +50,7 @@ type Conn struct {
 // Open connects and creates the streams that are missing. It waits for NATS and for its
 // streams until ctx ends.
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
-	if cfg.URL == "" {
-		cfg.URL = nats.DefaultURL
-	}
+	cfg.URL = cmp.Or(cfg.URL, nats.DefaultURL)
 	s := newSession(cfg.Log)
 	c := &Conn{session: s, Monitor: &Monitor{session: s}, id: strings.ToLower(ulid.Make().String())}
 	if err := s.connect(&cfg); err != nil {

@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -74,12 +75,8 @@ type Builder struct {
 
 // New returns a Builder that does nothing yet.
 func New(cfg Config) *Builder {
-	if cfg.AtOnce <= 0 {
-		cfg.AtOnce = defaultAtOnce
-	}
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
+	cfg.AtOnce = cmp.Or(max(cfg.AtOnce, 0), defaultAtOnce)
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	return &Builder{
 		cfg: cfg, registries: registries{listed: cfg.Registries, ecr: cfg.ECREndpoint},
 		name: ulid.Make().String(), kick: make(chan struct{}, 1), running: make(map[build.ID]struct{}),

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -33,15 +34,9 @@ type Handler struct {
 
 // New returns a handler that serves c (see [Over]).
 func New(c Core, streams *stream.Streams, cfg Config) *Handler {
-	if cfg.Keepalive <= 0 {
-		cfg.Keepalive = 90 * time.Second
-	}
-	if cfg.MaxMessage <= 0 {
-		cfg.MaxMessage = 4 << 20
-	}
-	if cfg.MaxInput <= 0 {
-		cfg.MaxInput = 64 << 20
-	}
+	cfg.Keepalive = cmp.Or(max(cfg.Keepalive, 0), 90*time.Second)
+	cfg.MaxMessage = cmp.Or(max(cfg.MaxMessage, 0), 4<<20)
+	cfg.MaxInput = cmp.Or(max(cfg.MaxInput, 0), 64<<20)
 	return &Handler{
 		core: c, streams: streams, cfg: cfg, bulks: make(chan struct{}, maxBulks),
 		files:   fileHandler{sandboxes: c, files: c, streams: streams},

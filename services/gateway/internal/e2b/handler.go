@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -58,14 +59,10 @@ type Handler struct {
 
 // New returns the surface.
 func New(ops *operations.Operations, cfg Config) *Handler {
-	if cfg.MaxTimeout <= 0 {
-		cfg.MaxTimeout = 24 * time.Hour
-	}
+	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), 24*time.Hour)
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	if cfg.Kick == nil {
 		cfg.Kick = func() {}
-	}
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
 	}
 	return &Handler{
 		envd: envd.New(ops.Lifecycle),

@@ -1,6 +1,7 @@
 package httpconn
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -44,15 +45,9 @@ var (
 
 // New returns a registry without connections.
 func New(cfg Config) *Conns {
-	if cfg.WriteTimeout <= 0 {
-		cfg.WriteTimeout = 30 * time.Second
-	}
-	if cfg.IdleTimeout <= 0 {
-		cfg.IdleTimeout = 2 * time.Minute
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.WriteTimeout = cmp.Or(max(cfg.WriteTimeout, 0), 30*time.Second)
+	cfg.IdleTimeout = cmp.Or(max(cfg.IdleTimeout, 0), 2*time.Minute)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Conns{cfg: cfg, open: make(map[*Conn]struct{})}
 }
 

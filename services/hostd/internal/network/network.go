@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -59,9 +60,7 @@ type Network struct {
 
 // New returns a network that is not open.
 func New(cfg Config) *Network {
-	if cfg.MeterEvery == 0 {
-		cfg.MeterEvery = DefaultMeterEvery
-	}
+	cfg.MeterEvery = cmp.Or(cfg.MeterEvery, DefaultMeterEvery)
 	return &Network{cfg: cfg}
 }
 
