@@ -53,7 +53,7 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 	case sandbox.Running:
 		out.Driver, out.Isolation = b.Driver, string(b.Isolation)
 	case sandbox.DeadlineSet:
-		out.Deadline = known(b.Deadline)
+		out.Deadline = textenc.OptionalTime(b.Deadline)
 	case sandbox.Pausing:
 		out.Cause = b.Cause
 	case sandbox.Paused:
@@ -82,12 +82,4 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 		return append(dst, `{"type":"unknown"}`...)
 	}
 	return append(dst, raw...)
-}
-
-func known(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	u := t.UTC()
-	return &u
 }

@@ -64,7 +64,7 @@ func SummaryOf(s *process.Summary) Summary {
 		PID: s.PID, Process: string(s.ID), Sandbox: string(s.ID.Sandbox()), Host: s.Host,
 		Cmd: s.Spec.Cmd, Args: s.Spec.Args, Cwd: s.Spec.Cwd, User: s.Spec.User, Tag: s.Spec.Tag,
 		State: StateOf(s), Killed: s.Killed,
-		StartedAt: known(s.Started), EndedAt: known(s.Ended),
+		StartedAt: OptionalTime(s.Started), EndedAt: OptionalTime(s.Ended),
 	}
 	if out.Args == nil {
 		out.Args = []string{}
@@ -81,7 +81,8 @@ func SummaryOf(s *process.Summary) Summary {
 	return out
 }
 
-func known(t time.Time) *time.Time {
+// OptionalTime returns t in UTC, or nil if t is zero: an unknown time, which JSON omits.
+func OptionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
