@@ -9,7 +9,7 @@ import (
 )
 
 // Forget empties the streams whose names begin with one of the prefixes, as the end of the
-// retention does: "OUT_" is all output, "PROC" the catalogue.
+// retention does: "OUT_" is all output, "PROC" the catalog.
 func Forget(t testing.TB, s *Server, prefixes ...string) {
 	t.Helper()
 	ForgetBut(t, s, 0, prefixes...)

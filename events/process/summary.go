@@ -2,7 +2,7 @@ package process
 
 import "time"
 
-// Summary is everything about a process except its output: one entry of the catalogue. The
+// Summary is everything about a process except its output: one entry of the catalog. The
 // latest entry counts.
 type Summary struct {
 	ID      ID

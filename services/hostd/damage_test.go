@@ -73,7 +73,7 @@ func TestDamagedOutput(t *testing.T) {
 				t.Errorf("%s at %d of %d, %d gaps, gone up to %d", describe(got.end), got.last, whole, got.gaps, got.gone)
 			}
 			if sum, _, err := r.log.Summary(r.ctx(), events.Ref{Host: hostName, ID: id}); err != nil || describe(sum.Exit) != "exited 6" {
-				t.Errorf("the catalogue has %s, %v", describe(sum.Exit), err)
+				t.Errorf("the catalog has %s, %v", describe(sum.Exit), err)
 			}
 		})
 		t.Run("running/"+d.Name, func(t *testing.T) {

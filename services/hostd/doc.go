@@ -15,7 +15,7 @@
 // command only when the command need not be read again.
 //
 // # Order of writes
-// The catalogue is written before the record shows the same fact, and the shim drops an event
+// The catalog is written before the record shows the same fact, and the shim drops an event
 // only after it was stored. Every record ends in exactly one Finished: the shim's, or, if the
 // shim died, hostd's with the cause shim_lost and no exit code.
 //

@@ -160,7 +160,7 @@ func testInterrupted(r *rig, t *testing.T, point string, n int) {
 	}
 	for _, id := range []process.ID{dialog, sleeper, missing} {
 		if sum := r.summary(id); sum.Active() {
-			t.Errorf("active in the catalogue: %+v", sum)
+			t.Errorf("active in the catalog: %+v", sum)
 		}
 	}
 	if n == 1 && point != "cursorStored" && !interrupted() { // "cursorStored" depends on a timer

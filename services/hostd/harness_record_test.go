@@ -108,7 +108,7 @@ func (r *rig) summary(id process.ID) process.Summary {
 	}
 	s, _, ok := r.view.Process(id)
 	if !ok {
-		r.t.Fatalf("%s is not in the catalogue", id)
+		r.t.Fatalf("%s is not in the catalog", id)
 	}
 	return s
 }

@@ -36,7 +36,7 @@ func SpecFromPB(s *pb.Spec) process.Spec {
 	return out
 }
 
-// EncodeSummary encodes a process's entry in the catalogue. That of an ended process has no
+// EncodeSummary encodes a process's entry in the catalog. That of an ended process has no
 // secrets.
 func EncodeSummary(s *process.Summary) ([]byte, error) {
 	spec := s.Spec

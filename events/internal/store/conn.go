@@ -25,7 +25,7 @@ type Config struct {
 	Name      string        // connection name, shown by NATS monitoring
 	Replicas  int           // number of replicas of each new stream
 	Shards    int           // number of output streams, when they are first created
-	Retention time.Duration // retention of output and the catalogue
+	Retention time.Duration // retention of output and the catalog
 	MaxOutput int64         // maximum bytes of output, set when its streams are created; less if the disk is too small
 	Log       *slog.Logger
 }

@@ -79,8 +79,8 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 
 func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	sandboxes := fileStream(cfg, streams.Sandboxes) // see SweepRecords
-	catalogue := fileStream(cfg, streams.Catalogue)
-	catalogue.MaxMsgsPerSubject = 1 // SweepCatalogue counts old entries, then drops them
+	catalog := fileStream(cfg, streams.Catalogue)
+	catalog.MaxMsgsPerSubject = 1 // SweepCatalogue counts old entries, then drops them
 	commands := fileStream(cfg, streams.Commands)
 	commands.MaxAge, commands.MaxBytes, commands.Discard = streams.CommandAge, commandBytes, jetstream.DiscardOld
 	hosts := fileStream(cfg, streams.Hosts)
@@ -99,7 +99,7 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	hooks := fileStream(cfg, streams.Hooks)
 	hooks.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalogue, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

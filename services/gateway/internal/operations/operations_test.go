@@ -356,7 +356,7 @@ func TestReadOutlivesTheSandbox(t *testing.T) {
 	wantKind(t, "unknown process", err, kind.NotFound)
 }
 
-// A process that never started has a record, but no entry in the catalogue.
+// A process that never started has a record, but no entry in the catalog.
 func TestReadOfAProcessThatNeverStarted(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)

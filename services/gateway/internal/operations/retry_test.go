@@ -90,7 +90,7 @@ func TestARefusedStartRunsOnceAtTheNextRetry(t *testing.T) {
 }
 
 // A retry that finds a refusal of an earlier request's command moves on to the next try, also
-// if the catalogue does not have the refusal yet.
+// if the catalog does not have the refusal yet.
 func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)

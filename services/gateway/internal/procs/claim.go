@@ -102,7 +102,7 @@ func (u *unclaimed) end(ctx context.Context, p pending) error {
 	if err != nil {
 		return err
 	}
-	// The next Start with the same key finds the refusal in the catalogue.
+	// The next Start with the same key finds the refusal in the catalog.
 	_, err = u.core.Log.PutSummary(ctx, &process.Summary{
 		ID: p.id, Tenant: p.tenant, Host: p.host, Epoch: p.epoch, Spec: p.spec, Ended: now, Exit: &process.Exit{Cause: process.CauseNotStarted},
 	}, 0)

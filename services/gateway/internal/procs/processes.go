@@ -154,7 +154,7 @@ func (ps *Procs) SeqsAround(ctx context.Context, p core.Principal, id process.ID
 	return before, after, core.LogError("read", string(id), err)
 }
 
-// ref returns a process's record. A process that is not in the catalogue may have one: it
+// ref returns a process's record. A process that is not in the catalog may have one: it
 // was claimed but has not started.
 func (ps *Procs) ref(ctx context.Context, p core.Principal, id process.ID) (events.Ref, error) {
 	st, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox())

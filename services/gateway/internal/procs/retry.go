@@ -19,7 +19,7 @@ const (
 	// maxOvertaken is how often one Start moves on to the next try because another
 	// request's command was refused for the one before.
 	maxOvertaken = 8
-	// missingTries is how many tries in a row may be missing from the catalogue because they
+	// missingTries is how many tries in a row may be missing from the catalog because they
 	// fell out of retention before later ones.
 	missingTries = 16
 )
@@ -72,7 +72,7 @@ func (ps *Procs) currentTry(ctx context.Context, st *sandbox.State, key string, 
 	if !neverRan(last.Exit) {
 		return n, true, nil
 	}
-	// The catalogue is written first: only the record shows that the try is over.
+	// The catalog is written first: only the record shows that the try is over.
 	refused, err := ps.refusedTry(ctx, events.Ref{Host: st.Host, ID: last.ID}, hash)
 	if refused {
 		return n + 1, false, err
@@ -80,7 +80,7 @@ func (ps *Procs) currentTry(ctx context.Context, st *sandbox.State, key string, 
 	return n, true, err
 }
 
-// lastTry returns the last try of a key in the catalogue; nil if no try is there.
+// lastTry returns the last try of a key in the catalog; nil if no try is there.
 func (ps *Procs) lastTry(sbx sandbox.ID, key string) (n int, last *process.Summary) {
 	for i := 0; i <= n+missingTries; i++ {
 		if s, _, ok := ps.core.View.Process(process.AttemptID(sbx, key, i)); ok {

@@ -22,7 +22,7 @@ type Config struct {
 	Log   *events.Log
 	View  *events.View
 
-	// Complete gives the record of a process that ended the end that the catalogue has.
+	// Complete gives the record of a process that ended the end that the catalog has.
 	Complete func(context.Context, process.ID) error
 	Spawn    func(what string, work func(ctx context.Context) error) // runs a function in the background
 	Slog     *slog.Logger
@@ -56,7 +56,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 }
 
 // auditBatch is the number of processes per audit, exceeded by at most those of one sandbox. A
-// copy of the whole catalogue would take much memory.
+// copy of the whole catalog would take much memory.
 const auditBatch = 4096
 
 func (a *Auditor) once(ctx context.Context) error {

@@ -43,7 +43,7 @@ func (set *Set) deliver(c command.Command) {
 	sb.session.Deliver(c)
 }
 
-// Complete gives the record of a process that ended the end that the catalogue has.
+// Complete gives the record of a process that ended the end that the catalog has.
 func (set *Set) Complete(ctx context.Context, id process.ID) error {
 	sb := set.get(id.Sandbox())
 	if sb == nil {

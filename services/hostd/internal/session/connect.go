@@ -88,7 +88,7 @@ func (ss *Session) attach(conn *link.Conn, hello *wire.Hello) error {
 		}
 	}
 	if ss.unknownProcs > strangers {
-		ss.h.cfg.Slog.Info("shim has processes unknown to the catalogue", "sandbox", ss.cfg.ID, "count", ss.unknownProcs-strangers)
+		ss.h.cfg.Slog.Info("shim has processes unknown to the catalog", "sandbox", ss.cfg.ID, "count", ss.unknownProcs-strangers)
 	}
 	for token, p := range ss.procs {
 		if !there[token] && p.wasTaken() {
@@ -143,7 +143,7 @@ func (ss *Session) attachProc(conn *link.Conn, hp wire.Process) error {
 	p.known = &hp
 	if _, _, inView := ss.h.cfg.View.Process(id); !inView {
 		if ss.unknownProcs == maxUnknown {
-			return hostile("more than %d processes are unknown to the catalogue", maxUnknown)
+			return hostile("more than %d processes are unknown to the catalog", maxUnknown)
 		}
 		p.unknown = true
 		ss.unknownProcs++

@@ -8,7 +8,7 @@
 // and the start of their process was sent.
 //
 // # Records
-// Each process has one goroutine, which is the only writer of its record. The catalogue is written
+// Each process has one goroutine, which is the only writer of its record. The catalog is written
 // before the record shows the same fact, and the shim drops an event only after it was stored.
 // Every record ends in exactly one Finished.
 //

@@ -70,7 +70,7 @@ func on(ctx context.Context, log *events.Log, view *events.View, inst driver.Ins
 	return b
 }
 
-// withLog returns a session of a host that has a log and a catalogue, for the duration of the test.
+// withLog returns a session of a host that has a log and a catalog, for the duration of the test.
 func withLog(t *testing.T, inst driver.Instance) *bench {
 	t.Helper()
 	log := eventstest.Open(t, eventstest.Start(t))

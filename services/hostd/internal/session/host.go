@@ -84,7 +84,7 @@ func (h *Host) Start(ss *Session, c command.Command, spec process.Spec) {
 	h.cfg.Spawn("process "+string(p.id), p.begin)
 }
 
-// Complete gives the record of a process that ended the end that the catalogue has. The session is
+// Complete gives the record of a process that ended the end that the catalog has. The session is
 // that of its sandbox, which must be ready; nil: its sandbox does not run here. A process that the
 // sandbox's shim still has, or that another goroutine ends, is left to that one.
 func (h *Host) Complete(ctx context.Context, ss *Session, id process.ID) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // orphans returns the processes of an earlier run that the shim does not have and that have no
-// end in the catalogue. Each call returns those that no earlier call returned. Records of
+// end in the catalog. Each call returns those that no earlier call returned. Records of
 // processes that ended are left to package audit: there may be a million.
 func (ss *Session) orphans() []*proc {
 	if !ss.adopted {

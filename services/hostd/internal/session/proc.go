@@ -23,14 +23,14 @@ type proc struct {
 	done chan struct{} // closed when the record has ended, or belongs to another writer
 	wake chan struct{} // has a value when there is something to do
 
-	unknown bool // the catalogue did not have it when the shim listed it
+	unknown bool // the catalog did not have it when the shim listed it
 
 	// Of its goroutine.
 	w        *events.Writer
-	start    *command.Command // nil: found in the shim or the catalogue
+	start    *command.Command // nil: found in the shim or the catalog
 	frame    []byte           // the Start for the shim
 	admitted bool             // the start is counted by admit
-	spec     process.Spec     // Env goes into the catalogue, never into the record
+	spec     process.Spec     // Env goes into the catalog, never into the record
 	hash     []byte
 	// The record's end was not read yet; see assumeTail.
 	assumed  bool
@@ -44,7 +44,7 @@ type proc struct {
 	stored process.Seq   // the last event on record
 	closed bool          // later commands are refused
 
-	entry   catalogueEntry
+	entry   catalogEntry
 	inbox   inbox
 	replies replies
 }

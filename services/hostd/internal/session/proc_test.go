@@ -11,7 +11,7 @@ import (
 )
 
 // leftBehind returns a process of which the previous run recorded the given events, and which the
-// shim lists as known. If entered is set, the catalogue has it, too.
+// shim lists as known. If entered is set, the catalog has it, too.
 func leftBehind(t *testing.T, entered bool, known wire.Process, recorded ...process.Body) (*bench, *proc) {
 	t.Helper()
 	b := withLog(t, nil)
@@ -123,7 +123,7 @@ func TestExitThatIsStoredLateStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sum, _, ok := b.h.cfg.View.Process(p.id); !ok || sum.Exit == nil || !exitedWith(*sum.Exit, 3) {
-		t.Errorf("catalogue: %+v", sum.Exit)
+		t.Errorf("catalog: %+v", sum.Exit)
 	}
 }
 

@@ -20,13 +20,13 @@ const (
 	maxEvents = 2048 // in one message
 )
 
-// catalogueEntry is the catalogue's entry of a process. The process's goroutine owns it.
-type catalogueEntry struct {
+// catalogEntry is the catalog's entry of a process. The process's goroutine owns it.
+type catalogEntry struct {
 	p *proc
 
 	sum   process.Summary
-	rev   uint64 // of the catalogue's entry
-	final bool   // the catalogue's entry has the end
+	rev   uint64 // of the catalog's entry
+	final bool   // the catalog's entry has the end
 }
 
 // publish stores the shim's events with one message in flight; events that arrive meanwhile are
@@ -149,7 +149,7 @@ func (in *inbox) release(evs []process.Event, cost int) {
 	in.p.ss.flow.AddPending(-weight)
 }
 
-// store records events, in the catalogue first, and answers the commands that waited for them. An
+// store records events, in the catalog first, and answers the commands that waited for them. An
 // end that only hostd reports is recorded first: a message that a previous run had in flight may
 // be stored late with the real end, and an entry with an end is never replaced.
 func (p *proc) store(ctx context.Context, evs []process.Event) error {
@@ -171,8 +171,8 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	return nil
 }
 
-// enterAll writes what the events report into the catalogue.
-func (ce *catalogueEntry) enterAll(ctx context.Context, evs []process.Event) error {
+// enterAll writes what the events report into the catalog.
+func (ce *catalogEntry) enterAll(ctx context.Context, evs []process.Event) error {
 	if ce.final || !ce.summarize(evs) {
 		return nil
 	}
@@ -232,9 +232,9 @@ func (p *proc) append(ctx context.Context, evs []process.Event) error {
 	}
 }
 
-// summarize copies what the events report into the catalogue's entry and reports whether it
+// summarize copies what the events report into the catalog's entry and reports whether it
 // changed.
-func (ce *catalogueEntry) summarize(evs []process.Event) bool {
+func (ce *catalogEntry) summarize(evs []process.Event) bool {
 	changed := false
 	for i := range evs {
 		switch b := evs[i].Body.(type) {
@@ -256,9 +256,9 @@ func (ce *catalogueEntry) summarize(evs []process.Event) bool {
 	return changed
 }
 
-// put writes the catalogue's entry. An entry that a previous run wrote late is
+// put writes the catalog's entry. An entry that a previous run wrote late is
 // overwritten; an entry that has an end stands, so that each process is counted once.
-func (ce *catalogueEntry) put(ctx context.Context) error {
+func (ce *catalogEntry) put(ctx context.Context) error {
 	if ce.final {
 		return nil
 	}
@@ -309,8 +309,8 @@ func (p *proc) end(ctx context.Context, as process.Exit) error {
 	}
 }
 
-// finalEvents returns the events that end the record. The end that the catalogue has, or else the
-// record, stands. Where the catalogue has one, events between the last one stored and that end
+// finalEvents returns the events that end the record. The end that the catalog has, or else the
+// record, stands. Where the catalog has one, events between the last one stored and that end
 // were lost, which becomes a gap.
 func (p *proc) finalEvents(as process.Exit) []process.Event {
 	last, now := p.w.Last(), time.Now()

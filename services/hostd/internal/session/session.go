@@ -23,7 +23,7 @@ const (
 	DialRetry = 20 * time.Millisecond
 	dialCheck = 5 * time.Second // between checks of why a shim does not answer
 
-	// maxUnknown is the maximum number of processes that a shim may have and the catalogue does
+	// maxUnknown is the maximum number of processes that a shim may have and the catalog does
 	// not: those restored with its memory, and those that just started.
 	maxUnknown = 1 << 14
 	maxLookups = 16 // concurrent lookups of processes per sandbox

@@ -39,10 +39,10 @@ func (p *proc) begin(ctx context.Context) error {
 	return p.ended(ctx, err)
 }
 
-// hasRun reports whether the catalogue has more of the process than its claim. A run that lost
+// hasRun reports whether the catalog has more of the process than its claim. A run that lost
 // its journal reads old commands again: the record of the process may have been dropped by then,
 // and an empty record would let the process run a second time.
-func (ce *catalogueEntry) hasRun() bool {
+func (ce *catalogEntry) hasRun() bool {
 	s, _, ok := ce.p.h.cfg.View.Process(ce.p.id)
 	return ok && (!s.Started.IsZero() || !s.Active())
 }
@@ -97,7 +97,7 @@ func refused(seq process.Seq, at time.Time, why error) []process.Event {
 	}
 }
 
-// claim appends the record's first event, and concurrently enters the process in the catalogue:
+// claim appends the record's first event, and concurrently enters the process in the catalog:
 // from then on the reaper can end it if this host is lost before it runs. Conflict: the record
 // has a first event.
 func (p *proc) claim(ctx context.Context, first process.Accepted) error {
@@ -256,8 +256,8 @@ func (p *proc) retryStart(ctx context.Context) error {
 	return p.spawn(ctx)
 }
 
-// end gives the catalogue's entry the end that the record has.
-func (ce *catalogueEntry) end(ctx context.Context, exit process.Exit) error {
+// end gives the catalog's entry the end that the record has.
+func (ce *catalogEntry) end(ctx context.Context, exit process.Exit) error {
 	if err := ce.read(ctx); err != nil || !ce.sum.Active() {
 		return errors.Join(err, errFinished)
 	}
@@ -291,7 +291,7 @@ func (p *proc) recover(ctx context.Context) error {
 }
 
 // unrecorded prepares to continue with a process that was silent for so long that its record fell
-// out of retention. The catalogue, which is kept fresh, has it.
+// out of retention. The catalog, which is kept fresh, has it.
 func (p *proc) unrecorded(ctx context.Context) error {
 	p.mu.Lock()
 	known := p.known
@@ -382,9 +382,9 @@ func (p *proc) repair(ctx context.Context, last process.Seq) error {
 // maxGap is more events than any process writes, and keeps seqs far from overflow.
 const maxGap = 1 << 40
 
-// read reads the catalogue's entry of a process, or else builds one from the record's
+// read reads the catalog's entry of a process, or else builds one from the record's
 // first event.
-func (ce *catalogueEntry) read(ctx context.Context) error {
+func (ce *catalogEntry) read(ctx context.Context) error {
 	sum, rev, err := ce.p.h.cfg.Log.Summary(ctx, ce.p.ref)
 	if err == nil {
 		ce.sum, ce.rev, ce.p.spec, ce.final = sum, rev, sum.Spec, !sum.Active()

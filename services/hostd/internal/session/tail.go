@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 )
 
-// assumeTail continues with a running process from what the catalogue and the shim have. Where
+// assumeTail continues with a running process from what the catalog and the shim have. Where
 // its record ends is read when there is something to append: most of a thousand processes are
 // silent at any moment, and the others need not wait until all records have been read. It returns
 // false if the record must be read first.
