@@ -12,6 +12,8 @@
 //     of a client that left, and a way back to the server for the next request.
 //   - conns.go: the server neither counts hijacked connections nor waits for them when it shuts
 //     down.
+//   - handover.go: the server keeps its large read buffer for each connection whose protocol
+//     was switched.
 //   - head.go: the response of a hijacked request is not sent, so neither are the headers that
 //     middleware set.
 //   - relay.go: the server cannot send a response with unknown length, trailers or a switched
