@@ -25,6 +25,7 @@ const (
 	fiber    = "github.com/gofiber/fiber/v2/..."
 	fasthttp = "github.com/valyala/fasthttp/..."
 	fws      = "github.com/gofiber/contrib/websocket"
+	wsframes = "github.com/fasthttp/websocket"
 	compress = "github.com/klauspost/compress/..."
 	bbolt    = "go.etcd.io/bbolt"
 	pty      = "github.com/creack/pty"
@@ -110,6 +111,7 @@ var rules = []rule{
 	}},
 	{path: gw + "httpconn", may: []string{"events/kind", "events/mux", gw + "recovery", sys, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "stream", may: []string{vocabulary, gw + "httpconn", fiber}},
+	{path: gw + "websocket", may: []string{"events/kind", gw + "httpconn", gw + "recovery", gw + "stream", fiber, fws, wsframes}},
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "templatestore", gw + "auth", fiber}},
 	// Builds import images, as the client does.
 	{path: gw + "builder", may: []string{vocabulary, "internal/waiting", "schema/...", "internal/image", "internal/part", gw + "core", gw + "bases", gw + "builds", gw + "procs", gw + "snapshots", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
@@ -138,7 +140,7 @@ var rules = []rule{
 	{path: e2b + "webhooks", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", gw + "webhooks", fiber}},
 	// All other packages of the gateway are surfaces, or serve surfaces.
 	{path: "services/gateway/internal", may: []string{
-		vocabulary, "schema/...", gw + "...", fiber, fasthttp, fws, compress, protobuf, ulid,
+		vocabulary, "schema/...", gw + "...", fiber, fasthttp, compress, protobuf, ulid,
 	}, std: []string{"net/http"}},
 
 	{path: "services/hostd", may: []string{vocabulary, hd + "...", "internal/ownaddr", "internal/waiting", sys, group, ulid}, std: []string{"os/exec"}},
