@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/storage"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/templates"
+	"github.com/millrace/millrace/services/gateway/internal/websocket"
 )
 
 const (
@@ -39,6 +40,7 @@ type server struct {
 	ops     *operations.Operations
 	app     *fiber.App
 	streams *stream.Streams
+	sockets *websocket.Server // for surfaces with WebSocket connections
 	admin   *admin.Handler
 	e2b     *e2b.Handler
 	builds  *builder.Builder
@@ -50,13 +52,14 @@ type server struct {
 
 func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Latencies, local bool) *server {
 	streams := stream.New(stream.Config{Log: cfg.Slog, IdleTimeout: idleTimeout})
+	sockets := websocket.New(streams)
 	builds := builder.New(builder.Config{
 		Builds: ops.Builds, Templates: ops.Templates, Bases: ops.Bases, Layers: ops.Snapshots,
 		Provisioner: ops.Provisioner, Sandboxes: ops.Lifecycle, Processes: ops.Procs, Keys: ops.Core,
 		Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint,
 	})
 	s := &server{
-		cfg: cfg, ops: ops, streams: streams,
+		cfg: cfg, ops: ops, streams: streams, sockets: sockets,
 		app: fiber.New(fiber.Config{
 			AppName:               "millrace",
 			DisableStartupMessage: true,
@@ -79,7 +82,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		ports:  port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(metrics.Config{
 			Commands: ops.Procs, Log: ops.Core.Log, Hosts: ops.Hosts, Sandboxes: ops.Lifecycle, Webhooks: ops.Webhooks,
-			Streams: streams, Version: cfg.Version, Latencies: latencies,
+			Streams: streams, WebSockets: sockets, Version: cfg.Version, Latencies: latencies,
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Issuer),
 	}

@@ -283,7 +283,7 @@ func TestCommandMetricNames(t *testing.T) {
 			t.Errorf("no line %q", line)
 		}
 	}
-	for _, name := range []string{"go_goroutines", "go_memstats_heap_inuse_bytes", "go_build_info", "millrace_http_requests_total", "millrace_streams_open"} {
+	for _, name := range []string{"go_goroutines", "go_memstats_heap_inuse_bytes", "go_build_info", "millrace_http_requests_total", "millrace_streams_open", "millrace_websockets_open", "millrace_websockets_ended_total"} {
 		if !strings.Contains(body, "\n# TYPE "+name+" ") {
 			t.Errorf("no metric %s", name)
 		}

@@ -20,6 +20,12 @@ import (
 // Streams counts open streams: a *stream.Streams.
 type Streams interface{ Open() int }
 
+// WebSockets counts WebSocket connections: a *websocket.Server.
+type WebSockets interface {
+	Open() int
+	Ended(yield func(reason string, n uint64)) // calls yield with each reason and its count
+}
+
 // Commands counts the commands in the log by their outcome.
 type Commands interface {
 	Counts(ctx context.Context) (map[process.Outcome]uint64, error)
@@ -43,15 +49,18 @@ type Webhooks interface {
 
 // Config configures a [Metrics]. All fields but Version are required.
 type Config struct {
-	Commands  Commands
-	Log       Log
-	Hosts     Fleet
-	Sandboxes Sandboxes
-	Webhooks  Webhooks
-	Streams   Streams
-	Version   string // version of this program
-	Latencies *Latencies
+	Commands   Commands
+	Log        Log
+	Hosts      Fleet
+	Sandboxes  Sandboxes
+	Webhooks   Webhooks
+	Streams    Streams
+	WebSockets WebSockets
+	Version    string // version of this program
+	Latencies  *Latencies
 }
+
+var websocketsEnded = desc("millrace_websockets_ended_total", "WebSocket connections that ended at this gateway.", "reason")
 
 // Metrics implements the surface and counts requests.
 type Metrics struct {
@@ -84,6 +93,12 @@ func New(cfg Config) *Metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_streams_open", Help: "Streams open at this gateway.",
 		}, func() float64 { return float64(cfg.Streams.Open()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "millrace_websockets_open", Help: "WebSocket connections open at this gateway.",
+		}, func() float64 { return float64(cfg.WebSockets.Open()) }),
+		collect(func(s scrape) {
+			cfg.WebSockets.Ended(func(reason string, n uint64) { s.counter(websocketsEnded, float64(n), reason) })
+		}),
 	)
 	m.registry.MustRegister(cfg.Latencies.all()...)
 	return m
