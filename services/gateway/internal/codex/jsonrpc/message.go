@@ -90,7 +90,7 @@ type envelope struct{ id, method, params, result, err []byte }
 
 // read reads the members of a valid JSON object.
 func (m *envelope) read(raw []byte) error {
-	for name, value := range members(raw) {
+	for name, value := range Members(raw) {
 		var to *[]byte
 		switch string(name) {
 		case `"id"`:
@@ -153,9 +153,9 @@ func checkID(id []byte) error {
 	return nil
 }
 
-// members yields the names, quoted as sent, and the values of a valid JSON object that begins
+// Members yields the names, quoted as sent, and the values of a valid JSON object that begins
 // at raw[0].
-func members(raw []byte) func(yield func(name, value []byte) bool) {
+func Members(raw []byte) func(yield func(name, value []byte) bool) {
 	return func(yield func(name, value []byte) bool) {
 		for i := skipSpace(raw, 1); raw[i] != '}'; i = skipSpace(raw, i) {
 			if raw[i] == ',' {

@@ -1,0 +1,177 @@
+package protocol
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+
+	"github.com/millrace/millrace/services/gateway/internal/codex/jsonrpc"
+)
+
+// Sandbox is the isolation that a client requests for a process or a file operation, inside of
+// the sandbox that the session already runs in.
+type Sandbox struct {
+	Permissions    json.RawMessage `json:"permissions"`
+	Cwd            *Path           `json:"cwd"`
+	WorkspaceRoots []Path          `json:"workspaceRoots"`
+}
+
+// UnmarshalJSON decodes a policy.
+func (s *Sandbox) UnmarshalJSON(raw []byte) error {
+	type plain Sandbox
+	return decode(raw, (*plain)(s), "permissions")
+}
+
+// Confinement is a requested isolation with all names resolved. Paths are absolute and clean.
+// The longest path that contains a file decides about it.
+type Confinement struct {
+	Read    []string // may be read, with all below
+	Write   []string // may be read and written, with all below
+	Deny    []string // may be neither
+	Network bool     // may use the network
+}
+
+// permissions is the JSON of a policy.
+type permissions struct {
+	Type       string          `json:"type"`
+	FileSystem json.RawMessage `json:"file_system"`
+	Network    string          `json:"network"`
+}
+
+type fileSystem struct {
+	Type    string  `json:"type"`
+	Entries []entry `json:"entries"`
+}
+
+type entry struct {
+	Path struct {
+		Type  string          `json:"type"`
+		Path  json.RawMessage `json:"path"`
+		Value struct {
+			Kind    string `json:"kind"`
+			Subpath string `json:"subpath"`
+		} `json:"value"`
+	} `json:"path"`
+	Access string `json:"access"`
+}
+
+// Resolve returns the confinement that a policy requests, or nil if it requests no isolation.
+// tmpDir is the value of TMPDIR of the process; it may be empty. A policy that is not understood
+// completely is an error.
+func (s *Sandbox) Resolve(tmpDir string) (*Confinement, error) {
+	if s == nil {
+		return nil, nil //nolint:nilnil // no policy is no confinement
+	}
+	var p permissions
+	if err := json.Unmarshal(s.Permissions, &p); err != nil {
+		return nil, notUnderstood("permissions")
+	}
+	switch p.Type {
+	case "disabled":
+		return nil, nil //nolint:nilnil // the client requests no isolation
+	case "managed":
+	default:
+		return nil, notUnderstood("permissions of type " + clip(p.Type))
+	}
+	c := &Confinement{}
+	switch p.Network {
+	case "restricted":
+	case "enabled":
+		c.Network = true
+	default:
+		return nil, notUnderstood("network " + clip(p.Network))
+	}
+	var fs fileSystem
+	if err := json.Unmarshal(p.FileSystem, &fs); err != nil {
+		return nil, notUnderstood("file_system")
+	}
+	switch fs.Type {
+	case "unrestricted":
+		c.Write = []string{"/"}
+		return c, nil
+	case "restricted":
+	default:
+		return nil, notUnderstood("file_system of type " + clip(fs.Type))
+	}
+	for i := range fs.Entries {
+		if err := c.add(s, &fs.Entries[i], tmpDir); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// add adds an entry of a policy.
+func (c *Confinement) add(s *Sandbox, e *entry, tmpDir string) error {
+	paths, err := s.paths(e, tmpDir)
+	if err != nil {
+		return err
+	}
+	var to *[]string
+	switch e.Access {
+	case "read":
+		to = &c.Read
+	case "write":
+		to = &c.Write
+	case "none", "deny":
+		to = &c.Deny
+	default:
+		return notUnderstood("access " + clip(e.Access))
+	}
+	for _, p := range paths {
+		if !slices.Contains(*to, p) {
+			*to = append(*to, p)
+		}
+	}
+	return nil
+}
+
+// paths returns the paths that an entry names.
+func (s *Sandbox) paths(e *entry, tmpDir string) ([]string, error) {
+	switch e.Path.Type {
+	case "path":
+		var p Path
+		if err := json.Unmarshal(e.Path.Path, &p); err != nil {
+			return nil, notUnderstood("path")
+		}
+		return []string{p.Name}, nil
+	case "special":
+	default:
+		return nil, notUnderstood("path of type " + clip(e.Path.Type))
+	}
+	switch e.Path.Value.Kind {
+	case "root":
+		return []string{"/"}, nil
+	case "slash_tmp":
+		return []string{"/tmp"}, nil
+	case "tmpdir":
+		if !path.IsAbs(tmpDir) {
+			return nil, nil
+		}
+		return []string{path.Clean(tmpDir)}, nil
+	case "project_roots":
+		return s.projectRoots(e.Path.Value.Subpath)
+	}
+	return nil, notUnderstood("special path " + clip(e.Path.Value.Kind))
+}
+
+// projectRoots returns a path below each workspace root, or below the working directory if the
+// policy has no roots.
+func (s *Sandbox) projectRoots(below string) ([]string, error) {
+	roots := s.WorkspaceRoots
+	if len(roots) == 0 && s.Cwd != nil {
+		roots = []Path{*s.Cwd}
+	}
+	if len(roots) == 0 {
+		return nil, notUnderstood("project_roots without workspaceRoots and cwd")
+	}
+	out := make([]string, 0, len(roots))
+	for _, r := range roots {
+		out = append(out, path.Join(r.Name, path.Clean("/"+below)))
+	}
+	return out, nil
+}
+
+func notUnderstood(what string) error {
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the requested sandbox policy is not supported: %s", what)
+}
