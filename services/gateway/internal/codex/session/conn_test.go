@@ -385,7 +385,7 @@ func TestLostAttachmentClosesTheConnection(t *testing.T) {
 // A client that reads nothing makes the connection read no more of the record than it holds.
 func TestSlowClient(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const chunks = 2000
+		const chunks = 300
 		w := newWorld(func(_ *world, p *fakeProcess) {
 			for range chunks {
 				p.print(strings.Repeat("x", 64<<10))

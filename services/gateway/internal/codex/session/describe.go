@@ -24,7 +24,7 @@ func (c *conn) describe(ctx context.Context) (protocol.Info, map[string]string, 
 	}
 	if f, err := c.services.Filesystem.Files(nil); err == nil {
 		_, info.Capabilities[protocol.CapFSWatchMissing] = f.(MissingWatcher)
-		_, info.Capabilities[protocol.CapFileWriteStreaming] = f.(HandleOpener)
+		_, info.Capabilities[protocol.CapFileWriteStreaming] = f.(HandleCreator)
 	}
 	return info, vars, nil
 }

@@ -22,10 +22,10 @@ type handles struct {
 
 // handle is an open file, or one that is being opened.
 type handle struct {
-	mu    sync.Mutex // held while the file is used
-	file  FileHandle // nil until it is open
-	write bool
-	path  protocol.Path
+	mu     sync.Mutex // held while the file is used
+	reader ReadHandle // nil unless it is open for reading
+	writer WriteHandle
+	path   protocol.Path
 }
 
 var errTooManyHandles = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "more than %d open file handles", maxHandles)
@@ -87,12 +87,15 @@ func (h *handles) closeAll() {
 func (h *handle) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.file == nil {
-		return nil
+	r, w := h.reader, h.writer
+	h.reader, h.writer = nil, nil
+	switch {
+	case r != nil:
+		return r.Close()
+	case w != nil:
+		return w.Close()
 	}
-	f := h.file
-	h.file = nil
-	return f.Close()
+	return nil
 }
 
 // onHandle serves the methods with a handle.
@@ -118,18 +121,20 @@ func (c *conn) onHandle(ctx context.Context, r *request, method string, p *proto
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.file == nil: // closed meanwhile
+	if h.reader == nil && h.writer == nil { // closed meanwhile
 		return nil, unknownHandle(p.HandleID)
-	case method == protocol.FSWriteBlock && !h.write:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "file handle %s is not open for writing", p.HandleID)
-	case method == protocol.FSWriteBlock:
-		return protocol.Empty{}, fileError(method, h.path, h.file.WriteAt(ctx, p.Chunk, int64(p.Offset)))
-	case h.write:
+	}
+	if method == protocol.FSWriteBlock {
+		if h.writer == nil {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "file handle %s is not open for writing", p.HandleID)
+		}
+		return protocol.Empty{}, fileError(method, h.path, h.writer.WriteAt(ctx, p.Chunk, int64(p.Offset)))
+	}
+	if h.reader == nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "file handle %s is not open for reading", p.HandleID)
 	}
 	buf := make([]byte, p.Len)
-	n, err := h.file.ReadAt(ctx, buf, int64(p.Offset))
+	n, err := h.reader.ReadAt(ctx, buf, int64(p.Offset))
 	eof := errors.Is(err, io.EOF)
 	if err != nil && !eof {
 		return nil, fileError(method, h.path, err)
@@ -142,8 +147,9 @@ func (c *conn) openHandle(ctx context.Context, p *protocol.HandleParams) (any, e
 	if err != nil {
 		return nil, err
 	}
-	opener, ok := f.(HandleOpener)
-	if !ok {
+	opener, reads := f.(HandleOpener)
+	creator, creates := f.(HandleCreator)
+	if !reads || p.Write() && !creates {
 		return nil, notOffered(protocol.FSOpen)
 	}
 	h, err := c.handles.reserve(p.HandleID)
@@ -151,11 +157,20 @@ func (c *conn) openHandle(ctx context.Context, p *protocol.HandleParams) (any, e
 		return nil, err
 	}
 	defer h.mu.Unlock()
-	h.path, h.write = p.Path, p.Write()
-	if h.file, err = opener.OpenHandle(ctx, p.Path.Name, p.Write()); err != nil {
-		h.file = nil
+	h.path = p.Path
+	var (
+		r ReadHandle
+		w WriteHandle
+	)
+	if p.Write() {
+		w, err = creator.CreateHandle(ctx, p.Path.Name)
+	} else {
+		r, err = opener.OpenHandle(ctx, p.Path.Name)
+	}
+	if err != nil {
 		c.handles.remove(p.HandleID)
 		return nil, fileError(protocol.FSOpen, p.Path, err)
 	}
+	h.reader, h.writer = r, w
 	return protocol.Handle{HandleID: p.HandleID}, nil
 }

@@ -57,8 +57,9 @@ func (c *conn) read(ctx context.Context, r *request, p *protocol.ReadParams) (an
 		return nil, err
 	}
 	rd.tr = translator{next: rd.after + 1, exited: rd.tail.Exited != nil, tty: proc.TTY}
-	if rd.after > rd.tail.Last { // no reader has seen such an event
-		rd.tr.next, rd.ended = max(rd.tail.Last, unseen)-unseen+1, rd.tail.Finished != nil
+	rd.ended = rd.tail.Finished != nil && rd.after >= max(rd.tail.Last, unseen)-unseen
+	if last := rd.tail.lastSeq(); rd.after > last { // no reader has seen such an event
+		rd.tr.next = last + 1
 	} else if err := rd.open(ctx); err != nil {
 		return nil, err
 	}
@@ -70,6 +71,15 @@ func (c *conn) read(ctx context.Context, r *request, p *protocol.ReadParams) (an
 		r.after = func() { c.followFrom(ctx, proc, next, rd.tr.exited) }
 	}
 	return out, err
+}
+
+// lastSeq returns the seq of the last event as stored, which may be one that is held back.
+func (t *Tail) lastSeq() uint64 {
+	last := max(t.Last, unseen) - unseen
+	if t.Finished != nil && t.Exited == nil {
+		last++ // exit and close share an event
+	}
+	return last
 }
 
 // open opens the record and waits until there is something to return, or the time is over.

@@ -177,16 +177,26 @@ type Copier interface {
 	Copy(ctx context.Context, from, to string, recursive bool) error
 }
 
-// Opener of handles opens files for positioned access.
+// HandleOpener opens files for positioned reads.
 type HandleOpener interface {
-	// OpenHandle opens a file for reading, or truncates it, or creates it, for writing.
-	OpenHandle(ctx context.Context, path string, write bool) (FileHandle, error)
+	OpenHandle(ctx context.Context, path string) (ReadHandle, error)
 }
 
-// FileHandle is an open file. ReadAt returns io.EOF with the last bytes. It is used by one
-// goroutine at a time.
-type FileHandle interface {
+// HandleCreator opens files for positioned writes.
+type HandleCreator interface {
+	// CreateHandle truncates a file, or creates it.
+	CreateHandle(ctx context.Context, path string) (WriteHandle, error)
+}
+
+// ReadHandle is a file that is open for reading. It is used by one goroutine at a time.
+type ReadHandle interface {
+	// ReadAt fills p. It returns io.EOF if the file ends within p.
 	ReadAt(ctx context.Context, p []byte, offset int64) (int, error)
+	Close() error
+}
+
+// WriteHandle is a file that is open for writing. It is used by one goroutine at a time.
+type WriteHandle interface {
 	WriteAt(ctx context.Context, p []byte, offset int64) error
 	Close() error
 }
