@@ -152,7 +152,7 @@ func TestCutsAtRandomFrames(t *testing.T) {
 	for seed := range uint64(60) {
 		bubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // a test
-			want := map[string]*strings.Builder{}
+			want := map[string]*strings.Builder{"a": {}, "bb": {}, "ccc": {}}
 			w := newWorld(func(_ *world, p *fakeProcess) {
 				r := rand.New(rand.NewPCG(seed, uint64(len(p.proc.Name)))) //nolint:gosec // a test
 				for range 300 {
@@ -179,7 +179,7 @@ func TestCutsAtRandomFrames(t *testing.T) {
 			followers := map[string]*follower{}
 			c := ready(t, w, session.Config{})
 			for _, name := range []string{"a", "bb", "ccc"} {
-				want[name], followers[name] = &strings.Builder{}, &follower{}
+				followers[name] = &follower{}
 				c.send(`{"id":%q,"method":"process/start","params":%s}`, name, start(name, ""))
 			}
 			for answers := 0; answers < 3; {
