@@ -138,6 +138,14 @@ var rules = []rule{
 	{path: e2b + "usage", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "lifecycle", gw + "route", fiber}},
 	{path: e2b + "volumes", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "httperr", fiber}},
 	{path: e2b + "webhooks", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", gw + "webhooks", fiber}},
+	// A session of a codex client knows neither HTTP nor the log: its tests compile in seconds.
+	{path: gw + "codex/jsonrpc"},
+	{path: gw + "codex/stdio", may: []string{"events/kind"}},
+	{path: gw + "codex/attachment", may: []string{"events/kind"}},
+	{path: gw + "codex/fileuri", may: []string{gw + "codex/jsonrpc"}},
+	{path: gw + "codex/protocol", may: []string{gw + "codex/jsonrpc", gw + "codex/fileuri"}},
+	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
+	{path: gw + "codex/backend", may: []string{vocabulary, "schema/...", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
 	// All other packages of the gateway are surfaces, or serve surfaces.
 	{path: "services/gateway/internal", may: []string{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, compress, protobuf, ulid,

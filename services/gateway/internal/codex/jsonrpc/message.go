@@ -62,23 +62,16 @@ const space = " \t\r\n"
 
 // checkDepth returns an error for a message that is nested too deeply.
 func checkDepth(raw []byte) error {
-	depth, quoted := 0, false
+	depth := 0
 	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted:
-			switch c {
-			case '\\':
-				i++
-			case '"':
-				quoted = false
-			}
-		case c == '"':
-			quoted = true
-		case c == '{' || c == '[':
+		switch raw[i] {
+		case '"':
+			i = skipString(raw, i) - 1
+		case '{', '[':
 			if depth++; depth > MaxDepth {
 				return Errorf(CodeInvalidRequest, "the message is nested deeper than %d", MaxDepth)
 			}
-		case c == '}' || c == ']':
+		case '}', ']':
 			depth--
 		}
 	}
@@ -209,14 +202,23 @@ func skipValue(raw []byte, i int) int {
 	}
 }
 
-// skipString returns the index behind the string at raw[i].
+// skipString returns the index behind the string that begins at raw[i], or len(raw) if it does
+// not end.
 func skipString(raw []byte, i int) int {
-	for i++; raw[i] != '"'; i++ {
-		if raw[i] == '\\' {
-			i++
+	for i++; ; {
+		n := bytes.IndexByte(raw[i:], '"')
+		if n < 0 {
+			return len(raw)
+		}
+		escapes := 0
+		for k := i + n - 1; k >= i && raw[k] == '\\'; k-- {
+			escapes++
+		}
+		i += n + 1
+		if escapes%2 == 0 {
+			return i
 		}
 	}
-	return i + 1
 }
 
 // Code is the code of an error.

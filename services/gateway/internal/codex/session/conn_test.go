@@ -399,7 +399,7 @@ func TestSlowClient(t *testing.T) {
 		c.send(`{"method":"initialized"}`)
 		c.send(`{"id":1,"method":"process/start","params":%s}`, start("p", ""))
 		c.next()
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		synctest.Wait()
 		w.mu.Lock()
 		reads := w.reads

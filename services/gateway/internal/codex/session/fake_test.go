@@ -509,6 +509,9 @@ func start(name string, more string) string {
 	return fmt.Sprintf(`{"processId":%q,"argv":["a"],"cwd":"/tmp","env":{},"tty":false%s}`, name, more)
 }
 
+// advance waits on the clock of the bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
 // bubble runs a test with a clock of its own.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()

@@ -85,11 +85,11 @@ func TestRead(t *testing.T) {
 func TestReadWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(func(_ *world, p *fakeProcess) {
-			time.Sleep(3 * time.Second)
+			advance(3 * time.Second)
 			p.append(process.StdinAcked{}) // wakes no reader
-			time.Sleep(2 * time.Second)
+			advance(2 * time.Second)
 			p.print("late")
-			time.Sleep(5 * time.Second)
+			advance(5 * time.Second)
 			p.exit(0)
 		})
 		c := ready(t, w, session.Config{})

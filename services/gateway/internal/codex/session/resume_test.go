@@ -160,7 +160,7 @@ func TestCutsAtRandomFrames(t *testing.T) {
 					case 0:
 						p.append(process.StdinAcked{})
 					case 1:
-						time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
+						advance(time.Duration(r.IntN(50)) * time.Millisecond)
 					default:
 						s := fmt.Sprintf("%s %d\n", p.proc.Name, r.IntN(1000))
 						want[p.proc.Name].WriteString(s)
@@ -215,7 +215,7 @@ func TestCutsAtRandomFrames(t *testing.T) {
 				c.close()
 				cuts++
 				if r.IntN(3) == 0 {
-					time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+					advance(time.Duration(r.IntN(200)) * time.Millisecond)
 				}
 				var err error
 				if c, err = attach(t, w, followers); err != nil {
@@ -240,7 +240,7 @@ func TestLargeBacklog(t *testing.T) {
 		const chunks = 60
 		w := newWorld(func(_ *world, p *fakeProcess) {
 			p.print("first")
-			time.Sleep(time.Second)
+			advance(time.Second)
 			for range chunks {
 				p.print(strings.Repeat("x", 256<<10))
 			}
@@ -255,7 +255,7 @@ func TestLargeBacklog(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.close()
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		c, err := attach(t, w, map[string]*follower{"p": f})
 		for err == nil && !f.closed {
 			m := c.next()
@@ -272,7 +272,7 @@ func TestResumeWithoutARead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(func(_ *world, p *fakeProcess) {
 			p.print("old")
-			time.Sleep(10 * time.Second)
+			advance(10 * time.Second)
 			p.print("new")
 			<-p.killed
 			p.die()

@@ -114,8 +114,8 @@ type Records interface {
 // Controls act on running processes. They return NotFound if the process has ended.
 type Controls interface {
 	// Write sends input and returns when the process has taken it. Input with a key that was
-	// used before is dropped; an empty key is none. It returns Precondition if stdin is
-	// closed, and Deadline if the process does not read.
+	// used before is dropped; an empty key has no such effect. It returns Precondition if
+	// stdin is closed, and Deadline if the process does not read.
 	Write(ctx context.Context, id process.ID, key string, data []byte) error
 	// Signal sends a signal to the process group.
 	Signal(ctx context.Context, id process.ID, signal int32) error
