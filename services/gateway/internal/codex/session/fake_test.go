@@ -312,7 +312,7 @@ type pipe struct {
 }
 
 func newPipe() *pipe {
-	return &pipe{in: make(chan []byte), out: make(chan []byte, 1<<16), closed: make(chan struct{})}
+	return &pipe{in: make(chan []byte), out: make(chan []byte, 1<<14), closed: make(chan struct{})}
 }
 
 func (p *pipe) Read() ([]byte, error) {

@@ -27,11 +27,13 @@ type fakeFiles struct {
 	confined *protocol.Confinement
 }
 
+var large = make([]byte, 12<<20)
+
 func newFiles() *fakeFiles {
 	return &fakeFiles{watches: make(chan func(), 1), all: map[string][]byte{
 		"/": nil, "/tmp": nil, "/tmp/a b": []byte("hello"), "/tmp/empty": {}, "/tmp/dir": nil, "/tmp/dir/x": []byte("x"),
 		"/tmp/dir/.git": nil, "/tmp/dir/.git/config": []byte("c"), "/tmp/loop": []byte("-> /tmp"), "/tmp/dangling": []byte("-> /nowhere"),
-		"/tmp/large": make([]byte, 12<<20),
+		"/tmp/large": large,
 	}}
 }
 
