@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -262,7 +263,7 @@ func TestHandleReadsOneVersion(t *testing.T) {
 		want   string
 		err    error
 	}{{0, "hello ", nil}, {6, "world", io.EOF}, {5, " world", io.EOF}, {11, "", io.EOF}, {99, "", io.EOF}} {
-		if n, err := h.ReadAt(ctx, buf, tt.offset); string(buf[:n]) != tt.want || err != tt.err {
+		if n, err := h.ReadAt(ctx, buf, tt.offset); string(buf[:n]) != tt.want || !errors.Is(err, tt.err) {
 			t.Errorf("at %d: %q, %v", tt.offset, buf[:n], err)
 		}
 	}

@@ -119,6 +119,7 @@ func (s *sandboxSession) run(ctx context.Context, spec process.Spec) ([]byte, er
 				return nil, kind.New(kind.Unavailable, "describe", string(s.sbx), b.Message)
 			case process.Exited:
 				return out, nil
+			default:
 			}
 		}
 		if errors.Is(err, io.EOF) {

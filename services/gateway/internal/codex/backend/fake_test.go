@@ -176,9 +176,9 @@ func (g *gateway) send(w io.Writer, p string) error {
 			if !filepath.IsAbs(to) {
 				to = filepath.Join(filepath.Dir(p), to)
 			}
-			if real, err := filepath.EvalSymlinks(filepath.Join(g.root, to)); err == nil {
-				target = strings.TrimPrefix(real, g.root)
-				shown, _ = os.Stat(real)
+			if path, err := filepath.EvalSymlinks(filepath.Join(g.root, to)); err == nil {
+				target = strings.TrimPrefix(path, g.root)
+				shown, _ = os.Stat(path)
 			} else {
 				shown = nil
 			}

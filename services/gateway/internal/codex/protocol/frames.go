@@ -86,7 +86,8 @@ type ReadState struct {
 
 // Close appends the end and returns the answer.
 func (a *ReadAnswer) Close(s ReadState) []byte {
-	b := append(a.buf, `],"nextSeq":`...)
+	b := a.buf
+	b = append(b, `],"nextSeq":`...)
 	b = strconv.AppendUint(b, s.NextSeq, 10)
 	b = append(b, `,"exited":`...)
 	b = strconv.AppendBool(b, s.Exited)

@@ -174,7 +174,7 @@ func (c *conn) initialize(ctx context.Context, id []byte, p *protocol.Initialize
 	c.feeds.resumed = s.Attachment.Resumed()
 	result := protocol.Session{SessionID: s.Attachment.Session()}
 	describe, cancel := context.WithTimeout(ctx, describeTimeout)
-	info, _, err := c.describe(describe)
+	info, err := c.describe(describe)
 	cancel()
 	if err == nil {
 		result.EnvironmentInfo = &info

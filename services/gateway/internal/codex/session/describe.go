@@ -8,11 +8,11 @@ import (
 )
 
 // describe returns the description of the sandbox for the client, with the capabilities that
-// are offered, and the variables that its processes inherit.
-func (c *conn) describe(ctx context.Context) (protocol.Info, map[string]string, error) {
-	info, vars, err := c.services.Environment.Describe(ctx)
+// are offered.
+func (c *conn) describe(ctx context.Context) (protocol.Info, error) {
+	info, _, err := c.services.Environment.Describe(ctx)
 	if err != nil {
-		return info, nil, err
+		return info, err
 	}
 	for _, p := range []*string{&info.Cwd, &info.TempDir, &info.UserHomeDir} {
 		*p = fileuri.Format(*p, fileuri.URI)
@@ -20,13 +20,13 @@ func (c *conn) describe(ctx context.Context) (protocol.Info, map[string]string, 
 	info.TemporaryDirectories, info.PrependPathDirs = uris(info.TemporaryDirectories), uris(info.PrependPathDirs)
 	info.Capabilities = make(map[string]bool)
 	if c.services.Filesystem == nil {
-		return info, vars, nil
+		return info, nil
 	}
 	if f, err := c.services.Filesystem.Files(nil); err == nil {
 		_, info.Capabilities[protocol.CapFSWatchMissing] = f.(MissingWatcher)
 		_, info.Capabilities[protocol.CapFileWriteStreaming] = f.(HandleCreator)
 	}
-	return info, vars, nil
+	return info, nil
 }
 
 func uris(paths []string) []string {

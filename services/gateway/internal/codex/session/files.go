@@ -87,11 +87,11 @@ func (c *conn) fileMethod(ctx context.Context, r *request, f Files, method strin
 			CreatedAtMS: milliseconds(info.Created), ModifiedAtMS: milliseconds(info.Modified),
 		}, err
 	case protocol.FSCanonicalize:
-		real, ok := f.(RealPather)
+		resolver, ok := f.(RealPather)
 		if !ok {
 			return nil, notOffered(method)
 		}
-		at, err := real.RealPath(ctx, name)
+		at, err := resolver.RealPath(ctx, name)
 		return protocol.RealPath{Path: fileuri.Format(at, p.Path.Form)}, err
 	case protocol.FSReadDirectory:
 		return c.readDirectory(ctx, r, f, name)

@@ -185,7 +185,7 @@ func (rd *reading) page(ctx context.Context, id []byte) (answer, uint64, error) 
 		}
 	}
 	b := pageBuilder{out: protocol.NewReadAnswer(nil, id), limit: limit, maxBytes: rd.p.MaxBytes}
-	full := false
+	var full bool
 	for {
 		n := b.add(rd.items)
 		full = n < len(rd.items)

@@ -41,10 +41,7 @@ func (c *conn) parse(method string, m *jsonrpc.Message) (*request, error) {
 		p, err := protocol.ParseTerminate(m.Params)
 		return c.onProcess(p.ProcessID, observes, func(ctx context.Context, r *request) (any, error) { return c.terminate(ctx, r, p.ProcessID) }, err)
 	case protocol.EnvironmentInfo:
-		return plain(func(ctx context.Context) (any, error) {
-			info, _, err := c.describe(ctx)
-			return info, err
-		}), nil
+		return plain(func(ctx context.Context) (any, error) { return c.describe(ctx) }), nil
 	case protocol.EnvironmentStatus:
 		return plain(func(context.Context) (any, error) { return protocol.Status{Status: "ready"}, nil }), nil
 	case protocol.HTTPRequest:
@@ -136,6 +133,7 @@ func awaitStart(ctx context.Context, src Source) ([]process.Event, error) {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: b.Message}
 			case process.Finished:
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the process did not start: " + failure(&b.Exit)}
+			default:
 			}
 		}
 		if errors.Is(err, io.EOF) {

@@ -42,10 +42,10 @@ func (f *follower) insert(seq uint64, event string) error {
 		}
 		f.last++
 		delete(f.pending, f.last)
-		switch {
-		case e == "exited":
+		switch e {
+		case "exited":
 			f.exits++
-		case e == "closed":
+		case "closed":
 			f.closed = true
 		default:
 			f.text.WriteString(strings.TrimPrefix(e, "output "))

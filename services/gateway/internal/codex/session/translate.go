@@ -75,8 +75,9 @@ func (t *translator) append(dst []item, e *process.Event) []item {
 		return t.notice(dst, seq, "output is missing here")
 	case process.Truncated:
 		return t.notice(dst, seq, fmt.Sprintf("%d bytes of %s were dropped here", b.Dropped, b.Stream))
+	default:
+		return dst // held back
 	}
-	return dst
 }
 
 // notice appends a text in place of what is missing: a hole must not pass for complete output.

@@ -115,11 +115,11 @@ func (w *walker) read(ctx context.Context, dir walkDir) ([]walkDir, bool) {
 
 // cycle reports whether a directory was read before, under whatever name.
 func (w *walker) cycle(ctx context.Context, dir string) bool {
-	real, ok := w.files.(RealPather)
+	resolver, ok := w.files.(RealPather)
 	if w.seen == nil || !ok {
 		return false
 	}
-	at, err := real.RealPath(ctx, dir)
+	at, err := resolver.RealPath(ctx, dir)
 	if err != nil {
 		return false
 	}
