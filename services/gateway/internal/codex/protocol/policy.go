@@ -29,6 +29,8 @@ type Confinement struct {
 	Write   []string // may be read and written, with all below
 	Deny    []string // may be neither
 	Network bool     // may use the network
+
+	Optional []string // paths of the above that may be missing; any other that is missing is an error
 }
 
 // permissions is the JSON of a policy.
@@ -52,7 +54,8 @@ type entry struct {
 			Subpath string `json:"subpath"`
 		} `json:"value"`
 	} `json:"path"`
-	Access string `json:"access"`
+	Access  string `json:"access"`
+	Missing string `json:"missing_path_behavior"` // skip; empty: the path must exist
 }
 
 // Resolve returns the confinement that a policy requests, or nil if it requests no isolation.
@@ -117,6 +120,13 @@ func (c *Confinement) add(s *Sandbox, e *entry, tmpDir string) error {
 		to = &c.Deny
 	default:
 		return notUnderstood("access " + clip(e.Access))
+	}
+	switch e.Missing {
+	case "":
+	case "skip":
+		c.Optional = append(c.Optional, paths...)
+	default:
+		return notUnderstood("missing_path_behavior " + clip(e.Missing))
 	}
 	for _, p := range paths {
 		if !slices.Contains(*to, p) {

@@ -15,8 +15,10 @@
 //
 // # Resuming
 // Notifications of a resumed session begin behind the first process/read of each process: its
-// answer is a page, and everything behind it is pushed. A client that reads nothing receives
-// new events after [resumeGrace].
+// answer is a small page, and everything behind it is pushed. The released client applies the
+// answer while it receives the notifications, and kills a process for which too many of them
+// wait. So the page is small ([recoveryPage]) and is given a moment ([recoveryHold]). A client
+// that reads nothing receives new events after [resumeGrace].
 //
 // # Memory
 // A connection has no queue. A message is written by the goroutine that made it, one at a

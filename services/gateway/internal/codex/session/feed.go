@@ -17,8 +17,11 @@ const (
 	// resumeGrace is how long a resumed client may take between its first reads. Then it
 	// receives new events of the processes that it did not read.
 	resumeGrace = 2 * time.Second
-	feedBackoff = 100 * time.Millisecond
-	maxBackoff  = 2 * time.Second
+	// recoveryHold is how long notifications wait after the first answer about a process, so
+	// that the client has applied it.
+	recoveryHold = 50 * time.Millisecond
+	feedBackoff  = 100 * time.Millisecond
+	maxBackoff   = 2 * time.Second
 )
 
 // feeds are the processes whose events are pushed on a connection.
@@ -86,6 +89,13 @@ func (f *feeds) mark(name string) {
 	f.recovered[name] = true
 }
 
+// unmark undoes mark.
+func (f *feeds) unmark(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.recovered, name)
+}
+
 // add registers the feed of a process in place of an earlier one, and returns its context and
 // a function that ends it.
 func (f *feeds) add(ctx context.Context, proc Process) (context.Context, func()) {
@@ -127,16 +137,27 @@ func (c *conn) follow(ctx context.Context, proc Process, src Source, first []pro
 	ctx, end := c.feeds.add(ctx, proc)
 	c.spawn("codex output", func() {
 		defer end()
-		p := &push{c: c, proc: proc, src: src, tr: tr, id: jsonrpc.AppendString(nil, proc.Name)}
-		defer p.close()
-		p.run(ctx, first)
+		c.push(ctx, proc, src, first, tr)
 	})
 }
 
+// push pushes events until the record or ctx ends.
+func (c *conn) push(ctx context.Context, proc Process, src Source, first []process.Event, tr translator) {
+	p := &push{c: c, proc: proc, src: src, tr: tr, id: jsonrpc.AppendString(nil, proc.Name)}
+	defer p.close()
+	p.run(ctx, first)
+}
+
 // followFrom pushes the events of a process from a seq on. exited is whether its record is
-// known to have an Exited.
-func (c *conn) followFrom(ctx context.Context, proc Process, next uint64, exited bool) {
-	c.follow(ctx, proc, nil, nil, translator{next: next, exited: exited, tty: proc.TTY})
+// known to have an Exited. The first notification waits for hold.
+func (c *conn) followFrom(ctx context.Context, proc Process, next uint64, exited bool, hold time.Duration) {
+	ctx, end := c.feeds.add(ctx, proc)
+	c.spawn("codex output", func() {
+		defer end()
+		if waiting.Sleep(ctx, hold) {
+			c.push(ctx, proc, nil, nil, translator{next: next, exited: exited, tty: proc.TTY})
+		}
+	})
 }
 
 // followUnread pushes the new events of the processes that a resumed client does not read.
@@ -168,7 +189,7 @@ func (c *conn) followUnread(ctx context.Context) {
 	}
 	for _, s := range all {
 		if c.feeds.unread(s.proc.Name) {
-			c.followFrom(ctx, s.proc, max(s.tail.Last, unseen)-unseen+1, s.tail.Exited != nil)
+			c.followFrom(ctx, s.proc, max(s.tail.Last, unseen)-unseen+1, s.tail.Exited != nil, 0)
 		}
 	}
 }

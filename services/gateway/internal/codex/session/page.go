@@ -15,6 +15,10 @@ const (
 	// maxPage is the maximum size of an answer of process/read, as encoded. A client closes the
 	// connection on a frame of 16 MiB.
 	maxPage = 8 << 20
+	// recoveryPage is the size of the first answer about a process after a resume. The client
+	// applies it concurrently with the notifications behind it, and gives up on a process once
+	// 256 of them or 1 MiB wait for it: the answer must be applied quickly.
+	recoveryPage = 256 << 10
 	// smallPage is the size of an answer for which the tenant has no memory left.
 	smallPage = 64 << 10
 	// maxWait limits waitMs.
@@ -66,11 +70,17 @@ func (c *conn) read(ctx context.Context, r *request, p *protocol.ReadParams) (an
 	if err := c.takeLarge(ctx, r); err != nil {
 		return nil, err
 	}
-	out, next, err := rd.page(ctx, r.id)
-	if err == nil && c.feeds.recover(p.ProcessID) {
-		r.after = func() { c.followFrom(ctx, proc, next, rd.tr.exited) }
+	if !c.feeds.recover(p.ProcessID) {
+		out, _, err := rd.page(ctx, r.id, maxPage)
+		return out, err
 	}
-	return out, err
+	out, next, err := rd.page(ctx, r.id, recoveryPage)
+	if err != nil {
+		c.feeds.unmark(p.ProcessID) // the next read is the recovery
+		return nil, err
+	}
+	r.after = func() { c.followFrom(ctx, proc, next, rd.tr.exited, recoveryHold) }
+	return out, nil
 }
 
 // lastSeq returns the seq of the last event as stored, which may be one that is held back.
@@ -164,14 +174,14 @@ func (rd *reading) drop(from int) {
 	rd.items = append(rd.items[:0], rd.items[n:]...)
 }
 
-// page returns the answer, and the seq at which the next page begins.
-func (rd *reading) page(ctx context.Context, id []byte) (answer, uint64, error) {
+// page returns an answer of at most limit bytes, if that is enough for a chunk, and the seq at
+// which the next page begins.
+func (rd *reading) page(ctx context.Context, id []byte, limit int) (answer, uint64, error) {
 	if rd.src != nil {
 		defer rd.src.Close()
 	}
-	limit := maxPage
 	if b := rd.c.cfg.Budget; b != nil {
-		if release, err := b.Reserve(maxPage); err == nil {
+		if release, err := b.Reserve(limit); err == nil {
 			defer release()
 		} else {
 			limit = smallPage

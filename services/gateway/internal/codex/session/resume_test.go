@@ -267,6 +267,38 @@ func TestLargeBacklog(t *testing.T) {
 	})
 }
 
+// The released client applies the answer of the first read while it receives notifications, and
+// kills a process for which 1 MiB of them wait: the answer is small and has a head start.
+func TestNotificationsWaitForTheRecovery(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(func(_ *world, p *fakeProcess) {
+			for range 100 {
+				p.print(strings.Repeat("x", 64<<10))
+			}
+			p.exit(0)
+		})
+		c := ready(t, w, session.Config{})
+		c.call("process/start", start("p", ""))
+		c.close()
+		synctest.Wait()
+		c, err := attach(t, w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.read(`{"processId":"p","afterSeq":0,"maxBytes":null,"waitMs":0}`)
+		if len(r.text()) == 0 || len(r.text()) > 256<<10 || r.Exited || r.Closed {
+			t.Errorf("the first answer: %d bytes, %+v", len(r.text()), r.NextSeq)
+		}
+		begin := time.Now()
+		if m := c.next(); m.Params.Seq != r.NextSeq || time.Since(begin) < 20*time.Millisecond {
+			t.Errorf("got seq %d after %v, want %d", m.Params.Seq, time.Since(begin), r.NextSeq)
+		}
+		if r := c.read(`{"processId":"p","afterSeq":0}`); len(r.text()) < 4<<20 {
+			t.Errorf("a later read: %d bytes", len(r.text()))
+		}
+	})
+}
+
 // A resumed client that reads nothing receives what is new.
 func TestResumeWithoutARead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
