@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/millrace/millrace/events/attachment"
 	"github.com/millrace/millrace/events/blob"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/internal/store"
@@ -99,6 +100,9 @@ func setDefaults(cfg *Config) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 }
+
+// Attachments returns a store of the sessions of clients, which runs separately.
+func (l *Log) Attachments() *attachment.Store { return attachment.NewStore(l.conn) }
 
 // Close closes the connection. Readers and Views end with errors.
 func (l *Log) Close() { l.conn.Close() }

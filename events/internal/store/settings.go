@@ -98,8 +98,10 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	vault.MaxMsgsPerSubject = 1 // a new value replaces the older one
 	hooks := fileStream(cfg, streams.Hooks)
 	hooks.MaxMsgsPerSubject = 1
+	attachments := fileStream(cfg, streams.Attachments)
+	attachments.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

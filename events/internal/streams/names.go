@@ -27,6 +27,8 @@ const (
 	Hooks     = "HOOK"
 	HookLog   = "HOOKLOG"
 
+	Attachments = "ATTACH"
+
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
 
@@ -63,6 +65,7 @@ var sources = []source{
 	{Use, "use.>"},
 	{Positions, "place.>"},
 	{HookLog, "hooklog.>"},
+	{Attachments, "attach.>"},
 	{IO, "io.>"},
 	{Tunnels, TunnelPrefix + ">"},
 }
