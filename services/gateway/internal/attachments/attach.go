@@ -1,0 +1,119 @@
+package attachments
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/attachment"
+	"github.com/millrace/millrace/events/kind"
+)
+
+// detachTimeout limits the detachment of a client that has left. A later pass repeats it.
+const detachTimeout = 5 * time.Second
+
+// Attachment is a client's hold on its session. Its methods may be called concurrently.
+type Attachment struct {
+	k       *Keeper
+	session attachment.Session // its Rev is guarded by k.mu
+	resumed bool
+	lost    chan struct{}
+	lostOne sync.Once
+	detach  sync.Once
+}
+
+// Session returns the session's id.
+func (a *Attachment) Session() string { return a.session.ID }
+
+// State returns the session as it was attached.
+func (a *Attachment) State() attachment.Session { return a.session }
+
+// Resumed reports whether the session existed before.
+func (a *Attachment) Resumed() bool { return a.resumed }
+
+// Lost is closed when another attachment has the session, or when it has ended.
+func (a *Attachment) Lost() <-chan struct{} { return a.lost }
+
+func (a *Attachment) lose() { a.lostOne.Do(func() { close(a.lost) }) }
+
+// Open attaches a client to a new session, of which the caller sets the tenant, the surface,
+// the sandbox and the policy.
+func (k *Keeper) Open(ctx context.Context, s attachment.Session) (*Attachment, error) {
+	if err := k.ready(ctx); err != nil {
+		return nil, err
+	}
+	s.ID, s.Rev = attachment.NewID(), 0
+	return k.attach(ctx, s, false)
+}
+
+// Resume attaches a client to a session of its tenant that accept accepts. It returns NotFound
+// if there is none any more, Conflict if the session has a client, and Unavailable if that
+// cannot be decided yet.
+func (k *Keeper) Resume(ctx context.Context, tenant, id string, accept func(*attachment.Session) bool) (*Attachment, error) {
+	id, err := attachment.ParseID(id)
+	if err == nil {
+		err = k.ready(ctx)
+	}
+	if err == nil {
+		err = k.cfg.Store.Sync(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, ok := k.cfg.Store.Session(tenant, id)
+	if !ok || s.Phase == attachment.Ending || s.Phase == attachment.Ended || !accept(&s) {
+		return nil, kind.New(kind.NotFound, "attach", id, "unknown session")
+	}
+	_, free := s.Free(k.cfg.Store.Holder(&s))
+	if !free && (s.Gateway != k.run || k.has(s.Client)) {
+		return nil, kind.New(kind.Conflict, "attach", id, "the session has a client")
+	}
+	return k.attach(ctx, s, true)
+}
+
+// ready waits until the lease is stored: without it others would take its sessions.
+func (k *Keeper) ready(ctx context.Context) error {
+	select {
+	case <-k.open:
+		return nil
+	case <-ctx.Done():
+		return kind.Wrap(kind.Unavailable, "attach", "", ctx.Err())
+	}
+}
+
+// attach stores that the session has a client here.
+func (k *Keeper) attach(ctx context.Context, s attachment.Session, resumed bool) (*Attachment, error) {
+	s.Phase, s.Gateway, s.Client = attachment.Attached, k.run, attachment.NewID()
+	a := &Attachment{k: k, session: s, resumed: resumed, lost: make(chan struct{})}
+	a.session.Rev = 0
+	k.mu.Lock()
+	k.live[s.Client] = a // before it is stored, so that no pass detaches it
+	k.mu.Unlock()
+	err := k.cfg.Store.Put(ctx, &s)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		delete(k.live, s.Client)
+		return nil, err
+	}
+	a.session.Rev = s.Rev
+	return a, nil
+}
+
+// Detach ends the attachment. What happens to the session is decided by its policy.
+func (a *Attachment) Detach() {
+	a.detach.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), detachTimeout)
+		defer cancel()
+		s := a.session
+		s.Phase = attachment.Detached
+		err := a.k.cfg.Store.Put(ctx, &s)
+		a.k.mu.Lock()
+		delete(a.k.live, s.Client)
+		a.k.mu.Unlock()
+		a.k.warn("detach session failed", &s, err)
+		if s.Policy.Terminate {
+			a.k.due()
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package attachments
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/attachment"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/internal/waiting"
+)
+
+const (
+	leaseTTL = 4 * time.Second
+	// interval is the time between two renewals of the lease, and between two searches for
+	// sessions that are due.
+	interval = leaseTTL / 4
+	// sweepInterval is the time between two removals of old records.
+	sweepInterval = 10 * time.Minute
+	// endTimeout is how long the end of a session's processes may take. It is repeated.
+	endTimeout = 20 * time.Second
+	parallel   = 16
+)
+
+// End ends what belongs to a session of a surface: its processes, or its sandbox.
+type End func(ctx context.Context, s *attachment.Session) error
+
+// Config configures a Keeper. All fields are required.
+type Config struct {
+	Store *attachment.Store
+	Ends  map[string]End // by surface
+	Slog  *slog.Logger
+}
+
+// Keeper has the attachments of one run of a gateway. Its methods may be called concurrently.
+type Keeper struct {
+	cfg  Config
+	run  string        // id of this run
+	kick chan struct{} // has a value when a session is due
+	open chan struct{} // closed when the lease is stored
+
+	mu   sync.Mutex
+	live map[string]*Attachment // by attachment.Session.Client
+}
+
+// New returns a keeper without attachments. It accepts clients while Run runs.
+func New(cfg Config) *Keeper {
+	return &Keeper{
+		cfg: cfg, run: attachment.NewID(), kick: make(chan struct{}, 1), open: make(chan struct{}),
+		live: make(map[string]*Attachment),
+	}
+}
+
+// Run renews the lease and ends sessions that are due, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return k.cfg.Store.Run(ctx) })
+	g.Go(func() error {
+		k.renewals(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		k.ends(ctx)
+		return nil
+	})
+	return g.Wait()
+}
+
+// renewals renews the lease, and compares the attachments with what is stored.
+func (k *Keeper) renewals(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for failed := false; ; {
+		err := k.renew(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failed:
+			k.cfg.Slog.Warn("renew lease failed", "err", err)
+		}
+		failed = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (k *Keeper) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseTTL)
+	defer cancel()
+	if err := k.cfg.Store.Renew(ctx, k.run, leaseTTL); err != nil {
+		return err
+	}
+	select {
+	case <-k.open:
+	default:
+		close(k.open)
+	}
+	k.dropLost()
+	k.detachAbandoned(ctx)
+	return nil
+}
+
+// ends ends the sessions that are due, and removes old records.
+func (k *Keeper) ends(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	swept := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-k.kick:
+		}
+		if k.cfg.Store.Sync(ctx) == nil {
+			k.endDue(ctx)
+		}
+		if time.Since(swept) < sweepInterval {
+			continue
+		}
+		swept = time.Now()
+		if err := k.cfg.Store.Sweep(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Slog.Warn("sweep attachments failed", "err", err)
+		}
+	}
+}
+
+// dropLost ends the attachments whose session another attachment has, or which has ended.
+func (k *Keeper) dropLost() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, a := range k.live {
+		s, ok := k.cfg.Store.Session(a.session.Tenant, a.session.ID)
+		if ok && a.session.Rev != 0 && s.Rev > a.session.Rev {
+			a.lose()
+		}
+	}
+}
+
+// detachAbandoned detaches the sessions that are stored as attached here but have no client.
+func (k *Keeper) detachAbandoned(ctx context.Context) {
+	for _, s := range k.cfg.Store.Sessions(func(s *attachment.Session) bool {
+		return s.Phase == attachment.Attached && s.Gateway == k.run && !k.has(s.Client)
+	}) {
+		s.Phase = attachment.Detached
+		k.warn("detach session failed", &s, k.cfg.Store.Put(ctx, &s))
+	}
+}
+
+// has reports whether an attachment exists here.
+func (k *Keeper) has(client string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.live[client] != nil
+}
+
+// endDue ends the sessions that are due.
+func (k *Keeper) endDue(ctx context.Context) {
+	now := time.Now()
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, s := range k.cfg.Store.Sessions(func(s *attachment.Session) bool { return s.Phase != attachment.Ended }) {
+		at, ok := s.Due(k.cfg.Store.Holder(&s))
+		if end := k.cfg.Ends[s.Surface]; ok && !at.After(now) && end != nil {
+			g.Go(func() error {
+				k.end(ctx, &s, end)
+				return nil
+			})
+		}
+	}
+	g.Wait() //nolint:errcheck // no function returns an error
+}
+
+// end ends a session, unless another gateway does.
+func (k *Keeper) end(ctx context.Context, s *attachment.Session, end End) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	s.Phase, s.Gateway = attachment.Ending, k.run
+	if err := k.cfg.Store.Put(ctx, s); err != nil {
+		k.warn("end session failed", s, err)
+		return
+	}
+	if err := end(ctx, s); err != nil && !kind.Is(err, kind.NotFound) {
+		k.warn("end session failed", s, err)
+		return
+	}
+	s.Phase = attachment.Ended
+	k.warn("end session failed", s, k.cfg.Store.Put(ctx, s))
+}
+
+// warn logs an error, unless another gateway was first.
+func (k *Keeper) warn(msg string, s *attachment.Session, err error) {
+	if err != nil && !kind.Is(err, kind.Conflict) {
+		k.cfg.Slog.Warn(msg, "session", s.ID, "sandbox", s.Sandbox, "err", err)
+	}
+}
+
+// due has sessions that are due ended at once.
+func (k *Keeper) due() { waiting.Notify(k.kick) }
