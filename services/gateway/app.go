@@ -9,8 +9,10 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
+	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
+	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/family"
@@ -20,6 +22,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/port"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/storage"
@@ -41,6 +44,7 @@ type server struct {
 	app     *fiber.App
 	streams *stream.Streams
 	sockets *websocket.Server // for surfaces with WebSocket connections
+	keeper  *attachments.Keeper
 	admin   *admin.Handler
 	e2b     *e2b.Handler
 	builds  *builder.Builder
@@ -60,6 +64,10 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 	})
 	s := &server{
 		cfg: cfg, ops: ops, streams: streams, sockets: sockets,
+		keeper: attachments.New(attachments.Config{
+			Store: cfg.Log.Attachments(), Slog: cfg.Slog,
+			Ends: map[string]attachments.End{codex.Surface: codex.End(record.NewGateway(ops))},
+		}),
 		app: fiber.New(fiber.Config{
 			AppName:               "millrace",
 			DisableStartupMessage: true,

@@ -51,9 +51,9 @@ func TestErrorsHaveTheFormOfTheirFamily(t *testing.T) {
 		{"Backend.AI: an ambiguous path", "GET", "/kernel/a%2fb", "", none, 400, problem, `{"type":"https://api.backend.ai/probs/generic-bad-request","title":"Bad Request","msg":"encoded slash, backslash or NUL in the path"}`},
 		{"codex: no credentials", "GET", "/codex/" + m.ID, "", none, 401, text, ""},
 		{"codex: a wrong token", "GET", "/codex/" + m.ID + "?token=x", "", none, 401, text, ""},
-		{"codex: no route", "GET", "/codex/" + m.ID + "?token=" + m.Token, "", none, 404, text, "Cannot GET /codex/" + m.ID + "\n"},
+		{"codex: no upgrade", "GET", "/codex/" + m.ID + "?token=" + m.Token, "", none, 426, text, "this path serves WebSocket only\n"},
 		{"codex: a page of another origin", "GET", "/codex/" + m.ID + "?token=" + m.Token, "", append(none, "Origin", "https://example.com"), 403, text, "requests from pages of other origins are not allowed\n"},
-		{"codex: a page of our own", "GET", "/codex/" + m.ID + "?token=" + m.Token, "", append(none, "Origin", "http://"+f.addr), 404, text, ""},
+		{"codex: a page of our own", "GET", "/codex/" + m.ID + "?token=" + m.Token, "", append(none, "Origin", "http://"+f.addr), 426, text, ""},
 	}
 	for _, tt := range tests {
 		a := f.do(tt.method, tt.path, tt.body, tt.headers...)
@@ -76,11 +76,11 @@ func TestUpgradesAtTheRoot(t *testing.T) {
 		want          int
 	}{
 		"no credentials":      {"x", "", 401},
-		"a key":               {"x", "Authorization: Bearer " + key + "\r\n", 404},
-		"a token":             {"x", "Authorization: Bearer " + m.Token + "\r\n", 404},
+		"a key":               {"x", "Authorization: Bearer " + key + "\r\n", 400},
+		"a token":             {"x", "Authorization: Bearer " + m.Token + "\r\n", 101},
 		"another origin":      {"x", "Authorization: Bearer " + key + "\r\nOrigin: https://example.com\r\n", 403},
 		"an opaque origin":    {"x", "Authorization: Bearer " + key + "\r\nOrigin: null\r\n", 403},
-		"our own origin":      {"x", "Authorization: Bearer " + key + "\r\nOrigin: https://x\r\n", 404},
+		"our own origin":      {"x", "Authorization: Bearer " + m.Token + "\r\nOrigin: https://x\r\n", 101},
 		"a sandbox's host":    {"49983-" + m.ID + ".localhost", "", 404},
 		"a port of a sandbox": {"3000-i0.localhost", "", 502},
 	} {

@@ -4,6 +4,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/family"
@@ -34,6 +35,10 @@ func (s *server) surfaces() []surface {
 		{family.E2B, files.New(s.ops.Lifecycle, s.streams).Register},
 		{family.E2B, files.NewVolumes(s.ops.Storage, s.streams).Register},
 		{family.E2B, interpreter.New(gateway, s.streams).Register},
+		{family.Codex, codex.New(codex.Config{
+			Operations: gateway, Creator: &creator{s.ops, s.cfg.Limits}, Keeper: s.keeper, Streams: s.streams, Sockets: s.sockets,
+			MaxTimeout: s.cfg.MaxTimeout, Slog: s.cfg.Slog,
+		}).Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},

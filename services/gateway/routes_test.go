@@ -59,7 +59,8 @@ func samples(route string) []string {
 // outside returns a path that a route matches and that belongs to another family.
 func outside(name family.Name, route string) (path string, bad bool) {
 	for _, s := range samples(route) {
-		if family.Of(family.Request{Path: s}).Family != name {
+		upgrade := name == family.Codex // its routes serve WebSocket only
+		if family.Of(family.Request{Path: s, Upgrade: upgrade}).Family != name {
 			return s, true
 		}
 	}

@@ -229,7 +229,7 @@ func (p *push) run(ctx context.Context, batch []process.Event) {
 			}
 			return
 		}
-		if n++; n == 1 {
+		if n++; n == 1 && ctx.Err() == nil {
 			p.c.cfg.Log.Warn("read record failed", "process", p.proc.ID, "err", err)
 		}
 		if p.src != nil && len(batch) == 0 {
