@@ -25,26 +25,31 @@ type NodeResult struct {
 	Error string `json:"error"`
 }
 
-// installed installs node's packages from the lockfile if needed.
-var installed = sync.OnceValue(func() error {
-	dir := SDK()
+// installed installs the packages of SDK.
+var installed = sync.OnceValue(func() error { return install(SDK(), "package-lock.json", "ci") })
+
+// install installs node's packages in a folder, unless that was done after the last change of
+// their list.
+func install(dir, list, command string) error {
 	if _, err := exec.LookPath("node"); err != nil {
 		return skipError{"node is not installed"}
 	}
 	have, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")) // npm writes it last
-	want, wanted := os.Stat(filepath.Join(dir, "package-lock.json"))
+	want, wanted := os.Stat(filepath.Join(dir, list))
 	if err == nil && wanted == nil && !have.ModTime().Before(want.ModTime()) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", "ci")
+	cmd := exec.CommandContext(ctx, "npm", command)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm ci in %s: %w\n%s", dir, err, out)
+		return fmt.Errorf("npm %s in %s: %w\n%s", command, dir, err, out)
 	}
 	return nil
-})
+}
+
+const installTimeout = 5 * time.Minute
 
 // skipError is a reason to skip.
 type skipError struct{ why string }

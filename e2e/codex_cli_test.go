@@ -1,0 +1,157 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/e2e/rig"
+)
+
+// codexRun is a run of the codex CLI.
+type codexRun struct {
+	cmd *exec.Cmd
+	out *strings.Builder
+	dir string // working directory, here and in the sandbox
+}
+
+// codexRunTimeout bounds a run of the CLI.
+const codexRunTimeout = 90 * time.Second
+
+// startCodex starts a released CLI whose commands run in a sandbox only.
+func startCodex(t *testing.T, version, model, url string) *codexRun {
+	t.Helper()
+	launcher := rig.Codex(t, version)
+	home, dir := t.TempDir(), t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("config.toml", fmt.Sprintf(`model = "test"
+model_provider = "mock"
+[model_providers.mock]
+name = "mock"
+base_url = "%s/v1"
+wire_api = "responses"
+[projects."%s"]
+trust_level = "trusted"
+`, model, dir))
+	// Without include_local = false the CLI runs commands on this machine if it cannot connect.
+	write("environments.toml", fmt.Sprintf("default = \"millrace\"\ninclude_local = false\n[[environments]]\nid = \"millrace\"\nurl = \"%s\"\n", url))
+	ctx, cancel := context.WithTimeout(t.Context(), codexRunTimeout)
+	t.Cleanup(cancel)
+	r := &codexRun{out: new(strings.Builder), dir: dir}
+	r.cmd = exec.CommandContext(ctx, "node", launcher, "exec", "--skip-git-repo-check", "-C", dir, "--dangerously-bypass-approvals-and-sandbox", "do it")
+	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + home}
+	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wait returns what each step returned.
+func (r *codexRun) wait(t *testing.T, m *codexModel) []string {
+	t.Helper()
+	err := r.cmd.Wait()
+	results := m.Results()
+	if err != nil || len(results) != len(m.steps) {
+		t.Fatalf("the CLI: %v\n%s\nresults: %q", err, r.out, results)
+	}
+	return results
+}
+
+// runCommand is a step that runs a shell command.
+func runCommand(script string, fields ...any) codexStep {
+	args := map[string]any{"cmd": script, "yield_time_ms": 20_000, "max_output_tokens": 20_000}
+	for i := 0; i+1 < len(fields); i += 2 {
+		args[fmt.Sprint(fields[i])] = fields[i+1]
+	}
+	return codexStep{"exec_command", args}
+}
+
+// The released CLI runs its commands in a sandbox: pipes, terminals, patches and exit codes.
+func TestCodexCLI(t *testing.T) {
+	t.Parallel()
+	a := api(t)
+	for _, version := range []string{"0.140", "0.169"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			box := a.Create(t, "secure", true)
+			const lines = 20_000
+			m := newCodexModel(t,
+				runCommand("printf out; printf err >&2; exit 5"),
+				runCommand(`printf "name: "; read name; echo "hello $name"`, "tty", true, "yield_time_ms", 1000),
+				codexStep{"write_stdin", map[string]any{"session_id": 0, "chars": "millrace\n", "yield_time_ms": 10_000}},
+				runCommand("apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: note.txt\n+patched\n*** End Patch\nEOF\n"),
+				runCommand(fmt.Sprintf("cat note.txt; seq 1 %d | tee numbers | sha256sum; cat numbers >/dev/null; echo $E2B_SANDBOX_ID", lines)),
+				runCommand(fmt.Sprintf("seq 1 %d", lines), "max_output_tokens", 100_000),
+			)
+			r := startCodex(t, version, m.URL, codexURL(a, "/codex/"+box.ID+"?token="+box.Token))
+			results := r.wait(t, m)
+			var numbers strings.Builder
+			for i := range lines {
+				fmt.Fprintln(&numbers, i+1)
+			}
+			sum := fmt.Sprintf("%x", sha256.Sum256([]byte(numbers.String())))
+			for i, wants := range [][]string{
+				{"out", "err", "code 5"}, {"name: "}, {"hello millrace", "code 0"}, {"note.txt"}, {"patched\n", sum}, {"code 0", "1\n2\n3\n", "19999\n20000\n"},
+			} {
+				for _, want := range wants {
+					if !strings.Contains(results[i], want) {
+						t.Errorf("step %d: no %q in %.2000q", i, want, results[i])
+					}
+				}
+			}
+			// The commands ran in the sandbox, and nowhere else.
+			ans := a.Want(t, http.StatusOK, http.MethodGet, "/v1/processes?sandbox="+box.ID, nil)
+			for _, want := range []string{"exit 5", "read name", "sha256sum"} {
+				if !strings.Contains(string(ans.Body), want) {
+					t.Errorf("no process with %q in the sandbox: %s", want, ans.Body)
+				}
+			}
+			if all, err := os.ReadDir(r.dir); err != nil || len(all) > 0 {
+				t.Errorf("files on this machine: %v %v", all, err)
+			}
+		})
+	}
+}
+
+// The gateway is killed while a command of the released CLI runs, and another one answers on
+// the same address: the CLI gets every byte and the exit code.
+func TestCodexCLIGatewayKilled(t *testing.T) {
+	t.Parallel()
+	s := newTopology(t, rig.Topology{})
+	a := s.APIs[0]
+	box := a.Create(t, "secure", true)
+	const lines = 80
+	m := newCodexModel(t, runCommand(fmt.Sprintf("for i in $(seq 1 %d); do echo line-$i; sleep 0.1; done; exit 7", lines), "yield_time_ms", 30_000))
+	r := startCodex(t, "0.169", m.URL, codexURL(a, "/codex/"+box.ID+"?token="+box.Token))
+	running := rig.Poll(codexTimeout, func() bool {
+		ans, err := a.Call(http.MethodGet, "/v1/processes?state=running&sandbox="+box.ID, nil)
+		return err == nil && strings.Contains(string(ans.Body), "line-$i")
+	})
+	if !running {
+		t.Fatalf("the command does not run\n%s", r.out)
+	}
+	down, err := s.Crash("gateway-1")
+	must(t, err)
+	result := r.wait(t, m)[0]
+	for i := range lines {
+		if n := strings.Count(result, fmt.Sprintf("line-%d\n", i+1)); n != 1 {
+			t.Errorf("line %d: %d times", i+1, n)
+		}
+	}
+	if !strings.Contains(result, "code 7") {
+		t.Errorf("the result has no exit code: %.2000q", result)
+	}
+	t.Logf("the gateway was down for %v", down)
+}
