@@ -138,7 +138,7 @@ func (s *sandboxSession) makeDir(ctx context.Context, dir string) error {
 	}
 	defer f.Close()
 	if _, err := f.Only(); err != nil {
-		return nil //nolint:nilerr // the start reports what is wrong with the directory
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -287,5 +287,5 @@ func (p *push) end(ctx context.Context) {
 		return
 	}
 	p.items = p.tr.rest(p.items[:0], tail.Last, &tail.Finished.Exit)
-	_ = p.write(ctx) //nolint:errcheck // the connection is broken
+	_ = p.write(ctx)
 }

@@ -208,7 +208,7 @@ func (c *conn) watchMissing(ctx context.Context, r *request, p *protocol.WatchPa
 	r.after = func() { close(answered) }
 	watching, err := watcher.WatchMissing(ctx, missing, present, func() {
 		if await(ctx, answered) == nil {
-			_ = c.out.send(jsonrpc.AppendNotification(nil, protocol.NoteMissingChanged, []byte(`{"watchId":`+p.WatchID.String()+`}`))) //nolint:errcheck // the connection is broken
+			_ = c.out.send(jsonrpc.AppendNotification(nil, protocol.NoteMissingChanged, []byte(`{"watchId":`+p.WatchID.String()+`}`)))
 		}
 	})
 	return protocol.Watching{Watching: watching}, err

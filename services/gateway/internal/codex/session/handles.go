@@ -80,7 +80,7 @@ func (h *handles) closeAll() {
 	h.all, h.over = nil, true
 	h.mu.Unlock()
 	for _, at := range all {
-		at.close() //nolint:errcheck // the client has left
+		at.close()
 	}
 }
 

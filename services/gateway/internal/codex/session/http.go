@@ -100,7 +100,7 @@ func (c *conn) requestHTTP(ctx context.Context, r *request, p *protocol.HTTPPara
 		return out, nil
 	}
 	defer over()
-	defer resp.Body.Close() //nolint:errcheck // it was only read from
+	defer resp.Body.Close()
 	if err := c.takeLarge(ctx, r); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (c *conn) setHeaders(ctx context.Context, p *protocol.HTTPParams) error {
 // streamBody sends a body as notifications. The next piece is read once the previous one was
 // written.
 func (c *conn) streamBody(ctx context.Context, id string, body io.ReadCloser) {
-	defer body.Close() //nolint:errcheck // it was only read from
+	defer body.Close()
 	buf := make([]byte, deltaSize)
 	for seq := uint64(1); ; seq++ {
 		n, err := io.ReadAtLeast(body, buf, 1)
