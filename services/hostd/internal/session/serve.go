@@ -67,6 +67,9 @@ func (ss *Session) Serve(ctx context.Context, pauses Pauses, running func(contex
 			case err := <-reading:
 				ss.disconnect(conn)
 				conn = nil
+				if ss.isDrained() { // the shim ends as soon as it has reported the end
+					return nil
+				}
 				if errors.Is(err, link.ErrHostile) {
 					ss.h.cfg.Slog.Warn("shim violated the protocol", "sandbox", ss.cfg.ID, "err", err)
 					return err

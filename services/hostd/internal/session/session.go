@@ -154,10 +154,18 @@ func (ss *Session) ifDrained() {
 	if !ss.ended || len(ss.procs) > 0 {
 		return
 	}
+	if !ss.isDrained() {
+		close(ss.drained)
+	}
+}
+
+// isDrained reports whether the sandbox has ended as requested and every record is stored.
+func (ss *Session) isDrained() bool {
 	select {
 	case <-ss.drained:
+		return true
 	default:
-		close(ss.drained)
+		return false
 	}
 }
 

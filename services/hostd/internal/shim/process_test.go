@@ -429,6 +429,38 @@ func TestEndKillsEverything(t *testing.T) {
 	}
 }
 
+// TestEndWithoutProcesses: a shim with nothing to end, or to store, reports the end and exits.
+func TestEndWithoutProcesses(t *testing.T) {
+	for name, before := range map[string]func(*host){
+		"none was started": func(*host) {},
+		"its record is stored": func(h *host) {
+			h.awaitEnd(h.start(sh("true")))
+			h.settle() // the shim has handled the last ack
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket, cmd := startShim(t)
+			h := newHost(t, socket)
+			h.connect()
+			before(h)
+			h.send(wire.AppendEnd(nil))
+			h.await("ended", func() bool { return h.ended })
+			exited := make(chan error, 1)
+			go func() { exited <- cmd.Wait() }()
+			select {
+			case err := <-exited:
+				if err != nil {
+					t.Errorf("shim: %v", err)
+				}
+			case <-time.After(patience):
+				t.Error("the shim does not exit")
+				cmd.Process.Kill()
+				<-exited
+			}
+		})
+	}
+}
+
 // TestRebootKillsEverything: after a reboot only processes started later run.
 func TestRebootKillsEverything(t *testing.T) {
 	h := connected(t)

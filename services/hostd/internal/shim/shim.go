@@ -46,6 +46,9 @@ type shim struct {
 	procs   *procs.Table
 }
 
+// flushTimeout is the time for the last frames to hostd, which may not read them.
+const flushTimeout = 5 * time.Second
+
 // Run serves hostd until the sandbox has ended, ctx ends, or spooled events cannot be read
 // back. Then it kills all remaining processes. It waits for every child of this operating
 // system process, so nothing else in the process may start any.
@@ -80,7 +83,10 @@ func Run(ctx context.Context, cfg Config) error {
 	go hostd.Accept(cfg.Listener)
 	select {
 	case <-ctx.Done():
-	case <-s.procs.Done():
+	case <-s.procs.Done(): // hostd must learn that the sandbox has ended as requested
+		flushing, cancel := context.WithTimeout(ctx, flushTimeout)
+		hostd.Flush(flushing)
+		cancel()
 	case err = <-broken: // the records of all processes will end as lost
 	}
 	cfg.Listener.Close()

@@ -75,7 +75,8 @@ func (t *Table) endWatches() {
 	}
 }
 
-// ifEnded reports the end to hostd when, after End, every record is complete.
+// ifEnded reports the end to hostd when, after End, every record is complete. The shim's own end
+// follows when hostd has stored them, which is at once if there are none.
 func (t *Table) ifEnded() {
 	if !t.ending || t.ended {
 		return
@@ -87,6 +88,9 @@ func (t *Table) ifEnded() {
 	}
 	t.ended = true
 	t.cfg.Hostd.Send(wire.AppendEnded)
+	if len(t.procs) == 0 {
+		t.close()
+	}
 }
 
 // Conclude handles wire.TypeConclude: it completes the records of all ended processes when

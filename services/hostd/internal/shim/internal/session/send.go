@@ -11,6 +11,7 @@ const (
 // single chunk is sent at once.
 func (c *session) write() {
 	defer c.wg.Done()
+	defer close(c.written)
 	var b output.Batch
 	for more := false; ; {
 		if !c.awaitPending(more) {
@@ -28,15 +29,15 @@ func (c *session) write() {
 }
 
 // awaitPending waits until there is something to send; it does not wait if the caller has
-// more. It reports whether the session is open.
+// more. It reports whether the writer must go on.
 func (c *session) awaitPending(more bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !more && len(c.control) == 0 && !c.pending && !c.streams.Pending() && !c.closed {
+	for !more && len(c.control) == 0 && !c.pending && !c.streams.Pending() && !c.last && !c.closed {
 		c.wake.Wait()
 	}
 	c.pending = false
-	return !c.closed
+	return !c.closed && (!c.last || len(c.control) > 0)
 }
 
 // setPending wakes the writer: there are events or frames of streams to send.

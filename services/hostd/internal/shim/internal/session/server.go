@@ -72,6 +72,14 @@ func (s *Server) Send(f func(dst []byte) []byte) {
 	}
 }
 
+// Flush sends the queued frames of a shim that ends. It returns when that is done, or when
+// hostd has disconnected or ctx ends.
+func (s *Server) Flush(ctx context.Context) {
+	if c := s.session(); c != nil {
+		c.flush(ctx)
+	}
+}
+
 // OpenStream opens a stream to hostd. It returns io.ErrClosedPipe if hostd is not connected.
 func (s *Server) OpenStream(ctx context.Context, target string) (*mux.Stream, error) {
 	c := s.session()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"net"
 	"sync"
 
@@ -20,14 +21,17 @@ type session struct {
 	wake    sync.Cond  // signaled when there is something to send, or the session closed
 	control []byte     // frames other than events
 	pending bool       // there may be events, or frames of streams
+	last    bool       // the writer ends when control is empty
 	closed  bool
+
+	written chan struct{} // closed when the writer has ended
 }
 
 // errAway is the error of streams when hostd disconnects.
 var errAway = kind.New(kind.Unavailable, "stream", "", "the host's daemon went away")
 
 func newSession(s *Server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn}
+	c := &session{server: s, conn: conn, written: make(chan struct{})}
 	c.wake.L = &c.mu
 	c.streams = mux.New(mux.Config{
 		MaxStreams: wire.MaxStreams,
@@ -52,6 +56,19 @@ func (c *session) close() {
 	c.server.cfg.Output.Disconnect()
 	c.conn.Close()
 	c.streams.Break(errAway)
+}
+
+// flush sends what is left of control, and nothing after that. It returns when that is done,
+// or when the session or ctx ends.
+func (c *session) flush(ctx context.Context) {
+	c.mu.Lock()
+	c.last = true
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	select {
+	case <-c.written:
+	case <-ctx.Done():
+	}
 }
 
 func (c *session) isClosed() bool {

@@ -48,8 +48,8 @@ func (s *counting) Handle(wire.Type, []byte) error {
 // reads no command until they are sent, and then continues.
 func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var box counting
-		c := newSession(New(Config{Sandbox: &box}), nil)
+		var handled counting
+		c := newSession(New(Config{Sandbox: &handled}), nil)
 		c.control = make([]byte, maxControl+1)
 		ended := make(chan struct{})
 		go func() {
@@ -57,7 +57,7 @@ func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 			c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "unknown"))))
 		}()
 		synctest.Wait()
-		if box.frames > 0 {
+		if handled.frames > 0 {
 			t.Error("a command was read")
 		}
 		output.New(output.Config{}).Collect(&output.Batch{}, c.takeControl)
@@ -68,9 +68,57 @@ func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 			t.Error("the reader waits forever")
 			c.wake.Broadcast()
 		}
-		if box.frames != 1 {
-			t.Errorf("%d commands were read", box.frames)
+		if handled.frames != 1 {
+			t.Errorf("%d commands were read", handled.frames)
 		}
+	})
+}
+
+// TestFlushSendsWhatIsQueued: flush returns when the peer has read the queued frames, and
+// the writer has ended.
+func TestFlushSendsWhatIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		s := New(Config{Output: output.New(output.Config{})})
+		c := newSession(s, ours)
+		s.last = c
+		c.wg.Add(1)
+		s.Send(wire.AppendEnded)
+		flushed := make(chan struct{})
+		go func() {
+			defer close(flushed)
+			s.Flush(t.Context())
+		}()
+		synctest.Wait()
+		select {
+		case <-flushed:
+			t.Error("it returned before anything was sent")
+		default:
+		}
+		go c.write()
+		if ty, _, err := wire.NewReader(theirs).Next(); ty != wire.TypeEnded || err != nil {
+			t.Errorf("frame %d, %v", ty, err)
+		}
+		<-flushed
+		c.wg.Wait()
+	})
+}
+
+// TestFlushEndsWithTheConnection: nothing can be sent to a hostd that has disconnected.
+func TestFlushEndsWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		s := New(Config{Output: output.New(output.Config{})})
+		c := newSession(s, ours)
+		s.last = c
+		s.Send(wire.AppendEnded)
+		c.wg.Add(1)
+		go c.write()
+		synctest.Wait() // nothing reads the other end
+		go c.close()
+		s.Flush(t.Context())
 	})
 }
 
@@ -78,12 +126,12 @@ func TestReaderContinuesWhenControlWasSent(t *testing.T) {
 // ignored, since the next connection has already received the list of processes.
 func TestClosedSessionHandlesNothing(t *testing.T) {
 	for closed, want := range map[bool]int{true: 0, false: 1} {
-		var box counting
-		c := newSession(New(Config{Sandbox: &box}), nil)
+		var handled counting
+		c := newSession(New(Config{Sandbox: &handled}), nil)
 		c.closed = closed
 		c.read(wire.NewReader(bytes.NewReader(wire.AppendForget(nil, "late"))))
-		if box.frames != want {
-			t.Errorf("closed %v: %d frames", closed, box.frames)
+		if handled.frames != want {
+			t.Errorf("closed %v: %d frames", closed, handled.frames)
 		}
 	}
 }
