@@ -7,6 +7,7 @@
 #	./test.sh unit     vet, lint, the product's tests with the race detector
 #	./test.sh guests   the driver microvm, in QEMU without KVM
 #	./test.sh e2e      the real binary and third-party clients
+#	./test.sh faults   the tests of e2e that kill services, with their output
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -203,7 +204,7 @@ all)
 	step "all passed"
 	;;
 *)
-	sed -n '2,11p' "$0" >&2
+	sed -n '2,10p' "$0" >&2
 	exit 2
 	;;
 esac
