@@ -17,8 +17,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Delay returns the delay after a failed attempt, the first of which has number 0: first,
-// which is positive, then twice as much each time, up to most.
+// Delay returns the delay after failed attempt number try, counted from 0. It starts at first,
+// which must be positive, and doubles with each attempt, up to most.
 func Delay(try int, first, most time.Duration) time.Duration {
 	for range try {
 		if first *= 2; first >= most {

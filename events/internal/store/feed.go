@@ -72,8 +72,7 @@ func (f *Feed) Last() uint64 { return f.last }
 // SkipTo makes the feed continue after a stream sequence.
 func (f *Feed) SkipTo(last uint64) { f.last = last }
 
-// Since makes a feed that starts at the beginning return messages stored at or after a time
-// only.
+// Since limits a feed that starts at the beginning to messages stored at or after a time.
 func (f *Feed) Since(at time.Time) { f.since = at }
 
 // Close ends the feed.
@@ -213,8 +212,8 @@ const (
 	wholeBytes = 8 << 20
 )
 
-// read reads the next messages from the store. For a single subject that is most often none
-// or a few, so that a search in the store can be avoided.
+// read reads the next messages from the store. A single subject usually has none or a few, which
+// are found without a search in the store.
 func (f *Feed) read(ctx context.Context) ([]Message, error) {
 	if !f.whole() && f.last > 0 {
 		if got, whole, err := f.l.readSince(ctx, f.stream, f.subject, f.last); whole || err != nil {

@@ -22,7 +22,7 @@ func New(c *core.Core) *Webhooks {
 	return &Webhooks{core: c}
 }
 
-// maxWebhooks is the maximum number of webhooks per tenant: each costs a deliverer work.
+// maxWebhooks is the maximum number of webhooks per tenant: each one is work for a deliverer.
 const maxWebhooks = 20
 
 // maxRemoved is the maximum number of a tenant's deleted webhooks, which the log keeps for two days.

@@ -56,8 +56,8 @@ func (st *Store) Dir(id sandbox.ID) string { return filepath.Join(st.cfg.Dir, st
 // MakeDir makes the directory of all instances.
 func (st *Store) MakeDir() error { return os.MkdirAll(st.cfg.Dir, 0o700) }
 
-// Spec returns a spec that suffices to attach to a sandbox; for creating it, the template is
-// missing.
+// Spec returns a spec with which a driver can attach to a sandbox. To create one, it lacks the
+// template.
 func (st *Store) Spec(id sandbox.ID, req *sandbox.Requested) driver.Spec {
 	shim := st.cfg.Shim.Program()
 	args := append(slices.Clone(shim[1:]), "-oom-fd", strconv.Itoa(driver.OOMFd), "-forks-fd", strconv.Itoa(driver.ForksFd))
@@ -96,8 +96,8 @@ func (st *Store) Build(ctx context.Context, d driver.Driver, spec driver.Spec) (
 	return d.Create(ctx, spec)
 }
 
-// Attach attaches to an instance of the driver of that name. The driver is nil if it does not exist
-// on this machine. Errors: NotFound if there is no such instance.
+// Attach attaches to an instance of a driver, by the driver's name. The driver is nil if it does
+// not exist on this machine. Attach returns NotFound if the instance does not exist.
 func (st *Store) Attach(ctx context.Context, name string, id sandbox.ID, req *sandbox.Requested) (driver.Driver, driver.Instance, error) {
 	d, err := st.cfg.Drivers.Driver(name)
 	if err != nil {

@@ -17,7 +17,7 @@ type account struct {
 	uid, gid          int
 }
 
-// system is the environment of a call; tests use others than the real one.
+// system is the environment of a call; tests use made-up ones.
 type system struct {
 	etc string // the directory of passwd and group
 	uid int    // of the caller
@@ -119,7 +119,7 @@ type permissionError struct{ name string }
 
 func (o *permissionError) Error() string { return o.name + " is not in the sudoers file." }
 
-// singleUser reports whether a user namespace has a single user: then there is no root.
+// singleUser reports whether a user namespace has a single user, and therefore no root.
 func singleUser(uidMap string) bool {
 	f := strings.Fields(uidMap)
 	return len(f) == 3 && f[2] == "1"

@@ -30,9 +30,8 @@ const (
 	// packed, and a call for each path while they are unpacked.
 	maxDepth = template.MaxDepth
 
-	// maxMemory limits the memory for a tree while it is packed, in bytes: for the names in a
-	// directory, which are sorted, and of files with several names, and for
-	// directories while it is unpacked.
+	// maxMemory is the maximum memory for a tree, in bytes. Packing needs it to sort the names in
+	// a directory and to remember files with several names, unpacking for open directories.
 	maxMemory = 256 << 20
 	nameSize  = 48  // memory for a name besides its bytes
 	dirSize   = 256 // and for a directory
@@ -46,8 +45,9 @@ const (
 // one at a time: the same tree has the same parts. Its contents must not change
 // meanwhile, but may be hostile. The contents of an overlay's layer are preserved:
 // owners, modes, times, links, pipes, sockets, whiteouts and the user's
-// attributes. Holes are packed as zeros, and count. Pack returns Invalid for
-// what cannot be copied, and for more than most bytes.
+// attributes. Holes are packed as zeros and count as bytes.
+//
+// Pack returns Invalid if an entry cannot be copied, or if the tree has more than most bytes.
 func Pack(ctx context.Context, dir string, most int64, sink Sink) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -114,8 +114,8 @@ func newPacker(ctx context.Context, most int64) *packer {
 
 type inode struct{ dev, ino uint64 }
 
-// add packs the entry at a path, and its contents. in is its parent directory: by a
-// path from the top each file would cost as many calls as it is deep.
+// add packs the entry at a path, and its contents. in is its parent directory. A path from the
+// top would cost one call for each level above the file.
 func (w *packer) add(in *os.Root, name string) error {
 	if err := w.ctx.Err(); err != nil {
 		return err

@@ -60,8 +60,8 @@ func (a api) do(ctx context.Context, c call, out any) error {
 	return json.Unmarshal(b, out)
 }
 
-// refused returns the error of a call that Firecracker refused. Only for the machine's
-// configuration is the request at fault; otherwise the host lacks something.
+// refused returns the error of a call that Firecracker refused. It is Invalid for the machine's
+// configuration, which comes from the request. Other calls fail because the host lacks something.
 func refused(c *call, status string, body []byte) error {
 	k := kind.Unavailable
 	if c.path == "/machine-config" {

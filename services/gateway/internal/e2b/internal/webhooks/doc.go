@@ -1,2 +1,2 @@
-// Package webhooks serves E2B's webhooks, their deliveries, and the events that they are about.
+// Package webhooks serves E2B's webhooks, their deliveries, and the events of sandboxes.
 package webhooks

@@ -4,8 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterForks moves the calling thread into the cgroup with that procs file, if fd is one. If that fails, all
-// threads are counted together, as without such a cgroup.
+// enterForks moves the calling thread into a cgroup if fd is the descriptor of the cgroup's procs
+// file. Without the cgroup, or if the move fails, all threads are counted together.
 func enterForks(fd int) {
 	if fd == 0 || !isCgroup(fd) { // in a VM it is any descriptor of the runtime
 		return
