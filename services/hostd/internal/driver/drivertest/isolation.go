@@ -47,7 +47,7 @@ func RunIsolation(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		}
 	}
 	if !s.machine {
-		t.Run("sudo grants root inside and nothing more", func(t *testing.T) { sudoes(t, s.create(t, nil)) })
+		t.Run("sudo grants root inside and nothing more", func(t *testing.T) { sudoRights(t, s.create(t, nil)) })
 	}
 	for _, tt := range []struct {
 		name string

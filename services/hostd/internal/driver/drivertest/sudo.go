@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// sudoes: the user can become the instance's root, which has the privileges of a shim that is
+// sudoRights: the user can become the instance's root, which has the privileges of a shim that is
 // root; other users cannot. Where there is no root, sudo only runs the command.
-func sudoes(t *testing.T, b *instance) {
+func sudoRights(t *testing.T, b *instance) {
 	root := "0"
 	if os.Geteuid() != 0 && !b.own {
 		root = "1000"
