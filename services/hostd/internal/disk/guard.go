@@ -37,7 +37,7 @@ type User struct {
 // Guard keeps a part of the host's disk free.
 type Guard struct {
 	cfg   Config
-	near  atomic.Bool // the disk is close to short
+	near  atomic.Bool // the disk is nearly short of space
 	short atomic.Bool // the disk is short of space
 
 	mu       sync.Mutex
@@ -50,10 +50,11 @@ func New(cfg Config) *Guard { return &Guard{cfg: cfg} }
 // Run keeps some of the host's disk free for the services to store output on, until ctx ends. A
 // sandbox without a disk limit could fill the disk: then no output could be stored and no sandbox
 // ended. When the disk runs short, Run first removes templates that no sandbox uses, which can be
-// fetched again. It then ends the sandbox that uses the most, if that is more than is left: one
-// without a limit before any with one. Evicting a sandbox that fills the disk through a volume
-// frees nothing. So that no other sandbox is evicted for it, the reserve is reduced after it until
-// there is more space again.
+// fetched again. It then evicts the sandbox that uses the most, if it uses more than is free.
+// Sandboxes without a limit are evicted before those with one.
+//
+// Evicting a sandbox that filled the disk through a volume frees nothing, because the volume stays.
+// Run then keeps less free until there is more space, so that no other sandbox is evicted instead.
 func (g *Guard) Run(ctx context.Context) error {
 	k := evictor{g: g, volumes: growth{g: g}}
 	for wait := evictEvery; waiting.Sleep(ctx, wait); {
@@ -94,8 +95,8 @@ func (g *Guard) Check(what, id string) error {
 	return nil
 }
 
-// CheckVolume refuses writes that would grow a volume on a disk that is close to short of space,
-// where sandboxes whose volumes grow are evicted.
+// CheckVolume refuses writes that would grow a volume while the disk is nearly short of space:
+// sandboxes whose volumes grow would be evicted.
 func (g *Guard) CheckVolume() error {
 	if g.near.Load() {
 		return kind.New(kind.Exhausted, "write to a volume", "", "not enough disk space available")
@@ -103,8 +104,8 @@ func (g *Guard) CheckVolume() error {
 	return nil
 }
 
-// Reserve reports whether the disk has that much space besides its own reserve and what others
-// have reserved, and adds it to that. Release ends the reservation.
+// Reserve reserves that much space if the disk has it, besides what must stay free and what is
+// reserved already, and reports whether it did. Release ends the reservation.
 func (g *Guard) Reserve(bytes uint64) bool {
 	d := SpaceOf(g.cfg.Path)
 	g.mu.Lock()

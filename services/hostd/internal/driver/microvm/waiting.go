@@ -56,7 +56,7 @@ func (d *Driver) openWaiting(ctx context.Context, dir string) (w waiting, err er
 	return w, nil
 }
 
-// waiting returns the guest for such a machine and such a first process.
+// waiting returns a stored guest for machines like m whose first process is shim.
 func (d *Driver) waiting(ctx context.Context, m machine, k *kernel, shim string) (waiting, error) {
 	key, err := d.keyOf(&m, k, shim)
 	if err != nil {

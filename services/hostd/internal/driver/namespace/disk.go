@@ -54,8 +54,8 @@ func makeFS(ctx context.Context, file string, mib uint32) error {
 	return nil
 }
 
-// blankDisk opens a file with an empty file system. It is made once for each of the
-// sizes used last.
+// blankDisk opens a file with an empty file system. One is kept for each of the most
+// recently used sizes.
 func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 	dir, err := d.templatesDir()
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *Driver) blankDisk(ctx context.Context, mib uint32) (*os.File, error) {
 // maxBlanks is the number of sizes that are kept: clients choose them.
 const maxBlanks = 16
 
-// pruneBlanks removes the files with empty file systems that were unused for longest.
+// pruneBlanks removes the least recently used files with empty file systems.
 func pruneBlanks(dir string) error {
 	found, err := filepath.Glob(filepath.Join(dir, "disk-*.ext4"))
 	if err != nil {
