@@ -66,12 +66,18 @@ func (fs *sandboxFiles) ensureTemplate(ctx context.Context) error {
 	if err != nil {
 		return noTemplate(fs.sb.req.Template)
 	}
+	ctx, cancel := fs.sb.untilStop(ctx)
+	defer cancel()
 	t, ok := fs.sb.cfg.View.TemplateByID(id)
+	if !ok { // in this host's view, which may be behind that of the requesting gateway
+		if err := fs.sb.cfg.View.Sync(ctx); err != nil {
+			return err
+		}
+		t, ok = fs.sb.cfg.View.TemplateByID(id)
+	}
 	if !ok {
 		return noTemplate(fs.sb.req.Template)
 	}
-	ctx, cancel := fs.sb.untilStop(ctx)
-	defer cancel()
 	fs.tree, err = fs.sb.cfg.Templates.Get(ctx, &t)
 	return err
 }

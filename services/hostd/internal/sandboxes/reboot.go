@@ -74,7 +74,7 @@ func (ps *pausing) rebuild(ctx context.Context, old driver.Instance, instID sand
 		return nil, err
 	}
 	var err error
-	if spec.Volumes, err = ps.sb.cfg.Volumes.Mounts(&ps.sb.req); err != nil {
+	if spec.Volumes, err = ps.sb.cfg.Volumes.Mounts(ctx, &ps.sb.req); err != nil {
 		return nil, err
 	}
 	return ps.sb.cfg.Instances.Build(ctx, ps.sb.driver, spec)

@@ -144,7 +144,7 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if spec.From, err = sb.files.ensureSnapshot(ctx); err != nil {
 		return err
 	}
-	if spec.Volumes, err = cfg.Volumes.Mounts(&sb.req); err != nil {
+	if spec.Volumes, err = cfg.Volumes.Mounts(ctx, &sb.req); err != nil {
 		return err
 	}
 	o, offered := cfg.Drivers.Offer(sb.driver.Name())

@@ -84,7 +84,10 @@ func (st *Store) Ensure(ctx context.Context, id sandbox.SnapshotID, offer func(c
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
 	for mended := false; ; {
-		s, ok := st.cfg.View.Snapshot(id)
+		s, ok, err := st.find(ctx, id)
+		if err != nil {
+			return "", nil, err
+		}
 		if !ok || s.Deleted {
 			return "", nil, kind.New(kind.NotFound, "create", string(id), "the snapshot does not exist any more")
 		}
@@ -120,6 +123,19 @@ func (st *Store) Ensure(ctx context.Context, id sandbox.SnapshotID, offer func(c
 			return "", nil, err
 		}
 	}
+}
+
+// find returns a snapshot. The gateway that requested a sandbox may have seen the snapshot before
+// this host's view did: the view reads each stream at its own pace.
+func (st *Store) find(ctx context.Context, id sandbox.SnapshotID) (s sandbox.Snapshot, ok bool, err error) {
+	if s, ok = st.cfg.View.Snapshot(id); ok {
+		return s, true, nil
+	}
+	if err := st.cfg.View.Sync(ctx); err != nil {
+		return s, false, err
+	}
+	s, ok = st.cfg.View.Snapshot(id)
+	return s, ok, nil
 }
 
 // doubt requests a new copy of a snapshot in place of a damaged one.

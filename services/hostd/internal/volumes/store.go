@@ -121,8 +121,14 @@ func makeVolume(dir string) error {
 
 // open returns the directory of a volume that is here. An error of kind.Gone says that the
 // directory is missing: it is never created again.
-func (st *Store) open(id sandbox.VolumeID) (string, error) {
+func (st *Store) open(ctx context.Context, id sandbox.VolumeID) (string, error) {
 	v, ok := st.cfg.View.Volume(id)
+	if !ok || !v.Made { // in this host's view, which may be behind that of the requesting gateway
+		if err := st.cfg.View.Sync(ctx); err != nil {
+			return "", err
+		}
+		v, ok = st.cfg.View.Volume(id)
+	}
 	if !ok || v.Deleted || !v.Made || v.Host != st.cfg.Host {
 		return "", kind.Newf(kind.NotFound, "open volume", string(id), "volume '%s' not found", id)
 	}
@@ -135,10 +141,10 @@ func (st *Store) open(id sandbox.VolumeID) (string, error) {
 }
 
 // Mounts returns the volumes that a sandbox mounts.
-func (st *Store) Mounts(req *sandbox.Requested) ([]driver.Volume, error) {
+func (st *Store) Mounts(ctx context.Context, req *sandbox.Requested) ([]driver.Volume, error) {
 	var out []driver.Volume
 	for _, m := range sandbox.ByDepth(req.Volumes) {
-		dir, err := st.open(m.Volume)
+		dir, err := st.open(ctx, m.Volume)
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +158,7 @@ func (st *Store) Serve(ctx context.Context, s *mux.Stream, name string) {
 	id, err := sandbox.ParseVolumeID(name)
 	dir := ""
 	if err == nil {
-		dir, err = st.open(id)
+		dir, err = st.open(ctx, id)
 	}
 	var srv *files.Server
 	if err == nil {
