@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -112,7 +113,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := record.Context(c)
+	ctx, cancel := kernelContext(c)
 	defer cancel()
 	in, err := h.contextFor(ctx, p, sbx, &e)
 	if err != nil {
@@ -152,6 +153,14 @@ func (h *Handler) sendCode(ctx context.Context, p core.Principal, id process.ID,
 	return err
 }
 
+// kernelTimeout limits a request that may start a kernel, up to its stream: on a busy host that
+// takes a Java virtual machine longer than a call may take.
+const kernelTimeout = 2 * time.Minute
+
+func kernelContext(c *fiber.Ctx) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.UserContext(), kernelTimeout)
+}
+
 func (h *Handler) contextFor(ctx context.Context, p core.Principal, sbx sandbox.ID, e *execution) (codeContext, error) {
 	if language, ok := isDefault(e.Context); ok {
 		return h.findDefault(ctx, p, sbx, language)
@@ -186,7 +195,7 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := record.Context(c)
+	ctx, cancel := kernelContext(c)
 	defer cancel()
 	made := codeContext{ID: newContextID(), Language: language, Cwd: want.Cwd}
 	if err := h.start(ctx, p, sbx, &made, 0); err != nil {
@@ -224,7 +233,7 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := record.Context(c)
+	ctx, cancel := kernelContext(c)
 	defer cancel()
 	if err := h.start(ctx, auth.From(c), old.process.Sandbox(), &old, kernels); err != nil {
 		return err
