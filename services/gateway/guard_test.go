@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// quiet is the silence after a response that raw takes for the end of all responses.
+const quiet = time.Second
+
 // raw sends bytes unchanged and returns the status of each response until the gateway closes
 // the connection or sends nothing more.
 func (f *fixture) raw(t *testing.T, request string) (codes []int, closed bool) {
@@ -25,8 +28,8 @@ func (f *fixture) raw(t *testing.T, request string) (codes []int, closed bool) {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)
-	for {
-		conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	for wait := maxAnswerTime; ; wait = quiet {
+		conn.SetReadDeadline(time.Now().Add(wait))
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
 			ne, ok := err.(net.Error) //nolint:errorlint // ReadResponse returns it unwrapped
@@ -107,7 +110,7 @@ func TestAmbiguousPaths(t *testing.T) {
 		"/process.Process/%2e%2e/v2%2fsbx":    400,
 		"/v2/sandboxes/../../process.Process": 404,
 	} {
-		codes, _ := f.raw(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+key+"\r\n\r\n")
+		codes, _ := f.raw(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Api-Key: "+key+"\r\n\r\n")
 		if len(codes) != 1 || codes[0] != want {
 			t.Errorf("%s: %v, want %d", path, codes, want)
 		}
@@ -135,7 +138,7 @@ func TestBodiesAreBounded(t *testing.T) {
 			}
 		}
 	}()
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("chunks past the limit: %+v, %v", resp, err)

@@ -64,7 +64,7 @@ func TestStalledRegistryTimesOut(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer srv.Close()
-	cfg := registries{listed: []string{"127.0.0.1"}, stall: 50 * time.Millisecond}
+	cfg := registries{listed: []string{"127.0.0.1"}, stall: 2 * time.Second}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func TestKeepalivesFollowTheRequestedInterval(t *testing.T) {
 	f.hold = 2
 	s := serve(t, f, Config{Keepalive: 20 * time.Millisecond})
 	f.add(living, 7, f.script)
-	r := s.stream(t, "Connect", `{"process":{"pid":7}}`, "Connect-Timeout-Ms: 400")
+	r := s.stream(t, "Connect", `{"process":{"pid":7}}`, "Connect-Timeout-Ms: 3000")
 	got := r.lines(t)
 	if len(got) < 5 || got[1] != `{"event":{"keepalive":{}}}` {
 		t.Errorf("got %q, want keepalives", got)
@@ -126,7 +126,7 @@ func TestKeepalivesFollowTheRequestedInterval(t *testing.T) {
 	if last := got[len(got)-1]; !strings.HasPrefix(last, `END {"error":{"code":"deadline_exceeded"`) {
 		t.Errorf("end of stream %s, want the request's timeout", last)
 	}
-	r = s.stream(t, "Connect", `{"process":{"pid":7}}`, "Connect-Timeout-Ms: 100", "Keepalive-Ping-Interval: 50")
+	r = s.stream(t, "Connect", `{"process":{"pid":7}}`, "Connect-Timeout-Ms: 3000", "Keepalive-Ping-Interval: 50")
 	if got := r.lines(t); len(got) != 2 {
 		t.Errorf("got %q, want no keepalive within 50 s", got)
 	}

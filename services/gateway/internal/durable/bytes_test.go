@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,7 +142,7 @@ func TestALongPollOfBytesWaitsForItsStream(t *testing.T) {
 	streams := stream.New(stream.Config{})
 	h := &Handler{core: b, streams: streams, poll: 10 * time.Second, cycle: time.Minute}
 	url := recordtest.Serve(t, streams, h.Register)
-	time.AfterFunc(30*time.Millisecond, func() {
+	b.OnWait = sync.OnceFunc(func() {
 		b.Append(id, process.Wrote{Stream: process.Stderr, Offset: 1, Data: []byte("no")})
 		b.Append(id, process.Wrote{Stream: process.Stdout, Offset: 11, Data: []byte("!")})
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func TestALongPollReturnsNewEvents(t *testing.T) {
 	streams := stream.New(stream.Config{})
 	h := &Handler{core: b, streams: streams, poll: 10 * time.Second, cycle: time.Minute}
 	url := recordtest.Serve(t, streams, h.Register)
-	time.AfterFunc(30*time.Millisecond, func() { b.Append(id, process.Exited{}, process.Finished{}) })
+	b.OnWait = sync.OnceFunc(func() { b.Append(id, process.Exited{}, process.Finished{}) })
 	resp, body := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: "/v1/streams/" + string(id) + "?offset=" + offset(3) + "&live=long-poll"})
 	if resp.StatusCode != 200 || resp.Header.Get(headerNext) != offset(5) || resp.Header.Get(headerClosed) != "true" || !strings.Contains(body, `"end"`) {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)

@@ -70,11 +70,10 @@ func TestFirstLineArrivesWhileTheCommandRuns(t *testing.T) {
 	b := recordtest.New("i1")
 	b.OnStart = func(id process.ID, _ process.Spec) { b.Append(id, process.Started{PID: 1}) }
 	url, _ := serve(t, b)
-	begun := time.Now()
 	resp := recordtest.Open(t, url, recordtest.Request{Method: "POST", Path: "/commands", Body: `{"cmd":"sleep 5"}`})
-	line, err := bufio.NewReader(resp.Body).ReadString('\n')
-	if err != nil || !strings.HasPrefix(line, `{"type":"start"`) || time.Since(begun) > 200*time.Millisecond {
-		t.Errorf("got %q, %v after %v", line, err, time.Since(begun))
+	line, err := bufio.NewReader(resp.Body).ReadString('\n') // its record never ends
+	if err != nil || !strings.HasPrefix(line, `{"type":"start"`) {
+		t.Errorf("got %q, %v", line, err)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestCommandsOverARealLog(t *testing.T) {
 	streams := stream.New(stream.Config{})
 	url := recordtest.Serve(t, streams, ndjson.New(record.NewGateway(c), streams).Register)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := c.Provisioner.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Lifetime: time.Hour}); err != nil {
 		t.Fatal(err)

@@ -21,9 +21,10 @@ func (h *fixture) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Procs.Run(ctx) }() // ends what no host claims
+	g := h.impatient()
+	go func() { done <- g.Procs.Run(ctx) }() // ends what no host claims
 	h.host.SetIgnoreStarts(true)
-	a, err := h.Procs.Start(h.t.Context(), alice, sbx, spec, keyed)
+	a, err := g.Procs.Start(h.t.Context(), alice, sbx, spec, keyed)
 	h.host.SetIgnoreStarts(false)
 	id := a.ID
 	if err == nil {

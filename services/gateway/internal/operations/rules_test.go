@@ -95,8 +95,9 @@ func TestCountsAgreeAtEveryGateway(t *testing.T) {
 
 func TestCreateFailureLeavesNoSandbox(t *testing.T) {
 	h := newFixture(t)
+	g := h.impatient()
 	for name, want := range map[string]kind.Kind{"never": kind.Unavailable, "fail": kind.Unavailable} {
-		_, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
+		_, err := g.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Metadata: map[string]string{"make": name}})
 		wantKind(t, name, err, want)
 		if m := kind.Message(err); m == "secret path /x" {
 			t.Errorf("%s: the client receives %q", name, m)

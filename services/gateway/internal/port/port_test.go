@@ -365,20 +365,21 @@ func TestATruncatedResponseIsAnError(t *testing.T) {
 }
 
 func TestADisconnectCancelsTheRequest(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	left := make(chan struct{})
 	addr, _ := gateway(t, func(w http.ResponseWriter, r *http.Request) {
+		cancel()
 		<-r.Context().Done()
 		close(left)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
 	_, err := http.DefaultClient.Do(request(t, "GET", addr, "/", nil).WithContext(ctx))
-	if !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	select {
 	case <-left:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the server's request was not canceled")
 	}
 }

@@ -23,6 +23,7 @@ const Tenant = "t1"
 // Gateway is the in-memory gateway. Its methods may be called concurrently.
 type Gateway struct {
 	OnStart func(id process.ID, spec process.Spec) // called in Start, before it returns
+	OnWait  func()                                 // called each time a reader has no further event and will wait
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced at every change
@@ -175,6 +176,9 @@ func (r *reader) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 		batch, wait, err := r.step()
 		if err != nil || len(batch) > 0 {
 			return batch, err
+		}
+		if r.book.OnWait != nil {
+			r.book.OnWait()
 		}
 		select {
 		case <-wait:

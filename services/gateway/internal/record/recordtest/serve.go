@@ -68,10 +68,10 @@ type Request struct {
 }
 
 // Open sends a request and returns the response with an unread body. The test fails without a
-// response within ten seconds.
+// response within a minute.
 func Open(t testing.TB, url string, r Request) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, r.Method, url+r.Path, strings.NewReader(r.Body))
 	if err != nil {
