@@ -251,14 +251,15 @@ func TestADeadHostsRecordsEndAsLost(t *testing.T) {
 
 func TestALiveHostKeepsItsRecords(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
-	w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
+	l := fleet.Lease{Host: "h", Epoch: 1, TTL: 3 * time.Second} // longer than a loaded machine may delay a renewal
+	w.lease(l)
 	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	w.reap()
-	beat := time.NewTicker(100 * time.Millisecond)
+	beat := time.NewTicker(l.TTL / 10)
 	defer beat.Stop()
-	for range 10 {
+	for range 20 {
 		<-beat.C
-		w.lease(fleet.Lease{Host: "h", Epoch: 1, TTL: 300 * time.Millisecond})
+		w.lease(l)
 	}
 	if s, _ := w.view.Sandbox(sbx); s.Phase != sandbox.PhaseRunning {
 		t.Errorf("sandbox of a live host is %s", s.Phase)
@@ -270,7 +271,7 @@ func TestALiveHostKeepsItsRecords(t *testing.T) {
 func TestOutageLosesNothing(t *testing.T) {
 	srv := eventstest.Start(t)
 	w := newWorld(t, srv)
-	lease := fleet.Lease{Host: "h", Epoch: 1, TTL: time.Second}
+	lease := fleet.Lease{Host: "h", Epoch: 1, TTL: 3 * time.Second}
 	w.lease(lease)
 	sbx := w.sandbox(time.Now().Add(time.Hour), placed, running)
 	w.await(sbx, sandbox.PhaseRunning)
