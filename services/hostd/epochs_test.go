@@ -54,7 +54,7 @@ func TestFencedHostRestarts(t *testing.T) {
 // A host whose name another host uses waits until that host's lease ends.
 func TestFencedHostWaitsForTheOtherHostsLease(t *testing.T) {
 	r := newRigOn(t, "direct")
-	r.cfg.LeaseTTL = time.Second
+	r.cfg.LeaseTTL = 3 * time.Second
 	end := r.serve()
 	epoch := r.awaitLease(0)
 	rev := r.takeOver(epoch + 1)

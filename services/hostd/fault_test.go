@@ -49,7 +49,7 @@ func (r *rig) beginInterrupted(fault func(string) error) (interrupted func() boo
 		}
 	}()
 	return func() bool { // the last points are reached while the test already checks
-		late := time.NewTimer(5 * time.Second)
+		late := time.NewTimer(testTimeout)
 		defer late.Stop()
 		select {
 		case <-first.done:

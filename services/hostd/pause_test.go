@@ -56,19 +56,25 @@ func (r *rig) wantAll(id process.ID) {
 	}
 }
 
-// quiet reports whether a process's record does not grow.
+// quiet waits until an open record no longer grows. It returns false if the process ends, or
+// continues to write.
 func (r *rig) quiet(id process.ID) bool {
-	last := func() process.Seq {
-		t, err := r.log.Tail(r.ctx(), events.Ref{Host: hostName, ID: id})
+	ctx := r.ctx()
+	for was := process.Seq(0); ctx.Err() == nil; {
+		tail, err := r.log.Tail(ctx, events.Ref{Host: hostName, ID: id})
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		return t.Last
+		if tail.Finished != nil {
+			return false
+		}
+		if tail.Last == was {
+			return true
+		}
+		was = tail.Last
+		<-time.After(500 * time.Millisecond) // many times the interval between two lines
 	}
-	<-time.After(200 * time.Millisecond) // time for what is in flight
-	was := last()
-	<-time.After(300 * time.Millisecond)
-	return last() == was
+	return false
 }
 
 func TestPause(t *testing.T) {
@@ -125,13 +131,14 @@ func TestCommandResumesASandbox(t *testing.T) {
 func TestTimeoutDoesNotCountAPause(t *testing.T) {
 	r := newRunningRig(t)
 	sbx, _ := r.counting()
-	spec := sh("i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 0.01; done")
-	spec.Timeout = 5 * time.Second
+	spec := sh("cd; until [ -e go ]; do sleep 0.01; done")
+	spec.Timeout = 10 * time.Second
 	id := r.start(sbx, spec)
 	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
 	<-time.After(spec.Timeout + time.Second)
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
+	r.start(sbx, sh("cd; touch go"))
 	if x := r.whole(id).end(); describe(x) != "exited 0" {
 		t.Errorf("process that was paused for longer than its timeout: %s", describe(x))
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -140,21 +142,25 @@ func TestChildrenGetNoDescriptors(t *testing.T) {
 func TestGrandchildHoldsThePipe(t *testing.T) {
 	socket, _ := startShim(t)
 	h := newHost(t, socket)
-	h.limits = wire.Limits{Grace: 700 * time.Millisecond, GraceMax: 10 * time.Second}
+	h.limits = wire.Limits{Grace: 3 * time.Second, GraceMax: 20 * time.Second}
 	h.connect()
-	begun := time.Now()
-	token := h.start(sh("(sleep 0.3; echo late; sleep 60) & echo early"))
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := h.start(sh("(read x < " + gate + "; echo late; sleep 60) & echo early"))
 	p := h.procs[token]
 	h.await("exited", func() bool { return p.exit != nil })
-	if d := time.Since(begun); d > 250*time.Millisecond {
-		t.Errorf("exited after %v", d)
+	begun := time.Now()
+	if err := os.WriteFile(gate, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	h.awaitEnd(token)
 	if got := string(p.out[process.Stdout]); got != "early\nlate\n" {
 		t.Errorf("stdout %q", got)
 	}
-	if d := time.Since(begun); d < time.Second || d > 5*time.Second {
-		t.Errorf("finished after %v", d)
+	if d := time.Since(begun); d < h.limits.Grace {
+		t.Errorf("finished %v after the last output, want no sooner than %v", d, h.limits.Grace)
 	}
 	types := ""
 	for _, e := range p.events {
