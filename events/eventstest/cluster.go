@@ -3,6 +3,7 @@ package eventstest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func StartCluster(t testing.TB) *Cluster {
 func StartClusterOf(t testing.TB, maxStore int64) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, servers: make([]*natsd.Server, clusterSize)}
-	ports := freePorts(t, 2*clusterSize)
+	ports := FreePorts(t, 2*clusterSize)
 	var routes []string
 	for i := range clusterSize {
 		routes = append(routes, "nats://"+ports[clusterSize+i])
@@ -56,12 +57,17 @@ func StartClusterOf(t testing.TB, maxStore int64) *Cluster {
 	return c
 }
 
-// freePorts returns n free loopback addresses.
-func freePorts(t testing.TB, n int) []string {
+// FreePorts returns n free loopback addresses, for servers that a test restarts. The kernel
+// gives no such port to a client or to a server without a fixed one, so that it is still free
+// after a restart: it takes those from above (net.ipv4.ip_local_port_range).
+func FreePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(out) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+		if err != nil && tries < 1000 {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,11 +99,14 @@ func (c *Cluster) Resume(i int) {
 func (c *Cluster) Dir(i int) string  { return c.cfgs[i].Dir }
 func (c *Cluster) Name(i int) string { return c.cfgs[i].Name }
 
-// Leader returns the server that leads a stream, or -1.
+// Leader returns the server that leads a stream. It waits for one, because a loaded machine can
+// elect another at any time; -1: there is none for a minute.
 func (c *Cluster) Leader(stream string) int {
-	for i, s := range c.servers {
-		if s != nil && s.Leads(stream) {
-			return i
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+		for i, s := range c.servers {
+			if s != nil && s.Leads(stream) {
+				return i
+			}
 		}
 	}
 	return -1

@@ -33,7 +33,7 @@ func Start(t testing.TB) *Server {
 // StartListening is Start with a loopback TCP port, which survives a restart.
 func StartListening(t testing.TB) *Server {
 	t.Helper()
-	return start(t, &Server{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"})
+	return start(t, &Server{t: t, dir: t.TempDir(), listen: FreePorts(t, 1)[0]})
 }
 
 func start(t testing.TB, s *Server) *Server {
