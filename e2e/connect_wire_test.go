@@ -550,7 +550,7 @@ func TestKeepaliveInterval(t *testing.T) {
 			}
 		}
 	}
-	if n < 2 || n > 4 {
+	if n < 2 || n > int(time.Since(began)/time.Second) {
 		t.Errorf("%d keepalives in %v", n, time.Since(began))
 	}
 }

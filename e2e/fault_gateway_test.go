@@ -68,7 +68,7 @@ func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 	if os.Getenv(EnvSoak) != "" {
 		events, others = 10_000, 1_000
 	}
-	c := newCrowd(t)
+	c := newCrowdFor(t, 2*crowdTimeout)
 	lines := c.add("events", id, &eventsReader{id: id, disconnects: events}, s.APIs, 0)
 	sse := c.add("sse", id, &eventsReader{id: id, sse: true, disconnects: others}, s.APIs, 1)
 	connect := c.add("connect", id, &connectReader{sandbox: box.ID, id: id, disconnects: others}, s.APIs, 0)
@@ -81,7 +81,7 @@ func TestFaultClientGoneAfterEveryEvent(t *testing.T) {
 			return l.reconnects.Load() >= uint64(n)
 		}
 	}
-	if !rig.Poll(2*time.Minute, func() bool { return came(lines, events) && came(sse, others) && came(connect, others) }) {
+	if !rig.Poll(crowdTimeout, func() bool { return came(lines, events) && came(sse, others) && came(connect, others) }) {
 		t.Errorf("after %v: %d, %d and %d events", time.Since(began), lines.reconnects.Load(), sse.reconnects.Load(), connect.reconnects.Load())
 	}
 	stopCounter(t, s.APIs, box.ID, pid, "stdin")

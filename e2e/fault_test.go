@@ -42,7 +42,7 @@ type crowd struct {
 }
 
 // crowdTimeout bounds the total duration of a reader.
-const crowdTimeout = 4 * time.Minute
+const crowdTimeout = 8 * time.Minute
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
@@ -76,8 +76,8 @@ func (c *crowd) watch(apis []*rig.API, sandbox, id string, first int, by ...stri
 }
 
 const (
-	progressTimeout = 40 * time.Second
-	finishTimeout   = 90 * time.Second
+	progressTimeout = 2 * time.Minute
+	finishTimeout   = 4 * time.Minute
 )
 
 // progress waits until every reader has received the given number of further lines.

@@ -45,7 +45,7 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 				roles.Go(func() {
 					took, err := stop(p, 3*bound)
 					t.Logf("%s stopped in %v", name, took)
-					if took > bound || err != nil {
+					if took > bound+loadDelay || err != nil {
 						t.Errorf("%s took %v to stop, want %v at most: %v\n%s", name, took, bound, err, p.Log())
 					}
 				})
@@ -54,6 +54,9 @@ func TestRolesStopInTimeWithoutNATS(t *testing.T) {
 		})
 	}
 }
+
+// loadDelay is how much longer than its bound a program may take on a loaded machine.
+const loadDelay = 5 * time.Second
 
 // stop sends SIGTERM, waits for the end at most most, and returns how long it took.
 func stop(p *rig.Program, most time.Duration) (time.Duration, error) {

@@ -54,7 +54,7 @@ type Answer struct {
 func (a Answer) String() string { return fmt.Sprintf("%d %s", a.Status, a.Body) }
 
 // callTimeout bounds a request that is not a stream.
-const callTimeout = 40 * time.Second
+const callTimeout = 3 * time.Minute
 
 // Call sends a request; body is bytes, a string, nil, or another value as JSON. Headers are
 // names and values in turn, and override the default ones.

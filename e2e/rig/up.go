@@ -31,7 +31,7 @@ type Up struct {
 
 var errEnded = errors.New("exit status 0")
 
-const readyTimeout = 30 * time.Second
+const readyTimeout = 2 * time.Minute
 
 // NewUp runs `millrace up` until the end of the test.
 func NewUp(t testing.TB, opt Options) *Up {
