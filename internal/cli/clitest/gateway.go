@@ -67,6 +67,16 @@ func NewGateway(t *testing.T, record ...string) *Gateway {
 	mux.HandleFunc("POST /v2/sandboxes/{id}/connect", func(w http.ResponseWriter, r *http.Request) { g.allowsTimeout(w, r) })
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", func(w http.ResponseWriter, r *http.Request) { g.allowsTimeout(w, r) })
 	mux.HandleFunc("DELETE /sandboxes/{id}", g.remove)
+	mux.HandleFunc("GET /sandboxes/{id}", func(w http.ResponseWriter, r *http.Request) {
+		switch id := r.PathValue("id"); id {
+		case "ifull", "iopen":
+			token := map[string]string{"ifull": "t0"}[id]
+			fmt.Fprintf(w, `{"sandboxID":%q,"envdAccessToken":%q}`, id, token)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"code":404,"message":"sandbox not found"}`)
+		}
+	})
 	mux.HandleFunc("GET /v1/sandboxes", g.list)
 	mux.HandleFunc("GET /v1/sandboxes/{id}", g.show)
 	mux.HandleFunc("GET /v1/sandboxes/{id}/ports/{port}", g.tunnel)
