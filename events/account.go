@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -16,21 +17,21 @@ import (
 // signing keys, and the names of templates. The stream has several kinds of document, so
 // applyAccount sets them in their tables.
 type accountTable struct {
-	*progress
-	keys      *table[[32]byte, Key] // by their hash
-	revoked   map[string]uint64     // tenant -> stream sequence of the last revocation
-	signing   *table[uint32, identity.Stored]
-	templates *table[templateKey, Template]
+	progress  *fold.Progress
+	keys      *fold.Table[[32]byte, Key] // by their hash
+	revoked   map[string]uint64          // tenant -> stream sequence of the last revocation
+	signing   *fold.Table[uint32, identity.Stored]
+	templates *fold.Table[templateKey, Template]
 	published map[nameKey]bool
 }
 
-func newAccountTable(p *progress) *accountTable {
+func newAccountTable(p *fold.Progress) *accountTable {
 	return &accountTable{
 		progress:  p,
-		keys:      newTable(p, keyDocs),
+		keys:      fold.NewTable(p, keyDocs),
 		revoked:   make(map[string]uint64),
-		signing:   newTable(p, signingKeyDocs),
-		templates: newTable(p, templateDocs),
+		signing:   fold.NewTable(p, signingKeyDocs),
+		templates: fold.NewTable(p, templateDocs),
 		published: make(map[nameKey]bool),
 	}
 }
@@ -46,7 +47,7 @@ func (a *accountTable) applyAccount(m store.Message) error {
 	case *pb.AccountEvent_TemplateUntagged:
 		return a.applyUntagged(m.Subject, e.TemplateUntagged)
 	case *pb.AccountEvent_SigningKeyMade:
-		a.signing.set(identity.Stored{Number: e.SigningKeyMade.Number, Made: codec.Time(b.TimeNs), Sealed: sandbox.Sealed(e.SigningKeyMade.Sealed)})
+		a.signing.Set(identity.Stored{Number: e.SigningKeyMade.Number, Made: codec.Time(b.TimeNs), Sealed: sandbox.Sealed(e.SigningKeyMade.Sealed)})
 	case *pb.AccountEvent_TemplatePublished:
 		return a.applyPublished(m.Subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:
@@ -59,15 +60,15 @@ func (a *accountTable) applyAccount(m store.Message) error {
 			return fmt.Errorf("subject %q", m.Subject)
 		}
 		k.Tenant = tenant
-		a.keys.set(k)
+		a.keys.Set(k)
 	case *pb.AccountEvent_KeyRevoked:
 		if tenant, ok := tenantOf(m.Subject); ok {
 			a.revoked[tenant] = m.Seq
 		}
-		for _, k := range a.keys.docs {
+		for _, k := range a.keys.Docs {
 			if k.ID == e.KeyRevoked.Id {
 				k.Revoked = true
-				a.keys.set(k)
+				a.keys.Set(k)
 			}
 		}
 	}

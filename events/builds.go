@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -33,15 +34,15 @@ type lineMark struct {
 
 // buildDocs describes builds. Their records are lists of events, which AppendBuild appends
 // and applyBuild folds. A view drops them when the stream removes their records.
-var buildDocs = &document[build.ID, Build]{
-	name: "build", stream: streams.Builds,
-	subject: func(b *Build) string { return buildSubject(b.Tenant, b.ID) },
-	key:     func(b *Build) build.ID { return b.ID },
-	compare: func(a, b Build) int {
+var buildDocs = &fold.Document[build.ID, Build]{
+	Name: "build", Stream: streams.Builds,
+	Subject: func(b *Build) string { return buildSubject(b.Tenant, b.ID) },
+	Key:     func(b *Build) build.ID { return b.ID },
+	Compare: func(a, b Build) int {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(string(a.ID), string(b.ID)))
 	},
-	over: func(b *Build) (time.Time, bool) { return b.Created, true },
-	keep: streams.AuditAge,
+	Over: func(b *Build) (time.Time, bool) { return b.Created, true },
+	Keep: streams.AuditAge,
 }
 
 func buildSubject(tenant string, id build.ID) string { return "build." + tenant + "." + string(id) }
@@ -75,7 +76,7 @@ func (v *View) applyBuild(m store.Message) error {
 	if err != nil {
 		return err
 	}
-	b := v.builds.docs[id]
+	b := v.builds.Docs[id]
 	b.ID, b.Tenant, b.Received = id, tenant, time.Now()
 	before := b.Lines
 	for _, e := range events {
@@ -88,15 +89,15 @@ func (v *View) applyBuild(m store.Message) error {
 		b.lines = append(b.lines, lineMark{before, m.Seq}) // holders of an older b do not read that far
 	}
 	b.Rev = m.Seq
-	v.builds.set(b)
+	v.builds.Set(b)
 	return nil
 }
 
 // Build returns a build's state.
-func (v *View) Build(id build.ID) (Build, bool) { return v.builds.get(id) }
+func (v *View) Build(id build.ID) (Build, bool) { return v.builds.Get(id) }
 
 // Builds returns the builds for which keep is true, newest first.
-func (v *View) Builds(keep func(*Build) bool) []Build { return v.builds.list(keep) }
+func (v *View) Builds(keep func(*Build) bool) []Build { return v.builds.List(keep) }
 
 // BuildLines reads a build's log from line from on. It returns at most most of the lines
 // for which keep is true, and whether there may be more.

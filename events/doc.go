@@ -27,8 +27,8 @@
 //	tunneling       byte streams to hosts
 //	Log             documents, and records of sandboxes and builds
 //
-//	progress        how far the view has folded its streams; Sync and waiting
-//	table           documents of one kind
+//	fold.Progress   how far the view has folded its streams; Sync and waiting
+//	fold.Table      documents of one kind
 //	processTable    the catalogue of processes, and totals
 //	accountTable    keys, signing keys, names of templates
 //	hookTable       webhooks and the state of their deliveries
@@ -39,36 +39,36 @@
 // A document is a value that is stored under one subject and replaced under
 // compare-and-append: a snapshot, a volume, a secret, a host's lease. Keys, signing keys,
 // template tags and builds are documents that a function of their own folds from events. The
-// type document describes a kind. Its methods put, create and read documents in the log; a
-// table holds them in a view and gets, lists, awaits, changes and expires them. Views follow
-// the stream of each table in View.documents and drop what is over; SweepRecords removes it
-// from the log.
+// type fold.Document describes a kind. Its methods put, create and read documents in the log; a
+// fold.Table holds them in a view and gets, lists, awaits, changes and expires them. Views
+// follow the stream of each table in View.documents and drop what is over; SweepRecords
+// removes it from the log.
 //
 // A new kind needs a message in schema/event/v1 and a stream: a name, a subject and settings
 // in internal/streams. The rest is this:
 //
-//	var teamDocs = &document[string, Team]{
-//		name: "team", stream: streams.Teams, notify: true,
-//		subject: func(t *Team) string { return teamSubject(t.ID) },
-//		key:     func(t *Team) string { return t.ID },
-//		compare: func(a, b Team) int { return strings.Compare(a.Name, b.Name) },
-//		rev:     func(t *Team) uint64 { return t.Rev },
-//		encode: func(t *Team) proto.Message {
+//	var teamDocs = &fold.Document[string, Team]{
+//		Name: "team", Stream: streams.Teams, Notify: true,
+//		Subject: func(t *Team) string { return teamSubject(t.ID) },
+//		Key:     func(t *Team) string { return t.ID },
+//		Compare: func(a, b Team) int { return strings.Compare(a.Name, b.Name) },
+//		Rev:     func(t *Team) uint64 { return t.Rev },
+//		Encode: func(t *Team) proto.Message {
 //			return &pb.Team{Id: t.ID, Name: t.Name, Deleted: t.Deleted}
 //		},
-//		decode: func(m store.Message) (Team, error) {
+//		Decode: func(m store.Message) (Team, error) {
 //			var b pb.Team
 //			err := proto.Unmarshal(m.Data, &b)
 //			return Team{ID: b.Id, Name: b.Name, Deleted: b.Deleted, Rev: m.Seq, Changed: m.Time}, err
 //		},
-//		over: func(t *Team) (time.Time, bool) { return t.Changed, t.Deleted },
-//		keep: deletedAge + viewAge,
-//		find: lastToken,
+//		Over: func(t *Team) (time.Time, bool) { return t.Changed, t.Deleted },
+//		Keep: deletedAge + viewAge,
+//		Find: lastToken,
 //	}
 //
-//	func (l *Log) PutTeam(ctx context.Context, t *Team) (uint64, error) { return teamDocs.put(ctx, l.conn, t) }
-//	func (v *View) Team(id string) (Team, bool)                         { return v.teams.get(id) }
-//	func (v *View) Teams(keep func(*Team) bool) []Team                  { return v.teams.list(keep) }
+//	func (l *Log) PutTeam(ctx context.Context, t *Team) (uint64, error) { return teamDocs.Put(ctx, l.conn, t) }
+//	func (v *View) Team(id string) (Team, bool)                         { return v.teams.Get(id) }
+//	func (v *View) Teams(keep func(*Team) bool) []Team                  { return v.teams.List(keep) }
 //
-// newView makes the table, teams: newTable(p, teamDocs), and adds it to View.documents.
+// newView makes the table, teams: fold.NewTable(p, teamDocs), and adds it to View.documents.
 package events

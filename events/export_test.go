@@ -17,17 +17,17 @@ func (v *View) SweepSandboxesOlder(ctx context.Context, age time.Duration) (int,
 
 // SweepSnapshotsOlder is SweepRecords of snapshots with another age.
 func (v *View) SweepSnapshotsOlder(ctx context.Context, age time.Duration) (int, error) {
-	return v.snapshots.sweepOlder(ctx, age)
+	return v.snapshots.SweepOlder(ctx, age)
 }
 
 // SweepVolumesOlder is SweepRecords of volumes with another age.
 func (v *View) SweepVolumesOlder(ctx context.Context, age time.Duration) (int, error) {
-	return v.volumes.sweepOlder(ctx, age)
+	return v.volumes.SweepOlder(ctx, age)
 }
 
 // SweepSecretsOlder is SweepRecords of secrets with another age.
 func (v *View) SweepSecretsOlder(ctx context.Context, age time.Duration) (int, error) {
-	return v.secrets.sweepOlder(ctx, age)
+	return v.secrets.SweepOlder(ctx, age)
 }
 
 // Forget calls forget.

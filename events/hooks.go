@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -47,13 +48,13 @@ type hook struct {
 
 // hookTable is the part of a view that has the webhooks.
 type hookTable struct {
-	*progress
-	hooks   map[string]*hook // by the subject of the webhook
-	dropped HookTotals       // of webhooks that the view has dropped
-	swept   swept
+	progress *fold.Progress
+	hooks    map[string]*hook // by the subject of the webhook
+	dropped  HookTotals       // of webhooks that the view has dropped
+	swept    fold.Swept
 }
 
-func newHookTable(p *progress) *hookTable {
+func newHookTable(p *fold.Progress) *hookTable {
 	return &hookTable{progress: p, hooks: make(map[string]*hook)}
 }
 
@@ -169,8 +170,8 @@ func decodeWebhook(m store.Message) (webhook.Webhook, error) {
 
 // Webhook returns a tenant's webhook, including one that was removed lately.
 func (x *hookTable) Webhook(tenant string, id webhook.ID) (Hook, bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.progress.Lock()
+	defer x.progress.Unlock()
 	h, ok := x.hooks[hookSubject(tenant, id)]
 	if !ok || h.doc.ID == "" {
 		return Hook{}, false
@@ -181,8 +182,8 @@ func (x *hookTable) Webhook(tenant string, id webhook.ID) (Hook, bool) {
 // RemovedWebhooks counts a tenant's webhooks that were removed lately and are still in the
 // log.
 func (x *hookTable) RemovedWebhooks(tenant string) (n int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.progress.Lock()
+	defer x.progress.Unlock()
 	for _, h := range x.hooks {
 		if h.doc.Tenant == tenant && h.doc.Removed {
 			n++
@@ -193,7 +194,7 @@ func (x *hookTable) RemovedWebhooks(tenant string) (n int) {
 
 // Webhooks returns the webhooks that keep accepts, oldest first, without removed ones.
 func (x *hookTable) Webhooks(keep func(*Hook) bool) []Hook {
-	x.mu.Lock()
+	x.progress.Lock()
 	var out []Hook
 	for _, h := range x.hooks {
 		got := Hook{h.doc, h.cursor, h.redeliveries}
@@ -201,7 +202,7 @@ func (x *hookTable) Webhooks(keep func(*Hook) bool) []Hook {
 			out = append(out, got)
 		}
 	}
-	x.mu.Unlock()
+	x.progress.Unlock()
 	slices.SortFunc(out, func(a, b Hook) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
@@ -224,8 +225,8 @@ func (t *HookTotals) add(c *webhook.Cursor) {
 // HookTotals returns the sums over all webhooks that the view has had, including removed
 // ones: they never shrink during the life of the view.
 func (x *hookTable) HookTotals() HookTotals {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.progress.Lock()
+	defer x.progress.Unlock()
 	t := x.dropped
 	for _, h := range x.hooks {
 		t.add(&h.cursor)
@@ -245,9 +246,9 @@ func (x *hookTable) forget(before time.Time) {
 
 // sweepHooks removes webhooks from the log that were removed some time ago.
 func (x *hookTable) sweepHooks(ctx context.Context, age time.Duration) (int, error) {
-	return x.swept.sweep(ctx, x.progress, streams.Hooks, age, func(subject string) bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
+	return x.swept.Sweep(ctx, x.progress, streams.Hooks, age, func(subject string) bool {
+		x.progress.Lock()
+		defer x.progress.Unlock()
 		h := x.hooks[hookKey(subject)]
 		return h != nil && !h.doc.Removed
 	})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -51,12 +52,12 @@ func KeyOf(tenant, key string, now time.Time) Key {
 func keyID(sum [32]byte) string { return hex.EncodeToString(sum[:8]) }
 
 // keyDocs describes API keys. A view finds them by their hash.
-var keyDocs = &document[[32]byte, Key]{
-	name: "key", stream: streams.Accounts,
-	subject: func(k *Key) string { return "acct." + k.Tenant + ".key." + k.ID },
-	key:     func(k *Key) [32]byte { return k.SHA256 },
-	compare: func(a, b Key) int { return a.Issued.Compare(b.Issued) },
-	encode: func(k *Key) proto.Message {
+var keyDocs = &fold.Document[[32]byte, Key]{
+	Name: "key", Stream: streams.Accounts,
+	Subject: func(k *Key) string { return "acct." + k.Tenant + ".key." + k.ID },
+	Key:     func(k *Key) [32]byte { return k.SHA256 },
+	Compare: func(a, b Key) int { return a.Issued.Compare(b.Issued) },
+	Encode: func(k *Key) proto.Message {
 		return &pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
 			KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},
 		}}
@@ -66,7 +67,7 @@ var keyDocs = &document[[32]byte, Key]{
 // IssueKey stores a key. It leaves a key alone that exists or was revoked.
 func (l *Log) IssueKey(ctx context.Context, k Key) error {
 	k.ID = keyID(k.SHA256)
-	_, err := keyDocs.put(ctx, l.conn, &k)
+	_, err := keyDocs.Put(ctx, l.conn, &k)
 	if kind.Is(err, kind.Conflict) {
 		return nil
 	}
@@ -80,8 +81,8 @@ func revocationsSubject(tenant string) string { return "acct." + tenant + ".revo
 // RevocationsRev returns the stream sequence of the last revocation of a tenant's key in
 // the view; 0: none. Later reads from the view are at least as new.
 func (a *accountTable) RevocationsRev(tenant string) uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.progress.Lock()
+	defer a.progress.Unlock()
 	return a.revoked[tenant]
 }
 
@@ -102,11 +103,11 @@ func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) erro
 
 // Key returns the key with that hash, if it is valid.
 func (a *accountTable) Key(sha256 [32]byte) (Key, bool) {
-	k, ok := a.keys.get(sha256)
+	k, ok := a.keys.Get(sha256)
 	return k, ok && !k.Revoked
 }
 
 // Keys returns all keys of a tenant ("": of all), including revoked ones.
 func (a *accountTable) Keys(tenant string) []Key {
-	return a.keys.list(func(k *Key) bool { return tenant == "" || k.Tenant == tenant })
+	return a.keys.List(func(k *Key) bool { return tenant == "" || k.Tenant == tenant })
 }

@@ -9,20 +9,21 @@ import (
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 )
 
 // hostDocs describes hosts by their leases.
-var hostDocs = &document[string, fleet.Host]{
-	name: "lease", stream: streams.Hosts, notify: true,
-	subject: func(h *fleet.Host) string { return hostSubject(h.Host) },
-	key:     func(h *fleet.Host) string { return h.Host },
-	compare: func(a, b fleet.Host) int { return strings.Compare(a.Host, b.Host) },
-	rev:     func(h *fleet.Host) uint64 { return h.Rev },
-	encode:  func(h *fleet.Host) proto.Message { return codec.EncodeLease(&h.Lease) },
-	decode: func(m store.Message) (fleet.Host, error) {
+var hostDocs = &fold.Document[string, fleet.Host]{
+	Name: "lease", Stream: streams.Hosts, Notify: true,
+	Subject: func(h *fleet.Host) string { return hostSubject(h.Host) },
+	Key:     func(h *fleet.Host) string { return h.Host },
+	Compare: func(a, b fleet.Host) int { return strings.Compare(a.Host, b.Host) },
+	Rev:     func(h *fleet.Host) uint64 { return h.Rev },
+	Encode:  func(h *fleet.Host) proto.Message { return codec.EncodeLease(&h.Lease) },
+	Decode: func(m store.Message) (fleet.Host, error) {
 		lease, err := codec.DecodeLease(m.Data)
 		return fleet.Host{Lease: lease, Rev: m.Seq, Received: time.Now()}, err
 	},
@@ -31,7 +32,7 @@ var hostDocs = &document[string, fleet.Host]{
 // PutLease replaces a host's lease, whose stream sequence is rev (0: no lease yet). It
 // returns Conflict as in AppendSandbox: another run of the host, or the reaper, wrote.
 func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	return hostDocs.put(ctx, l.conn, &fleet.Host{Lease: lease, Rev: rev})
+	return hostDocs.Put(ctx, l.conn, &fleet.Host{Lease: lease, Rev: rev})
 }
 
 // RenewLease stores the next lease of a run that stored one with stream sequence rev. It
@@ -74,12 +75,12 @@ func fences(stored, own *fleet.Lease) bool {
 // Lease reads a host's lease, and its rev for PutLease, from the leader. ok is false if the
 // host never had one.
 func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
-	h, ok, err := hostDocs.read(ctx, l.conn, hostSubject(host))
+	h, ok, err := hostDocs.Read(ctx, l.conn, hostSubject(host))
 	return h.Lease, h.Rev, ok, err
 }
 
 // Hosts returns all hosts that ever had a lease, by name, including those gone.
-func (v *View) Hosts() []fleet.Host { return v.hosts.list(func(*fleet.Host) bool { return true }) }
+func (v *View) Hosts() []fleet.Host { return v.hosts.List(func(*fleet.Host) bool { return true }) }
 
 // Host returns one host.
-func (v *View) Host(name string) (fleet.Host, bool) { return v.hosts.get(name) }
+func (v *View) Host(name string) (fleet.Host, bool) { return v.hosts.Get(name) }

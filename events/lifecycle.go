@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -34,12 +35,13 @@ func (m mark) eventType() webhook.Type { return webhook.Types()[m&(1<<typeBits-1
 
 // lifecycleTable is the part of a view that lists lifecycle events.
 type lifecycleTable struct {
-	*progress
+	l         *Log
+	progress  *fold.Progress
 	lifecycle lifecycles
 }
 
-func newLifecycleTable(p *progress) *lifecycleTable {
-	return &lifecycleTable{progress: p, lifecycle: lifecycles{of: make(map[string][]mark)}}
+func newLifecycleTable(l *Log, p *fold.Progress) *lifecycleTable {
+	return &lifecycleTable{l: l, progress: p, lifecycle: lifecycles{of: make(map[string][]mark)}}
 }
 
 // lifecycles holds the marks of all tenants. It is guarded by the view's lock.
@@ -88,9 +90,9 @@ func (x *lifecycles) forget(before time.Time) {
 // LifecyclePage returns the positions of a page of a tenant's lifecycle events: at most
 // limit of those that keep accepts, after the first offset of them, oldest or newest first.
 func (t *lifecycleTable) LifecyclePage(tenant string, keep func(webhook.Type) bool, offset, limit int, oldest bool) []webhook.Position {
-	t.mu.Lock()
+	t.progress.Lock()
 	all := t.lifecycle.of[tenant] // only appended to, and copied when shortened
-	t.mu.Unlock()
+	t.progress.Unlock()
 	var out []webhook.Position
 	for i := range all {
 		m := all[i]
@@ -138,9 +140,9 @@ func (t *lifecycleTable) LifecycleLag(tenant string, after webhook.Position, kee
 }
 
 func (t *lifecycleTable) marksAfter(tenant string, after webhook.Position) []mark {
-	t.mu.Lock()
+	t.progress.Lock()
 	all := t.lifecycle.of[tenant]
-	t.mu.Unlock()
+	t.progress.Unlock()
 	i, _ := slices.BinarySearch(all, markOf(after+1, webhook.Types()[0]))
 	return all[i:]
 }
@@ -279,7 +281,7 @@ func apply(f *webhook.Fold, m store.Message, yield func(webhook.Event) bool) boo
 // FirstSince returns the position before the first event of a tenant's sandboxes that was
 // stored at or after a time; without such an event, the last position of the view.
 func (t *lifecycleTable) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
-	end := t.SandboxesRev()
+	end := t.progress.Rev(streams.Sandboxes)
 	got, err := t.l.conn.DirectGet(ctx, streams.Sandboxes, store.GetRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
 	if err != nil || len(got) == 0 {
 		return webhook.Through(end), err

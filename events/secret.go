@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
@@ -30,17 +31,17 @@ type Secret struct {
 }
 
 // secretDocs describes secrets. A view finds them by their subject.
-var secretDocs = &document[string, Secret]{
-	name: "secret", stream: streams.Vault,
-	subject: subjectOfSecret,
-	key:     subjectOfSecret,
-	compare: func(a, b Secret) int { return strings.Compare(a.Name, b.Name) },
-	rev:     func(s *Secret) uint64 { return s.Rev },
-	encode:  encodeSecret,
-	decode:  decodeSecret,
-	over:    func(s *Secret) (time.Time, bool) { return s.changed, s.Removed },
-	keep:    deletedAge + viewAge,
-	find:    func(subject string) string { return subject },
+var secretDocs = &fold.Document[string, Secret]{
+	Name: "secret", Stream: streams.Vault,
+	Subject: subjectOfSecret,
+	Key:     subjectOfSecret,
+	Compare: func(a, b Secret) int { return strings.Compare(a.Name, b.Name) },
+	Rev:     func(s *Secret) uint64 { return s.Rev },
+	Encode:  encodeSecret,
+	Decode:  decodeSecret,
+	Over:    func(s *Secret) (time.Time, bool) { return s.changed, s.Removed },
+	Keep:    deletedAge + viewAge,
+	Find:    func(subject string) string { return subject },
 }
 
 func vaultSubject(tenant, id string) string { return "vault." + tenant + "." + id }
@@ -67,22 +68,22 @@ func decodeSecret(m store.Message) (Secret, error) {
 
 // NewSecret stores a new secret, ignoring its Rev. It returns Conflict if its ID exists.
 func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
-	return secretDocs.create(ctx, l.conn, s)
+	return secretDocs.Create(ctx, l.conn, s)
 }
 
 // PutSecret replaces the secret with stream sequence s.Rev; the old value is deleted. It
 // returns Conflict as in AppendSandbox.
 func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
-	_, err := secretDocs.put(ctx, l.conn, s)
+	_, err := secretDocs.Put(ctx, l.conn, s)
 	return err
 }
 
 // TenantSecret returns a tenant's secret by its id, including one that was removed lately.
 func (v *View) TenantSecret(tenant, id string) (Secret, bool) {
-	return v.secrets.get(vaultSubject(tenant, id))
+	return v.secrets.Get(vaultSubject(tenant, id))
 }
 
 // TenantSecrets returns a tenant's secrets by name, without removed ones.
 func (v *View) TenantSecrets(tenant string) []Secret {
-	return v.secrets.list(func(s *Secret) bool { return s.Tenant == tenant && !s.Removed })
+	return v.secrets.List(func(s *Secret) bool { return s.Tenant == tenant && !s.Removed })
 }

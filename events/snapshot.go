@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
@@ -15,17 +16,17 @@ import (
 )
 
 // snapshotDocs describes snapshots.
-var snapshotDocs = &document[sandbox.SnapshotID, sandbox.Snapshot]{
-	name: "snapshot", stream: streams.Snapshots, notify: true,
-	subject: func(s *sandbox.Snapshot) string { return snapshotSubject(s.Tenant, s.ID) },
-	key:     func(s *sandbox.Snapshot) sandbox.SnapshotID { return s.ID },
-	compare: func(a, b sandbox.Snapshot) int { return sandbox.CompareSnapshots(&a, &b) },
-	rev:     func(s *sandbox.Snapshot) uint64 { return s.Rev },
-	encode:  encodeSnapshot,
-	decode:  decodeSnapshot,
-	over:    func(s *sandbox.Snapshot) (time.Time, bool) { return s.Changed, s.Deleted },
-	keep:    deletedAge + viewAge,
-	find:    func(subject string) sandbox.SnapshotID { return sandbox.SnapshotID(lastToken(subject)) },
+var snapshotDocs = &fold.Document[sandbox.SnapshotID, sandbox.Snapshot]{
+	Name: "snapshot", Stream: streams.Snapshots, Notify: true,
+	Subject: func(s *sandbox.Snapshot) string { return snapshotSubject(s.Tenant, s.ID) },
+	Key:     func(s *sandbox.Snapshot) sandbox.SnapshotID { return s.ID },
+	Compare: func(a, b sandbox.Snapshot) int { return sandbox.CompareSnapshots(&a, &b) },
+	Rev:     func(s *sandbox.Snapshot) uint64 { return s.Rev },
+	Encode:  encodeSnapshot,
+	Decode:  decodeSnapshot,
+	Over:    func(s *sandbox.Snapshot) (time.Time, bool) { return s.Changed, s.Deleted },
+	Keep:    deletedAge + viewAge,
+	Find:    func(subject string) sandbox.SnapshotID { return sandbox.SnapshotID(lastToken(subject)) },
 }
 
 func snapshotSubject(tenant string, id sandbox.SnapshotID) string {
@@ -68,7 +69,7 @@ func decodeCopy(b *pb.Copy) sandbox.Copy {
 // PutSnapshot replaces the description of a snapshot, whose stream sequence is s.Rev (0:
 // none yet). It returns Conflict as in AppendSandbox.
 func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
-	_, err := snapshotDocs.put(ctx, l.conn, s)
+	_, err := snapshotDocs.Put(ctx, l.conn, s)
 	return err
 }
 
@@ -77,27 +78,27 @@ func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
 // there is anything to store. ChangeSnapshot returns NotFound if the snapshot does not
 // exist, and a deleted one unchanged.
 func (v *View) ChangeSnapshot(ctx context.Context, id sandbox.SnapshotID, change func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
-	return v.snapshots.change(ctx, id, change)
+	return v.snapshots.Change(ctx, id, change)
 }
 
 // AwaitSnapshot waits until done accepts a snapshot or ctx ends, and returns the snapshot
 // at that moment.
 func (v *View) AwaitSnapshot(ctx context.Context, id sandbox.SnapshotID, done func(*sandbox.Snapshot) bool) (sandbox.Snapshot, error) {
-	return v.snapshots.await(ctx, id, done)
+	return v.snapshots.Await(ctx, id, done)
 }
 
 // Snapshot returns a snapshot, including a deleted one.
-func (v *View) Snapshot(id sandbox.SnapshotID) (sandbox.Snapshot, bool) { return v.snapshots.get(id) }
+func (v *View) Snapshot(id sandbox.SnapshotID) (sandbox.Snapshot, bool) { return v.snapshots.Get(id) }
 
 // Snapshots returns the snapshots for which keep is true, newest first.
 func (v *View) Snapshots(keep func(*sandbox.Snapshot) bool) []sandbox.Snapshot {
-	return v.snapshots.list(keep)
+	return v.snapshots.List(keep)
 }
 
 // Deletions returns how many snapshots this view has seen deleted. It only grows, so that a
 // caller with work for each deletion can detect new ones.
 func (v *View) Deletions() uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.snapshots.ended
+	v.progress.Lock()
+	defer v.progress.Unlock()
+	return v.snapshots.Ended
 }

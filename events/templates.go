@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
@@ -34,11 +35,11 @@ type templateKey struct{ tenant, name, tag string }
 
 // templateDocs describes the tags of templates. They are events in the record of a name,
 // which putTemplate appends and applyAccount folds.
-var templateDocs = &document[templateKey, Template]{
-	name: "template", stream: streams.Accounts,
-	subject: func(t *Template) string { return templateSubject(t.Tenant, t.Name) },
-	key:     func(t *Template) templateKey { return templateKey{t.Tenant, t.Name, t.Tag} },
-	compare: func(a, b Template) int {
+var templateDocs = &fold.Document[templateKey, Template]{
+	Name: "template", Stream: streams.Accounts,
+	Subject: func(t *Template) string { return templateSubject(t.Tenant, t.Name) },
+	Key:     func(t *Template) templateKey { return templateKey{t.Tenant, t.Name, t.Tag} },
+	Compare: func(a, b Template) int {
 		return strings.Compare(a.Tenant+"/"+a.Name+":"+a.Tag, b.Tenant+"/"+b.Name+":"+b.Tag)
 	},
 }
@@ -103,12 +104,12 @@ func (a *accountTable) applyTagged(subject string, at time.Time, e *pb.TemplateT
 	}
 	if e.Built != nil {
 		b := builtOf(e.Built)
-		a.templates.set(Template{ID: b.ID, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Built: b})
+		a.templates.Set(Template{ID: b.ID, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Built: b})
 		return nil
 	}
 	m, id, err := template.Decode(e.Manifest)
 	if err == nil {
-		a.templates.set(Template{ID: id, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Manifest: m})
+		a.templates.Set(Template{ID: id, Tenant: key.tenant, Name: key.name, Tag: key.tag, Tagged: at, Manifest: m})
 	}
 	return err
 }
@@ -116,7 +117,7 @@ func (a *accountTable) applyTagged(subject string, at time.Time, e *pb.TemplateT
 func (a *accountTable) applyUntagged(subject string, e *pb.TemplateUntagged) error {
 	key, err := tagOf(subject, e.Name, e.Tag)
 	if err == nil {
-		delete(a.templates.docs, key)
+		delete(a.templates.Docs, key)
 	}
 	return err
 }
@@ -137,8 +138,8 @@ func (a *accountTable) applyPublished(subject string, e *pb.TemplatePublished) e
 // Published returns whether all tenants may use a tenant's templates of that name, or only
 // the tenant; set is false if that was never set.
 func (a *accountTable) Published(tenant, name string) (public, set bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.progress.Lock()
+	defer a.progress.Unlock()
 	public, set = a.published[nameKey{tenant, name}]
 	return public, set
 }
@@ -155,7 +156,7 @@ func tagOf(subject, name, tag string) (templateKey, error) {
 // only if there is no other.
 func (a *accountTable) Template(tenant string, ref template.Ref) (Template, bool) {
 	if ref.ID == "" {
-		return a.templates.get(templateKey{tenant, ref.Name, ref.Tag})
+		return a.templates.Get(templateKey{tenant, ref.Name, ref.Tag})
 	}
 	var found Template
 	for _, t := range a.Templates(tenant) {
@@ -174,7 +175,7 @@ func (a *accountTable) Template(tenant string, ref template.Ref) (Template, bool
 
 // Templates returns a tenant's ("": all) templates by name and tag, once per name.
 func (a *accountTable) Templates(tenant string) []Template {
-	return a.templates.list(func(t *Template) bool { return tenant == "" || t.Tenant == tenant })
+	return a.templates.List(func(t *Template) bool { return tenant == "" || t.Tenant == tenant })
 }
 
 // TemplateByID finds a template of any tenant. It is for hosts, to which a sandbox's record

@@ -103,8 +103,8 @@ func (t *totals) encode(upTo, dropped uint64) ([]byte, error) {
 // sum is the number started (C-040 to C-042). It never shrinks: entries that retention
 // drops were added to the stored totals before.
 func (p *processTable) Counts() map[process.Outcome]uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.progress.Lock()
+	defer p.progress.Unlock()
 	out := make(map[process.Outcome]uint64)
 	for as, n := range p.totals.running {
 		out[as] += n
@@ -119,7 +119,7 @@ func (p *processTable) Counts() map[process.Outcome]uint64 {
 // entries of ended processes to the stored totals and stores entries of running processes
 // again. It may be called concurrently.
 func (p *processTable) SweepCatalogue(ctx context.Context) error {
-	if err := p.Sync(ctx); err != nil {
+	if err := p.progress.Sync(ctx); err != nil {
 		return err
 	}
 	before := time.Now().Add(-p.l.retention)
@@ -133,7 +133,7 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.Sync(ctx); err != nil {
+	if err := p.progress.Sync(ctx); err != nil {
 		return err
 	}
 	if keep, err = p.checkpoint(ctx, keep); err != nil {
@@ -148,8 +148,8 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 
 // staleEntries returns the entries of running processes before stream sequence keep.
 func (p *processTable) staleEntries(keep uint64) (stale []entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.progress.Lock()
+	defer p.progress.Unlock()
 	for _, e := range p.processes {
 		if e.Active() && e.rev < keep {
 			stale = append(stale, *e)
@@ -167,19 +167,19 @@ func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64
 	if err != nil {
 		return 0, err
 	}
-	p.mu.Lock()
+	p.progress.Lock()
 	t := &p.totals
-	upTo, rev := p.applied[streams.Catalogue], t.rev
+	upTo, rev := p.progress.LockedRev(streams.Catalogue), t.rev
 	if keep = max(min(keep, upTo+1), t.dropped); first >= keep && len(t.settled) <= maxSettled {
-		p.mu.Unlock()
+		p.progress.Unlock()
 		return 0, nil
 	}
 	if keep == t.dropped && len(t.settled) <= maxSettled { // a purge that was interrupted
-		p.mu.Unlock()
+		p.progress.Unlock()
 		return keep, nil
 	}
 	data, err := t.encode(upTo, keep)
-	p.mu.Unlock()
+	p.progress.Unlock()
 	if err != nil {
 		return 0, err
 	}

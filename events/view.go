@@ -6,7 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
-	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -18,21 +18,23 @@ import (
 // It consists of parts, each with its state and its methods. They share one lock, because
 // some read each other's state.
 type View struct {
-	*progress
 	*processTable
 	*accountTable
 	*hookTable
 	*lifecycleTable
 
-	sandboxes map[sandbox.ID]sandbox.State
-	swept     swept // of the sandboxes' records
+	l        *Log
+	progress *fold.Progress
 
-	snapshots *table[sandbox.SnapshotID, sandbox.Snapshot]
-	volumes   *table[string, sandbox.Volume] // by subject
-	secrets   *table[string, Secret]         // likewise
-	hosts     *table[string, fleet.Host]
-	builds    *table[build.ID, Build]
-	documents []documentTable // the tables above, except builds
+	sandboxes map[sandbox.ID]sandbox.State
+	swept     fold.Swept // of the sandboxes' records
+
+	snapshots *fold.Table[sandbox.SnapshotID, sandbox.Snapshot]
+	volumes   *fold.Table[string, sandbox.Volume] // by subject
+	secrets   *fold.Table[string, Secret]         // likewise
+	hosts     *fold.Table[string, fleet.Host]
+	builds    *fold.Table[build.ID, Build]
+	documents []fold.Source // the tables above, except builds
 }
 
 // sweepEvery is how often old entries are dropped.
@@ -40,45 +42,43 @@ const sweepEvery = time.Minute
 
 // newView returns a view without content.
 func newView(l *Log) *View {
-	p := newProgress(l)
+	p := fold.NewProgress(l.conn)
 	v := &View{
+		l:              l,
 		progress:       p,
-		processTable:   newProcessTable(p),
+		processTable:   newProcessTable(l, p),
 		accountTable:   newAccountTable(p),
 		hookTable:      newHookTable(p),
-		lifecycleTable: newLifecycleTable(p),
+		lifecycleTable: newLifecycleTable(l, p),
 		sandboxes:      make(map[sandbox.ID]sandbox.State),
-		snapshots:      newTable(p, snapshotDocs),
-		volumes:        newTable(p, volumeDocs),
-		secrets:        newTable(p, secretDocs),
-		hosts:          newTable(p, hostDocs),
-		builds:         newTable(p, buildDocs),
+		snapshots:      fold.NewTable(p, snapshotDocs),
+		volumes:        fold.NewTable(p, volumeDocs),
+		secrets:        fold.NewTable(p, secretDocs),
+		hosts:          fold.NewTable(p, hostDocs),
+		builds:         fold.NewTable(p, buildDocs),
 	}
-	v.snapshots.inUse = v.baseSnapshots
-	v.documents = []documentTable{v.snapshots, v.volumes, v.secrets, v.hosts}
-	p.folds = []fold{
-		{streams.Sandboxes, v.applySandbox, true},
-		{streams.Catalogue, v.applySummary, false},
-		{streams.Accounts, v.applyAccount, true},
-		{streams.Builds, v.applyBuild, false},
-		{streams.Hooks, v.applyHook, false},
-	}
-	for _, t := range v.documents {
-		p.folds = append(p.folds, t.fold())
-	}
+	v.snapshots.InUse = v.baseSnapshots
+	v.documents = []fold.Source{v.snapshots.Source(), v.volumes.Source(), v.secrets.Source(), v.hosts.Source()}
 	return v
+}
+
+// sources returns the streams from which the view is folded.
+func (v *View) sources() []fold.Source {
+	return append([]fold.Source{
+		{Stream: streams.Sandboxes, Apply: v.applySandbox, Notify: true},
+		{Stream: streams.Catalogue, Apply: v.applySummary},
+		{Stream: streams.Accounts, Apply: v.applyAccount, Notify: true},
+		{Stream: streams.Builds, Apply: v.applyBuild},
+		{Stream: streams.Hooks, Apply: v.applyHook},
+	}, v.documents...)
 }
 
 // OpenView folds the log and returns when it has caught up. The view is kept up to date
 // until ctx ends.
 func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	v := newView(l)
-	for _, f := range v.folds {
-		feed, err := l.conn.Follow(f.stream, ">", 0)
-		if err != nil {
-			return nil, store.Unavailable("open view", f.stream, err)
-		}
-		go v.run(ctx, feed, f)
+	if err := v.progress.Start(ctx, v.sources()); err != nil {
+		return nil, err
 	}
 	if err := v.Sync(ctx); err != nil {
 		return v, err
@@ -86,6 +86,20 @@ func (l *Log) OpenView(ctx context.Context) (*View, error) {
 	go v.sweep(ctx) // only a complete view shows which snapshots are in use
 	return v, nil
 }
+
+// Sync waits until everything stored before the call is in the view. It retries through
+// outages until ctx ends. It returns ctx's error, or kind.Unavailable if the log was closed
+// or could not be reached until then.
+func (v *View) Sync(ctx context.Context) error { return v.progress.Sync(ctx) }
+
+// Changes returns a channel that receives a value after each change except of processes,
+// which change a hundred times as often and need no reaction. It buffers one value: a slow
+// receiver sees one for many changes. Call stop to end it.
+func (v *View) Changes() (changed <-chan struct{}, stop func()) { return v.progress.Changes() }
+
+// SandboxesRev returns the stream sequence up to which the view has folded all sandboxes'
+// records. Later reads from the view are at least as new.
+func (v *View) SandboxesRev() uint64 { return v.progress.Rev(streams.Sandboxes) }
 
 func (v *View) sweep(ctx context.Context) {
 	t := time.NewTicker(sweepEvery)
@@ -102,17 +116,17 @@ func (v *View) sweep(ctx context.Context) {
 
 // forget drops what ended before the given time. Counts stay.
 func (v *View) forget(before time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.progress.Lock()
+	defer v.progress.Unlock()
 	for id, s := range v.sandboxes {
 		if s.Over() && s.Ended.Before(before) && v.members[id] == nil {
 			delete(v.sandboxes, id)
 		}
 	}
 	now := before.Add(v.l.retention)
-	v.builds.expire(now) // their records are removed, too
+	v.builds.Expire(now) // their records are removed, too
 	for _, t := range v.documents {
-		t.expire(now)
+		t.Expire(now)
 	}
 	v.hookTable.forget(now.Add(-deletedAge - viewAge))
 	v.lifecycle.forget(now.Add(-LifecycleAge))

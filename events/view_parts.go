@@ -13,18 +13,18 @@ import (
 func (v *View) referenced() *blob.References {
 	var used blob.References
 	var copies []string
-	v.mu.Lock()
-	for _, t := range v.templates.docs {
+	v.progress.Lock()
+	for _, t := range v.templates.Docs {
 		for _, sum := range t.Manifest.Parts {
 			used.AddPart(sum)
 		}
 	}
-	for _, s := range v.snapshots.docs {
+	for _, s := range v.snapshots.Docs {
 		if !s.Deleted {
 			copies = append(copies, s.Copy.Manifest)
 		}
 	}
-	v.mu.Unlock()
+	v.progress.Unlock()
 	for _, raw := range copies {
 		if m, _, err := template.Decode([]byte(raw)); err == nil { // otherwise there is no copy
 			for _, sum := range m.Parts {

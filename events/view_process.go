@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -13,7 +14,8 @@ import (
 
 // processTable is the catalogue in a view.
 type processTable struct {
-	*progress
+	l         *Log
+	progress  *fold.Progress
 	processes map[process.ID]*entry
 	interner  interner // of values in processes
 	members   map[sandbox.ID]*members
@@ -32,9 +34,9 @@ type members struct {
 	byPID map[uint32]process.ID // the newest process with that pid
 }
 
-func newProcessTable(p *progress) *processTable {
+func newProcessTable(l *Log, p *fold.Progress) *processTable {
 	return &processTable{
-		progress:  p,
+		l: l, progress: p,
 		processes: make(map[process.ID]*entry),
 		members:   make(map[sandbox.ID]*members),
 		totals:    newTotals(),
@@ -119,8 +121,8 @@ func (p *processTable) pruneMembers(sbx sandbox.ID) {
 
 // Process returns a process's entry in the catalogue and its rev, for PutSummary.
 func (p *processTable) Process(id process.ID) (process.Summary, uint64, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.progress.Lock()
+	defer p.progress.Unlock()
 	if e := p.processes[id]; e != nil {
 		return e.Summary, e.rev, true
 	}
@@ -130,8 +132,8 @@ func (p *processTable) Process(id process.ID) (process.Summary, uint64, bool) {
 // Processes returns the entries of a sandbox ("": of all) for which keep is true, oldest
 // first.
 func (p *processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.progress.Lock()
+	defer p.progress.Unlock()
 	var out []process.Summary
 	visit := func(e *entry) {
 		if keep(&e.Summary) {
@@ -153,8 +155,8 @@ func (p *processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) boo
 
 // ProcessByPID returns the newest process of the sandbox with that pid.
 func (p *processTable) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.progress.Lock()
+	defer p.progress.Unlock()
 	if mem := p.members[sbx]; mem != nil {
 		if e := p.processes[mem.byPID[pid]]; e != nil {
 			return e.Summary, true

@@ -50,22 +50,22 @@ func begins(events []sandbox.Event) bool {
 
 // Sandbox returns a sandbox's state.
 func (v *View) Sandbox(id sandbox.ID) (sandbox.State, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.progress.Lock()
+	defer v.progress.Unlock()
 	s, ok := v.sandboxes[id]
 	return s, ok
 }
 
 // Sandboxes returns the sandboxes for which keep is true, newest first.
 func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State {
-	v.mu.Lock()
+	v.progress.Lock()
 	var out []sandbox.State
 	for _, s := range v.sandboxes {
 		if keep(&s) {
 			out = append(out, s)
 		}
 	}
-	v.mu.Unlock()
+	v.progress.Unlock()
 	slices.SortFunc(out, func(a, b sandbox.State) int {
 		if c := b.Created.Compare(a.Created); c != 0 {
 			return c
@@ -115,7 +115,7 @@ func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(san
 // state at that moment.
 func (v *View) AwaitSandbox(ctx context.Context, id sandbox.ID, done func(*sandbox.State) bool) (sandbox.State, error) {
 	var s sandbox.State
-	err := v.wait(ctx, func() bool {
+	err := v.progress.Wait(ctx, func() bool {
 		s = v.sandboxes[id]
 		return done(&s)
 	})

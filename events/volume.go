@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
@@ -15,17 +16,17 @@ import (
 )
 
 // volumeDocs describes volumes. A view finds them by their subject.
-var volumeDocs = &document[string, sandbox.Volume]{
-	name: "volume", stream: streams.Volumes, notify: true,
-	subject: subjectOfVolume,
-	key:     subjectOfVolume,
-	compare: func(a, b sandbox.Volume) int { return strings.Compare(subjectOfVolume(&a), subjectOfVolume(&b)) },
-	rev:     func(s *sandbox.Volume) uint64 { return s.Rev },
-	encode:  encodeVolume,
-	decode:  decodeVolume,
-	over:    func(s *sandbox.Volume) (time.Time, bool) { return s.Changed, s.Over() },
-	keep:    deletedAge + viewAge,
-	find:    func(subject string) string { return subject },
+var volumeDocs = &fold.Document[string, sandbox.Volume]{
+	Name: "volume", Stream: streams.Volumes, Notify: true,
+	Subject: subjectOfVolume,
+	Key:     subjectOfVolume,
+	Compare: func(a, b sandbox.Volume) int { return strings.Compare(subjectOfVolume(&a), subjectOfVolume(&b)) },
+	Rev:     func(s *sandbox.Volume) uint64 { return s.Rev },
+	Encode:  encodeVolume,
+	Decode:  decodeVolume,
+	Over:    func(s *sandbox.Volume) (time.Time, bool) { return s.Changed, s.Over() },
+	Keep:    deletedAge + viewAge,
+	Find:    func(subject string) string { return subject },
 }
 
 // The subject has the name, not the id, so that names are unique.
@@ -55,26 +56,26 @@ func decodeVolume(m store.Message) (sandbox.Volume, error) {
 // NewVolume stores a new volume, ignoring its Rev. It returns Conflict if the tenant has a
 // volume of that name, perhaps one that was deleted and is being removed.
 func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
-	return volumeDocs.create(ctx, l.conn, s)
+	return volumeDocs.Create(ctx, l.conn, s)
 }
 
 // PutVolume replaces the description of a volume with stream sequence s.Rev. It returns
 // Conflict as in AppendSandbox.
 func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
-	_, err := volumeDocs.put(ctx, l.conn, s)
+	_, err := volumeDocs.Put(ctx, l.conn, s)
 	return err
 }
 
 // NamedVolume returns a tenant's volume by its name, including one that was deleted lately.
 func (v *View) NamedVolume(tenant, name string) (sandbox.Volume, bool) {
-	return v.volumes.get(volumeSubject(tenant, name))
+	return v.volumes.Get(volumeSubject(tenant, name))
 }
 
 // Volume returns a volume by its id, including one that was deleted lately.
 func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, s := range v.volumes.docs {
+	v.progress.Lock()
+	defer v.progress.Unlock()
+	for _, s := range v.volumes.Docs {
 		if s.ID == id {
 			return s, true
 		}
@@ -83,10 +84,10 @@ func (v *View) Volume(id sandbox.VolumeID) (sandbox.Volume, bool) {
 }
 
 // Volumes returns the volumes for which keep is true, by tenant and name.
-func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume { return v.volumes.list(keep) }
+func (v *View) Volumes(keep func(*sandbox.Volume) bool) []sandbox.Volume { return v.volumes.List(keep) }
 
 // AwaitVolume waits until done accepts a tenant's volume of that name or ctx ends, and
 // returns the volume at that moment.
 func (v *View) AwaitVolume(ctx context.Context, tenant, name string, done func(*sandbox.Volume) bool) (sandbox.Volume, error) {
-	return v.volumes.await(ctx, volumeSubject(tenant, name), done)
+	return v.volumes.Await(ctx, volumeSubject(tenant, name), done)
 }

@@ -78,6 +78,7 @@ var rules = []rule{
 	{path: "events", may: []string{vocabulary, "internal/waiting", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
 	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
+	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf, group}, tests: []string{"events/natsd"}},
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
 	{path: "events/attachment", may: []string{"events/fleet", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},

@@ -1,4 +1,4 @@
-package events
+package fold
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 // Sync waits until everything stored before the call is in the view. It retries through
 // outages until ctx ends. It returns ctx's error, or kind.Unavailable if the log was closed
 // or could not be reached until then.
-func (p *progress) Sync(ctx context.Context) error {
+func (p *Progress) Sync(ctx context.Context) error {
 	for try := 0; ; {
 		want, err := p.ends(ctx)
 		if err == nil {
-			return p.wait(ctx, func() bool { return p.reached(want) })
+			return p.Wait(ctx, func() bool { return p.reached(want) })
 		}
-		if p.l.conn.Closed() {
+		if p.conn.Closed() {
 			return err
 		}
-		if !p.l.conn.Backoff(ctx, &try) {
+		if !p.conn.Backoff(ctx, &try) {
 			return store.Unavailable("sync", "", fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
@@ -38,11 +38,11 @@ type syncBarrier struct {
 // ends returns the last sequences of the streams that a view is folded from, by a query
 // that begins after the call. Callers that arrive during a query share the next one: each
 // asks every leader.
-func (p *progress) ends(ctx context.Context) ([]uint64, error) {
+func (p *Progress) ends(ctx context.Context) ([]uint64, error) {
 	p.mu.Lock()
 	k := p.nextBarrier
 	if k == nil {
-		k = &syncBarrier{done: make(chan struct{}), ends: make([]uint64, len(p.folds))}
+		k = &syncBarrier{done: make(chan struct{}), ends: make([]uint64, len(p.sources))}
 		p.nextBarrier = k
 		go p.runBarrier(k)
 	}
@@ -56,16 +56,16 @@ func (p *progress) ends(ctx context.Context) ([]uint64, error) {
 }
 
 // runBarrier waits for its turn and queries the ends, as long as a request may take.
-func (p *progress) runBarrier(k *syncBarrier) {
+func (p *Progress) runBarrier(k *syncBarrier) {
 	p.barrierMu.Lock()
 	defer p.barrierMu.Unlock()
 	p.mu.Lock()
 	p.nextBarrier = nil
 	p.mu.Unlock()
 	g, ctx := errgroup.WithContext(context.Background())
-	for i, f := range p.folds {
+	for i, s := range p.sources {
 		g.Go(func() (err error) {
-			k.ends[i], err = p.l.conn.LastSeq(ctx, f.stream)
+			k.ends[i], err = p.conn.LastSeq(ctx, s.Stream)
 			return err
 		})
 	}
@@ -75,9 +75,9 @@ func (p *progress) runBarrier(k *syncBarrier) {
 
 // reached reports whether all messages up to the given ones are applied. The view is
 // locked.
-func (p *progress) reached(ends []uint64) bool {
-	for i, f := range p.folds {
-		if p.applied[f.stream] < ends[i] {
+func (p *Progress) reached(ends []uint64) bool {
+	for i, s := range p.sources {
+		if p.applied[s.Stream] < ends[i] {
 			return false
 		}
 	}
