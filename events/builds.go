@@ -48,7 +48,7 @@ var buildDocs = &fold.Document[build.ID, Build]{
 func buildSubject(tenant string, id build.ID) string { return "build." + tenant + "." + string(id) }
 
 // AppendBuild stores facts in a build's record, all or none; see AppendSandbox.
-func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
+func (d *Documents) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
 	now := time.Now()
 	b := &pb.BuildBatch{Build: string(s.ID), Tenant: s.Tenant, FirstSeq: s.Seq + 1}
 	after := *s
@@ -63,7 +63,7 @@ func (l *Log) AppendBuild(ctx context.Context, s *build.State, bodies ...build.B
 	if err != nil {
 		return *s, kind.Wrap(kind.Internal, "append", string(s.ID), err)
 	}
-	rev, err := l.conn.Put(ctx, streams.Builds, buildSubject(s.Tenant, s.ID), s.Rev, data)
+	rev, err := d.conn.Put(ctx, streams.Builds, buildSubject(s.Tenant, s.ID), s.Rev, data)
 	if err != nil {
 		return *s, err
 	}
@@ -81,7 +81,7 @@ func (v *View) applyBuild(m store.Message) error {
 	before := b.Lines
 	for _, e := range events {
 		if b.State, err = b.Apply(e); err != nil {
-			v.l.conn.Log().Warn("apply event failed", "build", id, "seq", e.Seq, "err", err)
+			v.conn.Log().Warn("apply event failed", "build", id, "seq", e.Seq, "err", err)
 			b.Seq = e.Seq
 		}
 	}
@@ -101,7 +101,7 @@ func (v *View) Builds(keep func(*Build) bool) []Build { return v.builds.List(kee
 
 // BuildLines reads a build's log from line from on. It returns at most most of the lines
 // for which keep is true, and whether there may be more.
-func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
+func (d *Documents) BuildLines(ctx context.Context, b *Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
 	at, _ := slices.BinarySearchFunc(b.lines, from+1, func(m lineMark, line int) int { return m.first - line })
 	if from >= b.Lines || at == 0 {
 		return nil, false, nil
@@ -109,12 +109,12 @@ func (l *Log) BuildLines(ctx context.Context, b *Build, from, most int, keep fun
 	var out []build.Line
 	tries := 0
 	for n, rev := b.lines[at-1].first, b.lines[at-1].rev; n < b.Lines; {
-		msgs, err := l.conn.DirectGet(ctx, streams.Builds, store.GetRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: store.BatchSize, MaxBytes: store.BatchBytes})
+		msgs, err := d.conn.DirectGet(ctx, streams.Builds, store.GetRequest{Seq: rev, Next: buildSubject(b.Tenant, b.ID), Batch: store.BatchSize, MaxBytes: store.BatchBytes})
 		if err != nil {
 			return out, false, err
 		}
 		if len(msgs) == 0 { // the replica lags, or the line fell out of retention
-			if tries == store.LaggingTries || !l.conn.Backoff(ctx, &tries) {
+			if tries == store.LaggingTries || !d.conn.Backoff(ctx, &tries) {
 				return out, false, kind.New(kind.Gone, "read log", string(b.ID), "the build's log fell out of retention")
 			}
 			continue

@@ -22,7 +22,7 @@ func BenchmarkCatalogue(b *testing.B) {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			srv := eventstest.Start(b)
 			log := eventstest.Open(b, srv)
-			record(b, log, count)
+			recordCommands(b, log, count)
 			log.Close()
 			for b.Loop() {
 				srv.Stop()
@@ -56,8 +56,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// record stores count commands, a hundred per sandbox.
-func record(b *testing.B, log *events.Log, count int) {
+// recordCommands stores count commands, a hundred per sandbox.
+func recordCommands(b *testing.B, log *events.Log, count int) {
 	b.Helper()
 	var g errgroup.Group
 	g.SetLimit(64)

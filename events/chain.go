@@ -22,7 +22,7 @@ func sparse(from, to position) bool {
 
 // readSparse reads the messages of a record after one position and up to another, or the
 // first of them. whole is false if there is a hole among them.
-func (l *records) readSparse(ctx context.Context, stream, subject string, from, to position) (out []store.Message, whole bool, err error) {
+func (l *Records) readSparse(ctx context.Context, stream, subject string, from, to position) (out []store.Message, whole bool, err error) {
 	rev := to.rev
 	if to.seq-from.seq > chainLen {
 		if rev, err = l.seek(ctx, stream, subject, from.seq+chainLen); err != nil {

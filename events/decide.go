@@ -16,12 +16,12 @@ import (
 // on everything stored. It returns the new revision, or an error of kind.Conflict if
 // another writer was first. After an error of kind.Unavailable, body may or may not be
 // stored: read again, then decide.
-func (l *Log) DecideSandbox(ctx context.Context, s *sandbox.State, rev uint64, body sandbox.Body) (uint64, error) {
+func (d *Documents) DecideSandbox(ctx context.Context, s *sandbox.State, rev uint64, body sandbox.Body) (uint64, error) {
 	data, err := codec.EncodeSandbox(s.Tenant, s.ID, s.Seq+1, time.Now(), []sandbox.Body{body})
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "place", string(s.ID), err)
 	}
-	got, err := l.conn.PublishAtEnd(ctx, sandboxSubject(s.Tenant, s.ID), rev, data)
+	got, err := d.conn.PublishAtEnd(ctx, sandboxSubject(s.Tenant, s.ID), rev, data)
 	if errors.Is(err, store.ErrExpectation) {
 		return 0, kind.New(kind.Conflict, "place", string(s.ID), "another writer was first")
 	}

@@ -70,7 +70,7 @@ func (h *Hook) After() webhook.Position { return max(h.Cursor.At, h.From) }
 
 // PutWebhook replaces the webhook with stream sequence w.Rev (0: new) and returns the new
 // rev. It returns Conflict as in AppendSandbox.
-func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error) {
+func (d *Documents) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error) {
 	b := &pb.Webhook{
 		Id: string(w.ID), Tenant: w.Tenant, Name: w.Name, Url: w.URL, Enabled: w.Enabled,
 		Sealed: []byte(w.Secret), CreatedNs: codec.Nanos(w.Created), From: uint64(w.From), Removed: w.Removed,
@@ -82,24 +82,24 @@ func (l *Log) PutWebhook(ctx context.Context, w *webhook.Webhook) (uint64, error
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put webhook", string(w.ID), err)
 	}
-	return l.conn.Put(ctx, streams.Hooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
+	return d.conn.Put(ctx, streams.Hooks, hookSubject(w.Tenant, w.ID), w.Rev, data)
 }
 
 // PutCursor replaces the delivery cursor with stream sequence c.Rev and returns the new
 // rev. It returns Conflict as in AppendSandbox: another deliverer, or a replay, wrote.
-func (l *Log) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *webhook.Cursor) (uint64, error) {
+func (d *Documents) PutCursor(ctx context.Context, tenant string, id webhook.ID, c *webhook.Cursor) (uint64, error) {
 	data, err := proto.Marshal(&pb.WebhookCursor{
 		At: uint64(c.At), Holder: c.Holder, Attempts: c.Attempts, Done: c.Done, GivenUp: c.GivenUp,
 	})
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put cursor", string(id), err)
 	}
-	return l.conn.Put(ctx, streams.Hooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
+	return d.conn.Put(ctx, streams.Hooks, hookSubject(tenant, id)+hookCursor, c.Rev, data)
 }
 
 // PutRedeliveries replaces the list of events to redeliver with stream sequence a.Rev and returns
 // the new rev. It returns Conflict as in AppendSandbox.
-func (l *Log) PutRedeliveries(ctx context.Context, tenant string, id webhook.ID, a *webhook.Redeliveries) (uint64, error) {
+func (d *Documents) PutRedeliveries(ctx context.Context, tenant string, id webhook.ID, a *webhook.Redeliveries) (uint64, error) {
 	b := &pb.WebhookAgain{}
 	for _, r := range a.Events {
 		b.Events = append(b.Events, refToPB(r))
@@ -108,7 +108,7 @@ func (l *Log) PutRedeliveries(ctx context.Context, tenant string, id webhook.ID,
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put redelivery", string(id), err)
 	}
-	return l.conn.Put(ctx, streams.Hooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
+	return d.conn.Put(ctx, streams.Hooks, hookSubject(tenant, id)+hookRedeliveries, a.Rev, data)
 }
 
 func refToPB(r webhook.Ref) *pb.WebhookRef {
@@ -255,7 +255,7 @@ func (x *hookTable) sweepHooks(ctx context.Context, age time.Duration) (int, err
 }
 
 // AppendAttempt appends a delivery to a webhook's log.
-func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a *webhook.Attempt) error {
+func (d *Documents) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a *webhook.Attempt) error {
 	data, err := proto.Marshal(&pb.WebhookAttempt{
 		Id: a.ID, EventId: a.EventID, Type: string(a.Type), Ref: refToPB(a.Ref), Number: a.Number,
 		TimeNs: codec.Nanos(a.Time), TookNs: int64(a.Took), Url: a.URL, Status: a.Status, Error: a.Error, Response: a.Response, Last: a.Last,
@@ -263,7 +263,7 @@ func (l *Log) AppendAttempt(ctx context.Context, tenant string, id webhook.ID, a
 	if err != nil {
 		return kind.Wrap(kind.Internal, "append delivery", a.ID, err)
 	}
-	return l.conn.PutLast(ctx, streams.HookLog, hookLogSubject(tenant, id), data)
+	return d.conn.PutLast(ctx, streams.HookLog, hookLogSubject(tenant, id), data)
 }
 
 func decodeAttempt(data []byte) (webhook.Attempt, error) {
@@ -280,12 +280,12 @@ func decodeAttempt(data []byte) (webhook.Attempt, error) {
 // Attempts reads a webhook's deliveries from its log, newest or oldest first, until yield
 // returns false. It begins after the delivery with stream sequence after; 0: at the first.
 // yield gets the stream sequence of each.
-func (l *Log) Attempts(ctx context.Context, tenant string, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
+func (d *Documents) Attempts(ctx context.Context, tenant string, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
 	if !oldest {
-		return attemptsBackwards(ctx, l.conn, hookLogSubject(tenant, id), after, yield)
+		return attemptsBackwards(ctx, d.conn, hookLogSubject(tenant, id), after, yield)
 	}
 	for {
-		msgs, err := l.conn.GetFrom(ctx, streams.HookLog, hookLogSubject(tenant, id), after+1, store.BatchSize)
+		msgs, err := d.conn.GetFrom(ctx, streams.HookLog, hookLogSubject(tenant, id), after+1, store.BatchSize)
 		if err != nil || len(msgs) == 0 {
 			return err
 		}

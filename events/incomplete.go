@@ -21,7 +21,7 @@ const (
 // the catalogue has. All are ended processes of host. A record that retention has dropped
 // is not short. Short reads the ends of many records at once and pauses in between, so that
 // it may run beside client requests.
-func (l *records) Incomplete(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
+func (l *Records) Incomplete(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
 	for some := range slices.Chunk(all, incompleteBatch) {
 		ids := make([]process.ID, len(some))
 		for i := range some {
@@ -57,7 +57,7 @@ func (l *records) Incomplete(ctx context.Context, host string, all []process.Sum
 
 // Lost reports whether the record of an ended process, of which nothing is stored, was
 // lost: retention did not drop it, since older output is kept.
-func (l *records) Lost(ctx context.Context, s *process.Summary) (bool, error) {
+func (l *Records) Lost(ctx context.Context, s *process.Summary) (bool, error) {
 	if s.Active() || s.Last == 0 {
 		return false, nil
 	}

@@ -65,9 +65,9 @@ var keyDocs = &fold.Document[[32]byte, Key]{
 }
 
 // IssueKey stores a key. It leaves a key alone that exists or was revoked.
-func (l *Log) IssueKey(ctx context.Context, k Key) error {
+func (d *Documents) IssueKey(ctx context.Context, k Key) error {
 	k.ID = keyID(k.SHA256)
-	_, err := keyDocs.Put(ctx, l.conn, &k)
+	_, err := keyDocs.Put(ctx, d.conn, &k)
 	if kind.Is(err, kind.Conflict) {
 		return nil
 	}
@@ -90,14 +90,14 @@ func (a *accountTable) RevocationsRev(tenant string) uint64 {
 // two callers cannot revoke each other's keys. Keys issued meanwhile do not matter. It
 // retries through outages until ctx ends and returns Conflict if another key was revoked.
 // Gateways reject the key as soon as they have read the revocation.
-func (l *Log) RevokeKey(ctx context.Context, tenant, id string, rev uint64) error {
+func (d *Documents) RevokeKey(ctx context.Context, tenant, id string, rev uint64) error {
 	data, err := proto.Marshal(&pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyRevoked{
 		KeyRevoked: &pb.KeyRevoked{Id: id},
 	}})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "revoke key", id, err)
 	}
-	_, err = l.conn.Put(ctx, streams.Accounts, revocationsSubject(tenant), rev, data)
+	_, err = d.conn.Put(ctx, streams.Accounts, revocationsSubject(tenant), rev, data)
 	return err
 }
 

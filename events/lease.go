@@ -31,8 +31,8 @@ var hostDocs = &fold.Document[string, fleet.Host]{
 
 // PutLease replaces a host's lease, whose stream sequence is rev (0: no lease yet). It
 // returns Conflict as in AppendSandbox: another run of the host, or the reaper, wrote.
-func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
-	return hostDocs.Put(ctx, l.conn, &fleet.Host{Lease: lease, Rev: rev})
+func (d *Documents) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
+	return hostDocs.Put(ctx, d.conn, &fleet.Host{Lease: lease, Rev: rev})
 }
 
 // RenewLease stores the next lease of a run that stored one with stream sequence rev. It
@@ -42,13 +42,13 @@ func (l *Log) PutLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint
 // A failed expectation does not prove that there is another owner. The ack of an earlier
 // renewal may have been lost, a new leader may not have applied it yet, and a server that
 // lost power may have lost it. Only the stored lease decides.
-func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
+func (d *Documents) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (uint64, error) {
 	for try := 0; ; {
-		got, err := l.PutLease(ctx, lease, rev)
+		got, err := d.PutLease(ctx, lease, rev)
 		if !kind.Is(err, kind.Conflict) {
 			return got, err
 		}
-		stored, now, ok, err := l.Lease(ctx, lease.Host)
+		stored, now, ok, err := d.Lease(ctx, lease.Host)
 		switch {
 		case err != nil:
 			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, err)
@@ -57,7 +57,7 @@ func (l *Log) RenewLease(ctx context.Context, lease fleet.Lease, rev uint64) (ui
 				"epoch %d of the host has ended: the stored lease has epoch %d, gone %t", lease.Epoch, stored.Epoch, stored.Gone)
 		}
 		rev = now
-		if !l.conn.Backoff(ctx, &try) {
+		if !d.conn.Backoff(ctx, &try) {
 			return 0, kind.Wrap(kind.Unavailable, "lease", lease.Host, ctx.Err())
 		}
 	}
@@ -74,8 +74,8 @@ func fences(stored, own *fleet.Lease) bool {
 
 // Lease reads a host's lease, and its rev for PutLease, from the leader. ok is false if the
 // host never had one.
-func (l *Log) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
-	h, ok, err := hostDocs.Read(ctx, l.conn, hostSubject(host))
+func (d *Documents) Lease(ctx context.Context, host string) (lease fleet.Lease, rev uint64, ok bool, err error) {
+	h, ok, err := hostDocs.Read(ctx, d.conn, hostSubject(host))
 	return h.Lease, h.Rev, ok, err
 }
 

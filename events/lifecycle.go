@@ -35,13 +35,13 @@ func (m mark) eventType() webhook.Type { return webhook.Types()[m&(1<<typeBits-1
 
 // lifecycleTable is the part of a view that lists lifecycle events.
 type lifecycleTable struct {
-	l         *Log
+	conn      *store.Conn
 	progress  *fold.Progress
 	lifecycle lifecycles
 }
 
-func newLifecycleTable(l *Log, p *fold.Progress) *lifecycleTable {
-	return &lifecycleTable{l: l, progress: p, lifecycle: lifecycles{of: make(map[string][]mark)}}
+func newLifecycleTable(conn *store.Conn, p *fold.Progress) *lifecycleTable {
+	return &lifecycleTable{conn: conn, progress: p, lifecycle: lifecycles{of: make(map[string][]mark)}}
 }
 
 // lifecycles holds the marks of all tenants. It is guarded by the view's lock.
@@ -149,13 +149,13 @@ func (t *lifecycleTable) marksAfter(tenant string, after webhook.Position) []mar
 
 // LifecycleEvents reads a tenant's lifecycle events at the given positions, in their order.
 // It omits events that have left the log.
-func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.Position) ([]webhook.Event, error) {
+func (d *Documents) LifecycleEvents(ctx context.Context, tenant string, at []webhook.Position) ([]webhook.Event, error) {
 	ids := make([]sandbox.ID, len(at))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(lifecycleReads)
 	for i, p := range at {
 		g.Go(func() (err error) {
-			ids[i], err = sandboxAt(gctx, l.conn, tenant, p.Rev())
+			ids[i], err = sandboxAt(gctx, d.conn, tenant, p.Rev())
 			return err
 		})
 	}
@@ -174,7 +174,7 @@ func (l *Log) LifecycleEvents(ctx context.Context, tenant string, at []webhook.P
 		wanted := make(map[webhook.Position]webhook.Event)
 		found = append(found, wanted)
 		g.Go(func() error {
-			return l.lifecycleOf(gctx, tenant, id, until.Rev(), func(e webhook.Event) bool {
+			return d.lifecycleOf(gctx, tenant, id, until.Rev(), func(e webhook.Event) bool {
 				if slices.Contains(at, e.Ref.Position) {
 					wanted[e.Ref.Position] = e
 				}
@@ -223,30 +223,30 @@ func ofTenant(m store.Message, tenant string) sandbox.ID {
 
 // SandboxLifecycle reads the lifecycle events of a tenant's sandbox, oldest first, until
 // yield returns false. It returns NotFound if the log has no such sandbox.
-func (l *Log) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID, yield func(webhook.Event) bool) error {
-	m, ok, err := l.conn.LastOf(ctx, streams.Sandboxes, sandboxSubject(tenant, id))
+func (d *Documents) SandboxLifecycle(ctx context.Context, tenant string, id sandbox.ID, yield func(webhook.Event) bool) error {
+	m, ok, err := d.conn.LastOf(ctx, streams.Sandboxes, sandboxSubject(tenant, id))
 	if err != nil {
 		return err
 	}
 	if !ok {
 		return kind.New(kind.NotFound, "read lifecycle", string(id), "sandbox not found")
 	}
-	return l.lifecycleOf(ctx, tenant, id, m.Seq, yield)
+	return d.lifecycleOf(ctx, tenant, id, m.Seq, yield)
 }
 
 // lifecycleOf folds a sandbox's record up to the message with stream sequence until, one
 // batch at a time.
-func (l *Log) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, until uint64, yield func(webhook.Event) bool) error {
+func (d *Documents) lifecycleOf(ctx context.Context, tenant string, id sandbox.ID, until uint64, yield func(webhook.Event) bool) error {
 	var f webhook.Fold
 	f.State.ID, f.State.Tenant = id, tenant
 	subject := sandboxSubject(tenant, id)
 	for rev := uint64(0); rev < until; {
-		msgs, err := l.conn.GetFrom(ctx, streams.Sandboxes, subject, rev+1, store.BatchSize)
+		msgs, err := d.conn.GetFrom(ctx, streams.Sandboxes, subject, rev+1, store.BatchSize)
 		if err != nil {
 			return err
 		}
 		if len(msgs) == 0 { // the replica lags, or nothing is left: the leader decides
-			m, ok, err := l.conn.RetryLeaderGet(ctx, streams.Sandboxes, store.GetRequest{Seq: rev + 1, Next: subject})
+			m, ok, err := d.conn.RetryLeaderGet(ctx, streams.Sandboxes, store.GetRequest{Seq: rev + 1, Next: subject})
 			if err != nil || !ok {
 				return err
 			}
@@ -282,7 +282,7 @@ func apply(f *webhook.Fold, m store.Message, yield func(webhook.Event) bool) boo
 // stored at or after a time; without such an event, the last position of the view.
 func (t *lifecycleTable) FirstSince(ctx context.Context, tenant string, since time.Time) (webhook.Position, error) {
 	end := t.progress.Rev(streams.Sandboxes)
-	got, err := t.l.conn.DirectGet(ctx, streams.Sandboxes, store.GetRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
+	got, err := t.conn.DirectGet(ctx, streams.Sandboxes, store.GetRequest{Next: sandboxSubject(tenant, "*"), StartTime: &since, Batch: 1})
 	if err != nil || len(got) == 0 {
 		return webhook.Through(end), err
 	}

@@ -44,11 +44,11 @@ const DefaultMaxOutput = 64 << 30
 // Log is a connection to the log. Its methods may be called concurrently.
 //
 // It consists of parts, each with its state and its methods; see "Parts" in the package's
-// documentation. What Log itself declares reads and writes documents and the records of
-// sandboxes and builds.
+// documentation.
 type Log struct {
 	conn *store.Conn
-	*records
+	*Records
+	*Documents
 	*blob.Store
 	*command.Queue
 	*tunnel.Transport
@@ -67,7 +67,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	}
 	return &Log{
 		conn:      c,
-		records:   &records{conn: c, retention: cfg.Retention, tails: make(map[string]*liveTail)},
+		Records:   NewRecords(c, cfg.Retention),
+		Documents: NewDocuments(c),
 		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore}),
 		Queue:     command.NewQueue(c),
 		Transport: tunnel.NewTransport(c),
@@ -103,6 +104,12 @@ func setDefaults(cfg *Config) {
 
 // Attachments returns a store of the sessions of clients, which runs separately.
 func (l *Log) Attachments() *attachment.Store { return attachment.NewStore(l.conn) }
+
+// OpenView folds the log and returns when it has caught up. The view is kept up to date
+// until ctx ends.
+func (l *Log) OpenView(ctx context.Context) (*View, error) {
+	return OpenView(ctx, l.conn, l.Store, l.Retention())
+}
 
 // Close closes the connection. Readers and Views end with errors.
 func (l *Log) Close() { l.conn.Close() }

@@ -35,13 +35,13 @@ const firstBatch = 4
 // Read returns a reader of the events after the given seq (0: from the first). It attaches
 // to the live end before it returns. If the record has no event yet, the reader waits for
 // the first.
-func (l *records) Read(ref Ref, after process.Seq) *Reader {
+func (l *Records) Read(ref Ref, after process.Seq) *Reader {
 	t, err := l.attach(ref)
 	return &Reader{t: t, err: err, at: position{seq: after}}
 }
 
 // ReadLive returns a reader of the events stored from now on.
-func (l *records) ReadLive(ref Ref) *Reader {
+func (l *Records) ReadLive(ref Ref) *Reader {
 	r := l.Read(ref, 0)
 	r.live = true
 	return r

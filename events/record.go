@@ -1,20 +1,14 @@
 package events
 
 import (
-	"context"
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/internal/store"
-	"github.com/millrace/millrace/events/internal/streams"
-	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/process"
 )
 
-// records is the part of a Log that reads and writes the records of processes, and their
-// entries in the catalogue.
-type records struct {
+// Records reads and writes the records of processes. Its methods may be called concurrently.
+type Records struct {
 	conn      *store.Conn
 	retention time.Duration
 
@@ -22,29 +16,10 @@ type records struct {
 	tails map[string]*liveTail // by subject
 }
 
+// NewRecords returns the records of all processes, which are kept for the retention.
+func NewRecords(conn *store.Conn, retention time.Duration) *Records {
+	return &Records{conn: conn, retention: retention, tails: make(map[string]*liveTail)}
+}
+
 // Retention returns how long output can be read.
-func (l *records) Retention() time.Duration { return l.retention }
-
-// PutSummary replaces a process's entry in the catalogue, whose stream sequence is rev (0:
-// no entry yet). It returns Conflict like AppendSandbox.
-func (l *records) PutSummary(ctx context.Context, s *process.Summary, rev uint64) (uint64, error) {
-	data, err := codec.EncodeSummary(s)
-	if err != nil {
-		return 0, kind.Wrap(kind.Internal, "append", string(s.ID), err)
-	}
-	return l.conn.Put(ctx, streams.Catalogue, catalogueSubject(s.Host, s.ID), rev, data)
-}
-
-// Summary reads a process's entry in the catalogue from the leader, and its rev for
-// PutSummary. It returns NotFound if the entry does not exist.
-func (l *records) Summary(ctx context.Context, ref Ref) (process.Summary, uint64, error) {
-	m, ok, err := l.conn.LastOf(ctx, streams.Catalogue, catalogueSubject(ref.Host, ref.ID))
-	if err != nil {
-		return process.Summary{}, 0, err
-	}
-	if !ok {
-		return process.Summary{}, 0, kind.New(kind.NotFound, "read", string(ref.ID), "the process is not in the catalogue")
-	}
-	s, err := codec.DecodeSummary(m.Data)
-	return s, m.Seq, err
-}
+func (l *Records) Retention() time.Duration { return l.retention }

@@ -67,14 +67,14 @@ func decodeSecret(m store.Message) (Secret, error) {
 }
 
 // NewSecret stores a new secret, ignoring its Rev. It returns Conflict if its ID exists.
-func (l *Log) NewSecret(ctx context.Context, s *Secret) error {
-	return secretDocs.Create(ctx, l.conn, s)
+func (d *Documents) NewSecret(ctx context.Context, s *Secret) error {
+	return secretDocs.Create(ctx, d.conn, s)
 }
 
 // PutSecret replaces the secret with stream sequence s.Rev; the old value is deleted. It
 // returns Conflict as in AppendSandbox.
-func (l *Log) PutSecret(ctx context.Context, s *Secret) error {
-	_, err := secretDocs.Put(ctx, l.conn, s)
+func (d *Documents) PutSecret(ctx context.Context, s *Secret) error {
+	_, err := secretDocs.Put(ctx, d.conn, s)
 	return err
 }
 

@@ -40,7 +40,7 @@ type span struct {
 // between the record's ends as if events came evenly, and bisects where they did not: a
 // handful of reads for a million events. It returns Gone if seq is before the record's
 // beginning.
-func (l *records) seek(ctx context.Context, stream, subject string, seq process.Seq) (uint64, error) {
+func (l *Records) seek(ctx context.Context, stream, subject string, seq process.Seq) (uint64, error) {
 	lo, err := l.spanAt(ctx, stream, subject, 1)
 	if err != nil {
 		return 0, err
@@ -91,15 +91,15 @@ func guess(lo, hi span, top uint64, seq process.Seq, try int) uint64 {
 }
 
 // spanAt reads the record's first message at or after a stream sequence.
-func (l *records) spanAt(ctx context.Context, stream, subject string, rev uint64) (span, error) {
+func (l *Records) spanAt(ctx context.Context, stream, subject string, rev uint64) (span, error) {
 	return l.readSpan(ctx, stream, store.GetRequest{Seq: rev, Next: subject})
 }
 
-func (l *records) lastSpan(ctx context.Context, stream, subject string) (span, error) {
+func (l *Records) lastSpan(ctx context.Context, stream, subject string) (span, error) {
 	return l.readSpan(ctx, stream, store.GetRequest{Last: subject})
 }
 
-func (l *records) readSpan(ctx context.Context, stream string, req store.GetRequest) (span, error) {
+func (l *Records) readSpan(ctx context.Context, stream string, req store.GetRequest) (span, error) {
 	b, m, err := l.readBatch(ctx, stream, req)
 	return spanOf(&b, m.Seq), err
 }
@@ -110,7 +110,7 @@ func spanOf(b *process.Batch, rev uint64) span {
 
 // readBatch reads one message of a record and retries while the store is unavailable. It
 // returns NotFound only if the leader has no such message: a replica may lag.
-func (l *records) readBatch(ctx context.Context, stream string, req store.GetRequest) (process.Batch, store.Message, error) {
+func (l *Records) readBatch(ctx context.Context, stream string, req store.GetRequest) (process.Batch, store.Message, error) {
 	m, ok, err := l.conn.ReadOne(ctx, stream, req)
 	if err != nil {
 		return process.Batch{}, store.Message{}, err
@@ -125,7 +125,7 @@ func (l *records) readBatch(ctx context.Context, stream string, req store.GetReq
 // decode returns the events of a stored message after event last. It tries to fill a hole
 // before them, and returns a gap if it cannot. It drops duplicates; ok is false if nothing
 // is left.
-func (l *records) decode(ctx context.Context, ref Ref, last process.Seq, m store.Message) (chunks []chunk, ok bool) {
+func (l *Records) decode(ctx context.Context, ref Ref, last process.Seq, m store.Message) (chunks []chunk, ok bool) {
 	b, err := codec.ParseBatch(m.Data)
 	if err != nil || b.Sandbox != string(ref.ID.Sandbox()) || b.Process != ref.ID.Token() {
 		l.conn.Log().Error("message does not match its subject", "subject", m.Subject, "rev", m.Seq, "err", err)
@@ -156,7 +156,7 @@ const holeTries = 5
 
 // fill reads the events between event last and message m again. Events that no replica has
 // become a Gap.
-func (l *records) fill(ctx context.Context, ref Ref, last process.Seq, m store.Message) []chunk {
+func (l *Records) fill(ctx context.Context, ref Ref, last process.Seq, m store.Message) []chunk {
 	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	end, err := codec.ParseBatch(m.Data)
 	if err != nil {
@@ -178,14 +178,14 @@ func (l *records) fill(ctx context.Context, ref Ref, last process.Seq, m store.M
 }
 
 // gap returns the event for a hole after event last, up to and including event to.
-func (l *records) gap(id process.ID, last, to process.Seq) process.Event {
+func (l *Records) gap(id process.ID, last, to process.Seq) process.Event {
 	l.conn.Log().Error("no replica can fill a hole in a record", "process", id, "from", last+1, "to", to)
 	return process.Event{Seq: to, Time: time.Now(), Body: process.Gap{From: last + 1, To: to, Reason: "the store cannot read it"}}
 }
 
 // readable returns the first stream sequence in (lo, hi] from which the store can read a
 // message of subject again.
-func (l *records) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
+func (l *Records) readable(ctx context.Context, stream, subject string, lo, hi uint64) (uint64, bool) {
 	can := func(rev uint64) bool {
 		_, ok, err := l.conn.ReadOne(ctx, stream, store.GetRequest{Seq: max(rev, 1), Next: subject})
 		return err == nil && ok
@@ -205,7 +205,7 @@ func (l *records) readable(ctx context.Context, stream, subject string, lo, hi u
 
 // between reads the messages from stream sequence rev to before end, if they continue from
 // last and reach end without a hole.
-func (l *records) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
+func (l *Records) between(ctx context.Context, ref Ref, last process.Seq, rev, end uint64) ([]chunk, bool) {
 	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	var out []chunk
 	for rev < end {

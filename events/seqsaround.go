@@ -20,7 +20,7 @@ type moment struct {
 // are earlier, and all after seq after are not, as far as the record's clock is monotonic.
 // The events between them are in one message. It takes a handful of reads and returns
 // NotFound if the record does not exist.
-func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
+func (l *Records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before, after process.Seq, err error) {
 	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	lo, err := l.momentAt(ctx, stream, store.GetRequest{Seq: 1, Next: subject})
 	if err != nil {
@@ -55,7 +55,7 @@ func (l *records) SeqsAround(ctx context.Context, ref Ref, at time.Time) (before
 	return lo.first - 1, hi.first - 1, nil
 }
 
-func (l *records) momentAt(ctx context.Context, stream string, req store.GetRequest) (moment, error) {
+func (l *Records) momentAt(ctx context.Context, stream string, req store.GetRequest) (moment, error) {
 	b, m, err := l.readBatch(ctx, stream, req)
 	if err != nil {
 		return moment{}, err

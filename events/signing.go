@@ -33,8 +33,8 @@ var signingKeyDocs = &fold.Document[uint32, identity.Stored]{
 
 // PutSigningKey stores a signing key of the cluster, with the number after the last key's.
 // It returns Conflict if a key with that number exists, because another service was first.
-func (l *Log) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
-	_, err := signingKeyDocs.Put(ctx, l.conn, &identity.Stored{Number: number, Sealed: sealed})
+func (d *Documents) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
+	_, err := signingKeyDocs.Put(ctx, d.conn, &identity.Stored{Number: number, Sealed: sealed})
 	return err
 }
 

@@ -68,8 +68,8 @@ func decodeCopy(b *pb.Copy) sandbox.Copy {
 
 // PutSnapshot replaces the description of a snapshot, whose stream sequence is s.Rev (0:
 // none yet). It returns Conflict as in AppendSandbox.
-func (l *Log) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
-	_, err := snapshotDocs.Put(ctx, l.conn, s)
+func (d *Documents) PutSnapshot(ctx context.Context, s *sandbox.Snapshot) error {
+	_, err := snapshotDocs.Put(ctx, d.conn, s)
 	return err
 }
 

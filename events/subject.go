@@ -1,23 +1,11 @@
 package events
 
 import (
-	"fmt"
 	"strings"
 
-	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
-
-// Ref identifies the record of a process.
-type Ref struct {
-	Host string // the host on which the sandbox was placed
-	ID   process.ID
-}
-
-func (r Ref) subject(shards int) string {
-	return fmt.Sprintf("out.%02x.%s.%s.%s", streams.ShardOf(r.Host, shards), r.Host, r.ID.Sandbox(), r.ID.Token())
-}
 
 func catalogueSubject(host string, id process.ID) string {
 	return "proc." + host + "." + string(id.Sandbox()) + "." + id.Token()
@@ -35,3 +23,6 @@ func tenantOf(subject string) (string, bool) {
 	}
 	return parts[1], true
 }
+
+// lastToken returns the last token of a subject.
+func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events/internal/store"
@@ -37,8 +36,6 @@ func (v *View) active(subject string) bool {
 	s, ok := v.Sandbox(sandbox.ID(lastToken(subject)))
 	return ok && !s.Over()
 }
-
-func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
 const (
 	// deletedAge is the age at which the record of a deleted snapshot, volume or secret is

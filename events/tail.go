@@ -14,12 +14,12 @@ import (
 // subscription, one decoding, and the last few messages in memory. A reader that is not
 // within those reads from the store instead.
 type liveTail struct {
-	l       *records
+	l       *Records
 	ref     Ref
 	stream  string
 	subject string
 	cancel  context.CancelFunc
-	refs    int // guarded by records.mu
+	refs    int // guarded by Records.mu
 
 	mu      sync.Mutex
 	synced  bool          // base and last are known
@@ -52,7 +52,7 @@ type position struct {
 const recentBytes = 4 << 20
 
 // attach returns the shared tail of a record, creating it if necessary.
-func (l *records) attach(ref Ref) (*liveTail, error) {
+func (l *Records) attach(ref Ref) (*liveTail, error) {
 	subject := ref.subject(l.conn.Shards())
 	l.mu.Lock()
 	if t := l.tails[subject]; t != nil {

@@ -48,15 +48,15 @@ func templateSubject(tenant, name string) string { return "acct." + tenant + ".t
 
 // TagTemplate moves a tenant's name and tag to the template with that manifest. The
 // template's parts must be stored before.
-func (l *Log) TagTemplate(ctx context.Context, tenant string, ref template.Ref, manifest []byte) error {
-	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
+func (d *Documents) TagTemplate(ctx context.Context, tenant string, ref template.Ref, manifest []byte) error {
+	return d.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
 		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Manifest: manifest},
 	}})
 }
 
 // TagBuilt is TagTemplate for the result of a build.
-func (l *Log) TagBuilt(ctx context.Context, tenant string, ref template.Ref, b *template.Built) error {
-	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
+func (d *Documents) TagBuilt(ctx context.Context, tenant string, ref template.Ref, b *template.Built) error {
+	return d.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
 		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Built: &pb.TemplateBuilt{
 			Id: string(b.ID), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot, Env: b.Env, User: b.User, Workdir: b.Workdir,
 			Start: b.Start, Ready: b.Ready, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
@@ -72,29 +72,29 @@ func builtOf(b *pb.TemplateBuilt) *template.Built {
 }
 
 // UntagTemplate removes a name and a tag. A template without any is dropped.
-func (l *Log) UntagTemplate(ctx context.Context, tenant string, ref template.Ref) error {
-	return l.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateUntagged{
+func (d *Documents) UntagTemplate(ctx context.Context, tenant string, ref template.Ref) error {
+	return d.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateUntagged{
 		TemplateUntagged: &pb.TemplateUntagged{Name: ref.Name, Tag: ref.Tag},
 	}})
 }
 
 // PublishTemplate sets whether all tenants may use a tenant's templates of a name; nil
 // resets it.
-func (l *Log) PublishTemplate(ctx context.Context, tenant, name string, public *bool) error {
-	return l.putTemplate(ctx, tenant, template.Ref{Name: name}, &pb.AccountEvent{Body: &pb.AccountEvent_TemplatePublished{
+func (d *Documents) PublishTemplate(ctx context.Context, tenant, name string, public *bool) error {
+	return d.putTemplate(ctx, tenant, template.Ref{Name: name}, &pb.AccountEvent{Body: &pb.AccountEvent_TemplatePublished{
 		TemplatePublished: &pb.TemplatePublished{Name: name, Public: public},
 	}})
 }
 
 // putTemplate appends to the record of a name, whatever it holds: of two concurrent taggers
 // the last one wins, as if they had run one after the other.
-func (l *Log) putTemplate(ctx context.Context, tenant string, ref template.Ref, e *pb.AccountEvent) error {
+func (d *Documents) putTemplate(ctx context.Context, tenant string, ref template.Ref, e *pb.AccountEvent) error {
 	e.TimeNs = codec.Nanos(time.Now())
 	data, err := proto.Marshal(e)
 	if err != nil {
 		return kind.Wrap(kind.Internal, "tag template", ref.String(), err)
 	}
-	return l.conn.PutLast(ctx, streams.Accounts, templateSubject(tenant, ref.Name), data)
+	return d.conn.PutLast(ctx, streams.Accounts, templateSubject(tenant, ref.Name), data)
 }
 
 func (a *accountTable) applyTagged(subject string, at time.Time, e *pb.TemplateTagged) error {

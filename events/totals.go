@@ -122,13 +122,13 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 	if err := p.progress.Sync(ctx); err != nil {
 		return err
 	}
-	before := time.Now().Add(-p.l.retention)
-	keep, err := p.l.conn.FirstSince(ctx, streams.Catalogue, before)
+	before := time.Now().Add(-p.retention)
+	keep, err := p.write.conn.FirstSince(ctx, streams.Catalogue, before)
 	if err != nil {
 		return err
 	}
 	for _, e := range p.staleEntries(keep) {
-		_, err := p.l.PutSummary(ctx, &e.Summary, e.rev)
+		_, err := p.write.PutSummary(ctx, &e.Summary, e.rev)
 		if err != nil && !kind.Is(err, kind.Conflict) { // Conflict: its host stored it again
 			return err
 		}
@@ -139,7 +139,7 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 	if keep, err = p.checkpoint(ctx, keep); err != nil {
 		return err
 	}
-	s, err := p.l.conn.Stream(ctx, streams.Catalogue)
+	s, err := p.write.conn.Stream(ctx, streams.Catalogue)
 	if err == nil && s.FirstSeq() < keep {
 		err = s.PurgeBefore(ctx, keep)
 	}
@@ -163,7 +163,7 @@ func (p *processTable) staleEntries(keep uint64) (stale []entry) {
 // which entries can be dropped, or Conflict if another caller stored totals. It records the
 // drop first, because a killed server may restore some dropped entries.
 func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
-	first, err := p.l.conn.FirstSince(ctx, streams.Catalogue, time.Unix(0, 0))
+	first, err := p.write.conn.FirstSince(ctx, streams.Catalogue, time.Unix(0, 0))
 	if err != nil {
 		return 0, err
 	}
@@ -183,6 +183,6 @@ func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64
 	if err != nil {
 		return 0, err
 	}
-	_, err = p.l.conn.Put(ctx, streams.Catalogue, totalsSubject, rev, data)
+	_, err = p.write.conn.Put(ctx, streams.Catalogue, totalsSubject, rev, data)
 	return keep, err
 }

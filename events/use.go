@@ -29,25 +29,25 @@ const MaxSamples = streams.MaxSamples
 func useSubject(host string, id sandbox.ID) string { return "use." + host + "." + string(id) }
 
 // PutSample stores a sample in a single attempt, because a lost sample does no harm.
-func (l *Log) PutSample(ctx context.Context, host string, id sandbox.ID, s Sample) error {
+func (d *Documents) PutSample(ctx context.Context, host string, id sandbox.ID, s Sample) error {
 	data, err := proto.Marshal(&pb.UseSample{
 		TimeNs: codec.Nanos(s.Time), CpuNs: int64(s.CPU), MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
 	})
 	if err != nil {
 		return kind.Wrap(kind.Internal, "put sample", string(id), err)
 	}
-	_, err = l.conn.PublishPlain(ctx, useSubject(host, id), data)
+	_, err = d.conn.PublishPlain(ctx, useSubject(host, id), data)
 	return err
 }
 
 // Samples returns the stored samples of a sandbox since a time, oldest first; the zero time
 // means all.
-func (l *Log) Samples(ctx context.Context, host string, id sandbox.ID, since time.Time) ([]Sample, error) {
+func (d *Documents) Samples(ctx context.Context, host string, id sandbox.ID, since time.Time) ([]Sample, error) {
 	req := store.GetRequest{Next: useSubject(host, id), Batch: MaxSamples + 1, MaxBytes: store.BatchBytes, Seq: 1}
 	if !since.IsZero() {
 		req.Seq, req.StartTime = 0, &since
 	}
-	msgs, err := l.conn.DirectGet(ctx, streams.Use, req)
+	msgs, err := d.conn.DirectGet(ctx, streams.Use, req)
 	if err != nil {
 		return nil, err
 	}

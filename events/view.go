@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events/blob"
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/fold"
+	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -23,8 +25,11 @@ type View struct {
 	*hookTable
 	*lifecycleTable
 
-	l        *Log
-	progress *fold.Progress
+	progress  *fold.Progress
+	conn      *store.Conn
+	write     *Documents
+	blobs     *blob.Store
+	retention time.Duration // of ended sandboxes and processes
 
 	sandboxes map[sandbox.ID]sandbox.State
 	swept     fold.Swept // of the sandboxes' records
@@ -41,15 +46,19 @@ type View struct {
 const sweepEvery = time.Minute
 
 // newView returns a view without content.
-func newView(l *Log) *View {
-	p := fold.NewProgress(l.conn)
+func newView(conn *store.Conn, blobs *blob.Store, retention time.Duration) *View {
+	p := fold.NewProgress(conn)
+	d := NewDocuments(conn)
 	v := &View{
-		l:              l,
 		progress:       p,
-		processTable:   newProcessTable(l, p),
+		conn:           conn,
+		write:          d,
+		blobs:          blobs,
+		retention:      retention,
+		processTable:   newProcessTable(d, p, retention),
 		accountTable:   newAccountTable(p),
 		hookTable:      newHookTable(p),
-		lifecycleTable: newLifecycleTable(l, p),
+		lifecycleTable: newLifecycleTable(conn, p),
 		sandboxes:      make(map[sandbox.ID]sandbox.State),
 		snapshots:      fold.NewTable(p, snapshotDocs),
 		volumes:        fold.NewTable(p, volumeDocs),
@@ -74,9 +83,9 @@ func (v *View) sources() []fold.Source {
 }
 
 // OpenView folds the log and returns when it has caught up. The view is kept up to date
-// until ctx ends.
-func (l *Log) OpenView(ctx context.Context) (*View, error) {
-	v := newView(l)
+// until ctx ends, and keeps ended sandboxes and processes for the retention.
+func OpenView(ctx context.Context, conn *store.Conn, blobs *blob.Store, retention time.Duration) (*View, error) {
+	v := newView(conn, blobs, retention)
 	if err := v.progress.Start(ctx, v.sources()); err != nil {
 		return nil, err
 	}
@@ -109,7 +118,7 @@ func (v *View) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			v.forget(time.Now().Add(-v.l.retention))
+			v.forget(time.Now().Add(-v.retention))
 		}
 	}
 }
@@ -123,7 +132,7 @@ func (v *View) forget(before time.Time) {
 			delete(v.sandboxes, id)
 		}
 	}
-	now := before.Add(v.l.retention)
+	now := before.Add(v.retention)
 	v.builds.Expire(now) // their records are removed, too
 	for _, t := range v.documents {
 		t.Expire(now)

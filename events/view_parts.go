@@ -45,7 +45,7 @@ func (v *View) DropCopy(ctx context.Context, c *sandbox.Copy) error {
 	if err := v.Sync(ctx); err != nil {
 		return err
 	}
-	return v.l.Store.RemoveCopy(ctx, m.Parts, v.referenced())
+	return v.blobs.RemoveCopy(ctx, m.Parts, v.referenced())
 }
 
 // SweepParts removes the parts that nothing references and that are older than any
@@ -55,7 +55,7 @@ func (v *View) SweepParts(ctx context.Context) (int, error) {
 }
 
 func (v *View) sweepParts(ctx context.Context, age time.Duration) (int, error) {
-	return v.l.Store.SweepParts(ctx, age, func() (*blob.References, error) {
+	return v.blobs.SweepParts(ctx, age, func() (*blob.References, error) {
 		err := v.Sync(ctx) // includes everything referenced before the listing
 		return v.referenced(), err
 	})

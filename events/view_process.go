@@ -14,7 +14,8 @@ import (
 
 // processTable is the catalogue in a view.
 type processTable struct {
-	l         *Log
+	write     *Documents
+	retention time.Duration
 	progress  *fold.Progress
 	processes map[process.ID]*entry
 	interner  interner // of values in processes
@@ -34,9 +35,9 @@ type members struct {
 	byPID map[uint32]process.ID // the newest process with that pid
 }
 
-func newProcessTable(l *Log, p *fold.Progress) *processTable {
+func newProcessTable(d *Documents, p *fold.Progress, retention time.Duration) *processTable {
 	return &processTable{
-		l: l, progress: p,
+		write: d, progress: p, retention: retention,
 		processes: make(map[process.ID]*entry),
 		members:   make(map[sandbox.ID]*members),
 		totals:    newTotals(),

@@ -28,7 +28,7 @@ func (v *View) applySandbox(m store.Message) error {
 		t, is := webhook.TypeOf(&s, e.Body)
 		next, err := s.Apply(e)
 		if err != nil {
-			v.l.conn.Log().Warn("apply event failed", "sandbox", id, "seq", e.Seq, "err", err)
+			v.conn.Log().Warn("apply event failed", "sandbox", id, "seq", e.Seq, "err", err)
 			next.Seq = e.Seq
 		} else if is {
 			v.lifecycle.add(tenant, webhook.At(m.Seq, i), t, m.Time, now)
@@ -77,7 +77,7 @@ func (v *View) Sandboxes(keep func(*sandbox.State) bool) []sandbox.State {
 
 // CreateSandbox stores a new sandbox's request and returns its state.
 func (v *View) CreateSandbox(ctx context.Context, tenant string, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
-	rev, err := v.l.AppendSandbox(ctx, tenant, id, 0, 1, req)
+	rev, err := v.write.AppendSandbox(ctx, tenant, id, 0, 1, req)
 	if err != nil {
 		return sandbox.State{}, err
 	}
@@ -98,7 +98,7 @@ func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(san
 		if err != nil || len(bodies) == 0 {
 			return s, err
 		}
-		rev, err := v.l.AppendSandbox(ctx, s.Tenant, id, s.Rev, s.Seq+1, bodies...)
+		rev, err := v.write.AppendSandbox(ctx, s.Tenant, id, s.Rev, s.Seq+1, bodies...)
 		if err == nil {
 			return v.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Rev >= rev })
 		}

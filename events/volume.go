@@ -55,14 +55,14 @@ func decodeVolume(m store.Message) (sandbox.Volume, error) {
 
 // NewVolume stores a new volume, ignoring its Rev. It returns Conflict if the tenant has a
 // volume of that name, perhaps one that was deleted and is being removed.
-func (l *Log) NewVolume(ctx context.Context, s *sandbox.Volume) error {
-	return volumeDocs.Create(ctx, l.conn, s)
+func (d *Documents) NewVolume(ctx context.Context, s *sandbox.Volume) error {
+	return volumeDocs.Create(ctx, d.conn, s)
 }
 
 // PutVolume replaces the description of a volume with stream sequence s.Rev. It returns
 // Conflict as in AppendSandbox.
-func (l *Log) PutVolume(ctx context.Context, s *sandbox.Volume) error {
-	_, err := volumeDocs.Put(ctx, l.conn, s)
+func (d *Documents) PutVolume(ctx context.Context, s *sandbox.Volume) error {
+	_, err := volumeDocs.Put(ctx, d.conn, s)
 	return err
 }
 

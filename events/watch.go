@@ -41,7 +41,7 @@ func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error)
 	g, ctx := errgroup.WithContext(ctx)
 	found := make(chan TailEvent, 64)
 	names := []string{streams.Sandboxes}
-	for i := range v.l.conn.Shards() {
+	for i := range v.conn.Shards() {
 		names = append(names, streams.Out(i))
 	}
 	var readers errgroup.Group
@@ -65,7 +65,7 @@ func (v *View) Tail(ctx context.Context, f TailFilter, fn func(TailEvent) error)
 
 // tailStream sends a stream's matching events.
 func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, found chan<- TailEvent) error {
-	end, err := v.l.conn.LastSeq(ctx, stream)
+	end, err := v.conn.LastSeq(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (v *View) tailStream(ctx context.Context, stream string, f TailFilter, foun
 	if f.Follow && f.Since.IsZero() {
 		from = end
 	}
-	feed, err := v.l.conn.Follow(stream, ">", from)
+	feed, err := v.conn.Follow(stream, ">", from)
 	if err != nil {
 		return store.Unavailable("tail", stream, err)
 	}
@@ -109,7 +109,7 @@ const quietEnd = time.Second
 func (v *View) match(ctx context.Context, stream string, m store.Message, f TailFilter, found chan<- TailEvent) error {
 	events, err := v.explain(stream, m)
 	if err != nil {
-		v.l.conn.Log().Warn("skip invalid message", "subject", m.Subject, "rev", m.Seq, "err", err)
+		v.conn.Log().Warn("skip invalid message", "subject", m.Subject, "rev", m.Seq, "err", err)
 		return nil
 	}
 	for _, e := range events {

@@ -24,8 +24,8 @@ type WatchCursor struct {
 func positionSubject(id process.ID) string { return "place." + string(id.Sandbox()) + "." + id.Token() }
 
 // WatchCursor reads a watch's position from the leader; the zero value if none is stored.
-func (l *Log) WatchCursor(ctx context.Context, id process.ID) (WatchCursor, error) {
-	m, ok, err := l.conn.LastOf(ctx, streams.Positions, positionSubject(id))
+func (d *Documents) WatchCursor(ctx context.Context, id process.ID) (WatchCursor, error) {
+	m, ok, err := d.conn.LastOf(ctx, streams.Positions, positionSubject(id))
 	if err != nil || !ok {
 		return WatchCursor{}, err
 	}
@@ -38,10 +38,10 @@ func (l *Log) WatchCursor(ctx context.Context, id process.ID) (WatchCursor, erro
 
 // PutWatchCursor replaces a watch's position with stream sequence p.Rev and returns the new
 // rev. It returns Conflict if another writer was first.
-func (l *Log) PutWatchCursor(ctx context.Context, id process.ID, p WatchCursor) (uint64, error) {
+func (d *Documents) PutWatchCursor(ctx context.Context, id process.ID, p WatchCursor) (uint64, error) {
 	data, err := proto.Marshal(&pb.WatchPlace{From: p.From, To: p.To, Given: p.Given, Key: p.Key})
 	if err != nil {
 		return 0, kind.Wrap(kind.Internal, "put place", string(id), err)
 	}
-	return l.conn.Put(ctx, streams.Positions, positionSubject(id), p.Rev, data)
+	return d.conn.Put(ctx, streams.Positions, positionSubject(id), p.Rev, data)
 }

@@ -18,7 +18,7 @@ import (
 // Writer appends to one process's record, with one message in flight; each message expects
 // the one before it. It belongs to one goroutine.
 type Writer struct {
-	l       *records
+	l       *Records
 	ref     Ref
 	stream  string
 	subject string
@@ -38,7 +38,7 @@ const MaxBatch = 256 << 10
 
 // Writer returns a writer for a record in this run of the host. It does no I/O and assumes
 // that the record is empty until Recover loads its tail.
-func (l *records) Writer(ref Ref, epoch uint64) *Writer {
+func (l *Records) Writer(ref Ref, epoch uint64) *Writer {
 	return &Writer{l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), subject: ref.subject(l.conn.Shards()), epoch: epoch}
 }
 
@@ -57,7 +57,7 @@ type Tail struct {
 
 // Tail reads the end of a record from its leader. It returns NotFound if the record has no
 // event.
-func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
+func (l *Records) Tail(ctx context.Context, ref Ref) (Tail, error) {
 	m, ok, err := l.conn.LastOf(ctx, streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards()))
 	if err != nil {
 		return Tail{}, err
@@ -72,7 +72,7 @@ func (l *records) Tail(ctx context.Context, ref Ref) (Tail, error) {
 // record may be longer. Records without an event or with a last message that is too large are
 // omitted. A [Tail] with [Tail.Stale] set must not decide anything, except as an argument of
 // Writer.AssumeTail, which verifies it.
-func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
+func (l *Records) LoadTails(ctx context.Context, host string, ids []process.ID) (map[process.ID]Tail, error) {
 	out := make(map[process.ID]Tail, len(ids))
 	stream := streams.Out(streams.ShardOf(host, l.conn.Shards()))
 	for some := range slices.Chunk(ids, store.BatchSize) {
@@ -98,7 +98,7 @@ func (l *records) LoadTails(ctx context.Context, host string, ids []process.ID) 
 
 // StaleTail is like [Log.Tail] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
-func (l *records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
+func (l *Records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
 	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())
 	for try := 0; ; {
 		m, ok, err := l.conn.LeaderGet(ctx, stream, store.GetRequest{Last: subject})
