@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -72,7 +73,7 @@ func TestTheOldestOutputIsDroppedAtTheLimit(t *testing.T) {
 	r := log.Read(ref, 0)
 	_, err := r.Next(t.Context(), time.Minute)
 	r.Close()
-	first, ok := events.FirstSeq(err)
+	first, ok := record.FirstSeq(err)
 	if !kind.Is(err, kind.Gone) || !ok || first < 3 || first > w.Last() {
 		t.Fatalf("%v, first %d; want Gone and what is left", err, first)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -44,7 +45,7 @@ func Example() {
 	}
 	defer closeAll()
 
-	ref := events.Ref{Host: "host-1", ID: process.NewID(sandbox.NewID())}
+	ref := record.Ref{Host: "host-1", ID: process.NewID(sandbox.NewID())}
 	code := int32(0)
 	exit := process.Exit{Code: &code, Cause: process.CauseExited}
 	var record []process.Event

@@ -7,8 +7,10 @@ import (
 
 	"github.com/millrace/millrace/events/attachment"
 	"github.com/millrace/millrace/events/blob"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/tunnel"
 )
 
@@ -47,8 +49,8 @@ const DefaultMaxOutput = 64 << 30
 // documentation.
 type Log struct {
 	conn *store.Conn
-	*Records
-	*Documents
+	*record.Records
+	*catalog.Documents
 	*blob.Store
 	*command.Queue
 	*tunnel.Transport
@@ -67,8 +69,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	}
 	return &Log{
 		conn:      c,
-		Records:   NewRecords(c, cfg.Retention),
-		Documents: NewDocuments(c),
+		Records:   record.NewRecords(c, cfg.Retention),
+		Documents: catalog.NewDocuments(c),
 		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore}),
 		Queue:     command.NewQueue(c),
 		Transport: tunnel.NewTransport(c),
@@ -107,8 +109,8 @@ func (l *Log) Attachments() *attachment.Store { return attachment.NewStore(l.con
 
 // OpenView folds the log and returns when it has caught up. The view is kept up to date
 // until ctx ends.
-func (l *Log) OpenView(ctx context.Context) (*View, error) {
-	return OpenView(ctx, l.conn, l.Store, l.Retention())
+func (l *Log) OpenView(ctx context.Context) (*catalog.View, error) {
+	return catalog.OpenView(ctx, l.conn, l.Store, l.Retention())
 }
 
 // Close closes the connection. Readers and Views end with errors.

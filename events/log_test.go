@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
@@ -203,7 +203,7 @@ func TestAViewFollowsSandboxesProcessesAndHosts(t *testing.T) {
 	if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{Template: "base"}); err != nil {
 		t.Fatal(err)
 	}
-	place := func(v *events.View, host string) error {
+	place := func(v *catalog.View, host string) error {
 		_, err := v.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
 			if s.Phase != sandbox.PhaseRequested {
 				return nil, kind.New(kind.Conflict, "place", "", "placed")

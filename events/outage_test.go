@@ -9,10 +9,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
 // Requests in flight when the server stops are retried as soon as it is back, not after
@@ -115,7 +115,7 @@ func TestCommandsAreAnsweredAcrossServerRestarts(t *testing.T) {
 
 // appendUntil appends one event after the other until ctx ends, and returns how long each
 // took.
-func appendUntil(ctx context.Context, t *testing.T, w *events.Writer) (all []time.Duration) {
+func appendUntil(ctx context.Context, t *testing.T, w *record.Writer) (all []time.Duration) {
 	for seq := process.Seq(1); ; seq++ {
 		e := process.Event{Seq: seq, Time: time.Unix(1, 0), Body: process.Wrote{Stream: process.Stdout, Offset: seq, Data: []byte("x")}}
 		if seq == 1 {

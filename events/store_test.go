@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -67,7 +67,7 @@ func TestSecretsInTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := events.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: sealer.Seal("canary"),
+	s := catalog.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: sealer.Seal("canary"),
 		Metadata: map[string]string{"a": "b"}, Created: time.Unix(7, 0)}
 	if err := log.NewSecret(t.Context(), &s); err != nil {
 		t.Fatal(err)
@@ -94,15 +94,15 @@ func TestPositionsOfWatchesInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	id := process.NewID("i1")
 	at, err := log.WatchCursor(t.Context(), id)
-	if err != nil || at != (events.WatchCursor{}) {
+	if err != nil || at != (catalog.WatchCursor{}) {
 		t.Fatalf("%+v, %v", at, err)
 	}
-	at = events.WatchCursor{From: 3, To: 9, Key: "k"}
+	at = catalog.WatchCursor{From: 3, To: 9, Key: "k"}
 	rev, err := log.PutWatchCursor(t.Context(), id, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := log.PutWatchCursor(t.Context(), id, events.WatchCursor{To: 1}); !kind.Is(err, kind.Conflict) {
+	if _, err := log.PutWatchCursor(t.Context(), id, catalog.WatchCursor{To: 1}); !kind.Is(err, kind.Conflict) {
 		t.Errorf("from an old version: %v", err)
 	}
 	at.Rev = rev

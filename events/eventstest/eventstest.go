@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/natsd"
 )
 
@@ -118,7 +119,7 @@ func OpenWith(t testing.TB, s *Server, cfg events.Config) *events.Log {
 }
 
 // View returns a view that has caught up and is kept up to date until the test ends.
-func View(t testing.TB, log *events.Log) *events.View {
+func View(t testing.TB, log *events.Log) *catalog.View {
 	t.Helper()
 	view, err := log.OpenView(t.Context())
 	if err != nil {

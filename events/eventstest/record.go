@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -20,8 +20,8 @@ import (
 const Host = "h1"
 
 // NewRef returns the record of a new process.
-func NewRef() events.Ref {
-	return events.Ref{Host: Host, ID: process.NewID(sandbox.NewID())}
+func NewRef() record.Ref {
+	return record.Ref{Host: Host, ID: process.NewID(sandbox.NewID())}
 }
 
 // Script returns the n events of a whole record: accepted, started, output, end.
@@ -47,7 +47,7 @@ func Script(n int) []process.Event {
 }
 
 // AppendAll writes a record in messages of at most step events.
-func AppendAll(t testing.TB, w *events.Writer, all []process.Event, step int) {
+func AppendAll(t testing.TB, w *record.Writer, all []process.Event, step int) {
 	t.Helper()
 	for len(all) > 0 {
 		n := min(step, len(all))
@@ -60,7 +60,7 @@ func AppendAll(t testing.TB, w *events.Writer, all []process.Event, step int) {
 }
 
 // ReadAll reads to the end and checks that each event comes once, in order.
-func ReadAll(t testing.TB, r *events.Reader, after process.Seq) []process.Event {
+func ReadAll(t testing.TB, r *record.Reader, after process.Seq) []process.Event {
 	t.Helper()
 	defer r.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/internal/cli/command"
 )
 
@@ -91,7 +91,7 @@ func firstKey(dir, given string) (string, error) {
 		return key, nil // no write, which would fail on a full disk
 	}
 	if key = given; key == "" {
-		key = events.NewAPIKey()
+		key = catalog.NewAPIKey()
 	}
 	if err := writeFile(path, key+"\n"); err != nil {
 		return "", fmt.Errorf("store key: %w", err)

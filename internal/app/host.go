@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/hosttune"
 	"github.com/millrace/millrace/services/hostd"
@@ -42,8 +43,8 @@ type host struct {
 	tune      bool
 	cache     int64
 	copyAhead int64
-	destroy   func() bool  // see hostd.Config.DestroyOnExit
-	view      *events.View // see hostd.Config.View
+	destroy   func() bool   // see hostd.Config.DestroyOnExit
+	view      *catalog.View // see hostd.Config.View
 
 	kernel    string
 	tcg       bool

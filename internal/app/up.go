@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/internal/cli/command"
@@ -245,7 +246,7 @@ func (u *up) announce(begun time.Time, address, url string) error {
 }
 
 // awaitHost waits until up's host has a lease later than rev and accepts sandboxes.
-func awaitHost(ctx context.Context, view *events.View, rev uint64) bool {
+func awaitHost(ctx context.Context, view *catalog.View, rev uint64) bool {
 	changed, stop := view.Changes()
 	defer stop()
 	for {

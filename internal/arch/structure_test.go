@@ -19,9 +19,7 @@ const (
 // oversized are the types and packages that exceed a target today, with the most that each
 // may have. A figure only shrinks: the test fails when one of them grows, and when it no
 // longer exceeds its target and its line can go. Figures of lines are rounded up to 50.
-var oversized = map[string]int{
-	"lines of events": 4400,
-}
+var oversized = map[string]int{}
 
 // structure returns the methods of each type, the fields of each struct and the lines of
 // each package.

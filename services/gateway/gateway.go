@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
@@ -29,7 +30,7 @@ import (
 // default.
 type Config struct {
 	Log  *events.Log
-	View *events.View // view of Log, which must stay open until Run returns; default: its own
+	View *catalog.View // view of Log, which must stay open until Run returns; default: its own
 
 	Listener net.Listener // closed by Run; default: listens on Listen
 	Listen   string       // HOST:PORT; default 127.0.0.1:7300
@@ -177,7 +178,7 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 // open issues the configured key and opens a view that contains it.
 func open(ctx, viewing context.Context, cfg *Config) error {
 	if cfg.APIKey != "" {
-		k := events.KeyOf(DefaultTenant, cfg.APIKey, time.Now())
+		k := catalog.KeyOf(DefaultTenant, cfg.APIKey, time.Now())
 		if err := cfg.Log.IssueKey(ctx, k); err != nil {
 			return fmt.Errorf("issue the first key: %w", err)
 		}
@@ -192,8 +193,8 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 	if err := cfg.View.Sync(ctx); err != nil {
 		return fmt.Errorf("open view: %w", err)
 	}
-	if cfg.APIKey != "" && !slices.ContainsFunc(cfg.View.Keys(DefaultTenant), func(k events.Key) bool {
-		return !k.Revoked && k.ID == events.KeyOf(DefaultTenant, cfg.APIKey, time.Time{}).ID
+	if cfg.APIKey != "" && !slices.ContainsFunc(cfg.View.Keys(DefaultTenant), func(k catalog.Key) bool {
+		return !k.Revoked && k.ID == catalog.KeyOf(DefaultTenant, cfg.APIKey, time.Time{}).ID
 	}) {
 		cfg.Slog.Warn("the configured API key has been revoked and is rejected")
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/services/gateway"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
@@ -28,7 +29,7 @@ const (
 type fixture struct {
 	t    *testing.T
 	log  *events.Log
-	view *events.View
+	view *catalog.View
 	host *coretest.Host
 	addr string
 	logs *bytes.Buffer // read it only after stop
@@ -41,7 +42,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, log: eventstest.Open(t, srv), logs: new(bytes.Buffer)}
 	f.view = eventstest.View(t, f.log)
 	f.host = coretest.Run(t, f.log, f.view)
-	if err := f.log.IssueKey(t.Context(), events.KeyOf("bob", bobKey, time.Now())); err != nil {
+	if err := f.log.IssueKey(t.Context(), catalog.KeyOf("bob", bobKey, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -24,7 +24,7 @@ type output struct {
 func (f *fixture) record(m createdSandbox, begin time.Time, all []output) {
 	f.t.Helper()
 	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
-	ref := events.Ref{Host: f.host.Name, ID: process.NewID(sandbox.ID(m.ID))}
+	ref := record.Ref{Host: f.host.Name, ID: process.NewID(sandbox.ID(m.ID))}
 	sum := process.Summary{
 		ID: ref.ID, Tenant: st.Tenant, Host: ref.Host, Epoch: 7, Spec: process.Spec{Cmd: "said"},
 		PID: 1, Started: begin, Ended: begin, Exit: &process.Exit{Cause: process.CauseExited, Code: new(int32)},

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 )
@@ -260,7 +260,7 @@ func TestDeliveriesAreListed(t *testing.T) {
 	f.do("POST", path+"/deliveries/d3/redeliver", "").wantError(t, "redeliver to a disabled webhook", 409)
 }
 
-func (f *fixture) hook(id string) events.Hook {
+func (f *fixture) hook(id string) catalog.Hook {
 	f.t.Helper()
 	if err := f.view.Sync(f.t.Context()); err != nil {
 		f.t.Fatal(err)

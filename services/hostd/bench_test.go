@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
 // benchRig returns a host with one sandbox.
@@ -28,7 +28,7 @@ func BenchmarkTrue(b *testing.B) {
 		begun := time.Now()
 		id := start(process.Spec{Cmd: "/bin/true"})
 		seen := false
-		r.read(id, func(rec *record) bool {
+		r.read(id, func(rec *processRecord) bool {
 			if !seen && len(rec.events) >= 2 {
 				seen, first = true, first+time.Since(begun)
 			}
@@ -67,7 +67,7 @@ func BenchmarkOutput(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
 				id := start(sh(bm.script))
-				rd := r.log.Read(events.Ref{Host: hostName, ID: id}, 0)
+				rd := r.log.Read(record.Ref{Host: hostName, ID: id}, 0)
 				got := 0
 				for {
 					batch, err := rd.Next(r.ctx(), time.Second)
@@ -94,7 +94,7 @@ func BenchmarkOutput(b *testing.B) {
 func BenchmarkEcho(b *testing.B) {
 	r, start := benchRig(b)
 	id := start(process.Spec{Cmd: "cat", PTY: &process.Size{Cols: 80, Rows: 24}})
-	rd := r.log.Read(events.Ref{Host: hostName, ID: id}, 0)
+	rd := r.log.Read(record.Ref{Host: hostName, ID: id}, 0)
 	defer rd.Close()
 	ctx := b.Context()
 	await := func(done func(process.Body) bool) {

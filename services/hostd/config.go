@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -19,7 +20,7 @@ import (
 type Config struct {
 	Log      *events.Log   // required
 	Name     string        // name of the host, unique in the fleet; required
-	View     *events.View  // view of a Log to the same servers, kept current at least until Run returns; default: Run opens one
+	View     *catalog.View // view of a Log to the same servers, kept current at least until Run returns; default: Run opens one
 	DataDir  string        // directory of the journal and the sandboxes, created if missing, for one hostd at a time; required
 	Drivers  []string      // drivers to offer, the first is the default; default: Auto. direct must be named
 	Shim     []string      // program and arguments of the shim, or ShimSelf; default: millrace-shim beside this program or built from its source, until then this program
@@ -28,7 +29,7 @@ type Config struct {
 	LeaseTTL time.Duration // default fleet.DefaultTTL
 
 	// SampleEvery is the interval in which the usage of a sandbox is recorded; default 5 s. The
-	// last events.MaxSamples per sandbox are kept.
+	// last catalog.MaxSamples per sandbox are kept.
 	SampleEvery time.Duration
 
 	TemplateCache int64         // maximum bytes of cached templates and copies of snapshots that no sandbox uses; default 32 GiB

@@ -324,7 +324,7 @@ func TestProcessesContinueOnAnotherHost(t *testing.T) {
 
 	moved := two.createFrom(&snap)
 	p := process.IDOf(id.Token(), moved.ID)
-	two.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
+	two.read(p, func(rec *processRecord) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
 	if _, err := two.call(p, command.Signal{Signal: 15}); err != nil {
 		t.Errorf("signal: %v", err)
 	}

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
 // damaged describes a record on a damaged disk: its seqs are dense, except for gap events.
@@ -24,12 +24,12 @@ type damaged struct {
 // readDamaged reads a record to its end.
 func (r *rig) readDamaged(id process.ID) (d damaged) {
 	r.t.Helper()
-	ref := events.Ref{Host: r.cfg.Name, ID: id}
+	ref := record.Ref{Host: r.cfg.Name, ID: id}
 	reader := r.log.Read(ref, 0)
 	defer func() { reader.Close() }()
 	for {
 		batch, err := reader.Next(r.ctx(), 0)
-		if first, ok := events.FirstSeq(err); ok && kind.Is(err, kind.Gone) && d.last == 0 && d.gone == 0 {
+		if first, ok := record.FirstSeq(err); ok && kind.Is(err, kind.Gone) && d.last == 0 && d.gone == 0 {
 			reader.Close()
 			d.gone, d.last = first, first-1
 			reader = r.log.Read(ref, d.last)
@@ -72,7 +72,7 @@ func TestDamagedOutput(t *testing.T) {
 			if describe(got.end) != "exited 6" || got.last != whole || got.gaps == 0 && got.gone == 0 {
 				t.Errorf("%s at %d of %d, %d gaps, gone up to %d", describe(got.end), got.last, whole, got.gaps, got.gone)
 			}
-			if sum, _, err := r.log.Summary(r.ctx(), events.Ref{Host: hostName, ID: id}); err != nil || describe(sum.Exit) != "exited 6" {
+			if sum, _, err := r.log.Summary(r.ctx(), record.Ref{Host: hostName, ID: id}); err != nil || describe(sum.Exit) != "exited 6" {
 				t.Errorf("the catalog has %s, %v", describe(sum.Exit), err)
 			}
 		})

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
@@ -209,12 +209,12 @@ func TestFencedProcess(t *testing.T) {
 	sbx := r.sandbox()
 	dialog := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "echo ready; read x; echo more; sleep 60"}, Stdin: true})
 	r.awaitOutput(dialog, "ready")
-	w := r.log.Writer(events.Ref{Host: hostName, ID: dialog}, 1)
+	w := r.log.Writer(record.Ref{Host: hostName, ID: dialog}, 1)
 	tail, err := w.Recover(r.ctx())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = r.log.Writer(events.Ref{Host: hostName, ID: dialog}, tail.Epoch+1)
+	w = r.log.Writer(record.Ref{Host: hostName, ID: dialog}, tail.Epoch+1)
 	if _, err := w.Recover(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestSilentForLongerThanTheRetention(t *testing.T) {
 				eventstest.Forget(t, r.srv, "PROC")
 			}
 			r.send(id, command.Stdin{Data: []byte("\n")})
-			tail := r.log.Read(events.Ref{Host: hostName, ID: id}, last)
+			tail := r.log.Read(record.Ref{Host: hostName, ID: id}, last)
 			defer tail.Close()
 			var out []byte
 			for {

@@ -66,7 +66,7 @@ func TestForkBombLeavesOtherProcessesRunning(t *testing.T) {
 	}
 }
 
-func isStarted(rec *record) bool {
+func isStarted(rec *processRecord) bool {
 	return slices.ContainsFunc(rec.events, func(e process.Event) bool {
 		_, is := e.Body.(process.Started)
 		return is

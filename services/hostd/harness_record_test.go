@@ -7,18 +7,18 @@ import (
 	"io"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
-// record has all events of a process, validated: seqs and offsets dense, one end.
-type record struct {
+// processRecord has all events of a process, validated: seqs and offsets dense, one end.
+type processRecord struct {
 	events []process.Event
 	out    map[process.Stream][]byte
 	state  process.State
 }
 
-func (rec *record) take(e process.Event) error {
+func (rec *processRecord) take(e process.Event) error {
 	if e.Seq != uint64(len(rec.events))+1 {
 		return fmt.Errorf("seq %d after %d", e.Seq, len(rec.events))
 	}
@@ -37,7 +37,7 @@ func (rec *record) take(e process.Event) error {
 	return nil
 }
 
-func (rec *record) types() string {
+func (rec *processRecord) types() string {
 	s := ""
 	for _, e := range rec.events {
 		s += e.Type() + " "
@@ -45,7 +45,7 @@ func (rec *record) types() string {
 	return s
 }
 
-func (rec *record) end() *process.Exit {
+func (rec *processRecord) end() *process.Exit {
 	if n := len(rec.events); n > 0 {
 		if f, ok := rec.events[n-1].Body.(process.Finished); ok {
 			return &f.Exit
@@ -67,10 +67,10 @@ func describe(x *process.Exit) string {
 }
 
 // read follows a record until until returns true, or to its end.
-func (r *rig) read(id process.ID, until func(*record) bool) *record {
+func (r *rig) read(id process.ID, until func(*processRecord) bool) *processRecord {
 	r.t.Helper()
-	rec := &record{out: make(map[process.Stream][]byte)}
-	rd := r.log.Read(events.Ref{Host: r.cfg.Name, ID: id}, 0)
+	rec := &processRecord{out: make(map[process.Stream][]byte)}
+	rd := r.log.Read(record.Ref{Host: r.cfg.Name, ID: id}, 0)
 	defer rd.Close()
 	ctx := r.ctx()
 	for {
@@ -92,11 +92,11 @@ func (r *rig) read(id process.ID, until func(*record) bool) *record {
 	}
 }
 
-func (r *rig) whole(id process.ID) *record { r.t.Helper(); return r.read(id, nil) }
+func (r *rig) whole(id process.ID) *processRecord { r.t.Helper(); return r.read(id, nil) }
 
-func (r *rig) awaitOutput(id process.ID, want string) *record {
+func (r *rig) awaitOutput(id process.ID, want string) *processRecord {
 	r.t.Helper()
-	return r.read(id, func(rec *record) bool {
+	return r.read(id, func(rec *processRecord) bool {
 		return bytes.Contains(rec.out[process.Stdout], []byte(want)) || bytes.Contains(rec.out[process.PTY], []byte(want))
 	})
 }

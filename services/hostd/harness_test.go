@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 )
@@ -35,7 +36,7 @@ type rig struct {
 	t    testing.TB
 	srv  *eventstest.Server
 	log  *events.Log
-	view *events.View
+	view *catalog.View
 	cfg  Config
 
 	mu  sync.Mutex

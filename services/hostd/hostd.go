@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
@@ -36,7 +37,7 @@ type host struct {
 	cfg       Config
 	log       *events.Log
 	slog      *slog.Logger
-	view      *events.View
+	view      *catalog.View
 	journal   *journal.Journal
 	epoch     uint64
 	traits    traits

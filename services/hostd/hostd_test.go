@@ -70,7 +70,7 @@ func TestCommandsReachTheProcess(t *testing.T) {
 	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, process.Spec{Cmd: "cat", Stdin: true})
-	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
+	r.read(id, func(rec *processRecord) bool { return len(rec.events) >= 2 })
 	if reply, err := r.call(id, command.Stdin{Data: []byte("hello\n")}); err != nil || reply.Offset != 6 {
 		t.Errorf("stdin: %+v, %v", reply, err)
 	}
@@ -213,7 +213,7 @@ func TestHostLeavesItsSandboxesRunning(t *testing.T) {
 	r := newRunningRig(t)
 	sbx := r.sandbox()
 	id := r.start(sbx, process.Spec{Cmd: "sh", Args: []string{"-c", "i=0; while read x; do echo $x; done; exit 4"}, Stdin: true})
-	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
+	r.read(id, func(rec *processRecord) bool { return len(rec.events) >= 2 })
 	r.kill()
 	if err := r.view.Sync(r.ctx()); err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestHostWithoutItsJournalAdoptsItsSandboxes(t *testing.T) {
 	r := newRunningRig(t)
 	running, gone := r.sandbox(), r.sandbox()
 	id := r.start(running, process.Spec{Cmd: "sh", Args: []string{"-c", "while read x; do echo $x; done; exit 4"}, Stdin: true})
-	r.read(id, func(rec *record) bool { return len(rec.events) >= 2 })
+	r.read(id, func(rec *processRecord) bool { return len(rec.events) >= 2 })
 	if reply, err := r.call(id, command.Stdin{Data: []byte("once\n")}); err != nil || reply.Offset != 5 {
 		t.Fatalf("stdin: %+v, %v", reply, err)
 	}

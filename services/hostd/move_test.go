@@ -55,7 +55,7 @@ func counts() process.Spec {
 }
 
 // upTo returns a record's output on stdout in the events up to seq.
-func (rec *record) upTo(seq process.Seq) string {
+func (rec *processRecord) upTo(seq process.Seq) string {
 	var b strings.Builder
 	for _, e := range rec.events {
 		if w, ok := e.Body.(process.Wrote); ok && e.Seq <= seq && w.Stream == process.Stdout {
@@ -83,7 +83,7 @@ func wantCount(t *testing.T, what, out string) int {
 }
 
 // from returns the first event of a record that continues another.
-func (rec *record) from(t *testing.T) process.Accepted {
+func (rec *processRecord) from(t *testing.T) process.Accepted {
 	t.Helper()
 	a, ok := rec.events[0].Body.(process.Accepted)
 	if !ok || a.From == "" {
@@ -137,7 +137,7 @@ func testForks(t *testing.T, r *rig) {
 	for _, sbx := range slices.Concat([]sandbox.ID{first, second}, forks) {
 		p := process.IDOf(id.Token(), sbx)
 		was := r.summary(p).PID
-		r.read(p, func(rec *record) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
+		r.read(p, func(rec *processRecord) bool { return strings.Count(rec.upTo(1<<60), "\n") > 20 })
 		if _, err := r.call(p, command.Signal{Signal: 15}); err != nil {
 			t.Errorf("signal in %s: %v", sbx, err)
 		}
@@ -147,7 +147,7 @@ func testForks(t *testing.T, r *rig) {
 	}
 	origin := r.whole(id)
 	wantCount(t, "origin", origin.upTo(1<<60))
-	check := func(sbx sandbox.ID, before string) (whole string, rec *record) {
+	check := func(sbx sandbox.ID, before string) (whole string, rec *processRecord) {
 		rec = r.whole(process.IDOf(id.Token(), sbx))
 		whole = before + rec.upTo(1<<60)
 		if n := wantCount(t, string(sbx), whole); n < 20 || describe(rec.end()) != "exited 0" || !strings.HasSuffix(whole, "end\n") {
@@ -155,17 +155,17 @@ func testForks(t *testing.T, r *rig) {
 		}
 		return whole, rec
 	}
-	var last *record
+	var last *processRecord
 	var before string
 	for _, sbx := range forks {
-		a := r.read(process.IDOf(id.Token(), sbx), func(*record) bool { return true }).from(t)
+		a := r.read(process.IDOf(id.Token(), sbx), func(*processRecord) bool { return true }).from(t)
 		if a.From != id || a.Tenant != tenant || a.Spec.Cmd != "/bin/sh" {
 			t.Errorf("first event %+v", a)
 		}
 		before = origin.upTo(a.After)
 		_, last = check(sbx, before)
 	}
-	a := r.read(process.IDOf(id.Token(), second), func(*record) bool { return true }).from(t)
+	a := r.read(process.IDOf(id.Token(), second), func(*processRecord) bool { return true }).from(t)
 	if a.From != process.IDOf(id.Token(), forks[1]) {
 		t.Errorf("first event of a fork's fork %+v", a)
 	}
@@ -209,7 +209,7 @@ func TestForksDiffer(t *testing.T) {
 	spec := sh(`read x; head -c 8 /dev/urandom | od -An -tx1; stty size`)
 	spec.PTY = &process.Size{Cols: 99, Rows: 33}
 	id := r.start(sbx, spec)
-	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
+	r.read(id, func(rec *processRecord) bool { return len(rec.events) > 1 })
 	snap := r.memorySnapshot(sbx)
 	seen := map[string]bool{}
 	for _, s := range []sandbox.ID{sbx, r.createFrom(&snap).ID, r.createFrom(&snap).ID} {

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
@@ -61,7 +62,7 @@ func (r *rig) wantAll(id process.ID) {
 func (r *rig) quiet(id process.ID) bool {
 	ctx := r.ctx()
 	for was := process.Seq(0); ctx.Err() == nil; {
-		tail, err := r.log.Tail(ctx, events.Ref{Host: hostName, ID: id})
+		tail, err := r.log.Tail(ctx, record.Ref{Host: hostName, ID: id})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -134,7 +135,7 @@ func TestTimeoutDoesNotCountAPause(t *testing.T) {
 	spec := sh("cd; until [ -e go ]; do sleep 0.01; done")
 	spec.Timeout = 10 * time.Second
 	id := r.start(sbx, spec)
-	r.read(id, func(rec *record) bool { return len(rec.events) > 1 })
+	r.read(id, func(rec *processRecord) bool { return len(rec.events) > 1 })
 	r.ask(sbx, sandbox.PhasePaused, sandbox.Pausing{})
 	<-time.After(spec.Timeout + time.Second)
 	r.ask(sbx, sandbox.PhaseRunning, sandbox.Resuming{})
@@ -358,7 +359,7 @@ func TestSamplesAreRecorded(t *testing.T) {
 	r.begin()
 	r.awaitLease(0)
 	sbx, id := r.counting()
-	samples := func() []events.Sample {
+	samples := func() []catalog.Sample {
 		t.Helper()
 		got, err := r.log.Samples(r.ctx(), hostName, sbx, time.Time{})
 		if err != nil {

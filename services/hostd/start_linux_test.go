@@ -21,7 +21,7 @@ func TestUnseenStartGetsAnEndAfterTwoRuns(t *testing.T) {
 	}
 	spawntest.Lease(t, path)
 	id := r.start(sbx, process.Spec{Cmd: path})
-	r.read(id, func(rec *record) bool { return len(rec.events) > 0 })
+	r.read(id, func(rec *processRecord) bool { return len(rec.events) > 0 })
 	r.file(sbx, "/etc/passwd") // the shim receives it after the start
 	for range 2 {
 		r.kill()

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/direct"
@@ -118,12 +118,12 @@ func TestSandboxesAreAdoptedBeforeDriversAreProbed(t *testing.T) {
 	id := r.start(r.sandbox(), sh("while echo again; do sleep 0.05; done"))
 	r.awaitOutput(id, "again")
 	r.kill()
-	tail, err := r.log.Tail(r.ctx(), events.Ref{Host: hostName, ID: id})
+	tail, err := r.log.Tail(r.ctx(), record.Ref{Host: hostName, ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.nextDriver(hookedDriver{probe: func(ctx context.Context) error {
-		rd := r.log.Read(events.Ref{Host: hostName, ID: id}, tail.Last)
+		rd := r.log.Read(record.Ref{Host: hostName, ID: id}, tail.Last)
 		defer rd.Close()
 		got, err := rd.Next(ctx, testTimeout)
 		if err == nil && len(got) == 0 {

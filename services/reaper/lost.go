@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -74,7 +74,7 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 		if !kind.Is(err, kind.Conflict) {
 			return err
 		}
-		if sum, rev, err = r.cfg.Log.Summary(ctx, events.Ref{Host: h.Host, ID: id}); err != nil || !sum.Active() {
+		if sum, rev, err = r.cfg.Log.Summary(ctx, record.Ref{Host: h.Host, ID: id}); err != nil || !sum.Active() {
 			return err
 		}
 	}
@@ -85,11 +85,11 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 // and when the process ended according to the record. An end that the host observed gets the
 // time of the last event that the host stored: suspect compares those times.
 func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summary) (process.Exit, time.Time, process.Seq, error) {
-	ref := events.Ref{Host: h.Host, ID: sum.ID}
+	ref := record.Ref{Host: h.Host, ID: sum.ID}
 	var err error
 	for range maxTries {
 		w := r.cfg.Log.Writer(ref, h.Epoch)
-		var tip events.Tail
+		var tip record.Tail
 		tip, err = w.Recover(ctx)
 		if err != nil && !kind.Is(err, kind.NotFound) {
 			return process.Exit{}, time.Time{}, 0, err
@@ -113,7 +113,7 @@ func (r *reaper) endRecord(ctx context.Context, h fleet.Host, sum *process.Summa
 // lastEvents returns the events that end a record with the given tail, and how and when the
 // process ended. The end is the one that the host wrote to the catalog, or else the one in
 // the record, at the time of the last event that the host stored.
-func lastEvents(sum *process.Summary, host string, tip *events.Tail) ([]process.Event, process.Exit, time.Time) {
+func lastEvents(sum *process.Summary, host string, tip *record.Tail) ([]process.Event, process.Exit, time.Time) {
 	if sum.Exit != nil && sum.Last > 0 {
 		return process.Ending(tip.Last, sum), *sum.Exit, sum.Ended
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -19,8 +20,8 @@ import (
 
 // Config configures a reaper. A zero field means its default.
 type Config struct {
-	Log  *events.Log  // required
-	View *events.View // of Log, folded at least until Run returns; default: its own view
+	Log  *events.Log   // required
+	View *catalog.View // of Log, folded at least until Run returns; default: its own view
 	Slog *slog.Logger
 	// Tick is the maximum interval between two checks of leases and deadlines; default one
 	// second.
@@ -52,7 +53,7 @@ const (
 	forkExpiry = 15 * time.Minute
 )
 
-func (cfg *Config) view(ctx context.Context) (*events.View, error) {
+func (cfg *Config) view(ctx context.Context) (*catalog.View, error) {
 	if cfg.View != nil {
 		return cfg.View, nil
 	}
@@ -93,7 +94,7 @@ func Run(ctx context.Context, cfg Config) error {
 // state is in the view.
 type reaper struct {
 	cfg     Config
-	view    *events.View
+	view    *catalog.View
 	contact fleet.Contact
 	work    sync.WaitGroup
 

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -24,7 +26,7 @@ type world struct {
 	t    *testing.T
 	ctx  context.Context
 	log  *events.Log
-	view *events.View
+	view *catalog.View
 
 	sweep time.Duration // Config.Sweep
 }
@@ -92,7 +94,7 @@ func (w *world) processAt(at time.Time, sbx sandbox.ID, exit *process.Exit, bodi
 	if _, err := w.log.PutSummary(w.ctx, &sum, 0); err != nil {
 		w.t.Fatalf("put summary: %v", err)
 	}
-	wr := w.log.Writer(events.Ref{Host: "h", ID: id}, 1)
+	wr := w.log.Writer(record.Ref{Host: "h", ID: id}, 1)
 	if err := wr.Append(w.ctx, number(0, at, bodies)); err != nil {
 		w.t.Fatalf("append: %v", err)
 	}
@@ -102,7 +104,7 @@ func (w *world) processAt(at time.Time, sbx sandbox.ID, exit *process.Exit, bodi
 // more appends to a record of host h.
 func (w *world) more(id process.ID, bodies []process.Body) {
 	w.t.Helper()
-	wr := w.log.Writer(events.Ref{Host: "h", ID: id}, 1)
+	wr := w.log.Writer(record.Ref{Host: "h", ID: id}, 1)
 	if _, err := wr.Recover(w.ctx); err != nil {
 		w.t.Fatalf("recover: %v", err)
 	}
@@ -114,7 +116,7 @@ func (w *world) more(id process.ID, bodies []process.Body) {
 // record reads a whole record, to its end.
 func (w *world) record(id process.ID) []process.Event {
 	w.t.Helper()
-	r := w.log.Read(events.Ref{Host: "h", ID: id}, 0)
+	r := w.log.Read(record.Ref{Host: "h", ID: id}, 0)
 	defer r.Close()
 	var all []process.Event
 	for {
@@ -395,7 +397,7 @@ func (w *world) sync() {
 // hasEnd reports whether the record of a process of host h has an end.
 func (w *world) hasEnd(id process.ID) bool {
 	w.t.Helper()
-	tip, err := w.log.Tail(w.ctx, events.Ref{Host: "h", ID: id})
+	tip, err := w.log.Tail(w.ctx, record.Ref{Host: "h", ID: id})
 	if err != nil && !kind.Is(err, kind.NotFound) {
 		w.t.Fatal(err)
 	}

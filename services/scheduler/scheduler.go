@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -18,8 +19,8 @@ import (
 
 // Config configures a scheduler. A zero field means its default.
 type Config struct {
-	Log  *events.Log  // required
-	View *events.View // of Log, folded at least until Run returns; default: its own view
+	Log  *events.Log   // required
+	View *catalog.View // of Log, folded at least until Run returns; default: its own view
 	Slog *slog.Logger
 	// Tick is the interval of checks of the leases; default one second. Requests are
 	// handled immediately.
@@ -43,7 +44,7 @@ const (
 	memoryOvercommit = 1  // memory is not shared
 )
 
-func (cfg *Config) view(ctx context.Context) (*events.View, error) {
+func (cfg *Config) view(ctx context.Context) (*catalog.View, error) {
 	if cfg.View != nil {
 		return cfg.View, nil
 	}
@@ -75,7 +76,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 // scheduler must be used only by the goroutine of Run.
 type scheduler struct {
 	cfg     Config
-	view    *events.View
+	view    *catalog.View
 	contact fleet.Contact
 }
 

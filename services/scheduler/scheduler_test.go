@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
@@ -45,7 +46,7 @@ func lease(t *testing.T, log *events.Log, l fleet.Lease) uint64 {
 }
 
 // create requests a sandbox and returns its state once it is placed or refused.
-func create(ctx context.Context, v *events.View, req sandbox.Requested) (sandbox.State, error) {
+func create(ctx context.Context, v *catalog.View, req sandbox.Requested) (sandbox.State, error) {
 	id := sandbox.NewID()
 	if _, err := v.CreateSandbox(ctx, "t", id, req); err != nil {
 		return sandbox.State{}, err

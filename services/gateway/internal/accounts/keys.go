@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -13,34 +13,34 @@ import (
 const maxKeys = 1000 // of a tenant
 
 // Keys returns the valid API keys of the principal's tenant, oldest first.
-func (a *Accounts) Keys(ctx context.Context, p core.Principal) ([]events.Key, error) {
+func (a *Accounts) Keys(ctx context.Context, p core.Principal) ([]catalog.Key, error) {
 	if err := a.core.Sync(ctx); err != nil {
 		return nil, err
 	}
 	return a.keys(p), nil
 }
 
-func (a *Accounts) keys(p core.Principal) []events.Key {
-	return slices.DeleteFunc(a.core.View.Keys(p.Tenant), func(k events.Key) bool { return k.Revoked })
+func (a *Accounts) keys(p core.Principal) []catalog.Key {
+	return slices.DeleteFunc(a.core.View.Keys(p.Tenant), func(k catalog.Key) bool { return k.Revoked })
 }
 
 // IssueKey creates an API key for the principal's tenant and returns its secret, which is
 // not stored. It returns Exhausted if the tenant has 1000 keys.
-func (a *Accounts) IssueKey(ctx context.Context, p core.Principal, name string) (string, events.Key, error) {
+func (a *Accounts) IssueKey(ctx context.Context, p core.Principal, name string) (string, catalog.Key, error) {
 	all, err := a.Keys(ctx, p)
 	if err != nil {
-		return "", events.Key{}, err
+		return "", catalog.Key{}, err
 	}
 	if len(all) >= maxKeys {
-		return "", events.Key{}, kind.Newf(kind.Exhausted, "issue key", "", "there are %d keys: revoke one first", len(all))
+		return "", catalog.Key{}, kind.Newf(kind.Exhausted, "issue key", "", "there are %d keys: revoke one first", len(all))
 	}
-	secret := events.NewAPIKey()
-	k := events.KeyOf(p.Tenant, secret, time.Now())
+	secret := catalog.NewAPIKey()
+	k := catalog.KeyOf(p.Tenant, secret, time.Now())
 	k.Name = name
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
 	if err := a.core.Log.IssueKey(ctx, k); err != nil {
-		return "", events.Key{}, core.LogError("issue key", k.ID, err)
+		return "", catalog.Key{}, core.LogError("issue key", k.ID, err)
 	}
 	return secret, k, a.core.Sync(ctx)
 }
@@ -52,14 +52,14 @@ func (a *Accounts) IssueKey(ctx context.Context, p core.Principal, name string) 
 func (a *Accounts) RevokeKey(ctx context.Context, p core.Principal, id, asking string) error {
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
-	by := events.KeyOf(p.Tenant, asking, time.Time{}).ID
+	by := catalog.KeyOf(p.Tenant, asking, time.Time{}).ID
 	for { // Conflict: another revocation was stored first; retry
 		if err := a.core.Sync(ctx); err != nil {
 			return err
 		}
 		rev := a.core.View.RevocationsRev(p.Tenant)
 		has := func(id string) bool {
-			return slices.ContainsFunc(a.keys(p), func(k events.Key) bool { return k.ID == id })
+			return slices.ContainsFunc(a.keys(p), func(k catalog.Key) bool { return k.ID == id })
 		}
 		switch {
 		case !has(by):

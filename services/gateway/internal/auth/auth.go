@@ -12,7 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -21,9 +21,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// Keys looks up API keys. A *events.View implements it.
+// Keys looks up API keys. A *catalog.View implements it.
 type Keys interface {
-	Key(sha256 [32]byte) (events.Key, bool)
+	Key(sha256 [32]byte) (catalog.Key, bool)
 }
 
 // Tokens checks the tokens of sandboxes and volumes. A *lifecycle.Lifecycle with a *storage.Storage implements it.

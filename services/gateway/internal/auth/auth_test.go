@@ -15,7 +15,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -24,9 +24,9 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-type keys map[[32]byte]events.Key
+type keys map[[32]byte]catalog.Key
 
-func (k keys) Key(sum [32]byte) (events.Key, bool) {
+func (k keys) Key(sum [32]byte) (catalog.Key, bool) {
 	key, ok := k[sum]
 	return key, ok
 }

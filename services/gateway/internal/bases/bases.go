@@ -3,7 +3,7 @@ package bases
 import (
 	"context"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/builds"
@@ -23,7 +23,7 @@ func New(c *core.Core, bs *builds.Builds) *Bases {
 
 // Untag removes a name of a template, and its parts if no template uses them any more. A base
 // stays as a hidden template.
-func (bs *Bases) Untag(ctx context.Context, t *events.Template) error {
+func (bs *Bases) Untag(ctx context.Context, t *catalog.Template) error {
 	ref := template.Ref{Name: t.Name, Tag: t.Tag}
 	if err := bs.KeepBase(ctx, t.Tenant, ref); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (bs *Bases) HideTemplate(ctx context.Context, p core.Principal, of string, 
 }
 
 // HiddenTemplate returns the template that HideTemplate kept.
-func (bs *Bases) HiddenTemplate(p core.Principal, of string) (events.Template, bool) {
+func (bs *Bases) HiddenTemplate(p core.Principal, of string) (catalog.Template, bool) {
 	return bs.core.View.Template(p.Tenant, template.HiddenRef(of))
 }
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -27,7 +27,7 @@ type origin struct {
 // Names resolves the names of templates.
 type Names interface {
 	ResolveName(ctx context.Context, p core.Principal, name string) (string, bool, error)
-	Template(ctx context.Context, p core.Principal, name string) (events.Template, error)
+	Template(ctx context.Context, p core.Principal, name string) (catalog.Template, error)
 }
 
 // Parts stores the parts of templates.
@@ -38,7 +38,7 @@ type Parts interface {
 
 // Bases keeps the templates that layers are based on.
 type Bases interface {
-	HiddenTemplate(p core.Principal, of string) (events.Template, bool)
+	HiddenTemplate(p core.Principal, of string) (catalog.Template, bool)
 	HideTemplate(ctx context.Context, p core.Principal, of string, manifest []byte) error
 }
 
@@ -55,7 +55,7 @@ type BaseLayers interface {
 
 // resolver finds the base of a build, and imports it if it is an image.
 type resolver struct {
-	record      *record
+	record      *buildRecord
 	principal   core.Principal
 	spec        *build.Spec
 	templates   Names
@@ -155,7 +155,7 @@ func isBase(name string) bool {
 	return name == "e2bdev/base" || name == "e2bdev/code-interpreter"
 }
 
-func (rs *resolver) fromTemplate(ctx context.Context, t *events.Template) (origin, error) {
+func (rs *resolver) fromTemplate(ctx context.Context, t *catalog.Template) (origin, error) {
 	b := t.Built
 	if b == nil {
 		return rs.fromManifest(ctx, t, bases.HiddenReason(t.ID))
@@ -178,7 +178,7 @@ func (rs *resolver) fromTemplate(ctx context.Context, t *events.Template) (origi
 
 // fromManifest returns an imported template as the base, and keeps it for as long as layers
 // are based on it.
-func (rs *resolver) fromManifest(ctx context.Context, t *events.Template, of string) (origin, error) {
+func (rs *resolver) fromManifest(ctx context.Context, t *catalog.Template, of string) (origin, error) {
 	m := t.Manifest
 	o := origin{settings: settings{env: m.Env, user: m.User, workdir: m.Workdir}, template: string(t.ID), sum: string(t.ID)}
 	if _, ok := rs.bases.HiddenTemplate(rs.principal, of); ok {
@@ -248,7 +248,7 @@ func (rs *resolver) fromImage(ctx context.Context, name string) (origin, error) 
 }
 
 // fromImported returns a template that was imported from a registry's image as the base.
-func (rs *resolver) fromImported(ctx context.Context, t *events.Template, of string) (origin, error) {
+func (rs *resolver) fromImported(ctx context.Context, t *catalog.Template, of string) (origin, error) {
 	o, err := rs.fromManifest(ctx, t, of)
 	o.sum = imageSum + o.sum
 	return o, err

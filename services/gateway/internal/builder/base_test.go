@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -25,7 +26,7 @@ func TestSettingsAreInTheSum(t *testing.T) {
 		"a variable of both": {Env: map[string]string{"A": "1"}, User: "root", Workdir: "/root"},
 	} {
 		b.Base = template.Base
-		o, err := (&resolver{}).fromTemplate(t.Context(), &events.Template{Built: &b})
+		o, err := (&resolver{}).fromTemplate(t.Context(), &catalog.Template{Built: &b})
 		if err != nil {
 			t.Fatal(err)
 		}

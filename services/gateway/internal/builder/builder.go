@@ -9,8 +9,8 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -20,7 +20,7 @@ import (
 // its default.
 type Config struct {
 	Builds interface {
-		PendingBuilds() []events.Build
+		PendingBuilds() []catalog.Build
 		Builds
 		Records
 		Contexts
@@ -116,7 +116,7 @@ func (b *Builder) Run(ctx context.Context) error {
 }
 
 // take decides whether to start a build that this Builder does not run yet.
-func (b *Builder) take(p *events.Build) bool {
+func (b *Builder) take(p *catalog.Build) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.running[p.ID]; ok || len(b.running) >= b.cfg.AtOnce {
@@ -136,7 +136,7 @@ func (b *Builder) release(id build.ID) {
 }
 
 // do runs one build, unless another gateway claims it first.
-func (b *Builder) do(ctx context.Context, p *events.Build) {
+func (b *Builder) do(ctx context.Context, p *catalog.Build) {
 	state, err := b.cfg.Builds.AppendBuild(ctx, &p.State, build.Claimed{By: b.name})
 	if err != nil {
 		if !kind.Is(err, kind.Conflict) && ctx.Err() == nil {

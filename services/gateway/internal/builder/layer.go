@@ -27,7 +27,7 @@ type Keys interface{ DeriveKey(text string) string }
 
 // layers finds the layers of a build, and makes the missing ones in sandboxes.
 type layers struct {
-	record      *record
+	record      *buildRecord
 	executor    *executor
 	principal   core.Principal
 	store       Layers

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 )
@@ -200,7 +200,7 @@ func TestMarkKeepsLayers(t *testing.T) {
 	if err := f.Core.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := f.Builds.List(f.principal, func(b *events.Build) bool { return b.ID == f.state.ID })
+	b := f.Builds.List(f.principal, func(b *catalog.Build) bool { return b.ID == f.state.ID })
 	if len(b) != 1 || fmt.Sprint(b[0].Mark.Layers) != fmt.Sprint(want) {
 		t.Errorf("got %+v", b)
 	}

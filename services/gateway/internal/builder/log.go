@@ -85,7 +85,7 @@ func line(level build.Level, text string) build.Line {
 }
 
 // flush logs the collected lines.
-func (rec *record) flush(ctx context.Context, o *output) error {
+func (rec *buildRecord) flush(ctx context.Context, o *output) error {
 	lines, size := o.lines, o.size
 	o.lines, o.size = nil, 0
 	had := rec.current().Lines

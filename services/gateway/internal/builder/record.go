@@ -15,9 +15,9 @@ type Records interface {
 	AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error)
 }
 
-// record is the record of a build that one run owns. It may be used concurrently, except for
+// buildRecord is the record of a build that one run owns. It may be used concurrently, except for
 // flush.
-type record struct {
+type buildRecord struct {
 	builds Records
 	by     string // owner in the claims
 	bytes  int    // of output that this run logged
@@ -28,19 +28,19 @@ type record struct {
 }
 
 // claim returns the event that renews the claim on the build.
-func (rec *record) claim() build.Claimed { return build.Claimed{By: rec.by} }
+func (rec *buildRecord) claim() build.Claimed { return build.Claimed{By: rec.by} }
 
 // current returns the state of the build's record; hold may append to it at any time.
-func (rec *record) current() build.State {
+func (rec *buildRecord) current() build.State {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	return rec.state
 }
 
-func (rec *record) mark() build.Mark { return rec.current().Mark }
+func (rec *buildRecord) mark() build.Mark { return rec.current().Mark }
 
 // append appends to the build's record. It returns errFenced if another gateway did.
-func (rec *record) append(ctx context.Context, bodies ...build.Body) error {
+func (rec *buildRecord) append(ctx context.Context, bodies ...build.Body) error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	state, err := rec.builds.AppendBuild(ctx, &rec.state, bodies...)
@@ -54,7 +54,7 @@ func (rec *record) append(ctx context.Context, bodies ...build.Body) error {
 }
 
 // hold renews the claim on the build until ctx ends or another gateway takes it over.
-func (rec *record) hold(ctx context.Context, fence context.CancelCauseFunc) {
+func (rec *buildRecord) hold(ctx context.Context, fence context.CancelCauseFunc) {
 	t := time.NewTicker(claimInterval)
 	defer t.Stop()
 	for {
@@ -76,16 +76,16 @@ func (rec *record) hold(ctx context.Context, fence context.CancelCauseFunc) {
 	}
 }
 
-func (rec *record) logged(level build.Level, text string) build.Logged {
+func (rec *buildRecord) logged(level build.Level, text string) build.Logged {
 	return build.Logged{Lines: []build.Line{line(level, text)}, Mark: rec.mark()}
 }
 
 // logLine adds a line to the log.
-func (rec *record) logLine(ctx context.Context, text string) error {
+func (rec *buildRecord) logLine(ctx context.Context, text string) error {
 	return rec.append(ctx, rec.logged(build.Info, text))
 }
 
 // log adds lines, together with the position that they reach in the step's process record.
-func (rec *record) log(ctx context.Context, mark build.Mark, lines ...build.Line) error {
+func (rec *buildRecord) log(ctx context.Context, mark build.Mark, lines ...build.Line) error {
 	return rec.append(ctx, build.Logged{Lines: lines, Mark: mark})
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -18,7 +18,7 @@ import (
 
 // Builds finds builds.
 type Builds interface {
-	Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (events.Build, error)
+	Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (catalog.Build, error)
 }
 
 // Templates receives what was built.
@@ -41,7 +41,7 @@ type run struct {
 	templates Templates
 	sandboxes BuildSandboxes
 
-	record   *record
+	record   *buildRecord
 	resolver resolver
 	executor executor
 	layers   layers
@@ -52,7 +52,7 @@ func (b *Builder) newRun(state build.State, spec build.Spec, p core.Principal) *
 	cfg := &b.cfg
 	r := &run{
 		principal: p, spec: spec, log: cfg.Slog, builds: cfg.Builds, templates: cfg.Templates, sandboxes: cfg.Sandboxes,
-		record: &record{builds: cfg.Builds, by: b.name, state: state},
+		record: &buildRecord{builds: cfg.Builds, by: b.name, state: state},
 	}
 	r.resolver = resolver{
 		record: r.record, principal: p, spec: &r.spec, templates: cfg.Templates, parts: cfg.Templates, bases: cfg.Bases,

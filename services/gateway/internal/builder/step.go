@@ -12,11 +12,11 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/filesystem"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -33,7 +33,7 @@ const (
 // Processes runs processes in sandboxes.
 type Processes interface {
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (procs.Attached, error)
-	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*events.Reader, error)
+	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*record.Reader, error)
 	Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error)
 	RunStartCommand(ctx context.Context, p core.Principal, id sandbox.ID, command string) error
 	AwaitReady(ctx context.Context, p core.Principal, id sandbox.ID, command string) error
@@ -51,7 +51,7 @@ type Contexts interface {
 
 // executor executes the steps of a build in their sandboxes.
 type executor struct {
-	record    *record
+	record    *buildRecord
 	principal core.Principal
 	steps     int // number of steps of the build
 	processes Processes
@@ -120,7 +120,7 @@ func ofCommand(command string, err error) error {
 
 // follow logs a command's output until the command ends. It does not wait for processes that
 // the command left running.
-func (ex *executor) follow(ctx context.Context, id process.ID, reader *events.Reader, o *output) error {
+func (ex *executor) follow(ctx context.Context, id process.ID, reader *record.Reader, o *output) error {
 	var exit *process.Exit
 	var until time.Time
 	for {

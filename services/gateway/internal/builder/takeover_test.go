@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -23,7 +24,7 @@ type fixture struct {
 	t         *testing.T
 	log       *events.Log
 	principal core.Principal
-	view      *events.View
+	view      *catalog.View
 	host      *coretest.Host // not started
 	from      origin
 	state     build.State

@@ -5,8 +5,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -39,7 +39,7 @@ func (bs *Builds) RequestBuild(ctx context.Context, p core.Principal, req build.
 		return build.State{}, kind.New(kind.Denied, "build", "", "a sandbox's token cannot build templates")
 	}
 	var building, waiting int
-	for _, b := range bs.List(p, func(b *events.Build) bool { return !b.Over() }) {
+	for _, b := range bs.List(p, func(b *catalog.Build) bool { return !b.Over() }) {
 		if b.Phase == build.PhaseBuilding {
 			building++
 		} else {
@@ -75,31 +75,31 @@ func (bs *Builds) StartBuild(ctx context.Context, p core.Principal, tmpl string,
 
 // Build returns a build of the template with the given id or name. It returns NotFound
 // for an unknown build and for another tenant's.
-func (bs *Builds) Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (events.Build, error) {
+func (bs *Builds) Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (catalog.Build, error) {
 	tmpl, mine := p.OwnedName(tmpl)
 	b, ok := bs.core.View.Build(id)
 	if !ok || !b.Over() {
 		if err := bs.core.Sync(ctx); err != nil {
-			return events.Build{}, err
+			return catalog.Build{}, err
 		}
 		b, ok = bs.core.View.Build(id)
 	}
 	if !ok || !mine || b.Phase == build.PhaseDeleted || p.Sandbox != "" || b.Tenant != p.Tenant || tmpl != b.Request.Template && tmpl != b.Request.Name {
-		return events.Build{}, kind.New(kind.NotFound, "find build", "", "build not found")
+		return catalog.Build{}, kind.New(kind.NotFound, "find build", "", "build not found")
 	}
 	return b, nil
 }
 
 // List returns the principal's builds for which keep returns true, newest first, as
 // of the view. Builds of deleted templates are left out.
-func (bs *Builds) List(p core.Principal, keep func(*events.Build) bool) []events.Build {
-	return bs.core.View.Builds(func(b *events.Build) bool {
+func (bs *Builds) List(p core.Principal, keep func(*catalog.Build) bool) []catalog.Build {
+	return bs.core.View.Builds(func(b *catalog.Build) bool {
 		return p.Sandbox == "" && b.Tenant == p.Tenant && b.Phase != build.PhaseDeleted && keep(b)
 	})
 }
 
-// BuildLines reads a build's log; see [events.Log.BuildLines].
-func (bs *Builds) BuildLines(ctx context.Context, b *events.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
+// BuildLines reads a build's log; see [catalog.Documents.BuildLines].
+func (bs *Builds) BuildLines(ctx context.Context, b *catalog.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error) {
 	lines, more, err := bs.core.Log.BuildLines(ctx, b, from, most, keep)
 	return lines, more, core.LogError("read log", string(b.ID), err)
 }
@@ -107,7 +107,7 @@ func (bs *Builds) BuildLines(ctx context.Context, b *events.Build, from, most in
 // DropBuilds deletes a template's builds; running ones stop.
 func (bs *Builds) DropBuilds(ctx context.Context, p core.Principal, name string) error {
 	for {
-		left := bs.List(p, func(b *events.Build) bool { return b.Request.Name == name })
+		left := bs.List(p, func(b *catalog.Build) bool { return b.Request.Name == name })
 		if len(left) == 0 {
 			return nil
 		}
@@ -121,13 +121,13 @@ func (bs *Builds) DropBuilds(ctx context.Context, p core.Principal, name string)
 			return err
 		}
 		bs.lifecycle.EndSandboxes(ctx, p, func(s *sandbox.State) bool {
-			return slices.ContainsFunc(left, func(b events.Build) bool { return s.Request.Build == string(b.ID) })
+			return slices.ContainsFunc(left, func(b catalog.Build) bool { return s.Request.Build == string(b.ID) })
 		})
 	}
 }
 
 // HasContext reports whether a file that the principal's builds copy is stored; see
-// [events.Log.HasContext].
+// [blob.Store.HasContext].
 func (bs *Builds) HasContext(ctx context.Context, p core.Principal, sum string) (bool, error) {
 	return bs.core.Log.HasContext(ctx, p.Tenant, sum)
 }
@@ -144,13 +144,13 @@ func (bs *Builds) Context(ctx context.Context, tenant, sum string) (io.ReadClose
 
 // PendingBuilds returns the builds of all tenants that are to run or are running,
 // oldest first.
-func (bs *Builds) PendingBuilds() []events.Build {
-	out := bs.core.View.Builds(func(b *events.Build) bool { return b.Phase == build.PhaseBuilding })
+func (bs *Builds) PendingBuilds() []catalog.Build {
+	out := bs.core.View.Builds(func(b *catalog.Build) bool { return b.Phase == build.PhaseBuilding })
 	slices.Reverse(out)
 	return out
 }
 
-// AppendBuild appends to a build's record; see [events.Log.AppendBuild]. Conflict:
+// AppendBuild appends to a build's record; see [catalog.Documents.AppendBuild]. Conflict:
 // another gateway runs the build.
 func (bs *Builds) AppendBuild(ctx context.Context, s *build.State, bodies ...build.Body) (build.State, error) {
 	return bs.core.Log.AppendBuild(ctx, s, bodies...)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	pb "github.com/millrace/millrace/schema/process"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -38,7 +38,7 @@ func (h *Handler) connect(c *fiber.Ctx, r *call, raw []byte) error {
 	}
 	if want.seq == 0 {
 		principal := r.principal
-		src = &retained{Source: src, first: events.FirstSeq, read: func(ctx context.Context, after process.Seq) (stream.Source, error) {
+		src = &retained{Source: src, first: record.FirstSeq, read: func(ctx context.Context, after process.Seq) (stream.Source, error) {
 			return h.core.Read(ctx, principal, sum.ID, after)
 		}}
 	}

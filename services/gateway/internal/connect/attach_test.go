@@ -16,7 +16,7 @@ import (
 
 // TestConnectReplaysFromTheRequestedPosition covers C-032.
 func TestConnectReplaysFromTheRequestedPosition(t *testing.T) {
-	r := record(surfacetest.Out("one\ntwo\nhalf"), surfacetest.Err("x\n"), surfacetest.Out("\n"), surfacetest.Code(3))
+	r := recordOf(surfacetest.Out("one\ntwo\nhalf"), surfacetest.Err("x\n"), surfacetest.Out("\n"), surfacetest.Code(3))
 	const (
 		one  = `{"event":{"data":{"stdout":"b25lCg=="}},"seq":3,"cursor":"2.4.0"}`
 		two  = `{"event":{"data":{"stdout":"dHdvCg=="}},"seq":3,"cursor":"2.8.0"}`
@@ -69,7 +69,7 @@ func TestConnectReplaysFromTheRequestedPosition(t *testing.T) {
 func TestAStreamThatResumesBeginsWithTheStart(t *testing.T) {
 	f := newFake(nil)
 	s := serve(t, f, Config{})
-	r := record(surfacetest.Code(0))
+	r := recordOf(surfacetest.Code(0))
 	r.Events[1].Body = process.Started{PID: 7}
 	id := f.add(living, 0, r)
 	reply := s.stream(t, "Connect", `{}`, "E2b-Sandbox-Id: ", "X-Process-Id: "+string(id), "X-Replay-From: 4")
@@ -82,7 +82,7 @@ func TestAStreamThatResumesBeginsWithTheStart(t *testing.T) {
 func TestInvalidPositionsAreRejected(t *testing.T) {
 	f := newFake(nil)
 	s := serve(t, f, Config{})
-	f.add(living, 7, record(surfacetest.Code(0)))
+	f.add(living, 7, recordOf(surfacetest.Code(0)))
 	for _, tt := range []struct{ from, code string }{
 		{"8", "out_of_range"}, {"9223372036854775808", "out_of_range"}, {"18446744073709551615", "out_of_range"},
 		{"18446744073709551616", "invalid_argument"}, {"-1", "invalid_argument"}, {"+1", "invalid_argument"}, {"abc", "invalid_argument"},
@@ -99,7 +99,7 @@ func TestInvalidPositionsAreRejected(t *testing.T) {
 func TestConnectToAnUnknownProcess(t *testing.T) {
 	f := newFake(nil)
 	s := serve(t, f, Config{})
-	other := f.add(unknown, 5, record(surfacetest.Code(0)))
+	other := f.add(unknown, 5, recordOf(surfacetest.Code(0)))
 	for _, tt := range []struct{ msg, header, want string }{
 		{`{"process":{"pid":4242}}`, "", `END {"error":{"code":"not_found","message":"process with pid 4242 not found"}}`},
 		{`{"process":{"tag":"t"}}`, "", `END {"error":{"code":"not_found","message":"process with tag t not found"}}`},
@@ -114,7 +114,7 @@ func TestConnectToAnUnknownProcess(t *testing.T) {
 
 // TestKeepalivesFollowTheRequestedInterval covers C-017.
 func TestKeepalivesFollowTheRequestedInterval(t *testing.T) {
-	f := newFake(record(surfacetest.Code(0)))
+	f := newFake(recordOf(surfacetest.Code(0)))
 	f.hold = 2
 	s := serve(t, f, Config{Keepalive: 20 * time.Millisecond})
 	f.add(living, 7, f.script)
@@ -133,7 +133,7 @@ func TestKeepalivesFollowTheRequestedInterval(t *testing.T) {
 }
 
 func TestDrainReturnsTheCursor(t *testing.T) {
-	f := newFake(record(surfacetest.Out("a\nhalf"), surfacetest.Out("\n"), surfacetest.Code(0)))
+	f := newFake(recordOf(surfacetest.Out("a\nhalf"), surfacetest.Out("\n"), surfacetest.Code(0)))
 	f.hold = 3
 	s := serve(t, f, Config{})
 	f.add(living, 7, f.script)
@@ -181,7 +181,7 @@ func TestOutputIsOneLinePerEvent(t *testing.T) {
 		{"a long line kept whole", []process.Body{surfacetest.Out(strings.Repeat("x", 70<<10)), surfacetest.Out("\n")}, "?line_flush=never", []string{strings.Repeat("x", 70<<10) + "\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, newFake(record(append(tt.bodies, surfacetest.Code(0))...)), Config{})
+			s := serve(t, newFake(recordOf(append(tt.bodies, surfacetest.Code(0))...)), Config{})
 			r := s.post(t, processService+"Start"+tt.query, typeStreamJSON, envelope(0, run))
 			var got []string
 			for _, u := range decoder(false)(t, []byte(r.body)) {
@@ -202,7 +202,7 @@ func TestOutputIsOneLinePerEvent(t *testing.T) {
 
 // TestAPartialLineIsSentAfterSilence covers C-013.
 func TestAPartialLineIsSentAfterSilence(t *testing.T) {
-	f := newFake(record(surfacetest.Out("name? "), surfacetest.Out("x\n"), surfacetest.Code(0)))
+	f := newFake(recordOf(surfacetest.Out("name? "), surfacetest.Out("x\n"), surfacetest.Code(0)))
 	f.hold = 3
 	s := serve(t, f, Config{})
 	f.add(living, 7, f.script)
@@ -230,7 +230,7 @@ func TestALineOf8MiBArrivesIntact(t *testing.T) {
 		query  string
 		events int
 	}{{"", 64}, {"?line_flush=never", 1}} {
-		s := serve(t, newFake(record(append(bodies, surfacetest.Code(0))...)), Config{})
+		s := serve(t, newFake(recordOf(append(bodies, surfacetest.Code(0))...)), Config{})
 		r := s.post(t, processService+"Start"+tt.query, typeStreamJSON, envelope(0, run))
 		units := decoder(false)(t, []byte(r.body))
 		var got strings.Builder
@@ -254,7 +254,7 @@ func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 	for range 4 * budget / len(partial) {
 		bodies = append(bodies, surfacetest.Out(partial), surfacetest.Err(partial))
 	}
-	r := record(append(bodies, surfacetest.Out("\n"), surfacetest.Code(0))...)
+	r := recordOf(append(bodies, surfacetest.Out("\n"), surfacetest.Code(0))...)
 	streams := stream.New(stream.Config{Budget: budget})
 	streams.Budget("other").Grow(stream.BaseBudget + budget/2)
 	e := &encoder{id: surfacetest.ID, byLine: true, neverFlush: true, keepalive: time.Minute, budget: streams.Budget("a")}
@@ -282,7 +282,7 @@ func TestPartialLinesAreBoundedPerTenant(t *testing.T) {
 
 func TestResponsesAreCompressedOnlyWhenAsked(t *testing.T) {
 	line := strings.Repeat("abc", 1000) + "\n"
-	s := serve(t, newFake(record(surfacetest.Out(line), surfacetest.Code(0))), Config{})
+	s := serve(t, newFake(recordOf(surfacetest.Out(line), surfacetest.Code(0))), Config{})
 	plain := s.stream(t, "Start", run)
 	zipped := s.stream(t, "Start", run, "Connect-Accept-Encoding: br, gzip;q=0.5")
 	if plain.header.Get("Connect-Content-Encoding") != "" || zipped.header.Get("Connect-Content-Encoding") != "gzip" {
@@ -295,7 +295,7 @@ func TestResponsesAreCompressedOnlyWhenAsked(t *testing.T) {
 }
 
 func TestTheOldestPythonClientGetsOnlyTheSchema(t *testing.T) {
-	s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+	s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 	r := s.stream(t, "Start", run, "User-Agent: connect-python")
 	same(t, r.lines(t), []string{`{"event":{"start":{"pid":4711}}}`, `{"event":{"end":{"exitCode":0,` + endLine + `}`, `END {}`})
 }
@@ -312,7 +312,7 @@ func TestRequestsMayBeCompressed(t *testing.T) {
 		{"invalid gzip", typeStreamJSON, envelope(1, run), "Connect-Content-Encoding: gzip", `END {"error":{"code":"invalid_argument","message":"gzip: gzip: invalid header"}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+			s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 			r := s.post(t, processService+"Start", tt.contentType, tt.body, tt.header)
 			if got := r.lines(t); got[len(got)-1] != tt.want {
 				t.Errorf("got %q, want %s", got, tt.want)

@@ -32,7 +32,7 @@ func raw(method, contentType, body string) string {
 func BenchmarkStart(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients, " in flight"), func(b *testing.B) {
-			f := newFake(record(surfacetest.Code(0)))
+			f := newFake(recordOf(surfacetest.Code(0)))
 			s := serve(b, f, Config{})
 			request := raw("Start", typeStreamJSON, envelope(0, run))
 			b.SetParallelism(max(clients/runtime.GOMAXPROCS(0), 1))
@@ -158,7 +158,7 @@ func BenchmarkIdle(b *testing.B) {
 		b.Fatal(err)
 	}
 	n := int(min(10000, limit.Cur/2-100))
-	f := newFake(record(surfacetest.Out("ready\n"), surfacetest.Code(0)))
+	f := newFake(recordOf(surfacetest.Out("ready\n"), surfacetest.Code(0)))
 	f.hold = 3
 	s := serve(b, f, Config{})
 	_, port, _ := strings.Cut(strings.TrimPrefix(s.base, "http://"), ":")

@@ -33,7 +33,7 @@ func running(t *testing.T) *surface {
 	active := surfacetest.NewRecord("active", process.Spec{Cmd: "cat", Args: []string{"-n"}, Cwd: "/tmp", Tag: &tag, Stdin: true}, surfacetest.Out("x"))
 	f.add(living, 7, active)
 	f.add(living, 8, surfacetest.NewRecord("tty", process.Spec{Cmd: "sh", PTY: &process.Size{}}, surfacetest.TTY("$ ")))
-	f.add(living, 9, record(surfacetest.Code(0)))
+	f.add(living, 9, recordOf(surfacetest.Code(0)))
 	return serve(t, f, Config{})
 }
 

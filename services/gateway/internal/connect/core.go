@@ -3,9 +3,10 @@ package connect
 import (
 	"context"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
@@ -35,14 +36,14 @@ type Catalog interface {
 
 // Records reads the records of processes.
 type Records interface {
-	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (record.Tail, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
 // Watches stores how far the events of a watch were delivered.
 type Watches interface {
-	WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error)
-	PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error)
+	WatchCursor(ctx context.Context, id process.ID) (catalog.WatchCursor, error)
+	PutWatchCursor(ctx context.Context, id process.ID, at catalog.WatchCursor) (uint64, error)
 }
 
 // Controls act on running processes.

@@ -14,10 +14,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -37,11 +38,11 @@ const (
 // noWatches implements Watches for tests without watches.
 type noWatches struct{}
 
-func (noWatches) WatchCursor(context.Context, process.ID) (events.WatchCursor, error) {
-	return events.WatchCursor{}, nil
+func (noWatches) WatchCursor(context.Context, process.ID) (catalog.WatchCursor, error) {
+	return catalog.WatchCursor{}, nil
 }
 
-func (noWatches) PutWatchCursor(context.Context, process.ID, events.WatchCursor) (uint64, error) {
+func (noWatches) PutWatchCursor(context.Context, process.ID, catalog.WatchCursor) (uint64, error) {
 	return 1, nil
 }
 
@@ -187,9 +188,9 @@ func (f *fake) Processes(_ context.Context, _ core.Principal, sbx sandbox.ID, ke
 	return out, nil
 }
 
-func (f *fake) Tail(_ context.Context, _ core.Principal, id process.ID) (events.Tail, error) {
+func (f *fake) Tail(_ context.Context, _ core.Principal, id process.ID) (record.Tail, error) {
 	r := f.procs[id].record
-	tip := events.Tail{Last: process.Seq(len(r.Events))}
+	tip := record.Tail{Last: process.Seq(len(r.Events))}
 	if fin, ok := r.Events[len(r.Events)-1].Body.(process.Finished); ok {
 		tip.Finished = &fin
 	}

@@ -21,7 +21,7 @@ var errTrimmed = errors.New("trimmed")
 func (trimmed) Next(context.Context, time.Duration) ([]process.Event, error) { return nil, errTrimmed }
 
 func TestATrimmedRecordIsReadFromItsFirstRetainedFrame(t *testing.T) {
-	r := record(surfacetest.Out("gone\n"), surfacetest.Out("left\n"), surfacetest.Code(0))
+	r := recordOf(surfacetest.Out("gone\n"), surfacetest.Out("left\n"), surfacetest.Code(0))
 	src := &retained{
 		Source: trimmed{r.Source(0)},
 		first:  func(err error) (process.Seq, bool) { return 4, errors.Is(err, errTrimmed) },
@@ -43,7 +43,7 @@ func TestATrimmedRecordIsReadFromItsFirstRetainedFrame(t *testing.T) {
 }
 
 func TestDroppedOutputIsReported(t *testing.T) {
-	s := serve(t, newFake(record(surfacetest.Out("a\n"), process.Truncated{Stream: process.Stdout, Dropped: 99}, surfacetest.Code(0))), Config{})
+	s := serve(t, newFake(recordOf(surfacetest.Out("a\n"), process.Truncated{Stream: process.Stdout, Dropped: 99}, surfacetest.Code(0))), Config{})
 	r := s.stream(t, "Start", run)
 	same(t, r.lines(t)[2:], []string{
 		`{"event":{"keepalive":{}},"truncated":{"stream":"stdout","dropped":99},"seq":4}`,

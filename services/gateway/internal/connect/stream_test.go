@@ -16,7 +16,7 @@ import (
 
 var pipes = process.Spec{Cmd: "x"}
 
-func record(bodies ...process.Body) *surfacetest.Record {
+func recordOf(bodies ...process.Body) *surfacetest.Record {
 	return surfacetest.NewRecord("script", pipes, bodies...)
 }
 
@@ -36,7 +36,7 @@ func same(t *testing.T, got, want []string) {
 
 // TestStartMatchesE2BsWireFormat covers C-015.
 func TestStartMatchesE2BsWireFormat(t *testing.T) {
-	s := serve(t, newFake(record(surfacetest.Out("hello\n"), surfacetest.Err("oops\n"), surfacetest.Code(0))), Config{})
+	s := serve(t, newFake(recordOf(surfacetest.Out("hello\n"), surfacetest.Err("oops\n"), surfacetest.Code(0))), Config{})
 	r := s.stream(t, "Start", run)
 	same(t, r.lines(t), []string{
 		startLine,
@@ -68,7 +68,7 @@ func TestStartPassesTheRequestedSpec(t *testing.T) {
 		{"whitespace and unknown fields", "{\n \"process\" : {\"cmd\": \"x\", \"new\": [1]},\n \"stdin\": false }", nil, process.Spec{Cmd: "x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+			s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 			s.stream(t, "Start", tt.msg, tt.headers...)
 			if len(s.started) != 1 || string(s.started[0].Hash()) != string(tt.want.Hash()) {
 				t.Errorf("got %+v, want %+v", s.started, tt.want)
@@ -91,7 +91,7 @@ func TestStreamsAcceptEnvelopedAndPlainBodies(t *testing.T) {
 		{typeProto, string(raw), typeStreamProto},
 	} {
 		t.Run(tt.contentType, func(t *testing.T) {
-			s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+			s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 			r := s.post(t, processService+"Start", tt.contentType, tt.body)
 			if got := r.lines(t); len(got) != 3 || got[2] != "END {}" || r.header.Get("Content-Type") != tt.answers {
 				t.Errorf("got %q as %s", got, r.header.Get("Content-Type"))
@@ -124,7 +124,7 @@ func TestEachKindOfExitHasItsEndEvent(t *testing.T) {
 			[]string{`END {"error":{"code":"unavailable","message":"the sandbox was killed or reached its end of life while the process ran"},"metadata":{"x-end-cause":["sandbox_gone"]}}`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, newFake(record(process.Finished{Exit: tt.exit})), Config{})
+			s := serve(t, newFake(recordOf(process.Finished{Exit: tt.exit})), Config{})
 			r := s.stream(t, "Start", run)
 			same(t, r.lines(t), append([]string{startLine}, tt.want...))
 		})
@@ -133,7 +133,7 @@ func TestEachKindOfExitHasItsEndEvent(t *testing.T) {
 
 // TestSnakeCaseNamesOnRequest covers N-010.
 func TestSnakeCaseNamesOnRequest(t *testing.T) {
-	s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+	s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 	r := s.post(t, processService+"Start?names=proto", typeStreamJSON, envelope(0, run))
 	if !strings.Contains(r.body, `"exit_code":0`) || strings.Contains(r.body, "exitCode") {
 		t.Errorf("got %q", r.body)
@@ -142,7 +142,7 @@ func TestSnakeCaseNamesOnRequest(t *testing.T) {
 
 // TestFailuresAreReportedInTheStream covers C-008.
 func TestFailuresAreReportedInTheStream(t *testing.T) {
-	gone := record(process.Failed{Kind: uint32(kind.Invalid), Message: "cwd '/nope' does not exist"}, surfacetest.Unseen(process.CauseNotStarted))
+	gone := recordOf(process.Failed{Kind: uint32(kind.Invalid), Message: "cwd '/nope' does not exist"}, surfacetest.Unseen(process.CauseNotStarted))
 	for _, tt := range []struct {
 		name    string
 		script  *surfacetest.Record
@@ -168,7 +168,7 @@ func TestFailuresAreReportedInTheStream(t *testing.T) {
 		{name: "an invalid timeout", headers: []string{"Connect-Timeout-Ms: -1"}, want: `{"error":{"code":"invalid_argument","message":"protocol error: invalid Connect-Timeout-Ms \"-1\""}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFake(record(surfacetest.Code(0)))
+			f := newFake(recordOf(surfacetest.Code(0)))
 			if f.startErr = tt.err; tt.script != nil {
 				f.script = tt.script
 			}
@@ -188,7 +188,7 @@ func TestFailuresAreReportedInTheStream(t *testing.T) {
 
 // TestWrongContentTypesAre415 covers N-014.
 func TestWrongContentTypesAre415(t *testing.T) {
-	s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+	s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 	for _, tt := range []struct{ method, contentType string }{
 		{"Start", "text/plain"}, {"Start", "application/grpc"}, {"Start", ""}, {"Connect", "application/connect+xml"},
 		{"List", "application/connect+json"}, {"List", "text/json"}, {"StreamInput", "application/json"},
@@ -211,7 +211,7 @@ func TestStoppedSandboxesAreBadGateways(t *testing.T) {
 	} {
 		for _, sbx := range []string{string(dead), string(unknown), "NO-SUCH"} {
 			t.Run(tt.method+" "+sbx, func(t *testing.T) {
-				s := serve(t, newFake(record(surfacetest.Code(0))), Config{})
+				s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 				r := s.unary(t, tt.method, tt.msg, "E2b-Sandbox-Id: "+sbx)
 				want := `{"sandboxId":"` + sbx + `","message":"The sandbox was not found","code":502}`
 				if r.status != 502 || r.body != want || r.header.Get("Content-Type") != "application/json; charset=utf-8" {

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	pb "github.com/millrace/millrace/schema/filesystem"
 )
 
-// How far a watcher's events were delivered is stored in the log (events.WatchCursor), so
+// How far a watcher's events were delivered is stored in the log (catalog.WatchCursor), so
 // that any gateway can serve the next call. It is stored as undelivered before a response
 // is sent, and again once the outcome of the response is known: events that are not known
 // to have reached the client are sent again. The client's TCP acknowledgement counts as
@@ -77,7 +77,7 @@ func (h *watchHandler) getWatcherEvents(ctx context.Context, r *call, req *pb.Ge
 
 // span returns which part of the record a call receives: the events after after, and, if
 // until is not 0, up to until.
-func (r *call) span(at *events.WatchCursor) (after, until process.Seq, err error) {
+func (r *call) span(at *catalog.WatchCursor) (after, until process.Seq, err error) {
 	switch {
 	case r.replay != "":
 		want, err := parseReplayFrom(r.replay)
@@ -92,7 +92,7 @@ func (r *call) span(at *events.WatchCursor) (after, until process.Seq, err error
 
 // settle stores the outcome of a response and returns the new revision. If that fails, the
 // response counts as lost, unless another call has already continued from it.
-func (h *watchHandler) settle(id process.ID, at events.WatchCursor, whole bool) uint64 {
+func (h *watchHandler) settle(id process.ID, at catalog.WatchCursor, whole bool) uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // the request is over
 	defer cancel()
 	if at.Given = true; !whole {

@@ -31,7 +31,7 @@ func TestFetchIsBoundedInBytes(t *testing.T) {
 	}
 	f := newFake(nil)
 	f.batch = 1
-	id := f.add(living, 7, record(append(bodies, surfacetest.Code(0))...))
+	id := f.add(living, 7, recordOf(append(bodies, surfacetest.Code(0))...))
 	h := New(f, nil, Config{})
 	seen, after := 0, process.Seq(0)
 	for fetch := 0; seen < frames*each; fetch++ {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/tunnel"
@@ -20,7 +21,7 @@ import (
 // another field is its default.
 type Config struct {
 	Log       *events.Log
-	View      *events.View
+	View      *catalog.View
 	Secret    []byte          // cluster secret, from which sandboxes' tokens are derived
 	Sealer    *sandbox.Sealer // cluster's cipher for values that records must not show; required for secrets and for networks with transforms
 	Slog      *slog.Logger

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
 // Observer receives durations in seconds, as a histogram does.
@@ -29,18 +29,18 @@ func Since(o Observer, begin time.Time) {
 // Reader reads the record of a process, and observes the time from the request for it until
 // it runs and until its first output.
 type Reader struct {
-	*events.Reader
+	*record.Reader
 	to        *Observers // nil: nothing is left to observe
 	requested time.Time
 }
 
 // NewReader returns a reader of a process that was requested at a moment. If to is nil, it
 // observes nothing.
-func NewReader(r *events.Reader, to *Observers, requested time.Time) *Reader {
+func NewReader(r *record.Reader, to *Observers, requested time.Time) *Reader {
 	return &Reader{r, to, requested}
 }
 
-// Next implements the method of events.Reader.
+// Next implements the method of record.Reader.
 func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	batch, err := r.Reader.Next(ctx, idle)
 	if r.to != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -16,7 +16,7 @@ type Usage struct {
 	CPUs    float64 // limit; the host's total if the sandbox has none
 	Memory  uint64  // bytes; likewise
 	Disk    uint64  // bytes; likewise
-	Samples []events.Sample
+	Samples []catalog.Sample
 }
 
 // sampleMargin is how far before the requested time samples are read, and the maximum age of the
@@ -47,7 +47,7 @@ func (l *Lifecycle) Usage(ctx context.Context, p core.Principal, id sandbox.ID, 
 		return Usage{}, core.LogError("read use", string(id), err)
 	}
 	if len(all) > 0 && all[0].Time.Sub(st.Started) < sampleMargin {
-		all = append([]events.Sample{{Time: st.Started}}, all...) // usage was zero at the start
+		all = append([]catalog.Sample{{Time: st.Started}}, all...) // usage was zero at the start
 	}
 	for i, s := range all {
 		next := i+1 < len(all) && !all[i+1].Time.Before(since)

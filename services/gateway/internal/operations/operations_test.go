@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/core/coretest"
@@ -32,7 +34,7 @@ type fixture struct {
 	t    *testing.T
 	srv  *eventstest.Server
 	log  *events.Log
-	view *events.View
+	view *catalog.View
 	host *coretest.Host
 }
 
@@ -93,7 +95,7 @@ func (h *fixture) start(sbx sandbox.ID, spec process.Spec) process.ID {
 }
 
 // all reads a record to its end.
-func all(t *testing.T, r *events.Reader) []process.Event {
+func all(t *testing.T, r *record.Reader) []process.Event {
 	t.Helper()
 	defer r.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

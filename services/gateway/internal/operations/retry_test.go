@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
@@ -36,7 +36,7 @@ func (h *fixture) refusedStart(sbx sandbox.ID, spec process.Spec) process.ID {
 	} else {
 		wantKind(h.t, "start while the host is away", err, kind.Unavailable)
 		id = process.KeyedID(sbx, "k")
-		r := h.log.Read(events.Ref{Host: h.host.Name, ID: id}, 0)
+		r := h.log.Read(record.Ref{Host: h.host.Name, ID: id}, 0)
 		defer r.Close()
 		all(h.t, r)
 	}
@@ -97,7 +97,7 @@ func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
 	st := h.sandbox(alice)
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
 	first := process.KeyedID(st.ID, "k")
-	err := h.log.Writer(events.Ref{Host: h.host.Name, ID: first}, 1).Append(t.Context(), []process.Event{
+	err := h.log.Writer(record.Ref{Host: h.host.Name, ID: first}, 1).Append(t.Context(), []process.Event{
 		{Seq: 1, Body: process.Accepted{Spec: spec, Command: "earlier", SpecHash: spec.Hash(), Tenant: alice.Tenant}},
 		{Seq: 2, Body: process.Failed{Kind: uint32(kind.Deadline), Message: "the command came too late"}},
 		{Seq: 3, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -14,7 +14,7 @@ func TestUse(t *testing.T) {
 	st := h.createWith(sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 500, MemoryMiB: 64}})
 	at := func(i int) time.Time { return st.Started.Add(time.Duration(i) * time.Second) }
 	for i := 1; i <= 4; i++ {
-		s := events.Sample{Time: at(i), CPU: time.Duration(i) * 100 * time.Millisecond, MemoryBytes: uint64(i), DiskBytes: 7, Processes: 3}
+		s := catalog.Sample{Time: at(i), CPU: time.Duration(i) * 100 * time.Millisecond, MemoryBytes: uint64(i), DiskBytes: 7, Processes: 3}
 		if err := h.log.PutSample(t.Context(), h.host.Name, st.ID, s); err != nil {
 			t.Fatal(err)
 		}
@@ -54,13 +54,13 @@ func TestSamplesAreBounded(t *testing.T) {
 	h := newFixture(t)
 	id := sandbox.NewID()
 	const more = 5
-	for i := range events.MaxSamples + more {
-		if err := h.log.PutSample(t.Context(), h.host.Name, id, events.Sample{CPU: time.Duration(i)}); err != nil {
+	for i := range catalog.MaxSamples + more {
+		if err := h.log.PutSample(t.Context(), h.host.Name, id, catalog.Sample{CPU: time.Duration(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := h.log.Samples(t.Context(), h.host.Name, id, time.Time{})
-	if err != nil || len(got) != events.MaxSamples || got[0].CPU != more {
+	if err != nil || len(got) != catalog.MaxSamples || got[0].CPU != more {
 		t.Errorf("%d samples from %v, %v", len(got), got[0].CPU, err)
 	}
 }

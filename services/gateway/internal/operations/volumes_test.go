@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -55,7 +55,7 @@ func TestSecretsAndVolumesAreBounded(t *testing.T) {
 		if err := h.log.NewVolume(t.Context(), &v); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.log.NewSecret(t.Context(), &events.Secret{ID: "sec_" + name, Tenant: alice.Tenant, Name: name, Version: 1}); err != nil {
+		if err := h.log.NewSecret(t.Context(), &catalog.Secret{ID: "sec_" + name, Tenant: alice.Tenant, Name: name, Version: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

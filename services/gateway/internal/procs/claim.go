@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
@@ -86,7 +86,7 @@ func (u *unclaimed) end(ctx context.Context, p pending) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, u.core.CallTimeout)
 	defer cancel()
-	ref := events.Ref{Host: p.host, ID: p.id}
+	ref := record.Ref{Host: p.host, ID: p.id}
 	if _, err := u.core.Log.Tail(ctx, ref); !kind.Is(err, kind.NotFound) {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
@@ -82,7 +82,7 @@ func (ps *Procs) searchAcks(ctx context.Context, p core.Principal, id process.ID
 				return true, nil
 			}
 		}
-		first, gone := events.FirstSeq(err)
+		first, gone := record.FirstSeq(err)
 		if r != nil {
 			after = r.After()
 			r.Close()

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -108,7 +108,7 @@ func (ps *Procs) Processes(ctx context.Context, p core.Principal, sbx sandbox.ID
 // Read returns a reader of the process's events after the given seq. It works as long as
 // the record is kept, also when the sandbox has ended. It returns NotFound for an unknown
 // process and for another tenant's.
-func (ps *Procs) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*events.Reader, error) {
+func (ps *Procs) Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*record.Reader, error) {
 	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (ps *Procs) Read(ctx context.Context, p core.Principal, id process.ID, afte
 }
 
 // ReadLive returns a reader of what is stored after the call. Errors are those of Read.
-func (ps *Procs) ReadLive(ctx context.Context, p core.Principal, id process.ID) (*events.Reader, error) {
+func (ps *Procs) ReadLive(ctx context.Context, p core.Principal, id process.ID) (*record.Reader, error) {
 	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
 		return nil, err
@@ -126,22 +126,22 @@ func (ps *Procs) ReadLive(ctx context.Context, p core.Principal, id process.ID) 
 }
 
 // Tail returns the end of a process's record as stored. Errors are those of Read.
-func (ps *Procs) Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error) {
+func (ps *Procs) Tail(ctx context.Context, p core.Principal, id process.ID) (record.Tail, error) {
 	ref, err := ps.ref(ctx, p, id)
 	if err != nil {
-		return events.Tail{}, err
+		return record.Tail{}, err
 	}
 	tip, err := ps.tip(ctx, ref)
 	return tip, core.LogError("read", string(id), err)
 }
 
-func (ps *Procs) tip(ctx context.Context, ref events.Ref) (events.Tail, error) {
+func (ps *Procs) tip(ctx context.Context, ref record.Ref) (record.Tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	return ps.core.Log.StaleTail(ctx, ref)
 }
 
-// SeqsAround locates a moment in a process's record, as [events.Log.Near] does: all events up to
+// SeqsAround locates a moment in a process's record, as [record.Records.SeqsAround] does: all events up to
 // seq before are earlier, none after seq after is. Errors are those of Read.
 func (ps *Procs) SeqsAround(ctx context.Context, p core.Principal, id process.ID, at time.Time) (before, after process.Seq, err error) {
 	ref, err := ps.ref(ctx, p, id)
@@ -156,20 +156,20 @@ func (ps *Procs) SeqsAround(ctx context.Context, p core.Principal, id process.ID
 
 // ref returns a process's record. A process that is not in the catalog may have one: it
 // was claimed but has not started.
-func (ps *Procs) ref(ctx context.Context, p core.Principal, id process.ID) (events.Ref, error) {
+func (ps *Procs) ref(ctx context.Context, p core.Principal, id process.ID) (record.Ref, error) {
 	st, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox())
 	if err != nil {
-		return events.Ref{}, noProcessIf(id, err)
+		return record.Ref{}, noProcessIf(id, err)
 	}
-	ref := events.Ref{Host: st.Host, ID: id}
+	ref := record.Ref{Host: st.Host, ID: id}
 	if _, _, ok := ps.core.View.Process(id); ok {
 		return ref, nil
 	}
 	if st.Host == "" {
-		return events.Ref{}, noProcess(id)
+		return record.Ref{}, noProcess(id)
 	}
 	if _, err := ps.tip(ctx, ref); err != nil {
-		return events.Ref{}, core.LogError("read", string(id), noProcessIf(id, err))
+		return record.Ref{}, core.LogError("read", string(id), noProcessIf(id, err))
 	}
 	return ref, nil
 }

@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/latency"
@@ -45,11 +45,11 @@ func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.S
 		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
-			a.Reader = latency.NewReader(ps.core.Log.Read(events.Ref{Host: st.Host, ID: id}, 0), nil, time.Time{})
+			a.Reader = latency.NewReader(ps.core.Log.Read(record.Ref{Host: st.Host, ID: id}, 0), nil, time.Time{})
 		} else if a, command, err = ps.startAs(ctx, p, st, id, spec); err != nil {
 			return Attached{}, err
 		}
-		overtaken, err := ps.claimedBy(ctx, events.Ref{Host: st.Host, ID: id}, hash, command)
+		overtaken, err := ps.claimedBy(ctx, record.Ref{Host: st.Host, ID: id}, hash, command)
 		if err == nil && !overtaken {
 			return a, nil
 		}
@@ -73,7 +73,7 @@ func (ps *Procs) currentTry(ctx context.Context, st *sandbox.State, key string, 
 		return n, true, nil
 	}
 	// The catalog is written first: only the record shows that the try is over.
-	refused, err := ps.refusedTry(ctx, events.Ref{Host: st.Host, ID: last.ID}, hash)
+	refused, err := ps.refusedTry(ctx, record.Ref{Host: st.Host, ID: last.ID}, hash)
 	if refused {
 		return n + 1, false, err
 	}
@@ -95,7 +95,7 @@ func neverRan(x *process.Exit) bool { return x != nil && x.Cause == process.Caus
 
 // refusedTry reports whether the record of a try ends before anything ran. It returns
 // Conflict if the try had another spec.
-func (ps *Procs) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (bool, error) {
+func (ps *Procs) refusedTry(ctx context.Context, ref record.Ref, hash []byte) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	tip, err := ps.core.Log.Tail(ctx, ref)
@@ -120,7 +120,7 @@ func (ps *Procs) refusedTry(ctx context.Context, ref events.Ref, hash []byte) (b
 // reports that the start was refused to another command than ours, which was sent earlier
 // or concurrently and does not decide about this one. command is empty for a request that
 // only reads.
-func (ps *Procs) claimedBy(ctx context.Context, ref events.Ref, hash []byte, command string) (overtaken bool, err error) {
+func (ps *Procs) claimedBy(ctx context.Context, ref record.Ref, hash []byte, command string) (overtaken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ps.core.StartTimeout+claimGrace)
 	defer cancel()
 	// A reader of its own: the caller's must stay at the start.
@@ -147,7 +147,7 @@ func (ps *Procs) claimedBy(ctx context.Context, ref events.Ref, hash []byte, com
 }
 
 // sameSpec returns Conflict if the first of the events claims the record for another spec.
-func sameSpec(ref events.Ref, batch []process.Event, hash []byte) error {
+func sameSpec(ref record.Ref, batch []process.Event, hash []byte) error {
 	if len(batch) == 0 {
 		return nil
 	}

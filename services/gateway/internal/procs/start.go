@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/latency"
@@ -61,7 +61,7 @@ func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.Stat
 		return Attached{}, "", err
 	}
 	// Attach before sending the command, so that the first event arrives live.
-	reader := ps.core.Log.Read(events.Ref{Host: now.Host, ID: id}, 0)
+	reader := ps.core.Log.Read(record.Ref{Host: now.Host, ID: id}, 0)
 	sent, err := ps.sendStart(ctx, &now, id, spec)
 	if err != nil {
 		reader.Close()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -19,7 +19,7 @@ const (
 // WatchCursor returns how far a watch's events were delivered. While another answer is on its
 // way it waits for the outcome; the answer of a gateway that died counts as not delivered.
 // The caller has found the process.
-func (ps *Procs) WatchCursor(ctx context.Context, id process.ID) (events.WatchCursor, error) {
+func (ps *Procs) WatchCursor(ctx context.Context, id process.ID) (catalog.WatchCursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	late := time.NewTimer(settleTimeout)
@@ -43,7 +43,7 @@ func (ps *Procs) WatchCursor(ctx context.Context, id process.ID) (events.WatchCu
 
 // PutWatchCursor stores a watch's cursor and returns its revision; Conflict if another gateway
 // wrote first.
-func (ps *Procs) PutWatchCursor(ctx context.Context, id process.ID, at events.WatchCursor) (uint64, error) {
+func (ps *Procs) PutWatchCursor(ctx context.Context, id process.ID, at catalog.WatchCursor) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
 	defer cancel()
 	rev, err := ps.core.Log.PutWatchCursor(ctx, id, at)

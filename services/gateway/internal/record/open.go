@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
@@ -18,7 +18,7 @@ import (
 // Records is the part of the operations that Open uses, implemented by [Gateway].
 type Records interface {
 	Process(ctx context.Context, p core.Principal, id process.ID) (process.Summary, error)
-	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (record.Tail, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
@@ -63,7 +63,7 @@ type Options struct {
 type Opened struct {
 	Source stream.Source // must be closed
 	After  process.Seq   // the seq after which it begins
-	Tail   events.Tail   // tail when it was opened; zero if the record has no event yet
+	Tail   record.Tail   // tail when it was opened; zero if the record has no event yet
 }
 
 // AtEnd reports whether nothing can follow.
@@ -108,7 +108,7 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 // started, or it is so old that nothing is retained, or it is running and was idle for
 // longer than the retention. In the last case, the reader's position is the best
 // estimate.
-func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (events.Tail, error) {
+func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (record.Tail, error) {
 	tip, err := r.Tail(ctx, p, id)
 	if !kind.Is(err, kind.NotFound) {
 		return tip, err
@@ -116,13 +116,13 @@ func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, aft
 	sum, err := r.Process(ctx, p, id)
 	switch {
 	case err != nil:
-		return events.Tail{}, err
+		return record.Tail{}, err
 	case !sum.Active():
-		return events.Tail{}, &RangeError{ID: id, Kind: kind.Gone}
+		return record.Tail{}, &RangeError{ID: id, Kind: kind.Gone}
 	case !sum.Started.IsZero():
-		return events.Tail{Last: after}, nil
+		return record.Tail{Last: after}, nil
 	}
-	return events.Tail{}, nil
+	return record.Tail{}, nil
 }
 
 const (
@@ -136,7 +136,7 @@ const (
 // has its end. The end is stored a moment later, or by the host that repairs a record
 // whose end the log lost. If that takes longer, the error is Unavailable: a truncated
 // record must not look complete.
-func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, tip events.Tail) (events.Tail, error) {
+func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, tip record.Tail) (record.Tail, error) {
 	if tip.Finished != nil || tip.Last == 0 {
 		return tip, nil
 	}
@@ -173,7 +173,7 @@ func begin(ctx context.Context, src stream.Source, id process.ID, after process.
 	src.Close()
 	switch {
 	case kind.Is(err, kind.Gone):
-		first, _ := events.FirstSeq(err)
+		first, _ := record.FirstSeq(err)
 		return nil, &RangeError{ID: id, Kind: kind.Gone, First: first}
 	case kind.Is(err, kind.Deadline):
 		return nil, kind.Wrap(kind.Unavailable, "read", string(id), err)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	records "github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/record/recordtest"
@@ -93,8 +93,8 @@ func TestOpenOfAMissingRecord(t *testing.T) {
 // silent is a Book without retained events.
 type silent struct{ *recordtest.Gateway }
 
-func (silent) Tail(context.Context, core.Principal, process.ID) (events.Tail, error) {
-	return events.Tail{}, kind.New(kind.NotFound, "read", "", "")
+func (silent) Tail(context.Context, core.Principal, process.ID) (records.Tail, error) {
+	return records.Tail{}, kind.New(kind.NotFound, "read", "", "")
 }
 
 // The process has been idle for longer than the retention and is still running.

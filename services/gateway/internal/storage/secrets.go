@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -58,7 +58,7 @@ func checkSecret(value string, meta map[string]string) error {
 // CreateSecret stores a tenant's secret. No method returns its value: it is decrypted where
 // it is used. It returns Conflict if the name is taken, and Exhausted if the tenant has 1000
 // secrets: every gateway and host holds all of them in memory.
-func (sto *Storage) CreateSecret(ctx context.Context, p core.Principal, name, value string, meta map[string]string) (events.Secret, error) {
+func (sto *Storage) CreateSecret(ctx context.Context, p core.Principal, name, value string, meta map[string]string) (catalog.Secret, error) {
 	name, err := secretName(name)
 	if err == nil {
 		err = checkSecret(value, meta)
@@ -70,26 +70,26 @@ func (sto *Storage) CreateSecret(ctx context.Context, p core.Principal, name, va
 		err = sto.core.Sync(ctx)
 	}
 	if err != nil {
-		return events.Secret{}, err
+		return catalog.Secret{}, err
 	}
 	id := secretID(p.Tenant, name)
 	was, ok := sto.core.View.TenantSecret(p.Tenant, id)
 	if ok && !was.Removed {
-		return events.Secret{}, kind.Newf(kind.Conflict, "create secret", id, "secret '%s' already exists", name)
+		return catalog.Secret{}, kind.Newf(kind.Conflict, "create secret", id, "secret '%s' already exists", name)
 	}
 	if n := len(sto.core.View.TenantSecrets(p.Tenant)); n >= maxSecrets {
-		return events.Secret{}, kind.Newf(kind.Exhausted, "create secret", "", "there are %d secrets: delete one first", n)
+		return catalog.Secret{}, kind.Newf(kind.Exhausted, "create secret", "", "there are %d secrets: delete one first", n)
 	}
 	now := time.Now()
-	s := events.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now}
+	s := catalog.Secret{ID: id, Tenant: p.Tenant, Name: name, Metadata: meta, Created: now, Updated: now}
 	return sto.storeSecret(ctx, s, value, sto.core.Log.NewSecret)
 }
 
 // UpdateSecret stores a secret's next value, and its metadata unless nil. The previous value
 // is gone then.
-func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, value string, meta map[string]string) (events.Secret, error) {
+func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, value string, meta map[string]string) (catalog.Secret, error) {
 	if err := checkSecret(value, meta); err != nil {
-		return events.Secret{}, err
+		return catalog.Secret{}, err
 	}
 	s, err := sto.Secret(ctx, p, ref)
 	if err != nil {
@@ -101,7 +101,7 @@ func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, val
 	return sto.storeSecret(ctx, s, value, sto.core.Log.PutSecret)
 }
 
-func (sto *Storage) storeSecret(ctx context.Context, s events.Secret, value string, store func(context.Context, *events.Secret) error) (events.Secret, error) {
+func (sto *Storage) storeSecret(ctx context.Context, s catalog.Secret, value string, store func(context.Context, *catalog.Secret) error) (catalog.Secret, error) {
 	s.Version++
 	s.Sealed = sto.core.Sealer.Seal(value)
 	ctx, cancel := context.WithTimeout(ctx, sto.core.CallTimeout)
@@ -118,12 +118,12 @@ func (sto *Storage) storeSecret(ctx context.Context, s events.Secret, value stri
 
 // Secret returns a secret by its id or name, not older than the call. It returns NotFound
 // also for another tenant's.
-func (sto *Storage) Secret(ctx context.Context, p core.Principal, ref string) (events.Secret, error) {
+func (sto *Storage) Secret(ctx context.Context, p core.Principal, ref string) (catalog.Secret, error) {
 	if err := p.RequireAPIKey("find secret"); err != nil {
-		return events.Secret{}, err
+		return catalog.Secret{}, err
 	}
 	if err := sto.core.Sync(ctx); err != nil {
-		return events.Secret{}, err
+		return catalog.Secret{}, err
 	}
 	id := ref
 	if name, err := secretName(ref); err == nil {
@@ -131,13 +131,13 @@ func (sto *Storage) Secret(ctx context.Context, p core.Principal, ref string) (e
 	}
 	s, ok := sto.core.View.TenantSecret(p.Tenant, id)
 	if !ok || s.Removed {
-		return events.Secret{}, kind.New(kind.NotFound, "find secret", "", "secret not found")
+		return catalog.Secret{}, kind.New(kind.NotFound, "find secret", "", "secret not found")
 	}
 	return s, nil
 }
 
 // Secrets returns the principal's secrets by name, not older than the call.
-func (sto *Storage) Secrets(ctx context.Context, p core.Principal) ([]events.Secret, error) {
+func (sto *Storage) Secrets(ctx context.Context, p core.Principal) ([]catalog.Secret, error) {
 	if err := p.RequireAPIKey("list secrets"); err != nil {
 		return nil, err
 	}

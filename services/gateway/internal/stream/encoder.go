@@ -28,7 +28,7 @@ type Encoder interface {
 	AppendEnd(dst []byte, err error) []byte
 }
 
-// Source is what [Copy] reads, such as an [events.Reader].
+// Source is what [Copy] reads, such as an [record.Reader].
 type Source interface {
 	// Next returns at least one event, or none after idle without an event, or
 	// io.EOF after the last. The events are shared and must not be modified.

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
@@ -37,7 +37,7 @@ func (n *encoder) AppendEvent(dst []byte, e process.Event) ([]byte, error) {
 }
 
 // appendLine appends the name of e's record, then the event.
-func appendLine(dst []byte, e *events.TailEvent) []byte {
+func appendLine(dst []byte, e *catalog.TailEvent) []byte {
 	dst = append(dst, `{"record":`...)
 	dst = textenc.AppendString(dst, e.Stream)
 	dst = append(dst, `,"rev":`...)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -68,9 +68,9 @@ func (h *Handler) events(c *fiber.Ctx) error {
 
 // filter reads which events are requested, and since when. A tenant sees its own; the token
 // of a sandbox only those of that sandbox.
-func (h *Handler) filter(c *fiber.Ctx, now time.Time) (events.TailFilter, error) {
+func (h *Handler) filter(c *fiber.Ctx, now time.Time) (catalog.TailFilter, error) {
 	p := auth.From(c)
-	f := events.TailFilter{Tenant: strings.Clone(c.Query("tenant")), Follow: record.Flag(c, "follow", true)}
+	f := catalog.TailFilter{Tenant: strings.Clone(c.Query("tenant")), Follow: record.Flag(c, "follow", true)}
 	if p.Sandbox != "" || !h.cfg.Operator(p) {
 		if f.Tenant != "" && f.Tenant != p.Tenant {
 			return f, kind.New(kind.Denied, "tail", "", "events of other tenants require an operator")
@@ -118,12 +118,12 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 
 // wanted parses a list of kinds: types of events, or "process" and "sandbox" for all
 // events of a kind of record. An empty list matches everything.
-func wanted(list string) func(*events.TailEvent) bool {
+func wanted(list string) func(*catalog.TailEvent) bool {
 	if list == "" {
-		return func(*events.TailEvent) bool { return true }
+		return func(*catalog.TailEvent) bool { return true }
 	}
 	kinds := strings.Split(strings.Clone(list), ",")
-	return func(e *events.TailEvent) bool {
+	return func(e *catalog.TailEvent) bool {
 		return slices.Contains(kinds, e.Stream) || slices.Contains(kinds, typeOf(e))
 	}
 }

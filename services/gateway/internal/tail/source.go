@@ -6,31 +6,31 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 )
 
-// Tailer is the part of the log that the surface uses, implemented by [events.View].
+// Tailer is the part of the log that the surface uses, implemented by [catalog.View].
 type Tailer interface {
-	Tail(ctx context.Context, f events.TailFilter, fn func(events.TailEvent) error) error
+	Tail(ctx context.Context, f catalog.TailFilter, fn func(catalog.TailEvent) error) error
 }
 
-var _ Tailer = (*events.View)(nil)
+var _ Tailer = (*catalog.View)(nil)
 
 // carried wraps an event of any record as an event of a process, which is what streams
 // transport. It is never Finished: a tail continues after the end of a process.
 type carried struct {
 	process.Lost // makes it a process.Body
-	event        events.TailEvent
+	event        catalog.TailEvent
 }
 
 // source turns a Tail, which pushes, into a stream.Source. Closing it ends the Tail and
 // waits for it.
 type source struct {
 	cancel context.CancelFunc
-	found  chan events.TailEvent // closed when the Tail has ended
-	err    error                 // why it ended; valid once found is closed
+	found  chan catalog.TailEvent // closed when the Tail has ended
+	err    error                  // why it ended; valid once found is closed
 	count  process.Seq
 }
 
@@ -38,14 +38,14 @@ type source struct {
 const maxBatch = 256
 
 // newSource starts a Tail of the events for which wanted returns true.
-func newSource(t Tailer, f events.TailFilter, log *slog.Logger, wanted func(*events.TailEvent) bool) *source {
+func newSource(t Tailer, f catalog.TailFilter, log *slog.Logger, wanted func(*catalog.TailEvent) bool) *source {
 	// The stream outlives its request: its lifetime begins here.
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &source{cancel: cancel, found: make(chan events.TailEvent, maxBatch)}
+	s := &source{cancel: cancel, found: make(chan catalog.TailEvent, maxBatch)}
 	go func() {
 		defer close(s.found)
 		s.err = recovery.Do(log, "tail", func() error {
-			return t.Tail(ctx, f, func(e events.TailEvent) error {
+			return t.Tail(ctx, f, func(e catalog.TailEvent) error {
 				if !wanted(&e) {
 					return nil
 				}
@@ -100,7 +100,7 @@ func (s *source) end() error {
 }
 
 // coalesce adds the events that are already available to e.
-func (s *source) coalesce(e events.TailEvent) []process.Event {
+func (s *source) coalesce(e catalog.TailEvent) []process.Event {
 	batch := []process.Event{s.carry(e)}
 	for len(batch) < maxBatch {
 		select {
@@ -116,12 +116,12 @@ func (s *source) coalesce(e events.TailEvent) []process.Event {
 	return batch
 }
 
-func (s *source) carry(e events.TailEvent) process.Event {
+func (s *source) carry(e catalog.TailEvent) process.Event {
 	s.count++
 	return process.Event{Seq: s.count, Time: timeOf(&e), Body: carried{event: e}}
 }
 
-func timeOf(e *events.TailEvent) time.Time {
+func timeOf(e *catalog.TailEvent) time.Time {
 	switch {
 	case e.Process != nil:
 		return e.Process.Time
@@ -131,7 +131,7 @@ func timeOf(e *events.TailEvent) time.Time {
 	return time.Time{}
 }
 
-func typeOf(e *events.TailEvent) string {
+func typeOf(e *catalog.TailEvent) string {
 	switch {
 	case e.Process != nil:
 		return e.Process.Type()

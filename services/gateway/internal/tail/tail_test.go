@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -24,15 +24,15 @@ type header = map[string]string
 
 // log is a Tailer that yields its events, then blocks if asked to follow.
 type log struct {
-	events []events.TailEvent
+	events []catalog.TailEvent
 	err    error
 
 	mu   sync.Mutex
-	f    events.TailFilter
+	f    catalog.TailFilter
 	over bool
 }
 
-func (l *log) Tail(ctx context.Context, f events.TailFilter, fn func(events.TailEvent) error) error {
+func (l *log) Tail(ctx context.Context, f catalog.TailFilter, fn func(catalog.TailEvent) error) error {
 	l.mu.Lock()
 	l.f = f
 	l.mu.Unlock()
@@ -56,19 +56,19 @@ func (l *log) Tail(ctx context.Context, f events.TailFilter, fn func(events.Tail
 // faulty is a Tailer that panics.
 type faulty struct{}
 
-func (faulty) Tail(context.Context, events.TailFilter, func(events.TailEvent) error) error {
+func (faulty) Tail(context.Context, catalog.TailFilter, func(catalog.TailEvent) error) error {
 	panic("no word")
 }
 
 func TestAPanicEndsItsTail(t *testing.T) {
-	s := newSource(faulty{}, events.TailFilter{}, slog.New(slog.DiscardHandler), wanted(""))
+	s := newSource(faulty{}, catalog.TailFilter{}, slog.New(slog.DiscardHandler), wanted(""))
 	defer s.Close()
 	if _, err := s.Next(t.Context(), 0); !kind.Is(err, kind.Internal) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func (l *log) filter() events.TailFilter {
+func (l *log) filter() catalog.TailFilter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.f
@@ -77,8 +77,8 @@ func (l *log) filter() events.TailFilter {
 const id = process.ID("01jd0000000000000000000000-i1")
 
 // two returns one event of each kind of record.
-func two() []events.TailEvent {
-	return []events.TailEvent{
+func two() []catalog.TailEvent {
+	return []catalog.TailEvent{
 		{Stream: "sandbox", Rev: 3, Tenant: "t1", Sandbox: "i1", Change: &sandbox.Event{Seq: 1, Time: recordtest.Epoch(),
 			Body: sandbox.Requested{Template: "base", Defaults: sandbox.Defaults{Env: map[string]string{"KEY": "canary"}}, Metadata: map[string]string{"a": "b"}}}},
 		{Stream: "process", Rev: 9, Tenant: "t1", Sandbox: "i1", ID: id, Host: "h1", Process: &process.Event{Seq: 4, Time: recordtest.Epoch().Add(time.Second),
@@ -134,22 +134,22 @@ func TestFilterFollowsThePrincipal(t *testing.T) {
 		header      header
 		operator    bool
 		status      int
-		want        events.TailFilter
+		want        catalog.TailFilter
 	}{
-		{"a tenant sees its own", "", nil, false, 200, events.TailFilter{Tenant: "t1"}},
-		{"a tenant names itself", "&tenant=t1", nil, false, 200, events.TailFilter{Tenant: "t1"}},
-		{"a tenant names another", "&tenant=t2", nil, false, 403, events.TailFilter{}},
-		{"an operator sees all", "", nil, true, 200, events.TailFilter{}},
-		{"an operator names a tenant", "&tenant=t2", nil, true, 200, events.TailFilter{Tenant: "t2"}},
-		{"a token sees its sandbox", "", header{recordtest.HeaderSandbox: "i1"}, true, 200, events.TailFilter{Tenant: "t1", Sandbox: "i1"}},
-		{"a token names another sandbox", "&sandbox=i2", header{recordtest.HeaderSandbox: "i1"}, true, 404, events.TailFilter{}},
-		{"of a sandbox and a process", "&sandbox=i1&process=" + string(id), nil, false, 200, events.TailFilter{Tenant: "t1", Sandbox: "i1", Process: id}},
-		{"of an invalid process", "&process=*", nil, false, 404, events.TailFilter{}},
-		{"of an invalid sandbox", "&sandbox=%3E", nil, false, 404, events.TailFilter{}},
-		{"since", "&after=2026-01-01T00:00:00Z", nil, false, 200, events.TailFilter{Tenant: "t1", Since: since}},
-		{"a browser that reconnects", "&after=now", header{"Last-Event-ID": "2026-01-01T00:00:00Z"}, false, 200, events.TailFilter{Tenant: "t1", Since: since}},
-		{"since a negative duration", "&after=-5m", nil, false, 400, events.TailFilter{}},
-		{"since a seq", "&after=5", nil, false, 400, events.TailFilter{}},
+		{"a tenant sees its own", "", nil, false, 200, catalog.TailFilter{Tenant: "t1"}},
+		{"a tenant names itself", "&tenant=t1", nil, false, 200, catalog.TailFilter{Tenant: "t1"}},
+		{"a tenant names another", "&tenant=t2", nil, false, 403, catalog.TailFilter{}},
+		{"an operator sees all", "", nil, true, 200, catalog.TailFilter{}},
+		{"an operator names a tenant", "&tenant=t2", nil, true, 200, catalog.TailFilter{Tenant: "t2"}},
+		{"a token sees its sandbox", "", header{recordtest.HeaderSandbox: "i1"}, true, 200, catalog.TailFilter{Tenant: "t1", Sandbox: "i1"}},
+		{"a token names another sandbox", "&sandbox=i2", header{recordtest.HeaderSandbox: "i1"}, true, 404, catalog.TailFilter{}},
+		{"of a sandbox and a process", "&sandbox=i1&process=" + string(id), nil, false, 200, catalog.TailFilter{Tenant: "t1", Sandbox: "i1", Process: id}},
+		{"of an invalid process", "&process=*", nil, false, 404, catalog.TailFilter{}},
+		{"of an invalid sandbox", "&sandbox=%3E", nil, false, 404, catalog.TailFilter{}},
+		{"since", "&after=2026-01-01T00:00:00Z", nil, false, 200, catalog.TailFilter{Tenant: "t1", Since: since}},
+		{"a browser that reconnects", "&after=now", header{"Last-Event-ID": "2026-01-01T00:00:00Z"}, false, 200, catalog.TailFilter{Tenant: "t1", Since: since}},
+		{"since a negative duration", "&after=-5m", nil, false, 400, catalog.TailFilter{}},
+		{"since a seq", "&after=5", nil, false, 400, catalog.TailFilter{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

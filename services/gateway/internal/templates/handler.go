@@ -11,7 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/part"
@@ -58,7 +58,7 @@ type body struct {
 	Hosts  []string          `json:"hosts"` // hosts that have it in their cache
 }
 
-func (h *Handler) bodyOf(c *fiber.Ctx, t *events.Template) body {
+func (h *Handler) bodyOf(c *fiber.Ctx, t *catalog.Template) body {
 	m := &t.Manifest
 	if b := t.Built; b != nil {
 		m = &template.Manifest{Env: b.Env, User: b.User, Workdir: b.Workdir}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -85,9 +85,9 @@ func (ts *Store) TagBuilt(ctx context.Context, p core.Principal, name string, ta
 
 // AssignTags adds tags to a principal's own template, NAME or NAME:TAG. It returns NotFound
 // for an unknown one.
-func (ts *Store) AssignTags(ctx context.Context, p core.Principal, name string, tags []string) (events.Template, error) {
+func (ts *Store) AssignTags(ctx context.Context, p core.Principal, name string, tags []string) (catalog.Template, error) {
 	if len(tags) == 0 {
-		return events.Template{}, kind.New(kind.Invalid, "tag template", "", "tags are required")
+		return catalog.Template{}, kind.New(kind.Invalid, "tag template", "", "tags are required")
 	}
 	t, err := ts.own(ctx, p, name)
 	if err != nil {
@@ -113,12 +113,12 @@ func (ts *Store) AssignTags(ctx context.Context, p core.Principal, name string, 
 }
 
 // own returns a template of the principal's own tenant.
-func (ts *Store) own(ctx context.Context, p core.Principal, name string) (events.Template, error) {
+func (ts *Store) own(ctx context.Context, p core.Principal, name string) (catalog.Template, error) {
 	if p.Sandbox != "" {
-		return events.Template{}, kind.New(kind.Denied, "find template", "", "a sandbox's token cannot change templates")
+		return catalog.Template{}, kind.New(kind.Denied, "find template", "", "a sandbox's token cannot change templates")
 	}
 	if err := ts.core.Sync(ctx); err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	t, err := ts.Template(ctx, p, name)
 	if err == nil && t.Tenant != p.Tenant {
@@ -128,13 +128,13 @@ func (ts *Store) own(ctx context.Context, p core.Principal, name string) (events
 }
 
 // Tags returns the templates that share the name of a template, by tag.
-func (ts *Store) Tags(ctx context.Context, p core.Principal, name string) ([]events.Template, error) {
+func (ts *Store) Tags(ctx context.Context, p core.Principal, name string) ([]catalog.Template, error) {
 	if err := ts.core.Sync(ctx); err != nil {
 		return nil, err
 	}
 	own, mine := p.OwnedName(name)
 	base, _, _ := strings.Cut(own, ":")
-	var out []events.Template
+	var out []catalog.Template
 	for _, t := range ts.List(p) {
 		if mine && (t.Name == base || string(t.ID) == base) {
 			out = append(out, t)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -81,20 +81,20 @@ func (ts *Store) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Re
 // Template returns the template with a name, NAME:TAG or id: the principal's own, or else a
 // shared one; after TEAM/ that team's, if it is the principal's own or public. It returns
 // NotFound for any other.
-func (ts *Store) Template(ctx context.Context, p core.Principal, name string) (events.Template, error) {
+func (ts *Store) Template(ctx context.Context, p core.Principal, name string) (catalog.Template, error) {
 	if _, rest := core.SplitTeam(name); !isRef(rest) {
-		return events.Template{}, noTemplate(name)
+		return catalog.Template{}, noTemplate(name)
 	}
 	if t, ok := ts.findTemplate(p, name); ok {
 		return t, nil
 	}
 	if err := ts.core.Sync(ctx); err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	if t, ok := ts.findTemplate(p, name); ok {
 		return t, nil
 	}
-	return events.Template{}, noTemplate(name)
+	return catalog.Template{}, noTemplate(name)
 }
 
 func isRef(name string) bool {
@@ -106,7 +106,7 @@ func noTemplate(name string) error {
 	return kind.Newf(kind.NotFound, "find template", "", "template '%s' not found", name)
 }
 
-func (ts *Store) findTemplate(p core.Principal, name string) (events.Template, bool) {
+func (ts *Store) findTemplate(p core.Principal, name string) (catalog.Template, bool) {
 	tenants := ts.templateTenants(p)
 	team, name := core.SplitTeam(name)
 	if team != "" && p.Tenant != "" {
@@ -119,7 +119,7 @@ func (ts *Store) findTemplate(p core.Principal, name string) (events.Template, b
 			}
 		}
 	}
-	return events.Template{}, false
+	return catalog.Template{}, false
 }
 
 // candidates returns the references that a name may stand for, in order of preference. Without a
@@ -158,7 +158,7 @@ func (ts *Store) templateTenants(p core.Principal) []string {
 
 // Public reports whether all tenants may use a template: as last set by its tenant; by default
 // the shared tenant's imported templates are public and built ones are not.
-func (ts *Store) Public(t *events.Template) bool {
+func (ts *Store) Public(t *catalog.Template) bool {
 	return ts.publicName(t.Tenant, t.Name, t.Built == nil && t.Tenant == ts.core.SharedTenant)
 }
 
@@ -189,14 +189,14 @@ func (ts *Store) Publish(ctx context.Context, p core.Principal, name string, pub
 }
 
 // List returns the templates that a principal may use, by name and tag.
-func (ts *Store) List(p core.Principal) []events.Template {
-	var out []events.Template
+func (ts *Store) List(p core.Principal) []catalog.Template {
+	var out []catalog.Template
 	for _, tenant := range ts.templateTenants(p) {
 		if tenant != "" {
 			out = append(out, ts.core.View.Templates(tenant)...)
 		}
 	}
-	return slices.DeleteFunc(out, func(t events.Template) bool {
+	return slices.DeleteFunc(out, func(t catalog.Template) bool {
 		return template.Hidden(t.Name) || t.Tenant != p.Tenant && !ts.Public(&t)
 	})
 }
@@ -218,37 +218,37 @@ func (ts *Store) PutTemplatePart(ctx context.Context, sum template.Sum, packed [
 
 // TagTemplate creates a template from stored parts and names it, for the principal's tenant.
 // It returns Invalid for a bad manifest or name, and Precondition if a part is missing.
-func (ts *Store) TagTemplate(ctx context.Context, p core.Principal, name string, manifest []byte) (events.Template, error) {
+func (ts *Store) TagTemplate(ctx context.Context, p core.Principal, name string, manifest []byte) (catalog.Template, error) {
 	ref, err := template.ParseNew(name)
 	if err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	m, id, err := template.Decode(manifest)
 	if err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	for _, sum := range m.Parts {
 		has, err := ts.HasTemplatePart(ctx, sum)
 		if err != nil {
-			return events.Template{}, err
+			return catalog.Template{}, err
 		}
 		if !has {
-			return events.Template{}, kind.Newf(kind.Precondition, "make template", name, "part %s is not stored: store it first", sum)
+			return catalog.Template{}, kind.Newf(kind.Precondition, "make template", name, "part %s is not stored: store it first", sum)
 		}
 	}
 	old, had := ts.core.View.Template(p.Tenant, ref)
 	if err := ts.bases.KeepBase(ctx, p.Tenant, ref); err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	if err := ts.core.Log.TagTemplate(ctx, p.Tenant, ref, manifest); err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	if err := ts.core.Sync(ctx); err != nil {
-		return events.Template{}, err
+		return catalog.Template{}, err
 	}
 	t, ok := ts.core.View.Template(p.Tenant, ref)
 	if !ok || t.ID != id {
-		return events.Template{}, kind.New(kind.Conflict, "make template", name, "the name was given to another template at the same time")
+		return catalog.Template{}, kind.New(kind.Conflict, "make template", name, "the name was given to another template at the same time")
 	}
 	if had && old.ID != id {
 		err = ts.bases.SweepParts(ctx, &old.Manifest) // that may have been its last name
@@ -286,7 +286,7 @@ func (ts *Store) RemoveTemplate(ctx context.Context, p core.Principal, name stri
 
 // TemplateName returns a template's name in answers: NAME:TAG, or NAME for the default tag
 // of a built template.
-func TemplateName(t *events.Template) string {
+func TemplateName(t *catalog.Template) string {
 	if t.Built != nil && t.Tag == core.DefaultTag {
 		return t.Name
 	}
@@ -314,7 +314,7 @@ func (ts *Store) OwnName(ctx context.Context, p core.Principal, tmpl string) (st
 	}
 	tmpl, mine := p.OwnedName(tmpl)
 	base, _, _ := strings.Cut(tmpl, ":")
-	of := ts.builds.List(p, func(b *events.Build) bool { return base == b.Request.Template || base == b.Request.Name })
+	of := ts.builds.List(p, func(b *catalog.Build) bool { return base == b.Request.Template || base == b.Request.Name })
 	if kind.Is(err, kind.NotFound) && mine && len(of) > 0 {
 		return of[0].Request.Name, nil
 	}

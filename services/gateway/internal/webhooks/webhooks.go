@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -30,23 +30,23 @@ const maxRemoved = 1000
 
 // CreateWebhook stores a tenant's webhook, which receives the events from now on. No method
 // returns its secret. It returns Exhausted if the tenant has maxWebhooks.
-func (ws *Webhooks) CreateWebhook(ctx context.Context, p core.Principal, w webhook.Webhook, secret string) (events.Hook, error) {
+func (ws *Webhooks) CreateWebhook(ctx context.Context, p core.Principal, w webhook.Webhook, secret string) (catalog.Hook, error) {
 	have, err := ws.List(ctx, p)
 	if err != nil {
-		return events.Hook{}, err
+		return catalog.Hook{}, err
 	}
 	if n := len(have); n >= maxWebhooks {
-		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "there are %d webhooks: delete one first", n)
+		return catalog.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "there are %d webhooks: delete one first", n)
 	}
 	if n := ws.core.View.RemovedWebhooks(p.Tenant); n >= maxRemoved {
-		return events.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
+		return catalog.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
 	}
 	w.ID, w.Tenant, w.Created = webhook.NewID(), p.Tenant, time.Now()
 	w.Secret, w.From = ws.core.Sealer.Seal(secret), webhook.Through(ws.core.View.SandboxesRev())
 	return ws.storeWebhook(ctx, &w)
 }
 
-func (ws *Webhooks) storeWebhook(ctx context.Context, w *webhook.Webhook) (events.Hook, error) {
+func (ws *Webhooks) storeWebhook(ctx context.Context, w *webhook.Webhook) (catalog.Hook, error) {
 	ctx, cancel := context.WithTimeout(ctx, ws.core.CallTimeout)
 	defer cancel()
 	_, err := ws.core.Log.PutWebhook(ctx, w)
@@ -61,34 +61,34 @@ func (ws *Webhooks) storeWebhook(ctx context.Context, w *webhook.Webhook) (event
 }
 
 // Webhook returns a tenant's webhook, not older than the call. It returns NotFound also for another tenant's.
-func (ws *Webhooks) Webhook(ctx context.Context, p core.Principal, id webhook.ID) (events.Hook, error) {
+func (ws *Webhooks) Webhook(ctx context.Context, p core.Principal, id webhook.ID) (catalog.Hook, error) {
 	if err := p.RequireAPIKey("find webhook"); err != nil {
-		return events.Hook{}, err
+		return catalog.Hook{}, err
 	}
 	if err := ws.core.Sync(ctx); err != nil {
-		return events.Hook{}, err
+		return catalog.Hook{}, err
 	}
 	h, ok := ws.core.View.Webhook(p.Tenant, id)
 	if !ok || h.Removed {
-		return events.Hook{}, kind.New(kind.NotFound, "find webhook", "", "webhook not found")
+		return catalog.Hook{}, kind.New(kind.NotFound, "find webhook", "", "webhook not found")
 	}
 	return h, nil
 }
 
 // List returns the principal's webhooks, oldest first, not older than the call.
-func (ws *Webhooks) List(ctx context.Context, p core.Principal) ([]events.Hook, error) {
+func (ws *Webhooks) List(ctx context.Context, p core.Principal) ([]catalog.Hook, error) {
 	if err := p.RequireAPIKey("list webhooks"); err != nil {
 		return nil, err
 	}
 	if err := ws.core.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return ws.core.View.Webhooks(func(h *events.Hook) bool { return h.Tenant == p.Tenant }), nil
+	return ws.core.View.Webhooks(func(h *catalog.Hook) bool { return h.Tenant == p.Tenant }), nil
 }
 
 // ChangeWebhook applies change to a webhook; a non-empty secret replaces its own. A webhook that
 // is enabled again receives the events from then on.
-func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (events.Hook, error) {
+func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (catalog.Hook, error) {
 	h, err := ws.Webhook(ctx, p, id)
 	if err != nil {
 		return h, err
@@ -186,7 +186,7 @@ func (ws *Webhooks) Delivery(ctx context.Context, p core.Principal, id webhook.I
 	return found, err
 }
 
-// Deliveries reads a webhook's deliveries until yield returns false; see events.Log.Attempts.
+// Deliveries reads a webhook's deliveries until yield returns false; see [catalog.Documents.Attempts].
 func (ws *Webhooks) Deliveries(ctx context.Context, p core.Principal, id webhook.ID, after uint64, oldest bool, yield func(webhook.Attempt, uint64) bool) error {
 	if _, err := ws.Webhook(ctx, p, id); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (ws *Webhooks) SandboxLifecycle(ctx context.Context, p core.Principal, id s
 	defer cancel()
 	most := page.Offset + page.Limit // without Oldest, only the newest events are kept while reading
 	var out []webhook.Event
-	since := time.Now().Add(-events.LifecycleAge)
+	since := time.Now().Add(-catalog.LifecycleAge)
 	err := ws.core.Log.SandboxLifecycle(ctx, p.Tenant, id, func(e webhook.Event) bool {
 		if e.Time.Before(since) || !page.wants(e.Type) {
 			return true
@@ -253,7 +253,7 @@ func (ws *Webhooks) SandboxLifecycle(ctx context.Context, p core.Principal, id s
 
 // WebhookTotals sums up the deliveries of all webhooks, also removed ones, and their lag.
 type WebhookTotals struct {
-	events.HookTotals
+	catalog.HookTotals
 	Lag     int // undelivered events
 	Lagging int // webhooks with undelivered events
 }
@@ -261,7 +261,7 @@ type WebhookTotals struct {
 // WebhookTotals folds the cursors of all webhooks.
 func (ws *Webhooks) WebhookTotals() WebhookTotals {
 	t := WebhookTotals{HookTotals: ws.core.View.HookTotals()}
-	all := ws.core.View.Webhooks(func(*events.Hook) bool { return true })
+	all := ws.core.View.Webhooks(func(*catalog.Hook) bool { return true })
 	for i := range all {
 		h := &all[i]
 		if n := ws.core.View.LifecycleLag(h.Tenant, h.After(), h.Receives); h.Enabled && n > 0 {

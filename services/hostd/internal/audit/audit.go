@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
@@ -20,7 +21,7 @@ type Config struct {
 	Host  string // name of the host
 	Epoch uint64 // of this run
 	Log   *events.Log
-	View  *events.View
+	View  *catalog.View
 
 	// Complete gives the record of a process that ended the end that the catalog has.
 	Complete func(context.Context, process.ID) error

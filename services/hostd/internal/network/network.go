@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
@@ -48,7 +49,7 @@ type Config struct {
 // Network is the network of all sandboxes: the proxy and the interfaces.
 type Network struct {
 	cfg  Config
-	view *events.View // set by UseView
+	view *catalog.View // set by UseView
 
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
 	authority *egress.Authority
@@ -84,7 +85,7 @@ func (n *Network) OpenProxy() (closeIt func(), err error) {
 func (n *Network) HasProxy() bool { return n.egress != nil }
 
 // UseView sets the view that has the sandboxes' records.
-func (n *Network) UseView(view *events.View) { n.view = view }
+func (n *Network) UseView(view *catalog.View) { n.view = view }
 
 // OpenSealer opens the sealer of secrets in records; it waits for the log.
 func (n *Network) OpenSealer(ctx context.Context, log *events.Log) error {

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/waiting"
@@ -22,7 +22,7 @@ const pause = 2 * time.Second
 // Config configures a Fetcher. All fields are required.
 type Config struct {
 	DataDir   string // directory on the disk of the cache
-	View      *events.View
+	View      *catalog.View
 	Cache     *templates.Cache
 	Snapshots *snapshots.Store
 	Slog      *slog.Logger
@@ -35,7 +35,7 @@ type Fetcher struct{ cfg Config }
 func New(cfg Config) *Fetcher { return &Fetcher{cfg} }
 
 // Get returns the tree of a template, which it fetches if it is missing.
-func (f *Fetcher) Get(ctx context.Context, t *events.Template) (*templates.Tree, error) {
+func (f *Fetcher) Get(ctx context.Context, t *catalog.Template) (*templates.Tree, error) {
 	raw, _, err := t.Manifest.Encode()
 	if err != nil {
 		return nil, err

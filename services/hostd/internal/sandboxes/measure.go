@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
 )
@@ -67,7 +67,7 @@ func (sb *hostSandbox) measure(ctx context.Context) {
 	defer cancel()
 	s, err := sb.current.Instance().Stats(ctx)
 	if err == nil {
-		err = sb.cfg.Log.PutSample(ctx, sb.cfg.Host, sb.id, events.Sample{
+		err = sb.cfg.Log.PutSample(ctx, sb.cfg.Host, sb.id, catalog.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
@@ -48,7 +49,7 @@ type Config struct {
 	Spool        func(dir string) (*os.File, error) // opens the spool file of a sandbox in its directory; nil: output is kept in memory
 
 	Log       *events.Log
-	View      *events.View
+	View      *catalog.View
 	Journal   *journal.Journal
 	Commands  *commands.Reader
 	Sessions  *session.Host

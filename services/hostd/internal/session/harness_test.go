@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -41,7 +43,7 @@ func bare(ctx context.Context, inst driver.Instance) *bench {
 	return on(ctx, new(events.Log), nil, inst) // that log sends nothing
 }
 
-func on(ctx context.Context, log *events.Log, view *events.View, inst driver.Instance) *bench {
+func on(ctx context.Context, log *events.Log, view *catalog.View, inst driver.Instance) *bench {
 	quiet := slog.New(slog.DiscardHandler)
 	fault := func(string) error { return nil }
 	b := &bench{stop: make(chan struct{})}
@@ -156,7 +158,7 @@ func (b *bench) whole(t *testing.T, id process.ID) ([]process.Event, process.Exi
 	t.Helper()
 	var all []process.Event
 	var state process.State
-	rd := b.h.cfg.Log.Read(events.Ref{Host: hostName, ID: id}, 0)
+	rd := b.h.cfg.Log.Read(record.Ref{Host: hostName, ID: id}, 0)
 	defer rd.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
@@ -21,7 +22,7 @@ type HostConfig struct {
 	Limits wire.Limits
 
 	Log      *events.Log
-	View     *events.View
+	View     *catalog.View
 	Commands Commands
 
 	Abort context.CancelCauseFunc                                 // ends the run at once

@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -19,14 +19,14 @@ type proc struct {
 	h    *Host
 	ss   *Session // nil: its sandbox does not run here
 	id   process.ID
-	ref  events.Ref
+	ref  record.Ref
 	done chan struct{} // closed when the record has ended, or belongs to another writer
 	wake chan struct{} // has a value when there is something to do
 
 	unknown bool // the catalog did not have it when the shim listed it
 
 	// Of its goroutine.
-	w        *events.Writer
+	w        *record.Writer
 	start    *command.Command // nil: found in the shim or the catalog
 	frame    []byte           // the Start for the shim
 	admitted bool             // the start is counted by admit
@@ -81,7 +81,7 @@ type replies struct {
 }
 
 func (h *Host) newProc(ss *Session, id process.ID) *proc {
-	ref := events.Ref{Host: h.cfg.Name, ID: id}
+	ref := record.Ref{Host: h.cfg.Name, ID: id}
 	p := &proc{
 		h: h, ss: ss, id: id, ref: ref, w: h.cfg.Log.Writer(ref, h.cfg.Epoch),
 		done: make(chan struct{}), wake: make(chan struct{}, 1),

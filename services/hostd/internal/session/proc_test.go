@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
@@ -104,7 +104,7 @@ func TestExitThatIsStoredLateStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := b.h.cfg.Log.Writer(p.ref, 1)
-	for _, w := range []*events.Writer{p.w, before} {
+	for _, w := range []*record.Writer{p.w, before} {
 		if _, err := w.Recover(t.Context()); err != nil {
 			t.Fatal(err)
 		}

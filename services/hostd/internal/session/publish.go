@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -65,7 +65,7 @@ func (in *inbox) queued() (size int, lost process.Exit) {
 func (in *inbox) message() (n, size int) {
 	for n < len(in.queue) && n < maxEvents {
 		cost := link.Cost(&in.queue[n].event)
-		if n > 0 && size+cost > events.MaxBatch {
+		if n > 0 && size+cost > record.MaxBatch {
 			break
 		}
 		n, size = n+1, size+cost

@@ -13,10 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -225,7 +225,7 @@ func TestShimThatRestoresProcessesLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tail, err := sb.h.cfg.Log.Writer(events.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
+	if tail, err := sb.h.cfg.Log.Writer(record.Ref{Host: hostName, ID: id}, 3).Recover(t.Context()); !kind.Is(err, kind.NotFound) {
 		t.Errorf("it has a record: %+v, %v", tail, err)
 	}
 }

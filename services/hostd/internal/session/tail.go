@@ -3,9 +3,9 @@ package session
 import (
 	"context"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
 // assumeTail continues with a running process from what the catalog and the shim have. Where
@@ -50,7 +50,7 @@ func (p *proc) verifyTail(ctx context.Context) error {
 // request: a thousand processes with output at the same moment need not read them one by one.
 type tails struct {
 	read      chan struct{} // closed when of is set
-	byProcess map[process.ID]events.Tail
+	byProcess map[process.ID]record.Tail
 }
 
 // loadTails reads the tails of the processes of a previous run.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
@@ -30,7 +31,7 @@ type Config struct {
 	CPU       string // the CPU's features
 
 	Log     *events.Log
-	View    *events.View
+	View    *catalog.View
 	Cache   *templates.Cache
 	Drivers *drivers.Registry
 	Used    func() map[sandbox.SnapshotID]struct{} // returns the snapshots that this host's sandboxes are based on

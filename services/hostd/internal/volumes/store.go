@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -35,7 +36,7 @@ type Config struct {
 	Dir   string // directory of the volumes
 	Host  string // name of this host
 	Log   *events.Log
-	View  *events.View
+	View  *catalog.View
 	InUse func(sandbox.VolumeID) bool // reports whether a sandbox of this host uses a volume
 	Space func() error                // refuses writes while the disk is close to full
 	Slog  *slog.Logger

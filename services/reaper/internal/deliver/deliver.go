@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/internal/waiting"
@@ -18,7 +19,7 @@ import (
 // Config configures the delivery. A zero field means its default.
 type Config struct {
 	Log      *events.Log    // required
-	View     *events.View   // of Log; required
+	View     *catalog.View  // of Log; required
 	Slog     *slog.Logger   // default: none
 	Allow    []netip.Prefix // non-public addresses that may receive events
 	Attempts int            // maximum number of attempts per event; default 12
@@ -110,7 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 // claimed.
 func (d *deliverer) startWorkers(ctx context.Context) {
 	now := time.Now()
-	due := d.cfg.View.Webhooks(func(h *events.Hook) bool {
+	due := d.cfg.View.Webhooks(func(h *catalog.Hook) bool {
 		return h.Enabled && (h.Cursor.Holder == "" || h.Cursor.Holder == d.id || now.Sub(h.Cursor.Received) > silence)
 	})
 	for i := range due {
@@ -126,7 +127,7 @@ func (d *deliverer) startWorkers(ctx context.Context) {
 }
 
 // pending reports whether a webhook has events to deliver.
-func (d *deliverer) pending(h *events.Hook) bool {
+func (d *deliverer) pending(h *catalog.Hook) bool {
 	if len(h.Redeliveries.Events) > 0 {
 		return true
 	}

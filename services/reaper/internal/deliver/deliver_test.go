@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -27,7 +28,7 @@ type world struct {
 	t      *testing.T
 	ctx    context.Context
 	log    *events.Log
-	view   *events.View
+	view   *catalog.View
 	sealer *sandbox.Sealer
 }
 
@@ -332,14 +333,14 @@ func TestGivesUpAndRedelivers(t *testing.T) {
 	if all[0].Type != string(webhook.Updated) || all[1].Type != string(webhook.Created) || all[1].ID != got[2].EventID {
 		t.Errorf("taken: %+v", all)
 	}
-	c := w.cursor(&h, func(x *events.Hook) bool { return x.Cursor.Done == 2 && len(x.Redeliveries.Events) == 0 }).Cursor
+	c := w.cursor(&h, func(x *catalog.Hook) bool { return x.Cursor.Done == 2 && len(x.Redeliveries.Events) == 0 }).Cursor
 	if c.GivenUp != 1 || c.Attempts != 5 {
 		t.Errorf("cursor: %+v", c)
 	}
 }
 
 // cursor waits until enough returns true for a webhook.
-func (w *world) cursor(h *webhook.Webhook, enough func(*events.Hook) bool) events.Hook {
+func (w *world) cursor(h *webhook.Webhook, enough func(*catalog.Hook) bool) catalog.Hook {
 	w.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -509,7 +510,7 @@ func TestLostClaimStops(t *testing.T) {
 	w.deliver(cfg)
 	w.sandbox("a", 0)
 	<-received
-	x := w.cursor(&h, func(x *events.Hook) bool { return x.Cursor.Holder != "" })
+	x := w.cursor(&h, func(x *catalog.Hook) bool { return x.Cursor.Holder != "" })
 	for {
 		x.Cursor.Holder = "another"
 		if _, err := w.log.PutCursor(w.ctx, h.Tenant, h.ID, &x.Cursor); err == nil {

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -56,7 +56,7 @@ func newClient(operator *sandbox.Operator) *http.Client {
 
 // attempt sends an event once and records the outcome. An attempt that ctx interrupted is not
 // recorded: it will be repeated.
-func (d *deliverer) attempt(ctx context.Context, h *events.Hook, e *webhook.Event, number int) webhook.Attempt {
+func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, e *webhook.Event, number int) webhook.Attempt {
 	began := time.Now()
 	a := webhook.Attempt{
 		ID: string(webhook.NewID()), EventID: e.ID, Type: e.Type, Ref: e.Ref, Number: uint32(number), Time: began, URL: h.URL,
@@ -76,7 +76,7 @@ func (d *deliverer) attempt(ctx context.Context, h *events.Hook, e *webhook.Even
 }
 
 // send makes the request and records the response in a.
-func (d *deliverer) send(ctx context.Context, h *events.Hook, e *webhook.Event, a *webhook.Attempt) error {
+func (d *deliverer) send(ctx context.Context, h *catalog.Hook, e *webhook.Event, a *webhook.Attempt) error {
 	secret, err := d.sealer.Open(h.Secret)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -143,7 +143,7 @@ func (w *worker) deliver(ctx context.Context) error {
 }
 
 // fill reads the next events into the window.
-func (w *worker) fill(ctx context.Context, h *events.Hook) error {
+func (w *worker) fill(ctx context.Context, h *catalog.Hook) error {
 	after := w.cursor.At
 	if n := len(w.queue); n > 0 {
 		after = w.queue[n-1].at
@@ -185,7 +185,7 @@ func (w *worker) fill(ctx context.Context, h *events.Hook) error {
 }
 
 // launch starts the attempts that are due: for each sandbox, the first unfinished event.
-func (w *worker) launch(ctx context.Context, h *events.Hook) {
+func (w *worker) launch(ctx context.Context, h *catalog.Hook) {
 	limit := maxConcurrent
 	if w.failing {
 		limit = 1

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/codex/session"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -21,7 +21,7 @@ import (
 type Processes interface {
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
-	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (record.Tail, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/codex/session"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -183,7 +183,7 @@ type retainedSource struct {
 func (r *retainedSource) Next(ctx context.Context, idle time.Duration) ([]process.Event, error) {
 	batch, err := r.Source.Next(ctx, idle)
 	after := r.After()
-	first, ok := events.FirstSeq(err)
+	first, ok := record.FirstSeq(err)
 	if !ok || first <= after+1 || len(batch) > 0 {
 		return batch, err
 	}

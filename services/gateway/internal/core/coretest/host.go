@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
@@ -39,7 +41,7 @@ type Host struct {
 	Name string
 	tb   testing.TB
 	log  *events.Log
-	view *events.View
+	view *catalog.View
 
 	// Refuse, if set, is the kind with which every sandbox is refused.
 	Refuse kind.Kind
@@ -54,7 +56,7 @@ type Host struct {
 }
 
 type proc struct {
-	w   *events.Writer
+	w   *record.Writer
 	sum process.Summary
 	rev uint64
 	out uint64
@@ -66,7 +68,7 @@ type proc struct {
 const epoch = 7
 
 // Run runs a host until the test ends.
-func Run(tb testing.TB, log *events.Log, view *events.View) *Host {
+func Run(tb testing.TB, log *events.Log, view *catalog.View) *Host {
 	tb.Helper()
 	h := New(tb, log, view)
 	h.Start()
@@ -74,7 +76,7 @@ func Run(tb testing.TB, log *events.Log, view *events.View) *Host {
 }
 
 // New returns a host that does nothing yet.
-func New(tb testing.TB, log *events.Log, view *events.View) *Host {
+func New(tb testing.TB, log *events.Log, view *catalog.View) *Host {
 	tb.Helper()
 	return &Host{
 		Name: "h1", tb: tb, log: log, view: view,
@@ -269,7 +271,7 @@ func (h *Host) start(ctx context.Context, c command.Command, spec process.Spec) 
 		return nil
 	}
 	st, _ := h.view.Sandbox(c.Process.Sandbox())
-	p := &proc{w: h.log.Writer(events.Ref{Host: h.Name, ID: c.Process}, epoch)}
+	p := &proc{w: h.log.Writer(record.Ref{Host: h.Name, ID: c.Process}, epoch)}
 	err := p.append(ctx, process.Accepted{Spec: spec.Public(), Command: c.ID, SpecHash: spec.Hash(), Tenant: st.Tenant})
 	if kind.Is(err, kind.Conflict) {
 		return nil // started before

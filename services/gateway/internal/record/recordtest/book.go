@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -28,12 +28,12 @@ type Gateway struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced at every change
 	sandboxes []sandbox.State
-	records   map[process.ID]*record
+	records   map[process.ID]*processRecord
 	keys      map[string]process.ID
 	Calls     []string // "signal 15 <id>", "stdin <id> data eof=true"; not synchronized
 }
 
-type record struct {
+type processRecord struct {
 	events []process.Event
 	first  process.Seq // the first retained event
 	sum    process.Summary
@@ -42,7 +42,7 @@ type record struct {
 
 // New returns a gateway with running sandboxes of those names.
 func New(sandboxes ...sandbox.ID) *Gateway {
-	b := &Gateway{changed: make(chan struct{}), records: map[process.ID]*record{}, keys: map[string]process.ID{}}
+	b := &Gateway{changed: make(chan struct{}), records: map[process.ID]*processRecord{}, keys: map[string]process.ID{}}
 	for _, id := range sandboxes {
 		b.AddSandbox(string(id))
 	}
@@ -86,16 +86,16 @@ func (b *Gateway) Forget(id process.ID, first process.Seq) {
 	b.of(id).first = first
 }
 
-func (b *Gateway) of(id process.ID) *record {
+func (b *Gateway) of(id process.ID) *processRecord {
 	r := b.records[id]
 	if r == nil {
-		r = &record{first: 1, sum: process.Summary{ID: id, Tenant: Tenant, Host: "h1"}}
+		r = &processRecord{first: 1, sum: process.Summary{ID: id, Tenant: Tenant, Host: "h1"}}
 		b.records[id] = r
 	}
 	return r
 }
 
-func (b *Gateway) find(p core.Principal, id process.ID) (*record, error) {
+func (b *Gateway) find(p core.Principal, id process.ID) (*processRecord, error) {
 	if r := b.records[id]; r != nil && p.Tenant == Tenant && (p.Sandbox == "" || p.Sandbox == id.Sandbox()) {
 		return r, nil
 	}
@@ -114,17 +114,17 @@ func (b *Gateway) Process(_ context.Context, p core.Principal, id process.ID) (p
 }
 
 // Tail implements record.Records.
-func (b *Gateway) Tail(_ context.Context, p core.Principal, id process.ID) (events.Tail, error) {
+func (b *Gateway) Tail(_ context.Context, p core.Principal, id process.ID) (record.Tail, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, err := b.find(p, id)
 	if err != nil {
-		return events.Tail{}, err
+		return record.Tail{}, err
 	}
 	if len(r.events) < int(r.first) {
-		return events.Tail{}, kind.New(kind.NotFound, "read", string(id), "the process has no record")
+		return record.Tail{}, kind.New(kind.NotFound, "read", string(id), "the process has no record")
 	}
-	tip := events.Tail{Last: process.Seq(len(r.events))}
+	tip := record.Tail{Last: process.Seq(len(r.events))}
 	if f, ok := r.events[len(r.events)-1].Body.(process.Finished); ok {
 		tip.Finished = &f
 	}

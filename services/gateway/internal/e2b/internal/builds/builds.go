@@ -7,8 +7,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/builds"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -22,8 +22,8 @@ type Builds interface {
 	RequestBuild(ctx context.Context, p core.Principal, req build.Requested) (build.State, error)
 	StartBuild(ctx context.Context, p core.Principal, tmpl string, id build.ID, spec build.Spec) error
 	SealCredentials(with builds.Credentials) ([]byte, error)
-	Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (events.Build, error)
-	BuildLines(ctx context.Context, b *events.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error)
+	Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (catalog.Build, error)
+	BuildLines(ctx context.Context, b *catalog.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error)
 }
 
 // Templates are the templates that were built.

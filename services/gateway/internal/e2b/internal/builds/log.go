@@ -7,8 +7,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
@@ -78,7 +78,7 @@ func (h *Handler) Status(c *fiber.Ctx) error {
 
 // findBuild finds the build in the path. If it does not exist, the error is Invalid, as at
 // E2B.
-func (h *Handler) findBuild(c *fiber.Ctx) (b events.Build, err error) {
+func (h *Handler) findBuild(c *fiber.Ctx) (b catalog.Build, err error) {
 	tmpl, id, err := buildOf(c)
 	if err == nil {
 		b, err = h.builds.Build(c.UserContext(), auth.From(c), tmpl, id)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/process"
+	records "github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -23,9 +23,9 @@ import (
 // Records are the records of processes.
 type Records interface {
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
-	Tail(ctx context.Context, p core.Principal, id process.ID) (events.Tail, error)
+	Tail(ctx context.Context, p core.Principal, id process.ID) (records.Tail, error)
 	SeqsAround(ctx context.Context, p core.Principal, id process.ID, at time.Time) (before, after process.Seq, err error)
-	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*events.Reader, error)
+	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (*records.Reader, error)
 }
 
 // Handler serves the logs of sandboxes.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/record"
 )
 
 // A record is read in segments: forward there is one, which ends when the page is full;
@@ -168,7 +168,7 @@ func (s *scan) events(ctx context.Context, after, until process.Seq, take func(*
 	defer r.Close()
 	for r.After() < until {
 		batch, err := r.Next(ctx, 0)
-		if first, gone := events.FirstSeq(err); gone && first > after+1 {
+		if first, gone := record.FirstSeq(err); gone && first > after+1 {
 			s.first = first
 			return s.events(ctx, first-1, until, take)
 		}

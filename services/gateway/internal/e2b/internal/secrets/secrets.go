@@ -8,7 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
@@ -16,10 +16,10 @@ import (
 
 // Store stores secrets.
 type Store interface {
-	CreateSecret(ctx context.Context, p core.Principal, name, value string, meta map[string]string) (events.Secret, error)
-	UpdateSecret(ctx context.Context, p core.Principal, ref, value string, meta map[string]string) (events.Secret, error)
-	Secret(ctx context.Context, p core.Principal, ref string) (events.Secret, error)
-	Secrets(ctx context.Context, p core.Principal) ([]events.Secret, error)
+	CreateSecret(ctx context.Context, p core.Principal, name, value string, meta map[string]string) (catalog.Secret, error)
+	UpdateSecret(ctx context.Context, p core.Principal, ref, value string, meta map[string]string) (catalog.Secret, error)
+	Secret(ctx context.Context, p core.Principal, ref string) (catalog.Secret, error)
+	Secrets(ctx context.Context, p core.Principal) ([]catalog.Secret, error)
 	DeleteSecret(ctx context.Context, p core.Principal, ref string) error
 }
 
@@ -39,7 +39,7 @@ type secretBody struct {
 	UpdatedAt      time.Time         `json:"updatedAt"`
 }
 
-func secretOf(s *events.Secret) secretBody {
+func secretOf(s *catalog.Secret) secretBody {
 	b := secretBody{
 		SecretID: s.ID, Name: s.Name, CurrentVersion: s.Version, Metadata: s.Metadata,
 		CreatedAt: s.Created.UTC(), UpdatedAt: s.Updated.UTC(),
@@ -126,7 +126,7 @@ func (h *Handler) List(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(s events.Secret) bool { return s.Name <= string(after) })
+	all = slices.DeleteFunc(all, func(s catalog.Secret) bool { return s.Name <= string(after) })
 	if len(all) > limit {
 		all = all[:limit]
 		c.Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(all[limit-1].Name)))

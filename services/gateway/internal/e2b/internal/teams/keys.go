@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
@@ -36,7 +36,7 @@ const (
 	maxKeyName = 255
 )
 
-func keyOf(k *events.Key, secret string) keyBody {
+func keyOf(k *catalog.Key, secret string) keyBody {
 	b := keyBody{ID: k.ID, Name: k.Name, Key: secret, CreatedAt: k.Issued.UTC()}
 	if rest, ok := strings.CutPrefix(k.Hint, keyPrefix); ok {
 		b.Mask = keyMask{Prefix: keyPrefix, ValuePrefix: rest}

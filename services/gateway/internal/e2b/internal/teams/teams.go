@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -17,8 +17,8 @@ import (
 
 // Accounts are the teams' keys and loads.
 type Accounts interface {
-	Keys(ctx context.Context, p core.Principal) ([]events.Key, error)
-	IssueKey(ctx context.Context, p core.Principal, name string) (string, events.Key, error)
+	Keys(ctx context.Context, p core.Principal) ([]catalog.Key, error)
+	IssueKey(ctx context.Context, p core.Principal, name string) (string, catalog.Key, error)
 	RevokeKey(ctx context.Context, p core.Principal, id, asking string) error
 	Load(ctx context.Context, p core.Principal, since, until time.Time, most int) ([]accounts.Load, error)
 }

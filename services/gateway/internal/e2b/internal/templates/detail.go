@@ -5,8 +5,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
@@ -24,7 +24,7 @@ type buildBody struct {
 	EnvdVersion string     `json:"envdVersion"`
 }
 
-func buildBodyOf(b *events.Build) buildBody {
+func buildBodyOf(b *catalog.Build) buildBody {
 	out := buildBody{
 		BuildID: string(b.ID), Status: string(b.Phase), CreatedAt: b.Created.UTC(), UpdatedAt: b.Changed.UTC(),
 		CPUCount: (b.Request.CPUMilli + 999) / 1000, MemoryMB: b.Request.MemoryMiB, EnvdVersion: wire.EnvdVersion,
@@ -53,7 +53,7 @@ func (h *Handler) Get(c *fiber.Ctx) error {
 	}
 	out := fiber.Map{"public": h.templates.BuiltPublic(p, name)}
 	builds := []buildBody{}
-	for _, b := range h.builds.List(p, func(b *events.Build) bool { return name == b.Request.Name }) {
+	for _, b := range h.builds.List(p, func(b *catalog.Build) bool { return name == b.Request.Name }) {
 		builds = append(builds, buildBodyOf(&b))
 		out["templateID"], out["createdAt"] = b.Request.Template, b.Created.UTC()
 		out["names"], out["aliases"] = []string{b.Request.Name}, []string{b.Request.Name}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -20,8 +20,8 @@ import (
 
 // Tags stores the tags of templates.
 type Tags interface {
-	AssignTags(ctx context.Context, p core.Principal, name string, tags []string) (events.Template, error)
-	Tags(ctx context.Context, p core.Principal, name string) ([]events.Template, error)
+	AssignTags(ctx context.Context, p core.Principal, name string, tags []string) (catalog.Template, error)
+	Tags(ctx context.Context, p core.Principal, name string) ([]catalog.Template, error)
 	RemoveTags(ctx context.Context, p core.Principal, name string, tags []string) error
 }
 
@@ -40,7 +40,7 @@ type TagHandler struct {
 func NewTags(t Tags, s TaggedSnapshots) *TagHandler { return &TagHandler{t, s} }
 
 // buildIDOf returns the build of a template; an imported template has its own id.
-func buildIDOf(t *events.Template) string {
+func buildIDOf(t *catalog.Template) string {
 	if t.Built != nil {
 		return t.Built.Build
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -20,10 +20,10 @@ import (
 
 // Templates stores templates.
 type Templates interface {
-	List(p core.Principal) []events.Template
-	Template(ctx context.Context, p core.Principal, name string) (events.Template, error)
+	List(p core.Principal) []catalog.Template
+	Template(ctx context.Context, p core.Principal, name string) (catalog.Template, error)
 	OwnName(ctx context.Context, p core.Principal, tmpl string) (string, error)
-	Public(t *events.Template) bool
+	Public(t *catalog.Template) bool
 	BuiltPublic(p core.Principal, name string) bool
 	Publish(ctx context.Context, p core.Principal, name string, public bool) (string, error)
 	DeleteTemplate(ctx context.Context, p core.Principal, name string) error
@@ -31,7 +31,7 @@ type Templates interface {
 
 // Builds lists builds.
 type Builds interface {
-	List(p core.Principal, keep func(*events.Build) bool) []events.Build
+	List(p core.Principal, keep func(*catalog.Build) bool) []catalog.Build
 }
 
 // Sandboxes lists sandboxes.
@@ -146,7 +146,7 @@ func (h *Handler) all(c *fiber.Ctx) ([]templateBody, error) {
 		out[i].Names = append(out[i].Names, name)
 	}
 	builds := map[string]int32{}
-	h.builds.List(p, func(b *events.Build) bool { builds[b.Request.Template]++; return false })
+	h.builds.List(p, func(b *catalog.Build) bool { builds[b.Request.Template]++; return false })
 	spawned := h.spawned(p)
 	for i := range out {
 		t := &out[i]
@@ -180,7 +180,7 @@ func (h *Handler) spawned(p core.Principal) map[string]spawns {
 	return out
 }
 
-func bodyOf(t *events.Template, public bool) templateBody {
+func bodyOf(t *catalog.Template, public bool) templateBody {
 	if b := t.Built; b != nil {
 		return templateBody{
 			TemplateID: string(t.ID), BuildID: b.Build, CPUCount: (b.CPUMilli + 999) / 1000, MemoryMB: b.MemoryMiB, Public: public,

@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 )
 
 func TestMetrics(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	u := lifecycle.Usage{CPUs: 1.5, Memory: 100, Disk: 10, Samples: []events.Sample{
+	u := lifecycle.Usage{CPUs: 1.5, Memory: 100, Disk: 10, Samples: []catalog.Sample{
 		{Time: at(10)},
 		{Time: at(12), CPU: 3 * time.Second, MemoryBytes: 5, DiskBytes: 6},
 		{Time: at(14), CPU: 3 * time.Second},

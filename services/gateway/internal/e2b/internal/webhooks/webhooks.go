@@ -6,7 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -16,10 +16,10 @@ import (
 
 // Webhooks stores webhooks.
 type Webhooks interface {
-	CreateWebhook(ctx context.Context, p core.Principal, w webhook.Webhook, secret string) (events.Hook, error)
-	Webhook(ctx context.Context, p core.Principal, id webhook.ID) (events.Hook, error)
-	List(ctx context.Context, p core.Principal) ([]events.Hook, error)
-	ChangeWebhook(ctx context.Context, p core.Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (events.Hook, error)
+	CreateWebhook(ctx context.Context, p core.Principal, w webhook.Webhook, secret string) (catalog.Hook, error)
+	Webhook(ctx context.Context, p core.Principal, id webhook.ID) (catalog.Hook, error)
+	List(ctx context.Context, p core.Principal) ([]catalog.Hook, error)
+	ChangeWebhook(ctx context.Context, p core.Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (catalog.Hook, error)
 	DeleteWebhook(ctx context.Context, p core.Principal, id webhook.ID) error
 }
 
@@ -43,7 +43,7 @@ type webhookBody struct {
 	Events    []webhook.Type `json:"events"`
 }
 
-func webhookOf(h *events.Hook) webhookBody {
+func webhookOf(h *catalog.Hook) webhookBody {
 	return webhookBody{
 		ID: h.ID, TeamID: h.Tenant, Name: h.Name, CreatedAt: h.Created.UTC(), URL: h.URL, Enabled: h.Enabled, Events: h.Types,
 	}

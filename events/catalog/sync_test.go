@@ -1,0 +1,111 @@
+package catalog_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/sandbox"
+)
+
+// However many callers Sync at once, each sees everything stored before its call.
+func TestSyncSeesWhatWasStoredBefore(t *testing.T) {
+	log := eventstest.Open(t, eventstest.Start(t))
+	one, other := eventstest.View(t, log), eventstest.View(t, log)
+	var g errgroup.Group
+	for range 100 {
+		g.Go(func() error {
+			id := sandbox.NewID()
+			if _, err := one.CreateSandbox(t.Context(), "alice", id, sandbox.Requested{}); err != nil {
+				return err
+			}
+			if err := other.Sync(t.Context()); err != nil {
+				return err
+			}
+			if _, ok := other.Sandbox(id); !ok {
+				return errors.New("a sandbox stored before the call is missing")
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// spy returns the requests to the server since the last call.
+func spy(t *testing.T, srv *eventstest.Server) (asked func() []*nats.Msg) {
+	t.Helper()
+	nc := eventstest.JetStream(t, srv).Conn()
+	sub, err := nc.SubscribeSync("$JS.API.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (all []*nats.Msg) {
+		t.Helper()
+		err := nc.Flush()
+		for n, _, _ := sub.Pending(); n > 0 && err == nil; n-- {
+			var m *nats.Msg
+			m, err = sub.NextMsg(time.Minute)
+			all = append(all, m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+}
+
+// Concurrent callers share the requests to the streams' leaders.
+func TestSyncsAreShared(t *testing.T) {
+	srv := eventstest.Start(t)
+	view := eventstest.View(t, eventstest.Open(t, srv))
+	asked := spy(t, srv)
+	const syncs, streams = 200, 9
+	var g errgroup.Group
+	for range syncs {
+		g.Go(func() error { return view.Sync(t.Context()) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	reads := 0
+	for _, m := range asked() {
+		if strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.") {
+			reads++
+		}
+	}
+	if reads == 0 || reads%streams != 0 || reads > syncs*streams/4 {
+		t.Errorf("%d reads for %d syncs of %d streams", reads, syncs, streams)
+	}
+	t.Logf("%d reads for %d syncs of %d streams", reads, syncs, streams)
+}
+
+func BenchmarkSync(b *testing.B) {
+	view := eventstest.View(b, eventstest.Open(b, eventstest.Start(b)))
+	b.Run("one", func(b *testing.B) {
+		for b.Loop() {
+			if err := view.Sync(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("many", func(b *testing.B) {
+		b.SetParallelism(50)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := view.Sync(b.Context()); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
