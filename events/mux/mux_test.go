@@ -83,7 +83,7 @@ func pair(t testing.TB, cfg mux.Config) (a, b *end) {
 
 func open(t testing.TB, a *end, target string) *mux.Stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := a.Open(ctx, target)
 	if err != nil {

@@ -102,7 +102,7 @@ func TestFramingErrorsHaveTheFormOfTheirFamily(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := io.WriteString(conn, "POST /sandboxes HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

@@ -247,7 +247,7 @@ func TestStreamInputIsProcessedOnArrival(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(c, "POST %sStreamInput HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n",
 		processService, living, typeStreamJSON)
 	send := func(msg string) {

@@ -66,7 +66,7 @@ func TestChunkedBodiesOfMethodsWithoutABody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nTransfer-Encoding: chunked\r\n%s\r\n%s", id, tt.head, tt.body)
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {

@@ -153,7 +153,7 @@ func TestADisconnectDuringAnUploadEndsTheResponse(t *testing.T) {
 	c.Close()
 	select {
 	case <-gone:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the server's request was not canceled")
 	}
 }

@@ -48,7 +48,7 @@ func TestDataOnASwitchedConnectionWakesTheSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n", id)
 	r := bufio.NewReader(c)
 	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {

@@ -415,7 +415,7 @@ func TestSwitchedProtocols(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	// Data sent right after the request must arrive, too.
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: lines\r\n\r\nearly\n", id)
 	r := bufio.NewReader(c)
@@ -467,7 +467,7 @@ func TestHTTPSPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 8080-%s.x\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\nline\n", id)
 	r := bufio.NewReader(c)
 	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != 101 {
@@ -495,7 +495,7 @@ func TestPipelinedRequestsAreRoutedSeparately(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	var all strings.Builder
 	const n = 50
 	for i := range n {

@@ -165,7 +165,7 @@ func TestDrainEndsStreamWithPosition(t *testing.T) {
 			if _, err := io.ReadFull(r, got); err != nil || string(got) != tt.before {
 				t.Fatalf("%v\n%s", err, got)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := streams.Drain(ctx); err != nil {
 				t.Fatal(err)

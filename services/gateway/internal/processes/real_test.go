@@ -48,7 +48,7 @@ func principal() core.Principal { return core.Principal{Tenant: recordtest.Tenan
 
 func (h *fixture) start(c *operations.Operations, cmd string, args ...string) process.ID {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
 	sbx, err := c.Provisioner.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
 	if err != nil {

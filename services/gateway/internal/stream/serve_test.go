@@ -72,12 +72,12 @@ func serveBy(t testing.TB, cfg stream.Config, keep bool, do fiber.Handler) *serv
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(ln) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.streams.Drain(ctx); err != nil {
 			t.Errorf("Drain: %v", err)
 		}
-		if err := app.ShutdownWithTimeout(time.Second); err != nil {
+		if err := app.ShutdownWithTimeout(time.Minute); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
 		<-done
@@ -261,7 +261,7 @@ func TestServeDetectsADisconnect(t *testing.T) {
 			}
 			select {
 			case <-s.closed:
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("the stream continues")
 			}
 		})

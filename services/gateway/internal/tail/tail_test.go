@@ -173,7 +173,7 @@ func TestDrainEndsTheTailWithAPosition(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := streams.Drain(ctx); err != nil {
 		t.Fatal(err)

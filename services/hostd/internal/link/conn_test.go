@@ -28,7 +28,7 @@ func connFrom(t *testing.T, b []byte) (*link.Conn, error) {
 		theirs.Write(b)
 		theirs.Close()
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, _, err := link.Attach(ctx, ours, &wire.Attach{Epoch: 1}, nil, &link.Pool{}, nil)
 	if err == nil {

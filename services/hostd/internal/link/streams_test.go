@@ -63,7 +63,7 @@ func read(c *link.Conn) <-chan link.Message {
 
 func openPort(t testing.TB, c *link.Conn, port string) (*mux.Stream, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return c.Open(ctx, port)
 }
