@@ -110,11 +110,11 @@ func TestDrainListsWhatWouldBeLost(t *testing.T) {
 		}
 	}
 	id := strings.TrimSuffix(snap, ":default")
-	held := func() string { return cli(t, a, "host", "held", "host-1") }
-	names(held(), id, "not been copied", "must not be switched off", "would be lost: 4")
+	undrainable := func() string { return cli(t, a, "host", "undrainable", "host-1") }
+	names(undrainable(), id, "not been copied", "must not be switched off", "would be lost: 4")
 	names(cli(t, a, "host", "drain", "host-1"), runs.ID, "running", paused.ID, "paused", "only-here", "must not be switched off")
-	if !rig.Poll(30*time.Second, func() bool { return !strings.Contains(held(), id) }) {
-		t.Fatalf("the snapshot is not copied:\n%s", held())
+	if !rig.Poll(30*time.Second, func() bool { return !strings.Contains(undrainable(), id) }) {
+		t.Fatalf("the snapshot is not copied:\n%s", undrainable())
 	}
 	names(cli(t, a, "host", "ls"), "draining, 3 left")
 

@@ -145,7 +145,7 @@ func TestInvalidIDsAreRejectedLocally(t *testing.T) {
 	env := map[string]string{"MILLRACE_URL": "http://127.0.0.1:1", "MILLRACE_API_KEY": "k"} // nothing listens there
 	for args, code := range map[string]int{
 		"sandbox rm": 1, "sandbox rm i1": 1, "sandbox pause": 1, "sandbox resume": 1, "sandbox snapshot": 1, "sandbox fork": 1, "snapshot rm": 1,
-		"logs": 1, "kill": 1, "attach": output.ExitMillrace, "host held": 1, "host drain": 1, "host undrain": 1, "key rm": 1, "template show": 1, "template rm": 1,
+		"logs": 1, "kill": 1, "attach": output.ExitMillrace, "host undrainable": 1, "host drain": 1, "host undrain": 1, "key rm": 1, "template show": 1, "template rm": 1,
 	} {
 		for _, id := range []string{"", ".."} {
 			if got := verb(t, env, nil, append(strings.Fields(args), id)...); got.code != code || !strings.Contains(got.say, "is not a valid id or name") || got.errOut != "" {

@@ -148,7 +148,7 @@ func (s *server) registerOwn(r fiber.Router) {
 	r.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
 	r.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
 	r.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
-	r.Get("/v1/hosts/:name/held", onlyOperators, s.admin.Held)
+	r.Get("/v1/hosts/:name/undrainable", onlyOperators, s.admin.Undrainable)
 	r.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
 	r.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
 	templates.New(s.ops.Core, s.ops.Templates).Register(r, onlyOperators)

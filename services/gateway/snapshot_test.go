@@ -181,17 +181,17 @@ func TestDrainOnTheWire(t *testing.T) {
 	}
 	sbx := f.create(`{"templateID":"base"}`)
 	f.do("POST", "/sandboxes/"+sbx.ID+"/snapshots", `{"name":"mine:v1"}`).want(t, "snapshot", 201, "")
-	held := func() string { return f.do("GET", "/v1/hosts/h1/held", "").want(t, "held", 200, "").body }
-	if got := held(); !strings.Contains(got, `"kind":"sandbox","id":"`+sbx.ID) || !strings.Contains(got, `"name":"mine:v1"`) || !strings.Contains(got, `"safe":false`) {
-		t.Errorf("held: %s", got)
+	undrainable := func() string { return f.do("GET", "/v1/hosts/h1/undrainable", "").want(t, "undrainable", 200, "").body }
+	if got := undrainable(); !strings.Contains(got, `"kind":"sandbox","id":"`+sbx.ID) || !strings.Contains(got, `"name":"mine:v1"`) || !strings.Contains(got, `"safe":false`) {
+		t.Errorf("undrainable: %s", got)
 	}
 	f.do("DELETE", "/sandboxes/"+sbx.ID, "").want(t, "kill", 204, "")
 	f.do("DELETE", "/templates/mine:v1", "").want(t, "delete the snapshot", 204, "")
-	if got := held(); !strings.Contains(got, `"held":[]`) || !strings.Contains(got, `"safe":true`) {
-		t.Errorf("held after everything was deleted: %s", got)
+	if got := undrainable(); !strings.Contains(got, `"undrainable":[]`) || !strings.Contains(got, `"safe":true`) {
+		t.Errorf("undrainable after everything was deleted: %s", got)
 	}
-	f.do("GET", "/v1/hosts/unknown/held", "").wantError(t, "held by an unknown host", 404)
-	f.do("GET", "/v1/hosts/h1/held", "", "X-Api-Key", bobKey).wantError(t, "a tenant", 403)
+	f.do("GET", "/v1/hosts/unknown/undrainable", "").wantError(t, "undrainable of an unknown host", 404)
+	f.do("GET", "/v1/hosts/h1/undrainable", "", "X-Api-Key", bobKey).wantError(t, "a tenant", 403)
 	f.do("POST", "/v1/hosts/h1/undrain", "").want(t, "undrain", 204, "")
 	if got := state(); got != "alive" {
 		t.Errorf("after undrain: %s", got)
@@ -210,8 +210,8 @@ func TestStartingHostOnTheWire(t *testing.T) {
 	if a := f.do("GET", "/v1/hosts", "").want(t, "hosts", 200, ""); !strings.Contains(a.body, `"name":"h2","state":"starting"`) {
 		t.Errorf("hosts: %s", a.body)
 	}
-	if a := f.do("GET", "/v1/hosts/h2/held", "").want(t, "held", 200, ""); !strings.Contains(a.body, `"state":"starting"`) || !strings.Contains(a.body, `"safe":false`) {
-		t.Errorf("held: %s", a.body)
+	if a := f.do("GET", "/v1/hosts/h2/undrainable", "").want(t, "undrainable", 200, ""); !strings.Contains(a.body, `"state":"starting"`) || !strings.Contains(a.body, `"safe":false`) {
+		t.Errorf("undrainable: %s", a.body)
 	}
 	body := f.do("GET", "/metrics", "", "X-Api-Key", "").want(t, "metrics", 200, "").body
 	for _, line := range []string{`millrace_hosts{state="starting"} 1`, `millrace_hosts{state="draining"} 0`} {

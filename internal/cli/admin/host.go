@@ -20,8 +20,8 @@ func (a *app) hostCommand() *cobra.Command {
 	c := &cobra.Command{Use: "host", Short: "List, drain and undrain hosts"}
 	ls := a.hostsCommand()
 	ls.Use, ls.Aliases = "ls", []string{"list"}
-	held := &cobra.Command{
-		Use:               "held HOST...",
+	undrainable := &cobra.Command{
+		Use:               "undrainable HOST...",
 		Short:             "List what would be lost with a host",
 		Args:              command.IDArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.CompleteArgs(command.HostNames(), 0),
@@ -40,7 +40,7 @@ func (a *app) hostCommand() *cobra.Command {
 			return postHost(ctx, c, name, "undrain")
 		}),
 	}
-	c.AddCommand(ls, a.hostDrain(), undrain, held)
+	c.AddCommand(ls, a.hostDrain(), undrain, undrainable)
 	return c
 }
 
@@ -141,7 +141,7 @@ type undrainableInfo struct {
 	Host  string            `json:"host"`
 	State string            `json:"state"`
 	Safe  bool              `json:"safe"` // the host can be switched off
-	Items []undrainableItem `json:"held"`
+	Items []undrainableItem `json:"undrainable"`
 }
 
 type undrainableItem struct {
@@ -184,7 +184,7 @@ func postHost(ctx context.Context, c *client.Client, name, verb string) error {
 }
 
 func undrainable(ctx context.Context, c *client.Client, name string) (h undrainableInfo, err error) {
-	_, err = c.Call(ctx, &client.Request{Method: "GET", Path: "/v1/hosts/" + url.PathEscape(name) + "/held"}, &h)
+	_, err = c.Call(ctx, &client.Request{Method: "GET", Path: "/v1/hosts/" + url.PathEscape(name) + "/undrainable"}, &h)
 	return h, err
 }
 

@@ -79,7 +79,7 @@ type Host struct {
 	Isolation   []string `json:"isolations"`
 	Capacity    int      `json:"capacity"`
 	Sandboxes   int      `json:"sandboxes"`
-	Undrainable int      `json:"held"` // undrainable items of a draining host
+	Undrainable int      `json:"undrainable"` // undrainable items of a draining host
 	Processes   int      `json:"processes"`
 	CPUs        int      `json:"cpus"`
 	Load1       float64  `json:"load1"`

@@ -94,7 +94,7 @@ func NewGateway(t *testing.T, record ...string) *Gateway {
 		fmt.Fprint(w, `{"hosts":[{"name":"local","state":"alive","alive":true,"capacity":9,"sandboxes":1,"drivers":["direct"]}]}`)
 	})
 	mux.HandleFunc("POST /v1/hosts/{id}/drain", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /v1/hosts/{id}/held", g.undrainable)
+	mux.HandleFunc("GET /v1/hosts/{id}/undrainable", g.undrainable)
 	mux.HandleFunc("GET /api-keys", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `[{"id":"aa","name":"","mask":{"prefix":"e2b_","maskedValuePrefix":"1234"},"createdAt":"2026-01-02T03:04:05Z"}]`)
 	})
@@ -182,7 +182,7 @@ func (g *Gateway) remove(w http.ResponseWriter, r *http.Request) {
 
 func (g *Gateway) undrainable(w http.ResponseWriter, r *http.Request) {
 	g.Locked(func() {
-		fmt.Fprintf(w, `{"host":%q,"state":"draining","safe":%v,"held":[%s]}`, r.PathValue("id"), g.Items[0] == "", g.Items[0])
+		fmt.Fprintf(w, `{"host":%q,"state":"draining","safe":%v,"undrainable":[%s]}`, r.PathValue("id"), g.Items[0] == "", g.Items[0])
 		g.Items = g.Items[min(1, len(g.Items)-1):]
 	})
 }

@@ -66,22 +66,22 @@ func (h *Handler) isReady(ctx context.Context) error {
 
 // host is a host in a response to operators.
 type host struct {
-	Name      string     `json:"name"`
-	State     string     `json:"state"` // alive, starting, draining, silent (its lease has expired) or gone (it ended its lease)
-	Alive     bool       `json:"alive"`
-	Epoch     uint64     `json:"epoch"`
-	Lease     lease      `json:"lease"`
-	Drivers   []string   `json:"drivers"`
-	Isolation []string   `json:"isolations"` // of the drivers, in the same order
-	Enforced  [][]string `json:"enforced"`   // limits that each driver enforces, in the same order
-	Capacity  uint32     `json:"capacity"`   // maximum number of sandboxes
-	Sandboxes uint32     `json:"sandboxes"`
-	Held      int        `json:"held"` // number of items that only this draining host has and that would be lost with it
-	Processes uint32     `json:"processes"`
-	CPUs      uint32     `json:"cpus"`
-	Load1     float64    `json:"load1"`
-	Memory    memory     `json:"memory"`
-	Version   string     `json:"version"`
+	Name        string     `json:"name"`
+	State       string     `json:"state"` // alive, starting, draining, silent (its lease has expired) or gone (it ended its lease)
+	Alive       bool       `json:"alive"`
+	Epoch       uint64     `json:"epoch"`
+	Lease       lease      `json:"lease"`
+	Drivers     []string   `json:"drivers"`
+	Isolation   []string   `json:"isolations"` // of the drivers, in the same order
+	Enforced    [][]string `json:"enforced"`   // limits that each driver enforces, in the same order
+	Capacity    uint32     `json:"capacity"`   // maximum number of sandboxes
+	Sandboxes   uint32     `json:"sandboxes"`
+	Undrainable int        `json:"undrainable"` // number of items that only this draining host has and that would be lost with it
+	Processes   uint32     `json:"processes"`
+	CPUs        uint32     `json:"cpus"`
+	Load1       float64    `json:"load1"`
+	Memory      memory     `json:"memory"`
+	Version     string     `json:"version"`
 }
 
 type lease struct {
@@ -100,11 +100,11 @@ func (h *Handler) Hosts(c *fiber.Ctx) error {
 		return err
 	}
 	now := time.Now()
-	out, held := []host{}, h.hosts.CountUndrainable()
+	out, undrainable := []host{}, h.hosts.CountUndrainable()
 	for _, x := range h.hosts.All(c.UserContext()) {
 		v := host{
-			Held: held[x.Lease.Host],
-			Name: x.Lease.Host, Alive: x.Alive(now), Epoch: x.Epoch, Drivers: x.Drivers,
+			Undrainable: undrainable[x.Lease.Host],
+			Name:        x.Lease.Host, Alive: x.Alive(now), Epoch: x.Epoch, Drivers: x.Drivers,
 			Lease:    lease{TTLMillis: x.TTL.Milliseconds(), AgeMillis: now.Sub(x.Received).Milliseconds()},
 			Capacity: x.Capacity, Sandboxes: x.Sandboxes, Processes: x.Processes,
 			CPUs: x.CPUs, Load1: x.Load1, Memory: memory{x.MemoryTotal, x.MemoryFree}, Version: x.Version,
@@ -142,16 +142,16 @@ func state(x *fleet.Host, now time.Time) string {
 	return "alive"
 }
 
-// Held serves GET /v1/hosts/:name/held with the items that exist only on this host. A host that
+// Undrainable serves GET /v1/hosts/:name/undrainable with the items that exist only on this host. A host that
 // accepts no sandboxes is safe to switch off if that is nothing.
-func (h *Handler) Held(c *fiber.Ctx) error {
-	x, held, err := h.hosts.Undrainable(c.UserContext(), strings.Clone(c.Params("name")))
+func (h *Handler) Undrainable(c *fiber.Ctx) error {
+	x, items, err := h.hosts.Undrainable(c.UserContext(), strings.Clone(c.Params("name")))
 	if err != nil {
 		return err
 	}
 	now := state(&x, time.Now())
 	takes := now == "alive" || now == "starting"
-	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "held": held, "safe": !takes && len(held) == 0})
+	return c.JSON(fiber.Map{"host": x.Lease.Host, "state": now, "undrainable": items, "safe": !takes && len(items) == 0})
 }
 
 // DrainHost serves POST /v1/hosts/:name/drain and undrain: the host stops or resumes
