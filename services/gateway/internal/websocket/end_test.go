@@ -188,7 +188,7 @@ func TestClose(t *testing.T) {
 // A client that does not close the connection after a close frame is disconnected.
 func TestCloseDoesNotWaitForTheClient(t *testing.T) {
 	for _, reads := range []bool{true, false} {
-		f := serve(t, stream.Config{}, websocket.Options{CloseTimeout: 50 * time.Millisecond}, websocket.Handler{Serve: func(_ context.Context, c *websocket.Conn) error {
+		f := serve(t, stream.Config{}, websocket.Options{CloseTimeout: time.Second}, websocket.Handler{Serve: func(_ context.Context, c *websocket.Conn) error {
 			c.Close(websocket.Normal, "")
 			if reads {
 				return c.Discard()
@@ -238,7 +238,7 @@ func TestAClientThatAnswersPingsStaysConnected(t *testing.T) {
 // The pong of a client may wait behind messages that the handler does not read yet.
 func TestABusyHandlerDoesNotDisconnectItsClient(t *testing.T) {
 	proceed := make(chan struct{})
-	f := serve(t, stream.Config{}, websocket.Options{PingInterval: 10 * time.Millisecond, PongTimeout: 100 * time.Millisecond}, websocket.Handler{Serve: func(ctx context.Context, c *websocket.Conn) error {
+	f := serve(t, stream.Config{}, websocket.Options{PingInterval: 20 * time.Millisecond, PongTimeout: time.Second}, websocket.Handler{Serve: func(ctx context.Context, c *websocket.Conn) error {
 		<-proceed
 		m, err := c.Read()
 		if err == nil {
@@ -248,7 +248,7 @@ func TestABusyHandlerDoesNotDisconnectItsClient(t *testing.T) {
 		return err
 	}})
 	c := f.raw(t, text("x"))
-	for range 30 { // takes longer than the timeout
+	for range 100 { // takes longer than the timeout
 		c.want(t, websockettest.Ping, "")
 	}
 	close(proceed)
