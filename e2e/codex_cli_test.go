@@ -30,12 +30,21 @@ func startCodex(t *testing.T, version, model string, a *rig.API, sandbox string)
 	t.Helper()
 	launcher := rig.Codex(t, version)
 	home, dir := t.TempDir(), t.TempDir()
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	writeCodexConfig(t, home, dir, model)
+	conf := exec.CommandContext(t.Context(), rig.Binary(t), "codex", "url", "--sandbox", sandbox)
+	conf.Env = []string{"HOME=" + home, "MILLRACE_URL=" + a.URL, "MILLRACE_API_KEY=" + a.Key}
+	toml, err := conf.Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	write("config.toml", fmt.Sprintf(`model = "test"
+	must(t, os.WriteFile(filepath.Join(home, "environments.toml"), toml, 0o600))
+	return runCodex(t, launcher, home, dir)
+}
+
+// writeCodexConfig writes a configuration of the CLI for a model.
+func writeCodexConfig(t *testing.T, home, dir, model string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(home, "config.toml"), fmt.Appendf(nil, `model = "test"
 model_provider = "mock"
 [model_providers.mock]
 name = "mock"
@@ -43,14 +52,12 @@ base_url = "%s/v1"
 wire_api = "responses"
 [projects."%s"]
 trust_level = "trusted"
-`, model, dir))
-	conf := exec.CommandContext(t.Context(), rig.Binary(t), "codex", "url", "--sandbox", sandbox)
-	conf.Env = []string{"HOME=" + home, "MILLRACE_URL=" + a.URL, "MILLRACE_API_KEY=" + a.Key}
-	toml, err := conf.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	write("environments.toml", string(toml))
+`, model, dir), 0o600))
+}
+
+// runCodex starts the CLI.
+func runCodex(t *testing.T, launcher, home, dir string) *codexRun {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), codexRunTimeout)
 	t.Cleanup(cancel)
 	r := &codexRun{out: new(strings.Builder), dir: dir}

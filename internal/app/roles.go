@@ -39,7 +39,7 @@ func newRoot(cfg command.Config) *cobra.Command {
 		}
 	}
 	add(services, upCommand(&cfg), natsCommand(&cfg), gatewayCommand(&cfg), hostdCommand(&cfg),
-		schedulerCommand(&cfg), reaperCommand(&cfg))
+		schedulerCommand(&cfg), reaperCommand(&cfg), execServerCommand(&cfg))
 	add(client, cli.Commands(cfg)...)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.FlagError(err) })
 	command.Strict(root)

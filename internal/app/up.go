@@ -41,6 +41,7 @@ type up struct {
 	data       string
 	durability string
 	log        *slog.Logger
+	ready      func(url string) error // runs once all services are ready; nil: prints the banner
 }
 
 // upHost is the name of up's only host.
@@ -155,7 +156,9 @@ func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*even
 }
 
 func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, front, back *events.Log) error {
-	u.host.destroy = interrupted(ctx)
+	if u.host.destroy == nil {
+		u.host.destroy = interrupted(ctx)
+	}
 	// The services behind the gateway run until it has drained.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -202,6 +205,9 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 				return nil
 			}
 			close(hosted)
+			if u.ready != nil {
+				return u.ready(localURL(addr))
+			}
 			return u.announce(begun, address, localURL(addr))
 		})
 	}

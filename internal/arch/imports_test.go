@@ -61,7 +61,7 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 // outside of hostd.
 var rules = []rule{
 	{path: "", may: []string{"internal/app"}},
-	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "command", cl + "output", "internal/hosttune", cobra, pflag, sys, group}},
+	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "client", cl + "command", cl + "output", "internal/execserver", "internal/hosttune", cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
 
@@ -219,6 +219,7 @@ var rules = []rule{
 	{path: cl + "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
+	{path: "internal/execserver", may: []string{wsframes}, std: []string{"net/http"}},
 	{path: "internal/cpustat"},
 	{path: "internal/ownaddr"},
 	{path: "internal/waiting"},
