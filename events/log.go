@@ -23,7 +23,7 @@ type Config struct {
 	Name        string        // connection name of the service, shown by NATS monitoring
 	Replicas    int           // number of replicas of each new stream; default 1
 	Shards      int           // number of output streams, when they are first created; default 1
-	Retention   time.Duration // retention of output and the catalogue; default 24 h
+	Retention   time.Duration // retention of output and the catalog; default 24 h
 	MaxOutput   int64         // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
 	MaxContexts int64         // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
 	MaxStore    int64         // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB

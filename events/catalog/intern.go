@@ -2,7 +2,7 @@ package catalog
 
 import "github.com/millrace/millrace/events/process"
 
-// interner stores equal values in catalogue entries once: for a hundred thousand commands
+// interner stores equal values in catalog entries once: for a hundred thousand commands
 // the garbage collector would otherwise mark a million objects, on all CPUs. The zero value
 // works. It is guarded by the view's lock.
 type interner struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// ended adds a process to the catalogue that ended at the given second; 0: it is running.
+// ended adds a process to the catalog that ended at the given second; 0: it is running.
 func ended(t testing.TB, log *events.Log, sbx sandbox.ID, pid uint32, at int64) process.ID {
 	t.Helper()
 	code := int32(3)

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-func catalogueSubject(host string, id process.ID) string {
+func catalogSubject(host string, id process.ID) string {
 	return "proc." + host + "." + string(id.Sandbox()) + "." + id.Token()
 }
 

@@ -13,7 +13,7 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// totalsSubject is the catalogue's subject for the totals of the processes whose entries
+// totalsSubject is the catalog's subject for the totals of the processes whose entries
 // may have been dropped. It is newer than each entry that they count, so that a view that
 // has read it has also read all remaining entries.
 const totalsSubject = "proc.totals"
@@ -115,15 +115,15 @@ func (p *processTable) Counts() map[process.Outcome]uint64 {
 	return out
 }
 
-// SweepCatalogue removes catalogue entries older than the retention. Before that it adds
+// SweepCatalog removes catalog entries older than the retention. Before that it adds
 // entries of ended processes to the stored totals and stores entries of running processes
 // again. It may be called concurrently.
-func (p *processTable) SweepCatalogue(ctx context.Context) error {
+func (p *processTable) SweepCatalog(ctx context.Context) error {
 	if err := p.progress.Sync(ctx); err != nil {
 		return err
 	}
 	before := time.Now().Add(-p.retention)
-	keep, err := p.write.conn.FirstSince(ctx, streams.Catalogue, before)
+	keep, err := p.write.conn.FirstSince(ctx, streams.Catalog, before)
 	if err != nil {
 		return err
 	}
@@ -139,11 +139,11 @@ func (p *processTable) SweepCatalogue(ctx context.Context) error {
 	if keep, err = p.checkpoint(ctx, keep); err != nil {
 		return err
 	}
-	s, err := p.write.conn.Stream(ctx, streams.Catalogue)
+	s, err := p.write.conn.Stream(ctx, streams.Catalog)
 	if err == nil && s.FirstSeq() < keep {
 		err = s.PurgeBefore(ctx, keep)
 	}
-	return kind.Wrap(kind.Unavailable, "sweep", streams.Catalogue, err)
+	return kind.Wrap(kind.Unavailable, "sweep", streams.Catalog, err)
 }
 
 // staleEntries returns the entries of running processes before stream sequence keep.
@@ -158,18 +158,18 @@ func (p *processTable) staleEntries(keep uint64) (stale []entry) {
 	return stale
 }
 
-// checkpoint stores the totals if the catalogue has entries before stream sequence keep, or
+// checkpoint stores the totals if the catalog has entries before stream sequence keep, or
 // if many entries are missing in the stored ones. It returns the stream sequence before
 // which entries can be dropped, or Conflict if another caller stored totals. It records the
 // drop first, because a killed server may restore some dropped entries.
 func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
-	first, err := p.write.conn.FirstSince(ctx, streams.Catalogue, time.Unix(0, 0))
+	first, err := p.write.conn.FirstSince(ctx, streams.Catalog, time.Unix(0, 0))
 	if err != nil {
 		return 0, err
 	}
 	p.progress.Lock()
 	t := &p.totals
-	upTo, rev := p.progress.LockedRev(streams.Catalogue), t.rev
+	upTo, rev := p.progress.LockedRev(streams.Catalog), t.rev
 	if keep = max(min(keep, upTo+1), t.dropped); first >= keep && len(t.settled) <= maxSettled {
 		p.progress.Unlock()
 		return 0, nil
@@ -183,6 +183,6 @@ func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64
 	if err != nil {
 		return 0, err
 	}
-	_, err = p.write.conn.Put(ctx, streams.Catalogue, totalsSubject, rev, data)
+	_, err = p.write.conn.Put(ctx, streams.Catalog, totalsSubject, rev, data)
 	return keep, err
 }

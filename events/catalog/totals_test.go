@@ -73,7 +73,7 @@ func (c *counter) check(when string, v *catalog.View) {
 	}
 }
 
-// left returns the number of catalogue entries, including the totals.
+// left returns the number of catalog entries, including the totals.
 func (c *counter) left() uint64 {
 	c.t.Helper()
 	s, err := eventstest.JetStream(c.t, c.srv).Stream(c.t.Context(), "PROC")
@@ -83,7 +83,7 @@ func (c *counter) left() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// saveState saves the server's stored state of the catalogue; restore puts it back, as
+// saveState saves the server's stored state of the catalog; restore puts it back, as
 // after a kill.
 func (c *counter) saveState() (restore func()) {
 	c.t.Helper()
@@ -109,7 +109,7 @@ func (c *counter) sweepUntil(v *catalog.View, n uint64) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 	defer cancel()
 	for c.left() > n {
-		if err := v.SweepCatalogue(ctx); err != nil {
+		if err := v.SweepCatalog(ctx); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestTotalsNeverShrink(t *testing.T) {
 		srv.Resume()
 		fresh := eventstest.View(t, c.open())
 		c.check("after a restart", fresh)
-		if err := fresh.SweepCatalogue(t.Context()); err != nil { // nothing new: the totals stay
+		if err := fresh.SweepCatalog(t.Context()); err != nil { // nothing new: the totals stay
 			t.Fatal(err)
 		}
 		c.check("after an idle sweep", eventstest.View(t, c.open()))

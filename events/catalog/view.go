@@ -75,7 +75,7 @@ func newView(conn *store.Conn, blobs *blob.Store, retention time.Duration) *View
 func (v *View) sources() []fold.Source {
 	return append([]fold.Source{
 		{Stream: streams.Sandboxes, Apply: v.applySandbox, Notify: true},
-		{Stream: streams.Catalogue, Apply: v.applySummary},
+		{Stream: streams.Catalog, Apply: v.applySummary},
 		{Stream: streams.Accounts, Apply: v.applyAccount, Notify: true},
 		{Stream: streams.Builds, Apply: v.applyBuild},
 		{Stream: streams.Hooks, Apply: v.applyHook},

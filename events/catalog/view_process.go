@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// processTable is the catalogue in a view.
+// processTable is the catalog in a view.
 type processTable struct {
 	write     *Documents
 	retention time.Duration
@@ -23,7 +23,7 @@ type processTable struct {
 	totals    totals
 }
 
-// entry is a process in the catalogue.
+// entry is a process in the catalog.
 type entry struct {
 	process.Summary
 	rev uint64
@@ -109,7 +109,7 @@ func (p *processTable) setPID(s *process.Summary) {
 	}
 }
 
-// pruneMembers removes processes that have left the catalogue from their sandbox's.
+// pruneMembers removes processes that have left the catalog from their sandbox's.
 func (p *processTable) pruneMembers(sbx sandbox.ID) {
 	mem := p.members[sbx]
 	gone := func(id process.ID) bool { return p.processes[id] == nil }
@@ -120,7 +120,7 @@ func (p *processTable) pruneMembers(sbx sandbox.ID) {
 	}
 }
 
-// Process returns a process's entry in the catalogue and its rev, for PutSummary.
+// Process returns a process's entry in the catalog and its rev, for PutSummary.
 func (p *processTable) Process(id process.ID) (process.Summary, uint64, bool) {
 	p.progress.Lock()
 	defer p.progress.Unlock()

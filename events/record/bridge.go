@@ -38,7 +38,7 @@ func (w *Writer) bridge(rev uint64, b *process.Batch) bool {
 	return true
 }
 
-// unbridge undoes the changes made by lost.
+// unbridge undoes the changes made by bridge.
 func (w *Writer) unbridge() {
 	w.rev, w.buf, w.head, w.bridged = w.bridged.rev, w.bridged.buf, w.bridged.head, nil
 }

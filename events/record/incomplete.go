@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// incompleteBatch is how many records [Log.Incomplete] checks between two pauses.
+	// incompleteBatch is how many records [Records.Incomplete] checks between two pauses.
 	incompleteBatch   = 4 * store.BatchSize
 	incompleteBackoff = 3 // as backoff counts: 8 ms
 )
 
 // Incomplete calls found for each process in all whose record lacks the end that its entry in
-// the catalogue has. All are ended processes of host. A record that retention has dropped
-// is not short. Short reads the ends of many records at once and pauses in between, so that
+// the catalog has. All are ended processes of host. A record that retention has dropped
+// is not incomplete. Incomplete reads the ends of many records at once and pauses in between, so that
 // it may run beside client requests.
 func (l *Records) Incomplete(ctx context.Context, host string, all []process.Summary, found func(*process.Summary)) error {
 	for some := range slices.Chunk(all, incompleteBatch) {

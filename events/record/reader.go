@@ -188,7 +188,7 @@ func searchChunk(chunks []chunk, seq process.Seq) int {
 	return lo
 }
 
-// After returns the events whose seq is greater.
+// after returns the events whose seq is greater.
 func after(events []process.Event, seq process.Seq) []process.Event {
 	for len(events) > 0 && events[0].Seq <= seq {
 		events = events[1:]

@@ -167,7 +167,7 @@ func (t *liveTail) add(ctx context.Context, msgs []store.Message) {
 	}
 }
 
-// Put appends the decoded chunks of one message.
+// put appends the decoded chunks of one message.
 func (t *liveTail) put(chunks []chunk) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

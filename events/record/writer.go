@@ -96,7 +96,7 @@ func (l *Records) LoadTails(ctx context.Context, host string, ids []process.ID) 
 	return out, nil
 }
 
-// StaleTail is like [Log.Tail] but falls back to any replica if there is no leader, for example when
+// StaleTail is like [Records.Tail] but falls back to any replica if there is no leader, for example when
 // most servers are down. Its result is for readers: it must not decide anything.
 func (l *Records) StaleTail(ctx context.Context, ref Ref) (Tail, error) {
 	stream, subject := streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), ref.subject(l.conn.Shards())

@@ -174,7 +174,7 @@ func (r *reaper) sweepCatalog(ctx context.Context) {
 		case <-t.C:
 		}
 		// Conflict: another reaper was faster.
-		if err := r.view.SweepCatalogue(ctx); err != nil && !kind.Is(err, kind.Conflict) {
+		if err := r.view.SweepCatalog(ctx); err != nil && !kind.Is(err, kind.Conflict) {
 			r.warn(ctx, "sweep catalog failed", "", err)
 		}
 	}

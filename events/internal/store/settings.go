@@ -79,8 +79,8 @@ func keepFor(sc *jetstream.StreamConfig, age time.Duration) {
 
 func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	sandboxes := fileStream(cfg, streams.Sandboxes) // see SweepRecords
-	catalog := fileStream(cfg, streams.Catalogue)
-	catalog.MaxMsgsPerSubject = 1 // SweepCatalogue counts old entries, then drops them
+	catalog := fileStream(cfg, streams.Catalog)
+	catalog.MaxMsgsPerSubject = 1 // SweepCatalog counts old entries, then drops them
 	commands := fileStream(cfg, streams.Commands)
 	commands.MaxAge, commands.MaxBytes, commands.Discard = streams.CommandAge, commandBytes, jetstream.DiscardOld
 	hosts := fileStream(cfg, streams.Hosts)

@@ -12,7 +12,7 @@ import (
 const (
 	Commands  = "CMD"
 	Sandboxes = "SBX"
-	Catalogue = "PROC"
+	Catalog   = "PROC"
 	Hosts     = "HOSTS"
 	Accounts  = "ACCOUNT"
 	IO        = "IO"
@@ -52,7 +52,7 @@ type source struct{ stream, subject string }
 // sources are all streams but those of the output.
 var sources = []source{
 	{Sandboxes, "sbx.>"},
-	{Catalogue, "proc.>"},
+	{Catalog, "proc.>"},
 	{Commands, "cmd.>"},
 	{Hosts, "host.>"},
 	{Accounts, "acct.>"},

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// BenchmarkCatalogue measures what the commands on record cost a service at its start: the
+// BenchmarkCatalog measures what the commands on record cost a service at its start: the
 // time until the server accepts clients and until the view has caught up, and the memory of
 // both. Run it with -benchtime 1x.
-func BenchmarkCatalogue(b *testing.B) {
+func BenchmarkCatalog(b *testing.B) {
 	for _, count := range []int{10_000, 200_000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			srv := eventstest.Start(b)
