@@ -195,7 +195,7 @@ export const cases = {
         assert.ok(err instanceof e2b.TimeoutError, String(err))
         return true
       })
-      assert.ok(Date.now() - began < 5_000)
+      assert.ok(Date.now() - began < 30_000)
       // The command has ended, not only its stream.
       await until('the catalog is empty', async () => (await sbx.commands.list()).length === 0)
       const res = await sbx.commands.run('sleep 1.2; echo no limit', { timeoutMs: 0 })
