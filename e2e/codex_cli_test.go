@@ -131,7 +131,7 @@ func TestCodexCLI(t *testing.T) {
 					t.Errorf("no process with %q in the sandbox: %s", want, ans.Body)
 				}
 			}
-			if all, err := os.ReadDir(r.dir); err != nil || len(all) > 0 {
+			if all, err := os.ReadDir(r.dir); rig.Driver(t) != "direct" && (err != nil || len(all) > 0) {
 				t.Errorf("files on this machine: %v %v", all, err)
 			}
 		})

@@ -170,8 +170,9 @@ func TestCodexStarts(t *testing.T) {
 	}
 	c.call("process/terminate", codexArgs{"processId": "p"}, nil)
 	c.closed("p")
-	c.start("made", "pwd", "cwd", "/tmp/not/there/yet") // clients send directories of their own
-	if o := c.closed("made"); string(o.bytes["stdout"]) != "/tmp/not/there/yet\n" {
+	dir := t.TempDir() + "/not/there/yet" // clients send directories of their own
+	c.start("made", "pwd", "cwd", dir)
+	if o := c.closed("made"); string(o.bytes["stdout"]) != dir+"\n" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -251,7 +252,7 @@ func TestCodexReads(t *testing.T) {
 	t.Parallel()
 	c, _ := newCodex(t)
 	const size = 3 << 20
-	c.start("p", fmt.Sprintf("head -c %d /dev/urandom | tee /tmp/data; sha256sum </tmp/data >&2", size))
+	c.start("p", fmt.Sprintf("head -c %d /dev/urandom | tee data; sha256sum <data >&2", size), "cwd", t.TempDir())
 	o := c.closed("p")
 	sum := fmt.Sprintf("%x", sha256.Sum256(o.bytes["stdout"]))
 	if len(o.bytes["stdout"]) != size || !strings.HasPrefix(string(o.bytes["stderr"]), sum) {

@@ -17,6 +17,15 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
+// onlyWithQuickDrivers skips tests that start a server with the driver gvisor, which may build its
+// program first.
+func onlyWithQuickDrivers(t *testing.T) {
+	t.Helper()
+	if kernelOfItsOwn(t) {
+		t.Skip("the driver may have to build its program first")
+	}
+}
+
 // execServerCommand returns an exec-server with a temporary directory of its own.
 func execServerCommand(ctx context.Context, t *testing.T, args ...string) (cmd *exec.Cmd, temp string) {
 	t.Helper()
@@ -30,6 +39,7 @@ func execServerCommand(ctx context.Context, t *testing.T, args ...string) (cmd *
 // a session over standard input and output, at whose end nothing is left.
 func TestExecServerStdio(t *testing.T) {
 	t.Parallel()
+	onlyWithQuickDrivers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd, temp := execServerCommand(ctx, t)
@@ -84,6 +94,7 @@ func TestExecServerStdio(t *testing.T) {
 // an address without credentials, on loopback.
 func TestExecServerListens(t *testing.T) {
 	t.Parallel()
+	onlyWithQuickDrivers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd, temp := execServerCommand(ctx, t, "--listen", "ws://127.0.0.1:0")
@@ -121,6 +132,7 @@ func TestExecServerListens(t *testing.T) {
 // The released CLI starts the exec-server itself.
 func TestExecServerCLI(t *testing.T) {
 	t.Parallel()
+	onlyWithQuickDrivers(t)
 	m := newCodexModel(t, runCommand("echo in $E2B_SANDBOX_ID; exit 5"))
 	home, dir := t.TempDir(), t.TempDir()
 	launcher := rig.Codex(t, "0.169")
