@@ -23,8 +23,6 @@ var ErrHostile = errors.New("the shim broke the protocol")
 var errBroken = kind.New(kind.Unavailable, "stream", "", "the connection to the sandbox broke")
 
 const (
-	maxEvent  = 64 << 10 // bytes of an event that is not output
-	maxError  = 4 << 10  // bytes of the text in a reply
 	maxMoved  = 64 << 20 // bytes of Moved frames before a hello
 	maxQueue  = 80 << 20 // unsent bytes at which the shim is given up: more than all commands of a sandbox
 	movedCost = 256      // cost of one Moved besides its bytes
@@ -316,9 +314,7 @@ func (c *Conn) Next() (Message, error) {
 	case wire.TypeEvent:
 		err = m.event(b)
 	case wire.TypeReply:
-		if m.Reply, err = wire.ParseReply(b); err == nil && len(m.Reply.Error) > maxError {
-			err = wire.ErrMalformed
-		}
+		m.Reply, err = wire.ParseReply(b)
 	case wire.TypeTaken:
 		m.Rev, err = wire.ParseTaken(b)
 	case wire.TypeEnded:
@@ -355,7 +351,7 @@ func (m *Message) output(b []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(o.Data) == 0 || len(o.Data) > wire.MaxData {
+	if len(o.Data) == 0 {
 		return wire.ErrMalformed
 	}
 	m.Type, m.Token = wire.TypeEvent, o.Token
@@ -365,9 +361,6 @@ func (m *Message) output(b []byte) error {
 }
 
 func (m *Message) event(b []byte) error {
-	if len(b) > maxEvent {
-		return wire.ErrMalformed
-	}
 	e, err := wire.ParseEvent(b)
 	if err != nil {
 		return err

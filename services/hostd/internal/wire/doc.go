@@ -1,5 +1,6 @@
 // Package wire is the protocol between hostd and the shim of a sandbox: frames over one
-// byte stream, each an 8-byte head (length, type, zeroes) and a payload.
+// byte stream, each an 8-byte head (length, type, zeroes) and a payload of tagged fields
+// (package events/field). Unknown fields are skipped, and a missing field is zero.
 //
 // # Handshake
 // Hostd sends Attach, with its epoch and what the shim needs for its sandbox. The shim
@@ -20,7 +21,8 @@
 //
 // # Version
 // A shim outlives the hostd that started it, so that the two may be of different builds.
-// Attach and Hello have the version of the protocol, and each side refuses another one: the
+// Attach and Hello begin with a magic number and the version of the protocol, in eight bytes
+// before their fields. Each side refuses another version without decoding the fields: the
 // shim answers with a Hello of its own version and hangs up, and hostd ends the sandbox.
 //
 // # Memory
@@ -46,7 +48,9 @@ const (
 	WindowProcess = 1 << 20   // of one process, sent and not acknowledged
 	WindowConn    = 16 << 20  // of all processes, sent and not acknowledged
 	EventCost     = 64        // cost of an event besides its output
-	MaxText       = 4 << 10   // a message in an event
+	MaxText       = 4 << 10   // a name, or a message in an event
+	MaxEvent      = 64 << 10  // an event that is not output, encoded
+	MaxCA         = 64 << 10  // a certificate
 )
 
 // TokenLen is the length of a process's token (process.ID.Token).

@@ -1,8 +1,9 @@
 package wire
 
 import (
-	"encoding/binary"
+	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/kind"
 )
 
@@ -22,11 +23,9 @@ type Process struct {
 // AppendHello appends h as a frame.
 func AppendHello(dst []byte, h *Hello) []byte {
 	return AppendFrame(dst, TypeHello, func(dst []byte) []byte {
-		dst = putU32(putVersion(dst), uint32(len(h.Processes)))
+		dst = putVersion(dst)
 		for i := range h.Processes {
-			p := &h.Processes[i]
-			dst = putU32(putToken(dst, p.Token), p.PID)
-			dst = putU64(putU64(putU64(dst, p.First), p.Last), p.Rev)
+			dst = field.PutMessage(dst, 1, h.Processes[i].append)
 		}
 		return dst
 	})
@@ -34,15 +33,51 @@ func AppendHello(dst []byte, h *Hello) []byte {
 
 // ParseHello parses what AppendHello wrote. ErrMalformed also reports another protocol.
 func ParseHello(b []byte) (Hello, error) {
-	d := dec{b: b}
-	if err := d.version(); err != nil {
+	b, err := cutVersion(b)
+	if err != nil {
 		return Hello{}, err
 	}
 	var h Hello
-	for n := d.u32(); n > 0 && d.err == nil; n-- {
-		h.Processes = append(h.Processes, Process{Token: d.token(), PID: d.u32(), First: d.u64(), Last: d.u64(), Rev: d.u64()})
+	err = field.Each(b, func(num protowire.Number, _ uint64, v []byte) error {
+		if num != 1 {
+			return nil
+		}
+		p, err := parseProcess(v)
+		h.Processes = append(h.Processes, p)
+		return err
+	})
+	if err != nil {
+		return Hello{}, ErrMalformed
 	}
-	return h, d.end()
+	return h, nil
+}
+
+func (p *Process) append(dst []byte) []byte {
+	dst = putToken(dst, p.Token)
+	dst = field.AppendUint(dst, 2, uint64(p.PID))
+	dst = field.AppendUint(dst, 3, p.First)
+	dst = field.AppendUint(dst, 4, p.Last)
+	return field.AppendUint(dst, 5, p.Rev)
+}
+
+func parseProcess(b []byte) (Process, error) {
+	var p Process
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) (err error) {
+		switch num {
+		case fieldToken:
+			p.Token, err = tokenField(v)
+		case 2:
+			p.PID, err = number[uint32](u)
+		case 3:
+			p.First = u
+		case 4:
+			p.Last = u
+		case 5:
+			p.Rev = u
+		}
+		return err
+	})
+	return p, parsed(p.Token, err)
 }
 
 // Moved is sent before Hello for a process that comes from the sandbox whose memory this
@@ -57,64 +92,25 @@ type Moved struct {
 // AppendMoved appends m as a frame.
 func AppendMoved(dst []byte, m *Moved) []byte {
 	return AppendFrame(dst, TypeMoved, func(dst []byte) []byte {
-		return putBytes(putU64(putToken(dst, m.Token), m.After), m.Spec)
+		return field.AppendBytes(field.AppendUint(putToken(dst, m.Token), 2, m.After), 3, m.Spec)
 	})
 }
 
 // ParseMoved parses what AppendMoved wrote; Spec shares b's memory.
 func ParseMoved(b []byte) (Moved, error) {
-	d := dec{b: b}
-	m := Moved{Token: d.token(), After: d.u64(), Spec: d.bytes()}
-	return m, d.end()
-}
-
-// Output is a process.Wrote: the hot frame. Its data is never copied by the shim, so its
-// head is written separately.
-type Output struct {
-	Token  string
-	Seq    uint64
-	Time   int64 // Unix nanoseconds
-	Stream uint8
-	Offset uint64
-	Data   []byte
-}
-
-const outputHead = TokenLen + 8 + 8 + 8 + 1
-
-// AppendOutputHead appends o's frame without the data, which must follow.
-func AppendOutputHead(dst []byte, o *Output) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(outputHead+len(o.Data)))
-	dst = append(dst, byte(TypeOutput), 0, 0, 0)
-	dst = putU64(putU64(putU64(putToken(dst, o.Token), o.Seq), uint64(o.Time)), o.Offset)
-	return append(dst, o.Stream)
-}
-
-// ParseOutput parses an output frame; Data shares b's memory.
-func ParseOutput(b []byte) (Output, error) {
-	d := dec{b: b}
-	o := Output{Token: d.token(), Seq: d.u64(), Time: int64(d.u64()), Offset: d.u64(), Stream: d.u8()}
-	o.Data = d.b
-	return o, d.err
-}
-
-// Event is any other event of a process.
-type Event struct {
-	Token string
-	Seq   uint64
-	Event []byte // process.AppendEvent
-}
-
-// AppendEvent appends a frame for the event whose bytes f appends.
-func AppendEvent(dst []byte, token string, seq uint64, f func([]byte) []byte) []byte {
-	return AppendFrame(dst, TypeEvent, func(dst []byte) []byte { return f(putU64(putToken(dst, token), seq)) })
-}
-
-// ParseEvent parses what AppendEvent wrote; Event shares b's memory.
-func ParseEvent(b []byte) (Event, error) {
-	d := dec{b: b}
-	e := Event{Token: d.token(), Seq: d.u64()}
-	e.Event = d.b
-	return e, d.err
+	var m Moved
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) (err error) {
+		switch num {
+		case fieldToken:
+			m.Token, err = tokenField(v)
+		case 2:
+			m.After = u
+		case 3:
+			m.Spec, err = payload(v, MaxFrame)
+		}
+		return err
+	})
+	return m, parsed(m.Token, err)
 }
 
 // Reply is the result of the command with that Rev. It is valid once the process's event
@@ -130,30 +126,48 @@ type Reply struct {
 // AppendReply appends r as a frame.
 func AppendReply(dst []byte, r *Reply) []byte {
 	return AppendFrame(dst, TypeReply, func(dst []byte) []byte {
-		dst = putU32(putU64(putU64(dst, r.Rev), r.After), uint32(r.Kind))
-		return putU64(putBytes(dst, r.Error), r.Offset)
+		dst = field.AppendUint(dst, 1, r.Rev)
+		dst = field.AppendUint(dst, 2, r.After)
+		dst = field.AppendUint(dst, 3, uint64(r.Kind))
+		dst = field.AppendString(dst, 4, r.Error)
+		return field.AppendUint(dst, 5, r.Offset)
 	})
 }
 
 // ParseReply parses what AppendReply wrote.
 func ParseReply(b []byte) (Reply, error) {
-	d := dec{b: b}
-	r := Reply{Rev: d.u64(), After: d.u64(), Kind: kind.Kind(d.u32()), Error: d.str(), Offset: d.u64()}
-	return r, d.end()
+	var r Reply
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) (err error) {
+		switch num {
+		case 1:
+			r.Rev = u
+		case 2:
+			r.After = u
+		case 3:
+			var k uint32
+			k, err = number[uint32](u)
+			r.Kind = kind.Kind(k)
+		case 4:
+			r.Error, err = text(v)
+		case 5:
+			r.Offset = u
+		}
+		return err
+	})
+	if err != nil {
+		return Reply{}, ErrMalformed
+	}
+	return r, nil
 }
 
 // AppendTaken appends a frame that makes the shim responsible for the command: hostd may
 // forget it. Its Reply follows.
 func AppendTaken(dst []byte, rev uint64) []byte {
-	return AppendFrame(dst, TypeTaken, func(dst []byte) []byte { return putU64(dst, rev) })
+	return AppendFrame(dst, TypeTaken, func(dst []byte) []byte { return appendNumber(dst, rev) })
 }
 
 // ParseTaken parses what AppendTaken wrote.
-func ParseTaken(b []byte) (uint64, error) {
-	d := dec{b: b}
-	rev := d.u64()
-	return rev, d.end()
-}
+func ParseTaken(b []byte) (uint64, error) { return parseNumber(b) }
 
 // AppendEnded appends a frame that reports, after End, that every record is complete and no
 // process of the sandbox runs.
