@@ -266,7 +266,12 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 		dst = field.PutString(dst, 8, *s.Tag)
 	}
 	dst = field.AppendUint(dst, 9, uint64(s.Timeout))
-	return field.AppendBool(dst, 10, s.Helper)
+	dst = field.AppendBool(dst, 10, s.Helper)
+	dst = field.AppendBool(dst, 11, s.Exact)
+	if s.Arg0 != nil {
+		dst = field.PutString(dst, 12, *s.Arg0)
+	}
+	return dst
 }
 
 // ParseSpec decodes the output of AppendSpec.
@@ -297,6 +302,11 @@ func ParseSpec(b []byte) (Spec, error) {
 			s.Timeout = time.Duration(u)
 		case 10:
 			s.Helper = u != 0
+		case 11:
+			s.Exact = u != 0
+		case 12:
+			arg0 := string(v)
+			s.Arg0 = &arg0
 		}
 		return nil
 	})

@@ -22,6 +22,12 @@ type Spec struct {
 	Tag     *string
 	Timeout time.Duration // 0: none; after it the group is killed with CauseTimeout
 	Helper  bool          // started by the platform itself: not counted as a command
+
+	// Exact makes Env the whole environment of the process: it gets no variable of its sandbox
+	// or user, whose PATH is only used to find the program. A program that cannot be executed
+	// is a Failed, not a shell that prints the reason and exits with 127.
+	Exact bool
+	Arg0  *string // the program's name for itself, argv[0]; nil: Cmd
 }
 
 // Limits of a Spec. The limits of exec (E2BIG) apply, too.
@@ -39,8 +45,8 @@ func (s *Spec) Validate() error {
 		return kind.New(kind.Invalid, "start", "", "process.cmd is required")
 	case len(s.Args) > MaxArgs:
 		return kind.Newf(kind.Invalid, "start", "", "more than %d arguments", MaxArgs)
-	case hasNUL(s.Cmd) || hasNUL(s.Cwd) || hasNUL(s.User):
-		return kind.New(kind.Invalid, "start", "", "NUL byte in cmd, cwd or user")
+	case hasNUL(s.Cmd) || hasNUL(s.Cwd) || hasNUL(s.User) || s.Arg0 != nil && hasNUL(*s.Arg0):
+		return kind.New(kind.Invalid, "start", "", "NUL byte in cmd, arg0, cwd or user")
 	case len(s.Cwd) > MaxPath || len(s.User) > MaxPath:
 		return kind.Newf(kind.Invalid, "start", "", "cwd or user of more than %d bytes", MaxPath)
 	case s.Timeout < 0:

@@ -13,7 +13,7 @@ import (
 func SpecToPB(s *process.Spec) *pb.Spec {
 	out := &pb.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
-		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout), Helper: s.Helper,
+		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout), Helper: s.Helper, Exact: s.Exact, Arg0: s.Arg0,
 	}
 	if s.PTY != nil {
 		out.Pty = &pb.Size{Cols: s.PTY.Cols, Rows: s.PTY.Rows}
@@ -28,7 +28,7 @@ func SpecFromPB(s *pb.Spec) process.Spec {
 	}
 	out := process.Spec{
 		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
-		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs), Helper: s.Helper,
+		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs), Helper: s.Helper, Exact: s.Exact, Arg0: s.Arg0,
 	}
 	if s.Pty != nil {
 		out.PTY = &process.Size{Cols: s.Pty.Cols, Rows: s.Pty.Rows}

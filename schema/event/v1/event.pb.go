@@ -502,6 +502,8 @@ type Spec struct {
 	Tag           *string                `protobuf:"bytes,8,opt,name=tag,proto3,oneof" json:"tag,omitempty"`
 	TimeoutNs     int64                  `protobuf:"varint,9,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // 0: none
 	Helper        bool                   `protobuf:"varint,10,opt,name=helper,proto3" json:"helper,omitempty"`                       // started by the platform for itself: not counted as a command
+	Exact         bool                   `protobuf:"varint,11,opt,name=exact,proto3" json:"exact,omitempty"`                         // env is the whole environment; no shell reports a program that cannot be executed
+	Arg0          *string                `protobuf:"bytes,12,opt,name=arg0,proto3,oneof" json:"arg0,omitempty"`                      // absent: cmd
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -604,6 +606,20 @@ func (x *Spec) GetHelper() bool {
 		return x.Helper
 	}
 	return false
+}
+
+func (x *Spec) GetExact() bool {
+	if x != nil {
+		return x.Exact
+	}
+	return false
+}
+
+func (x *Spec) GetArg0() string {
+	if x != nil && x.Arg0 != nil {
+		return *x.Arg0
+	}
+	return ""
 }
 
 type Accepted struct {
@@ -6966,7 +6982,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04body\".\n" +
 	"\x04Size\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xd5\x02\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\x8d\x03\n" +
 	"\x04Spec\x12\x10\n" +
 	"\x03cmd\x18\x01 \x01(\tR\x03cmd\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x122\n" +
@@ -6979,11 +6995,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\t \x01(\x03R\ttimeoutNs\x12\x16\n" +
 	"\x06helper\x18\n" +
-	" \x01(\bR\x06helper\x1a6\n" +
+	" \x01(\bR\x06helper\x12\x14\n" +
+	"\x05exact\x18\v \x01(\bR\x05exact\x12\x17\n" +
+	"\x04arg0\x18\f \x01(\tH\x01R\x04arg0\x88\x01\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
-	"\x04_tag\"\xb0\x01\n" +
+	"\x04_tagB\a\n" +
+	"\x05_arg0\"\xb0\x01\n" +
 	"\bAccepted\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.millrace.event.v1.SpecR\x04spec\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x1b\n" +

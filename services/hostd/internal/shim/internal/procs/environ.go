@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"maps"
 	"os"
 
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
@@ -23,10 +24,25 @@ func (t *Table) environ(a *users.Account, own map[string]string) map[string]stri
 	for k, v := range own {
 		env[k] = v
 	}
+	addMark(env)
+	return env
+}
+
+// exactEnviron returns the environment of a process that gets its own variables only. With
+// the direct driver, sandboxMark is added nevertheless: without it a process could hide.
+func exactEnviron(own map[string]string) map[string]string {
+	env := maps.Clone(own)
+	if env == nil {
+		env = make(map[string]string)
+	}
+	addMark(env)
+	return env
+}
+
+func addMark(env map[string]string) {
 	if mark := os.Getenv(sandboxMark); mark != "" {
 		env[sandboxMark] = mark
 	}
-	return env
 }
 
 const sandboxMark = "MILLRACE_SANDBOX_ID"

@@ -33,6 +33,10 @@ func (p *proc) spawn(spec *process.Spec, acct *users.Account) error {
 		return err
 	}
 	env := t.environ(acct, spec.Env)
+	path := env["PATH"]
+	if spec.Exact {
+		env = exactEnviron(spec.Env)
+	}
 	attr := &syscall.ProcAttr{
 		Dir: dir, Env: envList(env), Files: ends.child[:],
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: cred},
@@ -42,7 +46,7 @@ func (p *proc) spawn(spec *process.Spec, acct *users.Account) error {
 	}
 	attr.Sys.Setctty = spec.PTY != nil
 	p.kills = t.cfg.OOM.Kills()
-	c, err := t.fork(spec, env["PATH"], attr)
+	c, err := t.fork(spec, path, attr)
 	ends.closeChild()
 	if err != nil {
 		ends.closeParent()
@@ -56,10 +60,16 @@ func (p *proc) spawn(spec *process.Spec, acct *users.Account) error {
 }
 
 // fork runs the program. If that fails, it runs a shell instead, which reports the problem
-// on stderr and exits with 127 or 126, as users expect.
+// on stderr and exits with 127 or 126, as users expect, unless the start is exact.
 func (t *Table) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*children.Child, error) {
-	cmd := shell(spec.Cmd)
+	cmd := spec.Cmd
+	if !spec.Exact {
+		cmd = shell(cmd)
+	}
 	argv := append([]string{cmd}, spec.Args...)
+	if spec.Arg0 != nil {
+		argv[0] = *spec.Arg0
+	}
 	c, err := t.cfg.Children.Start(program(cmd, path, attr.Dir), argv, attr)
 	tooLarge := oversize(err, argv, attr.Env)
 	switch {
@@ -72,9 +82,11 @@ func (t *Table) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*
 	case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM):
 		return nil, kind.Newf(kind.Exhausted, "start", "", "cannot start a process: %s", err)
 	}
-	argv = append([]string{"sh", "-c", `exec "$0" "$@"`}, argv...)
-	if c, shErr := t.cfg.Children.Start("/bin/sh", argv, attr); shErr == nil {
-		return c, nil
+	if !spec.Exact {
+		argv = append([]string{"sh", "-c", `exec "$0" "$@"`, cmd}, spec.Args...)
+		if c, shErr := t.cfg.Children.Start("/bin/sh", argv, attr); shErr == nil {
+			return c, nil
+		}
 	}
 	return nil, kind.Newf(kind.Invalid, "start", "", "cannot run %q: %s", spec.Cmd, err)
 }
