@@ -271,13 +271,16 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 	if s.Arg0 != nil {
 		dst = field.PutString(dst, 12, *s.Arg0)
 	}
+	if s.Confine != nil {
+		dst = field.PutMessage(dst, 13, s.Confine.append)
+	}
 	return dst
 }
 
 // ParseSpec decodes the output of AppendSpec.
 func ParseSpec(b []byte) (Spec, error) {
 	var s Spec
-	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) (err error) {
 		switch num {
 		case 1:
 			s.Cmd = string(v)
@@ -307,8 +310,10 @@ func ParseSpec(b []byte) (Spec, error) {
 		case 12:
 			arg0 := string(v)
 			s.Arg0 = &arg0
+		case 13:
+			s.Confine, err = parseConfinement(v)
 		}
-		return nil
+		return err
 	})
 	return s, err
 }

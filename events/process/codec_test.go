@@ -19,6 +19,7 @@ func every() []process.Event {
 			Cmd: "/bin/sh", Args: []string{"-c", ""}, Env: map[string]string{"A": "1", "B": ""}, Cwd: "/tmp", User: "root",
 			PTY: &process.Size{Cols: 80, Rows: 24}, Stdin: true, Tag: &tag, Timeout: time.Minute, Helper: true,
 			Exact: true, Arg0: &arg0,
+			Confine: &process.Confinement{Read: []string{"/"}, Write: []string{"/w", "/tmp"}, Deny: []string{"/w/d"}, Network: true, Optional: []string{"/w/d"}},
 		}, Command: "c", SpecHash: []byte{1, 2}, Tenant: "t", From: "p-i0", After: 70},
 		process.Started{PID: 4711},
 		process.Wrote{Stream: process.Stderr, Offset: 1 << 40, Data: bytes.Repeat([]byte{0, 255}, 200)},

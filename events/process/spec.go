@@ -28,6 +28,8 @@ type Spec struct {
 	// is a Failed, not a shell that prints the reason and exits with 127.
 	Exact bool
 	Arg0  *string // the program's name for itself, argv[0]; nil: Cmd
+
+	Confine *Confinement // nil: restricted by its sandbox only
 }
 
 // Limits of a Spec. The limits of exec (E2BIG) apply, too.
@@ -60,6 +62,9 @@ func (s *Spec) Validate() error {
 		}
 	}
 	if err := CheckEnv("start", s.Env); err != nil {
+		return err
+	}
+	if err := s.Confine.validate(); err != nil {
 		return err
 	}
 	if n := len(AppendSpec(nil, s)); n > MaxSpecSize {

@@ -32,6 +32,7 @@ const (
 	sys      = "golang.org/x/sys/unix"
 	netlink  = "github.com/vishvananda/netlink"
 	netns    = "github.com/vishvananda/netns"
+	bpf      = "golang.org/x/net/bpf"
 	socks    = "golang.org/x/net/proxy"
 	vsock    = "github.com/mdlayher/vsock"
 	group    = "golang.org/x/sync/errgroup"
@@ -187,15 +188,17 @@ var rules = []rule{
 	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
 	{path: hd + "snapshots", may: []string{vocabulary, hd + "drivers", hd + "rmtree", hd + "templates"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", hd + "driver", hd + "templates"}},
-	{path: hd + "shim", may: []string{"events/mux", hd + "driver/microvm/vminit", hd + "fifolink", hd + "files", hd + "reseed", hd + "sigguard", hd + "shim/internal/...", hd + "spawn/spawntest", hd + "wire", sys, vsock}},
+	{path: hd + "shim", may: []string{"events/mux", hd + "confine", hd + "driver/microvm/vminit", hd + "fifolink", hd + "files", hd + "reseed", hd + "sigguard", hd + "shim/internal/...", hd + "spawn/spawntest", hd + "wire", sys, vsock}},
 	{path: hd + "shim/internal/session", may: []string{"events/kind", "events/mux", hd + "shim/internal/output", hd + "wire", sys}},
-	{path: hd + "shim/internal/procs", may: []string{"events/file", "events/kind", "events/process", hd + "files", hd + "shim/internal/children", hd + "shim/internal/oom", hd + "shim/internal/output", hd + "shim/internal/users", hd + "stdio", hd + "wire", sys}},
+	{path: hd + "shim/internal/procs", may: []string{"events/file", "events/kind", "events/process", hd + "confine", hd + "files", hd + "shim/internal/children", hd + "shim/internal/oom", hd + "shim/internal/output", hd + "shim/internal/users", hd + "spawn", hd + "stdio", hd + "wire", sys}},
 	{path: hd + "shim/internal/output", may: []string{"events/process", hd + "wire", sys}},
 	{path: hd + "shim/internal/regular"},
 	{path: hd + "shim/internal/users", may: []string{"events/kind", hd + "shim/internal/regular"}},
 	{path: hd + "shim/internal/oom", may: []string{sys}},
 	{path: hd + "shim/internal/network", may: []string{"events/kind", "events/mux", hd + "shim/internal/regular", hd + "wire"}},
 	{path: hd + "shim/internal/children", may: []string{"internal/waiting", hd + "procstat", hd + "shim/internal/oom", hd + "spawn", sys}},
+	{path: hd + "confine", may: []string{"events/kind", "events/process", hd + "spawn", bpf, sys}},
+	{path: hd + "spawn", may: []string{hd + "spawn/spawntest", bpf, sys}, std: []string{"os/exec"}},
 	{path: hd + "rmtree", may: []string{sys}},
 	{path: hd + "sudo", may: []string{sys}},
 	{path: hd + "egress", may: []string{vocabulary, "internal/ownaddr", socks}, std: []string{"net/http"}},

@@ -9,14 +9,7 @@ import (
 // An exact start has the environment and the argv[0] of its request, whatever its sandbox has,
 // and one that cannot be executed has no process.
 func TestExactStarts(t *testing.T) {
-	for _, d := range Probe(t.Context()) {
-		if d.Name == "namespace" && d.Err != nil {
-			t.Skip(d.Err)
-		}
-	}
-	r := newRigOn(t, "namespace")
-	r.begin()
-	r.awaitLease(0)
+	r := hostOf(t, "namespace")
 	sbx := r.sandbox() // with a variable of its own
 	name := "other"
 	for want, spec := range map[string]process.Spec{

@@ -18,6 +18,9 @@ func SpecToPB(s *process.Spec) *pb.Spec {
 	if s.PTY != nil {
 		out.Pty = &pb.Size{Cols: s.PTY.Cols, Rows: s.PTY.Rows}
 	}
+	if c := s.Confine; c != nil {
+		out.Confine = &pb.Confinement{Read: c.Read, Write: c.Write, Deny: c.Deny, Network: c.Network, Optional: c.Optional}
+	}
 	return out
 }
 
@@ -32,6 +35,9 @@ func SpecFromPB(s *pb.Spec) process.Spec {
 	}
 	if s.Pty != nil {
 		out.PTY = &process.Size{Cols: s.Pty.Cols, Rows: s.Pty.Rows}
+	}
+	if c := s.Confine; c != nil {
+		out.Confine = &process.Confinement{Read: c.Read, Write: c.Write, Deny: c.Deny, Network: c.Network, Optional: c.Optional}
 	}
 	return out
 }

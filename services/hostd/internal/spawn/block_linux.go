@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +23,7 @@ const (
 	stepsAt   = 128 // the first creates the child
 
 	stepSize  = 64 // number, six arguments, mode
-	maxSteps  = 96
+	maxSteps  = 104
 	stackAt   = stepsAt + maxSteps*stepSize
 	stackSize = 1 << 10 // required by the kernel, not used by the child
 	dataAt    = stackAt + stackSize
@@ -150,8 +151,23 @@ func (k *block) words(list ...uint64) uintptr {
 	return k.at(first)
 }
 
+// filter adds a sock_fprog and its instructions.
+func (k *block) filter(prog []bpf.RawInstruction) uintptr {
+	k.align()
+	first := k.used
+	for _, in := range prog {
+		binary.NativeEndian.PutUint16(k.b[k.used:], in.Op)
+		k.b[k.used+2], k.b[k.used+3] = in.Jt, in.Jf
+		binary.NativeEndian.PutUint32(k.b[k.used+4:], in.K)
+		k.used += wordSize
+	}
+	at := k.words(0, uint64(k.at(first)))
+	binary.NativeEndian.PutUint16(k.b[k.used-2*wordSize:], uint16(len(prog)))
+	return at
+}
+
 // maxSize returns an upper bound of the bytes that a child needs.
-func maxSize(path string, argv []string, attr *syscall.ProcAttr) int {
+func maxSize(path string, argv []string, attr *syscall.ProcAttr, restrict *Restrictions) int {
 	const limits = 2 * 2 * wordSize
 	const slack = 8 * wordSize // alignment, the ends of both lists, and the offset behind the last byte
 	n := cloneArgs + limits + slack + len(path) + 1 + len(attr.Dir) + 1
@@ -162,6 +178,9 @@ func maxSize(path string, argv []string, attr *syscall.ProcAttr) int {
 	}
 	if attr.Sys != nil && attr.Sys.Credential != nil {
 		n += len(attr.Sys.Credential.Groups) * 4
+	}
+	if restrict != nil {
+		n += (len(restrict.Filter) + 3) * wordSize
 	}
 	return n
 }

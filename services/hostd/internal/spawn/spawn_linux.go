@@ -51,8 +51,9 @@ func New() *Spawner {
 // Start creates a child that executes a program, as syscall.ForkExec would, but does not
 // wait for that. Of attr.Sys it supports Setsid, Setctty with Ctty, Credential and
 // Pdeathsig; attr.Files must be three. The child closes all other descriptors, whether or
-// not they are close-on-exec. The caller must call Wait.
-func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Child, error) {
+// not they are close-on-exec. It takes on the restrictions, unless they are nil, or executes
+// nothing. The caller must call Wait.
+func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr, restrict *Restrictions) (*Child, error) {
 	if err := check(path, argv, attr); err != nil {
 		return nil, err
 	}
@@ -67,17 +68,17 @@ func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Ch
 	defer closeAll(copies)
 	var k *block
 	if err == nil {
-		k, err = s.spare.get(maxSize(path, argv, attr))
+		k, err = s.spare.get(maxSize(path, argv, attr, restrict))
 	}
 	if err != nil {
 		unix.Close(r)
 		return nil, err
 	}
-	s.plan(k, path, argv, attr, files, w)
+	s.plan(k, path, argv, attr, files, w, restrict)
 	pid := int(fork(k.at(0)))
 	if !s.noClone3 && (pid == -int(unix.ENOSYS) || pid == -int(unix.EINVAL) || pid == -int(unix.EPERM)) {
 		s.noClone3 = true
-		s.plan(k, path, argv, attr, files, w)
+		s.plan(k, path, argv, attr, files, w, restrict)
 		pid = int(fork(k.at(0)))
 	}
 	if pid < 0 {
@@ -154,7 +155,7 @@ func check(path string, argv []string, attr *syscall.ProcAttr) error {
 
 // plan writes the steps of the child. While it has the parent's descriptors, it still runs
 // as the parent's user.
-func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcAttr, files []int, pipe int) {
+func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcAttr, files []int, pipe int, restrict *Restrictions) {
 	sys := cmp.Or(attr.Sys, &syscall.SysProcAttr{})
 	k.clear()
 	if s.noClone3 {
@@ -166,6 +167,10 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 	}
 	if sys.Setsid {
 		k.step(must, unix.SYS_SETSID)
+	}
+	if restrict != nil { // while the child has the ruleset
+		k.step(must, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+		k.step(must, unix.SYS_LANDLOCK_RESTRICT_SELF, restrict.Ruleset.Fd(), 0)
 	}
 	for i, fd := range files {
 		k.step(must, unix.SYS_DUP3, uintptr(fd), uintptr(i), 0)
@@ -195,6 +200,9 @@ func (s *Spawner) plan(k *block, path string, argv []string, attr *syscall.ProcA
 	if sys.Pdeathsig != 0 { // after setuid, which clears it
 		k.step(must, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(sys.Pdeathsig))
 		k.step(equal, unix.SYS_GETPPID, uintptr(os.Getpid())) // the parent may have died already
+	}
+	if restrict != nil && len(restrict.Filter) > 0 {
+		k.step(must, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, k.filter(restrict.Filter))
 	}
 	k.step(must, unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, k.at(oldMask), 0, wordSize)
 	k.step(must, unix.SYS_EXECVE, k.text(path), k.texts(argv), k.texts(attr.Env))

@@ -50,7 +50,7 @@ type starter func(path string, argv []string, attr *syscall.ProcAttr) (int, erro
 
 func start(s *spawn.Spawner) starter {
 	return func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
-		c, err := s.Start(path, argv, attr)
+		c, err := s.Start(path, argv, attr, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -294,7 +294,7 @@ func leased(t *testing.T) (path string, release func()) {
 // TestSlowExec: a delayed exec delays neither the runtime, nor Wait beyond its limit.
 func TestSlowExec(t *testing.T) {
 	path, release := leased(t)
-	c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+	c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestSlowExec(t *testing.T) {
 // TestKilledBeforeExec counts as executed.
 func TestKilledBeforeExec(t *testing.T) {
 	path, _ := leased(t)
-	c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+	c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestKilledBeforeExec(t *testing.T) {
 func TestAbort(t *testing.T) {
 	for _, delayed := range []bool{true, false} {
 		path, release := leased(t)
-		c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+		c, err := spawn.New().Start(path, []string{path}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

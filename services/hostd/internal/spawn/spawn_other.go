@@ -3,6 +3,7 @@
 package spawn
 
 import (
+	"errors"
 	"syscall"
 	"time"
 )
@@ -18,8 +19,11 @@ func New() *Spawner { return &Spawner{} }
 // Child is a child that has executed a program.
 type Child struct{ PID int }
 
-// Start is syscall.ForkExec.
-func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr) (*Child, error) {
+// Start is syscall.ForkExec; it supports no restrictions.
+func (s *Spawner) Start(path string, argv []string, attr *syscall.ProcAttr, restrict *Restrictions) (*Child, error) {
+	if restrict != nil {
+		return nil, errors.ErrUnsupported
+	}
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err != nil {
 		return nil, err

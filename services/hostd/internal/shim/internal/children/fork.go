@@ -29,15 +29,15 @@ func (c *Children) fork() {
 
 // Start forks a child and waits until it has executed the program. The error is
 // os.ErrDeadlineExceeded if that took too long: processes of the child's user, or ones with
-// the program open, can delay it.
-func (c *Children) Start(path string, argv []string, attr *syscall.ProcAttr) (ch *Child, err error) {
+// the program open, can delay it. The child takes on the restrictions, unless they are nil.
+func (c *Children) Start(path string, argv []string, attr *syscall.ProcAttr, restrict *spawn.Restrictions) (ch *Child, err error) {
 	var forked *spawn.Child
 	done := make(chan struct{})
 	c.forks <- func() {
 		defer close(done)
 		c.forkMu.Lock()
 		defer c.forkMu.Unlock()
-		if forked, err = c.spawner.Start(path, argv, attr); err != nil {
+		if forked, err = c.spawner.Start(path, argv, attr, restrict); err != nil {
 			return
 		}
 		ch = &Child{c: c, PID: forked.PID}

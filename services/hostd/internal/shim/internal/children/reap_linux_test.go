@@ -24,7 +24,7 @@ func forkOnly(t *testing.T) *Children {
 
 // startStopped starts a child that ends only by a signal.
 func startStopped(t *testing.T, c *Children) *Child {
-	ch, err := c.Start("/bin/sh", []string{"sh", "-c", "kill -STOP $$"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+	ch, err := c.Start("/bin/sh", []string{"sh", "-c", "kill -STOP $$"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}}, nil)
 	if err != nil {
 		t.Error(err)
 		return &Child{c: c}

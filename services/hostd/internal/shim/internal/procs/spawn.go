@@ -10,8 +10,10 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/hostd/internal/confine"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/children"
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/users"
+	"github.com/millrace/millrace/services/hostd/internal/spawn"
 )
 
 // spawn runs spec as the given user and records Started. Its error is the reason for a failure.
@@ -46,7 +48,7 @@ func (p *proc) spawn(spec *process.Spec, acct *users.Account) error {
 	}
 	attr.Sys.Setctty = spec.PTY != nil
 	p.kills = t.cfg.OOM.Kills()
-	c, err := t.fork(spec, path, attr)
+	c, err := t.confined(spec, path, attr)
 	ends.closeChild()
 	if err != nil {
 		ends.closeParent()
@@ -59,9 +61,22 @@ func (p *proc) spawn(spec *process.Spec, acct *users.Account) error {
 	return nil
 }
 
+// confined is fork with the restrictions that spec requests.
+func (t *Table) confined(spec *process.Spec, path string, attr *syscall.ProcAttr) (*children.Child, error) {
+	if spec.Confine == nil {
+		return t.fork(spec, path, attr, nil)
+	}
+	restrict, err := confine.New(spec.Confine)
+	if err != nil {
+		return nil, err
+	}
+	defer restrict.Close()
+	return t.fork(spec, path, attr, restrict)
+}
+
 // fork runs the program. If that fails, it runs a shell instead, which reports the problem
 // on stderr and exits with 127 or 126, as users expect, unless the start is exact.
-func (t *Table) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*children.Child, error) {
+func (t *Table) fork(spec *process.Spec, path string, attr *syscall.ProcAttr, restrict *spawn.Restrictions) (*children.Child, error) {
 	cmd := spec.Cmd
 	if !spec.Exact {
 		cmd = shell(cmd)
@@ -70,7 +85,7 @@ func (t *Table) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*
 	if spec.Arg0 != nil {
 		argv[0] = *spec.Arg0
 	}
-	c, err := t.cfg.Children.Start(program(cmd, path, attr.Dir), argv, attr)
+	c, err := t.cfg.Children.Start(program(cmd, path, attr.Dir), argv, attr, restrict)
 	tooLarge := oversize(err, argv, attr.Env)
 	switch {
 	case err == nil:
@@ -84,7 +99,7 @@ func (t *Table) fork(spec *process.Spec, path string, attr *syscall.ProcAttr) (*
 	}
 	if !spec.Exact {
 		argv = append([]string{"sh", "-c", `exec "$0" "$@"`, cmd}, spec.Args...)
-		if c, shErr := t.cfg.Children.Start("/bin/sh", argv, attr); shErr == nil {
+		if c, shErr := t.cfg.Children.Start("/bin/sh", argv, attr, restrict); shErr == nil {
 			return c, nil
 		}
 	}
