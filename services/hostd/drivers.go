@@ -3,6 +3,7 @@ package hostd
 import (
 	"context"
 
+	"github.com/millrace/millrace/services/hostd/internal/confine"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/instances"
 )
@@ -21,6 +22,10 @@ func Probe(ctx context.Context) []DriverReport {
 	cfg := Config{}
 	return drivers.Probe(ctx, cfg.driverConfig())
 }
+
+// CheckConfinement returns why the kernel of this machine cannot confine processes further than
+// their sandboxes do (process.Confinement), or nil.
+func CheckConfinement() error { return confine.Check() }
 
 // CheckDrivers returns an error if a driver does not exist.
 func CheckDrivers(names []string) error { return drivers.Check(names) }

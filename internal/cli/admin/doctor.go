@@ -105,7 +105,11 @@ func (a *app) examine(ctx context.Context) *health {
 	if a.Probe != nil {
 		h.Drivers = append(h.Drivers, a.Probe(ctx)...)
 	}
-	h.Checks = append(h.Checks, checkUser(), checkCgroups("/proc/self/mountinfo"), checkUserns("/proc/sys"), a.checkData())
+	h.Checks = append(h.Checks, checkUser(), checkCgroups("/proc/self/mountinfo"), checkUserns("/proc/sys"))
+	if a.Confine != nil {
+		h.Checks = append(h.Checks, checkConfinement(a.Confine()))
+	}
+	h.Checks = append(h.Checks, a.checkData())
 	h.Checks = append(h.Checks, a.checkGateway(ctx, h)...)
 	return h
 }
@@ -177,6 +181,14 @@ func checkUserns(sys string) check {
 		return check{"user namespaces", false, "only for root: sysctl kernel.apparmor_restrict_unprivileged_userns is 1"}
 	}
 	return check{"user namespaces", true, "allowed"}
+}
+
+// checkConfinement reports whether sandboxes that use this kernel can confine processes.
+func checkConfinement(err error) check {
+	if err != nil {
+		return check{"confinement", false, err.Error() + ": starts with a sandbox policy are refused"}
+	}
+	return check{"confinement", true, "landlock and seccomp, with drivers that use this kernel (not gvisor)"}
 }
 
 // servicePID returns the id of the process that locks the data directory; 0 if it is

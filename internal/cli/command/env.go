@@ -22,6 +22,8 @@ type Config struct {
 	Version   string
 	// Probe tests the drivers of this machine, for doctor.
 	Probe func(ctx context.Context) []DriverReport
+	// Confine returns why this machine's kernel cannot confine processes, for doctor.
+	Confine func() error
 	// MCPGateway returns the path of the program that template build installs as
 	// mcp-gateway; it reports its progress by tell.
 	MCPGateway func(ctx context.Context, tell func(msg string, args ...any)) (string, error)
