@@ -177,6 +177,61 @@ func TestCodexStarts(t *testing.T) {
 	}
 }
 
+// a process gets the environment and the name of the request, and nothing else.
+func TestCodexExactStarts(t *testing.T) {
+	t.Parallel()
+	c, _ := newCodex(t)
+	env := map[string]string{"A": "1", "B": "two words"}
+	c.start("environment", "", "argv", []string{"/usr/bin/env", "-0"}, "env", env)
+	if o := c.closed("environment"); string(o.bytes["stdout"]) != "A=1\x00B=two words\x00" && string(o.bytes["stdout"]) != "B=two words\x00A=1\x00" {
+		t.Errorf("environment: %q", o.bytes)
+	}
+	c.start("name", "echo $0", "argv", []string{"/bin/sh", "-c", "echo $0"}, "arg0", "zero")
+	if o := c.closed("name"); string(o.bytes["stdout"]) != "zero\n" {
+		t.Errorf("arg0: %q", o.bytes)
+	}
+	c.refused(-32603, "process/start", startArgs("missing", "", "argv", []string{"/no/such/program"}))
+	c.start("missing", "true") // its name is free
+	c.closed("missing")
+}
+
+// A requested policy is enforced, or the start is refused.
+func TestCodexPolicies(t *testing.T) {
+	t.Parallel()
+	c, _ := newCodex(t)
+	dir := t.TempDir()
+	root := codexArgs{"path": codexArgs{"type": "special", "value": codexArgs{"kind": "root"}}, "access": "read"}
+	policy := func(entries ...codexArgs) codexArgs {
+		return codexArgs{"cwd": dir, "workspaceRoots": []string{dir}, "permissions": codexArgs{
+			"type": "managed", "network": "restricted", "file_system": codexArgs{"type": "restricted", "entries": entries},
+		}}
+	}
+	roots := codexArgs{"path": codexArgs{"type": "special", "value": codexArgs{"kind": "project_roots"}}, "access": "write"}
+	for _, tt := range []struct {
+		name, script string
+		policy       codexArgs
+		want         int
+	}{
+		{"read-only: read", "cat /etc/passwd >/dev/null", policy(root), 0},
+		{"read-only: write", "echo x >" + dir + "/a", policy(root), 2},
+		{"workspace: write", "echo x >" + dir + "/b", policy(root, roots), 0},
+		{"workspace: write outside", "echo x >/tmp/codex-outside", policy(root, roots), 2},
+	} {
+		args := startArgs(tt.name, tt.script, "cwd", dir, "sandbox", tt.policy)
+		m := c.ask("process/start", args)
+		if m.Error != nil && rig.Driver(t) == "gvisor" && m.Error.Code == -32602 {
+			continue // its kernel has no landlock
+		}
+		if m.Error != nil {
+			t.Errorf("%s: %+v", tt.name, m.Error)
+			continue
+		}
+		if o := c.closed(tt.name); o.code != tt.want {
+			t.Errorf("%s: exit code %d, want %d: %q", tt.name, o.code, tt.want, o.bytes)
+		}
+	}
+}
+
 // ..X-024, X-032..X-035: streams, input, and ends.
 func TestCodexStreams(t *testing.T) {
 	t.Parallel()

@@ -6,12 +6,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/codex/backend"
 	"github.com/millrace/millrace/services/gateway/internal/codex/protocol"
 	"github.com/millrace/millrace/services/gateway/internal/codex/session"
@@ -89,18 +91,27 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// What cannot be enforced is refused.
-func TestRefusedStarts(t *testing.T) {
+// A process is started exactly as the client asks..
+func TestExactStarts(t *testing.T) {
 	g, ctx := newGateway(t), t.Context()
 	s := g.services(backend.New(g), false)
-	confined, renamed, other := command("a"), command("a"), "b"
-	confined.Confinement, renamed.Arg0 = &protocol.Confinement{}, &other
-	for _, cmd := range []session.Command{confined, renamed} {
-		if _, _, err := s.Processes.Start(ctx, "p", cmd); !kind.Is(err, kind.Unimplemented) {
-			t.Errorf("%+v: %v", cmd, err)
-		}
+	cmd, zero := command("a", "b"), "zero"
+	cmd.Arg0, cmd.Env = &zero, map[string]string{"A": "1"}
+	cmd.Confinement = &protocol.Confinement{Read: []string{"/"}, Optional: []string{"/x"}, Network: true}
+	proc, src, err := s.Processes.Start(ctx, "p", cmd)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, _, err := s.Processes.Start(ctx, "p", command("a", "\x00")); !kind.Is(err, kind.Invalid) {
+	src.Close()
+	found, err := g.Process(ctx, core.Principal{Tenant: recordtest.Tenant}, proc.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := process.Confinement{Read: []string{"/"}, Optional: []string{"/x"}, Network: true}
+	if spec := found.Spec; !spec.Exact || spec.Arg0 == nil || *spec.Arg0 != zero || spec.Confine == nil || !reflect.DeepEqual(*spec.Confine, want) {
+		t.Errorf("spec: %+v", spec)
+	}
+	if _, _, err := s.Processes.Start(ctx, "q", command("a", "\x00")); !kind.Is(err, kind.Invalid) {
 		t.Errorf("NUL: %v", err)
 	}
 }

@@ -6,8 +6,4 @@
 // gateway finds it in the catalog. No name of a client becomes a part of a subject. A name can
 // be used again [retained] after its process has ended, as in released servers; the record of
 // the older process is kept as long as any other.
-//
-// # What is missing
-// A process cannot yet be started with an exact environment, another argv[0] or a confinement:
-// [process.Spec] lacks the fields. The first is ignored, the other two are refused.
 package backend

@@ -39,12 +39,6 @@ const (
 
 // Start implements [session.Processes].
 func (s *sandboxSession) Start(ctx context.Context, name string, cmd session.Command) (session.Process, session.Source, error) {
-	switch {
-	case cmd.Confinement != nil:
-		return session.Process{}, nil, kind.New(kind.Unimplemented, "start", name, "the requested sandbox policy cannot be enforced here")
-	case cmd.Arg0 != nil && *cmd.Arg0 != cmd.Argv[0]:
-		return session.Process{}, nil, kind.New(kind.Unimplemented, "start", name, "arg0 is not supported here")
-	}
 	if err := s.checkName(ctx, name); err != nil {
 		return session.Process{}, nil, err
 	}
@@ -52,7 +46,10 @@ func (s *sandboxSession) Start(ctx context.Context, name string, cmd session.Com
 		return session.Process{}, nil, err
 	}
 	tag := s.prefix() + name
-	spec := process.Spec{Cmd: cmd.Argv[0], Args: cmd.Argv[1:], Env: cmd.Env, Cwd: cmd.Cwd, Stdin: cmd.Stdin, Tag: &tag, Helper: true}
+	spec := process.Spec{
+		Cmd: cmd.Argv[0], Args: cmd.Argv[1:], Env: cmd.Env, Cwd: cmd.Cwd, Stdin: cmd.Stdin, Tag: &tag, Helper: true,
+		Exact: true, Arg0: cmd.Arg0, Confine: (*process.Confinement)(cmd.Confinement),
+	}
 	if cmd.TTY {
 		spec.PTY = &process.Size{Cols: columns, Rows: rows}
 	}

@@ -130,7 +130,11 @@ func awaitStart(ctx context.Context, src Source) ([]process.Event, error) {
 			case process.Started:
 				return batch[i+1:], nil
 			case process.Failed:
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: b.Message}
+				code := jsonrpc.CodeInternal
+				if kind.Kind(b.Kind) == kind.Unimplemented { // a confinement that cannot be enforced
+					code = jsonrpc.CodeInvalidParams
+				}
+				return nil, &jsonrpc.Error{Code: code, Message: b.Message}
 			case process.Finished:
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "the process did not start: " + failure(&b.Exit)}
 			default:
