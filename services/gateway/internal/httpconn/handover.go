@@ -33,7 +33,7 @@ func (s *Conns) HandOver(c *fiber.Ctx, timeout time.Duration, serve func(context
 			serve(ctx, raw)
 			return nil
 		}); err != nil {
-			raw.Close() //nolint:errcheck // best effort
+			raw.Close() // best effort
 		}
 		if !cn.persistent {
 			<-raw.closed // the server closes the connection when this returns
@@ -82,7 +82,7 @@ func (r *RawConn) CloseWrite() { closeWrite(r.Conn) }
 func (r *RawConn) Close() error {
 	r.once.Do(func() {
 		r.cn.cancel(errLeft)
-		r.Conn.Close() //nolint:errcheck // nothing more is sent
+		r.Conn.Close() // nothing more is sent
 		r.cn.conns.remove(r.cn)
 		close(r.closed)
 	})

@@ -31,7 +31,7 @@ func (c *Conn) checkAlive() {
 	case now.Sub(a.asked) >= c.opts.PongTimeout:
 		c.ended(endNoPong)
 		c.wire.raw.Cancel(errNoPong)
-		c.wire.raw.Close() //nolint:errcheck // nothing can be sent
+		c.wire.raw.Close() // nothing can be sent
 		return
 	}
 	c.wire.postPing()

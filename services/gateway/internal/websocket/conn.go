@@ -142,7 +142,7 @@ func (c *Conn) close(code Code, reason string, why ending) {
 // hangUp closes the sending side after the close frame, and limits the time in which the
 // client may do the same.
 func (c *Conn) hangUp() {
-	c.wire.raw.SetReadDeadline(time.Now().Add(c.opts.CloseTimeout)) //nolint:errcheck // the next read fails
+	c.wire.raw.SetReadDeadline(time.Now().Add(c.opts.CloseTimeout)) // the next read fails
 	c.wire.raw.CloseWrite()
 	c.wire.raw.Cancel(errOver)
 }

@@ -30,7 +30,7 @@ const noticeHead = 1 + 8 + 1
 func (notices) append(dst []byte, what surfacetest.What, seq process.Seq, detail byte, data []byte) []byte {
 	at := len(dst)
 	dst = append(websocket.BeginMessage(dst), byte(what))
-	dst = append(binary.BigEndian.AppendUint64(dst, uint64(seq)), detail)
+	dst = append(binary.BigEndian.AppendUint64(dst, seq), detail)
 	return websocket.EndMessage(append(dst, data...), at, websocket.Binary)
 }
 

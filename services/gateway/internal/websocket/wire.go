@@ -95,7 +95,7 @@ func (w *wire) writeLocked(frames []byte) error {
 	if _, err := w.raw.Write(frames); err != nil {
 		w.failed = err
 		w.onFailure(err)
-		w.raw.Close() //nolint:errcheck // a frame may be incomplete
+		w.raw.Close() // a frame may be incomplete
 		return err
 	}
 	if len(frames) >= smallHead && frames[0] == final|opClose { // close frames are sent alone

@@ -60,7 +60,8 @@ func Read(r io.Reader) (Frame, error) {
 }
 
 func length(r io.Reader, n uint64) (uint64, error) {
-	size, least := 0, uint64(0)
+	var size int
+	var least uint64
 	switch n {
 	case 126:
 		size, least = 2, 126
