@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/record"
 	pb "github.com/millrace/millrace/schema/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
@@ -81,7 +82,7 @@ func checkPosition(ctx context.Context, in Records, r *call, id process.ID, want
 	if want.seq == 0 && !want.live {
 		return nil
 	}
-	tip, err := in.Tail(ctx, r.principal, id)
+	tip, err := core.TailFrom(ctx, in, r.principal, id, want.seq)
 	if err != nil {
 		return err
 	}

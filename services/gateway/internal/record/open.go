@@ -85,7 +85,6 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 	if opt.Now {
 		after = tip.Last
 	}
-	// The tail is the leader's: no reader anywhere has seen an event past it.
 	if after > tip.Last && !tip.Stale {
 		return Opened{}, &RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
 	}
@@ -109,7 +108,7 @@ func Open(ctx context.Context, r Records, p core.Principal, id process.ID, opt O
 // longer than the retention. In the last case, the reader's position is the best
 // estimate.
 func tailOf(ctx context.Context, r Records, p core.Principal, id process.ID, after process.Seq) (record.Tail, error) {
-	tip, err := r.Tail(ctx, p, id)
+	tip, err := core.TailFrom(ctx, r, p, id, after)
 	if !kind.Is(err, kind.NotFound) {
 		return tip, err
 	}

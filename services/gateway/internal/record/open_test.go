@@ -214,3 +214,27 @@ func TestWriteErrorNamesAReadablePosition(t *testing.T) {
 		})
 	}
 }
+
+// lagging is a record whose end is first read from a server that lags.
+type lagging struct {
+	record.Records
+	lags int // number of such reads
+}
+
+func (l *lagging) Tail(ctx context.Context, p core.Principal, id process.ID) (records.Tail, error) {
+	tip, err := l.Records.Tail(ctx, p, id)
+	if l.lags--; l.lags >= 0 {
+		tip.Last -= 3
+	}
+	return tip, err
+}
+
+// A position that a reader has seen is not refused because one server lags.
+func TestOpenReadsAnOpenRecordAgain(t *testing.T) {
+	b, id := book(false)
+	o, err := record.Open(t.Context(), &lagging{b, 2}, me(), id, record.Options{Position: record.Position{After: 10}, Follow: true})
+	if err != nil || o.After != 10 || o.Tail.Last != 10 {
+		t.Fatalf("got %+v, %v", o, err)
+	}
+	o.Source.Close()
+}
