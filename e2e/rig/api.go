@@ -138,11 +138,12 @@ type Sandbox struct {
 	Version    string `json:"envdVersion"`
 }
 
-// Create creates a sandbox with a timeout of five minutes, unless fields (names and values
-// in turn) have another one, and removes it at the end of the test.
+// Create creates a sandbox with a timeout of half an hour, since parallel subtests wait for
+// minutes, unless fields (names and values in turn) have another one. It removes the sandbox
+// at the end of the test.
 func (a *API) Create(t testing.TB, fields ...any) Sandbox {
 	t.Helper()
-	body := map[string]any{"templateID": "base", "timeout": 300}
+	body := map[string]any{"templateID": "base", "timeout": 1800}
 	for i := 0; i+1 < len(fields); i += 2 {
 		body[fmt.Sprint(fields[i])] = fields[i+1]
 	}
