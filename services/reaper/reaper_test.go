@@ -453,6 +453,9 @@ func TestOnlyOneTearDownRunsAtATime(t *testing.T) {
 		r.tearingDown.Store(busy)
 		r.pass(w.ctx)
 		r.work.Wait()
+		if err := w.view.Sync(w.ctx); err != nil {
+			t.Fatal(err)
+		}
 		if s, _ := w.view.Sandbox(sbx); s.Over() == busy {
 			t.Errorf("while another tear-down runs: %v; the sandbox is %s", busy, s.Phase)
 		}

@@ -392,6 +392,9 @@ func TestUnreadInputTimesOut(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
 	id := h.start(st.ID, process.Spec{Cmd: "deaf", Stdin: true})
+	if err := h.view.Sync(t.Context()); err != nil { // a process that is not in the view is searched within CallTimeout
+		t.Fatal(err)
+	}
 	c := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 2 * time.Second})
 	err := c.Procs.SendInput(t.Context(), alice, id, []byte("x"), false)
 	wantKind(t, "SendInput", err, kind.Deadline)
