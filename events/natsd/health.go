@@ -85,3 +85,23 @@ func (l *lasting) see(now time.Time, all []problem) []problem {
 	l.since = since
 	return out
 }
+
+// repeated is a message that the server logs every few seconds while a problem lasts.
+type repeated struct{ since, last time.Time }
+
+// repeatGap is the time without the message after which the problem was over.
+const repeatGap = 15 * time.Second
+
+// lasts records that the message was logged, and reports whether the problem has lasted so long
+// that it does not pass by itself.
+func (r *repeated) lasts(now time.Time) bool {
+	if now.Sub(r.last) > repeatGap {
+		r.since = now
+	}
+	r.last = now
+	if now.Sub(r.since) < lagTolerance {
+		return false
+	}
+	*r = repeated{}
+	return true
+}

@@ -16,9 +16,12 @@ type logger struct {
 	l            *slog.Logger
 	writeFailed  chan<- struct{}
 	limitReached chan<- struct{}
+	stuck        chan<- struct{}
 }
 
-func (s *Server) logger() logger { return logger{s.cfg.Slog, s.writeFailed, s.limitReached} }
+func (s *Server) logger() logger {
+	return logger{s.cfg.Slog, s.writeFailed, s.limitReached, s.stuck}
+}
 
 var _ server.Logger = logger{}
 
@@ -43,6 +46,9 @@ func (g logger) Errorf(f string, v ...any) {
 	}
 	if strings.Contains(words, "limits exceeded for server") { // a clustered server reached its limit
 		waiting.Notify(g.limitReached)
+	}
+	if strings.Contains(words, "catchup aborted, no leader for stream") {
+		waiting.Notify(g.stuck)
 	}
 }
 

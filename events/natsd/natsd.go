@@ -37,6 +37,7 @@ type Server struct {
 	cfg          Config
 	ns           atomic.Pointer[server.Server]
 	writeFailed  chan struct{} // signaled after a failed write
+	stuck        chan struct{} // signaled when a copy of a stream waits for a leader to catch up with
 	limitReached chan struct{} // signaled after an append beyond the limit
 	stop         func()        // ends repair
 	repairDone   chan struct{} // closed when repair has ended
@@ -84,7 +85,7 @@ func StartContext(ctx context.Context, cfg Config) (*Server, error) {
 // cluster has a leader.
 func Start(cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, writeFailed: make(chan struct{}, 1), limitReached: make(chan struct{}, 1), repairDone: make(chan struct{}),
+		cfg: cfg, writeFailed: make(chan struct{}, 1), limitReached: make(chan struct{}, 1), stuck: make(chan struct{}, 1), repairDone: make(chan struct{}),
 		fail: make(chan error, 1), stopTimeout: StopTimeout,
 	}
 	ns, err := s.start()

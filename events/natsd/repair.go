@@ -40,11 +40,14 @@ type repairer struct {
 	logged   time.Time
 	reports  reporter
 	lasting  lasting
+	stuck    repeated
 }
 
 // repair restarts the server where that helps: after a failed write, as on a full disk, the
-// server does not write a stream until it restarts; and a server that started on a full
-// disk keeps the limit of that time. A restart loses nothing: messages that could not be
+// server does not write a stream until it restarts; a server that started on a full disk
+// keeps the limit of that time; and a server that leads the copies of a stream, but waits to
+// catch up with a leader that was killed, waits for ever, so that the others elect none.
+// A restart loses nothing: messages that could not be
 // stored were not acknowledged, and their senders retry.
 //
 // A stream that cannot be written although there is disk space has damaged files. In a
@@ -66,6 +69,11 @@ func (s *Server) repair(ctx context.Context) {
 			if m.failedAt.IsZero() {
 				m.failedAt = time.Now()
 			}
+		case <-s.stuck:
+			if m.stuck.lasts(time.Now()) && !m.restart(ctx, nil) {
+				return
+			}
+			continue
 		case <-ticker.C:
 		case <-s.limitReached:
 			if s.limit() >= s.given+s.given/4 && !m.restart(ctx, nil) {
