@@ -179,7 +179,7 @@ func TestPagesAreBounded(t *testing.T) {
 	})
 }
 
-// A host that was lost makes up no exit: the code is -1 and the reason is told.
+// A host that was lost makes up no exit: the code is -1 and the event names the reason.
 func TestLostProcess(t *testing.T) {
 	lost := process.Exit{Cause: process.CauseHostLost}
 	for _, observed := range []bool{false, true} { // Exited may be missing
