@@ -148,7 +148,7 @@ var rules = []rule{
 	{path: gw + "codex/jsonrpc"},
 	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}},
 	{path: gw + "codex/fileuri", may: []string{gw + "codex/jsonrpc"}},
-	{path: gw + "codex/protocol", may: []string{gw + "codex/jsonrpc", gw + "codex/fileuri"}},
+	{path: gw + "codex/protocol", may: []string{"events/process", gw + "codex/jsonrpc", gw + "codex/fileuri"}},
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
 	{path: gw + "codex/backend", may: []string{vocabulary, "schema/...", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
 	// All other packages of the gateway are surfaces, or serve surfaces.

@@ -97,7 +97,7 @@ func TestExactStarts(t *testing.T) {
 	s := g.services(backend.New(g), false)
 	cmd, zero := command("a", "b"), "zero"
 	cmd.Arg0, cmd.Env = &zero, map[string]string{"A": "1"}
-	cmd.Confinement = &protocol.Confinement{Read: []string{"/"}, Optional: []string{"/x"}, Network: true}
+	cmd.Confinement = &process.Confinement{Read: []string{"/"}, Optional: []string{"/x"}, Network: true}
 	proc, src, err := s.Processes.Start(ctx, "p", cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -290,14 +290,14 @@ func TestHandleReadsOneVersion(t *testing.T) {
 func TestConfinedFiles(t *testing.T) {
 	g, ctx := newGateway(t), t.Context()
 	fs := g.services(backend.New(g), false).Filesystem
-	for name, c := range map[string]*protocol.Confinement{
+	for name, c := range map[string]*process.Confinement{
 		"some reads": {Read: []string{"/a"}}, "a denied path": {Read: []string{"/"}, Deny: []string{"/a"}}, "nothing": {},
 	} {
 		if _, err := fs.Files(c); !kind.Is(err, kind.Unimplemented) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f, err := fs.Files(&protocol.Confinement{Read: []string{"/"}, Write: []string{"/w"}})
+	f, err := fs.Files(&process.Confinement{Read: []string{"/"}, Write: []string{"/w"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestConfinedFiles(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if f, err = fs.Files(&protocol.Confinement{Write: []string{"/"}}); err != nil || f.Write(ctx, "/a", nil) != nil {
+	if f, err = fs.Files(&process.Confinement{Write: []string{"/"}}); err != nil || f.Write(ctx, "/a", nil) != nil {
 		t.Errorf("all files: %v", err)
 	}
 }

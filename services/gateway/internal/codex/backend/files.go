@@ -12,9 +12,9 @@ import (
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/filesystem"
-	"github.com/millrace/millrace/services/gateway/internal/codex/protocol"
 	"github.com/millrace/millrace/services/gateway/internal/codex/session"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -28,7 +28,7 @@ type filesystem struct {
 
 // Files implements [session.Filesystem]. A policy that restricts reads cannot be enforced; one
 // that restricts writes allows none.
-func (fs *filesystem) Files(c *protocol.Confinement) (session.Files, error) {
+func (fs *filesystem) Files(c *process.Confinement) (session.Files, error) {
 	f := &files{filesystem: fs}
 	if c == nil {
 		return f, nil

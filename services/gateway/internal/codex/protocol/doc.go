@@ -15,6 +15,6 @@
 // unknown method ([Lookup]).
 //
 // # Requested isolation
-// A policy that a client requests for a process becomes a [Confinement]. A policy with a part
+// A policy that a client requests for a process becomes a [process.Confinement]. A policy with a part
 // that is not known is an error: it must never be enforced in part.
 package protocol

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/codex/fileuri"
 	"github.com/millrace/millrace/services/gateway/internal/codex/jsonrpc"
 	"github.com/millrace/millrace/services/gateway/internal/codex/protocol"
@@ -201,17 +202,17 @@ func TestConfinement(t *testing.T) {
 	const roots = `{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"}`
 	tests := []struct {
 		name, permissions, more string
-		want                    *protocol.Confinement
+		want                    *process.Confinement
 		ok                      bool
 	}{
-		{"read only", entries(root), "", &protocol.Confinement{Read: []string{"/"}}, true},
+		{"read only", entries(root), "", &process.Confinement{Read: []string{"/"}}, true},
 		{"workspace write", entries(root + "," + roots + `,{"path":{"type":"special","value":{"kind":"slash_tmp"}},"access":"write"},{"path":{"type":"special","value":{"kind":"tmpdir"}},"access":"write"}`),
-			`,"cwd":"file:///w","workspaceRoots":["file:///w","/v"]`, &protocol.Confinement{Read: []string{"/"}, Write: []string{"/w", "/v", "/tmp", "/var/tmp"}}, true},
-		{"a part of each root", entries(`{"path":{"type":"special","value":{"kind":"project_roots","subpath":"../.git"}},"access":"none"}`), `,"cwd":"/w"`, &protocol.Confinement{Deny: []string{"/w/.git"}}, true},
-		{"a path", entries(`{"path":{"type":"path","path":"file:///a%20b"},"access":"write","missing_path_behavior":"skip"}`), "", &protocol.Confinement{Write: []string{"/a b"}, Optional: []string{"/a b"}}, true},
+			`,"cwd":"file:///w","workspaceRoots":["file:///w","/v"]`, &process.Confinement{Read: []string{"/"}, Write: []string{"/w", "/v", "/tmp", "/var/tmp"}}, true},
+		{"a part of each root", entries(`{"path":{"type":"special","value":{"kind":"project_roots","subpath":"../.git"}},"access":"none"}`), `,"cwd":"/w"`, &process.Confinement{Deny: []string{"/w/.git"}}, true},
+		{"a path", entries(`{"path":{"type":"path","path":"file:///a%20b"},"access":"write","missing_path_behavior":"skip"}`), "", &process.Confinement{Write: []string{"/a b"}, Optional: []string{"/a b"}}, true},
 		{"another behavior for missing paths", entries(`{"path":{"type":"path","path":"/a"},"access":"read","missing_path_behavior":"create"}`), "", nil, false},
-		{"with network", strings.Replace(entries(root), `"network":"restricted"`, `"network":"enabled"`, 1), "", &protocol.Confinement{Read: []string{"/"}, Network: true}, true},
-		{"all files without network", `{"type":"managed","file_system":{"type":"unrestricted"},"network":"restricted"}`, "", &protocol.Confinement{Write: []string{"/"}}, true},
+		{"with network", strings.Replace(entries(root), `"network":"restricted"`, `"network":"enabled"`, 1), "", &process.Confinement{Read: []string{"/"}, Network: true}, true},
+		{"all files without network", `{"type":"managed","file_system":{"type":"unrestricted"},"network":"restricted"}`, "", &process.Confinement{Write: []string{"/"}}, true},
 		{"disabled", `{"type":"disabled"}`, "", nil, true},
 		{"another type", `{"type":"external","network":"restricted"}`, "", nil, false},
 		{"another network", strings.Replace(entries(root), `"restricted"}`, `"proxied"}`, 1), "", nil, false},

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/codex/jsonrpc"
 )
 
@@ -20,17 +21,6 @@ type Sandbox struct {
 func (s *Sandbox) UnmarshalJSON(raw []byte) error {
 	type plain Sandbox
 	return decode(raw, (*plain)(s), "permissions")
-}
-
-// Confinement is a requested isolation with all names resolved. Paths are absolute and clean.
-// The longest path that contains a file decides about it.
-type Confinement struct {
-	Read    []string // may be read, with all below
-	Write   []string // may be read and written, with all below
-	Deny    []string // may be neither
-	Network bool     // may use the network
-
-	Optional []string // paths of the above that may be missing; any other that is missing is an error
 }
 
 // permissions is the JSON of a policy.
@@ -61,7 +51,7 @@ type entry struct {
 // Resolve returns the confinement that a policy requests, or nil if it requests no isolation.
 // tmpDir is the value of TMPDIR of the process; it may be empty. A policy that is not understood
 // completely is an error.
-func (s *Sandbox) Resolve(tmpDir string) (*Confinement, error) {
+func (s *Sandbox) Resolve(tmpDir string) (*process.Confinement, error) {
 	if s == nil {
 		return nil, nil //nolint:nilnil // no policy is no confinement
 	}
@@ -76,7 +66,7 @@ func (s *Sandbox) Resolve(tmpDir string) (*Confinement, error) {
 	default:
 		return nil, notUnderstood("permissions of type " + clip(p.Type))
 	}
-	c := &Confinement{}
+	c := &process.Confinement{}
 	switch p.Network {
 	case "restricted":
 	case "enabled":
@@ -97,15 +87,15 @@ func (s *Sandbox) Resolve(tmpDir string) (*Confinement, error) {
 		return nil, notUnderstood("file_system of type " + clip(fs.Type))
 	}
 	for i := range fs.Entries {
-		if err := c.add(s, &fs.Entries[i], tmpDir); err != nil {
+		if err := s.add(c, &fs.Entries[i], tmpDir); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// add adds an entry of a policy.
-func (c *Confinement) add(s *Sandbox, e *entry, tmpDir string) error {
+// add adds an entry of the policy to its confinement.
+func (s *Sandbox) add(c *process.Confinement, e *entry, tmpDir string) error {
 	paths, err := s.paths(e, tmpDir)
 	if err != nil {
 		return err

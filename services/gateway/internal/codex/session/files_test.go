@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/codex/protocol"
 	"github.com/millrace/millrace/services/gateway/internal/codex/session"
 )
@@ -24,7 +25,7 @@ type fakeFiles struct {
 	all      map[string][]byte
 	open     int
 	watches  chan func()
-	confined *protocol.Confinement
+	confined *process.Confinement
 }
 
 var large = make([]byte, 12<<20)
@@ -37,7 +38,7 @@ func newFiles() *fakeFiles {
 	}}
 }
 
-func (f *fakeFiles) Files(c *protocol.Confinement) (session.Files, error) {
+func (f *fakeFiles) Files(c *process.Confinement) (session.Files, error) {
 	if c != nil && !slices.Contains(c.Write, "/") {
 		return nil, kind.New(kind.Unimplemented, "", "", "file operations cannot be confined here")
 	}

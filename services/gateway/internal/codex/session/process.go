@@ -104,7 +104,7 @@ func (c *conn) startProcess(ctx context.Context, r *request, p *protocol.StartPa
 }
 
 // sandboxType returns the name under which a client knows the isolation of a process.
-func sandboxType(c *protocol.Confinement) string {
+func sandboxType(c *process.Confinement) string {
 	if c == nil {
 		return "none"
 	}

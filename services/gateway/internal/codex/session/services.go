@@ -73,7 +73,7 @@ type Command struct {
 	Env         map[string]string // the complete environment
 	TTY         bool
 	Stdin       bool
-	Confinement *protocol.Confinement // nil: none
+	Confinement *process.Confinement // nil: none
 }
 
 // Processes starts and finds the processes of a session.
@@ -131,7 +131,7 @@ type Environment interface {
 type Filesystem interface {
 	// Files returns the files as a process with this confinement may use them (nil: without
 	// one). It returns Unimplemented if the confinement cannot be enforced.
-	Files(c *protocol.Confinement) (Files, error)
+	Files(c *process.Confinement) (Files, error)
 }
 
 // FileInfo describes a file.
