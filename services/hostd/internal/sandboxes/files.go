@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
@@ -68,12 +69,9 @@ func (fs *sandboxFiles) ensureTemplate(ctx context.Context) error {
 	}
 	ctx, cancel := fs.sb.untilStop(ctx)
 	defer cancel()
-	t, ok := fs.sb.cfg.View.TemplateByID(id)
-	if !ok { // in this host's view, which may be behind that of the requesting gateway
-		if err := fs.sb.cfg.View.Sync(ctx); err != nil {
-			return err
-		}
-		t, ok = fs.sb.cfg.View.TemplateByID(id)
+	t, ok, err := catalog.Find(ctx, fs.sb.cfg.View, func() (catalog.Template, bool) { return fs.sb.cfg.View.TemplateByID(id) })
+	if err != nil {
+		return err
 	}
 	if !ok {
 		return noTemplate(fs.sb.req.Template)

@@ -126,17 +126,9 @@ func (st *Store) Ensure(ctx context.Context, id sandbox.SnapshotID, offer func(c
 	}
 }
 
-// find returns a snapshot. The gateway that requested a sandbox may have seen the snapshot before
-// this host's view did: the view reads each stream at its own pace.
+// find returns a snapshot.
 func (st *Store) find(ctx context.Context, id sandbox.SnapshotID) (s sandbox.Snapshot, ok bool, err error) {
-	if s, ok = st.cfg.View.Snapshot(id); ok {
-		return s, true, nil
-	}
-	if err := st.cfg.View.Sync(ctx); err != nil {
-		return s, false, err
-	}
-	s, ok = st.cfg.View.Snapshot(id)
-	return s, ok, nil
+	return catalog.Find(ctx, st.cfg.View, func() (sandbox.Snapshot, bool) { return st.cfg.View.Snapshot(id) })
 }
 
 // doubt requests a new copy of a snapshot in place of a damaged one.

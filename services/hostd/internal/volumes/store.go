@@ -123,14 +123,14 @@ func makeVolume(dir string) error {
 // open returns the directory of a volume that is here. An error of kind.Gone says that the
 // directory is missing: it is never created again.
 func (st *Store) open(ctx context.Context, id sandbox.VolumeID) (string, error) {
-	v, ok := st.cfg.View.Volume(id)
-	if !ok || !v.Made { // in this host's view, which may be behind that of the requesting gateway
-		if err := st.cfg.View.Sync(ctx); err != nil {
-			return "", err
-		}
-		v, ok = st.cfg.View.Volume(id)
+	v, made, err := catalog.Find(ctx, st.cfg.View, func() (sandbox.Volume, bool) {
+		v, ok := st.cfg.View.Volume(id)
+		return v, ok && v.Made
+	})
+	if err != nil {
+		return "", err
 	}
-	if !ok || v.Deleted || !v.Made || v.Host != st.cfg.Host {
+	if !made || v.Deleted || v.Host != st.cfg.Host {
 		return "", kind.Newf(kind.NotFound, "open volume", string(id), "volume '%s' not found", id)
 	}
 	dir := st.path(id)
