@@ -26,14 +26,25 @@ const (
 // that is open, the end is read again for a moment.
 func TailFrom(ctx context.Context, t Tailer, p Principal, id process.ID, after process.Seq) (record.Tail, error) {
 	tip, err := t.Tail(ctx, p, id)
-	if err != nil || reached(&tip, after) {
+	if err != nil {
 		return tip, err
 	}
-	timer := time.NewTimer(positionWait)
+	return AwaitTail(ctx, t, p, id, tip, positionWait, positionPoll, func(tip *record.Tail) bool {
+		return after <= tip.Last || tip.Finished != nil || tip.Stale
+	})
+}
+
+// AwaitTail reads the end of a record, which was tip, every poll until done is true. It returns
+// the last end that it read, also when most has passed.
+func AwaitTail(ctx context.Context, t Tailer, p Principal, id process.ID, tip record.Tail, most, poll time.Duration, done func(*record.Tail) bool) (record.Tail, error) {
+	if done(&tip) {
+		return tip, nil
+	}
+	timer := time.NewTimer(most)
 	defer timer.Stop()
-	tick := time.NewTicker(positionPoll)
+	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	for !reached(&tip, after) {
+	for !done(&tip) {
 		select {
 		case <-tick.C:
 		case <-timer.C:
@@ -41,15 +52,10 @@ func TailFrom(ctx context.Context, t Tailer, p Principal, id process.ID, after p
 		case <-ctx.Done():
 			return tip, ctx.Err()
 		}
+		var err error
 		if tip, err = t.Tail(ctx, p, id); err != nil {
 			return tip, err
 		}
 	}
 	return tip, nil
-}
-
-// reached reports whether what a tail says about a position is final: the record has reached
-// it, has ended before it, or is known to be possibly longer.
-func reached(tip *record.Tail, after process.Seq) bool {
-	return after <= tip.Last || tip.Finished != nil || tip.Stale
 }

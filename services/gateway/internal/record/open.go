@@ -141,25 +141,13 @@ func awaitEnd(ctx context.Context, r Records, p core.Principal, id process.ID, t
 	}
 	sum, err := r.Process(ctx, p, id)
 	if err != nil || sum.Active() {
-		return tip, nil
+		return tip, nil //nolint:nilerr // without a summary, the tail is all that is known
 	}
-	timer := time.NewTimer(endWait)
-	defer timer.Stop()
-	tick := time.NewTicker(endPoll)
-	defer tick.Stop()
-	for tip.Finished == nil {
-		select {
-		case <-tick.C:
-		case <-timer.C:
-			return tip, kind.New(kind.Unavailable, "read", string(id), "the end of the record is not stored yet: try again")
-		case <-ctx.Done():
-			return tip, ctx.Err()
-		}
-		if tip, err = r.Tail(ctx, p, id); err != nil {
-			return tip, err
-		}
+	tip, err = core.AwaitTail(ctx, r, p, id, tip, endWait, endPoll, func(tip *record.Tail) bool { return tip.Finished != nil })
+	if err == nil && tip.Finished == nil {
+		err = kind.New(kind.Unavailable, "read", string(id), "the end of the record is not stored yet: try again")
 	}
-	return tip, nil
+	return tip, err
 }
 
 // begin reads the first events, which are stored, so that a position that cannot be read
