@@ -36,8 +36,15 @@ const firstBatch = 4
 // to the live end before it returns. If the record has no event yet, the reader waits for
 // the first.
 func (l *Records) Read(ref Ref, after process.Seq) *Reader {
-	t, err := l.attach(ref)
+	t, err := l.attach(ref, false)
 	return &Reader{t: t, err: err, at: position{seq: after}}
+}
+
+// ReadNew is Read from the first event for a process whose id was made a moment ago: no event was
+// stored before the call. It reads nothing from the store.
+func (l *Records) ReadNew(ref Ref) *Reader {
+	t, err := l.attach(ref, true)
+	return &Reader{t: t, err: err}
 }
 
 // ReadLive returns a reader of the events stored from now on.

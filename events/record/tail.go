@@ -51,8 +51,9 @@ type position struct {
 // of silence.
 const recentBytes = 4 << 20
 
-// attach returns the shared tail of a record, creating it if necessary.
-func (l *Records) attach(ref Ref) (*liveTail, error) {
+// attach returns the shared tail of a record, creating it if necessary. With fresh, nothing was
+// stored in the record before the call.
+func (l *Records) attach(ref Ref, fresh bool) (*liveTail, error) {
 	subject := ref.subject(l.conn.Shards())
 	l.mu.Lock()
 	if t := l.tails[subject]; t != nil {
@@ -65,9 +66,9 @@ func (l *Records) attach(ref Ref) (*liveTail, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &liveTail{
 		l: l, ref: ref, stream: streams.Out(streams.ShardOf(ref.Host, l.conn.Shards())), subject: subject,
-		cancel: cancel, refs: 1, changed: make(chan struct{}),
+		cancel: cancel, refs: 1, changed: make(chan struct{}), synced: fresh,
 	}
-	f, err := l.conn.Follow(t.stream, subject, 0)
+	f, err := t.follow(fresh)
 	if err != nil {
 		cancel()
 		return nil, store.Unavailable("read", string(ref.ID), err)
@@ -82,8 +83,15 @@ func (l *Records) attach(ref Ref) (*liveTail, error) {
 	}
 	l.tails[subject] = t
 	l.mu.Unlock()
-	go t.run(ctx, f)
+	go t.run(ctx, f, fresh)
 	return t, nil
+}
+
+func (t *liveTail) follow(fresh bool) (*store.Feed, error) {
+	if fresh {
+		return t.l.conn.FollowNew(t.stream, t.subject)
+	}
+	return t.l.conn.Follow(t.stream, t.subject, 0)
 }
 
 // detach releases the tail. The last reader ends it.
@@ -99,11 +107,13 @@ func (t *liveTail) detach() {
 }
 
 // run feeds the tail until the record ends or its last reader detaches.
-func (t *liveTail) run(ctx context.Context, f *store.Feed) {
+func (t *liveTail) run(ctx context.Context, f *store.Feed, fresh bool) {
 	defer f.Close()
-	if err := t.sync(ctx, f); err != nil {
-		t.end(err)
-		return
+	if !fresh {
+		if err := t.sync(ctx, f); err != nil {
+			t.end(err)
+			return
+		}
 	}
 	quiet := time.NewTicker(time.Second)
 	defer quiet.Stop()

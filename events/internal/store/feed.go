@@ -43,7 +43,16 @@ const (
 // Follow opens a feed of the messages stored after stream sequence last. The feed is
 // attached to the live end when follow returns.
 func (l *Conn) Follow(stream, subject string, last uint64) (*Feed, error) {
-	f := &Feed{l: l, stream: stream, subject: subject, last: last, behind: true}
+	return l.follow(&Feed{l: l, stream: stream, subject: subject, last: last, behind: true})
+}
+
+// FollowNew is Follow for a subject under which nothing was stored before the call. The feed
+// reads nothing from the store until a live message is missing.
+func (l *Conn) FollowNew(stream, subject string) (*Feed, error) {
+	return l.follow(&Feed{l: l, stream: stream, subject: subject})
+}
+
+func (l *Conn) follow(f *Feed) (*Feed, error) {
 	f.live = make(chan *nats.Msg, liveBuffer)
 	f.reconnect = l.Reconnected()
 	f.silence = probeFirst

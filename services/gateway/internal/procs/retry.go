@@ -45,8 +45,8 @@ func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.S
 		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
-			a.Reader = latency.NewReader(ps.core.Log.Read(record.Ref{Host: st.Host, ID: id}, 0), nil, time.Time{})
-		} else if a, command, err = ps.startAs(ctx, p, st, id, spec); err != nil {
+			a.Reader = latency.NewReader(ps.readAll(record.Ref{Host: st.Host, ID: id}), nil, time.Time{})
+		} else if a, command, err = ps.startAs(ctx, p, st, id, spec, ps.readAll); err != nil {
 			return Attached{}, err
 		}
 		overtaken, err := ps.claimedBy(ctx, record.Ref{Host: st.Host, ID: id}, hash, command)
@@ -61,6 +61,9 @@ func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.S
 	}
 	return Attached{}, kind.New(kind.Unavailable, "start", string(st.ID), "the start was refused too often, try again")
 }
+
+// readAll reads a record from its first event, which may be stored already.
+func (ps *Procs) readAll(ref record.Ref) *record.Reader { return ps.core.Log.Read(ref, 0) }
 
 // currentTry returns the key's current try: the last that was begun, or the one after it if
 // that was refused. known reports whether it was begun.

@@ -45,13 +45,13 @@ func (ps *Procs) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 	if opt.IdempotencyKey != "" {
 		return ps.startKeyed(ctx, p, &st, spec, opt.IdempotencyKey)
 	}
-	a, _, err := ps.startAs(ctx, p, &st, process.NewID(sbx), spec)
+	a, _, err := ps.startAs(ctx, p, &st, process.NewID(sbx), spec, ps.core.Log.ReadNew)
 	return a, err
 }
 
 // startAs sends the command that starts a process with the given id, and returns the
-// command's id.
-func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.State, id process.ID, spec process.Spec) (Attached, string, error) {
+// command's id. read opens the record.
+func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.State, id process.ID, spec process.Spec, read func(record.Ref) *record.Reader) (Attached, string, error) {
 	requested := time.Now()
 	now, err := ps.lifecycle.RequireRunning(ctx, p, st.ID)
 	if err != nil {
@@ -61,7 +61,7 @@ func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.Stat
 		return Attached{}, "", err
 	}
 	// Attach before sending the command, so that the first event arrives live.
-	reader := ps.core.Log.Read(record.Ref{Host: now.Host, ID: id}, 0)
+	reader := read(record.Ref{Host: now.Host, ID: id})
 	sent, err := ps.sendStart(ctx, &now, id, spec)
 	if err != nil {
 		reader.Close()
