@@ -143,11 +143,12 @@ unit() {
 	# -p 3 on two cores, because many packages mostly wait; the longest first, so that none runs
 	# alone in the end. In the drivers gvisor and jail the test binary is also the shim and
 	# FreeBSD's programs, which take most of the time with the race detector: they run without it.
-	local plain='/internal/driver/(gvisor|jail)$' systems='/internal/arch/systems$' all
+	# The race detector allocates memory, which internal/counts counts.
+	local plain='(/internal/driver/(gvisor|jail)|/internal/counts)$' systems='/internal/arch/systems$' all
 	local long='/(services/hostd|driver/namespace|services/gateway|events|internal/shim)$'
 	all=$(go list ./... | grep -Ev "$plain|$systems")
 	again -race -timeout 20m -p 3 -- $(grep -E "$long" <<<"$all") $(grep -Ev "$long" <<<"$all")
-	step "tests of the drivers gvisor and jail, without the race detector"
+	step "counts, and tests of the drivers gvisor and jail, without the race detector"
 	again -timeout 20m -- $(go list ./... | grep -E "$plain")
 	step "module runsc"
 	(cd runsc && GOWORK=off CGO_ENABLED=0 go test -trimpath -timeout 10m ./...)

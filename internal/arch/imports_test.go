@@ -223,6 +223,7 @@ var rules = []rule{
 	// Building templates starts programs on the client's machine.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/execserver", may: []string{wsframes}, std: []string{"net/http"}},
+	{path: "internal/counts", tests: []string{"services/gateway", "services/scheduler", "services/hostd", cl + "client"}}, // its tests compose the services
 	{path: "internal/cpustat"},
 	{path: "internal/ownaddr"},
 	{path: "internal/waiting"},
