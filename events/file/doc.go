@@ -14,6 +14,16 @@
 //   - OpWrite: the client sends the raw content and closes its side in order.
 //     Then the file is moved into place, and its entry follows as a frame. If the
 //     stream is aborted before, nothing changes.
+//   - OpCopy: one entry, that of the copy. A link is copied as a link, and a directory with
+//     all below it, into an existing directory if there is one. A file that is replaced has
+//     its old content or the new one at any time.
+//   - OpResolve: one entry, that of the file which the path leads to, with its real path.
+//   - OpWalk: frames with a [Found] each, breadth first. The root has none.
+//   - OpAwait: an empty frame once the watch has begun; the end of the stream when one of the
+//     Sources exists, or To does not. Without the frame that was so already.
+//   - OpHandles: the client sends frames with a [HandleCall] each. A call to write is followed
+//     by the raw data. For each call there is a frame with a [HandleResult] in return, which is
+//     followed by the data that was read. The handles are closed at the end of the stream.
 //   - OpUnpack: the client sends a tar and closes its side in order. Its
 //     directories, files and links are created below the path, which is created if
 //     missing, and owned by the user. The response is the end of the stream. After

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/field"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 )
 
 // Op is an operation. The numbers are sent and must not change.
@@ -27,21 +28,35 @@ const (
 	OpCompose Op = 8
 	OpChange  Op = 9
 	OpUnpack  Op = 10
+	OpCopy    Op = 11
+	OpResolve Op = 12
+	OpWalk    Op = 13
+	OpHandles Op = 14
+	OpAwait   Op = 15
 )
 
 // Request is a request for a file operation.
 type Request struct {
 	Op    Op
 	Path  string // absolute, or relative to the user's home
-	To    string // destination of a move
+	To    string // destination of a move or a copy; of an await, the path that exists
 	User  string // empty: the sandbox's default user
-	Depth uint32 // of a list; 0: 1
+	Depth uint32 // of a list or a walk; of a list 0: 1
 	Mode  uint32 // of the created or changed file; 0: unchanged, or 0644, or 0755 for a directory
 	Meta  map[string]string
 
-	Sources []string // of a compose: the files to concatenate, in order
+	Sources []string // of a compose: the files to concatenate, in order; of an await, the missing paths
 	Force   bool     // accept an existing directory
 	Fresh   bool     // a write fails if the file exists
+	Single  bool     // nothing above the path is created, and nothing below it copied or removed
+	Exists  bool     // a remove fails if the file is missing
+
+	Follow     bool   // a walk enters directories that links lead to
+	SkipHidden bool   // a walk does not enter directories whose names begin with a dot
+	MaxDirs    uint32 // maximum number of directories that a walk reads
+	MaxEntries uint32 // maximum number of entries of a walk
+
+	Confine *process.Confinement // restricts the request further than the sandbox does; nil: not
 }
 
 // Limits of a request, in bytes.
@@ -51,6 +66,7 @@ const (
 	MaxMeta    = 4096 // of keys and values
 	MaxFrame   = 64 << 10
 	MaxSources = 32 << 10 // of all source paths together
+	maxRequest = MaxFrame // of an encoded request
 	maxMetaKey = 246
 )
 
@@ -71,10 +87,16 @@ func (r *Request) Check() error {
 		}
 	}
 	switch {
-	case r.Op < OpStat || r.Op > OpUnpack:
+	case r.Op < OpStat || r.Op > OpAwait:
 		return kind.Newf(kind.Unimplemented, "file", "", "operation %d", r.Op)
 	case len(r.User) > MaxUser || hasNUL(r.User):
 		return kind.New(kind.Unauthenticated, "file", "", "invalid username")
+	}
+	if err := r.Confine.Check(); err != nil {
+		return err
+	}
+	if r.Confine != nil && len(r.Append(nil)) > maxRequest {
+		return kind.Newf(kind.Invalid, "file", "", "the request has more than %d bytes", maxRequest)
 	}
 	return CheckMeta(r.Meta)
 }
@@ -144,14 +166,28 @@ func (r *Request) Append(b []byte) []byte {
 		b = field.PutString(b, 9, p)
 	}
 	b = field.AppendBool(b, 10, r.Force)
-	return field.AppendBool(b, 11, r.Fresh)
+	b = field.AppendBool(b, 11, r.Fresh)
+	b = field.AppendBool(b, 12, r.Single)
+	b = field.AppendBool(b, 13, r.Exists)
+	b = field.AppendBool(b, 14, r.Follow)
+	b = field.AppendBool(b, 15, r.SkipHidden)
+	b = field.AppendUint(b, 16, uint64(r.MaxDirs))
+	b = field.AppendUint(b, 17, uint64(r.MaxEntries))
+	return appendConfinement(b, 18, r.Confine)
+}
+
+func appendConfinement(b []byte, num protowire.Number, c *process.Confinement) []byte {
+	if c == nil {
+		return b
+	}
+	return field.PutMessage(b, num, c.Append)
 }
 
 // Parse decodes and validates a request.
 func Parse(b []byte) (Request, error) {
 	var r Request
 	key := ""
-	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
+	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) (err error) {
 		switch num {
 		case 1:
 			r.Op = Op(min(u, 255))
@@ -178,13 +214,36 @@ func Parse(b []byte) (Request, error) {
 			r.Force = u == 1
 		case 11:
 			r.Fresh = u == 1
+		default:
+			err = r.parseLimits(num, u, v)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return r, ErrMalformed
 	}
 	return r, r.Check()
+}
+
+// parseLimits decodes a field that restricts an operation.
+func (r *Request) parseLimits(num protowire.Number, u uint64, v []byte) (err error) {
+	switch num {
+	case 12:
+		r.Single = u == 1
+	case 13:
+		r.Exists = u == 1
+	case 14:
+		r.Follow = u == 1
+	case 15:
+		r.SkipHidden = u == 1
+	case 16:
+		r.MaxDirs = uint32(min(u, 1<<31))
+	case 17:
+		r.MaxEntries = uint32(min(u, 1<<31))
+	case 18:
+		r.Confine, err = process.ParseConfinement(v)
+	}
+	return err
 }
 
 // Range is a part of a file. Length -1 means up to its end.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 )
 
 func TestRequestsSurviveARoundTrip(t *testing.T) {
@@ -21,6 +23,10 @@ func TestRequestsSurviveARoundTrip(t *testing.T) {
 		{Op: file.OpCompose, Path: "all", Sources: []string{"a", "", "b", "a"}},
 		{Op: file.OpMakeDir, Path: "d", Force: true, Mode: 0o700, User: file.Owner(7, file.Keep)},
 		{Op: file.OpWrite, Path: "f", Fresh: true},
+		{Op: file.OpCopy, Path: "a", To: "b", Single: true, Confine: &process.Confinement{Read: []string{"/"}, Write: []string{"/w"}}},
+		{Op: file.OpRemove, Path: "a", Exists: true},
+		{Op: file.OpWalk, Path: "a", Depth: 9, MaxDirs: 8, MaxEntries: 7, Follow: true, SkipHidden: true},
+		{Op: file.OpAwait, Sources: []string{"/a", "/b"}, To: "/c"},
 	} {
 		got, err := file.Parse(r.Append(nil))
 		if err != nil || !reflect.DeepEqual(got, r) {
@@ -49,6 +55,8 @@ func TestInvalidRequests(t *testing.T) {
 		{"a long key", file.Request{Op: file.OpWrite, Meta: map[string]string{long[:247]: "v"}}, kind.Invalid},
 		{"much metadata", file.Request{Op: file.OpWrite, Meta: map[string]string{"k": long}}, kind.Invalid},
 		{"metadata that is not ASCII", file.Request{Op: file.OpWrite, Meta: map[string]string{"k": "ü"}}, kind.Invalid},
+		{"a relative path of a confinement", file.Request{Op: file.OpRead, Confine: &process.Confinement{Read: []string{"a"}}}, kind.Invalid},
+		{"a long confinement", file.Request{Op: file.OpRead, Confine: &process.Confinement{Read: slices.Repeat([]string{"/" + long[2:]}, 20)}}, kind.Invalid},
 		{"a line end in metadata", file.Request{Op: file.OpWrite, Meta: map[string]string{"k": "a\nb"}}, kind.Invalid},
 	}
 	for _, tt := range tests {
@@ -105,6 +113,52 @@ func TestOwnersSurviveARoundTrip(t *testing.T) {
 	for _, s := range []string{"1", ":", "a:b", "-2:0", "0:65535", "1:2:3", "root"} {
 		if _, _, err := file.ParseOwner(s); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestHandleCallsSurviveARoundTrip(t *testing.T) {
+	for _, c := range []file.HandleCall{
+		{Op: file.HandleOpen, Handle: 7, Path: "/a", Replace: true, Confine: &process.Confinement{Write: []string{"/"}}},
+		{Op: file.HandleRead, Handle: 1, Offset: 1 << 40, Length: file.MaxBlock},
+		{Op: file.HandleClose},
+	} {
+		if got, err := file.ParseHandleCall(c.Append(nil)); err != nil || !reflect.DeepEqual(got, c) {
+			t.Errorf("got %+v, %v; want %+v", got, err, c)
+		}
+	}
+	for _, c := range []file.HandleCall{
+		{}, {Op: 5}, {Op: file.HandleOpen, Path: "a\x00"}, {Op: file.HandleRead, Length: file.MaxBlock + 1}, {Op: file.HandleRead, Offset: 1<<63 - 1},
+	} {
+		if _, err := file.ParseHandleCall(c.Append(nil)); err == nil {
+			t.Errorf("%+v was accepted", c)
+		}
+	}
+	for _, r := range []file.HandleResult{{Length: 5}, {Failed: true, Kind: kind.NotFound, Msg: "missing"}, {}} {
+		if got, err := file.ParseHandleResult(r.Append(nil)); err != nil || got != r || (got.Err() != nil) != r.Failed {
+			t.Errorf("got %+v, %v; want %+v", got, err, r)
+		}
+	}
+}
+
+func FuzzParseHandleCall(f *testing.F) {
+	f.Add((&file.HandleCall{Op: file.HandleOpen, Handle: 7, Path: "/a"}).Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := file.ParseHandleCall(b)
+		if err != nil {
+			return
+		}
+		again, err := file.ParseHandleCall(c.Append(nil))
+		if err != nil || !reflect.DeepEqual(again, c) {
+			t.Errorf("%+v became %+v, %v", c, again, err)
+		}
+	})
+}
+
+func TestFoundSurvivesARoundTrip(t *testing.T) {
+	for _, f := range []file.Found{{Path: "/a", Dir: true}, {Path: "/b"}, {Path: "/c", Failed: "permission denied"}, {Truncated: true}} {
+		if got, err := file.ParseFound(f.Append(nil)); err != nil || got != f {
+			t.Errorf("got %+v, %v; want %+v", got, err, f)
 		}
 	}
 }

@@ -272,7 +272,7 @@ func AppendSpec(dst []byte, s *Spec) []byte {
 		dst = field.PutString(dst, 12, *s.Arg0)
 	}
 	if s.Confine != nil {
-		dst = field.PutMessage(dst, 13, s.Confine.append)
+		dst = field.PutMessage(dst, 13, s.Confine.Append)
 	}
 	return dst
 }
@@ -311,7 +311,7 @@ func ParseSpec(b []byte) (Spec, error) {
 			arg0 := string(v)
 			s.Arg0 = &arg0
 		case 13:
-			s.Confine, err = parseConfinement(v)
+			s.Confine, err = ParseConfinement(v)
 		}
 		return err
 	})

@@ -28,23 +28,25 @@ type Confinement struct {
 // MaxConfinePaths is the maximum number of paths of a Confinement.
 const MaxConfinePaths = 256
 
-func (c *Confinement) validate() error {
+// Check validates c. Its errors are Invalid.
+func (c *Confinement) Check() error {
 	if c == nil {
 		return nil
 	}
 	all := slices.Concat(c.Read, c.Write, c.Deny, c.Optional)
 	if len(all) > MaxConfinePaths {
-		return kind.Newf(kind.Invalid, "start", "", "confinement with more than %d paths", MaxConfinePaths)
+		return kind.Newf(kind.Invalid, "confine", "", "confinement with more than %d paths", MaxConfinePaths)
 	}
 	for _, p := range all {
 		if !path.IsAbs(p) || path.Clean(p) != p || len(p) > MaxPath || hasNUL(p) {
-			return kind.Newf(kind.Invalid, "start", "", "path %.200q of the confinement must be absolute and clean", p)
+			return kind.Newf(kind.Invalid, "confine", "", "path %.200q of the confinement must be absolute and clean", p)
 		}
 	}
 	return nil
 }
 
-func (c *Confinement) append(dst []byte) []byte {
+// Append appends the encoding of c.
+func (c *Confinement) Append(dst []byte) []byte {
 	for i, list := range [][]string{c.Read, c.Write, c.Deny} {
 		for _, p := range list {
 			dst = field.PutString(dst, protowire.Number(i+1), p)
@@ -57,7 +59,8 @@ func (c *Confinement) append(dst []byte) []byte {
 	return dst
 }
 
-func parseConfinement(b []byte) (*Confinement, error) {
+// ParseConfinement decodes the result of Append.
+func ParseConfinement(b []byte) (*Confinement, error) {
 	c := &Confinement{}
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {

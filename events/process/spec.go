@@ -64,7 +64,7 @@ func (s *Spec) Validate() error {
 	if err := CheckEnv("start", s.Env); err != nil {
 		return err
 	}
-	if err := s.Confine.validate(); err != nil {
+	if err := s.Confine.Check(); err != nil {
 		return err
 	}
 	if n := len(AppendSpec(nil, s)); n > MaxSpecSize {

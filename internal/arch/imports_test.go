@@ -73,7 +73,7 @@ var rules = []rule{
 	{path: "events/field", may: []string{protobuf}},
 	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}, tests: []string{"github.com/hashicorp/yamux"}},
-	{path: "events/file", may: []string{"events/field", "events/kind", protobuf}},
+	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/record", "events/tunnel"}, tests: []string{nats}},

@@ -150,6 +150,7 @@ type EntryInfo struct {
 	Metadata      map[string]string      `protobuf:"bytes,11,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	AccessedTime  *timestamppb.Timestamp `protobuf:"bytes,1000,opt,name=accessed_time,json=accessedTime,proto3" json:"accessed_time,omitempty"` // Millrace only: of files in a volume
 	ChangedTime   *timestamppb.Timestamp `protobuf:"bytes,1001,opt,name=changed_time,json=changedTime,proto3" json:"changed_time,omitempty"`    // likewise
+	CreatedTime   *timestamppb.Timestamp `protobuf:"bytes,1002,opt,name=created_time,json=createdTime,proto3" json:"created_time,omitempty"`    // Millrace only: of a resolved path
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +272,13 @@ func (x *EntryInfo) GetAccessedTime() *timestamppb.Timestamp {
 func (x *EntryInfo) GetChangedTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ChangedTime
+	}
+	return nil
+}
+
+func (x *EntryInfo) GetCreatedTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedTime
 	}
 	return nil
 }
@@ -1418,7 +1426,7 @@ var File_filesystem_filesystem_proto protoreflect.FileDescriptor
 const file_filesystem_filesystem_proto_rawDesc = "" +
 	"\n" +
 	"\x1bfilesystem/filesystem.proto\x12\n" +
-	"filesystem\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x04\n" +
+	"filesystem\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x05\n" +
 	"\tEntryInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x04type\x18\x02 \x01(\x0e2\x14.filesystem.FileTypeR\x04type\x12\x12\n" +
@@ -1433,7 +1441,8 @@ const file_filesystem_filesystem_proto_rawDesc = "" +
 	" \x01(\tH\x00R\rsymlinkTarget\x88\x01\x01\x12?\n" +
 	"\bmetadata\x18\v \x03(\v2#.filesystem.EntryInfo.MetadataEntryR\bmetadata\x12@\n" +
 	"\raccessed_time\x18\xe8\a \x01(\v2\x1a.google.protobuf.TimestampR\faccessedTime\x12>\n" +
-	"\fchanged_time\x18\xe9\a \x01(\v2\x1a.google.protobuf.TimestampR\vchangedTime\x1a;\n" +
+	"\fchanged_time\x18\xe9\a \x01(\v2\x1a.google.protobuf.TimestampR\vchangedTime\x12>\n" +
+	"\fcreated_time\x18\xea\a \x01(\v2\x1a.google.protobuf.TimestampR\vcreatedTime\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x11\n" +
@@ -1578,42 +1587,43 @@ var file_filesystem_filesystem_proto_depIdxs = []int32{
 	24, // 2: filesystem.EntryInfo.metadata:type_name -> filesystem.EntryInfo.MetadataEntry
 	27, // 3: filesystem.EntryInfo.accessed_time:type_name -> google.protobuf.Timestamp
 	27, // 4: filesystem.EntryInfo.changed_time:type_name -> google.protobuf.Timestamp
-	2,  // 5: filesystem.StatResponse.entry:type_name -> filesystem.EntryInfo
-	2,  // 6: filesystem.MakeDirResponse.entry:type_name -> filesystem.EntryInfo
-	2,  // 7: filesystem.MoveResponse.entry:type_name -> filesystem.EntryInfo
-	2,  // 8: filesystem.ListDirResponse.entries:type_name -> filesystem.EntryInfo
-	2,  // 9: filesystem.WriteResponse.entry:type_name -> filesystem.EntryInfo
-	1,  // 10: filesystem.FilesystemEvent.type:type_name -> filesystem.EventType
-	2,  // 11: filesystem.FilesystemEvent.entry:type_name -> filesystem.EntryInfo
-	25, // 12: filesystem.WatchDirResponse.start:type_name -> filesystem.WatchDirResponse.StartEvent
-	16, // 13: filesystem.WatchDirResponse.filesystem:type_name -> filesystem.FilesystemEvent
-	26, // 14: filesystem.WatchDirResponse.keepalive:type_name -> filesystem.WatchDirResponse.KeepAlive
-	16, // 15: filesystem.GetWatcherEventsResponse.events:type_name -> filesystem.FilesystemEvent
-	3,  // 16: filesystem.Filesystem.Stat:input_type -> filesystem.StatRequest
-	5,  // 17: filesystem.Filesystem.MakeDir:input_type -> filesystem.MakeDirRequest
-	7,  // 18: filesystem.Filesystem.Move:input_type -> filesystem.MoveRequest
-	9,  // 19: filesystem.Filesystem.ListDir:input_type -> filesystem.ListDirRequest
-	11, // 20: filesystem.Filesystem.Remove:input_type -> filesystem.RemoveRequest
-	13, // 21: filesystem.Filesystem.Write:input_type -> filesystem.WriteRequest
-	15, // 22: filesystem.Filesystem.WatchDir:input_type -> filesystem.WatchDirRequest
-	18, // 23: filesystem.Filesystem.CreateWatcher:input_type -> filesystem.CreateWatcherRequest
-	20, // 24: filesystem.Filesystem.GetWatcherEvents:input_type -> filesystem.GetWatcherEventsRequest
-	22, // 25: filesystem.Filesystem.RemoveWatcher:input_type -> filesystem.RemoveWatcherRequest
-	4,  // 26: filesystem.Filesystem.Stat:output_type -> filesystem.StatResponse
-	6,  // 27: filesystem.Filesystem.MakeDir:output_type -> filesystem.MakeDirResponse
-	8,  // 28: filesystem.Filesystem.Move:output_type -> filesystem.MoveResponse
-	10, // 29: filesystem.Filesystem.ListDir:output_type -> filesystem.ListDirResponse
-	12, // 30: filesystem.Filesystem.Remove:output_type -> filesystem.RemoveResponse
-	14, // 31: filesystem.Filesystem.Write:output_type -> filesystem.WriteResponse
-	17, // 32: filesystem.Filesystem.WatchDir:output_type -> filesystem.WatchDirResponse
-	19, // 33: filesystem.Filesystem.CreateWatcher:output_type -> filesystem.CreateWatcherResponse
-	21, // 34: filesystem.Filesystem.GetWatcherEvents:output_type -> filesystem.GetWatcherEventsResponse
-	23, // 35: filesystem.Filesystem.RemoveWatcher:output_type -> filesystem.RemoveWatcherResponse
-	26, // [26:36] is the sub-list for method output_type
-	16, // [16:26] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	27, // 5: filesystem.EntryInfo.created_time:type_name -> google.protobuf.Timestamp
+	2,  // 6: filesystem.StatResponse.entry:type_name -> filesystem.EntryInfo
+	2,  // 7: filesystem.MakeDirResponse.entry:type_name -> filesystem.EntryInfo
+	2,  // 8: filesystem.MoveResponse.entry:type_name -> filesystem.EntryInfo
+	2,  // 9: filesystem.ListDirResponse.entries:type_name -> filesystem.EntryInfo
+	2,  // 10: filesystem.WriteResponse.entry:type_name -> filesystem.EntryInfo
+	1,  // 11: filesystem.FilesystemEvent.type:type_name -> filesystem.EventType
+	2,  // 12: filesystem.FilesystemEvent.entry:type_name -> filesystem.EntryInfo
+	25, // 13: filesystem.WatchDirResponse.start:type_name -> filesystem.WatchDirResponse.StartEvent
+	16, // 14: filesystem.WatchDirResponse.filesystem:type_name -> filesystem.FilesystemEvent
+	26, // 15: filesystem.WatchDirResponse.keepalive:type_name -> filesystem.WatchDirResponse.KeepAlive
+	16, // 16: filesystem.GetWatcherEventsResponse.events:type_name -> filesystem.FilesystemEvent
+	3,  // 17: filesystem.Filesystem.Stat:input_type -> filesystem.StatRequest
+	5,  // 18: filesystem.Filesystem.MakeDir:input_type -> filesystem.MakeDirRequest
+	7,  // 19: filesystem.Filesystem.Move:input_type -> filesystem.MoveRequest
+	9,  // 20: filesystem.Filesystem.ListDir:input_type -> filesystem.ListDirRequest
+	11, // 21: filesystem.Filesystem.Remove:input_type -> filesystem.RemoveRequest
+	13, // 22: filesystem.Filesystem.Write:input_type -> filesystem.WriteRequest
+	15, // 23: filesystem.Filesystem.WatchDir:input_type -> filesystem.WatchDirRequest
+	18, // 24: filesystem.Filesystem.CreateWatcher:input_type -> filesystem.CreateWatcherRequest
+	20, // 25: filesystem.Filesystem.GetWatcherEvents:input_type -> filesystem.GetWatcherEventsRequest
+	22, // 26: filesystem.Filesystem.RemoveWatcher:input_type -> filesystem.RemoveWatcherRequest
+	4,  // 27: filesystem.Filesystem.Stat:output_type -> filesystem.StatResponse
+	6,  // 28: filesystem.Filesystem.MakeDir:output_type -> filesystem.MakeDirResponse
+	8,  // 29: filesystem.Filesystem.Move:output_type -> filesystem.MoveResponse
+	10, // 30: filesystem.Filesystem.ListDir:output_type -> filesystem.ListDirResponse
+	12, // 31: filesystem.Filesystem.Remove:output_type -> filesystem.RemoveResponse
+	14, // 32: filesystem.Filesystem.Write:output_type -> filesystem.WriteResponse
+	17, // 33: filesystem.Filesystem.WatchDir:output_type -> filesystem.WatchDirResponse
+	19, // 34: filesystem.Filesystem.CreateWatcher:output_type -> filesystem.CreateWatcherResponse
+	21, // 35: filesystem.Filesystem.GetWatcherEvents:output_type -> filesystem.GetWatcherEventsResponse
+	23, // 36: filesystem.Filesystem.RemoveWatcher:output_type -> filesystem.RemoveWatcherResponse
+	27, // [27:37] is the sub-list for method output_type
+	17, // [17:27] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_filesystem_filesystem_proto_init() }

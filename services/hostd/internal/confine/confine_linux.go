@@ -61,6 +61,25 @@ func New(c *process.Confinement) (*spawn.Restrictions, error) {
 	return r, nil
 }
 
+// RestrictThread restricts the files that the calling thread can use, for good; the network
+// stays as it is. The caller's goroutine must be locked to the thread and must end so, and the
+// thread must start no process: its restrictions would be the child's. It returns
+// kind.Unimplemented if they cannot be enforced here.
+func RestrictThread(c *process.Confinement) error {
+	r, err := New(c)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up privileges: %w", err)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, r.Ruleset.Fd(), 0, 0); errno != 0 {
+		return fmt.Errorf("restrict a thread: %w", errno)
+	}
+	return nil
+}
+
 // Rights of landlock.
 const (
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR

@@ -15,5 +15,10 @@ func New(*process.Confinement) (*spawn.Restrictions, error) {
 	return nil, kind.Wrap(kind.Unimplemented, "confine", "", Check())
 }
 
+// RestrictThread returns kind.Unimplemented.
+func RestrictThread(*process.Confinement) error {
+	return kind.Wrap(kind.Unimplemented, "confine", "", Check())
+}
+
 // Check returns an error.
 func Check() error { return errors.New("processes can be confined on Linux only") }

@@ -1,5 +1,6 @@
 // Package confine enforces a process.Confinement: it makes the restrictions that a child of the
-// shim takes on before it executes its program, and that all its descendants inherit.
+// shim takes on before it executes its program, and that all its descendants inherit. A thread
+// that performs a file operation for a client takes on those for files.
 //
 // # How
 // Files are restricted by landlock, the network by a seccomp filter. Neither needs a privilege

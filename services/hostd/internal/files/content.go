@@ -139,8 +139,10 @@ func (o *op) write() error {
 	if strings.HasSuffix(o.req.Path, "/") && o.path != "/" { // the path names a directory, whether or not it exists
 		return kind.Newf(kind.Invalid, "write", "", "path '%s' is a directory", o.req.Path)
 	}
-	if _, err := o.ensure(path.Dir(o.path)); err != nil {
-		return err
+	if !o.req.Single {
+		if _, err := o.ensure(path.Dir(o.path)); err != nil {
+			return err
+		}
 	}
 	at, err := o.target(o.path)
 	if err != nil {
@@ -237,6 +239,9 @@ func (at *target) begin() (string, int, error) {
 // put creates a file with what fill writes, and moves it to its path.
 func (o *op) put(at *target, fill func(*os.File) error) error {
 	name, fd, err := at.begin()
+	if at.old && o.req.Confine != nil && oneOf(err, unix.EACCES) {
+		return at.putInPlace(o, fill) // package confine: entries that exist may be writable, and none can be added
+	}
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,12 @@
 // The server uses its own permissions, as E2B's does; new files are given to the
 // account that the request names. A sandbox is one trust domain: its users are only names.
 //
+// # Confinement
+// A request with a confinement runs on a thread that is restricted before it opens a file
+// (Config.Confine), and that ends with the request. So the kernel checks each step, and not
+// this package. Content is written to a confined file itself if nothing can be created beside
+// it. Opened handles keep what they were opened for.
+//
 // # Uploads
 // A file's new content is written beside it, under a name that Hidden recognizes, and
 // renamed when it is complete: readers see the old or the new content. The partial file

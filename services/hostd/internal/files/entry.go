@@ -21,6 +21,7 @@ type entry struct {
 	target string      // of a link: the path that it leads to, or its own path if dangling
 	at     unix.Stat_t // of a link: the file that it leads to; Mode 0 if dangling
 	meta   map[string]string
+	born   unix.StatxTimestamp // when the file was created; zero: unknown
 }
 
 // Numbers of filesystem.FileType.
@@ -98,6 +99,9 @@ func (o *op) appendEntry(b []byte, e *entry) []byte {
 		pair := appendString(appendString(nil, 1, k), 2, v)
 		b = field.PutBytes(b, 11, pair)
 	}
+	if e.born.Sec > 0 {
+		b = appendTime(b, fieldCreated, unix.Timespec{Sec: e.born.Sec, Nsec: int64(e.born.Nsec)})
+	}
 	if o.cfg.Times {
 		b = appendTime(b, fieldAccessed, e.st.Atim)
 		b = appendTime(b, fieldChanged, e.st.Ctim)
@@ -108,6 +112,7 @@ func (o *op) appendEntry(b []byte, e *entry) []byte {
 const (
 	fieldAccessed = 1000
 	fieldChanged  = 1001
+	fieldCreated  = 1002
 )
 
 func appendTime(b []byte, num protowire.Number, at unix.Timespec) []byte {

@@ -28,10 +28,18 @@ import (
 // end is the server's end of a stream.
 type end struct {
 	*net.UnixConn
-	err error
+	err    error
+	broken chan func() // receives what is called when the stream breaks; nil: not
 }
 
 func (*end) Accept() {}
+
+func (e *end) AfterBreak(f func()) func() {
+	if e.broken != nil {
+		e.broken <- f
+	}
+	return func() {}
+}
 
 func (e *end) Abort(err error) {
 	e.err = err
@@ -465,6 +473,7 @@ func (c *cutStream) Read(p []byte) (int, error) {
 }
 func (*cutStream) Accept()                          {}
 func (*cutStream) Close() error                     { return nil }
+func (*cutStream) AfterBreak(func()) func()         { return func() {} }
 func (*cutStream) SetWriteDeadline(time.Time) error { return nil }
 func (c *cutStream) Abort(e error)                  { c.err = e }
 

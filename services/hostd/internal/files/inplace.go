@@ -24,6 +24,28 @@ func (o *op) moveIntoPlace(at *target, name string) error {
 	return unix.Renameat(at.dir, name, at.dir, at.name)
 }
 
+// putInPlace is put for a file in a directory in which no other can be created. Readers may see
+// a part of the new content.
+func (at *target) putInPlace(o *op, fill func(*os.File) error) error {
+	fd, err := openAt(at.dir, at.name, unix.O_WRONLY|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), at.name)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if err := regular(o.path, &st); err != nil {
+		return err
+	}
+	if err := fill(f); err != nil {
+		return err
+	}
+	return o.finish(fd, at)
+}
+
 // overwrite copies the content under a temporary name into the old file. Owner, mode and
 // metadata are set first, so that content is never visible with the old ones.
 func (o *op) overwrite(at *target, name string, old *unix.Stat_t) error {

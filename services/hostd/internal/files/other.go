@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 )
 
 // Account is the owner of new files.
@@ -24,6 +25,7 @@ type Config struct {
 	Procs    bool
 	DiskFree func() error
 	Turn     func() (end func(), err error)
+	Confine  func(*process.Confinement) error
 }
 
 // Server refuses all requests: only on Linux the kernel resolves a path within a root

@@ -47,6 +47,8 @@ func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 	}
 	r.put(t, "tmp/dir/f", "ours")
 	r.put(t, "tmp/dir/d/f", "ours")
+	r.put(t, "tmp/source/f", "ours")
+	r.put(t, "tmp/source/sub/f", "ours")
 	r.link(t, outside, "tmp/evil")
 	r.link(t, strings.Repeat("../", 30)+outside, "tmp/evil2")
 	packed := tarOf(t, tar.Header{Name: "f", Mode: 0o600}, tar.Header{Name: "new/x", Mode: 0o600})
@@ -89,6 +91,44 @@ func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 			return checkInside(r.ask(t, file.Request{Op: file.OpCompose, Path: "/tmp/dir/whole", Sources: []string{"/tmp/dir/f"}}))
 		},
 		func() error { return r.unpack(t, "/tmp/dir", packed) },
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpCopy, Path: "/tmp/dir", To: "/tmp/copied"}))
+		},
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpCopy, Path: "/tmp/source", To: "/tmp/dir/d"}))
+		},
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpCopy, Path: "/tmp/source/f", To: "/tmp/dir/f"}))
+		},
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpResolve, Path: "/tmp/dir/" + theirs}))
+		},
+		func() error {
+			found, err := r.find(t, file.Request{Path: "/tmp/dir", Depth: 9, MaxDirs: 99, MaxEntries: 99, Follow: true})
+			for _, f := range found {
+				if strings.Contains(f.Path, theirs) {
+					t.Errorf("found %v", f)
+				}
+			}
+			return err
+		},
+		func() error {
+			got, err := r.block(t, "/tmp/dir/f", "")
+			if got == theirs {
+				t.Error("read a file outside by a handle")
+			}
+			return err
+		},
+		func() error {
+			_, err := r.block(t, "/tmp/dir/f", "ours")
+			return err
+		},
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpRemove, Path: "/tmp/dir/f", Single: true, Exists: true}))
+		},
+		func() error {
+			return checkInside(r.ask(t, file.Request{Op: file.OpMakeDir, Path: "/tmp/dir/single", Single: true, Force: true}))
+		},
 	}
 	done, failed := make([]int, len(asks)), make([]int, len(asks))
 	for i := range races {
@@ -114,7 +154,9 @@ func TestRacesDoNotLeaveTheRoot(t *testing.T) {
 	if names, err := os.ReadDir(outside); len(names) != 2 || err != nil {
 		t.Errorf("outside is %v, %v", names, err)
 	}
-	if got, err := r.read(t, "/tmp/stolen", file.Range{Length: -1}); err == nil && got == theirs {
-		t.Error("moved a file from outside")
+	for _, p := range []string{"/tmp/stolen", "/tmp/copied/f", "/tmp/copied/" + theirs} {
+		if got, err := r.read(t, p, file.Range{Length: -1}); err == nil && got == theirs {
+			t.Error("got a file from outside:", p)
+		}
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 )
 
 // Account is the owner of new files.
@@ -31,6 +33,7 @@ type Config struct {
 	Procs    bool                               // whether the processes in /proc use these files: files that they have open are overwritten, not replaced
 	DiskFree func() error                       // returns why nothing more may be written; default: nil
 	Turn     func() (end func(), err error)     // waits for a turn to list a large directory; default: no wait
+	Confine  func(*process.Confinement) error   // restricts the calling thread for good; nil: requests with a confinement fail
 }
 
 // Server performs file operations. Its methods may be called concurrently.
@@ -59,6 +62,8 @@ type Stream interface {
 	SetWriteDeadline(t time.Time) error
 	Accept()
 	Abort(err error)
+	// AfterBreak calls f when the stream is aborted, unless stop was called before.
+	AfterBreak(f func()) (stop func())
 }
 
 // Serve serves the one request of a stream.
@@ -84,6 +89,7 @@ type op struct {
 	listed      int                   // number of names of directories that are being listed
 	setDeadline func(time.Time) error // sets the deadline for reading the response
 	end         func()                // ends the current turn; nil: none
+	broken      chan struct{}         // closed when the client aborts the request
 }
 
 const writeBuffer = 64 << 10
@@ -97,17 +103,49 @@ func (s *Server) serve(st Stream) error {
 	if err != nil {
 		return err
 	}
-	o := &op{Server: s, req: req, in: st, out: bufio.NewWriterSize(st, writeBuffer), setDeadline: st.SetWriteDeadline, name: make(map[uint64]string)}
+	o := &op{Server: s, req: req, in: st, out: bufio.NewWriterSize(st, writeBuffer), setDeadline: st.SetWriteDeadline, name: make(map[uint64]string), broken: make(chan struct{})}
+	defer st.AfterBreak(func() { close(o.broken) })()
 	if o.who, err = s.cfg.Lookup(req.User); err != nil {
 		return err
 	}
 	if o.path, err = Resolve(o.who.Home, req.Path); err != nil {
 		return err
 	}
-	if err := o.do(); err != nil {
+	if err := s.confined(req.Confine, o.do); err != nil {
 		return errorOf(o.path, err)
 	}
 	return o.out.Flush()
+}
+
+// confined runs f on a thread that is restricted by c. The thread ends with its restrictions:
+// its goroutine stays locked to it.
+func (s *Server) confined(c *process.Confinement, f func() error) error {
+	switch {
+	case c == nil:
+		return f()
+	case s.cfg.Confine == nil:
+		return kind.New(kind.Unimplemented, "confine", "", "file operations cannot be confined here")
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := s.cfg.Confine(c)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// aborted returns an error once the client has aborted the request.
+func (o *op) aborted() error {
+	select {
+	case <-o.broken:
+		return kind.New(kind.Canceled, "file", "", "the client aborted the request")
+	default:
+		return nil
+	}
 }
 
 func (s *Server) diskFree() error {
@@ -142,6 +180,16 @@ func (o *op) do() error {
 		return o.change()
 	case file.OpUnpack:
 		return o.unpack()
+	case file.OpCopy:
+		return copyPath(o)
+	case file.OpResolve:
+		return resolve(o)
+	case file.OpWalk:
+		return find(o)
+	case file.OpHandles:
+		return handles(o)
+	case file.OpAwait:
+		return await(o)
 	}
 	return kind.New(kind.Unimplemented, "file", "", "unknown operation")
 }
@@ -182,6 +230,8 @@ func errorOf(path string, err error) error {
 		return fail(kind.NotFound, "path '"+path+"' does not exist")
 	case unix.EACCES, unix.EPERM, unix.EROFS, unix.EXDEV:
 		return fail(kind.Denied, "path '"+path+"': "+errno.Error())
+	case unix.EEXIST:
+		return fail(kind.Conflict, "path '"+path+"': "+errno.Error())
 	case unix.ENOTDIR, unix.ENAMETOOLONG, unix.EINVAL, unix.ENOTEMPTY, unix.EISDIR, unix.ENXIO, unix.ENODEV, unix.EFBIG:
 		return fail(kind.Invalid, "path '"+path+"': "+errno.Error())
 	case unix.ELOOP:

@@ -149,7 +149,11 @@ func (o *op) names(dir *os.File) ([]string, error) {
 
 // makeDir makes a directory that does not exist.
 func (o *op) makeDir() error {
-	made, err := o.ensure(o.path)
+	prepare := o.ensure
+	if o.req.Single {
+		prepare = o.mkdir
+	}
+	made, err := prepare(o.path)
 	switch {
 	case errors.Is(err, unix.ENOTDIR) && o.isFile(o.path):
 		return kind.Newf(kind.Invalid, "make directory", "", "path already exists but it is not a directory: %s", o.path)
@@ -222,10 +226,18 @@ func (o *op) ensure(p string) (made bool, err error) {
 	if !errors.Is(err, unix.ENOENT) || p == "/" {
 		return false, err
 	}
-	at, base := path.Split(p)
-	if _, err := o.ensure(path.Clean(at)); err != nil {
+	if _, err := o.ensure(path.Dir(p)); err != nil {
 		return false, err
 	}
+	return o.mkdir(p)
+}
+
+// mkdir makes one directory, and reports whether it did: it may exist.
+func (o *op) mkdir(p string) (made bool, err error) {
+	if p == "/" {
+		return false, nil
+	}
+	at, base := path.Split(p)
 	dir, err := o.openDir(at)
 	if err != nil {
 		return false, err
@@ -288,18 +300,33 @@ func (o *op) move() error {
 	return o.sendStat(to)
 }
 
-// remove removes the file at the path and all below it. A missing file counts as
-// removed.
+// remove removes the file at the path and, unless the request is for a single one, all below
+// it. A missing file counts as removed, unless it has to exist.
 func (o *op) remove() error {
 	dir, base, err := o.openParent(o.path)
-	if errors.Is(err, unix.ENOENT) {
+	if err == nil {
+		defer closeFd(dir)
+		var st unix.Stat_t
+		err = unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT) && !o.req.Exists:
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case o.req.Single:
+		return removeOne(dir, base)
 	}
-	defer closeFd(dir)
 	return removeAll(dir, base, 1)
+}
+
+// removeOne removes a file or an empty directory.
+func removeOne(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if oneOf(err, unix.EISDIR, unix.EPERM) {
+		return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	}
+	return err
 }
 
 // removeAll removes a name of a directory, which is at that level of a tree; it does not

@@ -51,7 +51,8 @@ type piped struct {
 	err error
 }
 
-func (*piped) Accept() {}
+func (*piped) AfterBreak(func()) func() { return func() {} }
+func (*piped) Accept()                  {}
 
 func (p *piped) Abort(err error) { p.err = err }
 
