@@ -11,7 +11,6 @@
 // connected to the log while it was not renewed.
 //
 // # Time
-// When a session ends is decided by [Session.Due], which depends on nothing but its arguments.
-// Each gateway ends the sessions that are due: the first that appends Ending does it, and
-// another one repeats it if the end is not stored in time.
+// When a session ends is decided by package due. Each gateway ends the sessions that are due: the
+// first that appends Ending does it, and another one repeats it if the end is not stored in time.
 package attachment

@@ -11,9 +11,6 @@ import (
 // DefaultTTL is how long a session waits for its client.
 const DefaultTTL = 80 * time.Second
 
-// endTimeout is how long a gateway may take to end what belongs to a session.
-const endTimeout = 30 * time.Second
-
 // Phase is the state of a session.
 type Phase uint32
 
@@ -80,25 +77,4 @@ func (s *Session) Free(h Holder) (since time.Time, ok bool) {
 		return h.Since, true
 	}
 	return time.Time{}, false
-}
-
-// Due returns when a session is to be ended. ok is false if it does not end by itself.
-func (s *Session) Due(h Holder) (at time.Time, ok bool) {
-	if s.Phase == Ending { // its gateway may have died
-		return s.Since.Add(endTimeout), true
-	}
-	since, free := s.Free(h)
-	ttl := s.Policy.TTL
-	if ttl == 0 {
-		ttl = DefaultTTL
-	}
-	switch {
-	case !free:
-		return time.Time{}, false
-	case s.Policy.Terminate:
-		return since, true
-	case ttl < 0:
-		return time.Time{}, false
-	}
-	return since.Add(ttl), true
 }

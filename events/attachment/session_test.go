@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
-func TestDue(t *testing.T) {
+func TestFree(t *testing.T) {
 	at := time.Unix(1000, 0)
 	after := func(s int) time.Time { return at.Add(time.Duration(s) * time.Second) }
 	gone := attachment.Holder{Gone: true, Since: after(5)}
@@ -20,28 +20,20 @@ func TestDue(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		phase  attachment.Phase
-		policy attachment.Policy
 		holder attachment.Holder
-		want   time.Time // zero: it does not end by itself
-		free   bool
+		want   time.Time // zero: it has a client, or may have one
 	}{
-		{"has a client", attached, attachment.Policy{}, attachment.Holder{}, time.Time{}, false},
-		{"its gateway is gone", attached, attachment.Policy{}, gone, after(85), true},
-		{"its gateway was gone before", attached, attachment.Policy{TTL: time.Second}, attachment.Holder{Gone: true, Since: after(-5)}, after(1), true},
-		{"its gateway is gone, and it ends at once", attached, attachment.Policy{Terminate: true}, gone, after(5), true},
-		{"waits for its client", detached, attachment.Policy{}, attachment.Holder{}, after(80), true},
-		{"waits as long as it says", detached, attachment.Policy{TTL: time.Hour}, gone, after(3600), true},
-		{"waits without limit", detached, attachment.Policy{TTL: -1}, gone, time.Time{}, true},
-		{"ends at once", detached, attachment.Policy{Terminate: true, TTL: -1}, attachment.Holder{}, at, true},
-		{"is being ended", attachment.Ending, attachment.Policy{TTL: -1}, attachment.Holder{}, after(30), false},
-		{"has ended", attachment.Ended, attachment.Policy{}, gone, time.Time{}, false},
+		{"has a client", attached, attachment.Holder{}, time.Time{}},
+		{"its gateway is gone", attached, gone, after(5)},
+		{"its gateway was gone before", attached, attachment.Holder{Gone: true, Since: after(-5)}, at},
+		{"waits for its client", detached, attachment.Holder{}, at},
+		{"waits, and its gateway is gone", detached, gone, at},
+		{"is being ended", attachment.Ending, attachment.Holder{}, time.Time{}},
+		{"has ended", attachment.Ended, gone, time.Time{}},
 	} {
-		s := attachment.Session{Phase: tt.phase, Policy: tt.policy, Since: at}
-		if got, ok := s.Due(tt.holder); !got.Equal(tt.want) || ok != !tt.want.IsZero() {
-			t.Errorf("%s: Due = %v, %v; want %v", tt.name, got, ok, tt.want)
-		}
-		if _, free := s.Free(tt.holder); free != tt.free {
-			t.Errorf("%s: Free = %v, want %v", tt.name, free, tt.free)
+		s := attachment.Session{Phase: tt.phase, Since: at}
+		if got, free := s.Free(tt.holder); !got.Equal(tt.want) || free != !tt.want.IsZero() {
+			t.Errorf("%s: Free = %v, %v; want %v", tt.name, got, free, tt.want)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func TestRecordsOfDeletedSnapshotsAreRemoved(t *testing.T) {
 	}
 	kept, base, gone, also := snapshot(false), snapshot(true), snapshot(true), snapshot(true)
 	last := snapshot(true)
-	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{From: base}); err != nil {
+	if _, err := view.CreateSandbox(t.Context(), "t", sandbox.NewID(), sandbox.Requested{Origin: sandbox.Origin{From: base}}); err != nil {
 		t.Fatal(err)
 	}
 	deletions := view.Deletions()

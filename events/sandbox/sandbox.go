@@ -79,7 +79,8 @@ type Event struct {
 }
 
 // Body is one of Requested, Queued, Placed, Refused, Running, DeadlineSet, Pausing,
-// Paused, Resuming, Resumed, Snapshotted, NetworkSet, NetworkUsed, Stopping, Destroyed, Lost or Failed.
+// Paused, Resuming, Resumed, Snapshotted, NetworkSet, NetworkUsed, Warned, Stopping, Destroyed,
+// Lost or Failed.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -94,23 +95,30 @@ type Requested struct {
 	Lifetime      time.Duration // starts when the sandbox runs; 0: unlimited
 	PlaceBy       time.Time     // queue timeout while no host has free capacity; zero: it is not queued
 	RunBy         time.Time     // the sandbox ends if it does not run by then; zero: no limit
+	HardEnd       time.Time     // the sandbox ends then, in any phase; nothing moves it; zero: none
+	Warning       time.Duration // how long before HardEnd it is Warned; 0: it is not
 	RequestHash   []byte        // hash of a request with an idempotency key; empty: no key
 	Secure        bool          // data-plane requests need the sandbox's token
 	AllowInternet bool
 	OnTimeout     string // OnTimeoutKill, OnTimeoutPause or OnTimeoutPauseFiles
 	AutoResume    bool   // a request resumes it while it is paused
 	Alias         string
-	Isolation     Isolation  // minimum isolation; empty: the host's default
-	From          SnapshotID // snapshot to start from; empty: from the template alone
-	FromSandbox   ID         // the sandbox of From
-	FromHost      string     // the host of From
-	Network       Network    // its Internet field is AllowInternet
-	Volumes       []Mount
-	VolumeHost    string // the host of all Volumes
-	Built         string // public name of the built template; empty: Template
-	Build         string // the build that uses the sandbox, which is therefore not listed
-	Identity      Identity
-	Demanded      []Limit // limits that must be enforced; the others may be defaults
+	Isolation     Isolation // minimum isolation; empty: the host's default
+	Origin
+	Network    Network // its Internet field is AllowInternet
+	Volumes    []Mount
+	VolumeHost string // the host of all Volumes
+	Built      string // public name of the built template; empty: Template
+	Build      string // the build that uses the sandbox, which is therefore not listed
+	Identity   Identity
+	Demanded   []Limit // limits that must be enforced; the others may be defaults
+}
+
+// Origin is the snapshot that a sandbox starts from.
+type Origin struct {
+	From        SnapshotID // empty: from the template alone
+	FromSandbox ID         // the sandbox of From
+	FromHost    string     // the host of From
 }
 
 // Resources are the limits of a sandbox's resources; 0: the driver's own, or none.
@@ -236,6 +244,9 @@ func (u NetworkUsed) Counted(now LinkUsed) NetworkUsed {
 // DeadlineSet moves the deadline.
 type DeadlineSet struct{ Deadline time.Time }
 
+// Warned reports that the sandbox will soon reach its hard end.
+type Warned struct{ HardEnd time.Time }
+
 // Stopping requests the end; its host destroys the sandbox.
 type Stopping struct{ Cause string }
 
@@ -261,6 +272,7 @@ func (Resumed) kind() string     { return "resumed" }
 func (Snapshotted) kind() string { return "snapshotted" }
 func (NetworkSet) kind() string  { return "network_set" }
 func (NetworkUsed) kind() string { return "network_used" }
+func (Warned) kind() string      { return "warned" }
 func (Stopping) kind() string    { return "stopping" }
 func (Destroyed) kind() string   { return "destroyed" }
 func (Lost) kind() string        { return "lost" }
@@ -271,8 +283,9 @@ func (e Event) Type() string { return e.Body.kind() }
 
 // The causes of an end, a pause or a resume.
 const (
-	CauseUser    = "user"    // requested
-	CauseTimeout = "timeout" // its deadline passed
-	CauseTraffic = "traffic" // a request needed it
-	CauseLate    = "late"    // it did not run by Requested.RunBy
+	CauseUser    = "user"     // requested
+	CauseTimeout = "timeout"  // its deadline passed
+	CauseTraffic = "traffic"  // a request needed it
+	CauseLate    = "late"     // it did not run by Requested.RunBy
+	CauseHardEnd = "hard_end" // Requested.HardEnd passed
 )

@@ -35,7 +35,7 @@ var next = map[Phase]map[string]Phase{
 	PhaseQueued:    {"placed": PhasePlaced, "refused": PhaseRefused, "deadline_set": PhaseQueued, "stopping": PhaseDestroyed},
 	PhasePlaced:    {"running": PhaseRunning, "failed": PhaseFailed, "lost": PhaseLost, "deadline_set": PhasePlaced, "stopping": PhaseStopping},
 	PhaseRunning: {"deadline_set": PhaseRunning, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
-		"pausing": PhasePausing, "snapshotted": PhaseRunning, "network_set": PhaseRunning, "network_used": PhaseRunning},
+		"pausing": PhasePausing, "snapshotted": PhaseRunning, "warned": PhaseRunning, "network_set": PhaseRunning, "network_used": PhaseRunning},
 	PhasePausing: {"deadline_set": PhasePausing, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
 		"paused": PhasePaused, "resumed": PhaseRunning, "snapshotted": PhasePausing, "network_set": PhasePausing, "network_used": PhasePausing},
 	PhasePaused: {"deadline_set": PhasePaused, "stopping": PhaseStopping, "destroyed": PhaseDestroyed, "lost": PhaseLost,
@@ -48,24 +48,23 @@ var next = map[Phase]map[string]Phase{
 // State is a sandbox as folded from its record. It is a value: Apply returns a new one; its
 // maps are shared and must not be changed.
 type State struct {
-	ID          ID
-	Tenant      string
-	Phase       Phase
-	Request     Requested // once running, with the driver's limits where it has none
-	Host        string    // empty until placed
-	Epoch       uint64
-	Driver      string    // the requested driver until running, then the actual one
-	Can         Abilities // zero until running
-	Created     time.Time
-	Started     time.Time     // zero until running
-	PausedSince time.Time     // since when it is paused; zero if it is not
-	Pauses      []Pause       // its last maxPauses past pauses; not to be changed
-	Ended       time.Time     // zero until it has ended
-	Deadline    time.Time     // zero until running, unless set before
-	Lifetime    time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
-	Queued      string        // why it waits for a host; empty unless queued
-	Reboot      bool          // its processes end on resume
-	Message     string        // why the last pause or resume failed; empty: it did not
+	ID      ID
+	Tenant  string
+	Phase   Phase
+	Request Requested // once running, with the driver's limits where it has none
+	Host    string    // empty until placed
+	Epoch   uint64
+	Driver  string    // the requested driver until running, then the actual one
+	Can     Abilities // zero until running
+	Created time.Time
+	Started time.Time // zero until running
+	InPauses
+	Ended    time.Time     // zero until it has ended
+	Deadline time.Time     // zero until running, unless set before; at most Request.HardEnd
+	Warned   bool          // its record has a Warned
+	Lifetime time.Duration // sets Deadline when it runs, or runs again; 0: Deadline stays
+	Queued   string        // why it waits for a host; empty unless queued
+	Message  string        // why the last pause or resume failed; empty: it did not
 	Outcome
 	Network Network     // current network
 	Used    NetworkUsed // as far as it is known
@@ -78,6 +77,13 @@ type State struct {
 
 	Seq uint64 // of the last event applied
 	Rev uint64 // stream sequence of the last message applied, which an append must expect
+}
+
+// InPauses is what is known about the pauses of a sandbox.
+type InPauses struct {
+	PausedSince time.Time // since when it is paused; zero if it is not
+	Pauses      []Pause   // its last maxPauses past pauses; not to be changed
+	Reboot      bool      // its processes end on resume
 }
 
 // Outcome is why a sandbox ends.
@@ -145,9 +151,17 @@ func (s *State) ResumeEvents() []Body {
 // startLifetime starts the lifetime at now, when the sandbox runs or runs again.
 func (s *State) startLifetime(now time.Time) {
 	if s.Lifetime > 0 {
-		s.Deadline = now.Add(s.Lifetime)
+		s.Deadline = s.Clamp(now.Add(s.Lifetime))
 	}
 	s.Lifetime = 0
+}
+
+// Clamp returns a deadline, or the hard end if that is earlier.
+func (s *State) Clamp(deadline time.Time) time.Time {
+	if end := s.Request.HardEnd; !end.IsZero() && end.Before(deadline) {
+		return end
+	}
+	return deadline
 }
 
 // Apply returns the state after e, or an Internal error if e cannot follow s.
@@ -183,7 +197,7 @@ func (s *State) fold(e Event) {
 		s.startLifetime(e.Time)
 		s.Request.CPUMilli, s.Request.MemoryMiB = cmp.Or(s.Request.CPUMilli, b.CPUMilli), cmp.Or(s.Request.MemoryMiB, b.MemoryMiB)
 	case DeadlineSet:
-		s.Deadline, s.Lifetime = b.Deadline, 0
+		s.Deadline, s.Lifetime = s.Clamp(b.Deadline), 0
 	case Pausing:
 		s.Cause, s.Reboot = b.Cause, b.Files
 	case Paused:
@@ -201,6 +215,8 @@ func (s *State) fold(e Event) {
 		s.Network = b.Network
 	case NetworkUsed:
 		s.Used = b
+	case Warned:
+		s.Warned = true
 	case Stopping:
 		s.Cause, s.Queued = b.Cause, ""
 	case Destroyed:

@@ -102,6 +102,29 @@ func TestReboot(t *testing.T) {
 	}
 }
 
+// No event moves a deadline beyond the hard end.
+func TestHardEndClamps(t *testing.T) {
+	end := time.Unix(50, 0) // the events are a second apart
+	run := []Body{Requested{Lifetime: time.Hour, HardEnd: end}, Placed{}, Running{}}
+	for _, tt := range []struct {
+		name string
+		then []Body
+		want time.Time
+	}{
+		{"a lifetime", nil, end},
+		{"a later deadline", []Body{DeadlineSet{Deadline: end.Add(1)}}, end},
+		{"an earlier deadline", []Body{DeadlineSet{Deadline: end.Add(-1)}}, end.Add(-1)},
+		{"a lifetime after a pause", []Body{DeadlineSet{Deadline: end.Add(-1)}, Pausing{}, Paused{}, Resuming{Lifetime: time.Hour}, Resumed{}}, end},
+		{"a deadline while it is paused", []Body{Pausing{}, Paused{}, DeadlineSet{Deadline: end.Add(time.Hour)}}, end},
+		{"a deadline while it is resumed", []Body{Pausing{}, Paused{}, Resuming{}, DeadlineSet{Deadline: end.Add(time.Hour)}, Resumed{}}, end},
+		{"a warning", []Body{Warned{HardEnd: end.Add(time.Hour)}}, end},
+	} {
+		if s, err := replay(slices.Concat(run, tt.then)...); err != nil || !s.Deadline.Equal(tt.want) {
+			t.Errorf("%s: %v, %v; want %v", tt.name, s.Deadline, err, tt.want)
+		}
+	}
+}
+
 func TestAtLeast(t *testing.T) {
 	for i, has := range Isolations() {
 		for j, want := range Isolations() {

@@ -85,6 +85,7 @@ var rules = []rule{
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
 	{path: "events/attachment", may: []string{"events/fleet", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
+	{path: "events/due", may: []string{"events/attachment", "events/sandbox"}},
 	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
 	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
@@ -143,7 +144,7 @@ var rules = []rule{
 	{path: e2b + "usage", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "lifecycle", gw + "route", fiber}},
 	{path: e2b + "volumes", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "httperr", fiber}},
 	{path: e2b + "webhooks", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", gw + "webhooks", fiber}},
-	{path: gw + "attachments", may: []string{"events/attachment", "events/kind", "internal/waiting", group}},
+	{path: gw + "attachments", may: []string{"events/attachment", "events/due", "events/kind", "events/sandbox", "internal/waiting", group}},
 	// A session of a codex client knows neither HTTP nor the log: its tests compile in seconds.
 	{path: gw + "codex/jsonrpc"},
 	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}},

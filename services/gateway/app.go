@@ -65,7 +65,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 	s := &server{
 		cfg: cfg, ops: ops, streams: streams, sockets: sockets,
 		keeper: attachments.New(attachments.Config{
-			Store: cfg.Log.Attachments(), Slog: cfg.Slog,
+			Store: cfg.Log.Attachments(), Sandboxes: ops.Core.View, Slog: cfg.Slog,
 			Ends: map[string]attachments.End{codex.Surface: codex.End(record.NewGateway(ops))},
 		}),
 		app: fiber.New(fiber.Config{

@@ -74,7 +74,7 @@ func (r *rig) write(sbx sandbox.ID, text string) {
 
 func (r *rig) createFrom(s *sandbox.Snapshot) sandbox.State {
 	r.t.Helper()
-	id := r.request(sandbox.Requested{Template: s.Template, Driver: s.Driver, From: s.ID, FromSandbox: s.Sandbox, FromHost: s.Host})
+	id := r.request(sandbox.Requested{Template: s.Template, Driver: s.Driver, Origin: sandbox.Origin{From: s.ID, FromSandbox: s.Sandbox, FromHost: s.Host}})
 	return r.awaitPhase(id, sandbox.PhaseRunning)
 }
 

@@ -3,8 +3,9 @@
 // # Guarantees
 // A sandbox that is not running by the time in its request (RunBy) ends. At its deadline,
 // which counts from its start, it is stopped, or paused if that was requested and is
-// possible, at most a few seconds late. A sandbox that has been paused for four weeks is
-// stopped. A host whose lease expired is declared gone, and all its processes and sandboxes
+// possible, at most a few seconds late. At its hard end, which no request moves, it is stopped
+// in any phase. A sandbox that has been paused for four weeks is stopped. Package due decides
+// all of this. A host whose lease expired is declared gone, and all its processes and sandboxes
 // end as lost; an exit that was not observed gets no exit code. An outage of NATS or of the
 // reaper never makes a host count as gone: only time in which a lease renewal would have
 // been observed counts.

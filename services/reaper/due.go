@@ -3,50 +3,11 @@ package reaper
 import (
 	"time"
 
+	"github.com/millrace/millrace/events/due"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
-
-// end returns when a sandbox is due; zero: never. A sandbox that is not running yet must
-// run in time. A paused sandbox has a limit instead of its deadline.
-func end(s *sandbox.State) time.Time {
-	switch s.Phase {
-	case sandbox.PhaseRequested, sandbox.PhaseQueued, sandbox.PhasePlaced:
-		if late := s.Request.RunBy; s.Deadline.IsZero() || !late.IsZero() && late.Before(s.Deadline) {
-			return late
-		}
-		return s.Deadline
-	case sandbox.PhaseRunning:
-		return s.Deadline
-	case sandbox.PhasePaused:
-		return s.PausedSince.Add(maxPaused)
-	}
-	return time.Time{}
-}
-
-// maxPaused is how long a sandbox may be paused. It must be less than the age at which its
-// record is removed.
-const maxPaused = 28 * 24 * time.Hour
-
-// expired reports whether the sandbox is due.
-func expired(s *sandbox.State, now time.Time) bool {
-	return expiredAt(end(s), now)
-}
-
-func expiredAt(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
-
-// dueNow returns the event for a sandbox that is due.
-func dueNow(s *sandbox.State, now time.Time) sandbox.Body {
-	files := s.Request.OnTimeout == sandbox.OnTimeoutPauseFiles
-	if s.IsRunning() && s.Can.Pause && (files || s.Request.OnTimeout == sandbox.OnTimeoutPause) {
-		return sandbox.Pausing{Cause: sandbox.CauseTimeout, Files: files}
-	}
-	if s.Begins() && !expiredAt(s.Deadline, now) {
-		return sandbox.Stopping{Cause: sandbox.CauseLate}
-	}
-	return sandbox.Stopping{Cause: sandbox.CauseTimeout}
-}
 
 // agenda collects the sandboxes that are due and the time of the next one. A walk over all
 // of them costs less than a heap that must follow a log in which every deadline may move,
@@ -59,14 +20,22 @@ type agenda struct {
 
 // visit considers one sandbox.
 func (a *agenda) visit(s *sandbox.State) {
-	at := end(s)
-	switch {
-	case at.IsZero():
-	case expired(s, a.now):
+	actions, next := due.Of(s, nil, a.now)
+	if len(actions) > 0 {
 		a.due = append(a.due, s.ID)
-	case a.next.IsZero() || at.Before(a.next):
-		a.next = at
 	}
+	if !next.IsZero() && (a.next.IsZero() || next.Before(a.next)) {
+		a.next = next
+	}
+}
+
+// dueEvents returns the events for what is due in a sandbox.
+func dueEvents(s *sandbox.State, now time.Time) (events []sandbox.Body) {
+	actions, _ := due.Of(s, nil, now)
+	for i := range actions {
+		events = append(events, actions[i].Event)
+	}
+	return events
 }
 
 // wait returns how long no sandbox is due, at most limit.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events/due"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -28,9 +29,9 @@ func TestAgenda(t *testing.T) {
 		{"without a deadline it is never due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRunning}}, nil, time.Minute},
 		{"a stopping sandbox is not due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseStopping, Deadline: at(1)}}, nil, time.Minute},
 		{"an ended sandbox is not due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseLost, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseDestroyed, Deadline: at(1)}}, nil, time.Minute},
-		{"a paused sandbox has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Deadline: at(1), PausedSince: at(1)}}, nil, time.Minute},
+		{"a paused sandbox has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, Deadline: at(1), InPauses: sandbox.InPauses{PausedSince: at(1)}}}, nil, time.Minute},
 		{"a pausing or resuming sandbox has no deadline", []sandbox.State{{ID: "a", Phase: sandbox.PhasePausing, Deadline: at(1)}, {ID: "b", Phase: sandbox.PhaseResuming, Deadline: at(1)}}, nil, time.Minute},
-		{"a sandbox paused for four weeks is due", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, PausedSince: now.Add(-maxPaused)}}, []sandbox.ID{"a"}, time.Minute},
+		{"a sandbox paused for four weeks is due", []sandbox.State{{ID: "a", Phase: sandbox.PhasePaused, InPauses: sandbox.InPauses{PausedSince: now.Add(-due.MaxPaused)}}}, []sandbox.ID{"a"}, time.Minute},
 		{"a request that was never placed is due", []sandbox.State{{ID: "a", Phase: sandbox.PhaseRequested, Deadline: at(1)}}, []sandbox.ID{"a"}, time.Minute},
 	}
 	for _, tt := range tests {

@@ -26,6 +26,7 @@ type Config struct {
 	// Tick is the maximum interval between two checks of leases and deadlines; default one
 	// second.
 	Tick time.Duration
+	Now  func() time.Time // the clock of deadlines; default [time.Now]
 	// Sweep is the interval at which unreferenced parts are removed from the store of
 	// templates and snapshots; default half an hour.
 	Sweep time.Duration
@@ -65,6 +66,9 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	cfg.Tick = cmp.Or(cfg.Tick, time.Second)
 	cfg.Sweep = cmp.Or(cfg.Sweep, 30*time.Minute)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	view, err := cfg.view(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -205,15 +209,11 @@ func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
 func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	a := agenda{now: time.Now()}
+	a := agenda{now: r.cfg.Now()}
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
 	for _, id := range a.due {
 		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
-			now := time.Now()
-			if !expired(&s, now) {
-				return nil, nil // its deadline moved, or it ended
-			}
-			return []sandbox.Body{dueNow(&s, now)}, nil
+			return dueEvents(&s, r.cfg.Now()), nil // none: its deadline moved, or another reaper was first
 		})
 		if err != nil {
 			r.warn(ctx, "end expired sandbox failed", string(id), err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type world struct {
 	view *catalog.View
 
 	sweep time.Duration // Config.Sweep
+	ahead atomic.Int64  // how far the reapers' clock is ahead
 }
 
 func newWorld(t *testing.T, srv *eventstest.Server) *world {
@@ -45,7 +47,8 @@ func (w *world) reap() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := Run(ctx, Config{Log: w.log, Tick: tick, Sweep: w.sweep}); err != nil {
+		now := func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+		if err := Run(ctx, Config{Log: w.log, Tick: tick, Sweep: w.sweep, Now: now}); err != nil {
 			w.t.Errorf("reaper: %v", err)
 		}
 	}()
@@ -202,6 +205,47 @@ func TestDeadlineSurvivesRestart(t *testing.T) {
 	id := w.sandbox(time.Now(), placed, running)
 	w.reap()
 	w.await(id, sandbox.PhaseStopping)
+}
+
+// A sandbox ends at its hard end, whatever its clients do, in any phase: with several reapers, and
+// if the one that has warned it is gone by then.
+func TestHardEnd(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	end := time.Now().Add(time.Hour)
+	var boxes []sandbox.ID
+	for _, phase := range [][]sandbox.Body{
+		{}, {placed}, {placed, running}, {placed, running, sandbox.Pausing{}}, {placed, running, sandbox.Pausing{}, sandbox.Paused{}},
+		{placed, running, sandbox.Pausing{}, sandbox.Paused{}, sandbox.Resuming{Lifetime: 9 * time.Hour}},
+		{placed, running, sandbox.Pausing{}, sandbox.Paused{}, sandbox.Resuming{Lifetime: 9 * time.Hour}, sandbox.Resumed{}},
+		{placed, running, sandbox.DeadlineSet{Deadline: end.Add(9 * time.Hour)}},
+	} {
+		id := sandbox.NewID()
+		req := sandbox.Requested{Lifetime: 2 * time.Hour, HardEnd: end, Warning: time.Minute, OnTimeout: sandbox.OnTimeoutPause}
+		if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, append([]sandbox.Body{req}, phase...)...); err != nil {
+			t.Fatal(err)
+		}
+		boxes = append(boxes, id)
+	}
+	warned := boxes[2]
+	first, second := w.reap(), w.reap()
+	w.ahead.Store(int64(59*time.Minute + time.Second))
+	if _, err := w.view.AwaitSandbox(w.ctx, warned, func(s *sandbox.State) bool { return s.Warned }); err != nil {
+		t.Fatal(err)
+	}
+	first()
+	second()
+	w.ahead.Store(int64(2 * time.Hour)) // while no reaper runs
+	w.reap()
+	w.reap()
+	for i, id := range boxes {
+		s, err := w.view.AwaitSandbox(w.ctx, id, func(s *sandbox.State) bool { return s.Over() || s.Phase == sandbox.PhaseStopping })
+		if err != nil || s.Cause != sandbox.CauseHardEnd || s.Deadline.After(end) {
+			t.Errorf("sandbox %d: %s by %q, deadline %v; %v", i, s.Phase, s.Cause, s.Deadline, err)
+		}
+	}
+	if s, _ := w.view.Sandbox(warned); s.Seq != 5 { // requested, placed, running, warned, stopping
+		t.Errorf("%d events, want one warning and one end", s.Seq)
+	}
 }
 
 // The records of a dead host end as lost, once, with any number of reapers, and an observed exit
@@ -374,7 +418,7 @@ func TestAnUnreachableRecordDelaysOnlyItsSandbox(t *testing.T) {
 // reaper returns a reaper whose passes the test runs, on the world's view.
 func (w *world) reaper() *reaper {
 	return &reaper{
-		cfg: Config{Log: w.log, Slog: slog.New(slog.DiscardHandler), Tick: tick}, view: w.view, settled: make(map[string]uint64),
+		cfg: Config{Now: time.Now, Log: w.log, Slog: slog.New(slog.DiscardHandler), Tick: tick}, view: w.view, settled: make(map[string]uint64),
 	}
 }
 

@@ -60,9 +60,9 @@ func TestPlace(t *testing.T) {
 		{name: "no CPU left", req: sandbox.Requested{Resources: sandbox.Resources{CPUMilli: 2000}}, hosts: []hostCapacity{{Host: "a", Capacity: 9, CPU: quota{8000, 6001}}}, refuse: kind.Exhausted},
 		{name: "without a limit nothing is counted", hosts: []hostCapacity{{Host: "a", Capacity: 9, Memory: quota{1000, 1000}, CPU: quota{1, 1}}}, want: "a"},
 		{name: "unknown totals are not enforced", req: sandbox.Requested{Resources: sandbox.Resources{MemoryMiB: 1 << 30, CPUMilli: 1 << 30}}, hosts: []hostCapacity{{Host: "a", Capacity: 9}}, want: "a"},
-		{name: "a snapshot stays on its host", req: sandbox.Requested{FromHost: "b"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
-		{name: "a snapshot on a lost host", req: sandbox.Requested{FromHost: "b"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
-		{name: "a snapshot on a full host", req: sandbox.Requested{FromHost: "b"}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
+		{name: "a snapshot stays on its host", req: sandbox.Requested{Origin: sandbox.Origin{FromHost: "b"}}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
+		{name: "a snapshot on a lost host", req: sandbox.Requested{Origin: sandbox.Origin{FromHost: "b"}}, hosts: []hostCapacity{{Host: "a", Capacity: 9}}, refuse: kind.Unavailable},
+		{name: "a snapshot on a full host", req: sandbox.Requested{Origin: sandbox.Origin{FromHost: "b"}}, hosts: []hostCapacity{{Host: "a", Capacity: 9}, {Host: "b", Capacity: 8, Used: 8}}, refuse: kind.Exhausted},
 		{name: "a snapshot on a full host goes to a host that can use it", from: origin{host: "b", driver: "x", fits: "x 1"}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Used: 8}}, want: "a"},
 		{name: "a snapshot on a draining host", from: origin{host: "b", driver: "x", fits: "x 1"}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 8, Draining: true}}, want: "a"},
 		{name: "a snapshot stays on its host while it has capacity", from: origin{host: "b", driver: "x", fits: "x 1", copied: true}, hosts: []hostCapacity{{Host: "a", Capacity: 9, Drivers: x, Fits: fits("x 1")}, {Host: "b", Capacity: 9, Used: 8}}, want: "b"},
@@ -181,7 +181,7 @@ func fits(all string) func(string, fleet.Needs) string {
 // The refusal names a required isolation that the snapshot's driver does not have.
 func TestASnapshotsDriverHasTooLittleIsolation(t *testing.T) {
 	hosts := []hostCapacity{{Host: "a", Capacity: 9, Drivers: []string{"gvisor", "namespace"}, Isolations: []string{"kernel", "process"}}}
-	req := sandbox.Requested{FromHost: "a", Driver: "namespace", Isolation: sandbox.IsolationKernel}
+	req := sandbox.Requested{Origin: sandbox.Origin{FromHost: "a"}, Driver: "namespace", Isolation: sandbox.IsolationKernel}
 	v := place(&req, origin{host: "a", driver: "namespace"}, hosts)
 	if v.Refused == nil || !strings.Contains(v.Refused.Reason, "made with driver namespace") {
 		t.Errorf("%+v", v)

@@ -34,6 +34,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Network: networkToPB(&b.Network), Volumes: mountsToPB(b.Volumes), VolumeHost: b.VolumeHost,
 			Built: b.Built, Build: b.Build, User: b.User, Workdir: b.Workdir,
 			Start: b.Start, Ready: b.Ready, Identity: identityToPB(&b.Identity), Demanded: fromLimits(b.Demanded),
+			HardEndNs: Nanos(b.HardEnd), WarningNs: int64(b.Warning),
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -65,6 +66,8 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 		f.Body = &pb.SandboxFrame_NetworkUsed{NetworkUsed: &pb.SandboxNetworkUsed{
 			Sent: b.Sent, Received: b.Received, Link: b.Link.Index, LinkSent: b.Link.Sent, LinkReceived: b.Link.Received,
 		}}
+	case sandbox.Warned:
+		f.Body = &pb.SandboxFrame_Warned{Warned: &pb.SandboxWarned{HardEndNs: Nanos(b.HardEnd)}}
 	case sandbox.Stopping:
 		f.Body = &pb.SandboxFrame_Stopping{Stopping: &pb.SandboxStopping{Cause: b.Cause}}
 	case sandbox.Destroyed:
@@ -122,9 +125,10 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Defaults: sandbox.Defaults{Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready}, Lifetime: time.Duration(r.LifetimeNs),
 			PlaceBy: Time(r.PlaceByNs), RunBy: Time(r.RunByNs), RequestHash: r.RequestHash,
 			Secure: r.Secure, AllowInternet: r.AllowInternet, Resources: sandbox.Resources{CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib, DiskMiB: r.DiskMib, PIDs: r.Pids}, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
-			Isolation: sandbox.Isolation(r.Isolation), From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost,
+			Isolation: sandbox.Isolation(r.Isolation), Origin: sandbox.Origin{From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost},
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
 			Built: r.Built, Build: r.Build, Identity: identityFromPB(r.Identity), Demanded: toLimits(r.Demanded),
+			HardEnd: Time(r.HardEndNs), Warning: time.Duration(r.WarningNs),
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}
@@ -154,6 +158,8 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_NetworkUsed:
 		u := b.NetworkUsed
 		return sandbox.NetworkUsed{Sent: u.Sent, Received: u.Received, Link: sandbox.LinkUsed{Index: u.Link, Sent: u.LinkSent, Received: u.LinkReceived}}
+	case *pb.SandboxFrame_Warned:
+		return sandbox.Warned{HardEnd: Time(b.Warned.HardEndNs)}
 	case *pb.SandboxFrame_Stopping:
 		return sandbox.Stopping{Cause: b.Stopping.Cause}
 	case *pb.SandboxFrame_Destroyed:

@@ -15,7 +15,8 @@ func TestSandboxRoundTrip(t *testing.T) {
 		sandbox.Requested{
 			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Defaults: sandbox.Defaults{Env: map[string]string{"E": "1"}},
 			Lifetime: 9, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, Resources: sandbox.Resources{CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4},
-			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", From: "s1", FromSandbox: "i1", FromHost: "h",
+			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", Origin: sandbox.Origin{From: "s1", FromSandbox: "i1", FromHost: "h"},
+			HardEnd: time.Unix(9, 11), Warning: 12,
 			Network: sandbox.Network{Allow: []string{"a.test"}, Deny: []string{"10.0.0.0/8"}, Private: true, MaskHost: "localhost:${PORT}",
 				HTTPSPorts: []int{443}, Proxy: &sandbox.Proxy{Address: "a.test:1080", User: "u", Password: "\xff\x00"},
 				Transforms: []sandbox.Transform{{Domain: "*.a.test", Headers: []sandbox.Header{{Name: "X", Value: "\xff\x00"}}}, {Domain: "a.test"}}},
@@ -27,7 +28,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 		sandbox.Pausing{Cause: "user", Files: true}, sandbox.Paused{Message: "m"}, sandbox.Resuming{Cause: "traffic", OnTimeout: "kill", Reboot: true, Lifetime: 8}, sandbox.Resumed{Message: "m"},
 		sandbox.Snapshotted{Snapshot: "s1", Memory: true},
 		sandbox.NetworkSet{Network: sandbox.Network{Internet: true, Allow: []string{"*"}}}, sandbox.NetworkUsed{Sent: 1, Received: 2, Link: sandbox.LinkUsed{Index: 3, Sent: 4, Received: 5}},
-
+		sandbox.Warned{HardEnd: time.Unix(9, 11)},
 		sandbox.Stopping{Cause: "c"}, sandbox.Destroyed{Cause: "c"}, sandbox.Lost{Reason: "r"}, sandbox.Failed{Message: "m"},
 	}
 	data, err := EncodeSandbox("t", "i0", 5, time.Unix(1, 2), bodies)

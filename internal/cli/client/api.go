@@ -131,6 +131,8 @@ type SandboxSpec struct {
 	Isolation  string            `json:"isolation,omitempty"`
 	AutoPause  bool              `json:"autoPause,omitempty"`
 	AutoResume *AutoResume       `json:"autoResume,omitempty"`
+	HardEnd    int64             `json:"hardEnd,omitempty"`        // seconds; 0: none
+	Warning    int64             `json:"hardEndWarning,omitempty"` // seconds before HardEnd; 0: none
 }
 
 // AutoResume says whether traffic resumes a paused sandbox.

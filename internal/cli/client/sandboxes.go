@@ -22,6 +22,7 @@ type Sandbox struct {
 	StartedAt  moment            `json:"started_at"`
 	PausedAt   moment            `json:"paused_at,omitzero"`
 	EndsAt     moment            `json:"ends_at,omitzero"`
+	HardEndAt  moment            `json:"hard_end_at,omitzero"`
 	EndedAt    moment            `json:"ended_at,omitzero"`
 	Host       string            `json:"host,omitempty"`
 	Driver     string            `json:"driver,omitempty"`

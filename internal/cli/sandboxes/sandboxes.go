@@ -22,7 +22,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 
 func (a *app) sandboxCreate() *cobra.Command {
 	var template string
-	var timeout time.Duration
+	var timeout, hardEnd, warning time.Duration
 	var metadata, env []string
 	var spec client.SandboxSpec
 	var resume bool
@@ -39,6 +39,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 			if !(spec.CPUs >= 0) || math.IsInf(spec.CPUs, 0) { // false for NaN too; JSON can encode neither
 				return fmt.Errorf("--cpus %v must be a finite number, 0 or more", spec.CPUs)
 			}
+			spec.HardEnd, spec.Warning = client.Ceil(hardEnd, time.Second), client.Ceil(warning, time.Second)
 			if resume {
 				spec.AutoResume = &client.AutoResume{Enabled: true}
 			}
@@ -66,6 +67,8 @@ func (a *app) sandboxCreate() *cobra.Command {
 	}
 	c.Flags().StringVar(&template, "template", "base", "template of the root file system")
 	c.Flags().DurationVar(&timeout, "timeout", time.Hour, "time until the sandbox ends; the default is capped by the gateway")
+	c.Flags().DurationVar(&hardEnd, "hard-end", 0, "time until the sandbox ends in any case, also while it is paused (default none)")
+	c.Flags().DurationVar(&warning, "hard-end-warning", 0, "time before the hard end at which the sandbox's record gets a warning (default none)")
 	c.Flags().StringArrayVarP(&metadata, "metadata", "m", nil, "metadata for searches, as NAME=VALUE; repeatable (default none)")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable of all processes, as NAME=VALUE; repeatable (default none)")
 	c.Flags().Float64Var(&spec.CPUs, "cpus", 0, "maximum number of CPUs (default set by the server)")

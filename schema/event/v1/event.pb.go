@@ -1726,6 +1726,7 @@ type SandboxFrame struct {
 	//	*SandboxFrame_NetworkSet
 	//	*SandboxFrame_NetworkUsed
 	//	*SandboxFrame_Queued
+	//	*SandboxFrame_Warned
 	Body          isSandboxFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1928,6 +1929,15 @@ func (x *SandboxFrame) GetQueued() *SandboxQueued {
 	return nil
 }
 
+func (x *SandboxFrame) GetWarned() *SandboxWarned {
+	if x != nil {
+		if x, ok := x.Body.(*SandboxFrame_Warned); ok {
+			return x.Warned
+		}
+	}
+	return nil
+}
+
 type isSandboxFrame_Body interface {
 	isSandboxFrame_Body()
 }
@@ -2000,6 +2010,10 @@ type SandboxFrame_Queued struct {
 	Queued *SandboxQueued `protobuf:"bytes,32,opt,name=queued,proto3,oneof"`
 }
 
+type SandboxFrame_Warned struct {
+	Warned *SandboxWarned `protobuf:"bytes,40,opt,name=warned,proto3,oneof"`
+}
+
 func (*SandboxFrame_Requested) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Placed) isSandboxFrame_Body() {}
@@ -2033,6 +2047,8 @@ func (*SandboxFrame_NetworkSet) isSandboxFrame_Body() {}
 func (*SandboxFrame_NetworkUsed) isSandboxFrame_Body() {}
 
 func (*SandboxFrame_Queued) isSandboxFrame_Body() {}
+
+func (*SandboxFrame_Warned) isSandboxFrame_Body() {}
 
 type SandboxRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2068,6 +2084,8 @@ type SandboxRequested struct {
 	RunByNs       int64                  `protobuf:"varint,72,opt,name=run_by_ns,json=runByNs,proto3" json:"run_by_ns,omitempty"`          // unix time by which it must run
 	RequestHash   []byte                 `protobuf:"bytes,73,opt,name=request_hash,json=requestHash,proto3" json:"request_hash,omitempty"` // hash of a request with an idempotency key
 	Demanded      []string               `protobuf:"bytes,74,rep,name=demanded,proto3" json:"demanded,omitempty"`                          // limits that must be enforced: cpu, memory, disk, pids
+	HardEndNs     int64                  `protobuf:"varint,80,opt,name=hard_end_ns,json=hardEndNs,proto3" json:"hard_end_ns,omitempty"`    // unix time at which it ends, whatever its deadline; 0: none
+	WarningNs     int64                  `protobuf:"varint,81,opt,name=warning_ns,json=warningNs,proto3" json:"warning_ns,omitempty"`      // time before the hard end at which it is warned; 0: it is not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2324,6 +2342,20 @@ func (x *SandboxRequested) GetDemanded() []string {
 		return x.Demanded
 	}
 	return nil
+}
+
+func (x *SandboxRequested) GetHardEndNs() int64 {
+	if x != nil {
+		return x.HardEndNs
+	}
+	return 0
+}
+
+func (x *SandboxRequested) GetWarningNs() int64 {
+	if x != nil {
+		return x.WarningNs
+	}
+	return 0
 }
 
 // SandboxIdentity contains the tokens that are issued for a sandbox, and their issuer.
@@ -3626,6 +3658,50 @@ func (x *SandboxSnapshotted) GetMemory() bool {
 	return false
 }
 
+type SandboxWarned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HardEndNs     int64                  `protobuf:"varint,1,opt,name=hard_end_ns,json=hardEndNs,proto3" json:"hard_end_ns,omitempty"` // unix time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxWarned) Reset() {
+	*x = SandboxWarned{}
+	mi := &file_event_v1_event_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxWarned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxWarned) ProtoMessage() {}
+
+func (x *SandboxWarned) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxWarned.ProtoReflect.Descriptor instead.
+func (*SandboxWarned) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SandboxWarned) GetHardEndNs() int64 {
+	if x != nil {
+		return x.HardEndNs
+	}
+	return 0
+}
+
 type Snapshot struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3659,7 +3735,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +3747,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +3760,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Snapshot) GetId() string {
@@ -3868,7 +3944,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +3956,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +3969,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Copy) GetManifest() []byte {
@@ -3939,7 +4015,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4027,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4040,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Volume) GetId() string {
@@ -4033,7 +4109,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4045,7 +4121,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4058,7 +4134,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Secret) GetId() string {
@@ -4142,7 +4218,7 @@ type Webhook struct {
 
 func (x *Webhook) Reset() {
 	*x = Webhook{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4154,7 +4230,7 @@ func (x *Webhook) String() string {
 func (*Webhook) ProtoMessage() {}
 
 func (x *Webhook) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4167,7 +4243,7 @@ func (x *Webhook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
 func (*Webhook) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Webhook) GetId() string {
@@ -4255,7 +4331,7 @@ type WebhookCursor struct {
 
 func (x *WebhookCursor) Reset() {
 	*x = WebhookCursor{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4267,7 +4343,7 @@ func (x *WebhookCursor) String() string {
 func (*WebhookCursor) ProtoMessage() {}
 
 func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4280,7 +4356,7 @@ func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookCursor.ProtoReflect.Descriptor instead.
 func (*WebhookCursor) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WebhookCursor) GetAt() uint64 {
@@ -4329,7 +4405,7 @@ type WebhookAgain struct {
 
 func (x *WebhookAgain) Reset() {
 	*x = WebhookAgain{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4417,7 @@ func (x *WebhookAgain) String() string {
 func (*WebhookAgain) ProtoMessage() {}
 
 func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4430,7 @@ func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAgain.ProtoReflect.Descriptor instead.
 func (*WebhookAgain) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WebhookAgain) GetEvents() []*WebhookRef {
@@ -4374,7 +4450,7 @@ type WebhookRef struct {
 
 func (x *WebhookRef) Reset() {
 	*x = WebhookRef{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4386,7 +4462,7 @@ func (x *WebhookRef) String() string {
 func (*WebhookRef) ProtoMessage() {}
 
 func (x *WebhookRef) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4399,7 +4475,7 @@ func (x *WebhookRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookRef.ProtoReflect.Descriptor instead.
 func (*WebhookRef) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WebhookRef) GetSandbox() string {
@@ -4437,7 +4513,7 @@ type WebhookAttempt struct {
 
 func (x *WebhookAttempt) Reset() {
 	*x = WebhookAttempt{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4525,7 @@ func (x *WebhookAttempt) String() string {
 func (*WebhookAttempt) ProtoMessage() {}
 
 func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4538,7 @@ func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAttempt.ProtoReflect.Descriptor instead.
 func (*WebhookAttempt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WebhookAttempt) GetId() string {
@@ -4561,7 +4637,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4573,7 +4649,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4586,7 +4662,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -4630,7 +4706,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +4718,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +4731,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -4716,7 +4792,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4728,7 +4804,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4741,7 +4817,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Command) GetId() string {
@@ -4896,7 +4972,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4908,7 +4984,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4921,7 +4997,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -4941,7 +5017,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +5029,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +5042,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -4992,7 +5068,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5080,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5093,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -5037,7 +5113,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5125,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5138,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -5093,7 +5169,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5181,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5194,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -5166,7 +5242,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5178,7 +5254,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5191,7 +5267,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -5213,7 +5289,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5225,7 +5301,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5238,7 +5314,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Reply) GetCommand() string {
@@ -5302,7 +5378,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5314,7 +5390,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5327,7 +5403,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Lease) GetHost() string {
@@ -5523,7 +5599,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5535,7 +5611,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5548,7 +5624,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -5671,7 +5747,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5683,7 +5759,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5696,7 +5772,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -5736,7 +5812,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5748,7 +5824,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5761,7 +5837,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -5785,7 +5861,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5797,7 +5873,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5810,7 +5886,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -5861,7 +5937,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +5949,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +5962,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -5976,7 +6052,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5988,7 +6064,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6001,7 +6077,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6030,7 +6106,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6042,7 +6118,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6055,7 +6131,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6084,7 +6160,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6096,7 +6172,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6109,7 +6185,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6138,7 +6214,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6150,7 +6226,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6163,7 +6239,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6214,7 +6290,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6226,7 +6302,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6239,7 +6315,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -6393,7 +6469,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6405,7 +6481,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6418,7 +6494,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -6471,7 +6547,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6483,7 +6559,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6496,7 +6572,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -6560,7 +6636,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6572,7 +6648,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6585,7 +6661,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BuildStep) GetType() string {
@@ -6626,7 +6702,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6638,7 +6714,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6651,7 +6727,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -6678,7 +6754,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6690,7 +6766,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6703,7 +6779,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -6778,7 +6854,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6790,7 +6866,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6803,7 +6879,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -6859,7 +6935,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6871,7 +6947,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6884,7 +6960,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -6916,7 +6992,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6928,7 +7004,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6941,7 +7017,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -6953,7 +7029,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6965,7 +7041,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6978,7 +7054,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 type BuildFailed struct {
@@ -6991,7 +7067,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7003,7 +7079,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7016,7 +7092,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7170,7 +7246,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\asandbox\x18\x02 \x01(\tR\asandbox\x12\x16\n" +
 	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tfirst_seq\x18\x04 \x01(\x04R\bfirstSeq\x127\n" +
-	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\x8b\t\n" +
+	"\x06frames\x18\x05 \x03(\v2\x1f.millrace.event.v1.SandboxFrameR\x06frames\"\xc7\t\n" +
 	"\fSandboxFrame\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12C\n" +
 	"\trequested\x18\x02 \x01(\v2#.millrace.event.v1.SandboxRequestedH\x00R\trequested\x12:\n" +
@@ -7191,8 +7267,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vnetwork_set\x18\x1e \x01(\v2$.millrace.event.v1.SandboxNetworkSetH\x00R\n" +
 	"networkSet\x12J\n" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
-	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queuedB\x06\n" +
-	"\x04body\"\xca\t\n" +
+	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queued\x12:\n" +
+	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warnedB\x06\n" +
+	"\x04body\"\x89\n" +
+	"\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -7232,7 +7310,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\vplace_by_ns\x18G \x01(\x03R\tplaceByNs\x12\x1a\n" +
 	"\trun_by_ns\x18H \x01(\x03R\arunByNs\x12!\n" +
 	"\frequest_hash\x18I \x01(\fR\vrequestHash\x12\x1a\n" +
-	"\bdemanded\x18J \x03(\tR\bdemanded\x1a;\n" +
+	"\bdemanded\x18J \x03(\tR\bdemanded\x12\x1e\n" +
+	"\vhard_end_ns\x18P \x01(\x03R\thardEndNs\x12\x1d\n" +
+	"\n" +
+	"warning_ns\x18Q \x01(\x03R\twarningNs\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -7328,7 +7409,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\rlink_received\x18\x05 \x01(\x04R\flinkReceived\"H\n" +
 	"\x12SandboxSnapshotted\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
-	"\x06memory\x18\x02 \x01(\bR\x06memory\"\xbb\x05\n" +
+	"\x06memory\x18\x02 \x01(\bR\x06memory\"/\n" +
+	"\rSandboxWarned\x12\x1e\n" +
+	"\vhard_end_ns\x18\x01 \x01(\x03R\thardEndNs\"\xbb\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -7652,7 +7735,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -7701,54 +7784,55 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxNetworkSet)(nil),  // 44: millrace.event.v1.SandboxNetworkSet
 	(*SandboxNetworkUsed)(nil), // 45: millrace.event.v1.SandboxNetworkUsed
 	(*SandboxSnapshotted)(nil), // 46: millrace.event.v1.SandboxSnapshotted
-	(*Snapshot)(nil),           // 47: millrace.event.v1.Snapshot
-	(*Copy)(nil),               // 48: millrace.event.v1.Copy
-	(*Volume)(nil),             // 49: millrace.event.v1.Volume
-	(*Secret)(nil),             // 50: millrace.event.v1.Secret
-	(*Webhook)(nil),            // 51: millrace.event.v1.Webhook
-	(*WebhookCursor)(nil),      // 52: millrace.event.v1.WebhookCursor
-	(*WebhookAgain)(nil),       // 53: millrace.event.v1.WebhookAgain
-	(*WebhookRef)(nil),         // 54: millrace.event.v1.WebhookRef
-	(*WebhookAttempt)(nil),     // 55: millrace.event.v1.WebhookAttempt
-	(*WatchPlace)(nil),         // 56: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 57: millrace.event.v1.UseSample
-	(*Command)(nil),            // 58: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 59: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 60: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 61: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 62: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 63: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 64: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 65: millrace.event.v1.Reply
-	(*Lease)(nil),              // 66: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 67: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 68: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 69: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 70: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 71: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 72: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 73: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 74: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 75: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 76: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 77: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 78: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 79: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 80: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 81: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 82: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 83: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 84: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 85: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 86: millrace.event.v1.BuildFailed
-	nil,                        // 87: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 88: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 89: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 90: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 91: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 92: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 93: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 94: millrace.event.v1.BuildBased.EnvEntry
+	(*SandboxWarned)(nil),      // 47: millrace.event.v1.SandboxWarned
+	(*Snapshot)(nil),           // 48: millrace.event.v1.Snapshot
+	(*Copy)(nil),               // 49: millrace.event.v1.Copy
+	(*Volume)(nil),             // 50: millrace.event.v1.Volume
+	(*Secret)(nil),             // 51: millrace.event.v1.Secret
+	(*Webhook)(nil),            // 52: millrace.event.v1.Webhook
+	(*WebhookCursor)(nil),      // 53: millrace.event.v1.WebhookCursor
+	(*WebhookAgain)(nil),       // 54: millrace.event.v1.WebhookAgain
+	(*WebhookRef)(nil),         // 55: millrace.event.v1.WebhookRef
+	(*WebhookAttempt)(nil),     // 56: millrace.event.v1.WebhookAttempt
+	(*WatchPlace)(nil),         // 57: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 58: millrace.event.v1.UseSample
+	(*Command)(nil),            // 59: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 60: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 61: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 62: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 63: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 64: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 65: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 66: millrace.event.v1.Reply
+	(*Lease)(nil),              // 67: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 68: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 69: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 70: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 71: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 72: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 73: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 74: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 75: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 76: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 77: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 78: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 79: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 80: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 81: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 82: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 83: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 84: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 85: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 86: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 87: millrace.event.v1.BuildFailed
+	nil,                        // 88: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 89: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 90: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 91: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 92: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 93: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 94: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 95: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -7765,7 +7849,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	16, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	17, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	18, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	87, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	88, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 15: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	5,  // 16: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
 	4,  // 17: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
@@ -7775,7 +7859,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	14, // 21: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
 	4,  // 22: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
 	14, // 23: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	88, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	89, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
 	22, // 25: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	23, // 26: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
 	27, // 27: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
@@ -7794,53 +7878,54 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	44, // 40: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
 	45, // 41: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
 	28, // 42: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
-	89, // 43: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	90, // 44: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	40, // 45: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	26, // 46: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	24, // 47: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
-	25, // 48: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
-	41, // 49: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
-	43, // 50: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
-	42, // 51: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
-	40, // 52: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	48, // 53: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	91, // 54: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	92, // 55: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	54, // 56: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
-	54, // 57: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
-	59, // 58: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	60, // 59: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	61, // 60: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	62, // 61: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	63, // 62: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	64, // 63: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 64: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	68, // 65: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	69, // 66: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	70, // 67: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	72, // 68: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	74, // 69: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	73, // 70: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	71, // 71: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	93, // 72: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	76, // 73: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	77, // 74: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	78, // 75: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	80, // 76: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	82, // 77: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	84, // 78: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	86, // 79: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	85, // 80: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	81, // 81: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	79, // 82: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	94, // 83: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	83, // 84: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	47, // 43: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
+	90, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	91, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	40, // 46: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	26, // 47: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	24, // 48: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
+	25, // 49: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
+	41, // 50: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	43, // 51: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	42, // 52: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	40, // 53: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	49, // 54: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
+	92, // 55: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	93, // 56: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	55, // 57: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
+	55, // 58: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
+	60, // 59: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	61, // 60: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	62, // 61: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	63, // 62: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	64, // 63: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	65, // 64: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 65: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	69, // 66: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	70, // 67: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	71, // 68: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	73, // 69: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	75, // 70: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	74, // 71: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	72, // 72: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	94, // 73: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	77, // 74: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	78, // 75: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	79, // 76: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	81, // 77: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	83, // 78: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	85, // 79: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	87, // 80: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	86, // 81: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	82, // 82: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	80, // 83: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	95, // 84: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	84, // 85: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	86, // [86:86] is the sub-list for method output_type
+	86, // [86:86] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -7882,8 +7967,9 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_NetworkSet)(nil),
 		(*SandboxFrame_NetworkUsed)(nil),
 		(*SandboxFrame_Queued)(nil),
+		(*SandboxFrame_Warned)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[57].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[58].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -7891,7 +7977,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[66].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[67].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -7899,8 +7985,8 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_TemplatePublished)(nil),
 		(*AccountEvent_SigningKeyMade)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[73].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[75].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[74].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[76].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -7916,7 +8002,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   94,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -14,9 +14,9 @@ func TestLoads(t *testing.T) {
 		{Phase: sandbox.PhaseDestroyed, Started: at(-5), Ended: at(12)},
 		{Phase: sandbox.PhaseRunning, Started: at(3)},
 		{Phase: sandbox.PhaseLost, Started: at(4), Ended: at(5)},
-		{Phase: sandbox.PhasePaused, Started: at(11), PausedSince: at(25)},
+		{Phase: sandbox.PhasePaused, Started: at(11), InPauses: sandbox.InPauses{PausedSince: at(25)}},
 		{Phase: sandbox.PhaseDestroyed, Started: at(-9), Ended: at(-8)},
-		{Phase: sandbox.PhaseDestroyed, Started: at(-9), Pauses: []sandbox.Pause{{From: at(-8), To: at(22)}, {From: at(23), To: at(31)}}, PausedSince: at(32), Ended: at(50)},
+		{Phase: sandbox.PhaseDestroyed, Started: at(-9), InPauses: sandbox.InPauses{Pauses: []sandbox.Pause{{From: at(-8), To: at(22)}, {From: at(23), To: at(31)}}, PausedSince: at(32)}, Ended: at(50)},
 		{Phase: sandbox.PhaseRunning, Started: at(40)},
 	}
 	want := []Load{{at(0), 3, 0.2}, {at(10), 3, 0.1}, {at(20), 3, 0}, {at(30), 2, 0}}

@@ -6,9 +6,11 @@
 // has the session or when the session has ended.
 //
 // # Ends
-// A session whose client does not come back ends by its policy. The gateway that stores this
-// calls the surface's [End], and stores that the session has ended when it has returned nil. If
-// the gateway dies before, another one repeats it.
+// A session whose client does not come back ends by its policy: package due says when. The gateway
+// that stores this calls the surface's [End], and stores that the session has ended when it has returned nil. If
+// the gateway dies before, another one repeats it. In a paused sandbox only the sandbox itself can
+// be ended: a session that has processes of it cannot be resumed any more, and ends when the
+// sandbox runs again.
 //
 // # Repair
 // A session that is stored as attached here, but has no client, is detached by the next pass:

@@ -3,13 +3,16 @@ package attachments
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/attachment"
+	"github.com/millrace/millrace/events/due"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/waiting"
 )
 
@@ -28,11 +31,17 @@ const (
 // End ends what belongs to a session of a surface: its processes, or its sandbox.
 type End func(ctx context.Context, s *attachment.Session) error
 
+// Sandboxes returns the state of sandboxes, as of a view.
+type Sandboxes interface {
+	Sandbox(id sandbox.ID) (sandbox.State, bool)
+}
+
 // Config configures a Keeper. All fields are required.
 type Config struct {
-	Store *attachment.Store
-	Ends  map[string]End // by surface
-	Slog  *slog.Logger
+	Store     *attachment.Store
+	Sandboxes Sandboxes
+	Ends      map[string]End // by surface
+	Slog      *slog.Logger
 }
 
 // Keeper has the attachments of one run of a gateway. Its methods may be called concurrently.
@@ -166,10 +175,12 @@ func (k *Keeper) endDue(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for _, s := range k.cfg.Store.Sessions(func(s *attachment.Session) bool { return s.Phase != attachment.Ended }) {
-		at, ok := s.Due(k.cfg.Store.Holder(&s))
-		if end := k.cfg.Ends[s.Surface]; ok && !at.After(now) && end != nil {
+		box, _ := k.cfg.Sandboxes.Sandbox(s.Sandbox)
+		actions, _ := due.Of(&box, []due.Session{{Session: s, Holder: k.cfg.Store.Holder(&s)}}, now)
+		i := slices.IndexFunc(actions, func(a due.Action) bool { return a.Cause == due.Detached }) // the reaper does the others
+		if end := k.cfg.Ends[s.Surface]; i >= 0 && end != nil {
 			g.Go(func() error {
-				k.end(ctx, &s, end)
+				k.end(ctx, actions[i], end)
 				return nil
 			})
 		}
@@ -178,13 +189,17 @@ func (k *Keeper) endDue(ctx context.Context) {
 }
 
 // end ends a session, unless another gateway does.
-func (k *Keeper) end(ctx context.Context, s *attachment.Session, end End) {
+func (k *Keeper) end(ctx context.Context, a due.Action, end End) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
+	s := &a.Session
 	s.Phase, s.Gateway = attachment.Ending, k.run
 	if err := k.cfg.Store.Put(ctx, s); err != nil {
 		k.warn("end session failed", s, err)
 		return
+	}
+	if a.Blocked {
+		return // it is due again when the sandbox runs
 	}
 	if err := end(ctx, s); err != nil && !kind.Is(err, kind.NotFound) {
 		k.warn("end session failed", s, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/attachment"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/attachments"
 )
 
@@ -25,13 +26,24 @@ type gateway struct {
 	ended atomic.Int32 // calls of End
 	fails atomic.Int32 // calls of End that fail
 	stop  func()
+
+	paused atomic.Bool // its view of all sandboxes
+}
+
+// Sandbox implements [attachments.Sandboxes].
+func (g *gateway) Sandbox(id sandbox.ID) (sandbox.State, bool) {
+	s := sandbox.State{ID: id, Phase: sandbox.PhaseRunning}
+	if g.paused.Load() {
+		s.Phase = sandbox.PhasePaused
+	}
+	return s, true
 }
 
 // newGateway runs a keeper until the end of the test, or until stop.
 func newGateway(t *testing.T, log *events.Log) *gateway {
 	t.Helper()
 	g := &gateway{store: log.Attachments()}
-	g.Keeper = attachments.New(attachments.Config{Store: g.store, Slog: slog.New(slog.DiscardHandler), Ends: map[string]attachments.End{
+	g.Keeper = attachments.New(attachments.Config{Store: g.store, Sandboxes: g, Slog: slog.New(slog.DiscardHandler), Ends: map[string]attachments.End{
 		surface: func(context.Context, *attachment.Session) error {
 			if g.fails.Add(-1) >= 0 {
 				return errors.New("not now")
@@ -184,6 +196,30 @@ func TestSessionsEnd(t *testing.T) {
 	}
 	if _, err := resume(t, gateways[1], live.Session()); !kind.Is(err, kind.Conflict) {
 		t.Errorf("a session that has a client: %v", err)
+	}
+}
+
+// A session in a paused sandbox cannot be resumed after its time, and what belongs to it ends
+// when the sandbox runs again: there is no attempt before.
+func TestPausedSandbox(t *testing.T) {
+	t.Parallel()
+	log := eventstest.Open(t, eventstest.Start(t))
+	g := newGateway(t, log)
+	g.paused.Store(true)
+	a := open(t, g, attachment.Policy{TTL: time.Millisecond})
+	a.Detach()
+	phase := func(want attachment.Phase) func() bool {
+		return func() bool {
+			s, ok := g.store.Session("alice", a.Session())
+			return ok && s.Phase == want
+		}
+	}
+	until(t, "ending", phase(attachment.Ending))
+	if _, err := resume(t, g, a.Session()); !kind.Is(err, kind.NotFound) {
+		t.Errorf("resumed after its time: %v", err)
+	}
+	if n := g.ended.Load(); n != 0 {
+		t.Errorf("%d attempts to end it", n)
 	}
 }
 

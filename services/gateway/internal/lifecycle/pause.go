@@ -137,7 +137,7 @@ func (l *Lifecycle) ResumeSandbox(ctx context.Context, p core.Principal, id sand
 func resume(s *sandbox.State, opt *ResumeOptions, asked bool) ([]sandbox.Body, error) {
 	switch s.Phase {
 	case sandbox.PhaseRunning:
-		if end := time.Now().Add(opt.Lifetime); opt.Extend && !asked && end.After(s.Deadline) {
+		if end := s.Clamp(time.Now().Add(opt.Lifetime)); opt.Extend && !asked && end.After(s.Deadline) {
 			return []sandbox.Body{sandbox.DeadlineSet{Deadline: end}}, nil
 		}
 		return nil, nil

@@ -127,7 +127,7 @@ func (l *Lifecycle) Phases() map[sandbox.Phase]int {
 	return out
 }
 
-// SetDeadline moves the sandbox's deadline; with extendOnly never to an earlier time. It
+// SetDeadline moves the sandbox's deadline, at most to its hard end; with extendOnly never to an earlier time. It
 // returns NotFound once the sandbox is over, Conflict while it is being ended or is paused.
 func (l *Lifecycle) SetDeadline(ctx context.Context, p core.Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error) {
 	if _, err := l.FindSandbox(ctx, p, id); err != nil {
@@ -136,6 +136,7 @@ func (l *Lifecycle) SetDeadline(ctx context.Context, p core.Principal, id sandbo
 	ctx, cancel := context.WithTimeout(ctx, l.core.CallTimeout)
 	defer cancel()
 	st, err := l.core.View.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
+		at := s.Clamp(deadline)
 		switch {
 		case s.Over():
 			return nil, core.NoSandbox(id)
@@ -143,10 +144,10 @@ func (l *Lifecycle) SetDeadline(ctx context.Context, p core.Principal, id sandbo
 			return nil, kind.New(kind.Conflict, "set deadline", string(id), "the sandbox is being ended")
 		case s.Phase == sandbox.PhasePausing || s.Phase == sandbox.PhasePaused:
 			return nil, kind.New(kind.Conflict, "set deadline", string(id), "the sandbox is paused")
-		case deadline.Equal(s.Deadline) || extendOnly && deadline.Before(s.Deadline):
+		case at.Equal(s.Deadline) || extendOnly && at.Before(s.Deadline):
 			return nil, nil
 		}
-		return []sandbox.Body{sandbox.DeadlineSet{Deadline: deadline}}, nil
+		return []sandbox.Body{sandbox.DeadlineSet{Deadline: at}}, nil
 	})
 	return st, core.LogError("set deadline", string(id), err)
 }

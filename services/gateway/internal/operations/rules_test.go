@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 )
 
@@ -154,6 +155,44 @@ func TestDeadline(t *testing.T) {
 	wantKind(t, "after its end", err, kind.NotFound)
 	wantKind(t, "destroyed twice", h.Lifecycle.DestroySandbox(t.Context(), alice, st.ID), kind.NotFound)
 	wantKind(t, "another's", h.Lifecycle.DestroySandbox(t.Context(), bob, h.sandbox(alice).ID), kind.NotFound)
+}
+
+// Nothing that a client requests moves a hard end: deadlines are clamped by it.
+func TestHardEndIsNotMoved(t *testing.T) {
+	h := newFixture(t)
+	end := time.Now().Add(time.Hour).Round(0)
+	st := h.createWith(sandbox.Requested{Lifetime: 3 * time.Hour, HardEnd: end})
+	check := func(what string, got sandbox.State, err error, want time.Time) {
+		t.Helper()
+		if err != nil || !got.Deadline.Equal(want) || !got.Request.HardEnd.Equal(end) {
+			t.Errorf("%s: %v, hard end %v, %v; want %v", what, got.Deadline, got.Request.HardEnd, err, want)
+		}
+	}
+	check("created", st, nil, end)
+	got, err := h.Lifecycle.SetDeadline(t.Context(), alice, st.ID, end.Add(time.Hour), false)
+	check("timeout", got, err, end)
+	soon := time.Now().Add(time.Minute).Round(0)
+	got, err = h.Lifecycle.SetDeadline(t.Context(), alice, st.ID, soon, false)
+	check("a shorter timeout", got, err, soon)
+	got, err = h.Lifecycle.SetDeadline(t.Context(), alice, st.ID, end.Add(time.Hour), true)
+	check("refresh", got, err, end)
+	seq := got.Seq
+	got, err = h.Lifecycle.SetDeadline(t.Context(), alice, st.ID, end.Add(2*time.Hour), true)
+	check("refresh again", got, err, end)
+	long := lifecycle.ResumeOptions{Lifetime: 5 * time.Hour, Extend: true}
+	got, _, err = h.Lifecycle.ResumeSandbox(t.Context(), alice, st.ID, long)
+	check("connect", got, err, end)
+	if got.Seq != seq {
+		t.Errorf("%d events that change nothing", got.Seq-seq)
+	}
+	h.pause(st.ID)
+	got, _, err = h.Lifecycle.ResumeSandbox(t.Context(), alice, st.ID, long)
+	check("resume", got, err, end)
+	forks, _, err := h.Provisioner.ForkSandbox(t.Context(), alice, st.ID, 1, 7*time.Hour)
+	if err != nil || forks[0].Err != nil {
+		t.Fatalf("fork: %v %v", err, forks)
+	}
+	check("fork", forks[0].State, nil, end)
 }
 
 func TestBearer(t *testing.T) {

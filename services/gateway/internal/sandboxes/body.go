@@ -32,7 +32,8 @@ type body struct {
 	CreatedAt  time.Time         `json:"created_at"`
 	StartedAt  *time.Time        `json:"started_at"`
 	PausedAt   *time.Time        `json:"paused_at,omitempty"`
-	EndsAt     *time.Time        `json:"ends_at,omitempty"` // while it runs
+	EndsAt     *time.Time        `json:"ends_at,omitempty"`     // while it runs
+	HardEndAt  *time.Time        `json:"hard_end_at,omitempty"` // when it ends in any case
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 	Host       string            `json:"host,omitempty"`
 	Driver     string            `json:"driver,omitempty"`
@@ -65,7 +66,7 @@ func bodyOf(st *sandbox.State) body {
 	b := body{
 		Sandbox: string(st.ID), Template: cmp.Or(st.Request.Built, st.Request.Template), Alias: st.Request.Alias,
 		State: stateOf(st), Cause: st.Cause, Message: cmp.Or(st.Message, st.Queued),
-		CreatedAt: st.Created.UTC(), StartedAt: timeOf(st.Started), PausedAt: timeOf(st.PausedSince), EndedAt: timeOf(st.Ended),
+		CreatedAt: st.Created.UTC(), StartedAt: timeOf(st.Started), PausedAt: timeOf(st.PausedSince), EndedAt: timeOf(st.Ended), HardEndAt: timeOf(st.Request.HardEnd),
 		Host: st.Host, Driver: st.Driver, Isolation: string(st.Isolation),
 		CPUs: float64(st.Request.CPUMilli) / 1000, MemoryMB: st.Request.MemoryMiB, DiskMB: st.Request.DiskMiB, PIDs: st.Request.PIDs,
 		Internet: st.Network.Internet, OnTimeout: cmp.Or(st.Request.OnTimeout, sandbox.OnTimeoutKill), AutoResume: st.Request.AutoResume,

@@ -20,6 +20,7 @@ type change struct {
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Alias     string            `json:"alias,omitempty"`
 	Deadline  *time.Time        `json:"deadline,omitempty"`
+	HardEnd   *time.Time        `json:"hard_end_at,omitempty"`
 	Timeout   int64             `json:"timeout_ms,omitempty"` // counted from the start of the sandbox
 	Host      string            `json:"host,omitempty"`
 	Epoch     uint64            `json:"epoch,omitempty"`
@@ -44,6 +45,7 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 	case sandbox.Requested:
 		out.Template, out.Driver, out.Metadata, out.Alias, out.Timeout = b.Template, b.Driver, b.Metadata, b.Alias, b.Lifetime.Milliseconds()
 		out.Isolation, out.Snapshot, out.From = string(b.Isolation), string(b.From), string(b.FromSandbox)
+		out.HardEnd = textenc.OptionalTime(b.HardEnd)
 	case sandbox.Queued:
 		out.Reason = b.Reason
 	case sandbox.Placed:
@@ -68,6 +70,8 @@ func appendChange(dst []byte, e *sandbox.Event) []byte {
 		out.Internet, out.Allow, out.Deny = &b.Network.Internet, b.Network.Allow, b.Network.Deny
 	case sandbox.NetworkUsed:
 		out.Sent, out.Received = b.Sent, b.Received
+	case sandbox.Warned:
+		out.HardEnd = textenc.OptionalTime(b.HardEnd)
 	case sandbox.Stopping:
 		out.Cause = b.Cause
 	case sandbox.Destroyed:

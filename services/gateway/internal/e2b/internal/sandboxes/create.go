@@ -75,6 +75,7 @@ type newSandbox struct {
 	VolumeMounts        []mountBody       `json:"volumeMounts"`
 	MCP                 mcpBody           `json:"mcp"`
 	IAM                 iamBody           `json:"iam"`
+	hardEndBody
 	limits.Body
 }
 
@@ -184,6 +185,9 @@ func (cr *creator) requested(b *newSandbox, def Generation) (sandbox.Requested, 
 	if err == nil {
 		err = b.MCP.check()
 	}
+	if err == nil {
+		err = b.hardEndBody.check()
+	}
 	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
 	var network sandbox.Network
 	if err == nil {
@@ -203,6 +207,7 @@ func (cr *creator) requested(b *newSandbox, def Generation) (sandbox.Requested, 
 		OnTimeout:     onTimeout(b.AutoPause, memory),
 		AutoResume:    wakes,
 	}
+	b.hardEndBody.apply(&req, time.Now())
 	return req, err
 }
 
