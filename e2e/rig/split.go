@@ -104,7 +104,7 @@ func (s *Split) begin(top *Topology) error {
 	}
 	for i := range top.Hosts {
 		name := fmt.Sprintf("host-%d", i+1)
-		args := append([]string{"hostd", "--name", name, "--data", filepath.Join(s.Dir, name), "--driver", top.Driver}, to...)
+		args := append([]string{"hostd", "--name", name, "--data", filepath.Join(s.Dir, name), "--driver", top.Driver, "--warm", "2"}, to...)
 		if err := s.add(name, nil, append(args, top.HostArgs...)...); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func StartUp(opt Options) (*Up, error) {
 		return nil, err
 	}
 	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr, made: &nest.made}}
-	args := append([]string{"up", "--listen", addr, "--data", u.Data, "--driver", opt.Driver, "--log-level", "info"}, opt.Args...)
+	args := append([]string{"up", "--listen", addr, "--data", u.Data, "--driver", opt.Driver, "--warm", "2", "--log-level", "info"}, opt.Args...)
 	if u.Program, err = nest.addOf(opt.Binary, "up", opt.Env, args...); err == nil {
 		err = u.await()
 	}

@@ -54,7 +54,7 @@ type host struct {
 
 func (h *host) flags(f *pflag.FlagSet) {
 	f.IntVar(&h.capacity, "capacity", 0, fmt.Sprintf("maximum number of sandboxes (default %d on this machine: the smallest of one per %d MiB of memory, %d per CPU and one per %d processes of its limit)", hostd.DefaultCapacity(), hostd.MemoryPerSandbox>>20, hostd.SandboxesPerCPU, hostd.ProcessesPerSandbox))
-	f.IntVar(&h.warm, "warm", 2, "number of warm instances per recently used configuration, for drivers with slow starts (gvisor); 0 disables the warm pool")
+	f.IntVar(&h.warm, "warm", 64, "maximum number of instances created in advance, of recently used configurations, for gvisor and for namespace as root; 0 disables the warm pool")
 	f.StringSliceVar(&h.drivers, "driver", nil, "drivers by name, or auto, separated by commas; the first is the default driver. auto is gvisor (once it is built and tested), namespace and jail, where they work; direct (no isolation) is for development (default auto)")
 	f.StringVar(&h.kernel, "guest-kernel", "", "directory with boot/ and lib/modules/ of the guest kernel for the drivers microvm and firecracker (default /var/lib/millrace/microvm, else /)")
 	f.BoolVar(&h.tcg, "tcg", false, "let the driver microvm emulate the CPU without KVM, 20 to 50 times slower")

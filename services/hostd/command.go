@@ -40,11 +40,17 @@ func (h *host) drain(c command.Command, drain bool) error {
 		h.commands.Refuse(c, err)
 		return err
 	}
-	h.leases.SetDraining(drain)
+	h.setDraining(drain)
 	h.leases.Renew()
 	h.commands.End(c.Rev)
 	h.commands.Answer(c, command.Reply{})
 	return nil
+}
+
+// setDraining sets whether the host accepts no new sandbox.
+func (h *host) setDraining(drain bool) {
+	h.leases.SetDraining(drain)
+	h.warm.SetDraining(drain)
 }
 
 // sandboxConfig returns what the sandboxes use of the host. All of it must be there.

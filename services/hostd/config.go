@@ -50,8 +50,8 @@ type Config struct {
 	// few MiB per process. Default 1 GiB.
 	Spool int64
 
-	// Warm is the number of warm instances per recently used spec, for drivers that take long to
-	// create one. Default: none.
+	// Warm is the maximum number of warm instances, for drivers that take long to create one.
+	// They also use at most a sixteenth of the machine's memory. Default: none.
 	Warm int
 
 	// GuestKernel is the directory of the kernel that the drivers microvm and

@@ -118,7 +118,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	h.leases.SetDraining(drain)
+	h.setDraining(drain)
 	// A run ends with an error of its own, or after a clean exit.
 	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	h.runCtx, h.abort = runCtx, abort

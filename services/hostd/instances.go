@@ -8,12 +8,16 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/disk"
 	"github.com/millrace/millrace/services/hostd/internal/instances"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
+	"github.com/millrace/millrace/services/hostd/internal/machine"
 	"github.com/millrace/millrace/services/hostd/internal/templates"
 	"github.com/millrace/millrace/services/hostd/internal/volumes"
 	"github.com/millrace/millrace/services/hostd/internal/warmpool"
 )
 
-const sandboxDir = "sandboxes"
+const (
+	sandboxDir = "sandboxes"
+	warmMemory = 16 // the warm pool may have this fraction of the machine's memory
+)
 
 // newInstances returns the instances of the host. Its drivers and its disk must be there.
 func (h *host) newInstances() *instances.Store {
@@ -25,8 +29,9 @@ func (h *host) newInstances() *instances.Store {
 
 // newWarm returns the warm pool of the host.
 func (h *host) newWarm() *warmpool.Pool {
+	total, _ := machine.Memory()
 	return warmpool.New(warmpool.Config{
-		Size: max(h.cfg.Warm, 0), Dir: h.instances.Dir, Prepare: instances.Prepare, Create: h.instances.Build, Remove: h.instances.Remove, Log: h.slog,
+		Max: max(h.cfg.Warm, 0), MemoryMiB: total >> 20 / warmMemory, Dir: h.instances.Dir, Prepare: instances.Prepare, Create: h.instances.Build, Remove: h.instances.Remove, Log: h.slog,
 		Hold: func(id template.ID) *templates.Tree {
 			t, _ := h.cache.Hold(id)
 			return t

@@ -29,7 +29,7 @@ func newFailingCreates(all bool) failingCreates {
 
 func (d failingCreates) Probe(ctx context.Context) (driver.Caps, error) {
 	caps, err := d.Driver.Probe(ctx)
-	caps.Slow = true
+	caps.WarmMiB = 4
 	return caps, err
 }
 

@@ -146,7 +146,7 @@ type Caps struct {
 	PidsLimit       bool     // Spec.PIDs applies to the sandbox as a whole
 	CPULimit        bool     // Spec.CPUMilli applies
 	DiskLimit       bool     // Spec.DiskMiB applies to everything that the sandbox writes
-	Slow            bool     // Create is so slow that a warm pool is worth its cost
+	WarmMiB         uint32   // memory of an idle instance in MiB, if a warm pool is worth its cost; 0: it is not
 	Pause           bool     // Instance.Pause works
 	Files           bool     // Instance.Snapshot can save files
 	Memory          bool     // Instance.Snapshot can save the memory, too
@@ -235,6 +235,14 @@ type Instance interface {
 	// cgroups and files that Create made. It is idempotent and may be called again
 	// after an error.
 	Destroy(ctx context.Context) error
+}
+
+// Renamer is implemented by an Instance whose host name can be changed while no process of a
+// sandbox has run in it.
+type Renamer interface {
+	// Rename changes the host name, also in the instance's files. It returns
+	// kind.Unimplemented where the driver does not support it.
+	Rename(hostname string) error
 }
 
 // Networked is implemented by an Instance whose network namespace can be entered.

@@ -7,12 +7,17 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/drivers"
 	"github.com/millrace/millrace/services/hostd/internal/journal"
 )
+
+// removals is the number of concurrent removals. A removal mostly waits for the kernel.
+const removals = 8
 
 // Makers returns the drivers of the existing instances, by the instances' names.
 func (st *Store) Makers(ctx context.Context) map[sandbox.ID]string {
@@ -48,21 +53,26 @@ func (st *Store) Clear(ctx context.Context, stored map[sandbox.ID]journal.Create
 			}
 		}
 	}
+	var g errgroup.Group
+	g.SetLimit(removals)
 	for id, was := range stored {
 		instID := cmp.Or(was.Instance, id)
 		if used[instID] {
 			continue
 		}
-		if err := st.removeBy(ctx, was.Driver, instID); err != nil {
-			st.cfg.Slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
-			continue
-		}
-		if isOpen(id) {
-			continue // the removed instance is the one that it had before a reboot
-		}
-		if err := st.cfg.Journal.Forget(id); err != nil {
-			return err
-		}
+		g.Go(func() error {
+			if err := st.removeBy(ctx, was.Driver, instID); err != nil {
+				st.cfg.Slog.Error("remove leftover sandbox failed", "sandbox", id, "err", err)
+				return nil
+			}
+			if isOpen(id) {
+				return nil // the removed instance is the one that it had before a reboot
+			}
+			return st.cfg.Journal.Forget(id)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	left, err := os.ReadDir(st.cfg.Dir)
 	for _, e := range left {

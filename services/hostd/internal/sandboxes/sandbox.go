@@ -35,6 +35,7 @@ type hostSandbox struct {
 	created    sandbox.Running // how it was created, whatever the host offers now; zero until then
 	phase      sandbox.Phase   // when the sandbox was loaded
 	adopted    bool            // created by a previous run
+	begun      func()          // ends what Warm.BeginCreate began
 
 	stop chan struct{} // closed when the sandbox must end
 	gone chan struct{} // closed when the sandbox has ended
@@ -59,7 +60,7 @@ func (set *Set) newSandbox(s *sandbox.State) *hostSandbox {
 	sb := &hostSandbox{
 		cfg: &set.cfg, id: s.ID, tenant: s.Tenant, req: s.Request, phase: s.Phase, driverName: s.Driver,
 		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can},
-		stop:    make(chan struct{}), gone: make(chan struct{}),
+		begun:   func() {}, stop: make(chan struct{}), gone: make(chan struct{}),
 	}
 	sb.current = instances.NewCurrent(s.ID)
 	sb.files = sandboxFiles{sb: sb}
@@ -101,6 +102,7 @@ func (sb *hostSandbox) setDesired(s *sandbox.State) {
 // run creates or adopts the sandbox, serves it, and tears it down.
 func (sb *hostSandbox) run(ctx context.Context) error {
 	defer sb.current.Journaled() //nolint:errcheck // it only waits
+	defer func() { sb.begun() }()
 	err := sb.ensureCreated(ctx)
 	if err == nil {
 		err = sb.session.Serve(ctx, &sb.pausing, sb.running)
@@ -147,21 +149,16 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	if spec.Volumes, err = cfg.Volumes.Mounts(ctx, &sb.req); err != nil {
 		return err
 	}
-	o, offered := cfg.Drivers.Offer(sb.driver.Name())
-	slow := offered && o.Caps.Slow
-	if slow {
-		if warm, ok := cfg.Warm.Acquire(o.Driver, spec); ok {
-			return sb.useWarm(warm)
-		}
+	o, _ := cfg.Drivers.Offer(sb.driver.Name()) // without capabilities if the driver is not offered
+	if warm, ok := cfg.Warm.Acquire(o, spec); ok {
+		sb.begun = cfg.Warm.BeginCreate()
+		return sb.useWarm(warm)
 	}
 	if err := instances.Prepare(ctx, sb.driver, &spec); err != nil {
 		return err
 	}
-	cfg.Warm.BeginCreate()
-	defer cfg.Warm.EndCreate()
-	if slow {
-		cfg.Warm.Keep(o.Driver, spec)
-	}
+	sb.begun = cfg.Warm.BeginCreate()
+	cfg.Warm.Keep(o, spec)
 	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
 		return err
 	}
@@ -206,6 +203,7 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 		return err
 	}
 	sb.phase = sandbox.PhaseRunning
+	sb.begun()
 	sb.setDesired(&s)
 	return sb.cfg.Fault("running")
 }

@@ -48,6 +48,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 	}{
 		{"a command runs through the shim", s.testCommand},
 		{"a connection may be dialed again", s.testRedial},
+		{"it can be renamed where the pool needs it", s.testRename(caps)},
 		{"the environment is the spec's and not the host's", s.testEnvironment},
 		{"standard files can be opened by their paths", s.testReopenStdio},
 		{"a long directory name works", s.testLongDirectory},

@@ -115,7 +115,9 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	} else {
 		caps.DiskLimit = true
 	}
-	if !d.ranges {
+	if d.ranges {
+		caps.WarmMiB = 4
+	} else { // and hostd cannot rename an instance
 		caps.Notes = append(caps.Notes, "hostd is not root: a sandbox has one user and no root, and keeps the groups of hostd's user")
 	}
 	s, done, err := live.ProbeSpec(d.cfg.Scratch)
@@ -165,6 +167,9 @@ func (d *Driver) newInstance(dir string, state live.State, proc *live.Proc) *liv
 	}
 	if group.CanFreeze() {
 		b.Freezer = group
+	}
+	if d.ranges {
+		b.SetName = func(hostname string) error { return rename(state.PID, hostname) }
 	}
 	b.Save = func(ctx context.Context, to string) error { return save(ctx, dir, state, to) }
 	b.Kill = func(ctx context.Context) error { return live.KillFrozen(ctx, proc, b.Freezer) }

@@ -79,11 +79,9 @@ func writableUsr(usr string) []string {
 func (t *hostTemplate) files(hostname string) []nsinit.File {
 	var id [16]byte
 	rand.Read(id[:])
-	all := append(homeFiles(), []nsinit.File{
+	all := append(append(homeFiles(), nameFiles(hostname)...), []nsinit.File{
 		{Name: "etc/passwd", Body: passwd(t.shell)},
 		{Name: "etc/group", Body: group},
-		{Name: "etc/hostname", Body: hostname + "\n"},
-		{Name: "etc/hosts", Body: hosts(hostname)},
 		{Name: "etc/resolv.conf", Body: resolvConf},
 		{Name: "etc/nsswitch.conf", Body: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\nrpc: files\nethers: files\n"},
 		{Name: "etc/profile", Body: profile},

@@ -30,14 +30,9 @@ func fromTree(s *driver.Spec, spec *nsinit.Spec) error {
 	if _, err := tree.Stat("bin/bash"); err == nil {
 		shell = "/bin/bash"
 	}
-	name := s.HostName()
 	spec.Tree, spec.Sudo = s.Root, s.Sudo
 	spec.Env = environ(shell, s.Env)
-	spec.Files = []nsinit.File{
-		{Name: "etc/hostname", Body: name + "\n"},
-		{Name: "etc/hosts", Body: hosts(name)},
-		{Name: "etc/resolv.conf", Body: resolvConf},
-	}
+	spec.Files = append(nameFiles(s.HostName()), nsinit.File{Name: "etc/resolv.conf", Body: resolvConf})
 	return nil
 }
 

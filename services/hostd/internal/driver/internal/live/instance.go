@@ -39,6 +39,8 @@ type Instance struct {
 	// driver has its own way to do so. It replaces Freezer and Save for snapshots
 	// that Save cannot make. Nil: they do it.
 	Checkpoint func(ctx context.Context, dir string, memory bool) error
+	// SetName changes the host name. Nil: not supported.
+	SetName func(hostname string) error
 	// Measure implements Stats. Nil: no statistics.
 	Measure func(context.Context) (driver.Stats, error)
 
@@ -83,6 +85,18 @@ func (b *Instance) NetNS() (*os.File, error) {
 		return nil, kind.Wrap(kind.Unavailable, "enter the network", string(b.State.ID), err)
 	}
 	return f, nil
+}
+
+// Rename implements driver.Renamer.
+func (b *Instance) Rename(hostname string) error {
+	if b.SetName == nil {
+		return b.unsupported("rename")
+	}
+	err := b.SetName(hostname)
+	if b.ended() { // another process may have the pid now
+		err = errGone
+	}
+	return kind.Wrap(kind.Unavailable, "rename sandbox", string(b.State.ID), err)
 }
 
 // Done implements driver.Instance.
