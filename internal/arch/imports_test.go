@@ -148,6 +148,11 @@ var rules = []rule{
 	// A session of a codex client knows neither HTTP nor the log: its tests compile in seconds.
 	{path: gw + "codex/jsonrpc"},
 	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}},
+	// Sessions and signatures of Backend.AI are computed from requests and states alone.
+	{path: gw + "backendai", may: []string{vocabulary, gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "route", gw + "stream", gw + "websocket", fiber}, std: []string{"net/http"}},
+	{path: gw + "backendai/signature", may: []string{"events/kind"}},
+	{path: gw + "backendai/rate"},
+	{path: gw + "backendai/session", may: []string{"events/kind", "events/process", "events/sandbox"}},
 	{path: gw + "codex/fileuri", may: []string{gw + "codex/jsonrpc"}},
 	{path: gw + "codex/protocol", may: []string{"events/process", gw + "codex/jsonrpc", gw + "codex/fileuri"}},
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/backendai"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
 	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -47,6 +48,7 @@ type server struct {
 	keeper  *attachments.Keeper
 	admin   *admin.Handler
 	e2b     *e2b.Handler
+	bai     *backendai.Handler
 	builds  *builder.Builder
 	ports   *port.Handler
 	metrics *metrics.Metrics
@@ -84,8 +86,12 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			ErrorHandler:                 route.ErrorHandler(cfg.Slog),
 			// No WriteTimeout: it would cut whole streams.
 		}),
-		admin:  admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
-		e2b:    e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
+		admin: admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
+		e2b:   e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
+		bai: backendai.New(backendai.Config{
+			Operations: record.NewGateway(ops), Pairs: keyPairs(cfg.KeyPair), Creator: sessionCreator{&creator{ops, cfg.Limits}},
+			MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
+		}),
 		builds: builds,
 		ports:  port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(metrics.Config{
@@ -142,7 +148,7 @@ func (s *server) markUsed(c *fiber.Ctx) error {
 // registerOwn adds the routes for probes and operators.
 func (s *server) registerOwn(r fiber.Router) {
 	s.admin.RegisterProbes(r)
-	r.Get("/", onlyUnnamed(admin.Index(s.cfg.Version)))
+	r.Get("/", onlyUnnamed(admin.Index(s.cfg.Version, backendai.Version)))
 	r.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
 	r.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
 	r.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)

@@ -39,6 +39,10 @@ type Config struct {
 	// be empty if the log holds at least one key: without any key, Run fails.
 	APIKey string
 
+	// KeyPair returns the tenant and the secret of an access key, and false if it does not
+	// exist. Default: none exists.
+	KeyPair func(accessKey string) (tenant, secret string, ok bool)
+
 	Version string // version of this program, as GET / reports it
 
 	Domain string // domain of sandboxes' hosts in responses; default: none, clients use their own

@@ -55,7 +55,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) serve(cfg gateway.Config) {
 	f.t.Helper()
-	cfg.Log, cfg.View, cfg.APIKey = f.log, f.view, key
+	cfg.Log, cfg.View, cfg.APIKey, cfg.KeyPair = f.log, f.view, key, pairs
 	cfg.Slog = slog.New(slog.NewTextHandler(f.logs, nil))
 	ready := make(chan net.Addr, 1)
 	cfg.Ready = func(a net.Addr) { ready <- a }

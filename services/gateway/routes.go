@@ -39,6 +39,7 @@ func (s *server) surfaces() []surface {
 			Operations: gateway, Creator: &creator{s.ops, s.cfg.Limits}, Keeper: s.keeper, Streams: s.streams, Sockets: s.sockets,
 			MaxTimeout: s.cfg.MaxTimeout, Slog: s.cfg.Slog,
 		}).Register},
+		{family.BackendAI, s.bai.Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
@@ -52,7 +53,7 @@ func (s *server) routes(local bool) {
 	if local {
 		s.app.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
 	}
-	s.app.Use(auth.New(s.cfg.View, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
+	s.app.Use(s.bai.Guard, auth.New(s.cfg.View, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
 	for _, x := range s.surfaces() {
 		x.register(confined{s.app, x.family})
 	}

@@ -15,8 +15,9 @@ var page []byte
 // about is the response to GET / for every client that does not prefer HTML.
 type about struct {
 	Name    string `json:"name"`
-	Version string `json:"version"`
-	Health  string `json:"health"` // path that responds with 200 once the gateway is ready
+	Version string `json:"version"` // of Backend.AI's API, as its clients expect
+	Manager string `json:"manager"` // version of this program
+	Health  string `json:"health"`  // path that responds with 200 once the gateway is ready
 	Docs    string `json:"docs"`
 }
 
@@ -24,8 +25,8 @@ type about struct {
 const DocsURL = "https://github.com/millrace/millrace#readme"
 
 // Index returns the handler of GET /: an HTML page for browsers, otherwise a JSON
-// object with the version. It requires no credentials and discloses nothing about tenants.
-func Index(version string) fiber.Handler {
+// object with the version of this program and, as that of the API, Backend.AI's. It requires no credentials and discloses nothing about tenants.
+func Index(version, api string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)
 		if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) == fiber.MIMETextHTML {
@@ -33,6 +34,6 @@ func Index(version string) fiber.Handler {
 			c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 			return c.Send(page)
 		}
-		return c.Status(http.StatusOK).JSON(about{Name: "millrace", Version: version, Health: "/readyz", Docs: DocsURL})
+		return c.Status(http.StatusOK).JSON(about{Name: "millrace", Version: api, Manager: version, Health: "/readyz", Docs: DocsURL})
 	}
 }

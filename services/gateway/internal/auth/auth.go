@@ -59,7 +59,7 @@ func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
 func New(keys Keys, tokens Tokens) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		accepted := route.Part(c).Credentials
-		if accepted.Has(family.Public) {
+		if accepted.Has(family.Public | family.PairSignature) {
 			return c.Next()
 		}
 		p, ok := byKey(c, accepted, keys)

@@ -34,7 +34,8 @@ func TestOf(t *testing.T) {
 
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
-		backendAI = family.Part{Family: family.BackendAI, Credentials: family.Public, Errors: httperr.Problem, APIHost: true}
+		backendAI = family.Part{Family: family.BackendAI, Credentials: family.PairSignature, Errors: httperr.Problem, APIHost: true}
+		versions  = family.Part{Family: family.BackendAI, Credentials: family.Public, Errors: httperr.Problem, APIHost: true}
 		codex     = family.Part{Family: family.Codex, Credentials: family.KeyBearer | family.SandboxBearer | family.SandboxQuery, Errors: httperr.Text, Origin: family.OwnOrigin, APIHost: true}
 		port      = family.Part{Family: family.Port, Credentials: family.Public, Errors: httperr.Proxy, Body: family.Streamed, Origin: family.Unchecked}
 	)
@@ -107,7 +108,8 @@ func TestOf(t *testing.T) {
 		{path: "/v1/tenants", want: signUp},
 		{path: "/v1/auth/login", want: signUp},
 		// Backend.AI.
-		{path: "/v4", want: backendAI},
+		{path: "/v4", want: versions},
+		{path: "/manager/announcement", want: backendAI},
 		{path: "/v9/session", want: backendAI},
 		{path: "/v10/session", want: control},
 		{path: "/session/s1", want: backendAI},

@@ -35,7 +35,8 @@ var (
 
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
-	backendAI = Part{Family: BackendAI, Credentials: Public, Errors: httperr.Problem, APIHost: true}
+	backendAI = Part{Family: BackendAI, Credentials: PairSignature, Errors: httperr.Problem, APIHost: true}
+	versions  = with(backendAI, func(p *Part) { p.Credentials = Public })
 	codex     = Part{Family: Codex, Credentials: KeyBearer | SandboxBearer | SandboxQuery, Errors: httperr.Text, Origin: OwnOrigin, APIHost: true}
 	forwarded = Part{Family: Port, Credentials: Public, Errors: httperr.Proxy, Body: Streamed, Origin: Unchecked}
 )
@@ -107,15 +108,22 @@ var table = []row{
 
 	// Backend.AI.
 	{"/v4", backendAI},
+	{"/v4/$", versions},
 	{"/v5", backendAI},
+	{"/v5/$", versions},
 	{"/v6", backendAI},
+	{"/v6/$", versions},
 	{"/v7", backendAI},
+	{"/v7/$", versions},
 	{"/v8", backendAI},
+	{"/v8/$", versions},
 	{"/v9", backendAI},
+	{"/v9/$", versions},
 	{"/session", backendAI},
 	{"/kernel", backendAI},
 	{"/stream", backendAI},
 	{"/events", backendAI},
+	{"/manager", backendAI}, // not served, but clients expect its errors in this form
 
 	// codex, which also has upgrades at /.
 	{"/codex", codex},

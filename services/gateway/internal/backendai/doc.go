@@ -1,0 +1,12 @@
+// Package backendai is the surface for Backend.AI's SDKs, CLI and web terminals, in the versions
+// of its API from v4.20181215 to v8.
+//
+// # Requests
+// [Handler.Guard] runs before the handlers: it checks the signature of a request (package
+// signature), counts it (package rate) and encodes errors as problem details with Backend.AI's
+// types, also those that no handler returns.
+//
+// # Sessions
+// A session is a sandbox with a name (package session). At most one sandbox of a tenant with a
+// name is alive, whichever gateways create it. Requests name a session by its name or its UUID.
+package backendai

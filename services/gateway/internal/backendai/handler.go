@@ -1,0 +1,121 @@
+package backendai
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/rate"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/signature"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
+)
+
+// Pairs finds key pairs.
+type Pairs interface {
+	// Pair returns the pair of an access key, and false if it does not exist or was revoked.
+	Pair(accessKey string) (signature.Pair, bool)
+}
+
+// Sandboxes finds and ends sandboxes.
+type Sandboxes interface {
+	Sync(ctx context.Context) error
+	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
+	FindSandbox(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
+	SetDeadline(ctx context.Context, p core.Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error)
+	DestroySandbox(ctx context.Context, p core.Principal, id sandbox.ID) error
+	RecentUsage(ctx context.Context, p core.Principal, id sandbox.ID) (lifecycle.Usage, error)
+}
+
+// Processes finds and signals processes.
+type Processes interface {
+	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+}
+
+// Operations are the operations of the gateway that the surface uses, implemented by
+// record.Gateway.
+type Operations interface {
+	Sandboxes
+	Processes
+	DeriveKey(text string) string
+}
+
+// Creator creates the sandboxes of sessions.
+type Creator interface {
+	// Session returns the request for a sandbox of a template. It returns NotFound if the
+	// template does not exist, and Invalid for limits out of range.
+	Session(ctx context.Context, p core.Principal, template string, w *session.Wanted, idle time.Duration) (sandbox.Requested, error)
+	// Ensure creates a sandbox with an id that only requests for the session have, or waits for it.
+	Ensure(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error)
+	// Enqueue is Ensure without waiting until the sandbox runs.
+	Enqueue(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error)
+}
+
+// Config configures the surface. A zero field after Creator means its default.
+type Config struct {
+	Operations Operations
+	Pairs      Pairs
+	Creator    Creator
+
+	RateLimit  int           // requests per access key in 15 minutes; default 30,000
+	MaxTimeout time.Duration // maximum idle time of a session; default 24 h
+	Version    string        // version of this program
+	Slog       *slog.Logger
+}
+
+const (
+	defaultRate = 30_000
+	defaultIdle = time.Hour
+	defaultMax  = 24 * time.Hour
+)
+
+// Handler implements the surface. It is safe for concurrent use.
+type Handler struct {
+	cfg    Config
+	counts *rate.Counts
+}
+
+// New returns the surface.
+func New(cfg Config) *Handler {
+	cfg.RateLimit = cmp.Or(max(cfg.RateLimit, 0), defaultRate)
+	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), defaultMax)
+	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
+	return &Handler{cfg: cfg, counts: rate.New()}
+}
+
+// prefixes are the versions that paths may begin with.
+var prefixes = [...]string{"", "/v4", "/v5", "/v6", "/v7", "/v8", "/v9"}
+
+// Register adds the routes. Guard must run before them.
+func (h *Handler) Register(r fiber.Router) {
+	for _, v := range prefixes {
+		if v != "" {
+			r.Get(v, h.about)
+		}
+		for _, kind := range [...]string{"/session", "/kernel"} {
+			h.registerSessions(r, v+kind)
+		}
+	}
+}
+
+// registerSessions adds the routes of sessions under a prefix.
+func (h *Handler) registerSessions(r fiber.Router, at string) {
+	for _, path := range [...]string{"", "/create", "/_/create"} {
+		r.Post(at+path, h.create)
+	}
+	one := at + "/:id"
+	r.Get(one, h.info)
+	r.Delete(one, h.destroy)
+	r.Patch(one, h.restart)
+	r.Post(one+"/interrupt", h.interrupt)
+	r.Post(one+"/rename", notImplemented)
+}
+
+func notImplemented(*fiber.Ctx) error { return fiber.ErrNotImplemented }

@@ -1,0 +1,277 @@
+package backendai
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+)
+
+// found returns the session that the path names, which is alive.
+func (h *Handler) found(c *fiber.Ctx) (core.Principal, sandbox.State, error) {
+	p := auth.From(c)
+	st, err := h.find(c.UserContext(), p, strings.Clone(c.Params("id")))
+	if err == nil {
+		h.touch(c.UserContext(), p, &st)
+	}
+	return p, st, err
+}
+
+// find returns the session with a name or a UUID. The result is not older than the call: another
+// gateway may have created or ended it.
+func (h *Handler) find(ctx context.Context, p core.Principal, name string) (sandbox.State, error) {
+	if err := h.cfg.Operations.Sync(ctx); err != nil {
+		return sandbox.State{}, err
+	}
+	if id, ok := session.ParseUUID(name); ok {
+		st, err := h.cfg.Operations.FindSandbox(ctx, p, id)
+		switch {
+		case kind.Is(err, kind.NotFound), err == nil && (st.Over() || session.Name(&st) == ""):
+			return st, session.Missing()
+		default:
+			return st, err
+		}
+	}
+	if st, ok := h.newest(p, name); ok && !st.Over() {
+		return st, nil
+	}
+	return sandbox.State{}, session.Missing()
+}
+
+// newest returns the newest sandbox with the name of a session, which may have ended.
+func (h *Handler) newest(p core.Principal, name string) (sandbox.State, bool) {
+	all := h.cfg.Operations.Sandboxes(p, func(s *sandbox.State) bool { return name != "" && session.Name(s) == name })
+	for i := range all {
+		if !all[i].Over() {
+			return all[i], true
+		}
+	}
+	if len(all) == 0 {
+		return sandbox.State{}, false
+	}
+	return all[0], true
+}
+
+// touch keeps a session from ending for being idle. The deadline moves by at least a tenth of the
+// idle time, so that few events are stored.
+func (h *Handler) touch(ctx context.Context, p core.Principal, st *sandbox.State) {
+	idle := st.Request.Lifetime
+	deadline := time.Now().Add(idle)
+	if idle <= 0 || st.Deadline.IsZero() || deadline.Sub(st.Deadline) < idle/10 {
+		return
+	}
+	if _, err := h.cfg.Operations.SetDeadline(ctx, p, st.ID, deadline, true); err != nil && !kind.Is(err, kind.NotFound) && !kind.Is(err, kind.Conflict) {
+		h.cfg.Slog.Warn("extend session failed", "sandbox", st.ID, "err", err)
+	}
+}
+
+// create creates a session, or returns the one with its name.
+func (h *Handler) create(c *fiber.Ctx) error {
+	raw, err := record.Body(c)
+	if err != nil {
+		return err
+	}
+	w, err := session.Decode(raw)
+	if err != nil {
+		return err
+	}
+	st, created, err := h.ensure(c.UserContext(), auth.From(c), &w)
+	if err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if !created && atLeast(c, Version) {
+		status = http.StatusOK
+	}
+	return c.Status(status).JSON(session.Describe(&st, created))
+}
+
+const (
+	// maxEnded is how often a session may end while a request waits for it.
+	maxEnded = 3
+	// createTimeout limits the time for which a request waits for a session.
+	createTimeout = 2 * time.Minute
+)
+
+// ensure returns the session that a request wants, and whether the request created it.
+func (h *Handler) ensure(ctx context.Context, p core.Principal, w *session.Wanted) (st sandbox.State, created bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	for range maxEnded {
+		if err := h.cfg.Operations.Sync(ctx); err != nil {
+			return st, false, err
+		}
+		last, had := h.newest(p, w.Name)
+		if had && !last.Over() {
+			return h.reused(&last, w)
+		}
+		st, created, err = h.attempt(ctx, p, w, last.ID)
+		if err != nil || created || !st.Over() {
+			break
+		}
+	}
+	if err == nil && !created {
+		return h.reused(&st, w)
+	}
+	return st, created, err
+}
+
+// reused returns a session that exists, if the request accepts it.
+func (h *Handler) reused(st *sandbox.State, w *session.Wanted) (sandbox.State, bool, error) {
+	if !w.Reuse {
+		return *st, false, kind.Coded(kind.Conflict, "create session", "", session.Exists, "The session already exists.")
+	}
+	return *st, false, nil
+}
+
+// attempt creates the sandbox that follows last in a session's name. Another request may create
+// the same one.
+func (h *Handler) attempt(ctx context.Context, p core.Principal, w *session.Wanted, last sandbox.ID) (sandbox.State, bool, error) {
+	req, err := h.requested(ctx, p, w)
+	if err != nil {
+		return sandbox.State{}, false, err
+	}
+	token := rand.Text() // tells this request from others for the name
+	req.RequestHash = []byte(token)
+	id := sandbox.KeyedID(h.cfg.Operations.DeriveKey(strings.Join([]string{"session", p.Tenant, w.Name, string(last)}, "\x00")))
+	st, err := h.await(ctx, p, id, req, w)
+	return st, string(st.Request.RequestHash) == token, err
+}
+
+// await creates a sandbox and waits for it as long as the request wants.
+func (h *Handler) await(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested, w *session.Wanted) (sandbox.State, error) {
+	if w.Enqueue {
+		return h.cfg.Creator.Enqueue(ctx, p, id, req)
+	}
+	if w.MaxWait == 0 {
+		return h.cfg.Creator.Ensure(ctx, p, id, req)
+	}
+	within, cancel := context.WithTimeout(ctx, w.MaxWait)
+	defer cancel()
+	st, err := h.cfg.Creator.Ensure(within, p, id, req)
+	if err != nil && within.Err() != nil && ctx.Err() == nil { // it is still being created
+		return h.cfg.Operations.FindSandbox(ctx, p, id)
+	}
+	return st, err
+}
+
+// requested returns the request for the sandbox of a session: of the template with the image's
+// name, with that name without registry and tag, or of the code interpreter if the image is for a
+// language.
+func (h *Handler) requested(ctx context.Context, p core.Principal, w *session.Wanted) (sandbox.Requested, error) {
+	idle := min(w.Idle, h.cfg.MaxTimeout)
+	if idle == 0 {
+		idle = min(defaultIdle, h.cfg.MaxTimeout)
+	}
+	names := []string{w.Image, session.Base(w.Image)}
+	if session.LanguageOf(w.Image) != session.LanguageOf("") {
+		names = append(names, "code-interpreter", "base")
+	}
+	for _, name := range names {
+		req, err := h.cfg.Creator.Session(ctx, p, name, w, idle)
+		if err == nil || !kind.Is(err, kind.NotFound) && !(kind.Is(err, kind.Invalid) && name == w.Image && name != names[1]) {
+			return req, err
+		}
+	}
+	return sandbox.Requested{}, kind.Coded(kind.NotFound, "create session", "", session.ImageNotFound, "No such environment image.")
+}
+
+// info responds with the description of a session.
+func (h *Handler) info(c *fiber.Ctx) error {
+	p, st, err := h.found(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	runs, err := h.runs(ctx, p, st.ID, func(*process.Summary) bool { return true })
+	if err != nil {
+		return err
+	}
+	return c.JSON(session.InfoOf(&st, time.Now(), len(runs), h.usage(ctx, p, st.ID).cpu))
+}
+
+// destroy ends a session and responds with what it used.
+func (h *Handler) destroy(c *fiber.Ctx) error {
+	p, st, err := h.found(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	used := h.usage(ctx, p, st.ID)
+	if err := h.cfg.Operations.DestroySandbox(ctx, p, st.ID); kind.Is(err, kind.NotFound) {
+		return session.Missing()
+	} else if err != nil {
+		return err
+	}
+	stats := used.stats(&st)
+	if atLeast(c, Version) {
+		stats["status"] = "terminated" // older clients expect numbers only
+	}
+	return c.JSON(fiber.Map{"stats": stats})
+}
+
+// tagPrefix begins the tags of the processes that are runs; the id of the run follows.
+const tagPrefix = "run:"
+
+// runs returns the runs of a session for which keep returns true, oldest first.
+func (h *Handler) runs(ctx context.Context, p core.Principal, id sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	return h.cfg.Operations.Processes(ctx, p, id, func(s *process.Summary) bool {
+		return s.Spec.Tag != nil && strings.HasPrefix(*s.Spec.Tag, tagPrefix) && keep(s)
+	})
+}
+
+const (
+	sigInterrupt = 2
+	sigKill      = 9
+)
+
+// interrupt interrupts the code that runs: the oldest run that has not ended.
+func (h *Handler) interrupt(c *fiber.Ctx) error {
+	p, st, err := h.found(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	active, err := h.runs(ctx, p, st.ID, (*process.Summary).Active)
+	if err == nil && len(active) > 0 {
+		err = h.cfg.Operations.Signal(ctx, p, active[0].ID, sigInterrupt)
+	}
+	if err != nil && !kind.Is(err, kind.NotFound) {
+		return err
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// restart ends all processes of a session. Its files stay, and the next run starts a new kernel.
+func (h *Handler) restart(c *fiber.Ctx) error {
+	p, st, err := h.found(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := record.Context(c)
+	defer cancel()
+	active, err := h.cfg.Operations.Processes(ctx, p, st.ID, (*process.Summary).Active)
+	if err != nil {
+		return err
+	}
+	for i := range active {
+		if err := h.cfg.Operations.Signal(ctx, p, active[i].ID, sigKill); err != nil && !kind.Is(err, kind.NotFound) {
+			return err
+		}
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
