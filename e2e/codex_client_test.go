@@ -37,7 +37,7 @@ type codexMessage struct {
 	Error  *codexError     `json:"error"`
 }
 
-// codexNote is the content of a notification about a process.
+// codexNote is the content of a notification.
 type codexNote struct {
 	Method    string `json:"-"`
 	ProcessID string `json:"processId"`
@@ -45,6 +45,12 @@ type codexNote struct {
 	Stream    string `json:"stream"`
 	Chunk     []byte `json:"chunk"`
 	ExitCode  *int   `json:"exitCode"`
+
+	WatchID   int    `json:"watchId"`
+	RequestID string `json:"requestId"`
+	Delta     []byte `json:"deltaBase64"`
+	Done      bool   `json:"done"`
+	Error     string `json:"error"`
 }
 
 // codexConn is a client of the exec-server protocol that knows nothing but its messages.

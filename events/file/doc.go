@@ -18,6 +18,7 @@
 //     all below it, into an existing directory if there is one. A file that is replaced has
 //     its old content or the new one at any time.
 //   - OpResolve: one entry, that of the file which the path leads to, with its real path.
+//     It has a link's target if the last name of the path is a link.
 //   - OpWalk: frames with a [Found] each, breadth first. The root has none.
 //   - OpAwait: an empty frame once the watch has begun; the end of the stream when one of the
 //     Sources exists, or To does not. Without the frame that was so already.

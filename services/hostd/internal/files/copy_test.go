@@ -204,6 +204,8 @@ func TestResolve(t *testing.T) {
 			}
 		case err != nil || len(es) != 1 || es[0].GetPath() != tt.want:
 			t.Errorf("%s: got %v, %v; want %s", tt.path, es, err, tt.want)
+		case (es[0].SymlinkTarget != nil) != (tt.path == "l" || tt.path == "climbs"):
+			t.Errorf("%s: link to %v", tt.path, es[0].SymlinkTarget)
 		case tt.path == "d/f" && (es[0].GetSize() != 5 || es[0].GetCreatedTime() == nil):
 			t.Errorf("got %v", es[0])
 		}

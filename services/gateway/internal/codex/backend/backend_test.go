@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -184,7 +185,7 @@ func TestFiles(t *testing.T) {
 	}
 	write("d/sub/file", "hello")
 	write("d/large", strings.Repeat("x", 1000))
-	for to, from := range map[string]string{"d/link": "sub/file", "d/dir": "/d/sub", "d/dangling": "nowhere"} {
+	for to, from := range map[string]string{"d/link": "sub/file", "d/dir": "sub", "d/dangling": "nowhere"} {
 		if err := os.Symlink(from, filepath.Join(g.root, to)); err != nil {
 			t.Fatal(err)
 		}
@@ -244,6 +245,7 @@ func TestFiles(t *testing.T) {
 		{"make again", f.MakeDir(ctx, "/a/b/c", true), 0},
 		{"make one again", f.MakeDir(ctx, "/a/b/c", false), kind.Conflict},
 		{"make without parents", f.MakeDir(ctx, "/q/r", false), kind.NotFound},
+		{"copy", f.(session.Copier).Copy(ctx, "/d/new", "/d/copy", false), 0},
 		{"remove a full directory", f.Remove(ctx, "/a", false, true), kind.Conflict},
 		{"remove an empty directory", f.Remove(ctx, "/a/b/c", false, true), 0},
 		{"remove a tree", f.Remove(ctx, "/a", true, true), 0},
@@ -257,59 +259,133 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestHandleReadsOneVersion(t *testing.T) {
+// All handles are on one stream, which ends with the last of them.
+func TestHandles(t *testing.T) {
 	g, ctx := newGateway(t), t.Context()
-	at := filepath.Join(g.root, "file")
-	if err := os.WriteFile(at, []byte("hello world"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(g.root, "file"), []byte("hello world"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f, _ := g.services(backend.New(g), false).Filesystem.Files(nil)
-	h, err := f.(session.HandleOpener).OpenHandle(ctx, "/file")
+	opener, creator := f.(session.HandleOpener), f.(session.HandleCreator)
+	r, err := opener.OpenHandle(ctx, "/file")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := opener.OpenHandle(ctx, "/missing"); !kind.Is(err, kind.NotFound) {
+		t.Errorf("a missing file: %v", err)
+	}
+	w, err := creator.CreateHandle(ctx, "/new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WriteAt(ctx, []byte("abc"), 2); err != nil {
+		t.Error(err)
 	}
 	buf := make([]byte, 6)
 	for _, tt := range []struct {
 		offset int64
 		want   string
 		err    error
-	}{{0, "hello ", nil}, {6, "world", io.EOF}, {5, " world", io.EOF}, {11, "", io.EOF}, {99, "", io.EOF}} {
-		if n, err := h.ReadAt(ctx, buf, tt.offset); string(buf[:n]) != tt.want || !errors.Is(err, tt.err) {
+	}{{0, "hello ", nil}, {6, "world", io.EOF}, {5, " world", nil}, {11, "", io.EOF}, {99, "", io.EOF}} {
+		if n, err := r.ReadAt(ctx, buf, tt.offset); string(buf[:n]) != tt.want || !errors.Is(err, tt.err) {
 			t.Errorf("at %d: %q, %v", tt.offset, buf[:n], err)
 		}
 	}
-	if err := os.WriteFile(at, []byte("HELLO WORLD!"), 0o644); err != nil {
+	if err := errors.Join(r.Close(), w.Close()); err != nil {
+		t.Error(err)
+	}
+	if left := <-g.streams; left != 0 {
+		t.Errorf("%d handles are open", left)
+	}
+	if b, err := os.ReadFile(filepath.Join(g.root, "new")); string(b) != "\x00\x00abc" || err != nil {
+		t.Errorf("wrote %q, %v", b, err)
+	}
+
+	if r, err = opener.OpenHandle(ctx, "/file"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.ReadAt(ctx, buf, 0); !kind.Is(err, kind.Conflict) {
-		t.Errorf("after a change: %v", err)
+	if _, err := opener.OpenHandle(ctx, "/break"); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("a stream that breaks: %v", err)
+	}
+	if _, err := r.ReadAt(ctx, buf, 0); !kind.Is(err, kind.Unavailable) {
+		t.Errorf("a handle of a stream that broke: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if r, err = opener.OpenHandle(ctx, "/file"); err != nil {
+		t.Fatalf("on a new stream: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
-// A policy that cannot be enforced for files is refused, never ignored.
+func TestWatchMissing(t *testing.T) {
+	g, ctx := newGateway(t), t.Context()
+	if err := os.WriteFile(filepath.Join(g.root, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, _ := g.services(backend.New(g), false).Filesystem.Files(nil)
+	w := f.(session.MissingWatcher)
+	if changed, err := w.WatchMissing(ctx, []string{"/file"}, ""); changed != nil || err != nil {
+		t.Errorf("a file that exists: %v", err)
+	}
+	changed, err := w.WatchMissing(ctx, []string{"/missing"}, "/file")
+	if changed == nil || err != nil {
+		t.Fatal(err)
+	}
+	go func() { g.appeared <- struct{}{} }()
+	changed()
+	ctx, cancel := context.WithCancel(ctx)
+	if changed, err = w.WatchMissing(ctx, []string{"/missing"}, ""); changed == nil || err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	changed()
+}
+
+// A policy is sent with each operation that it does not allow on every file: the sandbox
+// enforces it, or refuses.
 func TestConfinedFiles(t *testing.T) {
 	g, ctx := newGateway(t), t.Context()
 	fs := g.services(backend.New(g), false).Filesystem
-	for name, c := range map[string]*process.Confinement{
-		"some reads": {Read: []string{"/a"}}, "a denied path": {Read: []string{"/"}, Deny: []string{"/a"}}, "nothing": {},
-	} {
-		if _, err := fs.Files(c); !kind.Is(err, kind.Unimplemented) {
-			t.Errorf("%s: %v", name, err)
-		}
+	tests := []struct {
+		name          string
+		c             *process.Confinement
+		reads, writes bool // are confined
+	}{
+		{"none", nil, false, false},
+		{"read-only", &process.Confinement{Read: []string{"/"}}, false, true},
+		{"workspace", &process.Confinement{Read: []string{"/"}, Write: []string{"/w"}}, false, true},
+		{"some reads", &process.Confinement{Read: []string{"/a"}}, true, true},
+		{"a denied path", &process.Confinement{Read: []string{"/"}, Write: []string{"/"}, Deny: []string{"/a"}}, true, true},
+		{"a read-only path", &process.Confinement{Read: []string{"/a"}, Write: []string{"/"}}, false, true},
+		{"nothing", &process.Confinement{}, true, true},
+		{"everything", &process.Confinement{Write: []string{"/"}}, false, false},
 	}
-	f, err := fs.Files(&process.Confinement{Read: []string{"/"}, Write: []string{"/w"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Stat(ctx, "/"); err != nil {
-		t.Errorf("stat: %v", err)
-	}
-	for _, err := range []error{f.Write(ctx, "/w/a", nil), f.MakeDir(ctx, "/w/a", true), f.Remove(ctx, "/w/a", true, true)} {
-		if !kind.Is(err, kind.Unimplemented) {
-			t.Errorf("got %v", err)
-		}
-	}
-	if f, err = fs.Files(&process.Confinement{Write: []string{"/"}}); err != nil || f.Write(ctx, "/a", nil) != nil {
-		t.Errorf("all files: %v", err)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := fs.Files(tt.c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, readErr := f.Stat(ctx, "/")
+			_, _, listErr := f.List(ctx, "/", 9)
+			walkErr := f.Walk(ctx, "/", &session.WalkOptions{}, func(session.Found) bool { return true })
+			_, realErr := f.(session.RealPather).RealPath(ctx, "/")
+			for i, err := range []error{readErr, listErr, walkErr, realErr} {
+				if kind.Is(err, kind.Unimplemented) != tt.reads || !tt.reads && err != nil {
+					t.Errorf("read %d: %v", i, err)
+				}
+			}
+			for i, err := range []error{
+				f.MakeDir(ctx, "/w", true), f.Write(ctx, "/w/a", nil), f.(session.Copier).Copy(ctx, "/w/a", "/w/b", false), f.Remove(ctx, "/w", true, true),
+			} {
+				if kind.Is(err, kind.Unimplemented) != tt.writes || !tt.writes && err != nil {
+					t.Errorf("write %d: %v", i, err)
+				}
+			}
+		})
 	}
 }

@@ -27,12 +27,14 @@ import (
 // gateway is a gateway in memory whose sandbox has the files of a directory.
 type gateway struct {
 	*recordtest.Gateway
-	root string
+	root     string
+	appeared chan struct{} // ends a wait for a missing file
+	streams  chan int      // receives the number of open handles at the end of a stream
 }
 
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
-	g := &gateway{Gateway: recordtest.New("i1"), root: t.TempDir()}
+	g := &gateway{Gateway: recordtest.New("i1"), root: t.TempDir(), appeared: make(chan struct{}), streams: make(chan int, 8)}
 	g.OnStart = func(id process.ID, spec process.Spec) {
 		switch {
 		case spec.Cmd == "/bin/sh" && spec.Helper && spec.Tag == nil:
@@ -105,9 +107,44 @@ func (g *gateway) serve(r io.Reader, w io.Writer) error {
 		return err
 	}
 	at := filepath.Join(g.root, req.Path)
+	if req.Confine != nil {
+		return kind.New(kind.Unimplemented, "", "", "cannot be confined")
+	}
 	switch req.Op {
-	case file.OpStat:
-		return g.send(w, req.Path)
+	case file.OpResolve:
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			return toKind(err)
+		}
+		_, err = os.Readlink(at)
+		return g.sendAs(w, "/"+strings.TrimPrefix(strings.TrimPrefix(real, g.root), "/"), err == nil)
+	case file.OpCopy:
+		data, err := os.ReadFile(at)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(g.root, req.To), data, 0o644)
+		}
+		if err != nil {
+			return toKind(err)
+		}
+		return g.send(w, req.To)
+	case file.OpWalk:
+		for _, f := range []file.Found{{Path: req.Path + "/a", Dir: true}, {Path: req.Path + "/b"}, {Truncated: true}} {
+			if _, err := w.Write(file.AppendFrame(nil, f.Append(nil))); err != nil {
+				return err
+			}
+		}
+		return nil
+	case file.OpHandles:
+		return g.serveHandles(r, w)
+	case file.OpAwait:
+		if _, err := os.Stat(filepath.Join(g.root, req.Sources[0])); err == nil {
+			return nil
+		}
+		if _, err := w.Write(file.AppendFrame(nil, nil)); err != nil {
+			return err
+		}
+		<-g.appeared
+		return nil
 	case file.OpList:
 		all, err := os.ReadDir(at)
 		for _, e := range all {
@@ -120,11 +157,21 @@ func (g *gateway) serve(r io.Reader, w io.Writer) error {
 		if _, err := os.Stat(at); err == nil && !req.Force {
 			return kind.New(kind.Conflict, "", "", "directory already exists")
 		}
-		if err := os.MkdirAll(at, 0o755); err != nil {
+		mkdir := os.MkdirAll
+		if req.Single {
+			mkdir = os.Mkdir
+		}
+		if err := mkdir(at, 0o755); err != nil {
 			return toKind(err)
 		}
 		return g.send(w, req.Path)
 	case file.OpRemove:
+		if _, err := os.Lstat(at); err != nil && req.Exists {
+			return toKind(err)
+		}
+		if req.Single {
+			return toKind(os.Remove(at))
+		}
 		return toKind(os.RemoveAll(at))
 	case file.OpRead:
 		if err := g.send(w, req.Path); err != nil {
@@ -159,6 +206,79 @@ func (g *gateway) serve(r io.Reader, w io.Writer) error {
 		return g.send(w, req.Path)
 	}
 	return kind.New(kind.Unimplemented, "", "", "")
+}
+
+// serveHandles serves calls until the client leaves. The file "break" breaks the stream.
+func (g *gateway) serveHandles(r io.Reader, w io.Writer) error {
+	open := make(map[uint32]*os.File)
+	for {
+		raw, err := file.ReadFrame(r, nil)
+		if err != nil {
+			g.streams <- len(open)
+			return nil
+		}
+		c, err := file.ParseHandleCall(raw)
+		if err != nil {
+			return err
+		}
+		data := make([]byte, c.Length)
+		switch c.Op {
+		case file.HandleOpen:
+			if c.Path == "/break" {
+				return kind.New(kind.Unavailable, "", "", "")
+			}
+			flags := os.O_RDONLY
+			if c.Replace {
+				flags = os.O_RDWR | os.O_CREATE | os.O_TRUNC
+			}
+			var f *os.File
+			if f, err = os.OpenFile(filepath.Join(g.root, c.Path), flags, 0o644); err == nil {
+				open[c.Handle] = f
+			}
+			data = nil
+		case file.HandleRead:
+			var n int
+			n, err = open[c.Handle].ReadAt(data, c.Offset)
+			if data = data[:n]; errors.Is(err, io.EOF) {
+				err = nil
+			}
+		case file.HandleWrite:
+			io.ReadFull(r, data)
+			_, err = open[c.Handle].WriteAt(data, c.Offset)
+			data = nil
+		case file.HandleClose:
+			err = open[c.Handle].Close()
+			delete(open, c.Handle)
+		}
+		result := file.HandleResult{Length: uint32(len(data))}
+		if err = toKind(err); err != nil {
+			result = file.HandleResult{Failed: true, Kind: kind.Of(err), Msg: kind.Message(err)}
+		}
+		if _, err := w.Write(append(file.AppendFrame(nil, result.Append(nil)), data...)); err != nil {
+			return err
+		}
+	}
+}
+
+// sendAs sends the entry of a path that was resolved.
+func (g *gateway) sendAs(w io.Writer, p string, link bool) error {
+	st, err := os.Stat(filepath.Join(g.root, p))
+	if err != nil {
+		return toKind(err)
+	}
+	e := &pb.EntryInfo{Name: filepath.Base(p), Path: p, Size: st.Size(), ModifiedTime: timestamppb.New(st.ModTime()), Type: pb.FileType_FILE_TYPE_FILE}
+	if st.IsDir() {
+		e.Type = pb.FileType_FILE_TYPE_DIRECTORY
+	}
+	if link {
+		e.SymlinkTarget = &p
+	}
+	raw, err := proto.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(file.AppendFrame(nil, raw))
+	return err
 }
 
 // send sends the entry of a path, as the sandbox does.

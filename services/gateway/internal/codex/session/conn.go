@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -51,6 +52,7 @@ type conn struct {
 
 	feeds   feeds
 	handles handles
+	watches atomic.Int32
 	http    requests
 }
 

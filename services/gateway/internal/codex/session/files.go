@@ -15,6 +15,8 @@ const (
 	maxFile = 11 << 20
 	// maxListed is the maximum number of entries of fs/readDirectory.
 	maxListed = 1 << 16
+	// maxWatches is the maximum number of watches of a connection: each has a stream.
+	maxWatches = 8
 )
 
 func notOffered(method string) error {
@@ -178,12 +180,12 @@ func (c *conn) copy(ctx context.Context, p *protocol.CopyParams) (any, error) {
 	switch {
 	case err != nil:
 		return nil, fileError(protocol.FSCopy, p.From, err)
-	case info.Dir && !p.Recursive:
+	case info.Dir && !info.Link && !p.Recursive:
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "fs/copy requires recursive: true when sourcePath is a directory")
-	case info.Dir && fileuri.Within(p.From.Name, p.To.Name):
+	case info.Dir && !info.Link && fileuri.Within(p.From.Name, p.To.Name):
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "fs/copy cannot copy a directory to itself or one of its descendants")
 	}
-	return protocol.Empty{}, fileError(protocol.FSCopy, p.From, copier.Copy(ctx, p.From.Name, p.To.Name, p.Recursive))
+	return protocol.Empty{}, fileError(protocol.FSCopy, p.To, copier.Copy(ctx, p.From.Name, p.To.Name, p.Recursive))
 }
 
 // watchMissing serves fs/watchMissing.
@@ -204,14 +206,25 @@ func (c *conn) watchMissing(ctx context.Context, r *request, p *protocol.WatchPa
 	if p.Present != nil {
 		present = p.Present.Name
 	}
-	answered := make(chan struct{})
-	r.after = func() { close(answered) }
-	watching, err := watcher.WatchMissing(ctx, missing, present, func() {
-		if await(ctx, answered) == nil {
-			_ = c.out.send(jsonrpc.AppendNotification(nil, protocol.NoteMissingChanged, []byte(`{"watchId":`+p.WatchID.String()+`}`)))
-		}
-	})
-	return protocol.Watching{Watching: watching}, err
+	if c.watches.Add(1) > maxWatches {
+		c.watches.Add(-1)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "more than %d watches", maxWatches)
+	}
+	changed, err := watcher.WatchMissing(ctx, missing, present)
+	if err != nil || changed == nil {
+		c.watches.Add(-1)
+		return protocol.Watching{}, err
+	}
+	r.after = func() {
+		c.spawn("codex watch", func() {
+			defer c.watches.Add(-1)
+			changed()
+			if ctx.Err() == nil {
+				_ = c.out.send(jsonrpc.AppendNotification(nil, protocol.NoteMissingChanged, []byte(`{"watchId":`+p.WatchID.String()+`}`)))
+			}
+		})
+	}
+	return protocol.Watching{Watching: true}, nil
 }
 
 // fileError returns the error of a file operation for the client.
@@ -225,6 +238,8 @@ func fileError(method string, p protocol.Path, err error) error {
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "path `%s` is not a file", shown)
 		}
 		return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: kind.Message(err)}
+	case kind.Unimplemented:
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the requested sandbox policy cannot be enforced for files in this sandbox")
 	default:
 	}
 	return err

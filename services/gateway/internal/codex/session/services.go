@@ -164,6 +164,25 @@ type Files interface {
 	List(ctx context.Context, path string, limit int) (entries []DirEntry, more bool, err error)
 	// Remove removes a file, or with recursive a tree. With force a missing file is removed.
 	Remove(ctx context.Context, path string, recursive, force bool) error
+	// Walk calls visit with the files and directories below a directory, breadth first, until
+	// it returns false.
+	Walk(ctx context.Context, path string, options *WalkOptions, visit func(Found) bool) error
+}
+
+// WalkOptions limit a walk.
+type WalkOptions struct {
+	Depth, Directories, Entries uint32
+	Follow                      bool // enter directories that links lead to
+	SkipHidden                  bool // do not enter directories whose names begin with a dot
+}
+
+// Found is an entry of a walk, a directory that could not be read, or the report that a limit
+// was reached, which has no path.
+type Found struct {
+	Path      string
+	Dir       bool
+	Failed    string // why the directory could not be read
+	Truncated bool
 }
 
 // RealPather resolves links. An implementation of [Files] may have it; so it is for the
@@ -203,10 +222,10 @@ type WriteHandle interface {
 
 // MissingWatcher waits for missing files.
 type MissingWatcher interface {
-	// WatchMissing calls changed once when one of the missing paths appears, or the present
-	// one disappears (empty: none). It returns false if that is so already. The watch ends
-	// with ctx.
-	WatchMissing(ctx context.Context, missing []string, present string, changed func()) (bool, error)
+	// WatchMissing watches until one of the missing paths appears, or the present one
+	// disappears (empty: none). changed waits for that, or for the end of ctx; it is nil if
+	// that is so already, and must be called otherwise.
+	WatchMissing(ctx context.Context, missing []string, present string) (changed func(), err error)
 }
 
 // HTTPResponse is the response to a request, with its body still to be read.
