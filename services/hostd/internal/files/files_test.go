@@ -3,7 +3,6 @@
 package files
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -454,28 +452,6 @@ func TestWritesAreAtomic(t *testing.T) {
 		}
 	}
 }
-
-// cutStream is a stream that breaks in the middle of an upload.
-type cutStream struct {
-	io.Reader
-	bytes.Buffer
-	err error
-}
-
-var errCut = kind.New(kind.Canceled, "stream", "", "the client left")
-
-func (c *cutStream) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	if isEOF(err) {
-		err = errCut
-	}
-	return n, err
-}
-func (*cutStream) Accept()                          {}
-func (*cutStream) Close() error                     { return nil }
-func (*cutStream) AfterBreak(func()) func()         { return func() {} }
-func (*cutStream) SetWriteDeadline(time.Time) error { return nil }
-func (c *cutStream) Abort(e error)                  { c.err = e }
 
 func TestInterruptedWriteKeepsTheOldFile(t *testing.T) {
 	r := newRig(t)
