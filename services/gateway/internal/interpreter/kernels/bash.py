@@ -9,34 +9,57 @@ class Kernel:
         if not os.path.exists("/bin/bash"):
             raise Missing("there is no /bin/bash")
         self.r, self.w = os.pipe()  # drops output left over from the previous shell
-        self.shell = child(["/bin/bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, pass_fds=[self.w])
+        self.input, self.input_w = os.pipe()
+        self.shell = child(["/bin/bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, pass_fds=[self.w, self.input])
 
     async def run(self, code, count, variables):
         if self.shell.poll() is not None:
-            os.close(self.r)
-            os.close(self.w)
+            for fd in (self.r, self.w, self.input, self.input_w):
+                os.close(fd)
             self.start()
         for name in variables:
             if not (name.isascii() and name.isidentifier()):
                 raise ValueError("no variable of bash can be called %r" % name)
         lines = ["__was_%s=$(declare -p %s 2>/dev/null || echo unset %s); export %s=%s" % (k, k, k, k, quoted(v)) for k, v in variables.items()]
-        lines.append("eval %s </dev/null; __status=$?" % quoted(code))
+        if given.conn is None:
+            lines.append("eval %s </dev/null; __status=$?" % quoted(code))
+        else:
+            lines += [READ % (self.input, self.w), "eval %s <&%d; __status=$?; unset -f read" % (quoted(code), self.input)]
         lines += ['eval "$__was_%s"; unset __was_%s' % (k, k) for k in variables]
         lines.append("echo $__status >&%d; unset __status\n" % self.w)
         self.shell.stdin.write("\n".join(lines).encode())
         self.shell.stdin.flush()
-        while not select.select([self.r], [], [], 0.05)[0]:
-            if self.shell.poll() is not None:
-                raise RuntimeError("the shell ended with code %d" % self.shell.returncode)
-        status = int(os.read(self.r, 64))
+        status = self.answer()
+        while self.input in select.select([self.input], [], [], 0)[0]:  # the code did not read all
+            os.read(self.input, 1 << 16)
         if status != 0:
             raise Exit("exit status %d" % status)
+
+    def answer(self):
+        """The exit status of the code. Meanwhile it may read input."""
+        held = b""
+        while True:
+            if b"\n" not in held:
+                if select.select([self.r], [], [], 0.05)[0]:
+                    held += os.read(self.r, 64)
+                elif self.shell.poll() is not None:
+                    raise RuntimeError("the shell ended with code %d" % self.shell.returncode)
+                continue
+            what, _, held = held.partition(b"\n")
+            if not what.startswith(b"read"):
+                return int(what)
+            os.write(self.input_w, (given.line(password=what.endswith(b"-s")) or "\n").encode())
 
     def error(self, e):
         if isinstance(e, KeyboardInterrupt) and self.shell.poll() is None:
             os.killpg(self.shell.pid, signal.SIGKILL)
             self.shell.wait()
         return "%s: %s" % (type(e).__name__, e)
+
+
+# Reports that a shell is about to read the input of its execution, and with option -s a
+# password.
+READ = """read() { if [[ /proc/self/fd/0 -ef /proc/self/fd/%d ]]; then if [[ " $* " == *" -s "* ]]; then echo read-s; else echo read; fi >&%d; fi; builtin read "$@"; }"""
 
 
 def quoted(text):

@@ -77,7 +77,13 @@ suspendInterrupts(local({
     emit("error")
   }
 
-  attach(list(display = function(...) for (value in list(...)) show(value, "shown")), name = "millrace", warn.conflicts = FALSE)
+  ask <- function(prompt = "") {
+    cat(prompt)
+    flush(stdout())
+    emit("input")
+    frame()$text
+  }
+  attach(list(display = function(...) for (value in list(...)) show(value, "shown"), readline = ask), name = "millrace", warn.conflicts = FALSE)
 
   run <- function(code) {
     exprs <- parse(text = code, keep.source = TRUE)

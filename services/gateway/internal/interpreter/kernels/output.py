@@ -83,6 +83,38 @@ class Line:
 line = Line()
 
 
+class Input:
+    """The input of the running execution: lines from a socket that its client has sent. Without
+    one there is no input."""
+
+    def __init__(self):
+        self.conn, self.rest = None, b""
+
+    def begin(self, fds):
+        self.conn, self.rest = socket.socket(fileno=fds[0]) if fds else None, b""
+
+    def end(self):
+        if self.conn is not None:
+            self.conn.close()
+        self.conn = None
+
+    def line(self, password=False):
+        """Waits for the next line. At the end of the input it is empty."""
+        if self.conn is not None and b"\n" not in self.rest:
+            flush()
+            line.emit(type="input", password=password)
+        while self.conn is not None and b"\n" not in self.rest:
+            part = self.conn.recv(1 << 16)
+            if not part:
+                break
+            self.rest += part
+        text, end, self.rest = self.rest.partition(b"\n")
+        return (text + end).decode("utf-8", "replace")
+
+
+given = Input()
+
+
 class Out:
     """sys.stdout or sys.stderr: sends what is written within a short time together, as
     Jupyter's kernels do."""

@@ -125,8 +125,44 @@ def environ(variables):
                 os.environ[k] = v
 
 
+class In(io.TextIOBase):
+    """sys.stdin: the input of the execution, or without one what the kernel was started with."""
+
+    def readline(self, size=-1):
+        return given.line() if given.conn is not None else sys.__stdin__.readline(size)
+
+    def read(self, size=-1):
+        if given.conn is None:
+            return sys.__stdin__.read(size)
+        return "".join(iter(given.line, ""))
+
+    def readable(self):
+        return True
+
+    def fileno(self):
+        return 0
+
+
+def asking(otherwise, password):
+    """The function input or getpass for executions with input."""
+
+    def ask(prompt="", *rest, **options):
+        if given.conn is None or line.forked:
+            return otherwise(prompt, *rest, **options)
+        print(prompt, end="", flush=True)
+        text = given.line(password)
+        if not text:
+            raise EOFError("EOF when reading a line")
+        return text.removesuffix("\n")
+
+    return ask
+
+
 class Kernel:
     def __init__(self):
+        import getpass
+
+        builtins.input, getpass.getpass, sys.stdin = asking(input, False), asking(getpass.getpass, True), In()
         self.names = {"__name__": "__main__", "__builtins__": builtins, "display": display}
         os.environ.setdefault("MPLBACKEND", "agg")
         main = type(sys)("__main__")

@@ -259,17 +259,22 @@ class Serving:
                 conn.shutdown(socket.SHUT_RDWR)  # children of the code may have it open, too
 
     async def execute(self, conn):
-        raw = bytearray()
+        raw, fds = bytearray(), []
         while not raw.endswith(b"\n"):
-            part = conn.recv(1 << 20)
+            part, with_it, _, _ = conn.recvmsg(1 << 20, socket.CMSG_SPACE(4))
             if not part:
                 return
             raw += part
+            fds += [int.from_bytes(data[:4], sys.byteorder) for _, _, data in with_it]
         request = json.loads(raw)
         self.send(b"begun")
-        self.count += 1
         self.conn = conn
         line.begin(conn)
+        if request.get("turn"):
+            await self.wait_for_end(conn)
+            return
+        self.count += 1
+        given.begin(fds)
         line.emit(type="number_of_executions", execution_count=self.count)
         failed = None
         try:
@@ -288,6 +293,17 @@ class Serving:
             line.emit(type="error", name=getattr(failed, "name_there", type(failed).__name__), value=words(failed), traceback=self.kernel.error(failed))
             failed = None  # its traceback references this frame, which would keep objects of the code
         signal.signal(signal.SIGINT, self.interrupts)
+        given.end()
+        line.end()
+
+    async def wait_for_end(self, conn):
+        """Keeps other executions waiting until the client of this one disconnects: it runs
+        something outside of the kernel."""
+        line.emit(type="turn")
+        over = self.loop.create_future()
+        self.loop.add_reader(conn, lambda: over.done() or over.set_result(None))
+        await over
+        self.loop.remove_reader(conn)
         line.end()
 
     def fork(self):

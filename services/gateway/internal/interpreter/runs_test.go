@@ -1,0 +1,210 @@
+package interpreter
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// testRun is a run whose process runs on this machine.
+type testRun struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (c *testContext) begin(run Run) *testRun {
+	c.t.Helper()
+	request := map[string]any{"mode": "query", "code": run.Code, "options": run.Batch}
+	if run.Batch != nil {
+		request["mode"] = "batch"
+	}
+	raw, err := json.Marshal(request)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r := &testRun{t: c.t, cmd: exec.CommandContext(c.t.Context(), "python3", "-S", "-E", "-c", runClient, c.address, c.Language, string(raw))}
+	r.cmd.Dir, r.cmd.SysProcAttr = c.t.TempDir(), &syscall.SysProcAttr{Setpgid: true}
+	if r.in, err = r.cmd.StdinPipe(); err != nil {
+		c.t.Fatal(err)
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err == nil {
+		err = r.cmd.Start()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.out = bufio.NewReader(out)
+	c.t.Cleanup(func() {
+		syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+		r.cmd.Wait()
+	})
+	return r
+}
+
+// until returns what a run prints up to a line of a type.
+func (r *testRun) until(last string) string {
+	r.t.Helper()
+	var got strings.Builder
+	for {
+		raw, err := r.out.ReadString('\n')
+		if err != nil {
+			r.t.Fatalf("after %q: %v", got.String(), err)
+		}
+		var l struct {
+			Type, Text, Name string
+			Code             int
+			Password         bool
+		}
+		if err := json.Unmarshal([]byte(raw), &l); err != nil {
+			r.t.Fatalf("%q: %v", raw, err)
+		}
+		switch l.Type {
+		case "stdout", "stderr":
+			got.WriteString(l.Text)
+		case "result":
+			got.WriteString("=" + l.Text)
+		case "error":
+			got.WriteString("!" + l.Name)
+		case "input":
+			fmt.Fprintf(&got, "<%v>", l.Password)
+		case "step":
+			fmt.Fprintf(&got, "[%s %d]", l.Name, l.Code)
+		case "end_of_execution":
+			fmt.Fprintf(&got, ".%d", l.Code)
+		}
+		if l.Type == last {
+			return got.String()
+		}
+	}
+}
+
+const endOfRun = "end_of_execution"
+
+// Code reads the input of its run, and the run reports that it waits.
+func TestRunsReadInput(t *testing.T) {
+	t.Parallel()
+	for language, code := range map[string]string{
+		"python": "import getpass, sys\na = input('a? ')\nb = getpass.getpass('b? ')\nc = sys.stdin.readline()\nprint(a, b, c, end='')",
+		"bash":   "printf 'a? '; read a; printf 'b? '; read -s b; read c; echo $a $b $c; echo other | { read d; echo -n $d; }",
+		"r":      "a <- readline('a? '); b <- readline('b? '); c <- readline(); cat(a, b, c)",
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath("R"); err != nil && language == "r" {
+				t.Skip(err)
+			}
+			c := newContext(t, newSandbox(), "c", language)
+			for range 2 {
+				r := c.begin(Run{Code: code})
+				if got := r.until("input"); got != "a? <false>" {
+					t.Fatalf("first %q", got)
+				}
+				io.WriteString(r.in, "one\n")
+				if got := r.until("input"); !strings.HasPrefix(got, "b? <") || language != "r" && got != "b? <true>" {
+					t.Errorf("second %q", got)
+				}
+				io.WriteString(r.in, "ä b\n")
+				if got := r.until("input"); got != "<false>" {
+					t.Errorf("third %q", got)
+				}
+				io.WriteString(r.in, "three\n")
+				if got := r.until(endOfRun); !strings.HasPrefix(got, "one ä b three") || !strings.HasSuffix(got, ".0") || language == "bash" && !strings.Contains(got, "other") {
+					t.Errorf("at the end %q", got)
+				}
+			}
+			// An execution of the code interpreter has no input, before and after a run.
+			if got := c.run(map[string]string{"python": "print(repr(__import__('sys').stdin.readline()))", "bash": "read x; echo got $x", "r": "cat(readline())"}[language]); got != map[string]string{"python": "''\n", "bash": "got\n", "r": ""}[language] {
+				t.Errorf("without input: %q", got)
+			}
+		})
+	}
+}
+
+// A run that is interrupted ends with 130, and the next one has the definitions from before.
+func TestRunsAreInterrupted(t *testing.T) {
+	t.Parallel()
+	for language, codes := range map[string][3]string{
+		"python": {"x = 7", "import time\nprint('begun')\ntime.sleep(100)", "x"},
+		"bash":   {"x=7", "echo begun; sleep 100", "echo $x"},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			c := newContext(t, newSandbox(), "c", language)
+			if got := c.begin(Run{Code: codes[0]}).until(endOfRun); got != ".0" {
+				t.Errorf("first %q", got)
+			}
+			r := c.begin(Run{Code: codes[1]})
+			r.until("stdout")
+			next := c.begin(Run{Code: codes[2]}) // waits for its turn
+			syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT)
+			if got := r.until(endOfRun); !strings.HasSuffix(got, ".130") {
+				t.Errorf("interrupted: %q", got)
+			}
+			if got := next.until(endOfRun); language == "python" && got != "=7.0" || !strings.HasSuffix(got, ".0") {
+				t.Errorf("after the interrupt: %q", got)
+			}
+		})
+	}
+}
+
+func TestRunsHaveExitCodes(t *testing.T) {
+	t.Parallel()
+	for language, codes := range map[string]map[string]string{
+		"python": {"1/0": "!ZeroDivisionError.1", "print('a')": "a\n.0", "import os; os._exit(3)": "!KernelDied.130"},
+		"bash":   {"echo a; false": "a\n.1", "(exit 42)": ".42", "echo b": "b\n.0"},
+	} {
+		c := newContext(t, newSandbox(), "c", language)
+		for code, want := range codes {
+			if got := c.begin(Run{Code: code}).until(endOfRun); got != want {
+				t.Errorf("%s: %s: %q, want %q", language, code, got, want)
+			}
+		}
+	}
+}
+
+// B-027: a batch has three steps, and the kernel runs nothing meanwhile.
+func TestRunsOfBatches(t *testing.T) {
+	t.Parallel()
+	c := newContext(t, newSandbox(), "c", "python")
+	for _, tt := range []struct {
+		batch Batch
+		want  string
+	}{
+		{Batch{Build: "echo b; echo e >&2", Exec: "printf '\\303'; printf '\\244'; exit 3"}, "[clean 0]b\ne\n[build 0]ä.3"},
+		{Batch{Clean: "*", Build: "*", Exec: "*"}, "[clean 0][build 0].0"},
+		{Batch{Build: "echo b; exit 2", Exec: "echo never"}, "[clean 0]b\n[build 2].127"},
+		{Batch{Exec: "echo a >main.sh; sh -c 'kill -2 $$'"}, "[clean 0][build 0].130"},
+		{Batch{Exec: "sleep 100 & echo left"}, "[clean 0][build 0]left\n.0"},
+	} {
+		if got := c.begin(Run{Batch: &tt.batch}).until(endOfRun); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.batch, got, tt.want)
+		}
+	}
+	r := c.begin(Run{Batch: &Batch{Exec: "echo begun; read x; echo $x"}})
+	r.until("stdout")
+	next := c.begin(Run{Code: "print('next')"})
+	io.WriteString(r.in, "line\n")
+	if got := r.until(endOfRun); !strings.HasSuffix(got, "line\n.0") {
+		t.Errorf("with input: %q", got)
+	}
+	if got := next.until(endOfRun); got != "next\n.0" {
+		t.Errorf("the next run: %q", got)
+	}
+	r = c.begin(Run{Batch: &Batch{Exec: "echo begun; sleep 100"}})
+	r.until("stdout")
+	syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT)
+	if got := r.until(endOfRun); got != ".130" {
+		t.Errorf("interrupted: %q", got)
+	}
+	if got := c.begin(Run{Code: "print('again')"}).until(endOfRun); got != "again\n.0" {
+		t.Errorf("after the interrupt: %q", got)
+	}
+}
