@@ -96,7 +96,7 @@ var rules = []rule{
 	{path: "services/reaper", may: []string{vocabulary, group}},
 	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/ownaddr"}, std: []string{"net/http"}},
 
-	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}},
+	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes}},
 	{path: gw + "recovery", may: []string{vocabulary}},
 	{path: gw + "latency", may: []string{vocabulary}},
 	{path: gw + "core", may: []string{vocabulary, gw + "latency"}},
@@ -149,9 +149,10 @@ var rules = []rule{
 	{path: gw + "codex/jsonrpc"},
 	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}},
 	// Sessions and signatures of Backend.AI are computed from requests and states alone.
-	{path: gw + "backendai", may: []string{vocabulary, gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "route", gw + "stream", gw + "websocket", fiber}, std: []string{"net/http"}},
+	{path: gw + "backendai", may: []string{vocabulary, gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "websocket", fiber}, std: []string{"net/http"}},
 	{path: gw + "backendai/signature", may: []string{"events/kind"}},
 	{path: gw + "backendai/rate"},
+	{path: gw + "backendai/run", may: []string{"events/kind", "events/process"}},
 	{path: gw + "backendai/session", may: []string{"events/kind", "events/process", "events/sandbox"}},
 	{path: gw + "codex/fileuri", may: []string{gw + "codex/jsonrpc"}},
 	{path: gw + "codex/protocol", may: []string{"events/process", gw + "codex/jsonrpc", gw + "codex/fileuri"}},

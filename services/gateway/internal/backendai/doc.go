@@ -9,4 +9,9 @@
 // # Sessions
 // A session is a sandbox with a name (package session). At most one sandbox of a tenant with a
 // name is alive, whichever gateways create it. Requests name a session by its name or its UUID.
+//
+// # Runs
+// A run is a process (package run), found by its tag, so that any gateway continues it. A client
+// on a WebSocket connection that disconnects interrupts its run; a gateway that drains or dies does
+// not.
 package backendai

@@ -8,13 +8,19 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/rate"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/signature"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/stream"
+	"github.com/millrace/millrace/services/gateway/internal/websocket"
 )
 
 // Pairs finds key pairs.
@@ -33,10 +39,28 @@ type Sandboxes interface {
 	RecentUsage(ctx context.Context, p core.Principal, id sandbox.ID) (lifecycle.Usage, error)
 }
 
-// Processes finds and signals processes.
+// Processes starts, finds and reads processes.
 type Processes interface {
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
+	record.Records
+}
+
+// Controls act on running processes.
+type Controls interface {
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
+}
+
+// Cursors store how far clients have read.
+type Cursors interface {
+	WatchCursor(ctx context.Context, id process.ID) (catalog.WatchCursor, error)
+	PutWatchCursor(ctx context.Context, id process.ID, at catalog.WatchCursor) (uint64, error)
+}
+
+// Runs makes the processes of runs. It is implemented by [interpreter.Runs].
+type Runs interface {
+	Spec(ctx context.Context, p core.Principal, sbx sandbox.ID, language string, run interpreter.Run) (process.Spec, error)
 }
 
 // Operations are the operations of the gateway that the surface uses, implemented by
@@ -44,6 +68,8 @@ type Processes interface {
 type Operations interface {
 	Sandboxes
 	Processes
+	Controls
+	Cursors
 	DeriveKey(text string) string
 }
 
@@ -58,11 +84,14 @@ type Creator interface {
 	Enqueue(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error)
 }
 
-// Config configures the surface. A zero field after Creator means its default.
+// Config configures the surface. A zero field after Sockets means its default.
 type Config struct {
 	Operations Operations
 	Pairs      Pairs
 	Creator    Creator
+	Runs       Runs
+	Streams    *stream.Streams
+	Sockets    *websocket.Server
 
 	RateLimit  int           // requests per access key in 15 minutes; default 30,000
 	MaxTimeout time.Duration // maximum idle time of a session; default 24 h
@@ -78,8 +107,9 @@ const (
 
 // Handler implements the surface. It is safe for concurrent use.
 type Handler struct {
-	cfg    Config
-	counts *rate.Counts
+	cfg      Config
+	counts   *rate.Counts
+	endpoint *websocket.Endpoint
 }
 
 // New returns the surface.
@@ -87,7 +117,11 @@ func New(cfg Config) *Handler {
 	cfg.RateLimit = cmp.Or(max(cfg.RateLimit, 0), defaultRate)
 	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), defaultMax)
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
-	return &Handler{cfg: cfg, counts: rate.New()}
+	return &Handler{
+		cfg: cfg, counts: rate.New(),
+		// Browsers do not sign requests by themselves.
+		endpoint: cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true}),
+	}
 }
 
 // prefixes are the versions that paths may begin with.
@@ -101,6 +135,7 @@ func (h *Handler) Register(r fiber.Router) {
 		}
 		for _, kind := range [...]string{"/session", "/kernel"} {
 			h.registerSessions(r, v+kind)
+			r.Get(v+"/stream"+kind+"/:id/execute", h.streamed)
 		}
 	}
 }
@@ -114,7 +149,10 @@ func (h *Handler) registerSessions(r fiber.Router, at string) {
 	r.Get(one, h.info)
 	r.Delete(one, h.destroy)
 	r.Patch(one, h.restart)
+	r.Post(one, h.execute)
+	r.Post(one+"/complete", h.complete)
 	r.Post(one+"/interrupt", h.interrupt)
+	r.Get(one+"/logs", h.logs)
 	r.Post(one+"/rename", notImplemented)
 }
 

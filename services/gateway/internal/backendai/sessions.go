@@ -71,7 +71,11 @@ func (h *Handler) touch(ctx context.Context, p core.Principal, st *sandbox.State
 	if idle <= 0 || st.Deadline.IsZero() || deadline.Sub(st.Deadline) < idle/10 {
 		return
 	}
-	if _, err := h.cfg.Operations.SetDeadline(ctx, p, st.ID, deadline, true); err != nil && !kind.Is(err, kind.NotFound) && !kind.Is(err, kind.Conflict) {
+	now, err := h.cfg.Operations.SetDeadline(ctx, p, st.ID, deadline, true)
+	switch {
+	case err == nil:
+		*st = now
+	case !kind.Is(err, kind.NotFound) && !kind.Is(err, kind.Conflict) && ctx.Err() == nil:
 		h.cfg.Slog.Warn("extend session failed", "sandbox", st.ID, "err", err)
 	}
 }
