@@ -217,7 +217,7 @@ var rules = []rule{
 	// The client uses the public protocols only. It imports the template format because it
 	// makes templates.
 	{path: "internal/cli", may: []string{cl + "admin", cl + "bench", cl + "command", cl + "output", cl + "processes", cl + "sandboxes", cl + "templates", cobra}},
-	{path: cl + "output", may: []string{cl + "internal/vtfilter", sys}},
+	{path: cl + "output", may: []string{"internal/vtfilter", sys}},
 	{path: cl + "client", may: []string{"events/template", "internal/waiting", sys}, std: []string{"net/http"}},
 	{path: cl + "command", may: []string{cl + "client", cl + "output", cobra, pflag}, std: []string{"net/http"}},
 	{path: cl + "processes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys}, std: []string{"net/http"}},
@@ -226,7 +226,7 @@ var rules = []rule{
 	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/waiting", cobra, sys}},
 	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
 	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
-	{path: cl + "internal/vtfilter"},
+	{path: "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.
 	{path: "internal/image", may: []string{"events/kind", "events/template", "internal/part", oci, compress}, std: []string{"os/exec", "net/http"}},
 	{path: "internal/execserver", may: []string{wsframes}, std: []string{"net/http"}},

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/internal/cli/internal/vtfilter"
+	"github.com/millrace/millrace/internal/vtfilter"
 )
 
 // Writer is a descriptor for recorded output. If it is a terminal, queries are removed
