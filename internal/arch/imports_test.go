@@ -152,6 +152,7 @@ var rules = []rule{
 	{path: gw + "backendai", may: []string{vocabulary, gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "websocket", fiber}, std: []string{"net/http"}},
 	{path: gw + "backendai/signature", may: []string{"events/kind"}},
 	{path: gw + "backendai/rate"},
+	{path: gw + "backendai/terminal", may: []string{"events/kind", "events/process", "internal/vtfilter", gw + "websocket"}},
 	{path: gw + "backendai/run", may: []string{"events/kind", "events/process"}},
 	{path: gw + "backendai/session", may: []string{"events/kind", "events/process", "events/sandbox"}},
 	{path: gw + "codex/fileuri", may: []string{gw + "codex/jsonrpc"}},

@@ -14,4 +14,8 @@
 // A run is a process (package run), found by its tag, so that any gateway continues it. A client
 // on a WebSocket connection that disconnects interrupts its run; a gateway that drains or dies does
 // not.
+//
+// # Terminals
+// A session has one terminal with any number of viewers (package terminal). Its shell is a process,
+// whose record shows the screen again to a client that returns, at any gateway.
 package backendai

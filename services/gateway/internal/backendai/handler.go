@@ -49,6 +49,7 @@ type Processes interface {
 // Controls act on running processes.
 type Controls interface {
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
+	Resize(ctx context.Context, p core.Principal, id process.ID, size process.Size) error
 	SendInput(ctx context.Context, p core.Principal, id process.ID, data []byte, eof bool) error
 }
 
@@ -136,6 +137,8 @@ func (h *Handler) Register(r fiber.Router) {
 		for _, kind := range [...]string{"/session", "/kernel"} {
 			h.registerSessions(r, v+kind)
 			r.Get(v+"/stream"+kind+"/:id/execute", h.streamed)
+			r.Get(v+"/stream"+kind+"/:id/pty", h.pty)
+			r.Get(v+"/stream"+kind+"/:id/apps", h.apps)
 		}
 	}
 }

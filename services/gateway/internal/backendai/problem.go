@@ -34,7 +34,7 @@ type problem struct {
 var coded = map[string]int{
 	badRequest: http.StatusBadRequest, rateLimited: http.StatusTooManyRequests,
 	session.BadParams: http.StatusBadRequest, session.Exists: http.StatusBadRequest,
-	session.NotFound: http.StatusNotFound, session.ImageNotFound: http.StatusNotFound,
+	session.NotFound: http.StatusNotFound, session.ImageNotFound: http.StatusNotFound, session.AppNotFound: http.StatusNotFound,
 	signature.BadParams: http.StatusBadRequest, signature.Failed: http.StatusUnauthorized,
 }
 

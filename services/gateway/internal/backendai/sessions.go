@@ -268,7 +268,15 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	active, err := h.cfg.Operations.Processes(ctx, p, st.ID, (*process.Summary).Active)
+	if err := h.endProcesses(ctx, p, st.ID); err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
+
+// endProcesses ends all processes of a session.
+func (h *Handler) endProcesses(ctx context.Context, p core.Principal, id sandbox.ID) error {
+	active, err := h.cfg.Operations.Processes(ctx, p, id, (*process.Summary).Active)
 	if err != nil {
 		return err
 	}
@@ -277,5 +285,13 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	return c.SendStatus(http.StatusNoContent)
+	return nil
+}
+
+// apps responds with the services of a session.
+func (h *Handler) apps(c *fiber.Ctx) error {
+	if _, _, err := h.found(c); err != nil {
+		return err
+	}
+	return c.JSON(session.Ports())
 }

@@ -91,6 +91,9 @@ const Terminal = "ttyd"
 // Ports returns the services of a session.
 func Ports() []Port { return []Port{{Terminal, "http", []int{7681}}} }
 
+// HasPort reports whether a session has a service with the name.
+func HasPort(name string) bool { return name == Terminal }
+
 // Created is the response to a request that creates a session, for clients of all versions.
 type Created struct {
 	KernelID     string `json:"kernelId"`

@@ -15,6 +15,7 @@ const (
 	BadParams     = "invalid-api-params"
 	NotFound      = "object-not-found"
 	ImageNotFound = "image-not-found"
+	AppNotFound   = "app-not-found"
 	Exists        = "session-already-exists"
 )
 
