@@ -1,6 +1,8 @@
 package hostd
 
 import (
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/network"
 	"github.com/millrace/millrace/services/hostd/internal/ports"
@@ -23,6 +25,14 @@ func (h *host) newPorts() *ports.Server {
 		Sandbox: func(id sandbox.ID) (ports.Sandbox, bool) {
 			ss, ok := h.sandboxes.Session(id)
 			return ss, ok
+		},
+		Egress: func(id sandbox.ID, s *mux.Stream) {
+			nw, ok := h.sandboxes.Network(id)
+			if !ok {
+				s.Abort(kind.New(kind.NotFound, "egress", string(id), "the sandbox does not run here"))
+				return
+			}
+			nw.ServeProxy(s)
 		},
 	}
 	if h.network.HasProxy() {

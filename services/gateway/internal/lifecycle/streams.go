@@ -11,8 +11,11 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// targetFiles is the target of streams for file requests.
-const targetFiles = "files"
+// Targets of streams that are not for a port.
+const (
+	targetFiles  = "files"  // file requests
+	targetEgress = "egress" // the sandbox's egress proxy
+)
 
 // OpenFiles sends a request about files to a running sandbox. The request is aborted when
 // ctx ends. Errors: those of file.Request.Check, NotFound unless the sandbox runs,
@@ -22,6 +25,21 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
+	s, err := l.openRunning(ctx, p, id, targetFiles)
+	if err != nil {
+		return nil, err
+	}
+	return core.OpenFilesOver(ctx, s, req)
+}
+
+// OpenEgress opens a stream to the egress proxy of a running sandbox, which speaks HTTP. It
+// connects to what the sandbox may connect to. Errors are those of OpenFiles.
+func (l *Lifecycle) OpenEgress(ctx context.Context, p core.Principal, id sandbox.ID) (*mux.Stream, error) {
+	return l.openRunning(ctx, p, id, targetEgress)
+}
+
+// openRunning opens a stream to a target in a sandbox of the principal's that runs.
+func (l *Lifecycle) openRunning(ctx context.Context, p core.Principal, id sandbox.ID, target string) (*mux.Stream, error) {
 	st, err := l.RequireRunning(ctx, p, id)
 	if err != nil {
 		return nil, err
@@ -29,11 +47,7 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 	if err := l.core.RequireHost(&st); err != nil {
 		return nil, err
 	}
-	s, err := l.openStream(ctx, &st, targetFiles)
-	if err != nil {
-		return nil, err
-	}
-	return core.OpenFilesOver(ctx, s, req)
+	return l.openStream(ctx, &st, target)
 }
 
 // DialPort opens a stream to a port of a running sandbox. It does not authorize: the caller
@@ -54,7 +68,7 @@ func (l *Lifecycle) DialPort(ctx context.Context, id sandbox.ID, port int) (*mux
 	return l.openStream(ctx, &st, strconv.Itoa(port))
 }
 
-// openStream opens a stream to a target in a running sandbox: a port, or its files.
+// openStream opens a stream to a target in a running sandbox.
 func (l *Lifecycle) openStream(ctx context.Context, st *sandbox.State, target string) (*mux.Stream, error) {
 	host, _ := l.core.View.Host(st.Host)
 	ctx, cancel := context.WithTimeout(ctx, l.core.CallTimeout)

@@ -133,10 +133,20 @@ func (nw *Sandbox) isolated() bool {
 
 // Serve serves a stream from the shim: a connection to the proxy.
 func (nw *Sandbox) Serve(s *mux.Stream) {
+	if s.Target() != wire.TargetProxy {
+		s.Abort(kind.Newf(kind.Precondition, "egress", string(nw.cfg.ID), "unknown target %q", s.Target()))
+		return
+	}
+	nw.ServeProxy(s)
+}
+
+// ServeProxy serves a connection to the proxy, also of a gateway that sends a client's requests
+// from the sandbox: by the sandbox's policy, and counted as its traffic.
+func (nw *Sandbox) ServeProxy(s *mux.Stream) {
 	nw.mu.Lock()
 	route := nw.route
 	nw.mu.Unlock()
-	if route == nil || s.Target() != wire.TargetProxy {
+	if route == nil {
 		s.Abort(kind.New(kind.Denied, "egress", string(nw.cfg.ID), "the sandbox has no network"))
 		return
 	}

@@ -1,4 +1,5 @@
-// Package ports connects gateways to the ports and the files of sandboxes, and to volumes.
+// Package ports connects gateways to the ports, the files and the egress proxies of sandboxes, and
+// to volumes.
 //
 // # Concurrency
 // A [Server] is safe for concurrent use. Its Run is one goroutine.

@@ -29,6 +29,7 @@ type Config struct {
 	Proxy   uint16                                                // port of the proxy, which is for the sandbox, not for ingress; 0: none
 	Sandbox func(sandbox.ID) (Sandbox, bool)                      // returns a sandbox that runs here
 	Volume  func(ctx context.Context, s *mux.Stream, name string) // serves a stream to a volume
+	Egress  func(id sandbox.ID, s *mux.Stream)                    // serves a stream to a sandbox's egress proxy
 	Go      func(func())                                          // runs a function in the background
 }
 
@@ -51,10 +52,19 @@ func (sv *Server) Run(ctx, open context.Context) error {
 }
 
 // serve joins a stream to the port of a sandbox, which its target names as <sandbox>:<port>, or to
-// its files: <sandbox>:files. A stream to <volume>:volume is served here.
+// its files: <sandbox>:files. Streams to <volume>:volume and <sandbox>:egress are served here.
 func (sv *Server) serve(ctx context.Context, s *mux.Stream) {
 	if name, ok := strings.CutSuffix(s.Target(), ":volume"); ok {
 		sv.cfg.Volume(ctx, s, name)
+		return
+	}
+	if name, ok := strings.CutSuffix(s.Target(), ":egress"); ok {
+		id, err := sandbox.ParseID(name)
+		if err != nil {
+			s.Abort(err)
+			return
+		}
+		sv.cfg.Egress(id, s)
 		return
 	}
 	inside, err := sv.open(ctx, s.Target())

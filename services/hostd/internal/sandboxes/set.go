@@ -231,6 +231,15 @@ func (set *Set) Session(id sandbox.ID) (*session.Session, bool) {
 	return sb.session, true
 }
 
+// Network returns the network of an open sandbox.
+func (set *Set) Network(id sandbox.ID) (*network.Sandbox, bool) {
+	sb := set.get(id)
+	if sb == nil {
+		return nil, false
+	}
+	return sb.network, true
+}
+
 // Networks returns the networks of the current sandboxes.
 func (set *Set) Networks() []*network.Sandbox {
 	var all []*network.Sandbox

@@ -3,14 +3,17 @@ package backend
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/codex/httpclient"
 	"github.com/millrace/millrace/services/gateway/internal/codex/session"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
@@ -37,11 +40,17 @@ type FileOpener interface {
 	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
 }
 
+// EgressOpener opens connections to the egress proxies of sandboxes.
+type EgressOpener interface {
+	OpenEgress(ctx context.Context, p core.Principal, sbx sandbox.ID) (*mux.Stream, error)
+}
+
 // Operations are the operations of the gateway that sessions use.
 type Operations interface {
 	Processes
 	Controls
 	FileOpener
+	EgressOpener
 }
 
 // Backend serves sessions in any sandbox. Its methods may be called concurrently.
@@ -59,6 +68,13 @@ func (b *Backend) Services(p core.Principal, sbx sandbox.ID, a session.Attachmen
 	return &session.Services{
 		Attachment: a, Processes: s, Records: s, Controls: s, Environment: s,
 		Filesystem: &filesystem{ops: b.ops, p: p, sbx: sbx},
+		HTTP: httpclient.New(func(ctx context.Context) (net.Conn, error) {
+			stream, err := b.ops.OpenEgress(ctx, p, sbx)
+			if err != nil {
+				return nil, err
+			}
+			return stream, nil
+		}, nil),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/filesystem"
@@ -330,4 +331,9 @@ func toKind(err error) error {
 		return kind.Wrap(kind.Conflict, "", "", err)
 	}
 	return kind.Wrap(kind.Invalid, "", "", err)
+}
+
+// OpenEgress implements [backend.EgressOpener].
+func (g *gateway) OpenEgress(context.Context, core.Principal, sandbox.ID) (*mux.Stream, error) {
+	return nil, kind.New(kind.Unavailable, "", "", "the sandbox has no network")
 }

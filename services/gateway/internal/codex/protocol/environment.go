@@ -30,6 +30,7 @@ const (
 	CapSandboxedFileStreaming = "sandboxedFileStreaming"
 	CapFileWriteStreaming     = "fileWriteStreaming"
 	CapFSWatchMissing         = "fsWatchMissing"
+	CapHTTPHeaderEnvVars      = "httpHeaderEnvVars"
 )
 
 // Session is the result of initialize.

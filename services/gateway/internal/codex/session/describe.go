@@ -18,7 +18,7 @@ func (c *conn) describe(ctx context.Context) (protocol.Info, error) {
 		*p = fileuri.Format(*p, fileuri.URI)
 	}
 	info.TemporaryDirectories, info.PrependPathDirs = uris(info.TemporaryDirectories), uris(info.PrependPathDirs)
-	info.Capabilities = make(map[string]bool)
+	info.Capabilities = map[string]bool{protocol.CapHTTPHeaderEnvVars: c.services.HTTP != nil}
 	if c.services.Filesystem == nil {
 		return info, nil
 	}

@@ -268,7 +268,7 @@ func TestFileMethods(t *testing.T) {
 		{"fs/copy", `{"sourcePath":"/tmp/dir","destinationPath":"/tmp/copy","recursive":false}`, "-32600 fs/copy requires recursive: true when sourcePath is a directory"},
 		{"fs/copy", `{"sourcePath":"/tmp/dir","destinationPath":"/tmp/dir/in","recursive":true}`, "-32600 fs/copy cannot copy a directory to itself or one of its descendants"},
 		{"fs/copy", `{"sourcePath":"/zzz","destinationPath":"/tmp/x","recursive":true}`, "-32004 path `/zzz` does not exist"},
-		{"environment/info", `null`, `"capabilities":{"fileWriteStreaming":true,"fsWatchMissing":true}`},
+		{"environment/info", `null`, `"capabilities":{"fileWriteStreaming":true,"fsWatchMissing":true,"httpHeaderEnvVars":false}`},
 	}
 	bubble(t, func(t *testing.T) {
 		w := newWorld(quiet)

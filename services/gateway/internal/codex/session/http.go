@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxHTTP is the maximum number of HTTP requests in progress on a connection.
-	maxHTTP = 32
+	// maxHTTP is the maximum number of HTTP requests in progress on a connection: each has a
+	// stream, of which a sandbox has 128.
+	maxHTTP = 16
 	// maxBody is the maximum size of a body in one answer.
 	maxBody = 8 << 20
 	// deltaSize is the maximum size of a piece of a streamed body.
