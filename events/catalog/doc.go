@@ -8,7 +8,7 @@
 // # Parts of a view
 // The parts share one lock, that of their [fold.Progress]:
 //
-//	processTable    the catalog of processes, and totals (view_process.go, totals.go)
+//	processTable    the catalog of processes, and totals (events/internal/proctable)
 //	accountTable    keys, signing keys, names of templates (account.go)
 //	hookTable       webhooks and the state of their deliveries (hooks.go)
 //	lifecycleTable  the lifecycle events of sandboxes (lifecycle.go)

@@ -3,13 +3,8 @@ package catalog
 import (
 	"strings"
 
-	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
-
-func catalogSubject(host string, id process.ID) string {
-	return "proc." + host + "." + string(id.Sandbox()) + "." + id.Token()
-}
 
 func sandboxSubject(tenant string, id sandbox.ID) string { return "sbx." + tenant + "." + string(id) }
 

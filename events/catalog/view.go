@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/internal/fold"
+	"github.com/millrace/millrace/events/internal/proctable"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/sandbox"
@@ -20,7 +21,7 @@ import (
 // It consists of parts, each with its state and its methods. They share one lock, because
 // some read each other's state.
 type View struct {
-	*processTable
+	processTable
 	*accountTable
 	*hookTable
 	*lifecycleTable
@@ -55,7 +56,7 @@ func newView(conn *store.Conn, blobs *blob.Store, retention time.Duration) *View
 		write:          d,
 		blobs:          blobs,
 		retention:      retention,
-		processTable:   newProcessTable(d, p, retention),
+		processTable:   processTable{proctable.New(conn, p, retention)},
 		accountTable:   newAccountTable(p),
 		hookTable:      newHookTable(p),
 		lifecycleTable: newLifecycleTable(conn, p),
@@ -75,7 +76,7 @@ func newView(conn *store.Conn, blobs *blob.Store, retention time.Duration) *View
 func (v *View) sources() []fold.Source {
 	return append([]fold.Source{
 		{Stream: streams.Sandboxes, Apply: v.applySandbox, Notify: true},
-		{Stream: streams.Catalog, Apply: v.applySummary},
+		{Stream: streams.Catalog, Apply: v.table.Apply},
 		{Stream: streams.Accounts, Apply: v.applyAccount, Notify: true},
 		{Stream: streams.Builds, Apply: v.applyBuild},
 		{Stream: streams.Hooks, Apply: v.applyHook},
@@ -128,7 +129,7 @@ func (v *View) forget(before time.Time) {
 	v.progress.Lock()
 	defer v.progress.Unlock()
 	for id, s := range v.sandboxes {
-		if s.Over() && s.Ended.Before(before) && v.members[id] == nil {
+		if s.Over() && s.Ended.Before(before) && !v.table.Has(id) {
 			delete(v.sandboxes, id)
 		}
 	}
@@ -139,5 +140,5 @@ func (v *View) forget(before time.Time) {
 	}
 	v.hookTable.forget(now.Add(-deletedAge - viewAge))
 	v.lifecycle.forget(now.Add(-LifecycleAge))
-	v.processTable.forget(before)
+	v.table.Forget(before)
 }

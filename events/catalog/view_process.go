@@ -1,181 +1,47 @@
 package catalog
 
 import (
-	"maps"
-	"slices"
-	"time"
+	"context"
 
-	"github.com/millrace/millrace/events/internal/codec"
-	"github.com/millrace/millrace/events/internal/fold"
-	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/internal/proctable"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// processTable is the catalog in a view.
-type processTable struct {
-	write     *Documents
-	retention time.Duration
-	progress  *fold.Progress
-	processes map[process.ID]*entry
-	interner  interner // of values in processes
-	members   map[sandbox.ID]*members
-	totals    totals
-}
-
-// entry is a process in the catalog.
-type entry struct {
-	process.Summary
-	rev uint64
-}
-
-// members holds a sandbox's processes, oldest first.
-type members struct {
-	all   []process.ID
-	byPID map[uint32]process.ID // the newest process with that pid
-}
-
-func newProcessTable(d *Documents, p *fold.Progress, retention time.Duration) *processTable {
-	return &processTable{
-		write: d, progress: p, retention: retention,
-		processes: make(map[process.ID]*entry),
-		members:   make(map[sandbox.ID]*members),
-		totals:    newTotals(),
-	}
-}
-
-func (p *processTable) applySummary(m store.Message) error {
-	if m.Subject == totalsSubject {
-		if err := p.totals.apply(m); err != nil {
-			return err
-		}
-		p.dropEntries(p.totals.dropped)
-		return nil
-	}
-	s, err := codec.DecodeSummary(m.Data)
-	if err != nil {
-		return err
-	}
-	p.interner.summary(&s)
-	var was *process.Summary
-	if old := p.processes[s.ID]; old != nil {
-		was = &old.Summary
-	} else {
-		p.addMember(&s)
-	}
-	p.totals.replace(was, &s, m.Seq)
-	p.setPID(&s)
-	p.processes[s.ID] = &entry{Summary: s, rev: m.Seq}
-	return nil
-}
-
-// dropEntries drops the entries before a stream sequence, which a killed server may have
-// restored.
-func (p *processTable) dropEntries(before uint64) {
-	of := map[sandbox.ID]bool{}
-	for id, e := range p.processes {
-		if e.rev >= before {
-			continue
-		}
-		if e.Active() && counted(&e.Summary) {
-			p.totals.running[e.Outcome()]--
-		}
-		delete(p.processes, id)
-		of[id.Sandbox()] = true
-	}
-	for id := range of {
-		p.pruneMembers(id)
-	}
-}
-
-// addMember adds a process to its sandbox's, which are ordered by id and therefore by age,
-// except for those with an idempotency key.
-func (p *processTable) addMember(s *process.Summary) {
-	sbx := s.ID.Sandbox()
-	mem := p.members[sbx]
-	if mem == nil {
-		mem = &members{byPID: make(map[uint32]process.ID)}
-		p.members[sbx] = mem
-	}
-	mem.all = append(mem.all, s.ID)
-}
-
-// setPID maps a process's pid to it, unless a younger process has had that pid since: the
-// older one's entry may arrive later.
-func (p *processTable) setPID(s *process.Summary) {
-	byPID := p.members[s.ID.Sandbox()].byPID
-	if had := p.processes[byPID[s.PID]]; s.PID != 0 && (had == nil || !s.Started.Before(had.Started)) {
-		byPID[s.PID] = s.ID
-	}
-}
-
-// pruneMembers removes processes that have left the catalog from their sandbox's.
-func (p *processTable) pruneMembers(sbx sandbox.ID) {
-	mem := p.members[sbx]
-	gone := func(id process.ID) bool { return p.processes[id] == nil }
-	mem.all = slices.DeleteFunc(mem.all, gone)
-	maps.DeleteFunc(mem.byPID, func(_ uint32, id process.ID) bool { return gone(id) })
-	if len(mem.all) == 0 {
-		delete(p.members, sbx)
-	}
-}
+// processTable is the catalog of processes in a view.
+type processTable struct{ table *proctable.Table }
 
 // Process returns a process's entry in the catalog and its rev, for PutSummary.
-func (p *processTable) Process(id process.ID) (process.Summary, uint64, bool) {
-	p.progress.Lock()
-	defer p.progress.Unlock()
-	if e := p.processes[id]; e != nil {
-		return e.Summary, e.rev, true
-	}
-	return process.Summary{}, 0, false
-}
+func (p processTable) Process(id process.ID) (process.Summary, uint64, bool) { return p.table.Get(id) }
 
 // Processes returns the entries of a sandbox ("": of all) for which keep is true, oldest
-// first.
-func (p *processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
-	p.progress.Lock()
-	defer p.progress.Unlock()
-	var out []process.Summary
-	visit := func(e *entry) {
-		if keep(&e.Summary) {
-			out = append(out, e.Summary)
-		}
-	}
-	if sbx == "" {
-		for _, e := range p.processes {
-			visit(e)
-		}
-	} else if mem := p.members[sbx]; mem != nil {
-		for _, id := range mem.all {
-			visit(p.processes[id])
-		}
-	}
-	slices.SortStableFunc(out, func(a, b process.Summary) int { return a.Started.Compare(b.Started) })
-	return out
+// first. It calls keep with the view unlocked.
+func (p processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
+	return p.table.List(sbx, keep)
+}
+
+// ActiveProcesses is Processes without those that ended. Its cost does not depend on them.
+func (p processTable) ActiveProcesses(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
+	return p.table.Active(sbx, keep)
+}
+
+// ProcessPage returns a page of processes, newest first, and the cursor of the next page; zero:
+// there is none.
+func (p processTable) ProcessPage(q *process.Query) ([]process.Summary, process.ListCursor) {
+	return p.table.Page(q)
 }
 
 // ProcessByPID returns the newest process of the sandbox with that pid.
-func (p *processTable) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
-	p.progress.Lock()
-	defer p.progress.Unlock()
-	if mem := p.members[sbx]; mem != nil {
-		if e := p.processes[mem.byPID[pid]]; e != nil {
-			return e.Summary, true
-		}
-	}
-	return process.Summary{}, false
+func (p processTable) ProcessByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
+	return p.table.ByPID(sbx, pid)
 }
 
-// forget drops processes that ended before a time. The view is locked.
-func (p *processTable) forget(before time.Time) {
-	of := map[sandbox.ID]bool{}
-	for id, e := range p.processes {
-		if !e.Active() && e.Ended.Before(before) {
-			delete(p.processes, id)
-			of[id.Sandbox()] = true
-		}
-	}
-	for id := range of {
-		p.pruneMembers(id)
-	}
-}
+// Counts returns how many commands were started, by outcome (OutcomeActive: running). The
+// sum is the number started (C-040 to C-042). It never shrinks: entries that retention
+// drops were added to the stored totals before.
+func (p processTable) Counts() map[process.Outcome]uint64 { return p.table.Counts() }
+
+// SweepCatalog removes catalog entries older than the retention. Before that it adds
+// entries of ended processes to the stored totals and stores entries of running processes
+// again. It may be called concurrently.
+func (p processTable) SweepCatalog(ctx context.Context) error { return p.table.Sweep(ctx) }

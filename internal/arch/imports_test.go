@@ -27,6 +27,7 @@ const (
 	fws      = "github.com/gofiber/contrib/websocket"
 	wsframes = "github.com/fasthttp/websocket"
 	compress = "github.com/klauspost/compress/..."
+	btree    = "github.com/tidwall/btree"
 	bbolt    = "go.etcd.io/bbolt"
 	pty      = "github.com/creack/pty"
 	sys      = "golang.org/x/sys/unix"
@@ -78,10 +79,11 @@ var rules = []rule{
 	{path: "events/template", may: []string{"events/kind"}},
 	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/record", "events/tunnel"}, tests: []string{nats}},
 	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
-	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
+	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
 	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
 	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf, group}, tests: []string{"events/natsd"}},
+	{path: "events/internal/proctable", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, btree}},
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
 	{path: "events/attachment", may: []string{"events/fleet", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
@@ -136,11 +138,11 @@ var rules = []rule{
 	{path: e2b + "builds", may: []string{vocabulary, e2b + "wire", gw + "e2b/limits", gw + "auth", gw + "builder", gw + "builds", gw + "core", gw + "httpconn", gw + "recovery", gw + "templatestore", fiber}},
 	{path: e2b + "envd", may: []string{vocabulary, e2b + "usage", e2b + "wire", gw + "auth", gw + "core", gw + "family", gw + "httperr", gw + "lifecycle", gw + "route", fiber}},
 	{path: e2b + "logs", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "record", gw + "route", fiber}},
-	{path: e2b + "sandboxes", may: []string{vocabulary, e2b + "wire", gw + "e2b/limits", gw + "auth", gw + "core", gw + "httpconn", gw + "httperr", gw + "lifecycle", gw + "provision", gw + "record", gw + "route", gw + "snapshots", fiber}},
-	{path: e2b + "secrets", may: []string{"events/catalog", e2b + "wire", gw + "auth", gw + "core", fiber}},
-	{path: e2b + "snapshots", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", fiber}},
+	{path: e2b + "sandboxes", may: []string{vocabulary, e2b + "wire", gw + "e2b/limits", gw + "auth", gw + "core", gw + "httpconn", gw + "httperr", gw + "lifecycle", gw + "paging", gw + "provision", gw + "record", gw + "route", gw + "snapshots", fiber}},
+	{path: e2b + "secrets", may: []string{"events/catalog", e2b + "wire", gw + "auth", gw + "core", gw + "paging", fiber}},
+	{path: e2b + "snapshots", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "paging", gw + "route", fiber}},
 	{path: e2b + "teams", may: []string{vocabulary, e2b + "wire", gw + "accounts", gw + "auth", gw + "core", fiber}},
-	{path: e2b + "templates", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "templatestore", fiber}},
+	{path: e2b + "templates", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "paging", gw + "templatestore", fiber}},
 	{path: e2b + "usage", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "lifecycle", gw + "route", fiber}},
 	{path: e2b + "volumes", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "httperr", fiber}},
 	{path: e2b + "webhooks", may: []string{vocabulary, e2b + "wire", gw + "auth", gw + "core", gw + "route", gw + "webhooks", fiber}},
@@ -160,6 +162,7 @@ var rules = []rule{
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
 	{path: gw + "codex/httpclient", may: []string{"events/kind", gw + "codex/protocol", gw + "codex/session"}, std: []string{"net/http"}},
 	{path: gw + "codex/backend", may: []string{vocabulary, "schema/...", gw + "codex/httpclient", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
+	{path: gw + "paging", may: []string{"events/kind", fiber}},
 	// All other packages of the gateway are surfaces, or serve surfaces.
 	{path: "services/gateway/internal", may: []string{
 		vocabulary, "schema/...", gw + "...", fiber, fasthttp, compress, protobuf, ulid,

@@ -82,7 +82,7 @@ func scenarios() []struct {
 		{"commands", "many commands, one line per 10 ms each: delivery time", (*bench).manyCommands},
 		{"readers", "one command, one line per 10 ms, many readers: delivery time", (*bench).manyReaders},
 		{"files", "a file up and down", (*bench).files},
-		{"page", "first answer of /v1/processes, after all the commands above", (*bench).page},
+		{"page", "first page of /v1/processes, after all the commands above", (*bench).page},
 		{"create", "sandboxes created one after another, and all at once", (*bench).create},
 		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise},
 	}

@@ -264,15 +264,35 @@ func (c *Client) Process(ctx context.Context, id string) (Process, error) {
 	return out, err
 }
 
-// Processes returns the processes of a sandbox; of all if sbx is empty.
-func (c *Client) Processes(ctx context.Context, sbx string) ([]Process, error) {
-	q := url.Values{}
-	if sbx != "" {
-		q.Set("sandbox", sbx)
+// ProcessQuery selects processes. A field that is empty selects all.
+type ProcessQuery struct {
+	Sandbox string
+	Prefix  string // of the id
+	States  string // separated by commas
+}
+
+// Processes returns the newest processes that q selects, and whether there are more. With all
+// it reads the list page by page.
+func (c *Client) Processes(ctx context.Context, q ProcessQuery, all bool) (found []Process, more bool, err error) {
+	query := url.Values{}
+	for name, v := range map[string]string{"sandbox": q.Sandbox, "prefix": q.Prefix, "state": q.States} {
+		if v != "" {
+			query.Set(name, v)
+		}
 	}
-	var out []Process
-	_, err := c.Call(ctx, &Request{Method: "GET", Path: "/v1/processes", Query: q}, &out)
-	return out, err
+	for {
+		var page []Process
+		h, err := c.Call(ctx, &Request{Method: "GET", Path: "/v1/processes", Query: query}, &page)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, page...)
+		next := h.Get("X-Next-Token")
+		if next == "" || !all {
+			return found, next != "", nil
+		}
+		query.Set("nextToken", next)
+	}
 }
 
 // Latest returns the process that started last.
@@ -285,7 +305,7 @@ func (c *Client) Latest(ctx context.Context) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return out[len(out)-1], nil
+	return out[0], nil
 }
 
 // Signal sends a signal to a process and its children.

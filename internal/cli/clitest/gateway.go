@@ -233,15 +233,25 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"type":"start","pid":7,"process":%q}`+"\n", ProcessID)
 }
 
-const fakeProcess = `{"process":"01hzz-iabc","sandbox":"iabc","pid":7,"cmd":"/bin/bash","args":["-l","-c","sleep 9"],"state":"running","started_at":"2026-01-02T03:04:05Z","exit_code":null}`
+const (
+	fakeProcess = `{"process":"01hzz-iabc","sandbox":"iabc","pid":7,"cmd":"/bin/bash","args":["-l","-c","sleep 9"],"state":"running","started_at":"2026-01-02T03:04:05Z","exit_code":null}`
+	fakeEnded   = `{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}`
+)
 
+// processes lists a running process and, on the next page, one that ended.
 func (g *Gateway) processes(w http.ResponseWriter, r *http.Request) {
 	g.Locked(func() { g.Lists++ })
-	if r.URL.Query().Get("limit") == "1" {
-		fmt.Fprint(w, "["+fakeProcess+"]")
-		return
+	q := r.URL.Query()
+	page := fakeProcess
+	switch {
+	case q.Get("nextToken") != "":
+		page = fakeEnded
+	case q.Get("state") == "" && q.Get("prefix") == "" && q.Get("limit") == "":
+		w.Header().Set("X-Next-Token", "ended")
+	case q.Get("state") == "" && strings.HasPrefix("02-iabc", q.Get("prefix")):
+		page += "," + fakeEnded
 	}
-	fmt.Fprint(w, "["+fakeProcess+`,{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}]`)
+	fmt.Fprint(w, "["+page+"]")
 }
 
 func (g *Gateway) process(w http.ResponseWriter, r *http.Request) {

@@ -17,8 +17,8 @@ import (
 // IDKind is a kind of resource whose ids may be given as a unique prefix.
 type IDKind struct {
 	noun  string
-	list  func(context.Context, *client.Client) ([]candidate, error)
-	named bool // user-chosen names, which cannot be abbreviated
+	list  func(ctx context.Context, c *client.Client, prefix string) ([]candidate, error) // a list may ignore prefix
+	named bool                                                                            // user-chosen names, which cannot be abbreviated
 }
 
 // candidate is a resource that a prefix may refer to.
@@ -26,8 +26,8 @@ type candidate struct{ id, about string }
 
 // ProcessIDs is the kind of all processes.
 func ProcessIDs() IDKind {
-	return IDKind{noun: "process", list: func(ctx context.Context, c *client.Client) ([]candidate, error) {
-		all, err := c.Processes(ctx, "")
+	return IDKind{noun: "process", list: func(ctx context.Context, c *client.Client, prefix string) ([]candidate, error) {
+		all, _, err := c.Processes(ctx, client.ProcessQuery{Prefix: prefix}, false)
 		return candidates(all, func(p *client.Process) candidate { return candidate{p.ID, p.Status() + ": " + p.CommandLine()} }), err
 	}}
 }
@@ -39,7 +39,7 @@ func SandboxIDs() IDKind { return sandboxesIn(client.LiveStates) }
 func EverySandbox() IDKind { return sandboxesIn("") }
 
 func sandboxesIn(states string) IDKind {
-	return IDKind{noun: "sandbox", list: func(ctx context.Context, c *client.Client) ([]candidate, error) {
+	return IDKind{noun: "sandbox", list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
 		all, err := c.Sandboxes(ctx, states, nil)
 		return candidates(all, func(s *client.Sandbox) candidate { return candidate{s.ID, s.State + ", " + s.TemplateName()} }), err
 	}}
@@ -47,7 +47,7 @@ func sandboxesIn(states string) IDKind {
 
 // SnapshotIDs is the kind of all snapshots.
 func SnapshotIDs() IDKind {
-	return IDKind{noun: "snapshot", list: func(ctx context.Context, c *client.Client) ([]candidate, error) {
+	return IDKind{noun: "snapshot", list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
 		all, err := c.Snapshots(ctx)
 		return candidates(all, func(s *client.Snapshot) candidate { return candidate{s.ID, strings.Join(s.Names, ", ")} }), err
 	}}
@@ -55,7 +55,7 @@ func SnapshotIDs() IDKind {
 
 // TemplateIDs is the kind of all templates.
 func TemplateIDs() IDKind {
-	return IDKind{noun: "template", list: func(ctx context.Context, c *client.Client) ([]candidate, error) {
+	return IDKind{noun: "template", list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
 		all, err := c.Templates(ctx)
 		return candidates(all, func(t *client.Template) candidate { return candidate{t.ID, t.Name + ":" + t.Tag} }), err
 	}}
@@ -63,7 +63,7 @@ func TemplateIDs() IDKind {
 
 // KeyIDs is the kind of all API keys.
 func KeyIDs() IDKind {
-	return IDKind{noun: "key", list: func(ctx context.Context, c *client.Client) ([]candidate, error) {
+	return IDKind{noun: "key", list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
 		all, err := c.Keys(ctx)
 		return candidates(all, func(k *client.Key) candidate { return candidate{k.ID, k.Name} }), err
 	}}
@@ -71,7 +71,7 @@ func KeyIDs() IDKind {
 
 // HostNames is the kind of all hosts.
 func HostNames() IDKind {
-	return IDKind{noun: "host", named: true, list: func(ctx context.Context, c *client.Client) ([]candidate, error) {
+	return IDKind{noun: "host", named: true, list: func(ctx context.Context, c *client.Client, _ string) ([]candidate, error) {
 		all, err := c.Hosts(ctx)
 		return candidates(all, func(h *client.Host) candidate { return candidate{h.Name, h.Status()} }), err
 	}}
@@ -97,7 +97,7 @@ func ByID(ctx context.Context, c *client.Client, k IDKind, given string, f func(
 	if k.named || !errors.As(err, &notFound) || notFound.Status != http.StatusNotFound {
 		return err
 	}
-	all, lerr := k.list(ctx, c)
+	all, lerr := k.list(ctx, c, given)
 	if lerr != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (a *Env) completeFlag(k IDKind) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 		defer cancel()
-		all, err := k.list(ctx, c)
+		all, err := k.list(ctx, c, typed)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

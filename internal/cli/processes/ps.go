@@ -17,38 +17,41 @@ func (a *app) psCommand() *cobra.Command {
 	var all, quiet bool
 	c := &cobra.Command{
 		Use:   "ps",
-		Short: "List processes",
+		Short: "List the newest running processes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, asJSON, err := a.Open()
 			if err != nil {
 				return err
 			}
-			var found []client.Process
-			if err := command.ByID(cmd.Context(), c, command.EverySandbox(), sbx, func(id string) (err error) {
-				found, err = c.Processes(cmd.Context(), id)
+			q := client.ProcessQuery{States: "starting,running"}
+			if all {
+				q.States = ""
+			}
+			found, more := []client.Process{}, false
+			if err := command.ByID(cmd.Context(), c, command.EverySandbox(), sbx, func(id string) error {
+				q.Sandbox = id
+				page, rest, err := c.Processes(cmd.Context(), q, all)
+				found, more = append(found, page...), rest
 				return err
 			}); err != nil {
 				return err
 			}
-			kept := make([]client.Process, 0, len(found))
-			for _, p := range found {
-				if all || p.State != "ended" {
-					kept = append(kept, p)
-				}
+			if more {
+				a.Notef("these are the %d newest processes; use --all to list all", len(found))
 			}
 			switch {
 			case quiet:
-				return command.LineEach(a.Env, kept, func(p *client.Process) string { return p.ID })
+				return command.LineEach(a.Env, found, func(p *client.Process) string { return p.ID })
 			case asJSON:
-				return a.WriteJSON(kept)
+				return a.WriteJSON(found)
 			}
-			return a.processTable(kept)
+			return a.processTable(found)
 		},
 	}
 	c.Flags().StringVarP(&sbx, "sandbox", "s", "", "list only processes of this sandbox (default all)")
 	a.FlagIs(c, "sandbox", command.EverySandbox())
-	c.Flags().BoolVarP(&all, "all", "a", false, "include ended processes")
+	c.Flags().BoolVarP(&all, "all", "a", false, "list all processes, including ended ones")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only ids")
 	return c
 }

@@ -89,7 +89,7 @@ func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.M
 	if err := r.routed(h.core); err != nil {
 		return nil, err
 	}
-	active, err := h.core.Processes(ctx, r.principal, r.sbx, func(s *process.Summary) bool { return s.Active() && s.PID != 0 })
+	active, err := h.core.ActiveProcesses(ctx, r.principal, r.sbx, func(s *process.Summary) bool { return s.PID != 0 })
 	if kind.Is(err, kind.NotFound) {
 		return nil, &unrouted{r.named}
 	}

@@ -176,12 +176,12 @@ func (f *fake) Find(_ context.Context, _ core.Principal, sbx sandbox.ID, sel pro
 	return process.Summary{}, kind.New(kind.NotFound, "", "", "process not found")
 }
 
-func (f *fake) Processes(_ context.Context, _ core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+func (f *fake) ActiveProcesses(_ context.Context, _ core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []process.Summary
 	for _, id := range slices.Sorted(maps.Keys(f.procs)) {
-		if p := f.procs[id]; id.Sandbox() == sbx && keep(&p.sum) {
+		if p := f.procs[id]; id.Sandbox() == sbx && p.sum.Active() && keep(&p.sum) {
 			out = append(out, p.sum)
 		}
 	}

@@ -19,9 +19,9 @@ import (
 
 // finder finds sandboxes and processes.
 type finder interface {
+	record.Lister
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
 	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error)
-	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
 // controls acts on a process.

@@ -43,27 +43,11 @@ func (h *Handler) process(c *fiber.Ctx) (process.Summary, error) {
 	return h.core.Find(ctx, p, sbx, procs.Selector{PID: uint32(pid)})
 }
 
-// list returns the running processes of the named sandbox, or of all the principal's; with
-// all=1 also those that have ended.
+// list returns a page of the running processes of the named sandbox, or of all the principal's,
+// newest first; with all=1 also those that have ended.
 func (h *Handler) list(c *fiber.Ctx) error {
-	t := route.Of(c)
-	if t.Named != "" && t.Sandbox == "" {
-		return kind.New(kind.NotFound, "list commands", "", "sandbox not found")
-	}
 	all := record.Flag(c, "all", false)
-	ctx, cancel := record.Context(c)
-	defer cancel()
-	found, err := h.core.Processes(ctx, auth.From(c), t.Sandbox, func(s *process.Summary) bool {
-		return all || s.Active() && s.PID != 0
-	})
-	if err != nil {
-		return err
-	}
-	out := make([]textenc.Summary, len(found))
-	for i := range found {
-		out[i] = textenc.SummaryOf(&found[i])
-	}
-	return c.JSON(out)
+	return record.List(c, h.core, !all, func(s *process.Summary) bool { return all || s.PID != 0 })
 }
 
 // get returns one command.

@@ -2,6 +2,10 @@
 // sends them input, and streams their events, as NDJSON or as Server-Sent Events, whichever
 // the client accepts.
 //
+// # Pages
+// A list has at most 100 processes, newest first. The header X-Next-Token of a response is the
+// nextToken of the next page, and is absent on the last one.
+//
 // # Events
 // A stream contains every event of the record, none split and none joined, with its seq,
 // which is dense from 1. Lines without a seq are not events: keepalive, reconnect, and an

@@ -7,7 +7,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -26,8 +25,8 @@ type controls interface {
 // gateway is the part of the operations that the surface uses: a record.Gateway.
 type gateway interface {
 	record.Records
+	record.Lister
 	controls
-	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 }
 
 // Handler serves /v1/processes. It is safe for concurrent use.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/paging"
 	"github.com/millrace/millrace/services/gateway/internal/record/recordtest"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -210,15 +211,22 @@ func TestListGetAndControls(t *testing.T) {
 		want                     string
 		processes                []process.ID
 	}{
-		{"all", "GET", "", "", 200, "", has(ended, running)},
+		{"all", "GET", "", "", 200, "", has(running, ended)},
 		{"in a sandbox", "GET", "?sandbox=i2", "", 200, "", has(running)},
 		{"in an invalid sandbox", "GET", "?sandbox=I%21", "", 404, "", nil},
 		{"running", "GET", "?state=running", "", 200, "", has(running)},
 		{"ended", "GET", "?state=ended", "", 200, "", has(ended)},
+		{"of two states", "GET", "?state=starting,running", "", 200, "", has(running)},
 		{"invalid state", "GET", "?state=x", "", 400, "", nil},
+		{"with a prefix", "GET", "?prefix=" + string(ended), "", 200, "", has(ended)},
+		{"with another prefix", "GET", "?prefix=x", "", 200, "[]", nil},
 		{"with a tag", "GET", "?tag=web", "", 200, "", has(running)},
 		{"with another tag", "GET", "?tag=", "", 200, "[]", nil},
 		{"the newest", "GET", "?limit=1", "", 200, "", has(running)},
+		{"the page after it", "GET", "?limit=1&nextToken=" + paging.Cursor{ID: string(running)}.String(), "", 200, "", has(ended)},
+		{"a page that is too large", "GET", "?limit=101", "", 400, "limit must be between 1 and 100", nil},
+		{"an invalid token", "GET", "?nextToken=x", "", 400, "nextToken is invalid", nil},
+		{"the token of another list", "GET", "?nextToken=" + paging.Cursor{ID: "x"}.String(), "", 400, "nextToken is invalid", nil},
 		{"one", "GET", "/" + string(ended), "", 200, `"exit_code":0,"cause":"exited"`, nil},
 		{"one running", "GET", "/" + string(running), "", 200, `"pty":{"cols":80,"rows":24},"state":"running"`, nil},
 		{"unknown", "GET", "/" + string(process.NewID("i1")), "", 404, `"not_found"`, nil},
@@ -250,6 +258,14 @@ func TestListGetAndControls(t *testing.T) {
 				}
 			}
 		})
+	}
+	resp, _ := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: "/v1/processes?limit=1"})
+	token := resp.Header.Get("X-Next-Token")
+	if cursor, err := paging.ParseCursor(token); err != nil || cursor.ID != string(running) {
+		t.Errorf("the token of the next page is %q: %v", token, err)
+	}
+	if resp, _ := recordtest.Do(t, url, recordtest.Request{Method: "GET", Path: "/v1/processes?limit=1&nextToken=" + token}); resp.Header.Get("X-Next-Token") != "" {
+		t.Error("the last page has a token")
 	}
 	if got, want := strings.Join(b.Calls, ", "), `signal 2, stdin "ls\n" eof=false, stdin "" eof=true, resize 100x30`; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -2,58 +2,45 @@ package processes
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
-	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/record"
-	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/textenc"
 )
 
-// list responds with the principal's processes, oldest first: those in a sandbox, in a state
-// (starting, running, ended), with a tag; with a limit, the newest of them.
+// list responds with a page of the principal's processes, newest first: those in a sandbox, in a
+// state (starting, running, ended; several with commas), with a tag, with an id that begins
+// with a prefix.
 func (h *Handler) list(c *fiber.Ctx) error {
-	n, err := record.Limit(c)
+	states, err := statesOf(c.Query("state"))
 	if err != nil {
 		return err
 	}
-	sbx, err := sandboxOf(c)
-	if err != nil {
-		return err
-	}
-	state, tag, tagged := c.Query("state"), c.Query("tag"), c.Context().QueryArgs().Has("tag")
-	if state != "" && state != textenc.StateStarting && state != textenc.StateRunning && state != textenc.StateEnded {
-		return kind.New(kind.Invalid, "list processes", "", "state must be starting, running or ended")
-	}
-	ctx, cancel := record.Context(c)
-	defer cancel()
-	found, err := h.core.Processes(ctx, auth.From(c), sbx, func(s *process.Summary) bool {
-		return (state == "" || textenc.StateOf(s) == state) && (!tagged || s.Spec.Tag != nil && *s.Spec.Tag == tag)
+	prefix, tag, tagged := c.Query("prefix"), c.Query("tag"), c.Context().QueryArgs().Has("tag")
+	active := len(states) > 0 && !slices.Contains(states, textenc.StateEnded)
+	return record.List(c, h.core, active, func(s *process.Summary) bool {
+		return (len(states) == 0 || slices.Contains(states, textenc.StateOf(s))) &&
+			(!tagged || s.Spec.Tag != nil && *s.Spec.Tag == tag) && strings.HasPrefix(string(s.ID), prefix)
 	})
-	if err != nil {
-		return err
-	}
-	if n > 0 && len(found) > n {
-		found = slices.Clone(found[len(found)-n:])
-	}
-	out := make([]textenc.Summary, len(found))
-	for i := range found {
-		out[i] = textenc.SummaryOf(&found[i])
-	}
-	return c.JSON(out)
 }
 
-// sandboxOf returns the sandbox that the request names, if any.
-func sandboxOf(c *fiber.Ctx) (sandbox.ID, error) {
-	t := route.Of(c)
-	if t.Named != "" && t.Sandbox == "" {
-		return "", kind.New(kind.NotFound, "list processes", "", "sandbox not found")
+// statesOf parses states separated by commas; none: all.
+func statesOf(list string) ([]string, error) {
+	if list == "" {
+		return nil, nil
 	}
-	return t.Sandbox, nil
+	states := strings.Split(list, ",")
+	for _, s := range states {
+		if s != textenc.StateStarting && s != textenc.StateRunning && s != textenc.StateEnded {
+			return nil, kind.New(kind.Invalid, "list processes", "", "state must be starting, running or ended")
+		}
+	}
+	return states, nil
 }
 
 // get responds with one process.

@@ -57,14 +57,11 @@ func (ps *Procs) findTag(ctx context.Context, sbx sandbox.ID, tag string) (proce
 	if err := ps.core.Sync(ctx); err != nil {
 		return process.Summary{}, err
 	}
-	all := ps.core.View.Processes(sbx, func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag })
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].Active() {
-			return all[i], nil
+	tagged := func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag }
+	for _, find := range []func(sandbox.ID, func(*process.Summary) bool) []process.Summary{ps.core.View.ActiveProcesses, ps.core.View.Processes} {
+		if all := find(sbx, tagged); len(all) > 0 {
+			return all[len(all)-1], nil
 		}
-	}
-	if len(all) > 0 {
-		return all[len(all)-1], nil
 	}
 	return process.Summary{}, kind.Newf(kind.NotFound, "find process", string(sbx), "process with tag %s not found", tag)
 }
@@ -89,20 +86,53 @@ func (ps *Procs) Process(ctx context.Context, p core.Principal, id process.ID) (
 // Processes returns the processes of a sandbox ("": of all of the principal's) for which
 // keep returns true, oldest first, not older than the call.
 func (ps *Procs) Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
-	if err := ps.core.Sync(ctx); err != nil {
+	sbx, err := ps.syncList(ctx, p, sbx)
+	if err != nil {
 		return nil, err
+	}
+	return ps.core.View.Processes(sbx, listed(p, keep)), nil
+}
+
+// ActiveProcesses is Processes without those that ended. Its cost does not depend on them.
+func (ps *Procs) ActiveProcesses(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	sbx, err := ps.syncList(ctx, p, sbx)
+	if err != nil {
+		return nil, err
+	}
+	return ps.core.View.ActiveProcesses(sbx, listed(p, keep)), nil
+}
+
+// ProcessPage returns a page of the principal's processes, newest first, and the cursor of the
+// next page, not older than the call. It sets the query's tenant.
+func (ps *Procs) ProcessPage(ctx context.Context, p core.Principal, q process.Query) (page []process.Summary, next process.ListCursor, err error) {
+	if q.Sandbox, err = ps.syncList(ctx, p, q.Sandbox); err != nil {
+		return nil, next, err
+	}
+	q.Tenant, q.Keep = p.Tenant, listed(p, q.Keep)
+	page, next = ps.core.View.ProcessPage(&q)
+	return page, next, nil
+}
+
+// syncList prepares a list of a sandbox's processes, and returns the sandbox that the principal
+// may list; "": all of its tenant.
+func (ps *Procs) syncList(ctx context.Context, p core.Principal, sbx sandbox.ID) (sandbox.ID, error) {
+	if err := ps.core.Sync(ctx); err != nil {
+		return "", err
 	}
 	if sbx == "" {
 		sbx = p.Sandbox
 	}
-	if sbx != "" {
-		if _, err := ps.lifecycle.Sandbox(p, sbx); err != nil {
-			return nil, err
-		}
+	if sbx == "" {
+		return "", nil
 	}
-	return ps.core.View.Processes(sbx, func(s *process.Summary) bool {
-		return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) // watches are not clients' commands
-	}), nil
+	_, err := ps.lifecycle.Sandbox(p, sbx)
+	return sbx, err
+}
+
+// listed restricts keep to the principal's processes without watches, which are not clients'
+// commands.
+func listed(p core.Principal, keep func(*process.Summary) bool) func(*process.Summary) bool {
+	return func(s *process.Summary) bool { return s.Tenant == p.Tenant && s.Spec.Cmd != file.WatchCmd && keep(s) }
 }
 
 // Read returns a reader of the process's events after the given seq. It works as long as

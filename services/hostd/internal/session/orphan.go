@@ -16,10 +16,10 @@ func (ss *Session) orphans() []*proc {
 	if !ss.adopted {
 		return nil // this run started every process of the sandbox
 	}
-	all := ss.h.cfg.View.Processes(ss.cfg.ID, func(s *process.Summary) bool {
+	all := ss.h.cfg.View.ActiveProcesses(ss.cfg.ID, func(s *process.Summary) bool {
 		// A process that was claimed and may not run is left to its start command, which is read
 		// again.
-		return s.Epoch < ss.h.cfg.Epoch && s.Active() && !s.Started.IsZero()
+		return s.Epoch < ss.h.cfg.Epoch && !s.Started.IsZero()
 	})
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -56,7 +56,7 @@ type tails struct {
 // loadTails reads the tails of the processes of a previous run.
 func (ss *Session) loadTails() {
 	var ids []process.ID
-	for _, s := range ss.h.cfg.View.Processes(ss.cfg.ID, (*process.Summary).Active) {
+	for _, s := range ss.h.cfg.View.ActiveProcesses(ss.cfg.ID, func(*process.Summary) bool { return true }) {
 		ids = append(ids, s.ID)
 	}
 	t := &tails{read: make(chan struct{})}

@@ -24,6 +24,7 @@ import (
 type Processes interface {
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	ActiveProcesses(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 	Tail(ctx context.Context, p core.Principal, id process.ID) (record.Tail, error)
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }

@@ -110,8 +110,8 @@ func (s *sandboxSession) Find(ctx context.Context, name string) (session.Process
 // Running implements [session.Processes].
 func (s *sandboxSession) Running(ctx context.Context) ([]session.Process, error) {
 	prefix := s.prefix()
-	all, err := s.ops.Processes(ctx, s.p, s.sbx, func(sum *process.Summary) bool {
-		return sum.Active() && sum.Spec.Tag != nil && strings.HasPrefix(*sum.Spec.Tag, prefix)
+	all, err := s.ops.ActiveProcesses(ctx, s.p, s.sbx, func(sum *process.Summary) bool {
+		return sum.Spec.Tag != nil && strings.HasPrefix(*sum.Spec.Tag, prefix)
 	})
 	out := make([]session.Process, 0, len(all))
 	for i := range all {

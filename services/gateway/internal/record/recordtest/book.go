@@ -155,6 +155,25 @@ func (b *Gateway) Processes(_ context.Context, p core.Principal, sbx sandbox.ID,
 	return out, nil
 }
 
+// ActiveProcesses is like [procs.Procs.ActiveProcesses].
+func (b *Gateway) ActiveProcesses(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	return b.Processes(ctx, p, sbx, func(s *process.Summary) bool { return s.Active() && keep(s) })
+}
+
+// ProcessPage is like [procs.Procs.ProcessPage]; the newest process has the highest pid.
+func (b *Gateway) ProcessPage(ctx context.Context, p core.Principal, q process.Query) (page []process.Summary, next process.ListCursor, err error) {
+	all, err := b.Processes(ctx, p, q.Sandbox, func(s *process.Summary) bool { return (!q.Active || s.Active()) && q.Keep(s) })
+	slices.Reverse(all)
+	if i := slices.IndexFunc(all, func(s process.Summary) bool { return s.ID == q.After.ID }); i >= 0 {
+		all = all[i+1:]
+	}
+	if len(all) > q.Limit {
+		all = all[:q.Limit]
+		next = process.ListCursor{At: int64(q.Limit), ID: all[q.Limit-1].ID}
+	}
+	return all, next, err
+}
+
 // reader is a Source with two events per batch.
 type reader struct {
 	book *Gateway

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/paging"
 )
 
 // query selects and orders the sandboxes of a list.
@@ -23,7 +24,7 @@ type query struct {
 	after    time.Time // inclusive
 	asc      bool
 	limit    int
-	cursor   *wire.Cursor
+	cursor   *paging.Cursor
 }
 
 // ListV1 serves the first generation's list: running sandboxes, unpaged.
@@ -61,7 +62,7 @@ func (h *Handler) ListV2(c *fiber.Ctx) error {
 	}
 	page := q.page(found)
 	if n := len(page); n > 0 && page[n-1].ID != found[len(found)-1].ID {
-		c.Set("X-Next-Token", cursorOf(&page[n-1]).String())
+		paging.Continue(c, cursorOf(&page[n-1]))
 	}
 	return c.JSON(h.bodies.list(page))
 }
@@ -103,7 +104,7 @@ func (q *query) page(found []sandbox.State) []sandbox.State {
 }
 
 // compare orders by start, then by id, so that pages never overlap.
-func (q *query) compare(a, b wire.Cursor) int {
+func (q *query) compare(a, b paging.Cursor) int {
 	d := cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.ID, b.ID))
 	if !q.asc {
 		d = -d
@@ -111,8 +112,8 @@ func (q *query) compare(a, b wire.Cursor) int {
 	return d
 }
 
-func cursorOf(s *sandbox.State) wire.Cursor {
-	return wire.Cursor{Time: s.Started.UnixNano(), ID: string(s.ID)}
+func cursorOf(s *sandbox.State) paging.Cursor {
+	return paging.Cursor{Time: s.Started.UnixNano(), ID: string(s.ID)}
 }
 
 func parseQuery(c *fiber.Ctx) (query, error) {
@@ -136,11 +137,11 @@ func parseQuery(c *fiber.Ctx) (query, error) {
 			return q, wire.Invalid("startedAfter must be an RFC 3339 time")
 		}
 	}
-	if q.limit, err = wire.PageLimit(c); err != nil {
+	if q.limit, err = paging.Limit(c); err != nil {
 		return q, err
 	}
 	if s := c.Query("nextToken"); s != "" {
-		q.cursor, err = wire.ParseCursor(s)
+		q.cursor, err = paging.ParseCursor(s)
 	}
 	return q, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/paging"
 )
 
 // Store stores secrets.
@@ -114,7 +115,7 @@ func (h *Handler) Delete(c *fiber.Ctx) error {
 
 // List lists secrets by name, in pages: a page's token is its last name.
 func (h *Handler) List(c *fiber.Ctx) error {
-	limit, err := wire.PageLimit(c)
+	limit, err := paging.Limit(c)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/paging"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
@@ -104,7 +105,7 @@ func validName(s string) bool {
 
 // List lists snapshots, newest first, in pages.
 func (h *Handler) List(c *fiber.Ctx) error {
-	limit, after, err := wire.ParsePage(c)
+	limit, after, err := paging.Parse(c)
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,9 @@ func (h *Handler) List(c *fiber.Ctx) error {
 	if name != "" { // a name identifies one snapshot, the newest of its tags
 		found = found[:min(len(found), 1)]
 	}
-	found = wire.Cut(c, found, limit, after, func(s *sandbox.Snapshot) wire.Cursor { return wire.Cursor{Time: s.Taken.UnixNano(), ID: string(s.ID)} })
+	found = paging.Cut(c, found, limit, after, func(s *sandbox.Snapshot) paging.Cursor {
+		return paging.Cursor{Time: s.Taken.UnixNano(), ID: string(s.ID)}
+	})
 	out := make([]snapshotBody, len(found))
 	for i := range found {
 		out[i] = snapshotOf(&found[i])

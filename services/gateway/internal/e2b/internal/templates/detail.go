@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/paging"
 )
 
 // buildBody is E2B's TemplateBuild.
@@ -42,7 +43,7 @@ func (h *Handler) Get(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	limit, after, err := wire.ParsePage(c)
+	limit, after, err := paging.Parse(c)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (h *Handler) Get(c *fiber.Ctx) error {
 		of := h.spawned(p)[id]
 		out["lastSpawnedAt"], out["spawnCount"] = of.last, of.count
 	}
-	out["builds"] = wire.Cut(c, builds, limit, after, func(b *buildBody) wire.Cursor { return wire.Cursor{Time: b.CreatedAt.UnixNano(), ID: b.BuildID} })
+	out["builds"] = paging.Cut(c, builds, limit, after, func(b *buildBody) paging.Cursor { return paging.Cursor{Time: b.CreatedAt.UnixNano(), ID: b.BuildID} })
 	return c.JSON(out)
 }
 

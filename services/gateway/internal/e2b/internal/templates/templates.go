@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
+	"github.com/millrace/millrace/services/gateway/internal/paging"
 	"github.com/millrace/millrace/services/gateway/internal/templatestore"
 )
 
@@ -103,7 +104,7 @@ func (h *Handler) List(c *fiber.Ctx) error {
 
 // Page is List in pages, newest first.
 func (h *Handler) Page(c *fiber.Ctx) error {
-	limit, after, err := wire.ParsePage(c)
+	limit, after, err := paging.Parse(c)
 	if err != nil {
 		return err
 	}
@@ -111,9 +112,11 @@ func (h *Handler) Page(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	at := func(t *templateBody) wire.Cursor { return wire.Cursor{Time: t.CreatedAt.UnixNano(), ID: t.TemplateID} }
-	slices.SortFunc(all, func(a, b templateBody) int { return wire.Newest(at(&a), at(&b)) })
-	return c.JSON(wire.Cut(c, all, limit, after, at))
+	at := func(t *templateBody) paging.Cursor {
+		return paging.Cursor{Time: t.CreatedAt.UnixNano(), ID: t.TemplateID}
+	}
+	slices.SortFunc(all, func(a, b templateBody) int { return paging.Newest(at(&a), at(&b)) })
+	return c.JSON(paging.Cut(c, all, limit, after, at))
 }
 
 // all returns the templates that the principal may use; Invalid if the query names

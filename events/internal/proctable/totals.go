@@ -1,4 +1,4 @@
-package catalog
+package proctable
 
 import (
 	"context"
@@ -102,44 +102,44 @@ func (t *totals) encode(upTo, dropped uint64) ([]byte, error) {
 // Counts returns how many commands were started, by outcome (OutcomeActive: running). The
 // sum is the number started (C-040 to C-042). It never shrinks: entries that retention
 // drops were added to the stored totals before.
-func (p *processTable) Counts() map[process.Outcome]uint64 {
-	p.progress.Lock()
-	defer p.progress.Unlock()
+func (t *Table) Counts() map[process.Outcome]uint64 {
+	t.progress.Lock()
+	defer t.progress.Unlock()
 	out := make(map[process.Outcome]uint64)
-	for as, n := range p.totals.running {
+	for as, n := range t.totals.running {
 		out[as] += n
 	}
-	for as, n := range p.totals.ended {
+	for as, n := range t.totals.ended {
 		out[as] += n
 	}
 	return out
 }
 
-// SweepCatalog removes catalog entries older than the retention. Before that it adds
+// Sweep removes catalog entries older than the retention. Before that it adds
 // entries of ended processes to the stored totals and stores entries of running processes
 // again. It may be called concurrently.
-func (p *processTable) SweepCatalog(ctx context.Context) error {
-	if err := p.progress.Sync(ctx); err != nil {
+func (t *Table) Sweep(ctx context.Context) error {
+	if err := t.progress.Sync(ctx); err != nil {
 		return err
 	}
-	before := time.Now().Add(-p.retention)
-	keep, err := p.write.conn.FirstSince(ctx, streams.Catalog, before)
+	before := time.Now().Add(-t.retention)
+	keep, err := t.conn.FirstSince(ctx, streams.Catalog, before)
 	if err != nil {
 		return err
 	}
-	for _, e := range p.staleEntries(keep) {
-		_, err := p.write.PutSummary(ctx, &e.Summary, e.rev)
+	for _, e := range t.staleEntries(keep) {
+		_, err := Put(ctx, t.conn, &e.Summary, e.rev)
 		if err != nil && !kind.Is(err, kind.Conflict) { // Conflict: its host stored it again
 			return err
 		}
 	}
-	if err := p.progress.Sync(ctx); err != nil {
+	if err := t.progress.Sync(ctx); err != nil {
 		return err
 	}
-	if keep, err = p.checkpoint(ctx, keep); err != nil {
+	if keep, err = t.checkpoint(ctx, keep); err != nil {
 		return err
 	}
-	s, err := p.write.conn.Stream(ctx, streams.Catalog)
+	s, err := t.conn.Stream(ctx, streams.Catalog)
 	if err == nil && s.FirstSeq() < keep {
 		err = s.PurgeBefore(ctx, keep)
 	}
@@ -147,14 +147,15 @@ func (p *processTable) SweepCatalog(ctx context.Context) error {
 }
 
 // staleEntries returns the entries of running processes before stream sequence keep.
-func (p *processTable) staleEntries(keep uint64) (stale []entry) {
-	p.progress.Lock()
-	defer p.progress.Unlock()
-	for _, e := range p.processes {
-		if e.Active() && e.rev < keep {
+func (t *Table) staleEntries(keep uint64) (stale []entry) {
+	t.progress.Lock()
+	defer t.progress.Unlock()
+	t.order.active.bySandbox.Scan(func(e *entry) bool {
+		if e.rev < keep {
 			stale = append(stale, *e)
 		}
-	}
+		return true
+	})
 	return stale
 }
 
@@ -162,27 +163,27 @@ func (p *processTable) staleEntries(keep uint64) (stale []entry) {
 // if many entries are missing in the stored ones. It returns the stream sequence before
 // which entries can be dropped, or Conflict if another caller stored totals. It records the
 // drop first, because a killed server may restore some dropped entries.
-func (p *processTable) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
-	first, err := p.write.conn.FirstSince(ctx, streams.Catalog, time.Unix(0, 0))
+func (t *Table) checkpoint(ctx context.Context, keep uint64) (drop uint64, err error) {
+	first, err := t.conn.FirstSince(ctx, streams.Catalog, time.Unix(0, 0))
 	if err != nil {
 		return 0, err
 	}
-	p.progress.Lock()
-	t := &p.totals
-	upTo, rev := p.progress.LockedRev(streams.Catalog), t.rev
-	if keep = max(min(keep, upTo+1), t.dropped); first >= keep && len(t.settled) <= maxSettled {
-		p.progress.Unlock()
+	t.progress.Lock()
+	sum := &t.totals
+	upTo, rev := t.progress.LockedRev(streams.Catalog), sum.rev
+	if keep = max(min(keep, upTo+1), sum.dropped); first >= keep && len(sum.settled) <= maxSettled {
+		t.progress.Unlock()
 		return 0, nil
 	}
-	if keep == t.dropped && len(t.settled) <= maxSettled { // a purge that was interrupted
-		p.progress.Unlock()
+	if keep == sum.dropped && len(sum.settled) <= maxSettled { // a purge that was interrupted
+		t.progress.Unlock()
 		return keep, nil
 	}
-	data, err := t.encode(upTo, keep)
-	p.progress.Unlock()
+	data, err := sum.encode(upTo, keep)
+	t.progress.Unlock()
 	if err != nil {
 		return 0, err
 	}
-	_, err = p.write.conn.Put(ctx, streams.Catalog, totalsSubject, rev, data)
+	_, err = t.conn.Put(ctx, streams.Catalog, totalsSubject, rev, data)
 	return keep, err
 }

@@ -1,4 +1,4 @@
-package catalog
+package proctable
 
 import "github.com/millrace/millrace/events/process"
 

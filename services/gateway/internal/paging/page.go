@@ -1,4 +1,4 @@
-package wire
+package paging
 
 import (
 	"cmp"
@@ -8,10 +8,15 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/kind"
 )
 
 // maxPage is the default and maximum number of items in a page.
 const maxPage = 100
+
+// ErrToken reports a nextToken that was not the token of a page.
+var ErrToken = kind.New(kind.Invalid, "decode", "", "nextToken is invalid")
 
 // Cursor identifies the last item of the previous page.
 type Cursor struct {
@@ -34,12 +39,12 @@ func ParseCursor(s string) (*Cursor, error) {
 			return &Cursor{Time: at, ID: id}, nil
 		}
 	}
-	return nil, Invalid("nextToken is invalid")
+	return nil, ErrToken
 }
 
-// ParsePage returns the requested page: its size and the cursor before it.
-func ParsePage(c *fiber.Ctx) (limit int, after *Cursor, err error) {
-	if limit, err = PageLimit(c); err != nil {
+// Parse returns the requested page: its size and the cursor before it.
+func Parse(c *fiber.Ctx) (limit int, after *Cursor, err error) {
+	if limit, err = Limit(c); err != nil {
 		return 0, nil, err
 	}
 	if s := c.Query("nextToken"); s != "" {
@@ -48,8 +53,18 @@ func ParsePage(c *fiber.Ctx) (limit int, after *Cursor, err error) {
 	return limit, after, err
 }
 
-// PageLimit returns the size of the requested page.
-func PageLimit(c *fiber.Ctx) (int, error) { return Number(c, "limit", maxPage, 1, maxPage) }
+// Limit returns the size of the requested page: 1 to 100, the default.
+func Limit(c *fiber.Ctx) (int, error) {
+	s := c.Query("limit")
+	if s == "" {
+		return maxPage, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, kind.Newf(kind.Invalid, "decode", "", "limit must be between 1 and %d", maxPage)
+	}
+	return n, nil
+}
 
 // Cut returns the page of all (newest first) after the cursor (nil: the first page), and sets
 // the header with the next page's cursor, if any.
@@ -63,10 +78,13 @@ func Cut[T any](c *fiber.Ctx, all []T, limit int, after *Cursor, at func(*T) Cur
 	}
 	if len(all) > limit {
 		all = all[:limit]
-		c.Set("X-Next-Token", at(&all[limit-1]).String())
+		Continue(c, at(&all[limit-1]))
 	}
 	return all
 }
+
+// Continue sets the header with the cursor of the next page: the last item of this one.
+func Continue(c *fiber.Ctx, after Cursor) { c.Set("X-Next-Token", after.String()) }
 
 // Newest orders by time, newest first.
 func Newest(a, b Cursor) int {
