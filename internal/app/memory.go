@@ -30,8 +30,10 @@ const (
 
 // limitMemory keeps this program's memory within a fraction of the machine's, or above the
 // live heap if that is larger, and makes the garbage collector run rarely within that,
-// until ctx ends. GOMEMLIMIT and GOGC override it.
+// until ctx ends. GOMEMLIMIT and GOGC override it. After a load it returns the memory to the
+// system.
 func limitMemory(ctx context.Context, getenv func(string) string) {
+	go returnMemory(ctx)
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}

@@ -16,8 +16,8 @@ const (
 	ioBytes = 256 << 20
 	dedupe  = 2 * time.Minute
 
-	// Tunnels are read at once or they break: the rest is for readers that lag a little.
-	tunnelAge   = time.Minute
+	// Tunnels are read at once, or they break after 15 s: the rest is for readers that lag a little.
+	tunnelAge   = 20 * time.Second
 	tunnelBytes = 64 << 20
 
 	// commandBytes bounds the commands, which carry input. A command is used for seconds
