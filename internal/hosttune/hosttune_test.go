@@ -2,8 +2,10 @@ package hosttune
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,6 +101,45 @@ func TestDeployFilesSetTheSame(t *testing.T) {
 		if unit["Nice"] != strconv.Itoa(Nice) || unit["OOMScoreAdjust"] != strconv.Itoa(OOMScore) {
 			t.Errorf("%s sets Nice %s and OOMScoreAdjust %s, want %d and %d", path, unit["Nice"], unit["OOMScoreAdjust"], Nice, OOMScore)
 		}
+		slice := assignments(t, filepath.Join(filepath.Dir(path), unit["Slice"]))
+		if slice["CPUWeight"] != strconv.Itoa(CPUWeight) {
+			t.Errorf("the slice %q of %s sets CPUWeight %q, want %d", unit["Slice"], path, slice["CPUWeight"], CPUWeight)
+		}
+	}
+}
+
+// The weight of the services' group is read where the kernel has it.
+func TestReportOfTheWeightOfAGroup(t *testing.T) {
+	for _, tt := range []struct {
+		name, cgroup, weight string
+		want                 []Setting
+	}{
+		{"in a group of other services", "0::/system.slice/millrace-hostd.service\n", "100\n", []Setting{{Name: "cpu.weight of system.slice", Now: "100", Want: "10000"}}},
+		{"in the slice", "1:name=systemd:/x\n0::/millrace.slice/millrace-up.service\n", "10000\n", []Setting{{Name: "cpu.weight of millrace.slice", Now: "10000", Want: "10000", OK: true}}},
+		{"in the root", "0::/\n", "", nil},
+		{"without the controller", "0::/init.scope\n", "", nil},
+		{"version 1", "3:cpu:/system.slice\n", "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			write := func(path, text string) {
+				path = filepath.Join(root, path)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("proc/7/cgroup", tt.cgroup)
+			if tt.weight != "" {
+				write("sys/fs/cgroup/"+strings.TrimPrefix(tt.want[0].Name, "cpu.weight of ")+"/cpu.weight", tt.weight)
+			}
+			got := groupWeight(root, 7)
+			for i := range got {
+				got[i].Why = ""
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("reports %+v, want %+v", got, tt.want)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,10 @@ import (
 const (
 	Nice     = -10  // nice value: the services run before the sandboxes
 	OOMScore = -500 // oom_score_adj: the kernel ends sandboxes before the services
+
+	// CPUWeight is the weight of the services' group where the kernel divides the CPU between
+	// groups first, as with systemd: a sandbox without a limit has 200.
+	CPUWeight = 10_000
 )
 
 // Names of settings that are not sysctls.
@@ -20,6 +24,7 @@ const (
 	niceName      = "nice"
 	autogroupName = "autogroup"
 	oomName       = "oom_score_adj"
+	weightName    = "cpu.weight"
 )
 
 // Sysctl is a kernel limit and its minimum value for a production host.
@@ -66,7 +71,33 @@ func Report(root string, pid int) []Setting {
 			Name: s.Name, Now: strconv.FormatUint(now, 10), Want: strconv.FormatUint(s.Want, 10), Why: s.Why, OK: now >= s.Want,
 		})
 	}
-	return append(all, service(pid)...)
+	return append(append(all, service(pid)...), groupWeight(root, pid)...)
+}
+
+// groupWeight returns the weight of the top-level group of a service in the unified hierarchy, if
+// the service is in one and the CPU is divided between those.
+func groupWeight(root string, pid int) []Setting {
+	raw, err := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return nil // no service, or it has ended
+	}
+	for line := range strings.Lines(string(raw)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		top, _, _ := strings.Cut(path, "/")
+		if !ok || top == "" {
+			continue
+		}
+		now, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", top, "cpu.weight"))
+		weight, nerr := strconv.Atoi(strings.TrimSpace(string(now)))
+		if err != nil || nerr != nil {
+			continue
+		}
+		return []Setting{{
+			Name: weightName + " of " + top, Now: strconv.Itoa(weight), Want: strconv.Itoa(CPUWeight), OK: weight >= CPUWeight,
+			Why: "the kernel divides the CPU between this group and those of the sandboxes before it compares nice values",
+		}}
+	}
+	return nil
 }
 
 func (s *Sysctl) path(root string) string {
