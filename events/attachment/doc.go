@@ -8,7 +8,8 @@
 // # Gateways
 // Each run of a gateway renews a lease. A client that is attached to a gateway whose lease has
 // ended counts as detached since then. As with hosts, a lease ends only for a reader that was
-// connected to the log while it was not renewed.
+// connected to the log while it was not renewed. The end is a time of the log, so
+// that a gateway that starts later counts from the same moment.
 //
 // # Time
 // When a session ends is decided by package due. Each gateway ends the sessions that are due: the

@@ -86,7 +86,7 @@ var rules = []rule{
 	{path: "events/internal/proctable", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, btree}},
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
-	{path: "events/attachment", may: []string{"events/fleet", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
+	{path: "events/attachment", may: []string{"events/fleet", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/due", may: []string{"events/attachment", "events/sandbox"}},
 	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, compress}},

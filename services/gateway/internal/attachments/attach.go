@@ -9,6 +9,10 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
+// attachTimeout limits an attachment while the log cannot be reached. A client that waits longer
+// gives up, and one that gets an answer tries again soon.
+const attachTimeout = 5 * time.Second
+
 // detachTimeout limits the detachment of a client that has left. A later pass repeats it.
 const detachTimeout = 5 * time.Second
 
@@ -39,6 +43,8 @@ func (a *Attachment) lose() { a.lostOne.Do(func() { close(a.lost) }) }
 // Open attaches a client to a new session, of which the caller sets the tenant, the surface,
 // the sandbox and the policy.
 func (k *Keeper) Open(ctx context.Context, s attachment.Session) (*Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
 	if err := k.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -50,6 +56,8 @@ func (k *Keeper) Open(ctx context.Context, s attachment.Session) (*Attachment, e
 // if there is none any more, Conflict if the session has a client, and Unavailable if that
 // cannot be decided yet.
 func (k *Keeper) Resume(ctx context.Context, tenant, id string, accept func(*attachment.Session) bool) (*Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
 	id, err := attachment.ParseID(id)
 	if err == nil {
 		err = k.ready(ctx)

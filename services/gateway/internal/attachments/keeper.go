@@ -65,8 +65,10 @@ func New(cfg Config) *Keeper {
 
 // Run renews the lease and ends sessions that are due, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
+	if err := k.cfg.Store.Start(ctx); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return k.cfg.Store.Run(ctx) })
 	g.Go(func() error {
 		k.renewals(ctx)
 		return nil
