@@ -106,6 +106,7 @@ func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.Uint32Var(&g.Limits.PIDs, "default-pids", 0, "process limit of sandboxes without one of their own (default the driver's)")
 	f.StringSliceVar(&g.Registries, "registries", nil, "registries at non-public addresses that builds may pull images from, as HOST or HOST:PORT (default none)")
 	f.StringVar(&g.ECREndpoint, "ecr-endpoint", "", "URL of the AWS API for registry passwords, for a proxy or a VPC endpoint (default the registry's region)")
+	f.Uint32Var(&g.CodexRetainMB, "codex-retain", 0, "newest MiB of a process's output that codex's process/read returns (default all)")
 	f.DurationVar(&g.DrainTimeout, "drain-timeout", 0, "maximum time for open streams to end at a stop (default 10s)")
 }
 

@@ -55,6 +55,10 @@ type Config struct {
 	Limits     Limits        // limits of a sandbox whose request sets none
 	MaxBody    int           // maximum bytes of a request; default 16 MiB
 
+	// CodexRetainMB is how many MiB of a process's output codex's process/read returns, the newest;
+	// 0: all.
+	CodexRetainMB uint32
+
 	// Registries are the registries at non-public addresses from which images may be pulled,
 	// as HOST or HOST:PORT.
 	Registries []string

@@ -37,7 +37,7 @@ func (s *server) surfaces() []surface {
 		{family.E2B, interpreter.New(gateway, s.streams).Register},
 		{family.Codex, codex.New(codex.Config{
 			Operations: gateway, Creator: &creator{s.ops, s.cfg.Limits}, Keeper: s.keeper, Streams: s.streams, Sockets: s.sockets,
-			MaxTimeout: s.cfg.MaxTimeout, Slog: s.cfg.Slog,
+			MaxTimeout: s.cfg.MaxTimeout, Retain: int(s.cfg.CodexRetainMB) << 20, Slog: s.cfg.Slog,
 		}).Register},
 		{family.BackendAI, s.bai.Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},

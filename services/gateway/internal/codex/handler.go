@@ -56,6 +56,7 @@ type Config struct {
 	Streams    *stream.Streams
 	Sockets    *websocket.Server
 	MaxTimeout time.Duration // maximum lifetime of a sandbox; default 24 h
+	Retain     int           // bytes of a process's output that process/read returns, the newest; 0: all
 	Slog       *slog.Logger
 }
 
@@ -133,7 +134,7 @@ func (h *Handler) serve(c *fiber.Ctx, p core.Principal, o session.Opener, after 
 		Drain: websocket.LeaveToServe, // a session that is detached resumes at another gateway
 		Serve: func(ctx context.Context, conn *websocket.Conn) error {
 			defer after()
-			return session.Serve(ctx, &transport{conn: conn}, session.Config{Opener: o, Budget: memory, Log: h.cfg.Slog})
+			return session.Serve(ctx, &transport{conn: conn}, session.Config{Opener: o, Budget: memory, Retain: h.cfg.Retain, Log: h.cfg.Slog})
 		},
 	})
 }
