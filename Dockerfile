@@ -19,8 +19,10 @@ RUN apt-get update \
 # The shim and gVisor stand beside the program, and what templates have: there they are
 # looked for, and nothing can be built here.
 COPY --from=build /out/millrace /out/millrace-shim /out/millrace-runsc /out/millrace-mcp-gateway /usr/local/bin/
-ENV MILLRACE_DATA=/var/lib/millrace
-VOLUME /var/lib/millrace
+# The master key seals the secrets in the data directory and lies outside of it: keep both
+# volumes.
+ENV MILLRACE_DATA=/var/lib/millrace MILLRACE_MASTER_KEY=/etc/millrace/master.key
+VOLUME /var/lib/millrace /etc/millrace
 EXPOSE 7300
 # A role is told to end by SIGTERM, and needs a while to drain.
 STOPSIGNAL SIGTERM

@@ -10,7 +10,9 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/record"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/tunnel"
 )
 
@@ -27,6 +29,7 @@ type Config struct {
 	MaxOutput   int64         // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
 	MaxContexts int64         // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
 	MaxStore    int64         // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
+	MasterKey   seal.Source   // master key, outside of the store; nil: the secrets of the log cannot be used
 	Log         *slog.Logger
 }
 
@@ -54,6 +57,7 @@ type Log struct {
 	*blob.Store
 	*command.Queue
 	*tunnel.Transport
+	*keystore.Keys
 }
 
 // Open connects and creates the streams that are missing. It waits for NATS and for its
@@ -74,6 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore}),
 		Queue:     command.NewQueue(c),
 		Transport: tunnel.NewTransport(c),
+		Keys:      keystore.New(c, cfg.MasterKey),
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // A volume's name is unique within its tenant. A change based on an old version is
@@ -59,15 +60,8 @@ func TestVolumesInTheLog(t *testing.T) {
 func TestSecretsInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
-	key, err := log.Secret(t.Context(), sandbox.SealerSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sealer, err := sandbox.NewSealer(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := catalog.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: sealer.Seal("canary"),
+	ring := eventstest.Ring(t, log)
+	s := catalog.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: ring.Seal(seal.Place{Tenant: "alice", Record: "sec_1", Field: "value"}, "canary"),
 		Metadata: map[string]string{"a": "b"}, Created: time.Unix(7, 0)}
 	if err := log.NewSecret(t.Context(), &s); err != nil {
 		t.Fatal(err)
@@ -76,7 +70,7 @@ func TestSecretsInTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, ok := view.TenantSecret("alice", "sec_1")
-	if value, err := sealer.Open(got.Sealed); !ok || value != "canary" || err != nil || got.Metadata["a"] != "b" || got.Rev == 0 {
+	if value, err := ring.Open(got.Place(), got.Sealed); !ok || value != "canary" || err != nil || got.Metadata["a"] != "b" || got.Rev == 0 {
 		t.Errorf("%+v: %q, %v", got, value, err)
 	}
 	if _, ok := view.TenantSecret("bob", "sec_1"); ok || len(view.TenantSecrets("bob")) != 0 {

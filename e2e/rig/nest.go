@@ -52,7 +52,11 @@ func (n *Nest) addOf(bin, name string, env []string, args ...string) (*Program, 
 		base = append(base, "XDG_CACHE_HOME="+cache)
 	}
 	if n.token != "" {
-		base = append(base, "MILLRACE_NATS_TOKEN="+n.token)
+		key := filepath.Join(n.Dir, "master.key") // services create one only for NATS on loopback
+		if err := os.WriteFile(key, []byte(strings.Repeat("5e", 32)), 0o600); err != nil {
+			return nil, err
+		}
+		base = append(base, "MILLRACE_NATS_TOKEN="+n.token, "MILLRACE_MASTER_KEY="+key)
 	}
 	p := &Program{Name: name, bin: bin, args: args, env: append(base, env...), log: filepath.Join(n.Dir, name+".log")}
 	if err := p.start(); err != nil {

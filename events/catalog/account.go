@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -47,7 +47,7 @@ func (a *accountTable) applyAccount(m store.Message) error {
 	case *pb.AccountEvent_TemplateUntagged:
 		return a.applyUntagged(m.Subject, e.TemplateUntagged)
 	case *pb.AccountEvent_SigningKeyMade:
-		a.signing.Set(identity.Stored{Number: e.SigningKeyMade.Number, Made: codec.Time(b.TimeNs), Sealed: sandbox.Sealed(e.SigningKeyMade.Sealed)})
+		a.signing.Set(identity.Stored{Number: e.SigningKeyMade.Number, Made: codec.Time(b.TimeNs), Sealed: seal.Text(e.SigningKeyMade.Sealed)})
 	case *pb.AccountEvent_TemplatePublished:
 		return a.applyPublished(m.Subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:

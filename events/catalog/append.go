@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/rand"
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
@@ -21,29 +20,4 @@ func (d *Documents) AppendSandbox(ctx context.Context, tenant string, id sandbox
 		return 0, kind.Wrap(kind.Internal, "append", string(id), err)
 	}
 	return d.conn.Put(ctx, streams.Sandboxes, sandboxSubject(tenant, id), rev, data)
-}
-
-const secretLen = 32
-
-// Secret returns the cluster's secret of that name: 32 random bytes, created by the first
-// caller and the same for all callers after it. name must be a literal in the program.
-func (d *Documents) Secret(ctx context.Context, name string) ([]byte, error) {
-	subject := "secret." + name
-	fresh := make([]byte, secretLen)
-	rand.Read(fresh)
-	_, err := d.conn.Put(ctx, streams.Secrets, subject, 0, fresh)
-	if err == nil {
-		return fresh, nil
-	}
-	if !kind.Is(err, kind.Conflict) {
-		return nil, err
-	}
-	m, ok, err := d.conn.LastOf(ctx, streams.Secrets, subject)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || len(m.Data) != secretLen {
-		return nil, kind.New(kind.Internal, "read secret", name, "the secret is damaged")
-	}
-	return m.Data, nil
 }

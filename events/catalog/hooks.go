@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -159,7 +160,7 @@ func decodeWebhook(m store.Message) (webhook.Webhook, error) {
 	}
 	id, err := webhook.ParseID(b.Id)
 	w := webhook.Webhook{
-		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: sandbox.Sealed(b.Sealed),
+		ID: id, Tenant: b.Tenant, Name: b.Name, URL: b.Url, Enabled: b.Enabled, Secret: seal.Text(b.Sealed),
 		Created: codec.Time(b.CreatedNs), From: webhook.Position(b.From), Removed: b.Removed, Rev: m.Seq, Changed: m.Time,
 	}
 	for _, t := range b.Types {

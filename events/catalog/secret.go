@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -21,13 +21,18 @@ type Secret struct {
 	Tenant   string
 	Name     string
 	Version  uint64 // from 1
-	Sealed   sandbox.Sealed
+	Sealed   seal.Text
 	Metadata map[string]string
 	Created  time.Time
 	Updated  time.Time
 	Removed  bool
 	Rev      uint64 // stream sequence of its last change, which the next change must expect
 	changed  time.Time
+}
+
+// Place returns the place of the secret's sealed value.
+func (s *Secret) Place() seal.Place {
+	return seal.Place{Tenant: s.Tenant, Record: s.ID, Field: "value"}
 }
 
 // secretDocs describes secrets. A view finds them by their subject.
@@ -61,7 +66,7 @@ func decodeSecret(m store.Message) (Secret, error) {
 		return Secret{}, err
 	}
 	return Secret{
-		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: sandbox.Sealed(b.Sealed), Metadata: b.Metadata,
+		ID: b.Id, Tenant: b.Tenant, Name: b.Name, Version: b.Version, Sealed: seal.Text(b.Sealed), Metadata: b.Metadata,
 		Created: codec.Time(b.CreatedNs), Updated: codec.Time(b.UpdatedNs), Removed: b.Removed, Rev: m.Seq, changed: m.Time,
 	}, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/streams"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -33,7 +33,7 @@ var signingKeyDocs = &fold.Document[uint32, identity.Stored]{
 
 // PutSigningKey stores a signing key of the cluster, with the number after the last key's.
 // It returns Conflict if a key with that number exists, because another service was first.
-func (d *Documents) PutSigningKey(ctx context.Context, number uint32, sealed sandbox.Sealed) error {
+func (d *Documents) PutSigningKey(ctx context.Context, number uint32, sealed seal.Text) error {
 	_, err := signingKeyDocs.Put(ctx, d.conn, &identity.Stored{Number: number, Sealed: sealed})
 	return err
 }

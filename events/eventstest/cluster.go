@@ -126,7 +126,7 @@ func (c *Cluster) Open() *events.Log {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{URL: c.URL(), Token: ClusterToken, Name: c.t.Name(), Replicas: clusterSize})
+	log, err := events.Open(ctx, events.Config{URL: c.URL(), Token: ClusterToken, Name: c.t.Name(), Replicas: clusterSize, MasterKey: MasterKey})
 	if err != nil {
 		c.t.Fatalf("open log: %v", err)
 	}

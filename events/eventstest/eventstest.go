@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // Server is an embedded server that a test can stop and restart with its stored messages.
@@ -98,6 +99,21 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return s.srv.InProcessConn()
 }
 
+// MasterKey is the source of a fixed master key.
+func MasterKey(context.Context, bool) (*seal.Master, error) {
+	return seal.ParseMaster(strings.Repeat("5e", seal.KeySize))
+}
+
+// Ring returns the ring of values in the log.
+func Ring(t testing.TB, log *events.Log) *seal.Ring {
+	t.Helper()
+	r, err := log.Ring(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // Open returns a log on the server, closed when the test ends.
 func Open(t testing.TB, s *Server) *events.Log {
 	t.Helper()
@@ -110,6 +126,9 @@ func OpenWith(t testing.TB, s *Server, cfg events.Config) *events.Log {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	cfg.InProcess = s
+	if cfg.MasterKey == nil {
+		cfg.MasterKey = MasterKey
+	}
 	log, err := events.Open(ctx, cfg)
 	if err != nil {
 		t.Fatalf("open log: %v", err)

@@ -110,7 +110,7 @@ func (p *Proxy) Open(t testing.TB) *events.Log {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{URL: p.URL(), Name: t.Name()})
+	log, err := events.Open(ctx, events.Config{URL: p.URL(), Name: t.Name(), MasterKey: MasterKey})
 	if err != nil {
 		t.Fatalf("open log: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 const (
@@ -45,7 +46,12 @@ const (
 type Stored struct {
 	Number uint32 // from 1
 	Made   time.Time
-	Sealed sandbox.Sealed // PKCS #8
+	Sealed seal.Text // PKCS #8, see [Place]
+}
+
+// Place returns the place of the sealed key with a number.
+func Place(number uint32) seal.Place {
+	return seal.Place{Record: fmt.Sprintf("signing key %d", number), Field: "key"}
 }
 
 // NewKey returns a new key in PKCS #8.

@@ -10,26 +10,18 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/seal/sealtest"
 )
 
 // stored seals a new key.
-func stored(t *testing.T, s *sandbox.Sealer, n uint32, made time.Time) Stored {
+func stored(t *testing.T, s *seal.Ring, n uint32, made time.Time) Stored {
 	t.Helper()
 	der, err := NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Stored{Number: n, Made: made, Sealed: s.Seal(string(der))}
-}
-
-func sealer(t *testing.T) *sandbox.Sealer {
-	t.Helper()
-	s, err := sandbox.NewSealer(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return Stored{Number: n, Made: made, Sealed: s.Seal(Place(n), string(der))}
 }
 
 // claimsOf decodes a token's claims into all, verified with the key set published at that
@@ -68,7 +60,7 @@ func check(t *testing.T, r *Ring, all []Stored, token, audience string, now time
 var about = Subject{Issuer: "https://Id.example.com:8443/x", Team: "default", Template: "base", Sandbox: "i1"}
 
 func TestATokenIdentifiesTheSandbox(t *testing.T) {
-	s, now := sealer(t), time.Now()
+	s, now := sealtest.Ring(t), time.Now()
 	r, all := NewRing(s), []Stored{stored(t, s, 1, now)}
 	one, err := r.Token(all, &about, "sts.amazonaws.com", now)
 	if err != nil {
@@ -106,7 +98,7 @@ func TestATokenIdentifiesTheSandbox(t *testing.T) {
 // While keys change, a verifier with a key set of the maximum age has the key of each valid
 // token.
 func TestCachedKeysVerifyTokensDuringRotation(t *testing.T) {
-	s, begin := sealer(t), time.Now()
+	s, begin := sealtest.Ring(t), time.Now()
 	all := []Stored{stored(t, s, 1, begin), stored(t, s, 2, begin.Add(time.Hour)), stored(t, s, 3, begin.Add(time.Hour+time.Minute))}
 	r := NewRing(s)
 	known := func(now time.Time) (had []Stored) {
@@ -143,15 +135,12 @@ func TestCachedKeysVerifyTokensDuringRotation(t *testing.T) {
 }
 
 func BenchmarkToken(b *testing.B) {
-	s, err := sandbox.NewSealer(make([]byte, 32))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := sealtest.Ring(b)
 	der, err := NewKey()
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, all := NewRing(s), []Stored{{Number: 1, Sealed: s.Seal(string(der))}}
+	r, all := NewRing(s), []Stored{{Number: 1, Sealed: s.Seal(Place(1), string(der))}}
 	for b.Loop() {
 		if _, err := r.Token(all, &about, "x", time.Now()); err != nil {
 			b.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/millrace/millrace/events/kind"
-	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 const hash = crypto.SHA256
@@ -21,13 +21,13 @@ func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 // Ring caches unsealed keys. Its methods may be called concurrently. Use NewRing to create
 // one.
 type Ring struct {
-	sealer *sandbox.Sealer
+	sealer *seal.Ring
 	mu     sync.Mutex
 	opened map[uint32]key
 }
 
-// NewRing returns a Ring whose keys are sealed by the cluster's sealer.
-func NewRing(s *sandbox.Sealer) *Ring { return &Ring{sealer: s, opened: make(map[uint32]key)} }
+// NewRing returns a Ring whose keys are sealed by s.
+func NewRing(s *seal.Ring) *Ring { return &Ring{sealer: s, opened: make(map[uint32]key)} }
 
 // keys returns the unsealed keys, in order.
 func (r *Ring) keys(all []Stored) ([]key, error) {
@@ -37,7 +37,7 @@ func (r *Ring) keys(all []Stored) ([]key, error) {
 	for i, s := range all {
 		k, ok := r.opened[s.Number]
 		if !ok {
-			der, err := r.sealer.Open(s.Sealed)
+			der, err := r.sealer.Open(Place(s.Number), s.Sealed)
 			if err != nil {
 				return nil, err
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // Transform sets headers in a sandbox's requests to a domain. It does not allow the domain.
@@ -21,14 +22,14 @@ type Transform struct {
 // Header replaces a request's headers of that name.
 type Header struct {
 	Name  string
-	Value Sealed
+	Value seal.Text // see [HeaderPlace]
 }
 
 // Proxy is a SOCKS5 proxy for a sandbox's connections, once they are allowed.
 type Proxy struct {
-	Address  string // host:port
-	User     string // empty: no authentication
-	Password Sealed
+	Address  string    // host:port
+	User     string    // empty: no authentication
+	Password seal.Text // see [ProxyPlace]
 }
 
 // Limits, equal to E2B's.
@@ -54,9 +55,23 @@ func ParseDomain(s string) (string, error) {
 	return r.Name, nil
 }
 
-// ParseHeader validates a header from outside, and seals its value. Its errors do not
-// contain the value.
-func ParseHeader(s *Sealer, name, value string) (Header, error) {
+// networkRecord stands for the record of a sealed value in a network. A fork copies the network
+// to a record of its own, so that the value is bound to its tenant and use instead.
+const networkRecord = "network"
+
+// HeaderPlace returns the place of a header's sealed value.
+func HeaderPlace(tenant, domain, name string) seal.Place {
+	return seal.Place{Tenant: tenant, Record: networkRecord, Field: "header " + name + " for " + domain}
+}
+
+// ProxyPlace returns the place of a proxy's sealed password.
+func ProxyPlace(tenant, address string) seal.Place {
+	return seal.Place{Tenant: tenant, Record: networkRecord, Field: "password for " + address}
+}
+
+// ParseHeader validates a header from outside for a tenant's requests to a domain, and seals
+// its value. Its errors do not contain the value.
+func ParseHeader(r *seal.Ring, tenant, domain, name, value string) (Header, error) {
 	switch {
 	case name == "" || len(name) > maxName || strings.Trim(name, tokenChars) != "":
 		return Header{}, kind.Newf(kind.Invalid, "check network", "", "rules: %q is not a valid header name", name)
@@ -69,7 +84,7 @@ func ParseHeader(s *Sealer, name, value string) (Header, error) {
 	case strings.Count(value, markerOpen) != strings.Count(value, secretOpen)+strings.Count(value, tokenOpen):
 		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s has a marker of E2B's that is not implemented here", name)
 	}
-	return Header{Name: name, Value: s.Seal(value)}, nil
+	return Header{Name: name, Value: r.Seal(HeaderPlace(tenant, domain, name), value)}, nil
 }
 
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -134,9 +149,9 @@ func reserved(name string) bool {
 	return false
 }
 
-// ParseProxy validates a proxy from outside, and seals its password. An address that the
+// ParseProxy validates a tenant's proxy from outside, and seals its password. An address that the
 // operator does not allow is Invalid. A name is checked by hosts when they dial it.
-func ParseProxy(s *Sealer, o *Operator, address, user, password string) (*Proxy, error) {
+func ParseProxy(ring *seal.Ring, o *Operator, tenant, address, user, password string) (*Proxy, error) {
 	host, port, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseUint(port, 10, 16)
 	r, rerr := ParseRule(host)
@@ -150,7 +165,7 @@ func ParseProxy(s *Sealer, o *Operator, address, user, password string) (*Proxy,
 	case user == "" && password != "":
 		return nil, kind.New(kind.Invalid, "check network", "", "egressProxy: a password needs a username")
 	}
-	return &Proxy{Address: address, User: user, Password: s.Seal(password)}, nil
+	return &Proxy{Address: address, User: user, Password: ring.Seal(ProxyPlace(tenant, address), password)}, nil
 }
 
 // checkTransforms checks the number of transforms.

@@ -8,16 +8,8 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal/sealtest"
 )
-
-func sealer(t testing.TB) *sandbox.Sealer {
-	t.Helper()
-	s, err := sandbox.NewSealer(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func TestDomainsOfTransforms(t *testing.T) {
 	for in, want := range map[string]string{
@@ -33,7 +25,7 @@ func TestDomainsOfTransforms(t *testing.T) {
 
 // No error contains a value.
 func TestHeadersOfTransforms(t *testing.T) {
-	s := sealer(t)
+	s := sealtest.Ring(t)
 	for _, tt := range []struct {
 		name, value string
 		want        kind.Kind
@@ -45,16 +37,13 @@ func TestHeadersOfTransforms(t *testing.T) {
 		{"X", "canary\r\nY: z", kind.Invalid, false}, {"X", "canary\x00", kind.Invalid, false}, {"X", "canary" + strings.Repeat("x", 8<<10), kind.Invalid, false},
 		{"X", "canary ${e2b.secrets.name}", 0, true}, {"X", "canary ${e2b.secrets.a} ${e2b.x}", kind.Unimplemented, false}, {"X", "canary ${e2b.identity.tokens.aws}", 0, true}, {"X", "canary ${e2b.identity.aws}", kind.Unimplemented, false},
 	} {
-		h, err := sandbox.ParseHeader(s, tt.name, tt.value)
+		h, err := sandbox.ParseHeader(s, "t", "a.test", tt.name, tt.value)
 		if (err == nil) != tt.ok || err != nil && (!kind.Is(err, tt.want) || strings.Contains(err.Error(), "canary")) {
 			t.Errorf("%q: %.40q: %v", tt.name, tt.value, err)
 		}
-		if got, err := s.Open(h.Value); tt.ok && (got != tt.value || err != nil || strings.Contains(string(h.Value), "canary")) {
+		if got, err := s.Open(sandbox.HeaderPlace("t", "a.test", tt.name), h.Value); tt.ok && (got != tt.value || err != nil || strings.Contains(string(h.Value), "canary")) {
 			t.Errorf("%q: sealed %q, opened %q, %v", tt.name, h.Value, got, err)
 		}
-	}
-	if one, other := s.Seal("a"), s.Seal("a"); one == other {
-		t.Error("two seals of the same text are equal")
 	}
 }
 
@@ -90,7 +79,7 @@ func TestSecretsInHeaders(t *testing.T) {
 }
 
 func TestProxies(t *testing.T) {
-	s := sealer(t)
+	s := sealtest.Ring(t)
 	long := strings.Repeat("x", 256)
 	operator := sandbox.Operator{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16")}}
 	for _, tt := range []struct {
@@ -105,7 +94,7 @@ func TestProxies(t *testing.T) {
 		{"[::1]:1080", "", "", false}, {"[::ffff:192.168.1.1]:1080", "", "", false}, {"localhost:1080", "", "", false}, {"LOCALHOST.:1080", "", "", false},
 		{"a.test:1080", "", "canary", false}, {"a.test:1080", long, "", false}, {"a.test:1080", "u", "canary" + long, false},
 	} {
-		p, err := sandbox.ParseProxy(s, &operator, tt.address, tt.user, tt.password)
+		p, err := sandbox.ParseProxy(s, &operator, "t", tt.address, tt.user, tt.password)
 		if (err == nil) != tt.ok || err != nil && (!kind.Is(err, kind.Invalid) || strings.Contains(err.Error(), "canary")) {
 			t.Errorf("%q: %v", tt.address, err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // ID identifies a webhook: a UUID in lower case, which is a token of a subject.
@@ -61,13 +62,18 @@ type Webhook struct {
 	URL     string
 	Enabled bool
 	Types   []Type
-	Secret  sandbox.Sealed // signature secret
+	Secret  seal.Text // signature secret
 	Created time.Time
 	From    Position // events up to this position are not delivered
 	Removed bool
 
 	Rev     uint64    // stream sequence of its last change, which the next change must expect
 	Changed time.Time // when that was stored
+}
+
+// Place returns the place of the webhook's sealed secret.
+func (w *Webhook) Place() seal.Place {
+	return seal.Place{Tenant: w.Tenant, Record: string(w.ID), Field: "secret"}
 }
 
 // Receives reports whether the webhook receives events of the type.

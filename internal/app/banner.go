@@ -13,6 +13,7 @@ import (
 // banner is the text that `up` prints once it is ready.
 type banner struct {
 	version, url, key, data string
+	masterKey               string // where it lies
 	self                    string // shell command that runs this program with this data directory
 	took                    time.Duration
 	drivers, isolations     []string // available now; the first is the default
@@ -30,6 +31,7 @@ func (b *banner) text() string {
 
   key      %s
   data     %s
+  master   %s
   driver   %s
   network  %s
   limits   %s
@@ -44,7 +46,7 @@ E2B JS SDK:
 
 millrace:
   %s run 'echo hello; uname -a'
-`, b.url, b.version, b.took, b.key, b.data, b.driver(), b.network(), b.limits(), gateway.DocsURL, curl, js, b.self)
+`, b.url, b.version, b.took, b.key, b.data, b.masterKey, b.driver(), b.network(), b.limits(), gateway.DocsURL, curl, js, b.self)
 }
 
 // driver returns the current default driver and the pending one.

@@ -139,6 +139,7 @@ func (p *plain) rewrite(s *service) {
 		if strings.HasPrefix(v, "gateway-") {
 			v = p.address(v)
 		}
+		v = strings.ReplaceAll(v, "/run/secrets/master-key", filepath.Join(p.dir, "master.key"))
 		return strings.ReplaceAll(v, "/var/lib/millrace", filepath.Join(p.dir, s.name))
 	}
 	for i := range s.args {

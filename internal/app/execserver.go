@@ -51,6 +51,7 @@ func (s *execServer) flags(f *pflag.FlagSet) {
 	schedulerFlags(fixed, &s.scheduler)
 	s.webhooks.flags(fixed)
 	s.durability = durabilityProcess
+	s.streams.keys.ephemeral()
 }
 
 func (s *execServer) run(ctx context.Context) (err error) {

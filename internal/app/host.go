@@ -177,6 +177,7 @@ func hostdCommand(cfg *command.Config) *cobra.Command {
 	return role(cfg, "hostd", "Run sandboxes on this machine", constantBound(hostBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
+		s.keys.flags(f)
 		h.flags(f)
 		f.StringVar(&name, "name", "", "unique name of the host (default this machine's name)")
 		f.StringVar(&dir, "data", "", "directory of the journal and sandboxes (required)")

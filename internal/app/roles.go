@@ -54,7 +54,7 @@ func connected(cfg *command.Config, c *common, s *streams, name string, check fu
 		if err != nil {
 			return err
 		}
-		if err := cmp.Or(s.check(), check()); err != nil {
+		if err := cmp.Or(s.check(), s.keys.prepare(cfg.Getenv, s.url), check()); err != nil {
 			return err
 		}
 		logger = logger.With("role", name)
@@ -76,6 +76,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
+		s.keys.flags(f)
 		gatewayFlags(f, &g)
 		f.StringSliceVar(&allow, egressAllow, nil, "non-public prefixes that sandboxes may use as their own proxy; set hosts alike (default none)")
 		w.allowFlag(f)
@@ -138,6 +139,7 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", constantBound(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
+		s.keys.flags(f)
 		w.flags(f)
 	}, connected(cfg, &c, &s, "reaper", func() (err error) {
 		to, err = w.config()

@@ -77,6 +77,7 @@ type streams struct {
 	maxOutput   int64
 	maxContexts int64
 	maxStore    int64
+	keys        masterKey
 }
 
 func (s *streams) flags(f *pflag.FlagSet, remote bool) {
@@ -93,7 +94,7 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, Log: log}
+	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MasterKey: s.keys.source, Log: log}
 }
 
 // open connects to the log. It waits for NATS until ctx ends.

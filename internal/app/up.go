@@ -57,13 +57,16 @@ Ctrl-C ends it with all its sandboxes. After SIGTERM or a kill they keep running
 and the next start adopts them with all their output.
 
 The first start creates an API key and stores it in the data directory, where the
-client commands find it.`
+client commands find it. It also creates the master key, which seals the secrets in
+the data directory and must lie outside of it. Back up both: without the master key
+the secrets are lost.`
 	return c
 }
 
 func (u *up) flags(f *pflag.FlagSet) {
 	u.common.flags(f, "warn")
 	u.streams.flags(f, false)
+	u.streams.keys.flags(f)
 	gatewayFlags(f, &u.gateway)
 	schedulerFlags(f, &u.scheduler)
 	u.host.flags(f)
@@ -83,6 +86,9 @@ func (u *up) run(ctx context.Context) error {
 	begun := time.Now()
 	limitMemory(ctx, u.cfg.Getenv)
 	if err := u.prepare(); err != nil {
+		return err
+	}
+	if err := u.streams.keys.prepareFor(u.data, u.cfg.Getenv); err != nil {
 		return err
 	}
 	unlock, err := lock(ctx, u.data)
@@ -243,7 +249,7 @@ func (u *up) announce(begun time.Time, address, url string) error {
 	took := time.Since(begun).Round(time.Millisecond)
 	h, _ := u.host.view.Host(upHost)
 	b := banner{
-		version: u.cfg.Version, url: url, key: u.gateway.APIKey, data: u.data, self: self(u.cfg.Getenv, u.data), took: took,
+		version: u.cfg.Version, url: url, key: u.gateway.APIKey, data: u.data, masterKey: u.streams.keys.where(), self: self(u.cfg.Getenv, u.data), took: took,
 		drivers: h.Drivers, isolations: h.Isolations, egress: u.host.egress == egressInternet, enforced: h.Enforced,
 	}
 	b.pending, b.pendingErr = hostd.LateDriver(u.host.drivers)

@@ -12,6 +12,11 @@ import (
 	"github.com/millrace/millrace/internal/cli/output"
 )
 
+// configOf returns the configuration directory for a data directory, beside it.
+func configOf(data string) string {
+	return filepath.Join(filepath.Dir(data), filepath.Base(data)+"-config")
+}
+
 // started is a running `up`.
 type started struct {
 	t    *testing.T
@@ -22,7 +27,7 @@ type started struct {
 
 func startUp(t *testing.T, dir string, args ...string) *started {
 	t.Helper()
-	s := &started{t: t, env: map[string]string{"MILLRACE_DATA": dir, "PATH": os.Getenv("PATH"), "HOME": dir}}
+	s := &started{t: t, env: map[string]string{"MILLRACE_DATA": dir, "PATH": os.Getenv("PATH"), "HOME": dir, "XDG_CONFIG_HOME": configOf(dir)}}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	done, err := make(chan struct{}), error(nil)
 	var errOut syncBuffer

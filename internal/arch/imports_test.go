@@ -40,6 +40,7 @@ const (
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
 	oci      = "github.com/google/go-containerregistry/..."
+	chacha   = "golang.org/x/crypto/chacha20poly1305"
 	jose     = "github.com/go-jose/go-jose/v4/..."
 	metrics  = "github.com/prometheus/client_golang/prometheus/..."
 	expfmt   = "github.com/prometheus/common/expfmt"
@@ -63,23 +64,25 @@ var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetes
 // outside of hostd.
 var rules = []rule{
 	{path: "", may: []string{"internal/app"}},
-	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "client", cl + "command", cl + "output", "internal/execserver", "internal/hosttune", cobra, pflag, sys, group}},
+	{path: "internal/app", may: []string{vocabulary, "services/gateway", "services/scheduler", "services/reaper", "services/hostd", "internal/cli", cl + "client", cl + "command", cl + "output", "internal/execserver", "internal/hosttune", "internal/masterkey", cobra, pflag, sys, group}},
 
 	{path: "schema", may: []string{protobuf}},
 
 	{path: "events/kind"},
+	{path: "events/seal", may: []string{"events/kind", "events/seal", chacha}},
+	{path: "events/keystore", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/seal", "schema/...", protobuf}},
 	{path: "events/build", may: []string{"events/kind"}},
-	{path: "events/sandbox", may: []string{"events/kind"}},
-	{path: "events/webhook", may: []string{"events/kind", "events/sandbox"}},
+	{path: "events/sandbox", may: []string{"events/kind", "events/seal"}},
+	{path: "events/webhook", may: []string{"events/kind", "events/sandbox", "events/seal"}},
 	{path: "events/field", may: []string{protobuf}},
 	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}, tests: []string{"github.com/hashicorp/yamux"}},
 	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/record", "events/tunnel"}, tests: []string{nats}},
+	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/keystore", "events/record", "events/seal", "events/tunnel"}, tests: []string{nats}},
 	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
-	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
+	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
 	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
 	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf, group}, tests: []string{"events/natsd"}},
@@ -89,8 +92,8 @@ var rules = []rule{
 	{path: "events/attachment", may: []string{"events/fleet", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/due", may: []string{"events/attachment", "events/sandbox"}},
 	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
-	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, compress}},
-	{path: "events/identity", may: []string{"events/kind", "events/sandbox", jose}},
+	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "events/seal", "schema/...", protobuf, compress}},
+	{path: "events/identity", may: []string{"events/kind", "events/seal", jose}},
 	{path: "events/natsd", may: []string{server, nats, "events/fleet", "internal/waiting"}},
 	{path: "events/eventstest", may: []string{vocabulary, nats}},
 
@@ -228,7 +231,7 @@ var rules = []rule{
 	{path: cl + "processes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys}, std: []string{"net/http"}},
 	{path: cl + "sandboxes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys, group}, std: []string{"net/http"}},
 	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", "internal/waiting", cobra, group}, std: []string{"net/http"}},
-	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/waiting", cobra, sys}},
+	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/masterkey", "internal/waiting", cobra, sys}},
 	{path: cl + "bench", may: []string{cl + "client", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
 	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
 	{path: "internal/vtfilter"},
@@ -240,6 +243,7 @@ var rules = []rule{
 	{path: "internal/ownaddr"},
 	{path: "internal/waiting"},
 	{path: "internal/hostload", std: []string{"os/exec"}}, // loads that bench measures against
+	{path: "internal/masterkey", may: []string{"events/seal"}, std: []string{"os/exec"}}, // --master-key-command
 	{path: "internal/hosttune", may: []string{sys}},
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},
 	{path: "internal/arch", may: []string{"golang.org/x/tools/go/packages"}},

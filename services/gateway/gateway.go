@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
@@ -133,13 +134,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Issuer, err = issuer(cfg.Issuer, ln.Addr()); err != nil {
 		return err
 	}
-	secret, sealer, err := secrets(ctx, cfg.Log)
+	secret, ring, err := secrets(ctx, cfg.Log)
 	if err != nil {
-		return fmt.Errorf("read secret: %w", err)
+		return fmt.Errorf("read keys: %w", err)
 	}
 	latencies := metrics.NewLatencies()
 	ops := operations.New(core.Config{
-		Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: sealer, SharedTenant: DefaultTenant,
+		Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: ring, SharedTenant: DefaultTenant,
 		QueueTimeout: cfg.QueueTimeout, Latencies: latencies.Observers(), Slog: cfg.Slog,
 	})
 	defer ops.Close()
@@ -158,18 +159,14 @@ func CheckAPIKey(key string) error {
 
 const minKeyDigits = 32 // 128 bits
 
-// secrets returns the cluster secret for sandboxes' tokens, and the cipher for values in
+// secrets returns the cluster secret for sandboxes' tokens, and the ring for values in
 // records.
-func secrets(ctx context.Context, log *events.Log) (token []byte, sealer *sandbox.Sealer, err error) {
+func secrets(ctx context.Context, log *events.Log) (token []byte, ring *seal.Ring, err error) {
 	if token, err = log.Secret(ctx, "sandbox-token"); err != nil {
 		return nil, nil, err
 	}
-	seal, err := log.Secret(ctx, sandbox.SealerSecret)
-	if err != nil {
-		return nil, nil, err
-	}
-	sealer, err = sandbox.NewSealer(seal)
-	return token, sealer, err
+	ring, err = log.Ring(ctx)
+	return token, ring, err
 }
 
 func listen(ctx context.Context, cfg *Config) (net.Listener, error) {

@@ -227,7 +227,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Leas
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}
-	if err := h.network.OpenSealer(ctx, h.log); err != nil {
+	if err := h.network.OpenRing(ctx, h.log); err != nil {
 		return err
 	}
 	rev, err := h.journal.Cursor()

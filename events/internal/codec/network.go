@@ -4,6 +4,7 @@ import (
 	pb "github.com/millrace/millrace/schema/event/v1"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 func networkToPB(n *sandbox.Network) *pb.SandboxNetwork {
@@ -35,12 +36,12 @@ func networkFromPB(n *pb.SandboxNetwork) sandbox.Network {
 	for _, t := range n.Transforms {
 		to := sandbox.Transform{Domain: t.GetDomain()}
 		for _, h := range t.GetHeaders() {
-			to.Headers = append(to.Headers, sandbox.Header{Name: h.GetName(), Value: sandbox.Sealed(h.GetValue())})
+			to.Headers = append(to.Headers, sandbox.Header{Name: h.GetName(), Value: seal.Text(h.GetValue())})
 		}
 		out.Transforms = append(out.Transforms, to)
 	}
 	if p := n.Proxy; p != nil {
-		out.Proxy = &sandbox.Proxy{Address: p.Address, User: p.User, Password: sandbox.Sealed(p.Password)}
+		out.Proxy = &sandbox.Proxy{Address: p.Address, User: p.User, Password: seal.Text(p.Password)}
 	}
 	return out
 }

@@ -2,8 +2,10 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +19,7 @@ import (
 	"github.com/millrace/millrace/internal/cli/command"
 	"github.com/millrace/millrace/internal/cli/output"
 	"github.com/millrace/millrace/internal/hosttune"
+	"github.com/millrace/millrace/internal/masterkey"
 )
 
 // check is the result of one of doctor's checks.
@@ -109,7 +112,7 @@ func (a *app) examine(ctx context.Context) *health {
 	if a.Confine != nil {
 		h.Checks = append(h.Checks, checkConfinement(a.Confine()))
 	}
-	h.Checks = append(h.Checks, a.checkData())
+	h.Checks = append(h.Checks, a.checkData(), a.checkMasterKey())
 	h.Checks = append(h.Checks, a.checkGateway(ctx, h)...)
 	return h
 }
@@ -216,12 +219,35 @@ func (a *app) checkData() check {
 	if err != nil {
 		return check{"data directory", false, err.Error()}
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
+	var at unix.Statfs_t
+	if err := unix.Statfs(dir, &at); err != nil {
 		return check{"data directory", true, dir + " (not created yet)"}
 	}
-	free := uint64(fs.Bavail) * uint64(fs.Bsize)
+	free := uint64(at.Bavail) * uint64(at.Bsize)
 	return check{"data directory", free > 1<<30, fmt.Sprintf("%s, %d GiB free", dir, free>>30)}
+}
+
+// checkMasterKey reports where the master key of this machine's services lies, and whether it is
+// outside of the data directory and closed to other users.
+func (a *app) checkMasterKey() check {
+	const name = "master key"
+	if a.Getenv("MILLRACE_MASTER_KEY_COMMAND") != "" {
+		return check{name, true, "from a command"}
+	}
+	k := masterkey.Key{File: a.Getenv("MILLRACE_MASTER_KEY")}
+	if k.File == "" {
+		k.File = masterkey.DefaultFile(a.Getenv)
+	}
+	if dir, err := a.DataDir(); err == nil && k.Inside(dir) {
+		return check{name, false, k.File + " is in the data directory, whose data it seals: move it"}
+	}
+	if _, err := os.Stat(k.File); errors.Is(err, fs.ErrNotExist) {
+		return check{name, true, k.File + " (not created yet)"}
+	}
+	if problem := k.Check(); problem != "" {
+		return check{name, false, problem}
+	}
+	return check{name, true, k.File}
 }
 
 func (a *app) checkGateway(ctx context.Context, h *health) []check {

@@ -4092,13 +4092,75 @@ func (x *Volume) GetDeleted() bool {
 	return false
 }
 
+// KeySet is the keys that seal values, and the secrets of the cluster, each sealed with the
+// master key.
+type KeySet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Current       uint32                 `protobuf:"varint,1,opt,name=current,proto3" json:"current,omitempty"`                                                                          // data key of new values
+	Data          map[uint32][]byte      `protobuf:"bytes,2,rep,name=data,proto3" json:"data,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`      // data keys by their numbers
+	Secrets       map[string][]byte      `protobuf:"bytes,3,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by their names
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeySet) Reset() {
+	*x = KeySet{}
+	mi := &file_event_v1_event_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeySet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeySet) ProtoMessage() {}
+
+func (x *KeySet) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeySet.ProtoReflect.Descriptor instead.
+func (*KeySet) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *KeySet) GetCurrent() uint32 {
+	if x != nil {
+		return x.Current
+	}
+	return 0
+}
+
+func (x *KeySet) GetData() map[uint32][]byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *KeySet) GetSecrets() map[string][]byte {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 type Secret struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Tenant        string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // from 1
-	Sealed        []byte                 `protobuf:"bytes,5,opt,name=sealed,proto3" json:"sealed,omitempty"`    // the value, encrypted with the cluster's key
+	Sealed        []byte                 `protobuf:"bytes,5,opt,name=sealed,proto3" json:"sealed,omitempty"`    // the value
 	Metadata      map[string]string      `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CreatedNs     int64                  `protobuf:"varint,7,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"`
 	UpdatedNs     int64                  `protobuf:"varint,8,opt,name=updated_ns,json=updatedNs,proto3" json:"updated_ns,omitempty"`
@@ -4109,7 +4171,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4121,7 +4183,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4134,7 +4196,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Secret) GetId() string {
@@ -4218,7 +4280,7 @@ type Webhook struct {
 
 func (x *Webhook) Reset() {
 	*x = Webhook{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4292,7 @@ func (x *Webhook) String() string {
 func (*Webhook) ProtoMessage() {}
 
 func (x *Webhook) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4305,7 @@ func (x *Webhook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
 func (*Webhook) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Webhook) GetId() string {
@@ -4331,7 +4393,7 @@ type WebhookCursor struct {
 
 func (x *WebhookCursor) Reset() {
 	*x = WebhookCursor{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4343,7 +4405,7 @@ func (x *WebhookCursor) String() string {
 func (*WebhookCursor) ProtoMessage() {}
 
 func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4356,7 +4418,7 @@ func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookCursor.ProtoReflect.Descriptor instead.
 func (*WebhookCursor) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WebhookCursor) GetAt() uint64 {
@@ -4405,7 +4467,7 @@ type WebhookAgain struct {
 
 func (x *WebhookAgain) Reset() {
 	*x = WebhookAgain{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4417,7 +4479,7 @@ func (x *WebhookAgain) String() string {
 func (*WebhookAgain) ProtoMessage() {}
 
 func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +4492,7 @@ func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAgain.ProtoReflect.Descriptor instead.
 func (*WebhookAgain) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WebhookAgain) GetEvents() []*WebhookRef {
@@ -4450,7 +4512,7 @@ type WebhookRef struct {
 
 func (x *WebhookRef) Reset() {
 	*x = WebhookRef{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4462,7 +4524,7 @@ func (x *WebhookRef) String() string {
 func (*WebhookRef) ProtoMessage() {}
 
 func (x *WebhookRef) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4537,7 @@ func (x *WebhookRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookRef.ProtoReflect.Descriptor instead.
 func (*WebhookRef) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WebhookRef) GetSandbox() string {
@@ -4513,7 +4575,7 @@ type WebhookAttempt struct {
 
 func (x *WebhookAttempt) Reset() {
 	*x = WebhookAttempt{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4525,7 +4587,7 @@ func (x *WebhookAttempt) String() string {
 func (*WebhookAttempt) ProtoMessage() {}
 
 func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4538,7 +4600,7 @@ func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAttempt.ProtoReflect.Descriptor instead.
 func (*WebhookAttempt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WebhookAttempt) GetId() string {
@@ -4637,7 +4699,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4711,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4724,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -4706,7 +4768,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4718,7 +4780,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4731,7 +4793,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -4792,7 +4854,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4804,7 +4866,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4817,7 +4879,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Command) GetId() string {
@@ -4972,7 +5034,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4984,7 +5046,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4997,7 +5059,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -5017,7 +5079,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5029,7 +5091,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5042,7 +5104,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -5068,7 +5130,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5080,7 +5142,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5093,7 +5155,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -5113,7 +5175,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5125,7 +5187,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5138,7 +5200,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -5169,7 +5231,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5181,7 +5243,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5194,7 +5256,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -5242,7 +5304,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5254,7 +5316,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5267,7 +5329,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -5289,7 +5351,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5301,7 +5363,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5314,7 +5376,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Reply) GetCommand() string {
@@ -5378,7 +5440,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5390,7 +5452,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5403,7 +5465,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Lease) GetHost() string {
@@ -5599,7 +5661,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5611,7 +5673,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5624,7 +5686,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -5736,18 +5798,21 @@ func (*AccountEvent_TemplatePublished) isAccountEvent_Body() {}
 func (*AccountEvent_SigningKeyMade) isAccountEvent_Body() {}
 
 type KeyIssued struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	Hint          string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"` // first characters, for display
-	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"` // chosen by its owner
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Sha256 []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Hint   string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"` // first characters, for display
+	Name   string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"` // chosen by its owner
+	// Of a key pair, instead of sha256.
+	Access        string `protobuf:"bytes,5,opt,name=access,proto3" json:"access,omitempty"` // access key
+	Sealed        []byte `protobuf:"bytes,6,opt,name=sealed,proto3" json:"sealed,omitempty"` // secret key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5759,7 +5824,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5772,7 +5837,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -5803,6 +5868,20 @@ func (x *KeyIssued) GetName() string {
 	return ""
 }
 
+func (x *KeyIssued) GetAccess() string {
+	if x != nil {
+		return x.Access
+	}
+	return ""
+}
+
+func (x *KeyIssued) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
 type KeyRevoked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5812,7 +5891,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5824,7 +5903,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5837,7 +5916,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -5861,7 +5940,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +5952,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +5965,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -5937,7 +6016,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5949,7 +6028,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5962,7 +6041,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -6052,7 +6131,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6064,7 +6143,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6077,7 +6156,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6106,7 +6185,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6118,7 +6197,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6131,7 +6210,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6160,7 +6239,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6172,7 +6251,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6185,7 +6264,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6214,7 +6293,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6226,7 +6305,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6239,7 +6318,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6290,7 +6369,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6302,7 +6381,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6315,7 +6394,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -6469,7 +6548,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6481,7 +6560,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6494,7 +6573,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -6547,7 +6626,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6559,7 +6638,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6572,7 +6651,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -6636,7 +6715,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6648,7 +6727,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6661,7 +6740,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BuildStep) GetType() string {
@@ -6702,7 +6781,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6714,7 +6793,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6727,7 +6806,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -6754,7 +6833,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6766,7 +6845,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6779,7 +6858,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -6854,7 +6933,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6866,7 +6945,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6879,7 +6958,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -6935,7 +7014,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6947,7 +7026,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6960,7 +7039,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -6992,7 +7071,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7004,7 +7083,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7017,7 +7096,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -7029,7 +7108,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7041,7 +7120,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7054,7 +7133,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 type BuildFailed struct {
@@ -7067,7 +7146,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7079,7 +7158,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7092,7 +7171,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7455,7 +7534,17 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"created_ns\x18\x05 \x01(\x03R\tcreatedNs\x12\x12\n" +
 	"\x04made\x18\x06 \x01(\bR\x04made\x12\x18\n" +
-	"\adeleted\x18\a \x01(\bR\adeleted\"\xd0\x02\n" +
+	"\adeleted\x18\a \x01(\bR\adeleted\"\x92\x02\n" +
+	"\x06KeySet\x12\x18\n" +
+	"\acurrent\x18\x01 \x01(\rR\acurrent\x127\n" +
+	"\x04data\x18\x02 \x03(\v2#.millrace.event.v1.KeySet.DataEntryR\x04data\x12@\n" +
+	"\asecrets\x18\x03 \x03(\v2&.millrace.event.v1.KeySet.SecretsEntryR\asecrets\x1a7\n" +
+	"\tDataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a:\n" +
+	"\fSecretsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xd0\x02\n" +
 	"\x06Secret\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x12\n" +
@@ -7605,12 +7694,14 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntagged\x12U\n" +
 	"\x12template_published\x18\x06 \x01(\v2$.millrace.event.v1.TemplatePublishedH\x00R\x11templatePublished\x12M\n" +
 	"\x10signing_key_made\x18\a \x01(\v2!.millrace.event.v1.SigningKeyMadeH\x00R\x0esigningKeyMadeB\x06\n" +
-	"\x04body\"[\n" +
+	"\x04body\"\x8b\x01\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\x12\x12\n" +
 	"\x04hint\x18\x03 \x01(\tR\x04hint\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\x1c\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
+	"\x06access\x18\x05 \x01(\tR\x06access\x12\x16\n" +
+	"\x06sealed\x18\x06 \x01(\fR\x06sealed\"\x1c\n" +
 	"\n" +
 	"KeyRevoked\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x8a\x01\n" +
@@ -7735,7 +7826,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -7788,51 +7879,54 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*Snapshot)(nil),           // 48: millrace.event.v1.Snapshot
 	(*Copy)(nil),               // 49: millrace.event.v1.Copy
 	(*Volume)(nil),             // 50: millrace.event.v1.Volume
-	(*Secret)(nil),             // 51: millrace.event.v1.Secret
-	(*Webhook)(nil),            // 52: millrace.event.v1.Webhook
-	(*WebhookCursor)(nil),      // 53: millrace.event.v1.WebhookCursor
-	(*WebhookAgain)(nil),       // 54: millrace.event.v1.WebhookAgain
-	(*WebhookRef)(nil),         // 55: millrace.event.v1.WebhookRef
-	(*WebhookAttempt)(nil),     // 56: millrace.event.v1.WebhookAttempt
-	(*WatchPlace)(nil),         // 57: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 58: millrace.event.v1.UseSample
-	(*Command)(nil),            // 59: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 60: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 61: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 62: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 63: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 64: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 65: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 66: millrace.event.v1.Reply
-	(*Lease)(nil),              // 67: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 68: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 69: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 70: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 71: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 72: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 73: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 74: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 75: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 76: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 77: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 78: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 79: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 80: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 81: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 82: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 83: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 84: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 85: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 86: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 87: millrace.event.v1.BuildFailed
-	nil,                        // 88: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 89: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 90: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 91: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 92: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 93: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 94: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 95: millrace.event.v1.BuildBased.EnvEntry
+	(*KeySet)(nil),             // 51: millrace.event.v1.KeySet
+	(*Secret)(nil),             // 52: millrace.event.v1.Secret
+	(*Webhook)(nil),            // 53: millrace.event.v1.Webhook
+	(*WebhookCursor)(nil),      // 54: millrace.event.v1.WebhookCursor
+	(*WebhookAgain)(nil),       // 55: millrace.event.v1.WebhookAgain
+	(*WebhookRef)(nil),         // 56: millrace.event.v1.WebhookRef
+	(*WebhookAttempt)(nil),     // 57: millrace.event.v1.WebhookAttempt
+	(*WatchPlace)(nil),         // 58: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 59: millrace.event.v1.UseSample
+	(*Command)(nil),            // 60: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 61: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 62: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 63: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 64: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 65: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 66: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 67: millrace.event.v1.Reply
+	(*Lease)(nil),              // 68: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 69: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 70: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 71: millrace.event.v1.KeyRevoked
+	(*TemplateTagged)(nil),     // 72: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 73: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 74: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 75: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 76: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 77: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 78: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 79: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 80: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 81: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 82: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 83: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 84: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 85: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 86: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 87: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 88: millrace.event.v1.BuildFailed
+	nil,                        // 89: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 90: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 91: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 92: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 93: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 94: millrace.event.v1.KeySet.DataEntry
+	nil,                        // 95: millrace.event.v1.KeySet.SecretsEntry
+	nil,                        // 96: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 97: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 98: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -7849,7 +7943,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	16, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	17, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	18, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	88, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	89, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 15: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	5,  // 16: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
 	4,  // 17: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
@@ -7859,7 +7953,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	14, // 21: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
 	4,  // 22: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
 	14, // 23: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	89, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	90, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
 	22, // 25: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	23, // 26: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
 	27, // 27: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
@@ -7879,8 +7973,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	45, // 41: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
 	28, // 42: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
 	47, // 43: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
-	90, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	91, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	91, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	92, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	40, // 46: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	26, // 47: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	24, // 48: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
@@ -7890,42 +7984,44 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	42, // 52: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	40, // 53: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	49, // 54: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	92, // 55: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	93, // 56: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	55, // 57: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
-	55, // 58: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
-	60, // 59: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	61, // 60: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	62, // 61: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	63, // 62: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	64, // 63: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	65, // 64: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 65: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	69, // 66: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	70, // 67: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	71, // 68: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	73, // 69: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	75, // 70: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	74, // 71: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	72, // 72: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	94, // 73: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	77, // 74: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	78, // 75: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	79, // 76: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	81, // 77: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	83, // 78: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	85, // 79: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	87, // 80: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	86, // 81: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	82, // 82: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	80, // 83: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	95, // 84: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	84, // 85: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	86, // [86:86] is the sub-list for method output_type
-	86, // [86:86] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	93, // 55: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	94, // 56: millrace.event.v1.KeySet.data:type_name -> millrace.event.v1.KeySet.DataEntry
+	95, // 57: millrace.event.v1.KeySet.secrets:type_name -> millrace.event.v1.KeySet.SecretsEntry
+	96, // 58: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	56, // 59: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
+	56, // 60: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
+	61, // 61: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	62, // 62: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	63, // 63: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	64, // 64: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	65, // 65: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	66, // 66: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 67: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	70, // 68: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	71, // 69: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	72, // 70: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	74, // 71: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	76, // 72: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	75, // 73: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	73, // 74: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	97, // 75: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	78, // 76: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	79, // 77: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	80, // 78: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	82, // 79: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	84, // 80: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	86, // 81: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	88, // 82: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	87, // 83: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	83, // 84: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	81, // 85: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	98, // 86: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	85, // 87: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	88, // [88:88] is the sub-list for method output_type
+	88, // [88:88] is the sub-list for method input_type
+	88, // [88:88] is the sub-list for extension type_name
+	88, // [88:88] is the sub-list for extension extendee
+	0,  // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -7969,7 +8065,7 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_Queued)(nil),
 		(*SandboxFrame_Warned)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[58].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[59].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -7977,7 +8073,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[67].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[68].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -7985,8 +8081,8 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_TemplatePublished)(nil),
 		(*AccountEvent_SigningKeyMade)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[74].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[76].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[75].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[77].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -8002,7 +8098,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   95,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -39,7 +39,7 @@ func (a *Accounts) newSigningKey(ctx context.Context, number uint32) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
-	err = a.core.Log.PutSigningKey(ctx, number, a.core.Sealer.Seal(string(der)))
+	err = a.core.Log.PutSigningKey(ctx, number, a.core.Sealer.Seal(identity.Place(number), string(der)))
 	if kind.Is(err, kind.Conflict) && number > 1 {
 		return kind.New(kind.Conflict, "make signing key", "", "another key is being made at the same time")
 	}

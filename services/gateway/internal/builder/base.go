@@ -44,7 +44,7 @@ type Bases interface {
 
 // Credentials opens the credentials of registries.
 type Credentials interface {
-	OpenCredentials(sealed []byte) (builds.Credentials, error)
+	OpenCredentials(tenant string, id build.ID, sealed []byte) (builds.Credentials, error)
 }
 
 // BaseLayers are the layers that a build can be based on.
@@ -267,7 +267,8 @@ func (rs *resolver) hasAllParts(ctx context.Context, parts []template.Sum) (bool
 
 // login returns the user name and the password for the image's registry.
 func (rs *resolver) login(ctx context.Context) (username, password string, err error) {
-	c, err := rs.credentials.OpenCredentials(rs.spec.Credentials)
+	st := rs.record.current()
+	c, err := rs.credentials.OpenCredentials(st.Tenant, st.ID, rs.spec.Credentials)
 	if err != nil || c.Region == "" {
 		return c.Username, c.Password, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/tunnel"
 	"github.com/millrace/millrace/services/gateway/internal/latency"
 )
@@ -22,8 +23,8 @@ import (
 type Config struct {
 	Log       *events.Log
 	View      *catalog.View
-	Secret    []byte          // cluster secret, from which sandboxes' tokens are derived
-	Sealer    *sandbox.Sealer // cluster's cipher for values that records must not show; required for secrets and for networks with transforms
+	Secret    []byte     // cluster secret, from which sandboxes' tokens are derived
+	Sealer    *seal.Ring // seals values that records must not show; required for secrets and for networks with transforms
 	Slog      *slog.Logger
 	Latencies latency.Observers // default none
 

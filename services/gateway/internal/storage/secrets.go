@@ -103,7 +103,7 @@ func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, val
 
 func (sto *Storage) storeSecret(ctx context.Context, s catalog.Secret, value string, store func(context.Context, *catalog.Secret) error) (catalog.Secret, error) {
 	s.Version++
-	s.Sealed = sto.core.Sealer.Seal(value)
+	s.Sealed = sto.core.Sealer.Seal(s.Place(), value)
 	ctx, cancel := context.WithTimeout(ctx, sto.core.CallTimeout)
 	defer cancel()
 	err := store(ctx, &s)

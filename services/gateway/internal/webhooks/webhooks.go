@@ -42,7 +42,7 @@ func (ws *Webhooks) CreateWebhook(ctx context.Context, p core.Principal, w webho
 		return catalog.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
 	}
 	w.ID, w.Tenant, w.Created = webhook.NewID(), p.Tenant, time.Now()
-	w.Secret, w.From = ws.core.Sealer.Seal(secret), webhook.Through(ws.core.View.SandboxesRev())
+	w.Secret, w.From = ws.core.Sealer.Seal(w.Place(), secret), webhook.Through(ws.core.View.SandboxesRev())
 	return ws.storeWebhook(ctx, &w)
 }
 
@@ -99,7 +99,7 @@ func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webh
 		h.From = webhook.Through(ws.core.View.SandboxesRev())
 	}
 	if secret != "" {
-		h.Secret = ws.core.Sealer.Seal(secret)
+		h.Secret = ws.core.Sealer.Seal(h.Place(), secret)
 	}
 	return ws.storeWebhook(ctx, &h.Webhook)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // names resolves the names of a test; each lookup of a name returns its next result.
@@ -57,7 +58,7 @@ func known(name string) (string, error) {
 }
 
 // plain opens values that were not sealed.
-func plain(t sandbox.Sealed) (string, error) { return string(t), nil }
+func plain(_ seal.Place, t seal.Text) (string, error) { return string(t), nil }
 
 // newRoute returns a route, and a function that connects to its proxy as a program in
 // a sandbox does.
@@ -75,7 +76,7 @@ func newRouteWith(t testing.TB, n *sandbox.Network, cfg Config) (*Route, func() 
 	cfg.own = noAddress
 	s := NewServer(cfg)
 	t.Cleanup(s.Close)
-	w := s.Route(NewPolicy(n, plain), sandbox.Markers{Secret: known, Token: known})
+	w := s.Route(NewPolicy(n, "t", plain), sandbox.Markers{Secret: known, Token: known})
 	var a, b *mux.Mux
 	wakeA, wakeB := make(chan struct{}, 1), make(chan struct{}, 1)
 	done := make(chan struct{})
@@ -356,7 +357,7 @@ func TestPolicyAppliesToOpenConnections(t *testing.T) {
 		return c
 	}
 	a, b := open("a.test"), open("b.test")
-	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}, plain))
+	w.SetPolicy(NewPolicy(&sandbox.Network{Allow: []string{"b.test"}}, "t", plain))
 	if _, err := a.Read(make([]byte, 1)); err == nil {
 		t.Error("a forbidden connection remains open")
 	}
@@ -418,7 +419,7 @@ func FuzzHost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host string) {
 		n := &names{}
 		s := &Server{cfg: Config{Resolver: n, own: noAddress}}
-		w := s.Route(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, plain), sandbox.Markers{Secret: known, Token: known})
+		w := s.Route(NewPolicy(&sandbox.Network{Allow: []string{"only.test"}}, "t", plain), sandbox.Markers{Secret: known, Token: known})
 		name, addrs, err := w.resolve(context.Background(), host)
 		if n.lookups.Load() > 0 && !strings.EqualFold(strings.TrimSuffix(host, "."), "only.test") {
 			t.Errorf("%q was resolved", host)

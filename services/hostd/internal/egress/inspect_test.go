@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/seal/sealtest"
 )
 
 // site is a server of example.com, over TLS and not, that returns each request.
@@ -54,7 +56,7 @@ func authority(t testing.TB) *Authority {
 func transformed(domain string, headers ...string) sandbox.Network {
 	t := sandbox.Transform{Domain: domain}
 	for i := 0; i < len(headers); i += 2 {
-		t.Headers = append(t.Headers, sandbox.Header{Name: headers[i], Value: sandbox.Sealed(headers[i+1])})
+		t.Headers = append(t.Headers, sandbox.Header{Name: headers[i], Value: seal.Text(headers[i+1])})
 	}
 	return sandbox.Network{Internet: true, Transforms: []sandbox.Transform{t}}
 }
@@ -131,12 +133,12 @@ func TestHeadersNameSecrets(t *testing.T) {
 	in := inside(t, &n, s)
 	for _, u := range []string{"https://example.com:" + portOf(s.secure.URL), "http://example.com:" + portOf(s.plain.URL)} {
 		c := in.client(t, "http", false)
-		in.route.SetPolicy(NewPolicy(&n, plain))
+		in.route.SetPolicy(NewPolicy(&n, "t", plain))
 		if status, got, err := get(t, c, u); status != 200 || !strings.Contains(got, `["Bearer canary"]`) || err != nil {
 			t.Errorf("%s: %d %q, %v", u, status, got, err)
 		}
 		missing := transformed("example.com", "X-Own", "y", "Authorization", "${e2b.secrets.theirs}")
-		in.route.SetPolicy(NewPolicy(&missing, plain))
+		in.route.SetPolicy(NewPolicy(&missing, "t", plain))
 		if status, got, err := get(t, c, u); status != 502 || !strings.Contains(got, `no secret "theirs"`) || err != nil {
 			t.Errorf("%s without its secret: %d %q, %v", u, status, got, err)
 		}
@@ -149,7 +151,7 @@ func TestMostSpecificTransformApplies(t *testing.T) {
 		n.Transforms = append(n.Transforms, transformed(d, "X", fmt.Sprint(d, len(n.Transforms))).Transforms...)
 	}
 	n.Transforms = append(n.Transforms, sandbox.Transform{Domain: "none.test"})
-	p := NewPolicy(&n, plain)
+	p := NewPolicy(&n, "t", plain)
 	for name, want := range map[string]string{
 		"a.test": "[{X a.test0} {X a.test1}]", "x.a.test": "[{X *.a.test2}]", "x.b.a.test": "[{X *.b.a.test3}]", "y.x.b.a.test": "[{X *.b.a.test3}]",
 		"b.a.test": "[{X *.a.test2}]", "c.test": "[{X *.test4}]", "test": "[]", "none.test": "[]", "": "[]",
@@ -173,7 +175,7 @@ func TestTransformsApplyToOpenConnections(t *testing.T) {
 		if value != "" {
 			n, want = transformed("example.com", "Authorization", value), `["`+value+`"]`
 		}
-		in.route.SetPolicy(NewPolicy(&n, plain))
+		in.route.SetPolicy(NewPolicy(&n, "t", plain))
 		if status, got, err := get(t, c, u); status != 200 || !strings.Contains(got, want) || err != nil {
 			t.Errorf("%q: %d %s, %v", value, status, got, err)
 		}
@@ -193,7 +195,7 @@ func TestNewTransformClosesRawConnections(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	n := transformed("*.com", "X", "y")
-	in.route.SetPolicy(NewPolicy(&n, plain))
+	in.route.SetPolicy(NewPolicy(&n, "t", plain))
 	if _, err := r.ReadByte(); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the connection ended with %v", err)
 	}
@@ -396,22 +398,19 @@ func TestAuthorityIsReused(t *testing.T) {
 }
 
 func TestUnreadableHeadersCloseTheRoute(t *testing.T) {
-	sealer := func(b byte) *sandbox.Sealer {
-		s, err := sandbox.NewSealer([]byte(strings.Repeat(string(b), 32)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	h, err := sandbox.ParseHeader(sealer('a'), "X", "canary")
+	ring := sealtest.Ring(t)
+	h, err := sandbox.ParseHeader(ring, "t", "a.test", "X", "canary")
 	if err != nil || strings.Contains(string(h.Value), "canary") {
 		t.Fatalf("%q, %v", h.Value, err)
 	}
 	n := sandbox.Network{Internet: true, Transforms: []sandbox.Transform{{Domain: "a.test", Headers: []sandbox.Header{h}}}}
-	if p := NewPolicy(&n, sealer('a').Open); !p.Any() || fmt.Sprint(p.headers("a.test")) != "[{X canary}]" {
+	if p := NewPolicy(&n, "t", ring.Open); !p.Any() || fmt.Sprint(p.headers("a.test")) != "[{X canary}]" {
 		t.Error("the policy cannot be opened")
 	}
-	if NewPolicy(&n, sealer('b').Open).Any() {
+	if NewPolicy(&n, "t", sealtest.Ring(t).Open).Any() {
 		t.Error("the route is open without its transforms")
+	}
+	if NewPolicy(&n, "other", ring.Open).Any() {
+		t.Error("another tenant's values are opened")
 	}
 }

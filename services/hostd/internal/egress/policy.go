@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // Policy determines what one sandbox may reach. It is immutable.
@@ -21,17 +22,17 @@ type Policy struct {
 // header replaces the header of a request.
 type header struct{ name, value string }
 
-// Opener decrypts what a sandbox.Sealer sealed.
-type Opener func(sandbox.Sealed) (string, error)
+// Opener decrypts sealed values, as a seal.Ring does.
+type Opener func(seal.Place, seal.Text) (string, error)
 
-// NewPolicy returns the policy in a sandbox's record. If the record cannot be read, for
+// NewPolicy returns the policy in the record of a tenant's sandbox. If the record cannot be read, for
 // example because it was sealed with another key, nothing may be reached.
-func NewPolicy(n *sandbox.Network, open Opener) *Policy {
+func NewPolicy(n *sandbox.Network, tenant string, open Opener) *Policy {
 	p := &Policy{open: n.Internet}
 	var err1, err2 error
 	p.allow, err1 = rules(n.Allow)
 	p.deny, err2 = rules(n.Deny)
-	if errors.Join(err1, err2, p.unseal(n, open)) != nil {
+	if errors.Join(err1, err2, p.unseal(n, tenant, open)) != nil {
 		return &Policy{}
 	}
 	for i := range p.deny {
@@ -55,14 +56,14 @@ func rules(list []string) ([]sandbox.Rule, error) {
 }
 
 // unseal decrypts the sealed values in the record.
-func (p *Policy) unseal(n *sandbox.Network, open Opener) error {
+func (p *Policy) unseal(n *sandbox.Network, tenant string, open Opener) error {
 	for _, t := range n.Transforms {
 		if p.set == nil {
 			p.set = make(map[string][]header)
 		}
 		all := p.set[t.Domain]
 		for _, h := range t.Headers {
-			value, err := open(h.Value)
+			value, err := open(sandbox.HeaderPlace(tenant, t.Domain, h.Name), h.Value)
 			if err != nil {
 				return err
 			}
@@ -73,7 +74,7 @@ func (p *Policy) unseal(n *sandbox.Network, open Opener) error {
 	if n.Proxy == nil {
 		return nil
 	}
-	password, err := open(n.Proxy.Password)
+	password, err := open(sandbox.ProxyPlace(tenant, n.Proxy.Address), n.Proxy.Password)
 	p.proxy = upstream{n.Proxy.Address, n.Proxy.User, password}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // socksServer is a SOCKS5 proxy that requires a name and a password, reports the requested
@@ -96,7 +97,7 @@ func TestConnectionsUseTheSandboxsProxy(t *testing.T) {
 	}()
 	all := map[string][]string{"a.test": {"127.0.0.1"}, "proxy.test": {"127.0.0.1"}, "private.test": {"10.0.0.1"}}
 	proxy := func(at, password string) *sandbox.Proxy {
-		return &sandbox.Proxy{Address: at, User: "user", Password: sandbox.Sealed(password)}
+		return &sandbox.Proxy{Address: at, User: "user", Password: seal.Text(password)}
 	}
 	named := "proxy.test:" + portOf(addr)
 	for _, tt := range []struct {
@@ -190,7 +191,7 @@ func TestProxyChangesApplyToOpenConnections(t *testing.T) {
 	before, c := open()
 	defer c.Close()
 	with := sandbox.Network{Internet: true, Proxy: &sandbox.Proxy{Address: addr, User: "user", Password: "canary"}}
-	w.SetPolicy(NewPolicy(&with, plain))
+	w.SetPolicy(NewPolicy(&with, "t", plain))
 	if _, err := before.ReadByte(); err == nil {
 		t.Error("a direct connection remains open")
 	}
@@ -199,7 +200,7 @@ func TestProxyChangesApplyToOpenConnections(t *testing.T) {
 	if len(received) != 1 {
 		t.Errorf("the proxy got %d requests", len(received))
 	}
-	w.SetPolicy(NewPolicy(&n, plain))
+	w.SetPolicy(NewPolicy(&n, "t", plain))
 	if _, err := through.ReadByte(); err == nil {
 		t.Error("a connection through the removed proxy remains open")
 	}

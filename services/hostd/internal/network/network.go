@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
@@ -53,8 +54,8 @@ type Network struct {
 
 	egress    *egress.Server // nil: no sandbox may use the network; then the next two are nil, too
 	authority *egress.Authority
-	sealer    *sandbox.Sealer
-	ring      *identity.Ring
+	sealed    *seal.Ring
+	signing   *identity.Ring
 	veth      *veth.Net   // nil: no sandbox has a network interface of its own
 	swept     atomic.Bool // the interfaces that are in use are known
 }
@@ -87,19 +88,17 @@ func (n *Network) HasProxy() bool { return n.egress != nil }
 // UseView sets the view that has the sandboxes' records.
 func (n *Network) UseView(view *catalog.View) { n.view = view }
 
-// OpenSealer opens the sealer of secrets in records; it waits for the log.
-func (n *Network) OpenSealer(ctx context.Context, log *events.Log) error {
+// OpenRing opens the ring of secrets in records; it waits for the log.
+func (n *Network) OpenRing(ctx context.Context, log *events.Log) error {
 	if n.egress == nil {
 		return nil
 	}
-	secret, err := log.Secret(ctx, sandbox.SealerSecret)
-	if err != nil {
-		return fmt.Errorf("read secret: %w", err)
+	var err error
+	if n.sealed, err = log.Ring(ctx); err != nil {
+		return fmt.Errorf("read keys: %w", err)
 	}
-	if n.sealer, err = sandbox.NewSealer(secret); err == nil {
-		n.ring = identity.NewRing(n.sealer)
-	}
-	return err
+	n.signing = identity.NewRing(n.sealed)
+	return nil
 }
 
 // Run records the sandboxes' traffic until ctx ends.

@@ -76,7 +76,7 @@ func (nw *Sandbox) Apply(s *sandbox.State) {
 		return
 	}
 	nw.settings = s.Network
-	policy := egress.NewPolicy(&nw.settings, nw.n.sealer.Open)
+	policy := egress.NewPolicy(&nw.settings, nw.cfg.Tenant, nw.n.sealed.Open)
 	nw.reachable, nw.transformed = policy.Any(), policy.Transforms()
 	switch {
 	case nw.conn != nil:
@@ -95,7 +95,7 @@ func (nw *Sandbox) Apply(s *sandbox.State) {
 func (nw *Sandbox) secret(name string) (string, error) {
 	for _, s := range nw.n.view.TenantSecrets(nw.cfg.Tenant) {
 		if s.Name == strings.ToLower(name) {
-			return nw.n.sealer.Open(s.Sealed)
+			return nw.n.sealed.Open(s.Place(), s.Sealed)
 		}
 	}
 	return "", kind.Newf(kind.Precondition, "transform", string(nw.cfg.ID), "secret %q does not exist", name)
@@ -108,7 +108,7 @@ func (nw *Sandbox) token(name string) (string, error) {
 		return "", kind.Newf(kind.Precondition, "transform", string(nw.cfg.ID), "the sandbox has no token %q", name)
 	}
 	about := identity.Subject{Issuer: nw.cfg.Identity.Issuer, Team: nw.cfg.Tenant, Template: nw.cfg.Template, Sandbox: string(nw.cfg.ID)}
-	return nw.n.ring.Token(nw.n.view.SigningKeys(), &about, t.Audience, time.Now())
+	return nw.n.signing.Token(nw.n.view.SigningKeys(), &about, t.Audience, time.Now())
 }
 
 // send sends the proxy's port and the name server to the shim; mu is held. Without

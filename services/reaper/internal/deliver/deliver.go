@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/internal/waiting"
 )
@@ -46,7 +47,7 @@ const (
 type deliverer struct {
 	cfg    Config
 	id     string // of this run, in the claims
-	sealer *sandbox.Sealer
+	ring   *seal.Ring
 	client *http.Client
 	work   sync.WaitGroup
 	idle   chan struct{} // signals that a worker ended; capacity 1
@@ -75,7 +76,7 @@ func setDefaults(cfg *Config) {
 // Run delivers events until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
 	setDefaults(&cfg)
-	secret, err := cfg.Log.Secret(ctx, sandbox.SealerSecret)
+	ring, err := cfg.Log.Ring(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -83,11 +84,8 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	d := &deliverer{
-		cfg: cfg, id: string(webhook.NewID()), client: newClient(&sandbox.Operator{Allow: cfg.Allow}),
+		cfg: cfg, ring: ring, id: string(webhook.NewID()), client: newClient(&sandbox.Operator{Allow: cfg.Allow}),
 		idle: make(chan struct{}, 1), busy: make(map[webhook.ID]bool), searched: make(map[webhook.ID]search),
-	}
-	if d.sealer, err = sandbox.NewSealer(secret); err != nil {
-		return err
 	}
 	changed, stop := cfg.View.Changes()
 	defer stop()

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
 )
 
@@ -25,11 +26,11 @@ const secret = "signature secret"
 
 // world is a log with sandboxes and webhooks.
 type world struct {
-	t      *testing.T
-	ctx    context.Context
-	log    *events.Log
-	view   *catalog.View
-	sealer *sandbox.Sealer
+	t    *testing.T
+	ctx  context.Context
+	log  *events.Log
+	view *catalog.View
+	ring *seal.Ring
 }
 
 func newWorld(t *testing.T, log *events.Log) *world {
@@ -37,11 +38,7 @@ func newWorld(t *testing.T, log *events.Log) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, log: log, view: eventstest.View(t, log)}
-	key, err := log.Secret(ctx, sandbox.SealerSecret)
-	if err == nil {
-		w.sealer, err = sandbox.NewSealer(key)
-	}
-	w.ok(err)
+	w.ring = eventstest.Ring(t, log)
 	return w
 }
 
@@ -78,9 +75,10 @@ func (w *world) deliver(cfg Config) (stop func()) {
 func (w *world) hook(tenant, url string) webhook.Webhook {
 	w.t.Helper()
 	h := webhook.Webhook{
-		ID: webhook.NewID(), Tenant: tenant, Name: "n", URL: url, Enabled: true, Types: webhook.Types(), Secret: w.sealer.Seal(secret),
+		ID: webhook.NewID(), Tenant: tenant, Name: "n", URL: url, Enabled: true, Types: webhook.Types(),
 		Created: time.Now(), From: webhook.Through(w.view.SandboxesRev()),
 	}
+	h.Secret = w.ring.Seal(h.Place(), secret)
 	var err error
 	h.Rev, err = w.log.PutWebhook(w.ctx, &h)
 	w.ok(err)

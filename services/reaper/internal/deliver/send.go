@@ -77,7 +77,7 @@ func (d *deliverer) attempt(ctx context.Context, h *catalog.Hook, e *webhook.Eve
 
 // send makes the request and records the response in a.
 func (d *deliverer) send(ctx context.Context, h *catalog.Hook, e *webhook.Event, a *webhook.Attempt) error {
-	secret, err := d.sealer.Open(h.Secret)
+	secret, err := d.ring.Open(h.Place(), h.Secret)
 	if err != nil {
 		return err
 	}

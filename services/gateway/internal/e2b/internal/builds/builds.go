@@ -21,7 +21,7 @@ import (
 type Builds interface {
 	RequestBuild(ctx context.Context, p core.Principal, req build.Requested) (build.State, error)
 	StartBuild(ctx context.Context, p core.Principal, tmpl string, id build.ID, spec build.Spec) error
-	SealCredentials(with builds.Credentials) ([]byte, error)
+	SealCredentials(tenant string, id build.ID, with builds.Credentials) ([]byte, error)
 	Build(ctx context.Context, p core.Principal, tmpl string, id build.ID) (catalog.Build, error)
 	BuildLines(ctx context.Context, b *catalog.Build, from, most int, keep func(*build.Line) bool) ([]build.Line, bool, error)
 }
@@ -138,7 +138,7 @@ func (h *Handler) Start(c *fiber.Ctx) error {
 	for _, s := range body.Steps {
 		spec.Steps = append(spec.Steps, build.Step{Type: s.Type, Args: s.Args, Files: s.FilesHash, Force: s.Force})
 	}
-	if spec.Credentials, err = h.credentials(body.Registry); err != nil {
+	if spec.Credentials, err = h.credentials(auth.From(c).Tenant, id, body.Registry); err != nil {
 		return err
 	}
 	if err := h.builds.StartBuild(c.UserContext(), auth.From(c), tmpl, id, spec); err != nil {
@@ -148,14 +148,14 @@ func (h *Handler) Start(c *fiber.Ctx) error {
 	return c.Status(fiber.StatusAccepted).Send(nil) // clients expect JSON or an empty body
 }
 
-func (h *Handler) credentials(r *registryBody) ([]byte, error) {
+func (h *Handler) credentials(tenant string, id build.ID, r *registryBody) ([]byte, error) {
 	switch {
 	case r == nil:
 		return nil, nil
 	case r.Type == "registry":
-		return h.builds.SealCredentials(builds.Credentials{Username: r.Username, Password: r.Password})
+		return h.builds.SealCredentials(tenant, id, builds.Credentials{Username: r.Username, Password: r.Password})
 	case r.Type == "gcp":
-		return h.builds.SealCredentials(builds.Credentials{Username: "_json_key", Password: r.ServiceAccount})
+		return h.builds.SealCredentials(tenant, id, builds.Credentials{Username: "_json_key", Password: r.ServiceAccount})
 	case r.Type != "aws":
 		return nil, wire.Invalid("fromImageRegistry: type must be registry, gcp or aws: got %.20q", r.Type)
 	case !wire.IsWord(r.AWSKey) || len(r.AWSKey) > maxAWSKey || r.AWSSecret == "" || len(r.AWSSecret) > maxAWSKey:
@@ -163,7 +163,7 @@ func (h *Handler) credentials(r *registryBody) ([]byte, error) {
 	case len(r.AWSRegion) > maxRegion || strings.Trim(r.AWSRegion, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(r.AWSRegion, "-") == "":
 		return nil, wire.Invalid("fromImageRegistry: awsRegion %.64q is not an AWS region", r.AWSRegion)
 	}
-	return h.builds.SealCredentials(builds.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
+	return h.builds.SealCredentials(tenant, id, builds.Credentials{Username: r.AWSKey, Password: r.AWSSecret, Region: r.AWSRegion})
 }
 
 // Maximum lengths of an access key and of a region's name in bytes. The region becomes

@@ -122,7 +122,7 @@ func (cr *creator) Create(def Generation) fiber.Handler {
 // createNew creates the sandbox that the body describes. Without an idempotency key, the
 // sandbox is stopped if the client closes the connection before the response.
 func (cr *creator) createNew(c *fiber.Ctx, body *newSandbox, def Generation, by provision.Idempotency) (sandbox.State, error) {
-	req, err := cr.requested(body, def)
+	req, err := cr.requested(body, auth.From(c).Tenant, def)
 	if err == nil {
 		req, err = cr.root(c, body, req)
 	}
@@ -163,7 +163,7 @@ func (cr *creator) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (san
 	return req, b.Apply(&req, cr.limits)
 }
 
-func (cr *creator) requested(b *newSandbox, def Generation) (sandbox.Requested, error) {
+func (cr *creator) requested(b *newSandbox, tenant string, def Generation) (sandbox.Requested, error) {
 	if b.TemplateID == "" {
 		return sandbox.Requested{}, wire.Invalid("templateID is required")
 	}
@@ -191,7 +191,7 @@ func (cr *creator) requested(b *newSandbox, def Generation) (sandbox.Requested, 
 	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
 	var network sandbox.Network
 	if err == nil {
-		network, err = cr.networks.parse(&b.Network, internet)
+		network, err = cr.networks.parse(&b.Network, tenant, internet)
 	}
 	secure := def.secure || b.Secure != nil && *b.Secure
 	if err == nil && network.Private && !secure {

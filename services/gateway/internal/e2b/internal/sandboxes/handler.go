@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
@@ -37,7 +38,7 @@ type Config struct {
 	Keys        Keys
 	Tokens      Tokens
 	Hosts       Hosts
-	Sealer      *sandbox.Sealer // seals secrets in networks
+	Sealer      *seal.Ring // seals secrets in networks
 
 	Domain     string           // domain of sandboxes' hosts; empty: null
 	Issuer     string           // URL of the issuer of identity tokens; empty: no tokens

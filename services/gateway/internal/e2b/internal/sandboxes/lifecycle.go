@@ -119,7 +119,7 @@ func (h *Handler) SetNetwork(c *fiber.Ctx) error {
 	if err := wire.Decode(c, &body, true); err != nil {
 		return err
 	}
-	n, err := h.networks.parse(&body, body.AllowInternetAccess == nil || *body.AllowInternetAccess)
+	n, err := h.networks.parse(&body, auth.From(c).Tenant, body.AllowInternetAccess == nil || *body.AllowInternetAccess)
 	if err != nil {
 		return err
 	}

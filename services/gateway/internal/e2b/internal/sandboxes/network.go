@@ -8,12 +8,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/internal/wire"
 )
 
 // networks converts between the networks of sandboxes and those of the API.
 type networks struct {
-	sealer   *sandbox.Sealer
+	sealer   *seal.Ring
 	operator sandbox.Operator
 }
 
@@ -45,19 +46,19 @@ type transformBody struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// parse returns the network that the body describes; internet is the default for
+// parse returns the network that the body describes for a tenant; internet is the default for
 // destinations without a rule.
-func (ns *networks) parse(b *networkBody, internet bool) (sandbox.Network, error) {
+func (ns *networks) parse(b *networkBody, tenant string, internet bool) (sandbox.Network, error) {
 	n := sandbox.Network{
 		Internet: internet, Allow: b.AllowOut, Deny: b.DenyOut, HTTPSPorts: b.HTTPSPorts,
 		Private: b.AllowPublicTraffic != nil && !*b.AllowPublicTraffic, MaskHost: b.MaskRequestHost,
 	}
 	var err error
-	if n.Transforms, err = b.transforms(ns.sealer); err != nil {
+	if n.Transforms, err = b.transforms(ns.sealer, tenant); err != nil {
 		return n, err
 	}
 	if p := b.EgressProxy; p != nil {
-		if n.Proxy, err = sandbox.ParseProxy(ns.sealer, &ns.operator, p.Address, p.Username, p.Password); err != nil {
+		if n.Proxy, err = sandbox.ParseProxy(ns.sealer, &ns.operator, tenant, p.Address, p.Username, p.Password); err != nil {
 			return n, err
 		}
 	}
@@ -91,7 +92,7 @@ func checkLists(n *sandbox.Network) error {
 
 // transforms returns the rules in a fixed order, which matters only among the rules of one
 // domain.
-func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error) {
+func (b *networkBody) transforms(ring *seal.Ring, tenant string) ([]sandbox.Transform, error) {
 	var all []sandbox.Transform
 	for _, key := range slices.Sorted(maps.Keys(b.Rules)) {
 		domain, err := sandbox.ParseDomain(key)
@@ -106,7 +107,7 @@ func (b *networkBody) transforms(s *sandbox.Sealer) ([]sandbox.Transform, error)
 			t := sandbox.Transform{Domain: domain}
 			if r.Transform != nil {
 				for _, name := range slices.Sorted(maps.Keys(r.Transform.Headers)) {
-					h, err := sandbox.ParseHeader(s, name, r.Transform.Headers[name])
+					h, err := sandbox.ParseHeader(ring, tenant, domain, name, r.Transform.Headers[name])
 					if err != nil {
 						return nil, err
 					}
@@ -144,7 +145,7 @@ func (ns *networks) body(st *sandbox.State) (any, error) {
 	for _, t := range n.Transforms {
 		headers := make(map[string]string, len(t.Headers))
 		for _, set := range t.Headers {
-			value, err := ns.sealer.Open(set.Value)
+			value, err := ns.sealer.Open(sandbox.HeaderPlace(st.Tenant, t.Domain, set.Name), set.Value)
 			if err != nil {
 				return nil, err
 			}
