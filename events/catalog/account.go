@@ -51,7 +51,7 @@ func (a *accountTable) applyAccount(m store.Message) error {
 	case *pb.AccountEvent_TemplatePublished:
 		return a.applyPublished(m.Subject, e.TemplatePublished)
 	case *pb.AccountEvent_KeyIssued:
-		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: codec.Time(b.TimeNs)}
+		k := Key{ID: e.KeyIssued.Id, Hint: e.KeyIssued.Hint, Name: e.KeyIssued.Name, Issued: codec.Time(b.TimeNs), Access: e.KeyIssued.Access, Secret: seal.Text(e.KeyIssued.Sealed)}
 		if copy(k.SHA256[:], e.KeyIssued.Sha256) != len(k.SHA256) {
 			return fmt.Errorf("hash of %d bytes", len(e.KeyIssued.Sha256))
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
 	"encoding/hex"
 	"time"
 
@@ -13,10 +15,11 @@ import (
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// Key is an API key in the log, without the key itself.
+// Key is an API key in the log, without the key itself, or a key pair.
 type Key struct {
 	ID      string // derived from its hash, so that the same key always has the same ID
 	Tenant  string
@@ -25,6 +28,14 @@ type Key struct {
 	Hint    string // its first characters, for display
 	Issued  time.Time
 	Revoked bool
+
+	Access string    // access key of a pair, whose SHA256 is derived from it; empty: an API key
+	Secret seal.Text // secret key of a pair
+}
+
+// Place returns the place of a pair's sealed secret key.
+func (k *Key) Place() seal.Place {
+	return seal.Place{Tenant: k.Tenant, Record: k.ID, Field: "secret key"}
 }
 
 const keyBytes = 20
@@ -35,6 +46,29 @@ func NewAPIKey() string {
 	rand.Read(raw)
 	return "e2b_" + hex.EncodeToString(raw)
 }
+
+const (
+	accessPrefix = "AKIA"
+	accessBytes  = 10
+	secretBytes  = 30
+)
+
+// NewKeyPair returns a new random access key of 20 characters and secret key of 40, in the form of
+// Backend.AI.
+func NewKeyPair() (access, secret string) {
+	raw := make([]byte, accessBytes+secretBytes)
+	rand.Read(raw)
+	return accessPrefix + base32.StdEncoding.EncodeToString(raw[:accessBytes]), base64.RawURLEncoding.EncodeToString(raw[accessBytes:])
+}
+
+// PairOf returns the log's entry for a key pair, without its secret key.
+func PairOf(tenant, access string, now time.Time) Key {
+	sum := pairSum(access)
+	return Key{ID: keyID(sum), Tenant: tenant, SHA256: sum, Hint: access, Issued: now, Access: access}
+}
+
+// pairSum returns what a view finds a pair by.
+func pairSum(access string) [32]byte { return sha256.Sum256([]byte("key pair\x00" + access)) }
 
 // KeyOf returns the log's entry for an API key.
 func KeyOf(tenant, key string, now time.Time) Key {
@@ -59,7 +93,7 @@ var keyDocs = &fold.Document[[32]byte, Key]{
 	Compare: func(a, b Key) int { return a.Issued.Compare(b.Issued) },
 	Encode: func(k *Key) proto.Message {
 		return &pb.AccountEvent{TimeNs: codec.Nanos(time.Now()), Body: &pb.AccountEvent_KeyIssued{
-			KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name},
+			KeyIssued: &pb.KeyIssued{Id: k.ID, Sha256: k.SHA256[:], Hint: k.Hint, Name: k.Name, Access: k.Access, Sealed: []byte(k.Secret)},
 		}}
 	},
 }
@@ -101,13 +135,19 @@ func (d *Documents) RevokeKey(ctx context.Context, tenant, id string, rev uint64
 	return err
 }
 
-// Key returns the key with that hash, if it is valid.
+// Key returns the key with that hash, if it is valid and not a pair.
 func (a *accountTable) Key(sha256 [32]byte) (Key, bool) {
 	k, ok := a.keys.Get(sha256)
-	return k, ok && !k.Revoked
+	return k, ok && !k.Revoked && k.Access == ""
 }
 
-// Keys returns all keys of a tenant ("": of all), including revoked ones.
+// KeyPair returns the pair with that access key, if it is valid.
+func (a *accountTable) KeyPair(access string) (Key, bool) {
+	k, ok := a.keys.Get(pairSum(access))
+	return k, ok && !k.Revoked && access != "" && k.Access == access
+}
+
+// Keys returns all keys and pairs of a tenant ("": of all), including revoked ones.
 func (a *accountTable) Keys(tenant string) []Key {
 	return a.keys.List(func(k *Key) bool { return tenant == "" || k.Tenant == tenant })
 }

@@ -41,7 +41,7 @@ type Config struct {
 	APIKey string
 
 	// KeyPair returns the tenant and the secret of an access key, and false if it does not
-	// exist. Default: none exists.
+	// exist. Default: those in the log.
 	KeyPair func(accessKey string) (tenant, secret string, ok bool)
 
 	Version string // version of this program, as GET / reports it
@@ -144,6 +144,9 @@ func Run(ctx context.Context, cfg Config) error {
 		QueueTimeout: cfg.QueueTimeout, Latencies: latencies.Observers(), Slog: cfg.Slog,
 	})
 	defer ops.Close()
+	if cfg.KeyPair == nil {
+		cfg.KeyPair = ops.Accounts.KeyPair
+	}
 	return newServer(&cfg, ops, latencies, loopback(ln.Addr())).run(ctx, ln)
 }
 

@@ -4,6 +4,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/services/gateway"
+	"github.com/millrace/millrace/services/gateway/internal/accounts"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 type shownKey struct{ ID, Name, Key string }
@@ -38,6 +43,43 @@ func TestKeysOfATenant(t *testing.T) {
 	f.do("GET", "/v2/sandboxes", "").wantError(t, "with a revoked key", 401)
 	f.do("DELETE", "/api-keys/"+made.ID, "", "X-Api-Key", made.Key).wantError(t, "the last key", 409)
 	f.do("DELETE", "/api-keys/"+first[0].ID, "", "X-Api-Key", made.Key).wantError(t, "again", 404)
+}
+
+// The secret key of a pair is shown once, opened on every gateway, and not a bearer key.
+func TestKeyPairs(t *testing.T) {
+	f := newFixture(t)
+	var made struct{ ID, Key, AccessKey, SecretKey string }
+	f.do("POST", "/api-keys", `{"name":"sdk","pair":true}`).want(t, "create", 201, "").decode(t, &made)
+	if len(made.AccessKey) != 20 || !strings.HasPrefix(made.AccessKey, "AKIA") || len(made.SecretKey) != 40 || made.Key != "" {
+		t.Fatalf("%+v", made)
+	}
+	listed := f.do("GET", "/api-keys", "").want(t, "list", 200, "")
+	if got := listed.body; !strings.Contains(got, made.AccessKey) || strings.Contains(got, made.SecretKey) || strings.Contains(got, "secretKey") {
+		t.Errorf("list: %s", got)
+	}
+	for name, k := range map[string]string{"access key": made.AccessKey, "secret key": made.SecretKey} {
+		f.do("GET", "/v2/sandboxes", "", "X-Api-Key", k).wantError(t, name, 401)
+	}
+	f.do("GET", "/commands?api_key=key+pair%00"+made.AccessKey, "", "X-Api-Key", "").wantError(t, "the text that is hashed", 401)
+
+	view := eventstest.View(t, f.log)
+	pairs := accounts.New(core.New(core.Config{Log: f.log, View: view, Sealer: eventstest.Ring(t, f.log)}))
+	if tenant, secret, ok := pairs.KeyPair(made.AccessKey); tenant != gateway.DefaultTenant || secret != made.SecretKey || !ok {
+		t.Errorf("on another gateway: %q, %v, %v", tenant, secret == made.SecretKey, ok)
+	}
+	for _, access := range []string{"", "AKIA", made.AccessKey + "A", made.ID} {
+		if _, _, ok := pairs.KeyPair(access); ok {
+			t.Errorf("a pair has the access key %q", access)
+		}
+	}
+	f.do("DELETE", "/api-keys/"+made.ID, "", "X-Api-Key", bobKey).wantError(t, "another tenant's", 404)
+	f.do("DELETE", "/api-keys/"+made.ID, "").want(t, "revoke", 204, "")
+	if err := view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := pairs.KeyPair(made.AccessKey); ok {
+		t.Error("a revoked pair is valid on another gateway")
+	}
 }
 
 // Concurrent creations and revocations do not make each other fail.

@@ -12,7 +12,7 @@ import (
 
 const maxKeys = 1000 // of a tenant
 
-// Keys returns the valid API keys of the principal's tenant, oldest first.
+// Keys returns the valid API keys and key pairs of the principal's tenant, oldest first.
 func (a *Accounts) Keys(ctx context.Context, p core.Principal) ([]catalog.Key, error) {
 	if err := a.core.Sync(ctx); err != nil {
 		return nil, err
@@ -27,25 +27,54 @@ func (a *Accounts) keys(p core.Principal) []catalog.Key {
 // IssueKey creates an API key for the principal's tenant and returns its secret, which is
 // not stored. It returns Exhausted if the tenant has 1000 keys.
 func (a *Accounts) IssueKey(ctx context.Context, p core.Principal, name string) (string, catalog.Key, error) {
-	all, err := a.Keys(ctx, p)
-	if err != nil {
-		return "", catalog.Key{}, err
-	}
-	if len(all) >= maxKeys {
-		return "", catalog.Key{}, kind.Newf(kind.Exhausted, "issue key", "", "there are %d keys: revoke one first", len(all))
-	}
 	secret := catalog.NewAPIKey()
 	k := catalog.KeyOf(p.Tenant, secret, time.Now())
 	k.Name = name
+	return secret, k, a.issue(ctx, p, k)
+}
+
+// IssueKeyPair creates a key pair for the principal's tenant, with which clients sign requests,
+// and returns its secret key, which no other method for clients returns. Its access key is in k.
+// It returns Exhausted as IssueKey does.
+func (a *Accounts) IssueKeyPair(ctx context.Context, p core.Principal, name string) (secret string, k catalog.Key, err error) {
+	access, secret := catalog.NewKeyPair()
+	k = catalog.PairOf(p.Tenant, access, time.Now())
+	k.Name, k.Secret = name, a.core.Sealer.Seal(k.Place(), secret)
+	return secret, k, a.issue(ctx, p, k)
+}
+
+func (a *Accounts) issue(ctx context.Context, p core.Principal, k catalog.Key) error {
+	all, err := a.Keys(ctx, p)
+	if err != nil {
+		return err
+	}
+	if len(all) >= maxKeys {
+		return kind.Newf(kind.Exhausted, "issue key", "", "there are %d keys: revoke one first", len(all))
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
 	if err := a.core.Log.IssueKey(ctx, k); err != nil {
-		return "", catalog.Key{}, core.LogError("issue key", k.ID, err)
+		return core.LogError("issue key", k.ID, err)
 	}
-	return secret, k, a.core.Sync(ctx)
+	return a.core.Sync(ctx)
 }
 
-// RevokeKey revokes an API key of the principal's tenant for ever. This gateway rejects new
+// KeyPair returns the tenant and the secret key of an access key, to check signatures. ok is
+// false if the pair does not exist, was revoked, or cannot be opened, which is logged.
+func (a *Accounts) KeyPair(access string) (tenant, secret string, ok bool) {
+	k, ok := a.core.View.KeyPair(access)
+	if !ok {
+		return "", "", false
+	}
+	secret, err := a.core.Sealer.Open(k.Place(), k.Secret)
+	if err != nil {
+		a.core.Slog.Error("open key pair failed", "tenant", k.Tenant, "key", k.ID, "err", err)
+		return "", "", false
+	}
+	return k.Tenant, secret, true
+}
+
+// RevokeKey revokes an API key or key pair of the principal's tenant for ever. This gateway rejects new
 // requests with it before the call returns, every other gateway once the revocation arrives;
 // open streams continue. It returns NotFound for a key that is not valid, and Conflict for
 // the key that authenticates this very request, so that one key always remains.

@@ -17,6 +17,8 @@ type keyBody struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	Key       string    `json:"key,omitempty"`
+	AccessKey string    `json:"accessKey,omitempty"` // of a key pair
+	SecretKey string    `json:"secretKey,omitempty"` // of a key pair
 	Mask      keyMask   `json:"mask"`
 	CreatedAt time.Time `json:"createdAt"`
 	CreatedBy *struct{} `json:"createdBy"` // unknown
@@ -37,7 +39,12 @@ const (
 )
 
 func keyOf(k *catalog.Key, secret string) keyBody {
-	b := keyBody{ID: k.ID, Name: k.Name, Key: secret, CreatedAt: k.Issued.UTC()}
+	b := keyBody{ID: k.ID, Name: k.Name, CreatedAt: k.Issued.UTC(), AccessKey: k.Access}
+	if k.Access != "" {
+		b.SecretKey, b.Mask = secret, keyMask{ValuePrefix: k.Access, ValueLength: len(k.Access)}
+		return b
+	}
+	b.Key = secret
 	if rest, ok := strings.CutPrefix(k.Hint, keyPrefix); ok {
 		b.Mask = keyMask{Prefix: keyPrefix, ValuePrefix: rest}
 	} else {
@@ -64,6 +71,7 @@ func (h *Handler) ListKeys(c *fiber.Ctx) error {
 func (h *Handler) CreateKey(c *fiber.Ctx) error {
 	var body struct {
 		Name string `json:"name"`
+		Pair bool   `json:"pair"` // create a key pair, which E2B does not have
 	}
 	if err := wire.Decode(c, &body, false); err != nil {
 		return err
@@ -71,7 +79,11 @@ func (h *Handler) CreateKey(c *fiber.Ctx) error {
 	if utf8.RuneCountInString(body.Name) > maxKeyName {
 		return wire.Invalid("name is longer than %d characters", maxKeyName)
 	}
-	secret, k, err := h.accounts.IssueKey(c.UserContext(), auth.From(c), body.Name)
+	issue := h.accounts.IssueKey
+	if body.Pair {
+		issue = h.accounts.IssueKeyPair
+	}
+	secret, k, err := issue(c.UserContext(), auth.From(c), body.Name)
 	if err != nil {
 		return err
 	}

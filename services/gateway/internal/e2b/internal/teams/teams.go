@@ -19,6 +19,7 @@ import (
 type Accounts interface {
 	Keys(ctx context.Context, p core.Principal) ([]catalog.Key, error)
 	IssueKey(ctx context.Context, p core.Principal, name string) (string, catalog.Key, error)
+	IssueKeyPair(ctx context.Context, p core.Principal, name string) (string, catalog.Key, error)
 	RevokeKey(ctx context.Context, p core.Principal, id, asking string) error
 	Load(ctx context.Context, p core.Principal, since, until time.Time, most int) ([]accounts.Load, error)
 }
