@@ -45,3 +45,10 @@ func (p processTable) Counts() map[process.Outcome]uint64 { return p.table.Count
 // entries of ended processes to the stored totals and stores entries of running processes
 // again. It may be called concurrently.
 func (p processTable) SweepCatalog(ctx context.Context) error { return p.table.Sweep(ctx) }
+
+// AwaitShown waits until the view has what the events of a process report: that it started, or
+// that its record ended. Hosts write both at the same time. It returns after ten seconds at the
+// latest, or with ctx.
+func (p processTable) AwaitShown(ctx context.Context, id process.ID, evs []process.Event) {
+	p.table.AwaitShown(ctx, id, evs)
+}

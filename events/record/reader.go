@@ -26,6 +26,20 @@ type Reader struct {
 	misses int             // consecutive reads that found nothing where a message must exist
 	timer  *time.Timer
 	closed bool
+
+	catalog Catalog // nil: Next waits for none
+}
+
+// Catalog shows the state of processes to clients.
+type Catalog interface {
+	// AwaitShown waits until the catalog shows what the events of a process report.
+	AwaitShown(ctx context.Context, id process.ID, evs []process.Event)
+}
+
+// ShownBy makes Next return each event only when the catalog shows it, and returns r.
+func (r *Reader) ShownBy(c Catalog) *Reader {
+	r.catalog = c
+	return r
 }
 
 // A reader that begins or resumes needs its first event soon, one that is far behind needs
@@ -90,6 +104,9 @@ func (r *Reader) Next(ctx context.Context, idle time.Duration) ([]process.Event,
 	for {
 		got, wait, err := r.step(ctx)
 		if err != nil || len(got) > 0 {
+			if r.catalog != nil {
+				r.catalog.AwaitShown(ctx, r.t.ref.ID, got)
+			}
 			return r.markEnd(got), err
 		}
 		if wait == nil {

@@ -91,7 +91,7 @@ type Config struct {
 // process with some output reach them.
 var Points = [...]string{
 	"placed", "journaled", "created", "running",
-	"claimed", "spawned", "summarized", "stored", "acked", "replied", "cursorStored",
+	"claimed", "spawned", "summarizing", "appending", "summarized", "stored", "acked", "replied", "cursorStored",
 	"stopping", "drained", "destroyed", "tornDown",
 }
 

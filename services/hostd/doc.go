@@ -15,8 +15,8 @@
 // command only when the command need not be read again.
 //
 // # Order of writes
-// The catalog is written before the record shows the same fact, and the shim drops an event
-// only after it was stored. Every record ends in exactly one Finished: the shim's, or, if the
+// A fact is written to the catalog and to the record at the same time, and a gateway shows it when
+// its view has both. The shim drops an event only after both are stored. Every record ends in exactly one Finished: the shim's, or, if the
 // shim died, hostd's with the cause shim_lost and no exit code.
 //
 // # Parts

@@ -159,8 +159,8 @@ func testInterrupted(r *rig, t *testing.T, point string, n int) {
 		t.Errorf("sleeper: %s %q", describe(rec.end()), rec.out)
 	}
 	for _, id := range []process.ID{dialog, sleeper, missing} {
-		if sum := r.summary(id); sum.Active() {
-			t.Errorf("active in the catalog: %+v", sum)
+		if sum := r.summary(id); sum.Active() || (id != missing && (sum.PID == 0 || sum.Started.IsZero())) {
+			t.Errorf("active, or without its start, in the catalog: %+v", sum)
 		}
 	}
 	if n == 1 && point != "cursorStored" && !interrupted() { // "cursorStored" depends on a timer

@@ -54,7 +54,7 @@ func orphaned(s *sandbox.State, dead map[string]fleet.Host) bool {
 
 // suspect reports whether the record of a dead host's process may lack its end: the process
 // runs, or it ended shortly before the newest end on that host. A host writes an end to the
-// catalog first and may die before it writes the record.
+// catalog and the record at the same time and may die before it has written both.
 func suspect(s *process.Summary, newest time.Time) bool { // by the host's own clock; other clocks may differ
 	return s.Active() || !reaped(s) && newest.Sub(s.Ended) <= justBefore
 }

@@ -69,6 +69,9 @@ func (r *reaper) end(ctx context.Context, h fleet.Host, id process.ID) error {
 		return err
 	}
 	for range maxTries {
+		if err := r.cfg.Log.AddStart(ctx, record.Ref{Host: h.Host, ID: id}, &sum, last); err != nil {
+			return err
+		}
 		sum.Exit, sum.Ended, sum.Last = &exit, at, last
 		_, err = r.cfg.Log.PutSummary(ctx, &sum, rev)
 		if !kind.Is(err, kind.Conflict) {

@@ -143,7 +143,7 @@ func (ps *Procs) Read(ctx context.Context, p core.Principal, id process.ID, afte
 	if err != nil {
 		return nil, err
 	}
-	return ps.core.Log.Read(ref, after), nil
+	return ps.core.Log.Read(ref, after).ShownBy(ps.core.View), nil
 }
 
 // ReadLive returns a reader of what is stored after the call. Errors are those of Read.
@@ -152,7 +152,7 @@ func (ps *Procs) ReadLive(ctx context.Context, p core.Principal, id process.ID) 
 	if err != nil {
 		return nil, err
 	}
-	return ps.core.Log.ReadLive(ref), nil
+	return ps.core.Log.ReadLive(ref).ShownBy(ps.core.View), nil
 }
 
 // Tail returns the end of a process's record as stored. Errors are those of Read.
@@ -162,6 +162,9 @@ func (ps *Procs) Tail(ctx context.Context, p core.Principal, id process.ID) (rec
 		return record.Tail{}, err
 	}
 	tip, err := ps.tip(ctx, ref)
+	if tip.Finished != nil {
+		ps.core.View.AwaitShown(ctx, id, []process.Event{{Body: *tip.Finished}})
+	}
 	return tip, core.LogError("read", string(id), err)
 }
 

@@ -45,7 +45,7 @@ func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.S
 		id, command := process.AttemptID(st.ID, key, n), ""
 		a := Attached{ID: id}
 		if known {
-			a.Reader = latency.NewReader(ps.readAll(record.Ref{Host: st.Host, ID: id}), nil, time.Time{})
+			a.Reader = latency.NewReader(ps.readAll(record.Ref{Host: st.Host, ID: id}).ShownBy(ps.core.View), nil, time.Time{})
 		} else if a, command, err = ps.startAs(ctx, p, st, id, spec, ps.readAll); err != nil {
 			return Attached{}, err
 		}
@@ -75,7 +75,7 @@ func (ps *Procs) currentTry(ctx context.Context, st *sandbox.State, key string, 
 	if !neverRan(last.Exit) {
 		return n, true, nil
 	}
-	// The catalog is written first: only the record shows that the try is over.
+	// The catalog may be written first: only the record shows that the try is over.
 	refused, err := ps.refusedTry(ctx, record.Ref{Host: st.Host, ID: last.ID}, hash)
 	if refused {
 		return n + 1, false, err

@@ -61,7 +61,7 @@ func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.Stat
 		return Attached{}, "", err
 	}
 	// Attach before sending the command, so that the first event arrives live.
-	reader := read(record.Ref{Host: now.Host, ID: id})
+	reader := read(record.Ref{Host: now.Host, ID: id}).ShownBy(ps.core.View)
 	sent, err := ps.sendStart(ctx, &now, id, spec)
 	if err != nil {
 		reader.Close()

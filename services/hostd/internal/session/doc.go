@@ -8,8 +8,9 @@
 // and the start of their process was sent.
 //
 // # Records
-// Each process has one goroutine, which is the only writer of its record. The catalog is written
-// before the record shows the same fact, and the shim drops an event only after it was stored.
+// Each process has one goroutine, which is the only writer of its record. A fact is
+// written to the catalog and to the record at the same time; the next run, or a reaper, repairs the
+// one that a killed host did not write. The shim drops an event only after both are stored.
 // Every record ends in exactly one Finished.
 //
 // # Concurrency

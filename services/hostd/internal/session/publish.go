@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -149,18 +150,13 @@ func (in *inbox) release(evs []process.Event, cost int) {
 	in.p.ss.flow.AddPending(-weight)
 }
 
-// store records events, in the catalog first, and answers the commands that waited for them. An
-// end that only hostd reports is recorded first: a message that a previous run had in flight may
-// be stored late with the real end, and an entry with an end is never replaced.
+// store records events, also in the catalog, and answers the commands that waited for them.
 func (p *proc) store(ctx context.Context, evs []process.Event) error {
-	first, second := p.entry.enterAll, p.append
+	record := p.entry.recordBoth
 	if p.ending {
-		first, second = p.append, p.entry.enterAll
+		record = p.entry.recordEnd
 	}
-	if err := first(ctx, evs); err != nil {
-		return err
-	}
-	if err := second(ctx, evs); err != nil {
+	if err := record(ctx, evs); err != nil {
 		return err
 	}
 	if err := p.h.cfg.Fault("stored"); err != nil {
@@ -171,10 +167,35 @@ func (p *proc) store(ctx context.Context, evs []process.Event) error {
 	return nil
 }
 
-// enterAll writes what the events report into the catalog.
-func (ce *catalogEntry) enterAll(ctx context.Context, evs []process.Event) error {
+// recordBoth appends events to the record, and concurrently writes what they report into the
+// catalog. Gateways show an event when they have both. With an error, either may be stored.
+func (ce *catalogEntry) recordBoth(ctx context.Context, evs []process.Event) error {
 	if ce.final || !ce.summarize(evs) {
-		return nil
+		return ce.p.append(ctx, evs)
+	}
+	entered := make(chan error, 1)
+	go func() { entered <- ce.enter(ctx) }()
+	err := ce.p.h.cfg.Fault("appending")
+	if err == nil {
+		err = ce.p.append(ctx, evs)
+	}
+	return cmp.Or(err, <-entered) // <-entered is evaluated in any case
+}
+
+// recordEnd appends an end that only hostd reports, and then enters it in the catalog: a message
+// that a previous run had in flight may be stored late with the real end, and an entry with an end
+// is never replaced.
+func (ce *catalogEntry) recordEnd(ctx context.Context, evs []process.Event) error {
+	if err := ce.p.append(ctx, evs); err != nil || ce.final || !ce.summarize(evs) {
+		return err
+	}
+	return ce.enter(ctx)
+}
+
+// enter writes the entry between two points at which tests interrupt the host.
+func (ce *catalogEntry) enter(ctx context.Context) error {
+	if err := ce.p.h.cfg.Fault("summarizing"); err != nil {
+		return err
 	}
 	if err := ce.put(ctx); err != nil {
 		return err
@@ -254,6 +275,14 @@ func (ce *catalogEntry) summarize(evs []process.Event) bool {
 		changed = true
 	}
 	return changed
+}
+
+// putStart writes the entry of a running process, which read may have given its start.
+func (ce *catalogEntry) putStart(ctx context.Context) error {
+	if s, _, ok := ce.p.h.cfg.View.Process(ce.p.id); ok && !s.Started.IsZero() || ce.sum.Started.IsZero() {
+		return nil
+	}
+	return ce.put(ctx)
 }
 
 // put writes the catalog's entry. An entry that a previous run wrote late is

@@ -276,6 +276,9 @@ func (p *proc) recover(ctx context.Context) error {
 		return p.entry.end(ctx, tail.Finished.Exit)
 	default:
 		if err = p.entry.read(ctx); err == nil {
+			err = p.entry.putStart(ctx)
+		}
+		if err == nil {
 			err = p.repair(ctx, tail.Last)
 		}
 	}
@@ -383,12 +386,12 @@ func (p *proc) repair(ctx context.Context, last process.Seq) error {
 const maxGap = 1 << 40
 
 // read reads the catalog's entry of a process, or else builds one from the record's
-// first event.
+// first event. The start of a process that the entry does not have yet is read from the record.
 func (ce *catalogEntry) read(ctx context.Context) error {
 	sum, rev, err := ce.p.h.cfg.Log.Summary(ctx, ce.p.ref)
 	if err == nil {
 		ce.sum, ce.rev, ce.p.spec, ce.final = sum, rev, sum.Spec, !sum.Active()
-		return nil
+		return ce.p.h.cfg.Log.AddStart(ctx, ce.p.ref, &ce.sum, ce.p.w.Last())
 	}
 	if !kind.Is(err, kind.NotFound) {
 		return err
@@ -399,7 +402,7 @@ func (ce *catalogEntry) read(ctx context.Context) error {
 	}
 	ce.p.spec = first.Spec
 	ce.sum = process.Summary{ID: ce.p.id, Tenant: first.Tenant, Host: ce.p.ref.Host, Spec: first.Spec}
-	return nil
+	return ce.p.h.cfg.Log.AddStart(ctx, ce.p.ref, &ce.sum, ce.p.w.Last())
 }
 
 // readTimeout bounds the read of a record that is known to exist.
