@@ -34,7 +34,7 @@ func (c *codexConn) file(method string, fields ...any) codexFile {
 	c.t.Helper()
 	args := codexArgs{}
 	for i := 0; i+1 < len(fields); i += 2 {
-		args[fields[i].(string)] = fields[i+1] //nolint:errcheck,forcetypeassert // names
+		args[fields[i].(string)] = fields[i+1]
 	}
 	var f codexFile
 	c.call("fs/"+method, args, &f)

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -190,7 +191,7 @@ func TestCodexHostileFrames(t *testing.T) {
 			conn.SetReadDeadline(time.Now().Add(codexTimeout))
 			for {
 				_, _, err := ws.ReadMessage()
-				if e, ok := err.(net.Error); ok && e.Timeout() { //nolint:errorlint // of the connection itself
+				if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 					t.Fatal("the connection is still open")
 				}
 				if err != nil {

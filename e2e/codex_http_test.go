@@ -36,7 +36,7 @@ func codexWorld(t *testing.T, body []byte) (open, closedPort string, left <-chan
 			w.Header().Set("Content-Length", "100")
 			w.Write([]byte("half"))
 		case "/hold":
-			w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // it is one
+			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			if r.URL.RawQuery == "" {
 				gone <- struct{}{}
@@ -78,7 +78,7 @@ func TestCodexHTTP(t *testing.T) {
 	request := func(url string, fields ...any) codexArgs {
 		args := codexArgs{"method": "GET", "url": url, "headers": []any{}, "requestId": url}
 		for i := 0; i+1 < len(fields); i += 2 {
-			args[fields[i].(string)] = fields[i+1] //nolint:errcheck,forcetypeassert // names
+			args[fields[i].(string)] = fields[i+1]
 		}
 		return args
 	}

@@ -113,12 +113,12 @@ func (g *gateway) serve(r io.Reader, w io.Writer) error {
 	}
 	switch req.Op {
 	case file.OpResolve:
-		real, err := filepath.EvalSymlinks(at)
+		found, err := filepath.EvalSymlinks(at)
 		if err != nil {
 			return toKind(err)
 		}
 		_, err = os.Readlink(at)
-		return g.sendAs(w, "/"+strings.TrimPrefix(strings.TrimPrefix(real, g.root), "/"), err == nil)
+		return g.sendAs(w, "/"+strings.TrimPrefix(strings.TrimPrefix(found, g.root), "/"), err == nil)
 	case file.OpCopy:
 		data, err := os.ReadFile(at)
 		if err == nil {
@@ -216,7 +216,7 @@ func (g *gateway) serveHandles(r io.Reader, w io.Writer) error {
 		raw, err := file.ReadFrame(r, nil)
 		if err != nil {
 			g.streams <- len(open)
-			return nil
+			return nil //nolint:nilerr // the client left
 		}
 		c, err := file.ParseHandleCall(raw)
 		if err != nil {

@@ -1,8 +1,3 @@
-// Package httpclient sends the HTTP requests of codex clients from their sandbox.
-//
-// Every connection, also after a redirect, goes through the sandbox's egress proxy by CONNECT:
-// the host that runs the sandbox resolves the name, checks the address that it dials and applies
-// the sandbox's rules. Nothing is dialed here.
 package httpclient
 
 import (
@@ -64,13 +59,13 @@ func (c *Client) connect(ctx context.Context, _, address string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // the handshake fails
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err = handshake(conn, address)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		conn.Close() //nolint:errcheck // it is not used
+		conn.Close()
 		return nil, err
 	}
 	return conn, nil
@@ -95,7 +90,7 @@ func handshake(conn net.Conn, address string) error {
 	if err != nil {
 		return err
 	}
-	resp.Body.Close() //nolint:errcheck // it is empty
+	resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return nil
