@@ -117,7 +117,7 @@ func connect(t *testing.T, srv countingServer, name string) *events.Log {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{InProcess: srv, Name: name})
+	log, err := events.Open(ctx, events.Config{InProcess: srv, Name: name, MasterKey: eventstest.MasterKey})
 	if err != nil {
 		t.Fatal(err)
 	}
