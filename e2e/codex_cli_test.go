@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -94,7 +95,7 @@ func runCommand(script string, fields ...any) codexStep {
 func TestCodexCLI(t *testing.T) {
 	t.Parallel()
 	a := api(t)
-	for _, version := range []string{"0.140", "0.169"} {
+	for _, version := range []string{"0.140", "0.145", "0.169"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			box := a.Create(t, "secure", true)
@@ -138,31 +139,84 @@ func TestCodexCLI(t *testing.T) {
 	}
 }
 
-// The gateway is killed while a command of the released CLI runs, and another one answers on
-// the same address: the CLI gets every byte and the exit code.
-func TestCodexCLIGatewayKilled(t *testing.T) {
+// Services die while commands of the released CLI run, which gets every byte and each exit code.
+// The gateway answers on the same address afterwards.
+func TestCodexCLIDeaths(t *testing.T) {
 	t.Parallel()
-	s := newTopology(t, rig.Topology{})
+	s := newTopology(t, rig.Topology{GatewayArgs: []string{"--codex-retain", "1"}})
 	a := s.APIs[0]
 	box := a.Create(t, "secure", true)
-	const lines = 80
-	m := newCodexModel(t, runCommand(fmt.Sprintf("for i in $(seq 1 %d); do echo line-$i; sleep 0.1; done; exit 7", lines), "yield_time_ms", 30_000))
-	proxy, through := newCodexProxy(t, a)
-	r := startCodex(t, "0.169", m.URL, through, box.ID)
-	// A start whose answer is lost cannot be resumed: the client kills the process.
-	if !rig.Poll(codexTimeout, func() bool { return proxy.count("process/output") >= 3 }) {
-		t.Fatalf("the command prints nothing\n%s", r.out)
-	}
-	down, err := s.Crash("gateway-1")
-	must(t, err)
-	result := r.wait(t, m)[0]
-	for i := range lines {
-		if n := strings.Count(result, fmt.Sprintf("line-%d\n", i+1)); n != 1 {
-			t.Errorf("line %d: %d times", i+1, n)
+	checkCodexRetain(t, a, box)
+	crash := func(name string) func() error {
+		return func() error {
+			_, err := s.Crash(name)
+			return err
 		}
 	}
-	if !strings.Contains(result, "code 7") {
-		t.Errorf("the result has no exit code: %.2000q", result)
+	faults := []struct {
+		name string
+		do   func() error
+	}{
+		{"the gateway is killed", crash("gateway-1")},
+		{"hostd is killed", crash("host-1")},
+		{"NATS is killed", crash("nats-1")},
+		{"the gateway gets SIGTERM", func() error {
+			return errors.Join(s.Program("gateway-1").Term(), s.RestartProgram("gateway-1"))
+		}},
 	}
-	t.Logf("the gateway was down for %v", down)
+	const lines = 60
+	var steps []codexStep
+	for i := range faults {
+		script := fmt.Sprintf("for i in $(seq 1 %d); do echo step-%d-line-$i; sleep 0.05; done; exit %d", lines, i, 7+i)
+		steps = append(steps, runCommand(script, "yield_time_ms", 30_000))
+	}
+	m := newCodexModel(t, steps...)
+	proxy, through := newCodexProxy(t, a)
+	r := startCodex(t, "0.169", m.URL, through, box.ID)
+	for i, f := range faults {
+		// A start whose answer is lost cannot be resumed: the client kills the process.
+		if !rig.Poll(codexTimeout, func() bool { return len(m.Results()) == i }) {
+			t.Fatalf("%s: step %d does not begin\n%s", f.name, i, r.out)
+		}
+		before := proxy.count("process/output")
+		if !rig.Poll(codexTimeout, func() bool { return proxy.count("process/output") >= before+3 }) {
+			t.Fatalf("%s: the command prints nothing\n%s", f.name, r.out)
+		}
+		must(t, f.do())
+	}
+	for i, result := range r.wait(t, m) {
+		for k := range lines {
+			if n := strings.Count(result, fmt.Sprintf("step-%d-line-%d\n", i, k+1)); n != 1 {
+				t.Errorf("%s: line %d: %d times", faults[i].name, k+1, n)
+			}
+		}
+		if !strings.Contains(result, fmt.Sprintf("code %d", 7+i)) {
+			t.Errorf("%s: the result has no exit code: %.2000q", faults[i].name, result)
+		}
+	}
+}
+
+// checkCodexRetain reads more than an operator lets a client read: the newest output is
+// there, and the oldest is not.
+func checkCodexRetain(t *testing.T, a *rig.API, box rig.Sandbox) {
+	t.Helper()
+	const limit = 1 << 20
+	c := newCodexClient(t, "/codex/"+box.ID, a)
+	must(t, c.connect(never))
+	defer c.drop()
+	p := c.start("p", "head -c 3000000 /dev/zero; echo newest")
+	c.untilClosed(never)
+	if n := len(p.out["stdout"]); n != 3_000_000+len("newest\n") {
+		t.Errorf("%d bytes were pushed", n)
+	}
+	var page codexRecovery
+	must(t, c.call("process/read", codexArgs{"processId": "p", "afterSeq": 0}, &page))
+	size, last := 0, ""
+	for _, chunk := range page.Chunks {
+		size += len(chunk.Chunk)
+		last = string(chunk.Chunk)
+	}
+	if size > limit || size < limit/2 || page.Chunks[0].Seq <= 1 || !strings.HasSuffix(last, "newest\n") || !page.Closed {
+		t.Errorf("%d bytes from seq %d, closed %v, the end is %.20q", size, page.Chunks[0].Seq, page.Closed, last[max(0, len(last)-20):])
+	}
 }
