@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/files"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/rate"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/signature"
@@ -91,6 +92,7 @@ type Config struct {
 	Pairs      Pairs
 	Creator    Creator
 	Runs       Runs
+	Files      func(p core.Principal, id sandbox.ID) files.Store
 	Streams    *stream.Streams
 	Sockets    *websocket.Server
 
@@ -156,6 +158,7 @@ func (h *Handler) registerSessions(r fiber.Router, at string) {
 	r.Post(one+"/complete", h.complete)
 	r.Post(one+"/interrupt", h.interrupt)
 	r.Get(one+"/logs", h.logs)
+	transfers{h}.register(r, one)
 	r.Post(one+"/rename", notImplemented)
 }
 

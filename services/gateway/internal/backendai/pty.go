@@ -38,7 +38,7 @@ func (h *Handler) pty(c *fiber.Ctx) error {
 	}
 	return h.endpoint.Upgrade(c, p.Tenant, websocket.Handler{
 		Serve: func(ctx context.Context, conn *websocket.Conn) error {
-			v := &viewer{h: h, p: p, st: st, conn: conn}
+			v := &viewer{h: h, p: p, st: st, conn: conn, started: make(chan struct{})}
 			err := v.serve(ctx)
 			if err != nil && ctx.Err() == nil && conn.Write(websocket.Text, terminal.Error(kind.Message(err))) == nil {
 				conn.Close(websocket.Normal, "")
@@ -50,9 +50,10 @@ func (h *Handler) pty(c *fiber.Ctx) error {
 
 // viewer is a client of a terminal. Its session may have any number of them.
 type viewer struct {
-	h    *Handler
-	p    core.Principal
-	conn *websocket.Conn
+	h       *Handler
+	p       core.Principal
+	conn    *websocket.Conn
+	started chan struct{} // closed once current is set
 
 	mu        sync.Mutex
 	st        sandbox.State // of the session
@@ -103,6 +104,9 @@ func (v *viewer) show(ctx context.Context) (*process.Exit, error) {
 		return nil, err
 	}
 	v.mu.Lock()
+	if v.current == "" {
+		close(v.started)
+	}
 	v.current = id
 	v.mu.Unlock()
 	src, history, exit, err := v.history(ctx, id)

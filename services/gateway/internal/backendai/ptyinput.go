@@ -11,6 +11,11 @@ import (
 // inputs handles the messages of the client until it leaves. A message that cannot be handled is
 // answered with an error.
 func (v *viewer) inputs(ctx context.Context) error {
+	select {
+	case <-v.started: // input that arrives before waits in the connection
+	case <-ctx.Done():
+		return nil
+	}
 	for {
 		raw, err := v.conn.Read()
 		if err != nil {
@@ -33,9 +38,6 @@ func (v *viewer) input(ctx context.Context, m *terminal.Message) error {
 	v.mu.Lock()
 	id := v.current
 	v.mu.Unlock()
-	if id == "" && m.Type != terminal.Ping {
-		return kind.New(kind.Unavailable, "terminal", "", "the terminal is being started, try again")
-	}
 	var err error
 	switch m.Type {
 	case terminal.Stdin:

@@ -35,6 +35,7 @@ func TestOf(t *testing.T) {
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
 		backendAI = family.Part{Family: family.BackendAI, Credentials: family.PairSignature, Errors: httperr.Problem, APIHost: true}
+		form      = family.Part{Family: family.BackendAI, Credentials: family.PairSignature, Errors: httperr.Problem, Body: family.Streamed, APIHost: true}
 		versions  = family.Part{Family: family.BackendAI, Credentials: family.Public, Errors: httperr.Problem, APIHost: true}
 		codex     = family.Part{Family: family.Codex, Credentials: family.KeyBearer | family.SandboxBearer | family.SandboxQuery, Errors: httperr.Text, Origin: family.OwnOrigin, APIHost: true}
 		port      = family.Part{Family: family.Port, Credentials: family.Public, Errors: httperr.Proxy, Body: family.Streamed, Origin: family.Unchecked}
@@ -111,6 +112,9 @@ func TestOf(t *testing.T) {
 		{path: "/v4", want: versions},
 		{path: "/manager/announcement", want: backendAI},
 		{path: "/v9/session", want: backendAI},
+		{path: "/v9/kernel/s1/upload", want: form},
+		{path: "/session/s1/upload", want: form},
+		{path: "/session/s1/upload/x", want: backendAI},
 		{path: "/v10/session", want: control},
 		{path: "/session/s1", want: backendAI},
 		{path: "/kernel/create", want: backendAI},

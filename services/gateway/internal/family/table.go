@@ -36,6 +36,7 @@ var (
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
 	backendAI = Part{Family: BackendAI, Credentials: PairSignature, Errors: httperr.Problem, APIHost: true}
+	form      = with(backendAI, func(p *Part) { p.Body = Streamed })
 	versions  = with(backendAI, func(p *Part) { p.Credentials = Public })
 	codex     = Part{Family: Codex, Credentials: KeyBearer | SandboxBearer | SandboxQuery, Errors: httperr.Text, Origin: OwnOrigin, APIHost: true}
 	forwarded = Part{Family: Port, Credentials: Public, Errors: httperr.Proxy, Body: Streamed, Origin: Unchecked}
@@ -109,18 +110,26 @@ var table = []row{
 	// Backend.AI.
 	{"/v4", backendAI},
 	{"/v4/$", versions},
+	{"/v4/*/*/upload/$", form},
 	{"/v5", backendAI},
 	{"/v5/$", versions},
+	{"/v5/*/*/upload/$", form},
 	{"/v6", backendAI},
 	{"/v6/$", versions},
+	{"/v6/*/*/upload/$", form},
 	{"/v7", backendAI},
 	{"/v7/$", versions},
+	{"/v7/*/*/upload/$", form},
 	{"/v8", backendAI},
 	{"/v8/$", versions},
+	{"/v8/*/*/upload/$", form},
 	{"/v9", backendAI},
 	{"/v9/$", versions},
+	{"/v9/*/*/upload/$", form},
 	{"/session", backendAI},
+	{"/session/*/upload/$", form},
 	{"/kernel", backendAI},
+	{"/kernel/*/upload/$", form},
 	{"/stream", backendAI},
 	{"/events", backendAI},
 	{"/manager", backendAI}, // not served, but clients expect its errors in this form
