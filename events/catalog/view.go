@@ -102,6 +102,12 @@ func OpenView(ctx context.Context, conn *store.Conn, blobs *blob.Store, retentio
 // or could not be reached until then.
 func (v *View) Sync(ctx context.Context) error { return v.progress.Sync(ctx) }
 
+// SyncProcesses is [View.Sync] for the sandboxes and processes of a view alone: it asks the leaders
+// of their streams and no others.
+func SyncProcesses(ctx context.Context, v *View) error {
+	return v.progress.Sync(ctx, streams.Sandboxes, streams.Catalog)
+}
+
 // Changes returns a channel that receives a value after each change except of processes,
 // which change a hundred times as often and need no reaction. It buffers one value: a slow
 // receiver sees one for many changes. Call stop to end it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/internal/codec"
 	"github.com/millrace/millrace/events/internal/store"
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
@@ -105,7 +106,7 @@ func (v *View) ChangeSandbox(ctx context.Context, id sandbox.ID, decide func(san
 		if !kind.Is(err, kind.Conflict) {
 			return s, err
 		}
-		if err := v.Sync(ctx); err != nil {
+		if err := v.progress.Sync(ctx, streams.Sandboxes); err != nil {
 			return s, err
 		}
 	}

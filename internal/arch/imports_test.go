@@ -85,7 +85,7 @@ var rules = []rule{
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
 	{path: "events/internal/store", may: []string{"events/fleet", "events/internal/streams", "events/kind", "internal/waiting", nats, ulid}},
-	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf, group}, tests: []string{"events/natsd"}},
+	{path: "events/internal/fold", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "internal/waiting", protobuf}, tests: []string{"events/natsd"}},
 	{path: "events/internal/proctable", may: []string{"events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf, btree}},
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},

@@ -16,14 +16,13 @@ type Progress struct {
 	conn    *store.Conn
 	sources []Source
 
-	mu          sync.Mutex
-	applied     map[string]uint64 // stream -> stream sequence
-	changed     chan struct{}     // closed and replaced at every change
-	err         error             // why the view is no longer kept up to date
-	watchers    map[chan struct{}]struct{}
-	nextBarrier *syncBarrier // requested but not begun; nil: none requested
+	barriers map[string]*syncBarrier // by stream; set by Start
 
-	barrierMu sync.Mutex // held by the running barrier; taken before mu
+	mu       sync.Mutex
+	applied  map[string]uint64 // stream -> stream sequence
+	changed  chan struct{}     // closed and replaced at every change
+	err      error             // why the view is no longer kept up to date
+	watchers map[chan struct{}]struct{}
 }
 
 // Source is a stream from which a view is folded, with the functions that the view calls for
@@ -40,6 +39,7 @@ type Source struct {
 func NewProgress(conn *store.Conn) *Progress {
 	return &Progress{
 		conn:     conn,
+		barriers: make(map[string]*syncBarrier),
 		applied:  make(map[string]uint64),
 		changed:  make(chan struct{}),
 		watchers: make(map[chan struct{}]struct{}),
@@ -50,6 +50,9 @@ func NewProgress(conn *store.Conn) *Progress {
 // is used.
 func (p *Progress) Start(ctx context.Context, sources []Source) error {
 	p.sources = sources
+	for _, s := range sources {
+		p.barriers[s.Stream] = &syncBarrier{}
+	}
 	for _, s := range sources {
 		feed, err := p.conn.Follow(s.Stream, ">", 0)
 		if err != nil {

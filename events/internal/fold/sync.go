@@ -3,20 +3,24 @@ package fold
 import (
 	"context"
 	"fmt"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"github.com/millrace/millrace/events/internal/store"
 )
 
-// Sync waits until everything stored before the call is in the view. It retries through
-// outages until ctx ends. It returns ctx's error, or kind.Unavailable if the log was closed
-// or could not be reached until then.
-func (p *Progress) Sync(ctx context.Context) error {
+// Sync waits until everything that was stored in the given streams (none given: in all) before
+// the call is in the view. It retries through outages until ctx ends. It returns ctx's error, or
+// kind.Unavailable if the log was closed or could not be reached until then.
+func (p *Progress) Sync(ctx context.Context, of ...string) error {
+	if len(of) == 0 {
+		for _, s := range p.sources {
+			of = append(of, s.Stream)
+		}
+	}
 	for try := 0; ; {
-		want, err := p.ends(ctx)
+		want, err := p.ends(ctx, of)
 		if err == nil {
-			return p.Wait(ctx, func() bool { return p.reached(want) })
+			return p.Wait(ctx, func() bool { return p.reached(of, want) })
 		}
 		if p.conn.Closed() {
 			return err
@@ -27,57 +31,65 @@ func (p *Progress) Sync(ctx context.Context) error {
 	}
 }
 
-// syncBarrier is one query for the ends of all streams, shared by all callers that arrived before
-// it began.
+// syncBarrier is the queries for the end of one stream. All callers that arrived before a query
+// began share it.
 type syncBarrier struct {
-	done chan struct{}
-	ends []uint64
+	next    *endQuery  // requested but not begun; nil: none requested; guarded by the lock of the view
+	running sync.Mutex // held by the running query; taken before the lock of the view
+}
+
+// endQuery is one query for the end of a stream.
+type endQuery struct {
+	done chan struct{} // closed when the fields below are set
+	end  uint64
 	err  error
 }
 
-// ends returns the last sequences of the streams that a view is folded from, by a query
-// that begins after the call. Callers that arrive during a query share the next one: each
-// asks every leader.
-func (p *Progress) ends(ctx context.Context) ([]uint64, error) {
+// ends returns the last sequences of streams, by queries that begin after the call. Callers
+// that arrive during a query share the next one: each asks the stream's leader.
+func (p *Progress) ends(ctx context.Context, of []string) ([]uint64, error) {
+	queries := make([]*endQuery, len(of))
 	p.mu.Lock()
-	k := p.nextBarrier
-	if k == nil {
-		k = &syncBarrier{done: make(chan struct{}), ends: make([]uint64, len(p.sources))}
-		p.nextBarrier = k
-		go p.runBarrier(k)
+	for i, stream := range of {
+		b := p.barriers[stream]
+		if b.next == nil {
+			b.next = &endQuery{done: make(chan struct{})}
+			go p.query(stream, b, b.next)
+		}
+		queries[i] = b.next
 	}
 	p.mu.Unlock()
-	select {
-	case <-k.done:
-		return k.ends, k.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	ends := make([]uint64, len(of))
+	for i, q := range queries {
+		select {
+		case <-q.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if q.err != nil {
+			return nil, q.err
+		}
+		ends[i] = q.end
 	}
+	return ends, nil
 }
 
-// runBarrier waits for its turn and queries the ends, as long as a request may take.
-func (p *Progress) runBarrier(k *syncBarrier) {
-	p.barrierMu.Lock()
-	defer p.barrierMu.Unlock()
+// query waits for its turn and asks for the end of a stream, as long as a request may take.
+func (p *Progress) query(stream string, b *syncBarrier, q *endQuery) {
+	b.running.Lock()
+	defer b.running.Unlock()
 	p.mu.Lock()
-	p.nextBarrier = nil
+	b.next = nil
 	p.mu.Unlock()
-	g, ctx := errgroup.WithContext(context.Background())
-	for i, s := range p.sources {
-		g.Go(func() (err error) {
-			k.ends[i], err = p.conn.LastSeq(ctx, s.Stream)
-			return err
-		})
-	}
-	k.err = g.Wait()
-	close(k.done)
+	q.end, q.err = p.conn.LastSeq(context.Background(), stream)
+	close(q.done)
 }
 
-// reached reports whether all messages up to the given ones are applied. The view is
+// reached reports whether all messages of streams up to the given ones are applied. The view is
 // locked.
-func (p *Progress) reached(ends []uint64) bool {
-	for i, s := range p.sources {
-		if p.applied[s.Stream] < ends[i] {
+func (p *Progress) reached(of []string, ends []uint64) bool {
+	for i, stream := range of {
+		if p.applied[stream] < ends[i] {
 			return false
 		}
 	}

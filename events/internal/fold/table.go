@@ -107,7 +107,7 @@ func (t *Table[K, D]) Change(ctx context.Context, key K, change func(*D) bool) (
 		if err != nil && !kind.Is(err, kind.Conflict) {
 			return d, err
 		}
-		if err := t.p.Sync(ctx); err != nil {
+		if err := t.p.Sync(ctx, t.doc.Stream); err != nil {
 			return d, err
 		}
 		if err == nil {

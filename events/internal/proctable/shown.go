@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 )
 
@@ -33,7 +34,7 @@ func (t *Table) AwaitShown(ctx context.Context, id process.ID, evs []process.Eve
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
 	if !known { // the view is late, or the entry does not exist any more
-		t.progress.Sync(ctx) //nolint:errcheck // the view is not waited for during an outage
+		t.progress.Sync(ctx, streams.Catalog) //nolint:errcheck // the view is not waited for during an outage
 	}
 	t.progress.Wait(ctx, func() bool { return done() || !known }) //nolint:errcheck // likewise
 }

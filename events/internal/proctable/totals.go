@@ -119,7 +119,7 @@ func (t *Table) Counts() map[process.Outcome]uint64 {
 // entries of ended processes to the stored totals and stores entries of running processes
 // again. It may be called concurrently.
 func (t *Table) Sweep(ctx context.Context) error {
-	if err := t.progress.Sync(ctx); err != nil {
+	if err := t.progress.Sync(ctx, streams.Catalog); err != nil {
 		return err
 	}
 	before := time.Now().Add(-t.retention)
@@ -133,7 +133,7 @@ func (t *Table) Sweep(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.progress.Sync(ctx); err != nil {
+	if err := t.progress.Sync(ctx, streams.Catalog); err != nil {
 		return err
 	}
 	if keep, err = t.checkpoint(ctx, keep); err != nil {

@@ -65,10 +65,17 @@ func (c *Core) Close() { c.Tunnels.Close() }
 
 // Sync waits until the view contains everything stored before the call. It returns
 // Unavailable if the log cannot be reached.
-func (c *Core) Sync(ctx context.Context) error {
+func (c *Core) Sync(ctx context.Context) error { return c.sync(ctx, c.View.Sync) }
+
+// SyncProcesses is Sync for the sandboxes and processes of the view alone.
+func (c *Core) SyncProcesses(ctx context.Context) error {
+	return c.sync(ctx, func(ctx context.Context) error { return catalog.SyncProcesses(ctx, c.View) })
+}
+
+func (c *Core) sync(ctx context.Context, of func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
-	if err := c.View.Sync(ctx); err != nil {
+	if err := of(ctx); err != nil {
 		return &kind.Error{Op: "sync", Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 	}
 	return nil

@@ -44,7 +44,7 @@ func (ps *Procs) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (proce
 	if s, ok := ps.core.View.ProcessByPID(sbx, pid); ok && s.Active() {
 		return s, nil
 	}
-	if err := ps.core.Sync(ctx); err != nil {
+	if err := ps.core.SyncProcesses(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	if s, ok := ps.core.View.ProcessByPID(sbx, pid); ok && pid != 0 {
@@ -54,7 +54,7 @@ func (ps *Procs) findPID(ctx context.Context, sbx sandbox.ID, pid uint32) (proce
 }
 
 func (ps *Procs) findTag(ctx context.Context, sbx sandbox.ID, tag string) (process.Summary, error) {
-	if err := ps.core.Sync(ctx); err != nil {
+	if err := ps.core.SyncProcesses(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	tagged := func(s *process.Summary) bool { return s.Spec.Tag != nil && *s.Spec.Tag == tag }
@@ -74,7 +74,7 @@ func (ps *Procs) Process(ctx context.Context, p core.Principal, id process.ID) (
 	if s, _, ok := ps.core.View.Process(id); ok {
 		return s, nil
 	}
-	if err := ps.core.Sync(ctx); err != nil {
+	if err := ps.core.SyncProcesses(ctx); err != nil {
 		return process.Summary{}, err
 	}
 	if s, _, ok := ps.core.View.Process(id); ok {
@@ -116,7 +116,7 @@ func (ps *Procs) ProcessPage(ctx context.Context, p core.Principal, q process.Qu
 // syncList prepares a list of a sandbox's processes, and returns the sandbox that the principal
 // may list; "": all of its tenant.
 func (ps *Procs) syncList(ctx context.Context, p core.Principal, sbx sandbox.ID) (sandbox.ID, error) {
-	if err := ps.core.Sync(ctx); err != nil {
+	if err := ps.core.SyncProcesses(ctx); err != nil {
 		return "", err
 	}
 	if sbx == "" {
@@ -210,7 +210,7 @@ func (ps *Procs) ref(ctx context.Context, p core.Principal, id process.ID) (reco
 // Counts counts all processes ever started, by outcome, not older than the call. With an
 // error it returns the counts of the view.
 func (ps *Procs) Counts(ctx context.Context) (map[process.Outcome]uint64, error) {
-	err := ps.core.Sync(ctx)
+	err := ps.core.SyncProcesses(ctx)
 	return ps.core.View.Counts(), err
 }
 
