@@ -29,13 +29,15 @@ type Feed struct {
 	tries     int    // consecutive reads that failed
 	misses    int    // consecutive reads from a replica that did not have target
 	idle      *time.Timer
+	heard     bool          // a live message arrived since idle was set
 	silence   time.Duration // until the next probe
 }
 
 const (
 	liveBuffer = 128
-	// A feed without messages reads from the store after probeFirst, then at growing
-	// intervals, so that a lost live message stays unseen for at most probeMax.
+	// A feed without messages reads from the store after probeFirst to twice that, then at
+	// growing intervals, so that a lost live message stays unseen for at most probeMax. While
+	// messages arrive there is nothing to find: each one shows whether another one was lost.
 	probeFirst = 2 * time.Second
 	probeMax   = 32 * time.Second
 )
@@ -114,7 +116,7 @@ func (f *Feed) Next(ctx context.Context, quiet <-chan time.Time) ([]Message, err
 		}
 		select {
 		case msg := <-f.live:
-			f.silence = probeFirst
+			f.heard = true
 			if got := f.accept(msg); len(got) > 0 {
 				return got, nil
 			}
@@ -125,15 +127,23 @@ func (f *Feed) Next(ctx context.Context, quiet <-chan time.Time) ([]Message, err
 			f.silence = probeFirst
 			f.idle.Reset(f.silence)
 		case <-f.idle.C:
-			f.behind = true
-			f.silence = min(2*f.silence, probeMax)
-			f.idle.Reset(f.silence)
+			f.probe()
 		case <-quiet:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// probe makes the feed read from the store if no live message arrived for a while.
+func (f *Feed) probe() {
+	if f.heard {
+		f.heard, f.silence = false, probeFirst
+	} else {
+		f.behind, f.silence = true, min(2*f.silence, probeMax)
+	}
+	f.idle.Reset(f.silence)
 }
 
 // accept takes a live message and all that are queued behind it, as long as they follow

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +27,7 @@ type session struct {
 	js        jetstream.JetStream
 	log       *slog.Logger
 	links     links
+	answers   inbox                 // responses to requests
 	onConnect func(context.Context) // called after each reconnect, with the session locked; nil: nothing
 
 	mu        sync.Mutex
@@ -73,6 +73,9 @@ func (l *session) connect(cfg *Config) error {
 		return fmt.Errorf("connect to nats: %w", err)
 	}
 	l.nc = nc
+	if err := l.answers.open(nc, nats.NewInbox()); err != nil {
+		return err
+	}
 	l.js, err = jetstream.New(nc)
 	return err
 }
@@ -94,20 +97,23 @@ func (l *session) disconnected() {
 	l.connCtx, l.cancelConn = context.WithCancel(context.Background())
 }
 
-// attempt bounds one attempt of a request by its own timeout, by ctx, and by the lifetime
-// of the connection.
+// attempt is Attempt with the timeout of most requests.
 func (l *session) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.Attempt(ctx, attempt)
+}
+
+// unbroken returns a context that ends when the connection breaks.
+func (l *session) unbroken() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.connCtx
 }
 
 // Attempt bounds one attempt of a request by a timeout, by ctx, and by the lifetime of the
 // connection.
 func (l *session) Attempt(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	l.mu.Lock()
-	unbroken := l.connCtx
-	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, most)
-	stop := context.AfterFunc(unbroken, cancel)
+	stop := context.AfterFunc(l.unbroken(), cancel)
 	return ctx, func() {
 		stop()
 		cancel()
@@ -153,36 +159,6 @@ func (l *session) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	}
 	l.log.Warn("nats reported an error", "subject", subject, "err", err)
 }
-
-// request sends one request to a leader, once. It switches away from a server through which
-// no leader responds.
-func (l *session) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	try, cancel := l.attempt(ctx)
-	defer cancel()
-	began := time.Now()
-	msg, err := l.nc.RequestMsgWithContext(try, m)
-	if err == nil && !leaderless(msg.Data) {
-		l.links.answer(m.Subject)
-		return msg, nil
-	}
-	// A server without a known leader answers at once.
-	late := err == nil || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= attempt
-	if late && len(l.nc.Servers()) > 1 && l.links.timeout(m.Subject, began, time.Now()) {
-		l.log.Warn("switch NATS server: requests are not answered", "subject", m.Subject)
-	}
-	return msg, err
-}
-
-// leaderless reports whether a response comes from a server that knows no leader, instead of
-// from a leader: the server may be cut off from the others.
-func leaderless(data []byte) bool {
-	return len(data) < 512 && bytes.Contains(data, []byte(`"err_code":`+errNoLeader))
-}
-
-// errNoLeader is the code of a server's response for a stream, or a cluster, without a
-// leader that the server knows.
-const errNoLeader = "10008"
 
 // Backoff waits between two attempts during an outage, with increasing backoff but never past
 // a reconnect. It counts the attempts and reports whether ctx is still valid.
