@@ -21,7 +21,7 @@ func TestReadersAndWritersSurviveTheLossOfALeader(t *testing.T) {
 	}
 	c := eventstest.StartCluster(t)
 	log, other := c.Open(), c.Open()
-	const writers, n = 4, 3000
+	const writers, n = 8, 1500
 	var wg sync.WaitGroup
 	half := make(chan struct{}, writers)
 	cont := make(chan struct{})

@@ -239,7 +239,7 @@ func (w *Writer) store(ctx context.Context, all Tail) error {
 	var behind time.Time // since when the record has read as shorter than it was
 	for try := 0; ; {
 		tail := all
-		rev, err := w.l.conn.Publish(ctx, w.subject, w.rev, msg)
+		rev, err := w.l.conn.Append(ctx, w.stream, w.subject, w.rev, msg)
 		tail.rev = rev
 		if errors.Is(err, store.ErrExpectation) {
 			tail, err = w.resolve(ctx, !behind.IsZero() && time.Since(behind) > catchUp)

@@ -45,6 +45,9 @@ type Conn struct {
 	shards  int
 	gets    inbox // responses to direct gets
 	replies inbox // see NewReply
+	batches inbox // responses to batches
+
+	combiners combiners
 }
 
 // Open connects and creates the streams that are missing. It waits for NATS and for its
@@ -78,6 +81,9 @@ func (l *Conn) prepare(ctx context.Context, cfg *Config) error {
 		}
 	})
 	if err := l.gets.open(l.nc, "_INBOX.get."+l.id); err != nil {
+		return err
+	}
+	if err := l.batches.open(l.nc, nats.NewInbox()); err != nil {
 		return err
 	}
 	return l.replies.open(l.nc, streams.LivePrefix+streams.ReplyPrefix+l.id)

@@ -18,6 +18,7 @@
 //	session  the connection itself: attempts, reconnects, requests to leaders
 //	Monitor  whether each stream can be written
 //	Conn     reads and appends
+//	combiner appends of several records with one acknowledgment
 //	Feed     the messages of a subject or stream, in order, each once
 //	Stream   removal of old messages
 //	Bucket   one object store

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/millrace/millrace/events/internal/streams"
 )
 
-// inbox delivers messages under one wildcard subject to the request identified by the last
+// inbox delivers messages under one wildcard subject to the request identified by the next
 // token: one subscription per connection instead of one per request.
 type inbox struct {
 	prefix string
@@ -24,7 +25,7 @@ type inbox struct {
 func (m *inbox) open(nc *nats.Conn, prefix string) error {
 	m.prefix = prefix + "."
 	m.waiting = make(map[string]chan *nats.Msg)
-	sub, err := nc.Subscribe(m.prefix+"*", m.deliver)
+	sub, err := nc.Subscribe(m.prefix+">", m.deliver)
 	if err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func (m *inbox) open(nc *nats.Conn, prefix string) error {
 }
 
 func (m *inbox) deliver(msg *nats.Msg) {
-	token := msg.Subject[len(m.prefix):]
+	token, _, _ := strings.Cut(msg.Subject[len(m.prefix):], ".")
 	m.mu.Lock()
 	ch := m.waiting[token]
 	m.mu.Unlock()

@@ -38,7 +38,10 @@ func (l *session) exchange(ctx context.Context, m *nats.Msg) (*nats.Msg, error) 
 	ch, done := l.answers.await(token, 1)
 	defer done()
 	m.Reply = l.answers.prefix + token
-	if err := l.nc.PublishMsg(m); err != nil {
+	l.sending.RLock()
+	err := l.nc.PublishMsg(m)
+	l.sending.RUnlock()
+	if err != nil {
 		return nil, err
 	}
 	late := startTimer(attempt)

@@ -28,6 +28,7 @@ type session struct {
 	log       *slog.Logger
 	links     links
 	answers   inbox                 // responses to requests
+	sending   sync.RWMutex          // locked while messages are sent that must follow each other
 	onConnect func(context.Context) // called after each reconnect, with the session locked; nil: nothing
 
 	mu        sync.Mutex

@@ -61,6 +61,7 @@ func outConfig(cfg *Config, shard, shards int) jetstream.StreamConfig {
 	sc := fileStream(cfg, streams.Out(shard))
 	sc.Subjects = []string{fmt.Sprintf("out.%02x.*.*.*", shard)}
 	sc.RePublish = &jetstream.RePublish{Source: "out.>", Destination: "live.out.>"}
+	sc.AllowBatchPublish = true // see combiner
 	keepFor(&sc, cfg.Retention)
 	// Without a limit, one process that prints for ever fills the disk, and then nothing
 	// can be stored any more, not even its end. The oldest output is dropped.

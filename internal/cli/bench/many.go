@@ -28,8 +28,9 @@ const arrival = time.Second
 
 // delays collects delivery times of lines.
 type delays struct {
-	mu  sync.Mutex
-	all []time.Duration
+	mu    sync.Mutex
+	all   []time.Duration
+	lines int // also those that are not measured
 }
 
 // watch reads a printer's record until ctx ends and collects the delivery time of each
@@ -42,9 +43,10 @@ func (d *delays) watch(ctx context.Context, c *client.Client, id string) error {
 	defer l.Close()
 	begun := time.Now().Add(arrival)
 	var mine []time.Duration
+	lines := 0
 	defer func() {
 		d.mu.Lock()
-		d.all = append(d.all, mine...)
+		d.all, d.lines = append(d.all, mine...), d.lines+lines
 		d.mu.Unlock()
 	}()
 	var e client.Event
@@ -63,6 +65,7 @@ func (d *delays) watch(ctx context.Context, c *client.Client, id string) error {
 		}
 		now := time.Now()
 		for line := range bytes.Lines(e.Bytes()) {
+			lines++
 			if at, ok := epoch(string(bytes.TrimSpace(line))); ok && at.After(begun) {
 				mine = append(mine, now.Sub(at))
 			}
@@ -105,12 +108,14 @@ func (b *bench) manyCommands(ctx context.Context) error {
 	defer cancel()
 	var d delays
 	var g errgroup.Group
+	before, known := b.server.usage()
 	for _, id := range ids {
 		g.Go(func() error { return d.watch(limited, b.c, id) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	b.costs(before, known, d.lines)
 	b.add("lines", float64(len(d.all))/b.f.seconds, "lines/s")
 	b.spread(fmt.Sprintf("delivery of %d", b.f.commands), d.all)
 	return nil
