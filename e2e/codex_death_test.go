@@ -50,13 +50,13 @@ func (c *codexClient) start(id, script string, fields ...any) *codexProcess {
 // Connections are cut at random frames, also during the handshake and the recovery: each process
 // gets every byte once, and one exit.
 func TestCodexCuts(t *testing.T) {
-	if os.Getenv(EnvSoak) == "" {
-		t.Skip("takes minutes: set " + EnvSoak)
-	}
 	t.Parallel()
 	a := api(t)
 	box := a.Create(t)
-	const cuts = 10_000
+	cuts := 200
+	if os.Getenv(EnvSoak) != "" {
+		cuts = 10_000
+	}
 	c := newCodexClient(t, "/codex/"+box.ID, a)
 	must(t, c.connect(never))
 	stop := "/tmp/codex-cuts-" + box.ID
@@ -64,6 +64,7 @@ func TestCodexCuts(t *testing.T) {
 	tty := c.start("tty", numbered(stop), "tty", true)
 	split := c.start("split", "exec 3>&2; ("+numbered(stop)+") & ("+numbered(stop)+") >&3; wait $!; exit 3")
 	made := 0
+	c.cutAt = c.frames + 1 // the first cut
 	c.untilClosed(func() int {
 		if made++; made >= cuts {
 			if made == cuts {
