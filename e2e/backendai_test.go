@@ -239,6 +239,7 @@ func TestBackendAITerminal(t *testing.T) {
 	enter("printf '\\033[38;5;%sm' 196", "\x1b[38;5;196m")
 	send(map[string]any{"type": "restart"})
 	await("Restarting...")
+	enter("echo af''ter", "after") // the shell may not have started yet
 }
 
 // B-032: files of a session.

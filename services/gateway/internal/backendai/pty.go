@@ -38,7 +38,7 @@ func (h *Handler) pty(c *fiber.Ctx) error {
 	}
 	return h.endpoint.Upgrade(c, p.Tenant, websocket.Handler{
 		Serve: func(ctx context.Context, conn *websocket.Conn) error {
-			v := &viewer{h: h, p: p, st: st, conn: conn, started: make(chan struct{})}
+			v := &viewer{h: h, p: p, box: st.ID, st: st, conn: conn, changed: make(chan struct{})}
 			err := v.serve(ctx)
 			if err != nil && ctx.Err() == nil && conn.Write(websocket.Text, terminal.Error(kind.Message(err))) == nil {
 				conn.Close(websocket.Normal, "")
@@ -50,14 +50,15 @@ func (h *Handler) pty(c *fiber.Ctx) error {
 
 // viewer is a client of a terminal. Its session may have any number of them.
 type viewer struct {
-	h       *Handler
-	p       core.Principal
-	conn    *websocket.Conn
-	started chan struct{} // closed once current is set
+	h    *Handler
+	p    core.Principal
+	box  sandbox.ID // of the session
+	conn *websocket.Conn
 
 	mu        sync.Mutex
 	st        sandbox.State // of the session
 	current   process.ID    // process that is shown
+	changed   chan struct{} // closed when current changes
 	restarted process.ID    // process that the client has restarted
 }
 
@@ -103,12 +104,7 @@ func (v *viewer) show(ctx context.Context) (*process.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.mu.Lock()
-	if v.current == "" {
-		close(v.started)
-	}
-	v.current = id
-	v.mu.Unlock()
+	v.setCurrent(id)
 	src, history, exit, err := v.history(ctx, id)
 	if err != nil {
 		return nil, err
@@ -133,12 +129,39 @@ func (v *viewer) show(ctx context.Context) (*process.Exit, error) {
 	return enc.Exit(), nil
 }
 
+func (v *viewer) setCurrent(id process.ID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.current != id {
+		v.current = id
+		close(v.changed)
+		v.changed = make(chan struct{})
+	}
+}
+
+// after waits until a process other than id is shown, and returns it; "": ctx has ended.
+func (v *viewer) after(ctx context.Context, id process.ID) process.ID {
+	for {
+		v.mu.Lock()
+		current, changed := v.current, v.changed
+		v.mu.Unlock()
+		if current != id {
+			return current
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ""
+		}
+	}
+}
+
 // process returns the process of the session's terminal, which it starts if there is none. Any
 // number of gateways start one.
 func (v *viewer) process(ctx context.Context) (process.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, record.CallTimeout)
 	defer cancel()
-	all, err := v.h.cfg.Operations.Processes(ctx, v.p, v.st.ID, func(s *process.Summary) bool {
+	all, err := v.h.cfg.Operations.Processes(ctx, v.p, v.box, func(s *process.Summary) bool {
 		return s.Spec.Tag != nil && *s.Spec.Tag == terminalTag
 	})
 	if err != nil {
@@ -148,7 +171,7 @@ func (v *viewer) process(ctx context.Context) (process.ID, error) {
 		return all[n-1].ID, nil
 	}
 	tag := terminalTag
-	id, src, err := v.h.cfg.Operations.Start(ctx, v.p, v.st.ID, process.Spec{
+	id, src, err := v.h.cfg.Operations.Start(ctx, v.p, v.box, process.Spec{
 		Cmd: "/bin/sh", Args: []string{"-c", shell}, PTY: &process.Size{Cols: 80, Rows: 24},
 		Env: map[string]string{"TERM": "xterm-256color"}, Tag: &tag, Helper: true,
 	}, procs.StartOptions{IdempotencyKey: fmt.Sprintf("%s %d", terminalTag, len(all))})

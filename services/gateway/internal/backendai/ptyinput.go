@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/terminal"
 	"github.com/millrace/millrace/services/gateway/internal/websocket"
 )
@@ -11,12 +12,8 @@ import (
 // inputs handles the messages of the client until it leaves. A message that cannot be handled is
 // answered with an error.
 func (v *viewer) inputs(ctx context.Context) error {
-	select {
-	case <-v.started: // input that arrives before waits in the connection
-	case <-ctx.Done():
-		return nil
-	}
-	for {
+	id := v.after(ctx, "") // input that arrives before waits in the connection
+	for ctx.Err() == nil {
 		raw, err := v.conn.Read()
 		if err != nil {
 			return nil //nolint:nilerr // the connection has ended, which ctx reports
@@ -24,33 +21,34 @@ func (v *viewer) inputs(ctx context.Context) error {
 		m, err := terminal.Parse(raw.Data)
 		raw.Release()
 		if err == nil {
-			err = v.input(ctx, &m)
+			id, err = v.input(ctx, id, &m)
 		}
 		if err != nil && ctx.Err() == nil {
 			v.conn.Write(websocket.Text, terminal.Error(kind.Message(err))) //nolint:errcheck // the next Read fails
 		}
 	}
+	return nil
 }
 
-// input handles a message. Input for a shell that has just ended is dropped.
-func (v *viewer) input(ctx context.Context, m *terminal.Message) error {
+// input handles a message for a process, and returns the process that has it. Input for a shell
+// that has ended is for the next one.
+func (v *viewer) input(ctx context.Context, id process.ID, m *terminal.Message) (process.ID, error) {
 	v.touch(ctx)
-	v.mu.Lock()
-	id := v.current
-	v.mu.Unlock()
-	var err error
-	switch m.Type {
-	case terminal.Stdin:
-		err = v.h.cfg.Operations.SendInput(ctx, v.p, id, m.Chars, false)
-	case terminal.Resize:
-		err = v.h.cfg.Operations.Resize(ctx, v.p, id, m.Size)
-	case terminal.Restart:
-		err = v.restart(ctx)
+	for {
+		var err error
+		switch m.Type {
+		case terminal.Stdin:
+			err = v.h.cfg.Operations.SendInput(ctx, v.p, id, m.Chars, false)
+		case terminal.Resize:
+			err = v.h.cfg.Operations.Resize(ctx, v.p, id, m.Size)
+		case terminal.Restart:
+			return id, v.restart(ctx)
+		}
+		if !kind.Is(err, kind.NotFound) || ctx.Err() != nil {
+			return id, err
+		}
+		id = v.after(ctx, id)
 	}
-	if kind.Is(err, kind.NotFound) {
-		return nil
-	}
-	return err
 }
 
 // restart restarts the session. A client that repeats it meanwhile restarts it once.
@@ -62,7 +60,7 @@ func (v *viewer) restart(ctx context.Context) error {
 	if again {
 		return nil
 	}
-	return v.h.endProcesses(ctx, v.p, v.st.ID)
+	return v.h.endProcesses(ctx, v.p, v.box)
 }
 
 // touch keeps the session from ending for being idle.
