@@ -14,6 +14,11 @@ type processTable struct{ table *proctable.Table }
 // Process returns a process's entry in the catalog and its rev, for PutSummary.
 func (p processTable) Process(id process.ID) (process.Summary, uint64, bool) { return p.table.Get(id) }
 
+// AwaitProcess waits until the view has a process's entry, and returns it; or until ctx ends.
+func (p processTable) AwaitProcess(ctx context.Context, id process.ID) (process.Summary, error) {
+	return p.table.Await(ctx, id)
+}
+
 // Processes returns the entries of a sandbox ("": of all) for which keep is true, oldest
 // first. It calls keep with the view unlocked.
 func (p processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {

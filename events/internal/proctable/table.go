@@ -1,6 +1,7 @@
 package proctable
 
 import (
+	"context"
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
@@ -116,6 +117,18 @@ func (t *Table) Get(id process.ID) (process.Summary, uint64, bool) {
 		return e.Summary, e.rev, true
 	}
 	return process.Summary{}, 0, false
+}
+
+// Await waits until the view has a process's entry, and returns it; or until ctx ends.
+func (t *Table) Await(ctx context.Context, id process.ID) (sum process.Summary, err error) {
+	err = t.progress.Wait(ctx, func() bool {
+		e := t.processes[id]
+		if e != nil {
+			sum = e.Summary
+		}
+		return e != nil
+	})
+	return sum, err
 }
 
 // ByPID returns the newest process of the sandbox with that pid.

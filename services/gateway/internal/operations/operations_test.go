@@ -403,6 +403,22 @@ func TestUnreadInputTimesOut(t *testing.T) {
 	}
 }
 
+// A client has the id of a process as soon as the start is stored, before a host has taken it.
+func TestInputRightAfterTheStart(t *testing.T) {
+	h := newFixture(t)
+	st := h.sandbox(alice)
+	for range 20 {
+		a, err := h.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "cat", Stdin: true}, procs.StartOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Procs.SendInput(t.Context(), alice, a.ID, []byte("x"), true); err != nil {
+			t.Fatal(err)
+		}
+		a.Reader.Close()
+	}
+}
+
 func TestInput(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)

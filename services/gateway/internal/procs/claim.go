@@ -2,6 +2,7 @@ package procs
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,13 @@ func (u *unclaimed) track(p pending) {
 	u.mu.Lock()
 	u.starts = append(u.starts, p)
 	u.mu.Unlock()
+}
+
+// has reports whether a host may still claim the start of a process.
+func (u *unclaimed) has(id process.ID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.ContainsFunc(u.starts, func(p pending) bool { return p.id == id })
 }
 
 // run ends the records of starts that no host claimed, so that no reader waits for ever

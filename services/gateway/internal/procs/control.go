@@ -109,12 +109,21 @@ type target struct {
 	sum process.Summary
 }
 
+// target returns the active process that a command is for. The process of a start that no host has
+// claimed yet is waited for.
 func (ps *Procs) target(ctx context.Context, p core.Principal, id process.ID) (target, error) {
 	st, err := ps.lifecycle.FindSandbox(ctx, p, id.Sandbox())
 	if err != nil {
 		return target{}, noProcessIf(id, err)
 	}
 	sum, err := ps.Process(ctx, p, id)
+	if kind.Is(err, kind.NotFound) && ps.unclaimed.has(id) {
+		ctx, cancel := context.WithTimeout(ctx, ps.core.CallTimeout)
+		defer cancel()
+		if sum, err = ps.core.View.AwaitProcess(ctx, id); err != nil {
+			return target{}, kind.Wrap(kind.Unavailable, "find process", string(id), err)
+		}
+	}
 	if err != nil {
 		return target{}, err
 	}
