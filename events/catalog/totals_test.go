@@ -106,7 +106,7 @@ func (c *counter) saveState() (restore func()) {
 // sweepUntil sweeps until at most n entries are left.
 func (c *counter) sweepUntil(v *catalog.View, n uint64) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
 	for c.left() > n {
 		if err := v.SweepCatalog(ctx); err != nil {
