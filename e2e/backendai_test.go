@@ -120,7 +120,7 @@ func (b *backend) newSession(image, name string) {
 	b.t.Helper()
 	b.json(201, "POST", "/session", map[string]any{"image": image, "name": name}, nil)
 	b.t.Cleanup(func() {
-		req, err := http.NewRequest(http.MethodDelete, b.a.URL+"/session/"+name, nil) //nolint:noctx // the test's has ended
+		req, err := http.NewRequest(http.MethodDelete, b.a.URL+"/session/"+name, nil)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func (b *backend) run(name string, request map[string]any, input string) (status
 		var r struct{ Result backendResult }
 		b.json(200, "POST", "/session/"+name, request, &r)
 		for _, i := range r.Result.Console {
-			out += i[0].(string)[:4] + ":" + i[1].(string) //nolint:errcheck,forcetypeassert // fails the test
+			out += i[0].(string)[:4] + ":" + i[1].(string)
 		}
 		request = map[string]any{"mode": "continue", "runId": r.Result.RunID, "code": ""}
 		switch r.Result.Status {
@@ -254,7 +254,7 @@ func TestBackendAIFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		io.WriteString(part, content) //nolint:errcheck // a buffer
+		io.WriteString(part, content)
 	}
 	form.Close()
 	b.call(204, "POST", "/session/e2e-files/upload", form.FormDataContentType(), &body)

@@ -128,8 +128,8 @@ func newCodexClient(t testing.TB, path string, apis ...*rig.API) *codexClient {
 	return &codexClient{t: t, apis: apis, path: path, procs: map[string]*codexProcess{}}
 }
 
-// errCodexCut reports that the connection has ended.
-type errCodexCut struct{ error }
+// codexCutError reports that the connection has ended.
+type codexCutError struct{ error }
 
 // connect connects, with the session that it has, until a gateway accepts it. It returns an error
 // if the session is unknown. cut returns after how many frames a connection is cut.
@@ -213,7 +213,7 @@ func (c *codexClient) begin() error {
 
 func (c *codexClient) send(raw string) error {
 	if c.ws == nil {
-		return errCodexCut{websocket.ErrCloseSent}
+		return codexCutError{websocket.ErrCloseSent}
 	}
 	return c.ws.WriteMessage(websocket.TextMessage, []byte(raw))
 }
@@ -232,12 +232,12 @@ func (c *codexClient) request(method string, params any) (string, error) {
 func (c *codexClient) receive() error {
 	if c.ws == nil || c.cutAt > 0 && c.frames >= c.cutAt {
 		c.drop()
-		return errCodexCut{fmt.Errorf("cut after %d frames", c.frames)}
+		return codexCutError{fmt.Errorf("cut after %d frames", c.frames)}
 	}
 	c.ws.SetReadDeadline(time.Now().Add(codexTimeout))
 	_, raw, err := c.ws.ReadMessage()
 	if err != nil {
-		return errCodexCut{err}
+		return codexCutError{err}
 	}
 	c.frames++
 	var m codexMessage

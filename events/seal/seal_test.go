@@ -80,7 +80,7 @@ func TestAWrongMasterKeyIsNotDamage(t *testing.T) {
 }
 
 func TestRotationKeepsKeys(t *testing.T) {
-	old, new := NewMaster(), NewMaster()
+	old, fresh := NewMaster(), NewMaster()
 	s := NewSet(parse(t, old))
 	s.AddSecret(parse(t, old), "x")
 	at := Place{Tenant: "alice", Record: "r1", Field: "value"}
@@ -88,21 +88,21 @@ func TestRotationKeepsKeys(t *testing.T) {
 	sealed := before.Seal(at, "canary")
 	secret, _, _ := s.Secret(parse(t, old), "x")
 
-	if _, err := s.Rotated(parse(t, new)); !errors.Is(err, ErrWrong) {
+	if _, err := s.Rotated(parse(t, fresh)); !errors.Is(err, ErrWrong) {
 		t.Errorf("without the old key: %v", err)
 	}
-	next, err := s.Rotated(parse(t, new, old))
+	next, err := s.Rotated(parse(t, fresh, old))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Sealed(parse(t, new, old)) || !next.Sealed(parse(t, new)) {
+	if s.Sealed(parse(t, fresh, old)) || !next.Sealed(parse(t, fresh)) {
 		t.Error("Sealed does not tell the keys apart")
 	}
-	after := ring(t, next, parse(t, new))
+	after := ring(t, next, parse(t, fresh))
 	if got, err := after.Open(at, sealed); got != "canary" || err != nil {
 		t.Errorf("an old value: %q, %v", got, err)
 	}
-	if got, ok, err := next.Secret(parse(t, new), "x"); string(got) != string(secret) || !ok || err != nil {
+	if got, ok, err := next.Secret(parse(t, fresh), "x"); string(got) != string(secret) || !ok || err != nil {
 		t.Errorf("the secret changed: %v", err)
 	}
 	if _, err := next.Ring(parse(t, old)); !errors.Is(err, ErrWrong) {
@@ -112,7 +112,7 @@ func TestRotationKeepsKeys(t *testing.T) {
 		t.Error("new values have the old data key")
 	}
 	// A ring from before the rotation loads the new data key when it meets it.
-	before.ReloadBy(func() (*Ring, error) { return next.Ring(parse(t, new, old)) })
+	before.ReloadBy(func() (*Ring, error) { return next.Ring(parse(t, fresh, old)) })
 	if got, err := before.Open(at, after.Seal(at, "new")); got != "new" || err != nil {
 		t.Errorf("a new value: %q, %v", got, err)
 	}

@@ -84,7 +84,7 @@ func start(t *testing.T) *rig {
 	case <-ctx.Done():
 		t.Fatalf("the services ended: %v", context.Cause(ctx))
 	}
-	awaitHost(t, ctx, view)
+	awaitHost(ctx, t, view)
 	if r.client, err = client.New("http://"+ln.Addr().String(), apiKey); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func start(t *testing.T) *rig {
 }
 
 // awaitHost waits until the host accepts sandboxes.
-func awaitHost(t *testing.T, ctx context.Context, view *catalog.View) {
+func awaitHost(ctx context.Context, t *testing.T, view *catalog.View) {
 	t.Helper()
 	changed, stop := view.Changes()
 	defer stop()

@@ -143,8 +143,8 @@ func resolve(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
 	}
 	if parent := filepath.Dir(path); parent != path {
 		return filepath.Join(resolve(parent), filepath.Base(path))

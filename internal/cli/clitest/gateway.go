@@ -235,7 +235,8 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) {
 
 const (
 	fakeProcess = `{"process":"01hzz-iabc","sandbox":"iabc","pid":7,"cmd":"/bin/bash","args":["-l","-c","sleep 9"],"state":"running","started_at":"2026-01-02T03:04:05Z","exit_code":null}`
-	fakeEnded   = `{"process":"02-iabc","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}`
+	fakeEndedID = "02-iabc"
+	fakeEnded   = `{"process":"` + fakeEndedID + `","pid":8,"cmd":"true","args":[],"state":"ended","exit_code":3,"cause":"exited"}`
 )
 
 // processes lists a running process and, on the next page, one that ended.
@@ -248,7 +249,7 @@ func (g *Gateway) processes(w http.ResponseWriter, r *http.Request) {
 		page = fakeEnded
 	case q.Get("state") == "" && q.Get("prefix") == "" && q.Get("limit") == "":
 		w.Header().Set("X-Next-Token", "ended")
-	case q.Get("state") == "" && strings.HasPrefix("02-iabc", q.Get("prefix")):
+	case q.Get("state") == "" && strings.HasPrefix(fakeEndedID, q.Get("prefix")):
 		page += "," + fakeEnded
 	}
 	fmt.Fprint(w, "["+page+"]")

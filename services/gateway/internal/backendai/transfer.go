@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -60,7 +61,7 @@ func names(c *fiber.Ctx) (named, error) {
 	if err != nil {
 		return n, badParams("the query is malformed")
 	}
-	if of := append(query["files"], query["files[]"]...); len(of) > 0 {
+	if of := slices.Concat(query["files"], query["files[]"]); len(of) > 0 {
 		n.Files = of
 	}
 	if query.Has("file") {

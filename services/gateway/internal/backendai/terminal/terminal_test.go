@@ -47,16 +47,16 @@ func FuzzParse(f *testing.F) {
 // B-018: what a client that returns gets.
 func TestReplay(t *testing.T) {
 	long := strings.Repeat("0123456789abcde\n", 20_000) // 320,000 bytes
-	const clear = "\x1b[H\x1b[2J"
+	const cls = "\x1b[H\x1b[2J"
 	tests := []struct{ name, history, want string }{
 		{"nothing", "", ""},
 		{"everything", "a\r\nb \x1b[38;5;196mred\x1b[0m", "a\r\nb \x1b[38;5;196mred\x1b[0m"},
-		{"since the last clear", "a" + clear + "b" + clear + "c", clear + "c"},
-		{"modes from before", "\x1b[?2004h\x1b[?1h\x1b[?25l\x1b[?25h" + clear + "c", "\x1b[?2004h\x1b[?1h\x1b[?25h" + clear + "c"},
-		{"the main screen below vim's", "a" + clear + "b\x1b[?1049h" + clear + "vim", clear + "b\x1b[?1049h" + clear + "vim"},
+		{"since the last clear", "a" + cls + "b" + cls + "c", cls + "c"},
+		{"modes from before", "\x1b[?2004h\x1b[?1h\x1b[?25l\x1b[?25h" + cls + "c", "\x1b[?2004h\x1b[?1h\x1b[?25h" + cls + "c"},
+		{"the main screen below vim's", "a" + cls + "b\x1b[?1049h" + cls + "vim", cls + "b\x1b[?1049h" + cls + "vim"},
 		{"queries are left out", "a\x1b[6nb\x1b[cc\x1b]11;?\x07d\x05e", "abcde"},
 		{"a long history", long, long[len(long)-256<<10+16-(256<<10)%16:]},
-		{"a long history in vim", clear + "x" + long + "\x1b[?1049hvim", "\x1b[?1049hvim"},
+		{"a long history in vim", cls + "x" + long + "\x1b[?1049hvim", "\x1b[?1049hvim"},
 	}
 	for _, tt := range tests {
 		got, _ := terminal.Replay([]byte(tt.history))

@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -177,16 +178,7 @@ func (cr *creator) requested(b *newSandbox, tenant string, def Generation) (sand
 		err = wire.Invalid("autoPauseMemory false requires autoPause: without it the sandbox is killed at its timeout")
 	}
 	if err == nil {
-		err = checkMetadata(b.Metadata)
-	}
-	if err == nil {
-		err = checkEnv(b.EnvVars)
-	}
-	if err == nil {
-		err = b.MCP.check()
-	}
-	if err == nil {
-		err = b.hardEndBody.check()
+		err = cmp.Or(checkMetadata(b.Metadata), checkEnv(b.EnvVars), b.MCP.check(), b.hardEndBody.check())
 	}
 	internet := b.AllowInternetAccess == nil || *b.AllowInternetAccess
 	var network sandbox.Network
