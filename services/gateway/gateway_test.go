@@ -39,7 +39,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	srv := eventstest.Start(t)
-	f := &fixture{t: t, log: eventstest.Open(t, srv), logs: new(bytes.Buffer)}
+	f := &fixture{t: t, log: eventstest.Open(t, srv)}
 	f.view = eventstest.View(t, f.log)
 	f.host = coretest.Run(t, f.log, f.view)
 	if err := f.log.IssueKey(t.Context(), catalog.KeyOf("bob", bobKey, time.Now())); err != nil {
@@ -56,6 +56,7 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) serve(cfg gateway.Config) {
 	f.t.Helper()
 	cfg.Log, cfg.View, cfg.APIKey, cfg.KeyPair = f.log, f.view, key, pairs
+	f.logs = new(bytes.Buffer) // of this gateway; others of the fixture may still run
 	cfg.Slog = slog.New(slog.NewTextHandler(f.logs, nil))
 	ready := make(chan net.Addr, 1)
 	cfg.Ready = func(a net.Addr) { ready <- a }
