@@ -3,8 +3,8 @@
 //
 // # Keys
 // A [Master] key lies outside of the store. It only encrypts the keys in a [Set], which the
-// store holds: data keys, which encrypt values, and the cluster's own secrets. A new master
-// key therefore encrypts a few keys anew and no value.
+// store holds: data keys, which encrypt values, and the cluster's own secrets. To change the
+// master key, those few keys are encrypted again; the values stay as they are.
 //
 // # Values
 // A [Ring] seals a value for a [Place]: its tenant, its record and its field. The value can be
