@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/services/gateway/internal/backendai/files"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
@@ -73,17 +74,23 @@ func names(c *fiber.Ctx) (named, error) {
 	return n, nil
 }
 
-// download responds with files.
-func (t transfers) download(c *fiber.Ctx) error {
+// asked returns the principal of a request, the session's files, and the names in the request.
+func (t transfers) asked(c *fiber.Ctx) (p core.Principal, from files.Store, n named, err error) {
 	p, st, err := t.h.found(c)
 	if err != nil {
-		return err
+		return p, nil, n, err
 	}
-	n, err := names(c)
+	n, err = names(c)
+	return p, t.h.cfg.Files(p, st.ID), n, err
+}
+
+// download responds with files.
+func (t transfers) download(c *fiber.Ctx) error {
+	p, from, n, err := t.asked(c)
 	if err != nil {
 		return err
 	}
-	body, mime, err := files.Download(c.UserContext(), t.h.cfg.Files(p, st.ID), n.Files)
+	body, mime, err := files.Download(c.UserContext(), from, n.Files)
 	if err != nil {
 		return err
 	}
@@ -93,15 +100,11 @@ func (t transfers) download(c *fiber.Ctx) error {
 
 // downloadSingle responds with one file.
 func (t transfers) downloadSingle(c *fiber.Ctx) error {
-	p, st, err := t.h.found(c)
+	p, from, n, err := t.asked(c)
 	if err != nil {
 		return err
 	}
-	n, err := names(c)
-	if err != nil {
-		return err
-	}
-	body, err := files.Tar(c.UserContext(), t.h.cfg.Files(p, st.ID), n.File)
+	body, err := files.Tar(c.UserContext(), from, n.File)
 	if err != nil {
 		return err
 	}
@@ -111,15 +114,11 @@ func (t transfers) downloadSingle(c *fiber.Ctx) error {
 
 // list responds with a directory.
 func (t transfers) list(c *fiber.Ctx) error {
-	p, st, err := t.h.found(c)
+	_, from, n, err := t.asked(c)
 	if err != nil {
 		return err
 	}
-	n, err := names(c)
-	if err != nil {
-		return err
-	}
-	l, err := files.List(c.UserContext(), t.h.cfg.Files(p, st.ID), n.Path)
+	l, err := files.List(c.UserContext(), from, n.Path)
 	if err != nil {
 		return err
 	}
