@@ -55,7 +55,7 @@ func (s *suite) boot(t *testing.T, b *instance, age time.Duration) []string {
 	if len(lines) != 4 {
 		t.Fatalf("got %q", lines)
 	}
-	const slack = 5 * time.Second // on a loaded machine the request can take that long
+	const slack = 30 * time.Second // of the request, and of the boot of a guest kept for such instances, on a loaded machine
 	up, err := strconv.Atoi(lines[1])
 	if limit := age + slack; err != nil || time.Duration(up)*time.Second > limit {
 		t.Errorf("uptime %s s, %v; want at most %v", lines[1], err, limit)
