@@ -55,7 +55,7 @@ func runAgainst(ctx context.Context, b *bench, asJSON bool) error {
 		both[i] = c
 	}
 	for _, s := range scenarios() {
-		if !b.f.chosen(s.name) {
+		if !b.f.chosen(&s) {
 			continue
 		}
 		b.Notef("%s: %s", s.name, s.about)
@@ -109,6 +109,7 @@ func median(values []float64) float64 {
 // contend starts a binary's server with an empty data directory and creates a sandbox.
 func contend(ctx context.Context, b *bench, binary string) (_ *contender, err error) {
 	c := &contender{name: binary, b: *b}
+	c.b.binary = binary
 	if c.dir, err = os.MkdirTemp("", "millrace-bench-"); err != nil {
 		return nil, err
 	}

@@ -33,6 +33,9 @@ type benchFlags struct {
 	commands    int
 	readers     []int
 	tails       int
+	codex       bool
+	sessions    int
+	outage      time.Duration
 	pid         int
 	pause       time.Duration
 	fileMB      int
@@ -58,33 +61,51 @@ type bench struct {
 	c      *client.Client
 	sbx    string
 	server process // a local server
+	binary string  // the exec-server to measure; empty: this one
 	out    []metric
 }
 
-// scenarios returns what bench can measure, in the order of a run.
-func scenarios() []struct {
+// scenario is something that bench can measure.
+type scenario struct {
 	name, about string
 	run         func(*bench, context.Context) error
-} {
-	return []struct {
-		name, about string
-		run         func(*bench, context.Context) error
-	}{
-		{"tails", "idle tails: memory per tail; runs first, while the server is fresh", (*bench).idleTails},
-		{"start", "Start of `true`: to the first event, and to the end", (*bench).startTrue},
-		{"login", "Start of `bash -l -c`: to the first byte", (*bench).startLogin},
-		{"rate", "commands per second with 1, 4 and 16 in flight", (*bench).rate},
-		{"lines", "one stream of short lines", (*bench).streamLines},
-		{"bulk", "one stream of bulk output", (*bench).streamBulk},
-		{"list", "unary List of processes", (*bench).list},
-		{"echo", "time from a key press at a terminal to its echo", (*bench).echo},
-		{"resume", "first byte after resuming at a random event on another gateway", (*bench).resume},
-		{"commands", "many commands, one line per 10 ms each: delivery time", (*bench).manyCommands},
-		{"readers", "one command, one line per 10 ms, many readers: delivery time", (*bench).manyReaders},
-		{"files", "a file up and down", (*bench).files},
-		{"page", "first page of /v1/processes, after all the commands above", (*bench).page},
-		{"create", "sandboxes created one after another, and all at once", (*bench).create},
-		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise},
+	by          runBy
+}
+
+// runBy says what runs a scenario that is not named.
+type runBy uint8
+
+const (
+	byDefault runBy = iota
+	byCodex         // --codex
+	byBoth
+)
+
+// scenarios returns what bench can measure, in the order of a run.
+func scenarios() []scenario {
+	return []scenario{
+		{"tails", "idle tails: memory per tail; runs first, while the server is fresh", (*bench).idleTails, byDefault},
+		{"codex-idle", "idle sessions of codex: memory per session", byCodexBench(codexBench.idle), byCodex},
+		{"start", "Start of `true`: to the first event, and to the end", (*bench).startTrue, byBoth},
+		{"codex-start", "the same by codex's protocol", byCodexBench(codexBench.start), byCodex},
+		{"codex-stdio", "the same with an exec-server of its own", byCodexBench(codexBench.stdio), byCodex},
+		{"login", "Start of `bash -l -c`: to the first byte", (*bench).startLogin, byDefault},
+		{"rate", "commands per second with 1, 4 and 16 in flight", (*bench).rate, byDefault},
+		{"lines", "one stream of short lines", (*bench).streamLines, byDefault},
+		{"bulk", "one stream of bulk output", (*bench).streamBulk, byBoth},
+		{"codex-bulk", "the same by codex's protocol", byCodexBench(codexBench.bulk), byCodex},
+		{"codex-backlog", "bulk output of a time without a client, after its return", byCodexBench(codexBench.backlog), byCodex},
+		{"list", "unary List of processes", (*bench).list, byDefault},
+		{"echo", "time from a key press at a terminal to its echo", (*bench).echo, byBoth},
+		{"codex-echo", "the same by codex's protocol", byCodexBench(codexBench.echo), byCodex},
+		{"codex-outage", "sessions of codex resumed after an outage", byCodexBench(codexBench.outage), byCodex},
+		{"resume", "first byte after resuming at a random event on another gateway", (*bench).resume, byDefault},
+		{"commands", "many commands, one line per 10 ms each: delivery time", (*bench).manyCommands, byDefault},
+		{"readers", "one command, one line per 10 ms, many readers: delivery time", (*bench).manyReaders, byDefault},
+		{"files", "a file up and down", (*bench).files, byDefault},
+		{"page", "first page of /v1/processes, after all the commands above", (*bench).page, byDefault},
+		{"create", "sandboxes created one after another, and all at once", (*bench).create, byDefault},
+		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise, byDefault},
 	}
 }
 
@@ -93,7 +114,7 @@ func Command(a *command.Env) *cobra.Command {
 	b := bench{Env: a}
 	var about strings.Builder
 	for _, s := range scenarios() {
-		fmt.Fprintf(&about, "  %-10s %s\n", s.name, s.about)
+		fmt.Fprintf(&about, "  %-13s %s\n", s.name, s.about)
 	}
 	c := &cobra.Command{
 		Use:   "bench",
@@ -110,17 +131,20 @@ func Command(a *command.Env) *cobra.Command {
 	f.StringVarP(&b.f.sandbox, "sandbox", "s", "", "sandbox to run in (default a new one)")
 	f.IntVar(&b.f.count, "count", 500, "maximum number of measurements per scenario")
 	f.Float64Var(&b.f.seconds, "seconds", 5, "maximum duration of a scenario in seconds")
-	f.IntVar(&b.f.mib, "mib", 200, "output of lines and bulk in MiB")
+	f.IntVar(&b.f.mib, "mib", 200, "output of lines, bulk and those of codex in MiB")
 	f.IntVar(&b.f.events, "events", 100_000, "number of writes in the record of resume")
 	f.IntVar(&b.f.commands, "commands", 100, "number of concurrent commands in commands")
 	f.IntSliceVar(&b.f.readers, "readers", []int{1, 100}, "numbers of concurrent readers in readers")
 	f.IntVar(&b.f.tails, "tails", 1000, "number of idle tails")
+	f.BoolVar(&b.f.codex, "codex", false, "run the scenarios of codex, and those they compare with")
+	f.IntVar(&b.f.sessions, "sessions", 1000, "number of sessions in codex-idle")
+	f.DurationVar(&b.f.outage, "outage", 8*time.Second, "time without a connection in codex-outage")
 	f.IntVar(&b.f.pid, "pid", 0, "process id of the server to measure (default the up of the data directory)")
 	f.DurationVar(&b.f.pause, "pause", 3*time.Millisecond, "pause between two operations of one client, as clients make; 0 for none")
 	f.IntVar(&b.f.fileMB, "file-mb", 100, "size of the file of files in MB")
 	f.IntVar(&b.f.creates, "creates", 20, "number of sandboxes in create")
 	f.StringVar(&b.f.against, "against", "", "another millrace binary: start both, measure them in turn, print both and the ratio")
-	f.StringVar(&b.f.driver, "driver", "namespace", "driver of the servers that --against starts")
+	f.StringVar(&b.f.driver, "driver", "namespace", "driver of the servers that --against and codex-stdio start")
 	f.IntVar(&b.f.rounds, "rounds", 3, "measurements of each binary with --against; the result is the median")
 	f.BoolVar(&b.f.allowRemote, "allow-remote", false, "allow gateways on other machines")
 	return c
@@ -160,7 +184,7 @@ func (b *bench) run(ctx context.Context) error {
 		b.sbx = own.sbx
 	}
 	for _, s := range scenarios() {
-		if !b.f.chosen(s.name) {
+		if !b.f.chosen(&s) {
 			continue
 		}
 		b.Notef("%s: %s", s.name, s.about)
@@ -179,8 +203,11 @@ func (b *bench) run(ctx context.Context) error {
 }
 
 // chosen reports whether a scenario is to be run.
-func (f *benchFlags) chosen(name string) bool {
-	return len(f.only) == 0 || slices.Contains(f.only, name)
+func (f *benchFlags) chosen(s *scenario) bool {
+	if len(f.only) > 0 {
+		return slices.Contains(f.only, s.name)
+	}
+	return s.by == byBoth || f.codex == (s.by == byCodex)
 }
 
 // measure runs one scenario and names its metrics after it.
@@ -242,7 +269,7 @@ func (b *bench) known() error {
 			}
 		}
 	}
-	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.events < 1 || b.f.fileMB < 1 || b.f.creates < 1 || b.f.rounds < 1 || b.f.every < 0 || b.f.pause < 0 {
+	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.sessions < 1 || b.f.outage < 0 || b.f.events < 1 || b.f.fileMB < 1 || b.f.creates < 1 || b.f.rounds < 1 || b.f.every < 0 || b.f.pause < 0 {
 		return errors.New("counts must be at least 1, and times must not be negative")
 	}
 	return nil

@@ -120,3 +120,30 @@ func TestCompare(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// --codex runs the scenarios of codex and those that they are compared with; --only wins.
+func TestChosenScenarios(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		f    benchFlags
+		want []string
+	}{
+		{"codex", benchFlags{codex: true}, []string{"codex-idle", "start", "codex-start", "codex-stdio", "bulk", "codex-bulk", "codex-backlog", "echo", "codex-echo", "codex-outage"}},
+		{"named", benchFlags{codex: true, only: []string{"list"}}, []string{"list"}},
+	} {
+		var got []string
+		for _, s := range scenarios() {
+			if tt.f.chosen(&s) {
+				got = append(got, s.name)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	for _, s := range scenarios() {
+		if s.by == byCodex && (&benchFlags{}).chosen(&s) {
+			t.Errorf("%s runs without --codex", s.name)
+		}
+	}
+}

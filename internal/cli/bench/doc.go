@@ -7,5 +7,6 @@
 // noisy.go the start of commands beside a sandbox or
 // program that overloads the machine (load.go). usage.go measures what they cost the server.
 // against.go compares two binaries in one run. wire.go implements the part of the E2B
-// SDKs' protocol that measuring a start requires.
+// SDKs' protocol that measuring a start requires. codex.go has the scenarios of
+// codex's protocol.
 package bench

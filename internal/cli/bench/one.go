@@ -132,8 +132,10 @@ func (b *bench) streamLines(ctx context.Context) error {
 }
 
 func (b *bench) streamBulk(ctx context.Context) error {
-	return b.stream(ctx, fmt.Sprintf("head -c %dM /dev/zero | tr '\\0' x", b.f.mib))
+	return b.stream(ctx, bulkScript(b.f.mib))
 }
+
+func bulkScript(mib int) string { return fmt.Sprintf("head -c %dM /dev/zero | tr '\\0' x", mib) }
 
 // stream measures one process that prints as fast as it is read.
 func (b *bench) stream(ctx context.Context, script string) error {

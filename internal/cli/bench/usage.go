@@ -58,6 +58,14 @@ func (p process) usage() (u usage, ok bool) {
 	return u, true
 }
 
+// resetPeak makes the peak of the memory count from now on. Without the right to do that, the
+// peak is that of the process's life.
+func (p process) resetPeak() {
+	if p != 0 {
+		_ = os.WriteFile(filepath.Join("/proc", strconv.Itoa(int(p)), "clear_refs"), []byte("5"), 0)
+	}
+}
+
 // statusOf returns the numbers in the status file of a process or thread, sizes in KiB.
 func statusOf(dir string) (map[string]float64, error) {
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
