@@ -255,7 +255,8 @@ func (r *reaper) deadHosts(ctx context.Context) map[string]fleet.Host {
 
 // tearDown ends the records of dead hosts: processes first, so that a reader of a lost
 // sandbox finds its processes ended. A sandbox with a process that could not be ended waits.
-// A host without open records is not checked again.
+// A host without open records is not checked again until one appears: an append that was on its
+// way when the host died.
 func (r *reaper) tearDown(ctx context.Context, dead map[string]fleet.Host) {
 	select {
 	case <-r.restarted: // a loss caused by a damaged disk appears when its server starts
@@ -263,13 +264,7 @@ func (r *reaper) tearDown(ctx context.Context, dead map[string]fleet.Host) {
 	default:
 	}
 	r.restarted = r.cfg.Log.Reconnected()
-	open := make(map[string]bool)
-	r.view.Sandboxes(func(s *sandbox.State) bool {
-		if orphaned(s, dead) {
-			open[s.Host] = true
-		}
-		return false
-	})
+	open := r.withOpen(dead)
 	byHost := make(map[string][]process.Summary)
 	for name, h := range dead {
 		if rev, ok := r.settled[name]; !ok || rev != h.Rev || open[name] {
@@ -288,6 +283,24 @@ func (r *reaper) tearDown(ctx context.Context, dead map[string]fleet.Host) {
 		}
 		r.endSandboxes(ctx, map[string]fleet.Host{name: dead[name]}, left)
 	}
+}
+
+// withOpen returns the dead hosts that have sandboxes or processes without an end in the view.
+func (r *reaper) withOpen(dead map[string]fleet.Host) map[string]bool {
+	open := make(map[string]bool)
+	r.view.Sandboxes(func(s *sandbox.State) bool {
+		if orphaned(s, dead) {
+			open[s.Host] = true
+		}
+		return false
+	})
+	r.view.ActiveProcesses("", func(s *process.Summary) bool {
+		if h, ok := dead[s.Host]; ok && s.Epoch <= h.Epoch {
+			open[s.Host] = true
+		}
+		return false
+	})
+	return open
 }
 
 // suspects adds to each host in byHost the processes whose records may lack their end. It

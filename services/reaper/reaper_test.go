@@ -487,6 +487,23 @@ func TestAHostIsSettledWithoutOpenRecords(t *testing.T) {
 	}
 }
 
+// A process whose entry arrives after its dead host was settled ends, too.
+func TestALateEntryOfADeadHostEnds(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	over := w.sandbox(time.Now().Add(time.Hour), placed, running, sandbox.Lost{})
+	dead, r := w.gone(), w.reaper()
+	r.tearDown(w.ctx, dead)
+	if len(r.settled) == 0 {
+		t.Fatal("a host without open records is not settled")
+	}
+	id := w.process(over, nil, begun...)
+	w.sync()
+	r.tearDown(w.ctx, dead)
+	if !w.hasEnd(id) {
+		t.Error("the process has no end")
+	}
+}
+
 // A tear-down continues during later passes, and only one runs at a time.
 func TestOnlyOneTearDownRunsAtATime(t *testing.T) {
 	w := newWorld(t, eventstest.Start(t))
