@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/seal/sealtest"
 )
 
 // A volume's name is unique within its tenant. A change based on an old version is
@@ -61,7 +62,7 @@ func TestSecretsInTheLog(t *testing.T) {
 	log := eventstest.Open(t, eventstest.Start(t))
 	view := eventstest.View(t, log)
 	ring := eventstest.Ring(t, log)
-	s := catalog.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: ring.Seal(seal.Place{Tenant: "alice", Record: "sec_1", Field: "value"}, "canary"),
+	s := catalog.Secret{ID: "sec_1", Tenant: "alice", Name: "key", Version: 1, Sealed: sealtest.Seal(t, ring, seal.Place{Tenant: "alice", Record: "sec_1", Field: "value"}, "canary"),
 		Metadata: map[string]string{"a": "b"}, Created: time.Unix(7, 0)}
 	if err := log.NewSecret(t.Context(), &s); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func stored(t *testing.T, s *seal.Ring, n uint32, made time.Time) Stored {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Stored{Number: n, Made: made, Sealed: s.Seal(Place(n), string(der))}
+	return Stored{Number: n, Made: made, Sealed: sealtest.Seal(t, s, Place(n), string(der))}
 }
 
 // claimsOf decodes a token's claims into all, verified with the key set published at that
@@ -140,7 +140,7 @@ func BenchmarkToken(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, all := NewRing(s), []Stored{{Number: 1, Sealed: s.Seal(Place(1), string(der))}}
+	r, all := NewRing(s), []Stored{{Number: 1, Sealed: sealtest.Seal(b, s, Place(1), string(der))}}
 	for b.Loop() {
 		if _, err := r.Token(all, &about, "x", time.Now()); err != nil {
 			b.Fatal(err)

@@ -17,7 +17,7 @@ const (
 	prefix  = "secret."
 	subject = prefix + "keys"
 
-	// reloadTimeout bounds how long opening a value waits for a new data key.
+	// reloadTimeout bounds how long sealing or opening a value waits for the keys.
 	reloadTimeout = 10 * time.Second
 )
 
@@ -43,7 +43,9 @@ func (k *Keys) Secret(ctx context.Context, name string) ([]byte, error) {
 		if ok || err != nil {
 			return value, err
 		}
-		set.AddSecret(master, name)
+		if err := set.AddSecret(master, name); err != nil {
+			return nil, err
+		}
 		if _, err := k.put(ctx, rev, set); err != nil && !kind.Is(err, kind.Conflict) {
 			return nil, err
 		}
@@ -52,18 +54,29 @@ func (k *Keys) Secret(ctx context.Context, name string) ([]byte, error) {
 
 // Ring returns the ring that seals and opens values. Its errors are those of Secret.
 func (k *Keys) Ring(ctx context.Context) (*seal.Ring, error) {
-	r, err := k.ring(ctx)
+	r, err := k.ring(ctx, 0)
 	if err == nil {
-		r.ReloadBy(func() (*seal.Ring, error) {
+		r.ReadBy(func(current uint32) (*seal.Ring, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 			defer cancel()
-			return k.ring(ctx)
+			return k.ring(ctx, current)
 		})
 	}
 	return r, err
 }
 
-func (k *Keys) ring(ctx context.Context) (*seal.Ring, error) {
+// ring returns nil if the current data key has the number current. That needs no master key, so
+// that a service without the newest one works until the data key is replaced, too.
+func (k *Keys) ring(ctx context.Context, current uint32) (*seal.Ring, error) {
+	if current > 0 {
+		m, ok, err := k.conn.LastOf(ctx, streams.Secrets, subject)
+		if err != nil {
+			return nil, err
+		}
+		if set, err := decode(m.Data); ok && err == nil && set.Current == current {
+			return nil, nil //nolint:nilnil // documented by seal.Reader
+		}
+	}
 	set, master, _, err := k.open(ctx)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,8 @@ func ParseHeader(r *seal.Ring, tenant, domain, name, value string) (Header, erro
 	case strings.Count(value, markerOpen) != strings.Count(value, secretOpen)+strings.Count(value, tokenOpen):
 		return Header{}, kind.Newf(kind.Unimplemented, "check network", "", "rules: the value of %s has a marker of E2B's that is not implemented here", name)
 	}
-	return Header{Name: name, Value: r.Seal(HeaderPlace(tenant, domain, name), value)}, nil
+	sealed, err := r.Seal(HeaderPlace(tenant, domain, name), value)
+	return Header{Name: name, Value: sealed}, err
 }
 
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -165,7 +166,8 @@ func ParseProxy(ring *seal.Ring, o *Operator, tenant, address, user, password st
 	case user == "" && password != "":
 		return nil, kind.New(kind.Invalid, "check network", "", "egressProxy: a password needs a username")
 	}
-	return &Proxy{Address: address, User: user, Password: ring.Seal(ProxyPlace(tenant, address), password)}, nil
+	sealed, err := ring.Seal(ProxyPlace(tenant, address), password)
+	return &Proxy{Address: address, User: user, Password: sealed}, err
 }
 
 // checkTransforms checks the number of transforms.

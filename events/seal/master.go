@@ -76,28 +76,46 @@ func ParseMaster(text string) (*Master, error) {
 // ID returns the id of the current key. It discloses nothing about the key.
 func (m *Master) ID() string { return hex.EncodeToString(m.keys[0].id[:]) }
 
-// wrap seals a key under the current master key: its id, a nonce, and the ciphertext.
-func (m *Master) wrap(name string, key []byte) []byte {
-	k := &m.keys[0]
+// IDs returns the ids of all keys, the current one first.
+func (m *Master) IDs() []string {
+	out := make([]string, len(m.keys))
+	for i := range m.keys {
+		out[i] = hex.EncodeToString(m.keys[i].id[:])
+	}
+	return out
+}
+
+// wrap seals a key under the current master key.
+func (m *Master) wrap(name string, key []byte) []byte { return m.keys[0].wrap(name, key) }
+
+// wrap seals a key: the id of the master key, a nonce, and the ciphertext.
+func (k *masterKey) wrap(name string, key []byte) []byte {
 	out := append(make([]byte, 0, idSize+k.aead.NonceSize()+len(key)+k.aead.Overhead()), k.id[:]...)
 	return sealTo(out, k.aead, key, wrapData(name))
 }
 
 // unwrap opens a key. It returns ErrWrong if none of the master keys sealed it.
 func (m *Master) unwrap(name string, wrapped []byte) ([]byte, error) {
+	k, err := m.of(wrapped, name)
+	if err != nil {
+		return nil, err
+	}
+	key, err := openFrom(k.aead, wrapped[idSize:], wrapData(name))
+	if err != nil {
+		return nil, damaged(name)
+	}
+	return key, nil
+}
+
+// of returns the master key that sealed a key. It returns ErrWrong if m does not have it.
+func (m *Master) of(wrapped []byte, name string) (*masterKey, error) {
 	if len(wrapped) < idSize {
 		return nil, damaged(name)
 	}
 	for i := range m.keys {
-		k := &m.keys[i]
-		if k.id != [idSize]byte(wrapped) {
-			continue
+		if m.keys[i].id == [idSize]byte(wrapped) {
+			return &m.keys[i], nil
 		}
-		key, err := openFrom(k.aead, wrapped[idSize:], wrapData(name))
-		if err != nil {
-			return nil, damaged(name)
-		}
-		return key, nil
 	}
 	return nil, &kind.Error{
 		Op: "open key", ID: name, Kind: kind.Precondition, Code: "master_key_wrong", Err: ErrWrong,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 )
@@ -25,14 +26,22 @@ type Place struct {
 type Ring struct {
 	keys atomic.Pointer[ringKeys]
 
-	mu     sync.Mutex            // held while the keys are loaded
-	reload func() (*Ring, error) // loads newer keys; nil: there are none
+	mu   sync.Mutex // held while the keys are read
+	read Reader     // nil: the keys never change
 }
+
+// Reader reads the keys of the store. It returns nil if the current data key is still the one
+// with that number, which it can tell without a master key.
+type Reader func(current uint32) (*Ring, error)
+
+// Fresh is how long a ring seals with its current data key after it has read which one is current.
+const Fresh = 2 * time.Second
 
 // ringKeys are the opened data keys.
 type ringKeys struct {
 	current uint32
 	ciphers map[uint32]cipher.AEAD
+	read    time.Time // when their reading began
 }
 
 const (
@@ -41,16 +50,29 @@ const (
 )
 
 // Seal encrypts a text for a place. An empty text stays empty.
-func (r *Ring) Seal(at Place, text string) Text {
+//
+// A key that was replaced must not seal values that are stored after its removal. So Seal reads
+// which data key is current, unless it did so in the last [Fresh], and returns the error of that.
+func (r *Ring) Seal(at Place, text string) (Text, error) {
 	if text == "" {
-		return ""
+		return "", nil
 	}
-	keys := r.keys.Load()
+	keys, err := r.fresh()
+	if err != nil {
+		return "", err
+	}
 	aead := keys.ciphers[keys.current]
-	out := make([]byte, headLen, headLen+aead.NonceSize()+len(text)+aead.Overhead())
-	out[0] = version
-	binary.BigEndian.PutUint32(out[1:], keys.current)
-	return Text(sealTo(out, aead, []byte(text), at.data()))
+	out := append(make([]byte, 0, headLen+aead.NonceSize()+len(text)+aead.Overhead()), Head(keys.current)...)
+	return Text(sealTo(out, aead, []byte(text), at.data())), nil
+}
+
+// Reseal seals a text again for its place, with the current data key.
+func (r *Ring) Reseal(at Place, t Text) (Text, error) {
+	text, err := r.Open(at, t)
+	if err != nil {
+		return "", err
+	}
+	return r.Seal(at, text)
 }
 
 // Open decrypts a text for the place for which it was sealed. A data key that another service
@@ -81,25 +103,51 @@ func (r *Ring) Current(t Text) bool {
 	return t == "" || ok && n == r.keys.Load().current
 }
 
-// ReloadBy sets the function that loads newer keys. It is called once, before the ring is used.
-func (r *Ring) ReloadBy(load func() (*Ring, error)) { r.reload = load }
+// CurrentKey returns the number of the current data key.
+func (r *Ring) CurrentKey() uint32 { return r.keys.Load().current }
 
-// Reload loads the keys of the store.
-func (r *Ring) Reload() error {
+// ReadBy sets the function that reads newer keys. It is called once, before the ring is used.
+func (r *Ring) ReadBy(read Reader) { r.read = read }
+
+// Refresh reads which data key is current.
+func (r *Ring) Refresh() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.load()
+	_, err := r.load(r.keys.Load().current)
+	return err
 }
 
-func (r *Ring) load() error {
-	if r.reload == nil {
-		return nil
+// fresh returns the keys, not older than Fresh.
+func (r *Ring) fresh() (*ringKeys, error) {
+	if keys := r.keys.Load(); r.read == nil || time.Since(keys.read) < Fresh {
+		return keys, nil
 	}
-	next, err := r.reload()
-	if err == nil {
-		r.keys.Store(next.keys.Load())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := r.keys.Load()
+	if time.Since(keys.read) < Fresh { // another goroutine was first
+		return keys, nil
 	}
-	return err
+	return r.load(keys.current)
+}
+
+// load reads the keys, unless the current one has that number. r.mu is held.
+func (r *Ring) load(current uint32) (*ringKeys, error) {
+	keys := *r.keys.Load()
+	if r.read == nil {
+		return &keys, nil
+	}
+	begun := time.Now()
+	next, err := r.read(current)
+	if err != nil {
+		return nil, err
+	}
+	if next != nil {
+		keys = *next.keys.Load()
+	}
+	keys.read = begun
+	r.keys.Store(&keys)
+	return &keys, nil
 }
 
 // cipher returns the cipher of a data key.
@@ -112,12 +160,15 @@ func (r *Ring) cipher(n uint32) (cipher.AEAD, error) {
 	if aead, ok := r.keys.Load().ciphers[n]; ok {
 		return aead, nil
 	}
-	err := r.load()
-	aead, ok := r.keys.Load().ciphers[n]
-	if err == nil && !ok {
-		err = kind.Newf(kind.Internal, "open", "", "the %s does not exist", dataName(n))
+	keys, err := r.load(0)
+	if err != nil {
+		return nil, err
 	}
-	return aead, err
+	aead, ok := keys.ciphers[n]
+	if !ok {
+		return nil, kind.Newf(kind.Internal, "open", "", "the %s does not exist", dataName(n))
+	}
+	return aead, nil
 }
 
 func (t Text) number() (n uint32, ok bool) {
@@ -126,6 +177,9 @@ func (t Text) number() (n uint32, ok bool) {
 	}
 	return binary.BigEndian.Uint32([]byte(t[1:headLen])), true
 }
+
+// Head returns the first bytes of all texts that the data key with a number seals.
+func Head(number uint32) []byte { return binary.BigEndian.AppendUint32([]byte{version}, number) }
 
 func unreadable(at Place) error {
 	return kind.Newf(kind.Internal, "open", at.Record, "the sealed %s cannot be read", at.Field)

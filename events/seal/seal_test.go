@@ -2,8 +2,11 @@ package seal
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 )
@@ -26,31 +29,41 @@ func ring(t testing.TB, s *Set, m *Master) *Ring {
 	return r
 }
 
+// sealed seals a text.
+func sealed(t testing.TB, r *Ring, at Place, text string) Text {
+	t.Helper()
+	out, err := r.Seal(at, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 func TestAValueOpensAtItsPlaceOnly(t *testing.T) {
 	m := parse(t, NewMaster())
 	r := ring(t, NewSet(m), m)
 	at := Place{Tenant: "alice", Record: "r1", Field: "value"}
-	sealed := r.Seal(at, "canary")
-	if got, err := r.Open(at, sealed); got != "canary" || err != nil || strings.Contains(string(sealed), "canary") {
+	value := sealed(t, r, at, "canary")
+	if got, err := r.Open(at, value); got != "canary" || err != nil || strings.Contains(string(value), "canary") {
 		t.Fatalf("%q, %v", got, err)
 	}
-	if again := r.Seal(at, "canary"); again == sealed {
+	if again := sealed(t, r, at, "canary"); again == value {
 		t.Error("two seals of the same text are equal")
 	}
-	if got, err := r.Open(at, r.Seal(at, "")); got != "" || err != nil || r.Seal(at, "") != "" {
+	if got, err := r.Open(at, sealed(t, r, at, "")); got != "" || err != nil || sealed(t, r, at, "") != "" {
 		t.Errorf("empty: %q, %v", got, err)
 	}
 	other := ring(t, NewSet(m), m)
 	for name, open := range map[string]func() (string, error){
-		"another tenant":   func() (string, error) { return r.Open(Place{"bob", "r1", "value"}, sealed) },
-		"another record":   func() (string, error) { return r.Open(Place{"alice", "r2", "value"}, sealed) },
-		"another field":    func() (string, error) { return r.Open(Place{"alice", "r1", "secret"}, sealed) },
-		"shifted names":    func() (string, error) { return r.Open(Place{"alicer", "1", "value"}, sealed) },
-		"a changed byte":   func() (string, error) { return r.Open(at, sealed[:len(sealed)-1]+"x") },
-		"a short text":     func() (string, error) { return r.Open(at, sealed[:20]) },
+		"another tenant":   func() (string, error) { return r.Open(Place{"bob", "r1", "value"}, value) },
+		"another record":   func() (string, error) { return r.Open(Place{"alice", "r2", "value"}, value) },
+		"another field":    func() (string, error) { return r.Open(Place{"alice", "r1", "secret"}, value) },
+		"shifted names":    func() (string, error) { return r.Open(Place{"alicer", "1", "value"}, value) },
+		"a changed byte":   func() (string, error) { return r.Open(at, value[:len(value)-1]+"x") },
+		"a short text":     func() (string, error) { return r.Open(at, value[:20]) },
 		"no sealed text":   func() (string, error) { return r.Open(at, "canary") },
-		"another ring":     func() (string, error) { return other.Open(at, sealed) },
-		"another data key": func() (string, error) { return r.Open(at, "\x01\x00\x00\x00\x09"+sealed[5:]) },
+		"another ring":     func() (string, error) { return other.Open(at, value) },
+		"another data key": func() (string, error) { return r.Open(at, "\x01\x00\x00\x00\x09"+value[5:]) },
 	} {
 		if got, err := open(); got != "" || !kind.Is(err, kind.Internal) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -61,7 +74,12 @@ func TestAValueOpensAtItsPlaceOnly(t *testing.T) {
 func TestAWrongMasterKeyIsNotDamage(t *testing.T) {
 	a, b := NewMaster(), NewMaster()
 	s := NewSet(parse(t, a))
-	s.AddSecret(parse(t, a), "x")
+	if err := s.AddSecret(parse(t, a), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddSecret(parse(t, b), "z"); !errors.Is(err, ErrWrong) {
+		t.Errorf("a secret under another master key: %v", err)
+	}
 	if _, err := s.Ring(parse(t, b)); !errors.Is(err, ErrWrong) || !kind.Is(err, kind.Precondition) {
 		t.Errorf("ring: %v", err)
 	}
@@ -79,27 +97,30 @@ func TestAWrongMasterKeyIsNotDamage(t *testing.T) {
 	}
 }
 
-func TestRotationKeepsKeys(t *testing.T) {
+// A new master key seals the same keys again, and the replaced one opens them no longer.
+func TestANewMasterKeyKeepsTheKeys(t *testing.T) {
 	old, fresh := NewMaster(), NewMaster()
 	s := NewSet(parse(t, old))
-	s.AddSecret(parse(t, old), "x")
+	if err := s.AddSecret(parse(t, old), "x"); err != nil {
+		t.Fatal(err)
+	}
 	at := Place{Tenant: "alice", Record: "r1", Field: "value"}
-	before := ring(t, s, parse(t, old))
-	sealed := before.Seal(at, "canary")
+	value := sealed(t, ring(t, s, parse(t, old)), at, "canary")
 	secret, _, _ := s.Secret(parse(t, old), "x")
 
-	if _, err := s.Rotated(parse(t, fresh)); !errors.Is(err, ErrWrong) {
+	if _, err := s.Rewrapped(parse(t, fresh)); !errors.Is(err, ErrWrong) {
 		t.Errorf("without the old key: %v", err)
 	}
-	next, err := s.Rotated(parse(t, fresh, old))
+	both := parse(t, fresh, old)
+	next, err := s.Rewrapped(both)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Sealed(parse(t, fresh, old)) || !next.Sealed(parse(t, fresh)) {
-		t.Error("Sealed does not tell the keys apart")
+	if s.Sealed(both) || !next.Sealed(parse(t, fresh)) || s.MasterID() != both.IDs()[1] || next.MasterID() != both.ID() {
+		t.Error("the sets do not tell the master keys apart")
 	}
 	after := ring(t, next, parse(t, fresh))
-	if got, err := after.Open(at, sealed); got != "canary" || err != nil {
+	if got, err := after.Open(at, value); got != "canary" || err != nil || !after.Current(value) {
 		t.Errorf("an old value: %q, %v", got, err)
 	}
 	if got, ok, err := next.Secret(parse(t, fresh), "x"); string(got) != string(secret) || !ok || err != nil {
@@ -108,17 +129,96 @@ func TestRotationKeepsKeys(t *testing.T) {
 	if _, err := next.Ring(parse(t, old)); !errors.Is(err, ErrWrong) {
 		t.Errorf("the old key opens the new set: %v", err)
 	}
-	if after.Current(sealed) || !after.Current(after.Seal(at, "x")) {
-		t.Error("new values have the old data key")
+}
+
+// A new data key is sealed with the master key of the others, wherever that is in the list: all
+// services have that one.
+func TestANewDataKey(t *testing.T) {
+	old, fresh := NewMaster(), NewMaster()
+	s := NewSet(parse(t, old))
+	at := Place{Tenant: "alice", Record: "r1", Field: "value"}
+	before := ring(t, s, parse(t, old))
+	value := sealed(t, before, at, "canary")
+
+	if _, err := s.Rotated(parse(t, fresh)); !errors.Is(err, ErrWrong) {
+		t.Errorf("without the master key: %v", err)
 	}
-	// A ring from before the rotation loads the new data key when it meets it.
-	before.ReloadBy(func() (*Ring, error) { return next.Ring(parse(t, fresh, old)) })
-	if got, err := before.Open(at, after.Seal(at, "new")); got != "new" || err != nil {
+	next, err := s.Rotated(parse(t, fresh, old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := ring(t, next, parse(t, old))
+	if got, err := after.Open(at, value); got != "canary" || err != nil || after.Current(value) || !slices.Equal(next.Old(), []uint32{1}) {
+		t.Errorf("an old value: %q, %v; old keys %v", got, err, next.Old())
+	}
+	again, err := after.Reseal(at, value)
+	if got, oErr := after.Open(at, again); err != nil || oErr != nil || got != "canary" || !after.Current(again) {
+		t.Errorf("sealed again: %q, %v, %v", got, err, oErr)
+	}
+	if !strings.HasPrefix(string(value), string(Head(1))) || !strings.HasPrefix(string(again), string(Head(2))) {
+		t.Error("the heads do not tell the data keys apart")
+	}
+	// A ring from before loads the new data key when it meets it.
+	before.ReadBy(func(current uint32) (*Ring, error) { return next.Ring(parse(t, old)) })
+	if got, err := before.Open(at, again); got != "canary" || err != nil || !before.Current(again) {
 		t.Errorf("a new value: %q, %v", got, err)
 	}
-	if !before.Current(after.Seal(at, "x")) {
-		t.Error("the older ring does not seal with the new data key")
+
+	if _, err := next.Without(2); !kind.Is(err, kind.Precondition) {
+		t.Errorf("without the current key: %v", err)
 	}
+	last, err := next.Without(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := ring(t, last, parse(t, old))
+	if got, err := end.Open(at, again); got != "canary" || err != nil {
+		t.Errorf("a new value without the old key: %q, %v", got, err)
+	}
+	if got, err := end.Open(at, value); got != "" || !kind.Is(err, kind.Internal) {
+		t.Errorf("an old value without its key: %q, %v", got, err)
+	}
+}
+
+// A ring that has not read the keys for some time reads them before it seals, and does not seal
+// with a key that it cannot confirm.
+func TestSealingReadsWhichKeyIsCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := parse(t, NewMaster())
+		s := NewSet(m)
+		at := Place{Tenant: "alice", Record: "r1", Field: "value"}
+		r := ring(t, s, m)
+		reads, fail := 0, error(nil)
+		r.ReadBy(func(current uint32) (*Ring, error) {
+			if reads++; fail != nil || current == s.Current {
+				return nil, fail
+			}
+			return s.Ring(m)
+		})
+		sealed(t, r, at, "x")
+		if reads != 0 {
+			t.Error("it read keys that it had just read")
+		}
+		<-time.After(Fresh)
+		sealed(t, r, at, "x")
+		sealed(t, r, at, "x")
+		if reads != 1 {
+			t.Errorf("%d reads, want 1", reads)
+		}
+		<-time.After(Fresh)
+		var err error
+		if s, err = s.Rotated(m); err != nil {
+			t.Fatal(err)
+		}
+		if value := sealed(t, r, at, "x"); r.CurrentKey() != 2 || !r.Current(value) {
+			t.Error("it seals with the key that was replaced")
+		}
+		<-time.After(Fresh)
+		fail = ErrWrong
+		if value, err := r.Seal(at, "x"); !errors.Is(err, ErrWrong) || value != "" {
+			t.Errorf("with keys that it cannot read: %q, %v", value, err)
+		}
+	})
 }
 
 func TestMasterKeyFiles(t *testing.T) {
@@ -144,8 +244,44 @@ func BenchmarkSeal(b *testing.B) {
 	r := ring(b, NewSet(m), m)
 	at, text := Place{Tenant: "alice", Record: "r1", Field: "env"}, strings.Repeat("x", 500)
 	for b.Loop() {
-		if _, err := r.Open(at, r.Seal(at, text)); err != nil {
+		if _, err := r.Open(at, sealed(b, r, at, text)); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// No text makes Open panic, or opens without having been sealed.
+func FuzzOpen(f *testing.F) {
+	m := parse(f, NewMaster())
+	r := ring(f, NewSet(m), m)
+	at := Place{Tenant: "alice", Record: "r1", Field: "value"}
+	good := sealed(f, r, at, "canary")
+	f.Add([]byte(good))
+	f.Add([]byte(good[:headLen]))
+	f.Add(Head(2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, err := r.Open(at, Text(b)); err == nil && got != "" && Text(b) != good {
+			t.Errorf("%x opens as %q", b, got)
+		}
+	})
+}
+
+// No stored set makes the functions that read it panic.
+func FuzzSet(f *testing.F) {
+	m := parse(f, strings.Repeat("5e", KeySize))
+	f.Add(uint32(1), uint32(1), NewSet(m).Data[1])
+	f.Add(uint32(2), uint32(1), []byte("short"))
+	f.Fuzz(func(t *testing.T, current, number uint32, wrapped []byte) {
+		s := &Set{Current: current, Data: map[uint32][]byte{number: wrapped}, Secrets: map[string][]byte{"x": wrapped}}
+		s.MasterID()
+		s.Old()
+		s.Sealed(m)
+		if _, err := s.Ring(m); err != nil {
+			if _, err := s.Rewrapped(m); err == nil && number == current {
+				t.Error("a set that cannot be opened was sealed again")
+			}
+		}
+		s.Rotated(m)     //nolint:errcheck // it must not panic
+		s.Secret(m, "x") //nolint:errcheck // it must not panic
+	})
 }

@@ -3,10 +3,14 @@ package seal
 import (
 	"crypto/cipher"
 	"crypto/rand"
+	"encoding/hex"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/millrace/millrace/events/kind"
 )
 
 // Set is the keys in the store, sealed with the master key.
@@ -19,17 +23,31 @@ type Set struct {
 // NewSet returns a set with one data key.
 func NewSet(m *Master) *Set {
 	s := &Set{Data: make(map[uint32][]byte), Secrets: make(map[string][]byte)}
-	s.addData(m)
+	s.addData(&m.keys[0])
 	return s
 }
 
-func (s *Set) addData(m *Master) {
+func (s *Set) addData(k *masterKey) {
 	s.Current++
-	s.Data[s.Current] = m.wrap(dataName(s.Current), newKey())
+	s.Data[s.Current] = k.wrap(dataName(s.Current), newKey())
 }
 
-// AddSecret makes one of the cluster's secrets.
-func (s *Set) AddSecret(m *Master, name string) { s.Secrets[name] = m.wrap(name, newKey()) }
+// MasterID returns the id of the master key that sealed the current data key; empty if that is
+// damaged.
+func (s *Set) MasterID() string {
+	wrapped := s.Data[s.Current]
+	return hex.EncodeToString(wrapped[:min(len(wrapped), idSize)])
+}
+
+// AddSecret makes one of the cluster's secrets. It is sealed with the master key of the other
+// keys. AddSecret returns ErrWrong if m does not have that one.
+func (s *Set) AddSecret(m *Master, name string) error {
+	k, err := m.of(s.Data[s.Current], name)
+	if err == nil {
+		s.Secrets[name] = k.wrap(name, newKey())
+	}
+	return err
+}
 
 // Secret opens one of the cluster's secrets; ok is false if the set does not have it.
 func (s *Set) Secret(m *Master, name string) (value []byte, ok bool, err error) {
@@ -48,9 +66,8 @@ func (s *Set) Sealed(m *Master) bool {
 		!slices.ContainsFunc(slices.Collect(maps.Values(s.Secrets)), func(w []byte) bool { return !m.current(w) })
 }
 
-// Rotated returns a set with the same keys, sealed with the current master key, and a new
-// data key for values from now on.
-func (s *Set) Rotated(m *Master) (*Set, error) {
+// Rewrapped returns a set with the same keys, sealed with the current master key.
+func (s *Set) Rewrapped(m *Master) (*Set, error) {
 	out := &Set{Current: s.Current, Data: make(map[uint32][]byte), Secrets: make(map[string][]byte)}
 	for n, wrapped := range s.Data {
 		key, err := m.unwrap(dataName(n), wrapped)
@@ -66,13 +83,43 @@ func (s *Set) Rotated(m *Master) (*Set, error) {
 		}
 		out.Secrets[name] = m.wrap(name, value)
 	}
-	out.addData(m)
 	return out, nil
+}
+
+// Rotated returns a set with a new data key for values from now on. It is sealed with the master
+// key of the other keys. Rotated returns ErrWrong if m does not have that one.
+func (s *Set) Rotated(m *Master) (*Set, error) {
+	k, err := m.of(s.Data[s.Current], dataName(s.Current))
+	if err != nil {
+		return nil, err
+	}
+	out := s.clone()
+	out.addData(k)
+	return out, nil
+}
+
+// Without returns a set without an old data key. Values that it sealed are lost.
+func (s *Set) Without(number uint32) (*Set, error) {
+	if number == s.Current {
+		return nil, kind.Newf(kind.Precondition, "remove key", "", "the %s is the current one", dataName(number))
+	}
+	out := s.clone()
+	delete(out.Data, number)
+	return out, nil
+}
+
+// Old returns the numbers of the data keys that were replaced, oldest first.
+func (s *Set) Old() []uint32 {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.Data)), func(n uint32) bool { return n == s.Current })
+}
+
+func (s *Set) clone() *Set {
+	return &Set{Current: s.Current, Data: maps.Clone(s.Data), Secrets: maps.Clone(s.Secrets)}
 }
 
 // Ring opens the data keys of the set.
 func (s *Set) Ring(m *Master) (*Ring, error) {
-	keys := &ringKeys{current: s.Current, ciphers: make(map[uint32]cipher.AEAD, len(s.Data))}
+	keys := &ringKeys{current: s.Current, ciphers: make(map[uint32]cipher.AEAD, len(s.Data)), read: time.Now()}
 	for n, wrapped := range s.Data {
 		raw, err := m.unwrap(dataName(n), wrapped)
 		if err != nil {

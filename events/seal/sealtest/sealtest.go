@@ -20,3 +20,13 @@ func Ring(t testing.TB) *seal.Ring {
 	}
 	return r
 }
+
+// Seal seals a text for a place.
+func Seal(t testing.TB, r *seal.Ring, at seal.Place, text string) seal.Text {
+	t.Helper()
+	sealed, err := r.Seal(at, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sealed
+}

@@ -39,7 +39,10 @@ func (a *Accounts) IssueKey(ctx context.Context, p core.Principal, name string) 
 func (a *Accounts) IssueKeyPair(ctx context.Context, p core.Principal, name string) (secret string, k catalog.Key, err error) {
 	access, secret := catalog.NewKeyPair()
 	k = catalog.PairOf(p.Tenant, access, time.Now())
-	k.Name, k.Secret = name, a.core.Sealer.Seal(k.Place(), secret)
+	k.Name = name
+	if k.Secret, err = a.core.Sealer.Seal(k.Place(), secret); err != nil {
+		return "", k, core.LogError("issue key", k.ID, err)
+	}
 	return secret, k, a.issue(ctx, p, k)
 }
 

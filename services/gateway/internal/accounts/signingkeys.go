@@ -37,9 +37,13 @@ func (a *Accounts) newSigningKey(ctx context.Context, number uint32) error {
 	if err != nil {
 		return err
 	}
+	sealed, err := a.core.Sealer.Seal(identity.Place(number), string(der))
+	if err != nil {
+		return core.LogError("make signing key", "", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
 	defer cancel()
-	err = a.core.Log.PutSigningKey(ctx, number, a.core.Sealer.Seal(identity.Place(number), string(der)))
+	err = a.core.Log.PutSigningKey(ctx, number, sealed)
 	if kind.Is(err, kind.Conflict) && number > 1 {
 		return kind.New(kind.Conflict, "make signing key", "", "another key is being made at the same time")
 	}

@@ -24,7 +24,8 @@ func (bs *Builds) SealCredentials(tenant string, id build.ID, with Credentials) 
 	if err != nil {
 		return nil, kind.Wrap(kind.Internal, "seal", "", err)
 	}
-	return []byte(bs.core.Sealer.Seal(credentialsPlace(tenant, id), string(plain))), nil
+	sealed, err := bs.core.Sealer.Seal(credentialsPlace(tenant, id), string(plain))
+	return []byte(sealed), err
 }
 
 // OpenCredentials decrypts the result of SealCredentials.

@@ -103,10 +103,13 @@ func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, val
 
 func (sto *Storage) storeSecret(ctx context.Context, s catalog.Secret, value string, store func(context.Context, *catalog.Secret) error) (catalog.Secret, error) {
 	s.Version++
-	s.Sealed = sto.core.Sealer.Seal(s.Place(), value)
+	var err error
+	if s.Sealed, err = sto.core.Sealer.Seal(s.Place(), value); err != nil {
+		return s, core.LogError("store secret", s.ID, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, sto.core.CallTimeout)
 	defer cancel()
-	err := store(ctx, &s)
+	err = store(ctx, &s)
 	if kind.Is(err, kind.Conflict) {
 		err = kind.Newf(kind.Conflict, "store secret", s.ID, "secret '%s' was changed at the same time", s.Name)
 	}

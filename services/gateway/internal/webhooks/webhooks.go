@@ -42,7 +42,10 @@ func (ws *Webhooks) CreateWebhook(ctx context.Context, p core.Principal, w webho
 		return catalog.Hook{}, kind.Newf(kind.Exhausted, "create webhook", "", "%d webhooks were deleted lately: try again in two days", n)
 	}
 	w.ID, w.Tenant, w.Created = webhook.NewID(), p.Tenant, time.Now()
-	w.Secret, w.From = ws.core.Sealer.Seal(w.Place(), secret), webhook.Through(ws.core.View.SandboxesRev())
+	if w.Secret, err = ws.core.Sealer.Seal(w.Place(), secret); err != nil {
+		return catalog.Hook{}, core.LogError("create webhook", string(w.ID), err)
+	}
+	w.From = webhook.Through(ws.core.View.SandboxesRev())
 	return ws.storeWebhook(ctx, &w)
 }
 
@@ -99,7 +102,9 @@ func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webh
 		h.From = webhook.Through(ws.core.View.SandboxesRev())
 	}
 	if secret != "" {
-		h.Secret = ws.core.Sealer.Seal(h.Place(), secret)
+		if h.Secret, err = ws.core.Sealer.Seal(h.Place(), secret); err != nil {
+			return h, core.LogError("change webhook", string(id), err)
+		}
 	}
 	return ws.storeWebhook(ctx, &h.Webhook)
 }

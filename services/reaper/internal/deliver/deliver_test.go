@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/seal/sealtest"
 	"github.com/millrace/millrace/events/webhook"
 )
 
@@ -78,7 +79,7 @@ func (w *world) hook(tenant, url string) webhook.Webhook {
 		ID: webhook.NewID(), Tenant: tenant, Name: "n", URL: url, Enabled: true, Types: webhook.Types(),
 		Created: time.Now(), From: webhook.Through(w.view.SandboxesRev()),
 	}
-	h.Secret = w.ring.Seal(h.Place(), secret)
+	h.Secret = sealtest.Seal(w.t, w.ring, h.Place(), secret)
 	var err error
 	h.Rev, err = w.log.PutWebhook(w.ctx, &h)
 	w.ok(err)
