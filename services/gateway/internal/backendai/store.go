@@ -17,33 +17,21 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
-// FileOpener opens requests about the files of sandboxes.
-type FileOpener interface {
-	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
-}
-
 // NewFiles returns Config.Files for the sandboxes of o.
-func NewFiles(o FileOpener) func(core.Principal, sandbox.ID) files.Store {
+func NewFiles(o core.FileOpener) func(core.Principal, sandbox.ID) files.Store {
 	return func(p core.Principal, id sandbox.ID) files.Store { return &store{o, p, id} }
 }
 
 // store is the files of a session's sandbox.
 type store struct {
-	ops FileOpener
+	ops core.FileOpener
 	p   core.Principal
 	id  sandbox.ID
 }
 
 // with opens a request and closes it after do.
 func (s *store) with(ctx context.Context, req *file.Request, do func(*core.Files) error) error {
-	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
-	defer cancel()
-	open, err := s.ops.OpenFiles(ctx, s.p, s.id, req)
-	if err != nil {
-		return err
-	}
-	defer open.Close()
-	return do(open)
+	return core.WithFiles(ctx, s.ops, s.p, s.id, req, do)
 }
 
 // Write implements [files.Store].

@@ -117,18 +117,8 @@ func (h *fileHandler) withFiles(ctx context.Context, r *call, req *file.Request,
 	if err := r.routed(h.sandboxes); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
-	defer cancel()
 	req.User = r.user
-	f, err := h.files.OpenFiles(ctx, r.principal, r.sbx, req)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err = with(f); err != nil && ctx.Err() != nil {
-		return ctx.Err() // the stream's own error reports only a cut
-	}
-	return err
+	return core.WithFiles(ctx, h.files, r.principal, r.sbx, req, with)
 }
 
 // parseEntry parses a sandbox's description of a file.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
 )
 
 // Files is an open request about a sandbox's files (package events/file). It belongs to
@@ -91,6 +92,29 @@ func (f *Files) CloseWrite() error { return f.s.CloseWrite() }
 func (f *Files) Close() {
 	f.stop()
 	f.s.Abort(nil)
+}
+
+// FileOpener opens requests about the files of sandboxes.
+type FileOpener interface {
+	OpenFiles(ctx context.Context, p Principal, sbx sandbox.ID, req *file.Request) (*Files, error)
+}
+
+// WithFiles sends a request about a sandbox's files, calls do with the response and closes it.
+//
+// Errors: that of ctx if it ends first, or a Deadline after [FilesTimeout]; the stream's own
+// error would report only a cut.
+func WithFiles(ctx context.Context, o FileOpener, p Principal, sbx sandbox.ID, req *file.Request, do func(*Files) error) error {
+	ctx, cancel := context.WithTimeout(ctx, FilesTimeout)
+	defer cancel()
+	open, err := o.OpenFiles(ctx, p, sbx, req)
+	if err != nil {
+		return err
+	}
+	defer open.Close()
+	if err = do(open); err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // FilesTimeout is the default timeout of a file request: a tree may be large.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
@@ -36,11 +35,6 @@ type Controls interface {
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 }
 
-// FileOpener opens requests about the files of sandboxes.
-type FileOpener interface {
-	OpenFiles(ctx context.Context, p core.Principal, sbx sandbox.ID, req *file.Request) (*core.Files, error)
-}
-
 // EgressOpener opens connections to the egress proxies of sandboxes.
 type EgressOpener interface {
 	OpenEgress(ctx context.Context, p core.Principal, sbx sandbox.ID) (*mux.Stream, error)
@@ -50,7 +44,7 @@ type EgressOpener interface {
 type Operations interface {
 	Processes
 	Controls
-	FileOpener
+	core.FileOpener
 	EgressOpener
 }
 

@@ -22,7 +22,7 @@ import (
 
 // filesystem opens the files of a sandbox.
 type filesystem struct {
-	ops FileOpener
+	ops core.FileOpener
 	p   core.Principal
 	sbx sandbox.ID
 
@@ -55,17 +55,7 @@ type files struct {
 
 // with sends a request and calls do with the response.
 func (f *files) with(ctx context.Context, req *file.Request, do func(*core.Files) error) error {
-	ctx, cancel := context.WithTimeout(ctx, core.FilesTimeout)
-	defer cancel()
-	open, err := f.ops.OpenFiles(ctx, f.p, f.sbx, req)
-	if err != nil {
-		return err
-	}
-	defer open.Close()
-	if err = do(open); err != nil && ctx.Err() != nil {
-		return ctx.Err() // the stream's own error reports only a cut
-	}
-	return err
+	return core.WithFiles(ctx, f.ops, f.p, f.sbx, req, do)
 }
 
 // entry sends a request that has one entry as its response.
