@@ -142,6 +142,19 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// a session without a client ends 80 s later, unless it says otherwise, and not before.
+func TestSessionsWaitEightySeconds(t *testing.T) {
+	box := sandbox.State{Phase: sandbox.PhaseRunning}
+	const left = 900 // when the client left
+	x := due.Session{Session: attachment.Session{ID: "S", Phase: attachment.Detached, Since: at(left)}}
+	if got, next := due.Of(&box, []due.Session{x}, at(left+79)); len(got) > 0 || !next.Equal(at(left+80)) {
+		t.Errorf("after 79 s: %q, next %v", describe(got), next)
+	}
+	if got, _ := due.Of(&box, []due.Session{x}, at(left+80)); !slices.Equal(describe(got), []string{"4 end S blocked=false"}) {
+		t.Errorf("after 80 s: %q", describe(got))
+	}
+}
+
 // The hard end of a sandbox comes before everything in it.
 func TestPrecedence(t *testing.T) {
 	box := sandbox.State{Phase: sandbox.PhaseRunning, Deadline: now, Request: sandbox.Requested{HardEnd: now, Warning: time.Hour}}

@@ -152,7 +152,7 @@ var rules = []rule{
 	{path: gw + "attachments", may: []string{"events/attachment", "events/due", "events/kind", "events/sandbox", "internal/waiting", group}},
 	// A session of a codex client knows neither HTTP nor the log: its tests compile in seconds.
 	{path: gw + "codex/jsonrpc"},
-	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}},
+	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}, tests: []string{fasthttp}},
 	// Sessions and signatures of Backend.AI are computed from requests and states alone.
 	{path: gw + "backendai", may: []string{vocabulary, "schema/...", protobuf, gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "httpconn", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "websocket", fiber}, std: []string{"net/http"}},
 	{path: gw + "backendai/signature", may: []string{"events/kind"}},

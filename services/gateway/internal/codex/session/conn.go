@@ -33,8 +33,8 @@ const (
 	// bulkAnswers is how many large answers exist at once.
 	bulkAnswers = 2
 	// describeTimeout limits the description of the sandbox in the answer of initialize, which
-	// may lack it.
-	describeTimeout = 3 * time.Second
+	// may lack it: the client then asks for it. The answer must come within a second.
+	describeTimeout = 800 * time.Millisecond
 )
 
 // conn is a connection.

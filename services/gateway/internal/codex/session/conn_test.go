@@ -196,7 +196,24 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// X-021 to X-024, AMB-32.
+// X-038: initialize is answered within a second, even if the sandbox is too busy to describe itself.
+func TestInitializeWaitsLessThanASecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(quiet)
+		w.busy = true
+		c := dial(t, w, session.Config{})
+		began := time.Now()
+		c.send(`{"id":1,"method":"initialize","params":{"clientName":"x"}}`)
+		if got := c.next(); string(got.Result) != `{"sessionId":"s1"}` {
+			t.Errorf("%+v", got)
+		}
+		if took := time.Since(began); took >= time.Second {
+			t.Errorf("answered after %v", took)
+		}
+	})
+}
+
+// X-021, X-022, X-023, X-024, AMB-32.
 func TestWrite(t *testing.T) {
 	b64 := base64.StdEncoding.EncodeToString([]byte("in"))
 	const accepted = `{"status":"accepted","accepted":true}`

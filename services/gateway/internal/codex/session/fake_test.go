@@ -41,6 +41,7 @@ type world struct {
 	detached int
 	lost     chan struct{}
 	block    chan struct{} // writes wait for it, if not nil
+	busy     bool          // the sandbox cannot be described now
 }
 
 // fakeProcess is a process and its record.
@@ -252,7 +253,11 @@ func (p *fakeProcess) die() {
 	p.append(process.Exited{Exit: x}, process.Finished{Exit: x})
 }
 
-func (w *world) Describe(context.Context) (protocol.Info, map[string]string, error) {
+func (w *world) Describe(ctx context.Context) (protocol.Info, map[string]string, error) {
+	if w.busy {
+		<-ctx.Done()
+		return protocol.Info{}, nil, ctx.Err()
+	}
 	return protocol.Info{Shell: protocol.Shell{Name: "bash", Path: "/bin/bash"}, Cwd: "/home/user", TempDir: "/tmp", UserHomeDir: "/home/user"}, w.vars, nil
 }
 

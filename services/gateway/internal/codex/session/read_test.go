@@ -29,7 +29,7 @@ func lines(n int) string {
 	return b.String()
 }
 
-//
+//
 func TestRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := ready(t, newWorld(prints(100)), session.Config{})
