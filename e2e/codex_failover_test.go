@@ -44,6 +44,7 @@ func TestCodexDeaths(t *testing.T) {
 			d.resumedAtOnce()
 			d.writtenOnce()
 			d.killed()
+			d.backlog()
 			d.endsWithoutItsGateway()
 		})
 	}
@@ -162,6 +163,24 @@ func (d *codexDeaths) killed() {
 	n := checkNumbered(d.t, "pipe", pipe, pipe.out["stdout"])
 	checkNumbered(d.t, "tty", tty, tty.out["pty"])
 	d.t.Logf("%d lines", n)
+	c.drop()
+}
+
+// backlog kills the gateway of a session whose process then writes: another one has all of it.
+func (d *codexDeaths) backlog() {
+	b := codexBacklog{2 << 20, 1, "0"}
+	if os.Getenv(EnvSoak) != "" {
+		b.size = 100 << 20
+	}
+	c := d.client(0, "")
+	p := b.start(c, d.box.ID)
+	d.s.Program("gateway-1").Kill9()
+	c.drop()
+	b.begin(d.t, d.s.APIs[1], d.box.ID)
+	b.ended(d.t, d.s.APIs[1], d.box.ID)
+	c.untilClosed(never) // at gateway-2
+	must(d.t, d.s.RestartProgram("gateway-1"))
+	b.check(d.t, p)
 	c.drop()
 }
 

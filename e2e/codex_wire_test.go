@@ -148,7 +148,7 @@ func TestCodexForeignNotifications(t *testing.T) {
 	}
 }
 
-// X-011..X-013, X-018: starts.
+// X-011, X-012, X-013, X-018: starts.
 func TestCodexStarts(t *testing.T) {
 	t.Parallel()
 	c, box := newCodex(t)
@@ -241,7 +241,8 @@ func landlock(t *testing.T) bool {
 	return errno == 0 && v >= least && rig.Driver(t) != "gvisor"
 }
 
-// X-015, X-016, X-019..X-024, X-032..X-035: streams, input, and ends.
+// X-015, X-016, X-019, X-020, X-021, X-022, X-023, X-024, X-032, X-033, X-034, X-035: streams,
+// input, and ends.
 func TestCodexStreams(t *testing.T) {
 	t.Parallel()
 	c, _ := newCodex(t)
@@ -311,7 +312,8 @@ type codexPage struct {
 	Closed  bool   `json:"closed"`
 }
 
-// X-025..X-031 (without a cap), X-041: reads return all of the output, binary.
+// X-025, X-026, X-027, X-028, X-029, X-030, X-031 (without a cap), X-041: reads return all of the
+// output, binary.
 func TestCodexReads(t *testing.T) {
 	t.Parallel()
 	c, _ := newCodex(t)
@@ -390,7 +392,7 @@ func TestCodexExampleSession(t *testing.T) {
 }
 
 // X-010: a lost connection ends the processes if its policy says so, and otherwise the
-// session can be resumed, with all output.
+// session can be resumed, with all output, until its time is over.
 func TestCodexLostConnections(t *testing.T) {
 	t.Parallel()
 	a := api(t)
@@ -435,6 +437,15 @@ func TestCodexLostConnections(t *testing.T) {
 	second.prints("q", "pty", "two")
 	second.call("process/terminate", codexArgs{"processId": "q"}, nil)
 	second.await("end of q", func() bool { return second.output("q").closed > 0 })
+
+	brief := dialCodex(t, a, "/codex/"+box.ID+"?detach_timeout=1")
+	detached := brief.begin("")
+	brief.start("r", "sleep 4713")
+	brief.ws.Close()
+	if !rig.Poll(codexTimeout, func() bool { return !alive("4713") }) {
+		t.Error("the process outlives its session, which waited for 1 s")
+	}
+	dialCodex(t, a, "/codex/"+box.ID).refused(-32600, "initialize", codexArgs{"clientName": "e2e", "resumeSessionId": detached})
 
 	other := a.Create(t)
 	stranger := dialCodex(t, a, "/codex/"+other.ID)

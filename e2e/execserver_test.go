@@ -91,6 +91,21 @@ func TestExecServerStdio(t *testing.T) {
 	}
 }
 
+// Without any input it ends once it was ready, so that a driver has built what it needs.
+func TestExecServerPrepares(t *testing.T) {
+	t.Parallel()
+	onlyWithQuickDrivers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd, temp := execServerCommand(ctx, t)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
 // an address without credentials, on loopback.
 func TestExecServerListens(t *testing.T) {
 	t.Parallel()
