@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/events/internal/store"
@@ -21,7 +20,6 @@ type Dialer struct {
 	ctx    context.Context // bounds all tunnels
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	n      atomic.Uint64 // number of tunnels created
 
 	mu    sync.Mutex
 	slots map[string]*hostSlot // by host
@@ -130,7 +128,7 @@ func (t *Dialer) tunnelTo(ctx context.Context, host string, epoch uint64) (*outb
 		return nil, kind.New(kind.Unavailable, "tunnel", host, "the service is shutting down")
 	}
 	subject := tunnelSubject(host)
-	id := t.l.conn.ID() + "-" + strconv.FormatUint(t.n.Add(1), 36)
+	id := t.l.conn.ID() + "-" + strconv.FormatUint(t.l.created.Add(1), 36)
 	if _, err := t.l.conn.PublishPlain(ctx, subject, []byte(id)); err != nil {
 		return nil, err
 	}

@@ -17,11 +17,13 @@ import (
 type Transport struct {
 	conn  *store.Conn
 	times timeouts
+
+	created atomic.Uint64 // tunnels, by all dialers: their names must differ
 }
 
 // NewTransport returns a Transport.
 func NewTransport(conn *store.Conn) *Transport {
-	return &Transport{conn, timeouts{hello: helloTimeout, ping: pingEvery}}
+	return &Transport{conn: conn, times: timeouts{hello: helloTimeout, ping: pingEvery}}
 }
 
 // A tunnel carries byte streams (package mux) between two services. Each direction is a
