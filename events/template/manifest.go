@@ -11,18 +11,19 @@ import (
 
 // Manifest describes a template. It is immutable; its ID is derived from its bytes.
 type Manifest struct {
-	Version int               `json:"version"`           // 1
-	Arch    string            `json:"arch"`              // GOARCH of the tree's programs
-	Env     map[string]string `json:"env,omitempty"`     // of every process
-	Workdir string            `json:"workdir,omitempty"` // absolute; empty: the user's home
-	User    string            `json:"user,omitempty"`    // default user of processes; empty: "user"
-	Start   []string          `json:"start,omitempty"`   // the image's command; for display only
-	Sudo    bool              `json:"sudo,omitempty"`    // set-uid programs work: User may become root
-	Exact   bool              `json:"exact,omitempty"`   // an exact copy of a host's files; its parts are stored apart from templates'
-	Files   int64             `json:"files"`             // entries of the tree
-	Size    int64             `json:"size"`              // bytes of the tree's files on disk
-	Tar     int64             `json:"tar"`               // bytes of the parts together, which form a tar
-	Parts   []Sum             `json:"parts"`             // of the tar: PartSize bytes each except the last
+	Version  int               `json:"version"`            // 1
+	Arch     string            `json:"arch"`               // GOARCH of the tree's programs
+	Env      map[string]string `json:"env,omitempty"`      // of every process
+	Workdir  string            `json:"workdir,omitempty"`  // absolute; empty: the user's home
+	User     string            `json:"user,omitempty"`     // default user of processes; empty: "user"
+	Start    []string          `json:"start,omitempty"`    // the image's command; for display only
+	Services []Service         `json:"services,omitempty"` // servers that clients may request by name
+	Sudo     bool              `json:"sudo,omitempty"`     // set-uid programs work: User may become root
+	Exact    bool              `json:"exact,omitempty"`    // an exact copy of a host's files; its parts are stored apart from templates'
+	Files    int64             `json:"files"`              // entries of the tree
+	Size     int64             `json:"size"`               // bytes of the tree's files on disk
+	Tar      int64             `json:"tar"`                // bytes of the parts together, which form a tar
+	Parts    []Sum             `json:"parts"`              // of the tar: PartSize bytes each except the last
 }
 
 const (
@@ -98,6 +99,9 @@ func (m *Manifest) check() error {
 		return invalid("its workdir %q must be a clean absolute path", m.Workdir)
 	case strings.ContainsAny(m.User, ":/\x00\n ") || strings.HasPrefix(m.User, "-"):
 		return invalid("its user %q is not a valid user name", m.User)
+	}
+	if err := checkServices(m.Services); err != nil {
+		return err
 	}
 	if k, ok := settable(m.Env); !ok {
 		return invalid("its variable %q cannot be set", k)

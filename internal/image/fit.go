@@ -14,13 +14,14 @@ import (
 
 // Facts are the defaults for processes in a template; see template.Manifest.
 type Facts struct {
-	Arch    string
-	Env     map[string]string
-	Workdir string
-	User    string // name or number, added to /etc/passwd if missing; default template.DefaultUser
-	Group   string // number of the group for an added numeric User; default root's
-	Start   []string
-	Sudo    bool // let set-uid programs work and the user become root; the host adds sudo to a tree without one
+	Arch     string
+	Env      map[string]string
+	Workdir  string
+	User     string // name or number, added to /etc/passwd if missing; default template.DefaultUser
+	Group    string // number of the group for an added numeric User; default root's
+	Start    []string
+	Services []template.Service // servers that clients may request by name
+	Sudo     bool               // let set-uid programs work and the user become root; the host adds sudo to a tree without one
 }
 
 const (

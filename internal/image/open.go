@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
 )
 
 const (
@@ -311,7 +312,12 @@ func fromOCI(img v1.Image) (*Image, error) {
 	if conf.OS != "" && conf.OS != "linux" {
 		return nil, invalid("it is for %s", conf.OS)
 	}
+	services, err := servicesOf(conf.Config.Labels)
+	if err != nil {
+		return nil, err
+	}
 	out := &Image{Facts: factsOf(conf)}
+	out.Services = services
 	for i, l := range layers {
 		sum := conf.RootFS.DiffIDs[i] // for a layout the library would return the actual checksum
 		if sum.Algorithm != "sha256" {
@@ -320,6 +326,28 @@ func fromOCI(img v1.Image) (*Image, error) {
 		out.Layers = append(out.Layers, Layer{Open: l.Uncompressed, Sum: sum.Hex})
 	}
 	return out, nil
+}
+
+// Labels of images about their services.
+const (
+	labelServices = "ai.backend.service-ports" // the services, as Backend.AI's images list them
+	labelStart    = "millrace.service."        // with a service's name: the shell command that starts it
+)
+
+// servicesOf returns the services that the labels of an image declare.
+func servicesOf(labels map[string]string) ([]template.Service, error) {
+	list := labels[labelServices]
+	if list == "" {
+		return nil, nil
+	}
+	services, err := template.ParseServicePorts(list)
+	if err != nil {
+		return nil, invalid("label %s: %s", labelServices, kind.Message(err))
+	}
+	for i := range services {
+		services[i].Start = labels[labelStart+services[i].Name]
+	}
+	return services, nil
 }
 
 func factsOf(conf *v1.ConfigFile) Facts {

@@ -58,7 +58,7 @@ func Pack(ctx context.Context, img *Image, opt Options, sink Sink) ([]byte, temp
 		return nil, "", err
 	}
 	m := template.Manifest{
-		Arch: img.Arch, Env: img.Env, Workdir: img.Workdir, User: img.User, Start: img.Start, Sudo: img.Sudo,
+		Arch: img.Arch, Env: img.Env, Workdir: img.Workdir, User: img.User, Start: img.Start, Services: img.Services, Sudo: img.Sudo,
 		Files: w.files, Size: w.size, Tar: w.parts.N, Parts: w.sums,
 	}
 	return m.Encode()

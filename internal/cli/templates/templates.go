@@ -40,6 +40,7 @@ packages or imported from container images; hosts download them by themselves.`,
 func (a *app) templateBuild() *cobra.Command {
 	var b image.Build
 	var as string
+	var services []string
 	recipes := image.Recipes()
 	var about strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(recipes)) {
@@ -60,7 +61,11 @@ func (a *app) templateBuild() *cobra.Command {
 				b.MCPGateway = func(ctx context.Context) (string, error) {
 					return a.MCPGateway(ctx, func(msg string, _ ...any) { p.say(msg) })
 				}
-				return image.Debian(ctx, args[0], b)
+				img, files, err := image.Debian(ctx, args[0], b)
+				if err == nil {
+					img.Services, err = withServices(img.Services, services)
+				}
+				return img, files, err
 			})
 		},
 	}
@@ -69,13 +74,14 @@ func (a *app) templateBuild() *cobra.Command {
 	f.StringVar(&b.Suite, "suite", "", "Debian release (default this machine's, else bookworm)")
 	f.StringVar(&b.Mirror, "mirror", "", "URL of the package mirror (default this machine's, else Debian's)")
 	f.StringSliceVar(&b.Add, "add", nil, "additional packages, separated by commas (default none)")
+	addServices(c, &services)
 	return c
 }
 
 func (a *app) templateImport() *cobra.Command {
 	var facts image.Facts
 	var maxSize int64
-	var env []string
+	var env, services []string
 	c := &cobra.Command{
 		Use:   "import SOURCE NAME[:TAG]",
 		Short: "Import a container image as a template",
@@ -105,7 +111,8 @@ in a registry.`,
 					img.Workdir = facts.Workdir
 				}
 				img.Sudo = facts.Sudo
-				return img, nil, nil
+				img.Services, err = withServices(img.Services, services)
+				return img, nil, err
 			})
 		},
 	}
@@ -113,6 +120,7 @@ in a registry.`,
 	f.StringVar(&facts.User, "user", "", "default user of processes (default the image's, else user)")
 	f.StringVar(&facts.Workdir, "workdir", "", "default working directory (default the image's, else the user's home)")
 	f.StringArrayVarP(&env, "env", "e", nil, "environment variable of all processes, as NAME=VALUE; repeatable (default the image's)")
+	addServices(c, &services)
 	f.BoolVar(&facts.Sudo, "sudo", false, "let the default user become root with sudo")
 	f.Int64Var(&maxSize, "max-size", 0, "maximum unpacked size in bytes (default 16 GiB)")
 	return c

@@ -42,20 +42,21 @@ func (h *Handler) Register(r fiber.Router, may fiber.Handler) {
 
 // body is a template under one of its names.
 type body struct {
-	Name   string            `json:"name"`
-	Tag    string            `json:"tag"`
-	ID     string            `json:"id"`
-	Arch   string            `json:"arch"`
-	Size   int64             `json:"size"` // bytes of its files
-	Files  int64             `json:"files"`
-	Tagged time.Time         `json:"tagged_at"`
-	Shared bool              `json:"shared"` // another tenant's, usable by all
-	Sudo   bool              `json:"sudo"`
-	User   string            `json:"user"`
-	Dir    string            `json:"workdir"` // empty: the user's home
-	Env    map[string]string `json:"env"`
-	Start  []string          `json:"start"`
-	Hosts  []string          `json:"hosts"` // hosts that have it in their cache
+	Name     string             `json:"name"`
+	Tag      string             `json:"tag"`
+	ID       string             `json:"id"`
+	Arch     string             `json:"arch"`
+	Size     int64              `json:"size"` // bytes of its files
+	Files    int64              `json:"files"`
+	Tagged   time.Time          `json:"tagged_at"`
+	Shared   bool               `json:"shared"` // another tenant's, usable by all
+	Sudo     bool               `json:"sudo"`
+	User     string             `json:"user"`
+	Dir      string             `json:"workdir"` // empty: the user's home
+	Env      map[string]string  `json:"env"`
+	Start    []string           `json:"start"`
+	Services []template.Service `json:"services,omitempty"`
+	Hosts    []string           `json:"hosts"` // hosts that have it in their cache
 }
 
 func (h *Handler) bodyOf(c *fiber.Ctx, t *catalog.Template) body {
@@ -68,7 +69,7 @@ func (h *Handler) bodyOf(c *fiber.Ctx, t *catalog.Template) body {
 	}
 	out := body{
 		Name: t.Name, Tag: t.Tag, ID: string(t.ID), Arch: m.Arch, Size: m.Size, Files: m.Files, Tagged: t.Tagged.UTC(),
-		Shared: t.Tenant != auth.From(c).Tenant, Sudo: m.Sudo, User: m.User, Dir: m.Workdir, Env: m.Env, Start: m.Start,
+		Shared: t.Tenant != auth.From(c).Tenant, Sudo: m.Sudo, User: m.User, Dir: m.Workdir, Env: m.Env, Start: m.Start, Services: m.Services,
 		Hosts: h.store.HostsWithTemplate(t.ID),
 	}
 	if out.User == "" {
