@@ -92,7 +92,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		bai: backendai.New(backendai.Config{
 			Operations: record.NewGateway(ops), Pairs: keyPairs(cfg.KeyPair), Creator: sessionCreator{&creator{ops, cfg.Limits}},
 			Runs: interpreter.NewRuns(record.NewGateway(ops)), Streams: streams, Sockets: sockets,
-			Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
+			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
 		builds: builds,
 		ports:  port.New(ops.Lifecycle, streams),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/signature"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -28,14 +29,19 @@ func (find keyPairs) Pair(accessKey string) (signature.Pair, bool) {
 type sessionCreator struct{ *creator }
 
 // Session implements backendai.Creator.
-func (cr sessionCreator) Session(ctx context.Context, p core.Principal, template string, w *session.Wanted, idle time.Duration) (sandbox.Requested, error) {
-	req, err := cr.ops.Templates.FromTemplate(ctx, p, template, sandbox.Requested{
-		Lifetime: idle, Metadata: w.Metadata(), Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true},
+func (cr sessionCreator) Session(ctx context.Context, p core.Principal, name string, w *session.Wanted, idle time.Duration) (sandbox.Requested, error) {
+	req, err := cr.ops.Templates.FromTemplate(ctx, p, name, sandbox.Requested{
+		Lifetime: idle, Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true},
 		Defaults: sandbox.Defaults{Env: w.Env},
 	})
 	if err != nil {
 		return req, err
 	}
+	var services []template.Service
+	if t, ok := cr.ops.Core.View.TemplateByID(template.ID(req.Template)); ok {
+		services = t.Manifest.Services
+	}
+	req.Metadata = w.Metadata(services)
 	return req, (&limits.Body{CPUCount: w.CPUs, MemoryMB: w.MemoryMiB}).Apply(&req, cr.limits)
 }
 

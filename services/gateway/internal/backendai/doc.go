@@ -18,4 +18,8 @@
 // # Terminals
 // A session has one terminal with any number of viewers (package terminal). Its shell is a process,
 // whose record shows the screen again to a client that returns, at any gateway.
+//
+// # Services
+// A service is a port of a session with a name. A WebSocket connection carries one TCP connection to
+// it (package apps). A service that does not listen is started as a process, once, by any gateway.
 package backendai

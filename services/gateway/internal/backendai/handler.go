@@ -92,6 +92,7 @@ type Config struct {
 	Pairs      Pairs
 	Creator    Creator
 	Runs       Runs
+	Ports      Ports
 	Files      func(p core.Principal, id sandbox.ID) files.Store
 	Streams    *stream.Streams
 	Sockets    *websocket.Server
@@ -113,6 +114,7 @@ type Handler struct {
 	cfg      Config
 	counts   *rate.Counts
 	endpoint *websocket.Endpoint
+	tunnels  *websocket.Endpoint
 }
 
 // New returns the surface.
@@ -124,6 +126,7 @@ func New(cfg Config) *Handler {
 		cfg: cfg, counts: rate.New(),
 		// Browsers do not sign requests by themselves.
 		endpoint: cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true}),
+		tunnels:  cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true, WriteTimeout: tunnelWriteTimeout}),
 	}
 }
 
@@ -140,7 +143,7 @@ func (h *Handler) Register(r fiber.Router) {
 			h.registerSessions(r, v+kind)
 			r.Get(v+"/stream"+kind+"/:id/execute", h.streamed)
 			r.Get(v+"/stream"+kind+"/:id/pty", h.pty)
-			r.Get(v+"/stream"+kind+"/:id/apps", h.apps)
+			services{h}.register(r, v+"/stream"+kind+"/:id", v+kind+"/:id")
 		}
 	}
 }

@@ -33,8 +33,10 @@ func (h *Handler) pty(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if app := c.Query("app"); app != "" && !session.HasPort(app) {
-		return kind.Coded(kind.NotFound, "find app", "", session.AppNotFound, "No such app service provided by the session.")
+	if app := c.Query("app"); app != "" {
+		if _, err := session.Service(&st, app); err != nil {
+			return err
+		}
 	}
 	return h.endpoint.Upgrade(c, p.Tenant, websocket.Handler{
 		Serve: func(ctx context.Context, conn *websocket.Conn) error {

@@ -287,11 +287,3 @@ func (h *Handler) endProcesses(ctx context.Context, p core.Principal, id sandbox
 	}
 	return nil
 }
-
-// apps responds with the services of a session.
-func (h *Handler) apps(c *fiber.Ctx) error {
-	if _, _, err := h.found(c); err != nil {
-		return err
-	}
-	return c.JSON(session.Ports())
-}

@@ -90,8 +90,12 @@ func (t transfers) download(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	body, mime, err := files.Download(c.UserContext(), from, n.Files)
-	if err != nil {
+	var body []byte
+	var mime string
+	if err := t.h.withKey(c, n.Files, func() (err error) {
+		body, mime, err = files.Download(c.UserContext(), from, n.Files)
+		return err
+	}); err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, mime)
@@ -104,8 +108,11 @@ func (t transfers) downloadSingle(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	body, err := files.Tar(c.UserContext(), from, n.File)
-	if err != nil {
+	var body []byte
+	if err := t.h.withKey(c, []string{n.File}, func() (err error) {
+		body, err = files.Tar(c.UserContext(), from, n.File)
+		return err
+	}); err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, "application/x-tar")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ type Wanted struct {
 	Reuse     bool          // the session with the name is returned if it exists
 	Enqueue   bool          // the response does not wait until the session runs
 	MaxWait   time.Duration // maximum time to wait until it runs; 0: the gateway's own
+	Preopen   []int         // ports that are services, too
 	Idle      time.Duration // time without requests after which it ends; 0: the default
 }
 
@@ -55,15 +57,17 @@ type body struct {
 
 // config is the resources and the environment of a session.
 type config struct {
-	Environ     map[string]string
-	Mounts      json.RawMessage
-	MountMap    json.RawMessage `json:"mount_map"`
-	Resources   map[string]json.RawMessage
-	ClusterSize *int64          `json:"clusterSize"`
-	Memory      json.RawMessage `json:"instanceMemory"` // MiB
-	Cores       json.RawMessage `json:"instanceCores"`
-	GPUs        json.RawMessage `json:"instanceGPUs"`
-	TPUs        json.RawMessage `json:"instanceTPUs"`
+	Environ      map[string]string
+	Mounts       json.RawMessage
+	MountMap     json.RawMessage `json:"mount_map"`
+	Resources    map[string]json.RawMessage
+	ClusterSize  *int64          `json:"clusterSize"`
+	Preopen      []int           `json:"preopen_ports"`
+	PreopenCamel []int           `json:"preopenPorts"`
+	Memory       json.RawMessage `json:"instanceMemory"` // MiB
+	Cores        json.RawMessage `json:"instanceCores"`
+	GPUs         json.RawMessage `json:"instanceGPUs"`
+	TPUs         json.RawMessage `json:"instanceTPUs"`
 }
 
 // Decode decodes and checks a request. Its errors are Invalid with the code [BadParams], or
@@ -131,6 +135,9 @@ func (w *Wanted) apply(c *config) error {
 		return invalid("environ: a variable cannot be set")
 	}
 	w.Env = c.Environ
+	if err := w.preopen(slices.Concat(c.Preopen, c.PreopenCamel)); err != nil {
+		return err
+	}
 	for name, raw := range c.Resources {
 		if err := w.resource(name, raw); err != nil {
 			return err

@@ -1,11 +1,15 @@
 package session
 
 import (
+	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
 )
 
 // Keys of the metadata of sandboxes that are sessions.
@@ -13,15 +17,27 @@ const (
 	metaName  = "backendai.name"
 	metaImage = "backendai.image"
 	metaTag   = "backendai.tag"
+	// metaServices are the services besides those of every session, in JSON.
+	metaServices = "backendai.services"
 )
 
 func missingFolder() error {
 	return kind.Coded(kind.NotFound, "create session", "", NotFound, "No such virtual folder.")
 }
 
-// Metadata returns the metadata of the sandbox of a session.
-func (w *Wanted) Metadata() map[string]string {
-	return map[string]string{metaName: w.Name, metaImage: w.Image, metaTag: w.Tag}
+// Metadata returns the metadata of the sandbox of a session whose template has services.
+func (w *Wanted) Metadata(services []template.Service) map[string]string {
+	m := map[string]string{metaName: w.Name, metaImage: w.Image, metaTag: w.Tag}
+	for _, port := range w.Preopen {
+		services = append(slices.Clip(services), template.Service{Name: strconv.Itoa(port), Protocol: preopened, Port: port})
+	}
+	if len(services) > 0 {
+		raw, err := json.Marshal(services)
+		if err == nil { // it always is
+			m[metaServices] = string(raw)
+		}
+	}
+	return m
 }
 
 // Name returns the name of a session; empty if the sandbox is not one.
@@ -78,22 +94,6 @@ func Status(st *sandbox.State) string {
 	return "RUNNING"
 }
 
-// Port is a service of a session.
-type Port struct {
-	Name     string `json:"name"`
-	Protocol string `json:"protocol"`
-	Ports    []int  `json:"ports"`
-}
-
-// Terminal is the name of the service that every session has: its terminal.
-const Terminal = "ttyd"
-
-// Ports returns the services of a session.
-func Ports() []Port { return []Port{{Terminal, "http", []int{7681}}} }
-
-// HasPort reports whether a session has a service with the name.
-func HasPort(name string) bool { return name == Terminal }
-
 // Created is the response to a request that creates a session, for clients of all versions.
 type Created struct {
 	KernelID     string `json:"kernelId"`
@@ -109,7 +109,7 @@ type Created struct {
 func Describe(st *sandbox.State, created bool) Created {
 	return Created{
 		KernelID: Name(st), SessID: Name(st), SessionID: UUID(st.ID), SessionName: Name(st),
-		Status: Status(st), ServicePorts: Ports(), Created: created,
+		Status: Status(st), ServicePorts: Ports(st), Created: created,
 	}
 }
 
@@ -139,7 +139,7 @@ func InfoOf(st *sandbox.State, now time.Time, queries int, cpu time.Duration) In
 		SessionID: UUID(st.ID), SessionName: Name(st), Lang: st.Request.Metadata[metaImage], Image: st.Request.Metadata[metaImage],
 		Age: now.Sub(st.Created).Milliseconds(), MemoryLimit: int64(st.Request.MemoryMiB) << 10, Queries: queries,
 		CPUUsed: cpu.Milliseconds(), Status: Status(st), Created: st.Created.UTC().Format(time.RFC3339Nano),
-		Environ: st.Request.Env, ClusterSize: 1, Ports: Ports(),
+		Environ: st.Request.Env, ClusterSize: 1, Ports: Ports(st),
 	}
 	if tag := st.Request.Metadata[metaTag]; tag != "" {
 		i.Tag = &tag

@@ -51,6 +51,7 @@ type Host struct {
 	Script func(spec *process.Spec) (out string, ends, ok bool)
 
 	ignoreStarts atomic.Bool
+	accept       atomic.Pointer[func(*mux.Stream)] // nil: no port is open
 
 	mu     sync.Mutex
 	pid    uint32
@@ -101,8 +102,11 @@ func (h *Host) Start() {
 		}
 	})
 	wg.Go(func() {
-		// No port is open in its sandboxes.
 		h.log.ServeTunnels(ctx, h.Name, func(s *mux.Stream) {
+			if accept := h.accept.Load(); accept != nil {
+				(*accept)(s)
+				return
+			}
 			s.Abort(kind.New(kind.Precondition, "open port", s.Target(), "the port is not open"))
 		})
 	})
@@ -142,6 +146,9 @@ func (h *Host) SetRefuse(k kind.Kind) {
 // SetIgnoreStarts makes the host ignore the commands that start processes, as if it were
 // unreachable.
 func (h *Host) SetIgnoreStarts(deaf bool) { h.ignoreStarts.Store(deaf) }
+
+// SetAccept makes the host pass the streams to its sandboxes' ports to accept.
+func (h *Host) SetAccept(accept func(*mux.Stream)) { h.accept.Store(&accept) }
 
 // Starts returns how often a process was actually started.
 func (h *Host) Starts(id process.ID) int {

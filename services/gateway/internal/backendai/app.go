@@ -1,0 +1,96 @@
+package backendai
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/mux"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/template"
+	"github.com/millrace/millrace/internal/waiting"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/procs"
+)
+
+const (
+	// serviceTimeout limits the time in which a service begins to listen.
+	serviceTimeout = 30 * time.Second
+	firstDial      = 20 * time.Millisecond // between two attempts to connect to a service that starts
+	maxDial        = 500 * time.Millisecond
+)
+
+// app is a service that a request names.
+type app struct {
+	h       *Handler
+	p       core.Principal
+	service template.Service
+
+	mu sync.Mutex
+	st sandbox.State // of the session
+}
+
+// touch keeps the session from ending for being idle.
+func (a *app) touch(ctx context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.h.touch(ctx, a.p, &a.st)
+}
+
+// open connects to the service, which it starts if nothing listens on its port.
+func (a *app) open(ctx context.Context) (*mux.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	var started process.ID
+	for n := 0; ; n++ {
+		s, err := a.h.cfg.Ports.DialPort(ctx, a.st.ID, a.service.Port)
+		if !kind.Is(err, kind.Precondition) || a.service.Start == "" {
+			return s, err
+		}
+		id, failed := a.run(ctx)
+		switch {
+		case failed != nil:
+			return nil, failed
+		case started != "" && id != started: // it was started and has ended
+			return nil, err
+		}
+		if started = id; !waiting.Sleep(ctx, waiting.Delay(n, firstDial, maxDial)) {
+			return nil, err
+		}
+	}
+}
+
+// tag is the tag of the service's processes, of which one is active at most.
+func (a *app) tag() string { return "service:" + a.service.Name }
+
+// processes returns the processes of the service, oldest first.
+func (a *app) processes(ctx context.Context, keep func(*process.Summary) bool) ([]process.Summary, error) {
+	return a.h.cfg.Operations.Processes(ctx, a.p, a.st.ID, func(s *process.Summary) bool {
+		return s.Spec.Tag != nil && *s.Spec.Tag == a.tag() && keep(s)
+	})
+}
+
+// run returns the process of the service, which it starts if there is none. Any number of gateways
+// start one.
+func (a *app) run(ctx context.Context) (process.ID, error) {
+	all, err := a.processes(ctx, func(*process.Summary) bool { return true })
+	if err != nil {
+		return "", err
+	}
+	if n := len(all); n > 0 && all[n-1].Active() {
+		return all[n-1].ID, nil
+	}
+	spec := procs.Shell(a.service.Start)
+	tag := a.tag()
+	spec.Tag, spec.User = &tag, session.User(&a.service)
+	id, src, err := a.h.cfg.Operations.Start(ctx, a.p, a.st.ID, spec, procs.StartOptions{IdempotencyKey: fmt.Sprintf("%s %d", tag, len(all))})
+	if err != nil {
+		return "", err
+	}
+	src.Close()
+	return id, nil
+}
