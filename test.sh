@@ -80,6 +80,9 @@ needs_e2e() {
 	need esbuild esbuild
 	need R r-base-core
 	need jshell default-jdk-headless
+	need ssh openssh-client
+	need sshd openssh-server
+	need vim vim
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
 }
 

@@ -119,16 +119,7 @@ func (b *backend) dial(path string) *websocket.Conn {
 func (b *backend) newSession(image, name string) {
 	b.t.Helper()
 	b.json(201, "POST", "/session", map[string]any{"image": image, "name": name}, nil)
-	b.t.Cleanup(func() {
-		req, err := http.NewRequest(http.MethodDelete, b.a.URL+"/session/"+name, nil)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		b.sign(req)
-		if res, err := http.DefaultClient.Do(req); err == nil {
-			res.Body.Close()
-		}
-	})
+	b.t.Cleanup(func() { b.destroy(name) })
 }
 
 type backendResult struct {
