@@ -10,6 +10,7 @@ require (
 	connectrpc.com/connect v1.21.1
 	github.com/creack/pty v1.1.24
 	github.com/fasthttp/websocket v1.5.8
+	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
 	github.com/millrace/millrace v0.0.0
 	golang.org/x/sys v0.49.0
 )
