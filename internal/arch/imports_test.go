@@ -234,8 +234,9 @@ var rules = []rule{
 	{path: cl + "sandboxes", may: []string{cl + "client", cl + "command", cl + "output", cobra, sys, group}, std: []string{"net/http"}},
 	{path: cl + "templates", may: []string{cl + "client", cl + "command", cl + "output", "events/template", "internal/image", "internal/part", "internal/waiting", cobra, group}, std: []string{"net/http"}},
 	{path: cl + "admin", may: []string{cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/masterkey", "internal/waiting", cobra, sys}},
-	{path: cl + "codexclient", may: []string{wsframes}, std: []string{"net/http", "os/exec"}},                                                                                                               // os/exec: an exec-server
-	{path: cl + "bench", may: []string{cl + "client", cl + "codexclient", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
+	{path: cl + "codexclient", may: []string{wsframes}, std: []string{"net/http", "os/exec"}}, // os/exec: an exec-server
+	{path: cl + "backendclient", may: []string{wsframes}, std: []string{"net/http"}},
+	{path: cl + "bench", may: []string{cl + "client", cl + "codexclient", cl + "backendclient", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
 	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
 	{path: "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.

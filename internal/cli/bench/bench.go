@@ -35,6 +35,8 @@ type benchFlags struct {
 	tails       int
 	codex       bool
 	sessions    int
+	backend     bool
+	viewers     int
 	outage      time.Duration
 	pid         int
 	pause       time.Duration
@@ -72,13 +74,15 @@ type scenario struct {
 	by          runBy
 }
 
-// runBy says what runs a scenario that is not named.
+// runBy says what runs a scenario that is not named: a set of its constants.
 type runBy uint8
 
 const (
-	byDefault runBy = iota
+	byDefault runBy = 1 << iota
 	byCodex         // --codex
-	byBoth
+	byBackend       // --backendai
+
+	byBoth = byDefault | byCodex
 )
 
 // scenarios returns what bench can measure, in the order of a run.
@@ -96,7 +100,7 @@ func scenarios() []scenario {
 		{"codex-bulk", "the same by codex's protocol", byCodexBench(codexBench.bulk), byCodex},
 		{"codex-backlog", "bulk output of a time without a client, after its return", byCodexBench(codexBench.backlog), byCodex},
 		{"list", "unary List of processes", (*bench).list, byDefault},
-		{"echo", "time from a key press at a terminal to its echo", (*bench).echo, byBoth},
+		{"echo", "time from a key press at a terminal to its echo", (*bench).echo, byBoth | byBackend},
 		{"codex-echo", "the same by codex's protocol", byCodexBench(codexBench.echo), byCodex},
 		{"codex-outage", "sessions of codex resumed after an outage", byCodexBench(codexBench.outage), byCodex},
 		{"resume", "first byte after resuming at a random event on another gateway", (*bench).resume, byDefault},
@@ -104,7 +108,13 @@ func scenarios() []scenario {
 		{"readers", "one command, one line per 10 ms, many readers: delivery time", (*bench).manyReaders, byDefault},
 		{"files", "a file up and down", (*bench).files, byDefault},
 		{"page", "first page of /v1/processes, after all the commands above", (*bench).page, byDefault},
-		{"create", "sandboxes created one after another, and all at once", (*bench).create, byDefault},
+		{"create", "sandboxes created one after another, and all at once", (*bench).create, byDefault | byBackend},
+		{"backendai-create", "sessions of Backend.AI created one after another", byBackendBench((*backendBench).creates), byBackend},
+		{"backendai-run", "a run of `echo` on WebSocket", byBackendBench((*backendBench).runs), byBackend},
+		{"backendai-echo", "echo by Backend.AI's terminals", byBackendBench((*backendBench).echo), byBackend},
+		{"backendai-return", "return to a terminal with 1 MiB of history", byBackendBench((*backendBench).returns), byBackend},
+		{"backendai-viewers", "many viewers of one terminal at 1 MB/s: delivery time", byBackendBench((*backendBench).viewers), byBackend},
+		{"backendai-tunnel", "bytes through a tunnel to a service", byBackendBench((*backendBench).tunnel), byBackend},
 		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise, byDefault},
 	}
 }
@@ -114,7 +124,7 @@ func Command(a *command.Env) *cobra.Command {
 	b := bench{Env: a}
 	var about strings.Builder
 	for _, s := range scenarios() {
-		fmt.Fprintf(&about, "  %-13s %s\n", s.name, s.about)
+		fmt.Fprintf(&about, "  %-17s %s\n", s.name, s.about)
 	}
 	c := &cobra.Command{
 		Use:   "bench",
@@ -131,12 +141,14 @@ func Command(a *command.Env) *cobra.Command {
 	f.StringVarP(&b.f.sandbox, "sandbox", "s", "", "sandbox to run in (default a new one)")
 	f.IntVar(&b.f.count, "count", 500, "maximum number of measurements per scenario")
 	f.Float64Var(&b.f.seconds, "seconds", 5, "maximum duration of a scenario in seconds")
-	f.IntVar(&b.f.mib, "mib", 200, "output of lines, bulk and those of codex in MiB")
+	f.IntVar(&b.f.mib, "mib", 200, "output of lines, bulk, backendai-tunnel and those of codex in MiB")
 	f.IntVar(&b.f.events, "events", 100_000, "number of writes in the record of resume")
 	f.IntVar(&b.f.commands, "commands", 100, "number of concurrent commands in commands")
 	f.IntSliceVar(&b.f.readers, "readers", []int{1, 100}, "numbers of concurrent readers in readers")
 	f.IntVar(&b.f.tails, "tails", 1000, "number of idle tails")
 	f.BoolVar(&b.f.codex, "codex", false, "run the scenarios of codex, and those they compare with")
+	f.BoolVar(&b.f.backend, "backendai", false, "run the scenarios of Backend.AI, and those they compare with")
+	f.IntVar(&b.f.viewers, "viewers", 200, "number of viewers in backendai-viewers")
 	f.IntVar(&b.f.sessions, "sessions", 1000, "number of sessions in codex-idle")
 	f.DurationVar(&b.f.outage, "outage", 8*time.Second, "time without a connection in codex-outage")
 	f.IntVar(&b.f.pid, "pid", 0, "process id of the server to measure (default the up of the data directory)")
@@ -207,7 +219,14 @@ func (f *benchFlags) chosen(s *scenario) bool {
 	if len(f.only) > 0 {
 		return slices.Contains(f.only, s.name)
 	}
-	return s.by == byBoth || f.codex == (s.by == byCodex)
+	by := byDefault
+	switch {
+	case f.codex:
+		by = byCodex
+	case f.backend:
+		by = byBackend
+	}
+	return s.by&by != 0
 }
 
 // measure runs one scenario and names its metrics after it.
@@ -269,7 +288,7 @@ func (b *bench) known() error {
 			}
 		}
 	}
-	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.sessions < 1 || b.f.outage < 0 || b.f.events < 1 || b.f.fileMB < 1 || b.f.creates < 1 || b.f.rounds < 1 || b.f.every < 0 || b.f.pause < 0 {
+	if b.f.count < 1 || b.f.seconds <= 0 || b.f.mib < 1 || b.f.commands < 1 || b.f.tails < 1 || b.f.sessions < 1 || b.f.viewers < 1 || b.f.outage < 0 || b.f.events < 1 || b.f.fileMB < 1 || b.f.creates < 1 || b.f.rounds < 1 || b.f.every < 0 || b.f.pause < 0 {
 		return errors.New("counts must be at least 1, and times must not be negative")
 	}
 	return nil
