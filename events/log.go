@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/record"
+	"github.com/millrace/millrace/events/reseal"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/tunnel"
 )
@@ -111,6 +112,9 @@ func setDefaults(cfg *Config) {
 
 // Attachments returns a store of the sessions of clients, which runs separately.
 func (l *Log) Attachments() *attachment.Store { return attachment.NewStore(l.conn) }
+
+// Values returns the sealed values in the log.
+func (l *Log) Values() *reseal.Values { return reseal.New(l.conn) }
 
 // OpenView folds the log and returns when it has caught up. The view is kept up to date
 // until ctx ends.

@@ -20,16 +20,21 @@ type accountTable struct {
 	progress  *fold.Progress
 	keys      *fold.Table[[32]byte, Key] // by their hash
 	revoked   map[string]uint64          // tenant -> stream sequence of the last revocation
+	gone      map[goneKey]bool           // revoked keys, which may be stored again later; see package reseal
 	signing   *fold.Table[uint32, identity.Stored]
 	templates *fold.Table[templateKey, Template]
 	published map[nameKey]bool
 }
+
+// goneKey names a revoked key.
+type goneKey struct{ tenant, id string }
 
 func newAccountTable(p *fold.Progress) *accountTable {
 	return &accountTable{
 		progress:  p,
 		keys:      fold.NewTable(p, keyDocs),
 		revoked:   make(map[string]uint64),
+		gone:      make(map[goneKey]bool),
 		signing:   fold.NewTable(p, signingKeyDocs),
 		templates: fold.NewTable(p, templateDocs),
 		published: make(map[nameKey]bool),
@@ -59,11 +64,12 @@ func (a *accountTable) applyAccount(m store.Message) error {
 		if !ok {
 			return fmt.Errorf("subject %q", m.Subject)
 		}
-		k.Tenant = tenant
+		k.Tenant, k.Revoked = tenant, a.gone[goneKey{tenant, k.ID}]
 		a.keys.Set(k)
 	case *pb.AccountEvent_KeyRevoked:
 		if tenant, ok := tenantOf(m.Subject); ok {
 			a.revoked[tenant] = m.Seq
+			a.gone[goneKey{tenant, e.KeyRevoked.Id}] = true
 		}
 		for _, k := range a.keys.Docs {
 			if k.ID == e.KeyRevoked.Id {

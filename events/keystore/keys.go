@@ -35,18 +35,18 @@ func New(conn *store.Conn, source seal.Source) *Keys { return &Keys{conn, source
 // retries through outages until ctx ends. An error of the master key has kind Precondition.
 func (k *Keys) Secret(ctx context.Context, name string) ([]byte, error) {
 	for {
-		set, master, rev, err := k.open(ctx)
+		at, master, err := k.open(ctx)
 		if err != nil {
 			return nil, err
 		}
-		value, ok, err := set.Secret(master, name)
+		value, ok, err := at.set.Secret(master, name)
 		if ok || err != nil {
 			return value, err
 		}
-		if err := set.AddSecret(master, name); err != nil {
+		if err := at.set.AddSecret(master, name); err != nil {
 			return nil, err
 		}
-		if _, err := k.put(ctx, rev, set); err != nil && !kind.Is(err, kind.Conflict) {
+		if _, err := k.put(ctx, at); err != nil && !kind.Is(err, kind.Conflict) {
 			return nil, err
 		}
 	}
@@ -69,66 +69,99 @@ func (k *Keys) Ring(ctx context.Context) (*seal.Ring, error) {
 // that a service without the newest one works until the data key is replaced, too.
 func (k *Keys) ring(ctx context.Context, current uint32) (*seal.Ring, error) {
 	if current > 0 {
-		m, ok, err := k.conn.LastOf(ctx, streams.Secrets, subject)
+		at, ok, err := k.stored(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if set, err := decode(m.Data); ok && err == nil && set.Current == current {
+		if ok && at.set.Current == current {
 			return nil, nil //nolint:nilnil // documented by seal.Reader
 		}
 	}
-	set, master, _, err := k.open(ctx)
+	at, master, err := k.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return set.Ring(master)
+	return at.set.Ring(master)
 }
 
-// open returns the stored set, or stores the first one. rev is its stream sequence.
-func (k *Keys) open(ctx context.Context) (set *seal.Set, master *seal.Master, rev uint64, err error) {
+// version is the keys at a time.
+type version struct {
+	rev     uint64 // stream sequence
+	set     *seal.Set
+	changes []Change // the last ones, oldest first
+}
+
+// stored returns the stored keys. ok is false if there are none yet.
+func (k *Keys) stored(ctx context.Context) (at version, ok bool, err error) {
+	m, ok, err := k.conn.LastOf(ctx, streams.Secrets, subject)
+	if err != nil || !ok {
+		return version{}, false, err
+	}
+	at, err = decode(m.Data)
+	at.rev = m.Seq
+	return at, true, err
+}
+
+// open returns the stored keys and the master keys, or stores the first keys.
+func (k *Keys) open(ctx context.Context) (version, *seal.Master, error) {
 	if k.source == nil {
-		return nil, nil, 0, seal.Missing("no master key is set: see --master-key")
+		return version{}, nil, seal.Missing("no master key is set: see --master-key")
 	}
 	for {
-		m, ok, err := k.conn.LastOf(ctx, streams.Secrets, subject)
+		at, ok, err := k.stored(ctx)
 		if err != nil {
-			return nil, nil, 0, err
+			return version{}, nil, err
 		}
 		master, err := k.source(ctx, !ok)
 		if err != nil {
-			return nil, nil, 0, err
+			return version{}, nil, err
 		}
 		if ok {
-			set, err := decode(m.Data)
-			return set, master, m.Seq, err
+			return at, master, nil
 		}
-		set := seal.NewSet(master)
-		rev, err := k.put(ctx, 0, set)
+		first := version{set: seal.NewSet(master)}
+		first.note(Change{Kind: Created, Data: first.set.Current}, "")
+		first.rev, err = k.put(ctx, first)
 		if err == nil || !kind.Is(err, kind.Conflict) {
-			return set, master, rev, err
+			return first, master, err
 		}
 	}
 }
 
-func (k *Keys) put(ctx context.Context, rev uint64, set *seal.Set) (uint64, error) {
-	data, err := proto.Marshal(&pb.KeySet{Current: set.Current, Data: set.Data, Secrets: set.Secrets})
+// put stores keys as the next version after at.rev.
+func (k *Keys) put(ctx context.Context, at version) (uint64, error) {
+	data, err := encode(at)
 	if err != nil {
-		return 0, kind.Wrap(kind.Internal, "store keys", "", err)
+		return 0, err
 	}
-	return k.conn.Put(ctx, streams.Secrets, subject, rev, data)
+	return k.conn.Put(ctx, streams.Secrets, subject, at.rev, data)
 }
 
-func decode(data []byte) (*seal.Set, error) {
-	var b pb.KeySet
+func encode(at version) ([]byte, error) {
+	b := &pb.Keyring{Current: at.set.Current, Data: at.set.Data, Secrets: at.set.Secrets}
+	for _, c := range at.changes {
+		b.Changes = append(b.Changes, &pb.KeyChange{TimeNs: c.Time.UnixNano(), Kind: uint32(c.Kind), Data: c.Data, Master: c.Master, By: c.By})
+	}
+	data, err := proto.Marshal(b)
+	return data, kind.Wrap(kind.Internal, "store keys", "", err)
+}
+
+func decode(data []byte) (version, error) {
+	var b pb.Keyring
 	if err := proto.Unmarshal(data, &b); err != nil {
-		return nil, kind.Wrap(kind.Internal, "read keys", "", err)
+		return version{}, kind.Wrap(kind.Internal, "read keys", "", err)
 	}
-	set := &seal.Set{Current: b.Current, Data: b.Data, Secrets: b.Secrets}
-	if set.Data == nil {
-		set.Data = make(map[uint32][]byte)
+	at := version{set: &seal.Set{Current: b.Current, Data: b.Data, Secrets: b.Secrets}}
+	if at.set.Data == nil {
+		at.set.Data = make(map[uint32][]byte)
 	}
-	if set.Secrets == nil {
-		set.Secrets = make(map[string][]byte)
+	if at.set.Secrets == nil {
+		at.set.Secrets = make(map[string][]byte)
 	}
-	return set, nil
+	for _, c := range b.Changes {
+		at.changes = append(at.changes, Change{
+			Time: time.Unix(0, c.GetTimeNs()), Kind: ChangeKind(c.GetKind()), Data: c.GetData(), Master: c.GetMaster(), By: c.GetBy(),
+		})
+	}
+	return at, nil
 }
