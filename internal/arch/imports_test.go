@@ -71,6 +71,7 @@ var rules = []rule{
 	{path: "events/kind"},
 	{path: "events/seal", may: []string{"events/kind", "events/seal", chacha}},
 	{path: "events/keystore", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/seal", "schema/...", protobuf}},
+	{path: "events/reseal", may: []string{"events/catalog", "events/identity", "events/internal/store", "events/internal/streams", "events/kind", "events/seal", "events/webhook", "schema/...", protobuf}},
 	{path: "events/build", may: []string{"events/kind"}},
 	{path: "events/sandbox", may: []string{"events/kind", "events/seal"}},
 	{path: "events/webhook", may: []string{"events/kind", "events/sandbox", "events/seal"}},
@@ -80,7 +81,7 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/keystore", "events/record", "events/seal", "events/tunnel"}, tests: []string{nats}},
+	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/keystore", "events/record", "events/reseal", "events/seal", "events/tunnel"}, tests: []string{nats}},
 	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
@@ -99,6 +100,7 @@ var rules = []rule{
 
 	{path: "services/scheduler", may: []string{vocabulary, "internal/waiting", group}},
 	{path: "services/reaper", may: []string{vocabulary, group}},
+	{path: "services/reaper/internal/rekey", may: []string{vocabulary}},
 	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/ownaddr"}, std: []string{"net/http"}},
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes}},

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/reaper/internal/deliver"
+	"github.com/millrace/millrace/services/reaper/internal/rekey"
 )
 
 // Config configures a reaper. A zero field means its default.
@@ -30,9 +31,15 @@ type Config struct {
 	// Sweep is the interval at which unreferenced parts are removed from the store of
 	// templates and snapshots; default half an hour.
 	Sweep time.Duration
+	// KeyGrace is the minimum time for which a replaced data key is kept; default 10 min.
+	KeyGrace time.Duration
+	Service  string // name of this reaper in the changes of the keys; default reaper
 	// Webhooks configures the delivery of lifecycle events; Log, View and Slog are those of the reaper.
 	Webhooks Webhooks
 }
+
+// MinKeyGrace is the minimum of Config.KeyGrace.
+const MinKeyGrace = rekey.MinGrace
 
 // Webhooks configures the delivery of events to webhooks. A zero field means its default.
 type Webhooks struct {
@@ -82,6 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 	r.work.Go(func() { r.sweep(ctx) })
 	r.work.Go(func() { r.sweepCatalog(ctx) })
 	r.work.Go(func() { r.deliver(ctx) })
+	r.work.Go(func() { r.rekey(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -116,6 +124,14 @@ func (r *reaper) deliver(ctx context.Context) {
 	})
 	if err != nil {
 		r.warn(ctx, "deliver webhooks failed", "", err)
+	}
+}
+
+// rekey finishes rotations of the data key until ctx ends.
+func (r *reaper) rekey(ctx context.Context) {
+	err := rekey.Run(ctx, rekey.Config{Log: r.cfg.Log, Slog: r.cfg.Slog, Service: r.cfg.Service, Grace: r.cfg.KeyGrace, Every: 5 * r.cfg.Tick})
+	if err != nil {
+		r.warn(ctx, "rotate keys failed", "", err)
 	}
 }
 
