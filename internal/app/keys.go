@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/internal/masterkey"
+	"github.com/millrace/millrace/services/reaper"
 )
 
 // masterKey holds the settings of the master key.
@@ -66,6 +71,41 @@ func (m *masterKey) prepareFor(data string, getenv func(string) string) error {
 func (m *masterKey) ephemeral() {
 	text := seal.NewMaster()
 	m.source = func(context.Context, bool) (*seal.Master, error) { return seal.ParseMaster(text) }
+}
+
+// Intervals at which a service reports which keys it can open, with a file and with a command,
+// which may be slow.
+const (
+	reportEvery        = 3 * time.Second
+	reportCommandEvery = time.Minute
+)
+
+// announce reports which keys a service can open, until ctx ends. stop waits for that.
+func (m *masterKey) announce(ctx context.Context, log *events.Log, role string) (stop func()) {
+	if !m.used {
+		return func() {}
+	}
+	every := reportEvery
+	if m.key.Command != "" {
+		every = reportCommandEvery
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { log.Announce(ctx, serviceName(role), every) })
+	return func() { cancel(); done.Wait() }
+}
+
+// serviceName returns the name of a service of this process for operators.
+func serviceName(role string) string {
+	return fmt.Sprintf("%s on %s (pid %d)", role, hostName(), os.Getpid())
+}
+
+func graceFlag(f *pflag.FlagSet, grace *time.Duration) {
+	f.DurationVar(grace, "data-key-grace", 0, "minimum time that a replaced data key is kept, twice: before the search for its values, and before its removal (default 10m)")
+}
+
+func checkGrace(grace time.Duration) error {
+	return firstInvalid(setting{"data-key-grace", grace, grace == 0 || grace >= reaper.MinKeyGrace, "at least " + reaper.MinKeyGrace.String()})
 }
 
 // where returns where the key lies, for people.

@@ -63,6 +63,7 @@ func connected(cfg *command.Config, c *common, s *streams, name string, check fu
 			return err
 		}
 		defer log.Close()
+		defer s.keys.announce(ctx, log, name)()
 		return run(ctx, log, logger)
 	}
 }
@@ -136,17 +137,21 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 	var s streams
 	var w webhooks
 	var to reaper.Webhooks
+	var grace time.Duration
 	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", constantBound(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
 		s.keys.flags(f)
+		graceFlag(f, &grace)
 		w.flags(f)
 	}, connected(cfg, &c, &s, "reaper", func() (err error) {
-		to, err = w.config()
-		return err
+		if to, err = w.config(); err != nil {
+			return err
+		}
+		return checkGrace(grace)
 	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		logger.Info("reaper started")
-		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, Webhooks: to})
+		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to})
 	}))
 }
 

@@ -40,6 +40,7 @@ type up struct {
 	deliver    reaper.Webhooks
 	data       string
 	durability string
+	grace      time.Duration // of replaced data keys
 	log        *slog.Logger
 	ready      func(url string) error // runs once all services are ready; nil: prints the banner
 }
@@ -71,6 +72,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	schedulerFlags(f, &u.scheduler)
 	u.host.flags(f)
 	u.webhooks.flags(f)
+	graceFlag(f, &u.grace)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
@@ -128,6 +130,8 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	defer back.Close()
+	defer u.streams.keys.announce(ctx, front, "gateway")()
+	defer u.streams.keys.announce(ctx, back, "hostd")()
 	return u.serve(ctx, begun, srv.Failed(), front, back)
 }
 
@@ -135,7 +139,7 @@ func (u *up) prepare() (err error) {
 	if u.log, err = u.common.logger(u.cfg); err != nil {
 		return err
 	}
-	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check()); err != nil {
+	if err := cmp.Or(u.streams.check(), checkGateway(&u.gateway), checkScheduler(&u.scheduler), u.host.check(), checkGrace(u.grace)); err != nil {
 		return err
 	}
 	if u.gateway.EgressAllow, err = prefixes(egressAllow, u.host.allow); err != nil {
@@ -193,7 +197,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), Webhooks: u.deliver}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver}))
 	})
 	// A service that fails stops the gateway, which drains first.
 	ctx, cancel := context.WithCancel(ctx)

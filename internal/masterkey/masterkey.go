@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/events/seal"
@@ -102,6 +103,72 @@ func write(path string) error {
 		return err
 	}
 	return os.Link(f.Name(), path)
+}
+
+// Add puts a new key before the others in the file, so that it is the current one.
+func (k Key) Add() (*seal.Master, error) {
+	return k.edit(func(text string) string { return seal.NewMaster() + "\n" + text })
+}
+
+// KeepCurrent removes all keys but the current one from the file.
+func (k Key) KeepCurrent() (*seal.Master, error) {
+	return k.edit(func(text string) string {
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				return line + "\n"
+			}
+		}
+		return text
+	})
+}
+
+// edit replaces the file at once: a crash leaves the old content or the new one. Its mode and its
+// owner stay.
+func (k Key) edit(change func(text string) string) (*seal.Master, error) {
+	path, err := filepath.EvalSymlinks(k.File)
+	if err != nil {
+		return nil, fmt.Errorf("change master key: %w", err)
+	}
+	if _, err := read(path); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = replace(path, change(string(text)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("change master key: %w", err)
+	}
+	return read(path)
+}
+
+func replace(path, text string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".master.key-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Chmod(st.Mode().Perm()))
+	if owner, ok := st.Sys().(*syscall.Stat_t); ok {
+		err = errors.Join(err, f.Chown(int(owner.Uid), int(owner.Gid)))
+	}
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }
 
 // run returns the key that a shell command prints.

@@ -159,6 +159,7 @@ func (s *server) registerOwn(r fiber.Router) {
 	r.Get("/v1/hosts/:name/undrainable", onlyOperators, s.admin.Undrainable)
 	r.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))
 	r.Post("/v1/hosts/:name/undrain", onlyOperators, s.admin.DrainHost(false))
+	admin.NewKeyring(s.ops.Core).Register(r, onlyOperators)
 	templates.New(s.ops.Core, s.ops.Templates).Register(r, onlyOperators)
 }
 

@@ -1,3 +1,3 @@
 // Package admin has the commands for operators of an installation: hosts and host, key,
-// events and doctor.
+// keyring, events and doctor.
 package admin
