@@ -156,9 +156,10 @@ var rules = []rule{
 	{path: gw + "codex/jsonrpc"},
 	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}, tests: []string{fasthttp}},
 	// Sessions and signatures of Backend.AI are computed from requests and states alone.
-	{path: gw + "backendai", may: []string{vocabulary, "schema/...", protobuf, "internal/waiting", gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "httpconn", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "websocket", fiber}, std: []string{"net/http"}},
+	{path: gw + "backendai", may: []string{vocabulary, "schema/...", protobuf, "internal/waiting", gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "httpconn", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "textenc", gw + "websocket", fiber}, std: []string{"net/http"}},
 	{path: gw + "backendai/signature", may: []string{"events/kind"}},
 	{path: gw + "backendai/rate"},
+	{path: gw + "backendai/sse", may: []string{"events/catalog", "events/kind", "events/process", "events/sandbox", "events/webhook", gw + "backendai/session", gw + "textenc"}, tests: []string{gw + "stream", fiber}},
 	{path: gw + "backendai/terminal", may: []string{"events/kind", "events/process", "internal/vtfilter", gw + "websocket"}},
 	{path: gw + "backendai/files", may: []string{"events/kind"}},
 	{path: gw + "backendai/run", may: []string{"events/kind", "events/process"}},

@@ -239,6 +239,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.cfg.Log.MonitorStreams(ctx) })
 	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error { return s.keeper.Run(ctx) })
+	g.Go(func() error { return s.bai.Run(ctx) })
 	g.Go(func() error {
 		if err := s.app.Listener(httpconn.Listen(ln)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

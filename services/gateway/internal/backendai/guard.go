@@ -62,7 +62,17 @@ func (h *Handler) authenticate(c *fiber.Ctx) error {
 		return kind.Coded(kind.Exhausted, "count request", "", rateLimited, "You have reached your API query rate limit.")
 	}
 	auth.Set(c, core.Principal{Tenant: pair.Tenant})
+	c.Locals(accessKey{}, key)
 	return checkVersion(c)
+}
+
+// accessKey is the key of the local value with the access key of a request.
+type accessKey struct{}
+
+// accessKeyOf returns the access key that signed the request.
+func accessKeyOf(c *fiber.Ctx) string {
+	key, _ := c.Locals(accessKey{}).(string)
+	return key
 }
 
 // firstOf returns the value of the first header that is present.

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/backendai/rate"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/signature"
+	"github.com/millrace/millrace/services/gateway/internal/backendai/sse"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
@@ -93,6 +94,7 @@ type Config struct {
 	Creator    Creator
 	Runs       Runs
 	Ports      Ports
+	Log        sse.Log
 	Files      func(p core.Principal, id sandbox.ID) files.Store
 	Streams    *stream.Streams
 	Sockets    *websocket.Server
@@ -115,6 +117,7 @@ type Handler struct {
 	counts   *rate.Counts
 	endpoint *websocket.Endpoint
 	tunnels  *websocket.Endpoint
+	hub      *sse.Hub
 }
 
 // New returns the surface.
@@ -123,12 +126,15 @@ func New(cfg Config) *Handler {
 	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), defaultMax)
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	return &Handler{
-		cfg: cfg, counts: rate.New(),
+		cfg: cfg, counts: rate.New(), hub: sse.NewHub(cfg.Log),
 		// Browsers do not sign requests by themselves.
 		endpoint: cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true}),
 		tunnels:  cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true, WriteTimeout: tunnelWriteTimeout}),
 	}
 }
+
+// Run keeps what the surface follows up to date, until ctx ends.
+func (h *Handler) Run(ctx context.Context) error { return h.hub.Run(ctx) }
 
 // prefixes are the versions that paths may begin with.
 var prefixes = [...]string{"", "/v4", "/v5", "/v6", "/v7", "/v8", "/v9"}
@@ -145,6 +151,7 @@ func (h *Handler) Register(r fiber.Router) {
 			r.Get(v+"/stream"+kind+"/:id/pty", h.pty)
 			services{h}.register(r, v+"/stream"+kind+"/:id", v+kind+"/:id")
 		}
+		listeners{h}.register(r, v)
 	}
 }
 

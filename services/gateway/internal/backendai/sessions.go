@@ -90,6 +90,7 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	w.Owner = accessKeyOf(c)
 	st, created, err := h.ensure(c.UserContext(), auth.From(c), &w)
 	if err != nil {
 		return err

@@ -27,6 +27,16 @@ func AppendSSE(dst []byte, e *process.Event) []byte {
 	return append(dst, "\n\n"...)
 }
 
+// AppendMessage appends a server-sent event. id and data must not contain a line end; an empty id is
+// omitted.
+func AppendMessage(dst []byte, id, event string, data []byte) []byte {
+	if id != "" {
+		dst = append(append(append(dst, "id: "...), id...), '\n')
+	}
+	dst = append(append(append(dst, "event: "...), event...), "\ndata: "...)
+	return append(append(dst, data...), "\n\n"...)
+}
+
 // AppendRetry appends the reconnection delay.
 func AppendRetry(dst []byte) []byte {
 	dst = append(dst, "retry: "...)

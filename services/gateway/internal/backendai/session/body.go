@@ -25,6 +25,7 @@ type Wanted struct {
 	MaxWait   time.Duration // maximum time to wait until it runs; 0: the gateway's own
 	Preopen   []int         // ports that are services, too
 	Idle      time.Duration // time without requests after which it ends; 0: the default
+	Owner     string        // access key of the request
 }
 
 // body is the body of a request in all versions of the API. A pointer is nil if the field is

@@ -19,6 +19,7 @@ const (
 	metaTag   = "backendai.tag"
 	// metaServices are the services besides those of every session, in JSON.
 	metaServices = "backendai.services"
+	metaOwner    = "backendai.owner" // access key of the request that created it
 )
 
 func missingFolder() error {
@@ -27,7 +28,7 @@ func missingFolder() error {
 
 // Metadata returns the metadata of the sandbox of a session whose template has services.
 func (w *Wanted) Metadata(services []template.Service) map[string]string {
-	m := map[string]string{metaName: w.Name, metaImage: w.Image, metaTag: w.Tag}
+	m := map[string]string{metaName: w.Name, metaImage: w.Image, metaTag: w.Tag, metaOwner: w.Owner}
 	for _, port := range w.Preopen {
 		services = append(slices.Clip(services), template.Service{Name: strconv.Itoa(port), Protocol: preopened, Port: port})
 	}
@@ -42,6 +43,9 @@ func (w *Wanted) Metadata(services []template.Service) map[string]string {
 
 // Name returns the name of a session; empty if the sandbox is not one.
 func Name(st *sandbox.State) string { return st.Request.Metadata[metaName] }
+
+// Owner returns the access key that created a session; empty if it is unknown.
+func Owner(st *sandbox.State) string { return st.Request.Metadata[metaOwner] }
 
 // Language returns the language of a session's kernel.
 func Language(st *sandbox.State) string { return LanguageOf(st.Request.Metadata[metaImage]) }
