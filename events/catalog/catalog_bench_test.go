@@ -57,7 +57,10 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// recordCommands stores count commands, a hundred per sandbox.
+// benchHost is the host of the commands: that of `millrace up`.
+const benchHost = "local"
+
+// recordCommands stores count commands, a hundred per sandbox that has ended.
 func recordCommands(b *testing.B, log *events.Log, count int) {
 	b.Helper()
 	var g errgroup.Group
@@ -65,6 +68,10 @@ func recordCommands(b *testing.B, log *events.Log, count int) {
 	for range count / 100 {
 		sbx := sandbox.NewID()
 		g.Go(func() error {
+			whole := []sandbox.Body{sandbox.Requested{}, sandbox.Placed{Host: benchHost, Epoch: 1}, sandbox.Running{}, sandbox.Lost{}}
+			if _, err := log.AppendSandbox(b.Context(), "default", sbx, 0, 1, whole...); err != nil {
+				return err
+			}
 			for range 100 {
 				if err := runCommand(b, log, process.NewID(sbx)); err != nil {
 					return err
@@ -82,12 +89,12 @@ func recordCommands(b *testing.B, log *events.Log, count int) {
 func runCommand(b *testing.B, log *events.Log, id process.ID) error {
 	now, code := time.Now(), int32(0)
 	spec := process.Spec{Cmd: "/bin/sh", Args: []string{"-c", "echo hello"}, Cwd: "/home/user", User: "user"}
-	sum := process.Summary{ID: id, Tenant: "default", Host: "host-1", Epoch: 1, Spec: spec}
+	sum := process.Summary{ID: id, Tenant: "default", Host: benchHost, Epoch: 1, Spec: spec}
 	rev, err := log.PutSummary(b.Context(), &sum, 0)
 	if err != nil {
 		return err
 	}
-	w := log.Writer(record.Ref{Host: "host-1", ID: id}, 1)
+	w := log.Writer(record.Ref{Host: benchHost, ID: id}, 1)
 	exit := process.Exit{Cause: process.CauseExited, Code: &code}
 	for _, evs := range [][]process.Event{
 		{{Seq: 1, Time: now, Body: process.Accepted{Spec: spec, Tenant: "default"}}},
@@ -98,7 +105,7 @@ func runCommand(b *testing.B, log *events.Log, id process.ID) error {
 			return err
 		}
 	}
-	sum.PID, sum.Started, sum.Ended, sum.Exit = 12, now, now, &exit
+	sum.PID, sum.Started, sum.Ended, sum.Exit, sum.Last = 12, now, now, &exit, 5
 	_, err = log.PutSummary(b.Context(), &sum, rev)
 	return err
 }

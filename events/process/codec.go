@@ -63,7 +63,7 @@ func AppendBatchHead(dst []byte, b *Batch) []byte {
 	if b.Exited == nil {
 		return dst
 	}
-	return field.PutMessage(dst, 9, func(dst []byte) []byte { return appendExit(dst, b.Exited) })
+	return field.PutMessage(dst, 9, func(dst []byte) []byte { return AppendExit(dst, b.Exited) })
 }
 
 // AppendBatchFrame appends one event to a batch begun with AppendBatchHead.
@@ -100,7 +100,7 @@ func ParseBatch(b []byte) (Batch, error) {
 		case 7:
 			frames = append(frames, v)
 		case 9:
-			x, err := parseExit(v)
+			x, err := ParseExit(v)
 			out.Exited = &x
 			return err
 		}
@@ -200,11 +200,12 @@ func bodyOf(b Body) (protowire.Number, func([]byte) []byte) {
 
 func exitBody(x *Exit) func([]byte) []byte {
 	return func(dst []byte) []byte {
-		return field.PutMessage(dst, 1, func(dst []byte) []byte { return appendExit(dst, x) })
+		return field.PutMessage(dst, 1, func(dst []byte) []byte { return AppendExit(dst, x) })
 	}
 }
 
-func appendExit(dst []byte, x *Exit) []byte {
+// AppendExit appends the encoding of x.
+func AppendExit(dst []byte, x *Exit) []byte {
 	if x.Code != nil {
 		dst = protowire.AppendTag(dst, 1, protowire.VarintType)
 		dst = protowire.AppendVarint(dst, uint64(int64(*x.Code)))
@@ -446,14 +447,15 @@ func parseExitIn(b []byte) (Exit, error) {
 	var x Exit
 	err := field.Each(b, func(num protowire.Number, _ uint64, v []byte) (err error) {
 		if num == 1 {
-			x, err = parseExit(v)
+			x, err = ParseExit(v)
 		}
 		return err
 	})
 	return x, err
 }
 
-func parseExit(b []byte) (Exit, error) {
+// ParseExit decodes the output of AppendExit.
+func ParseExit(b []byte) (Exit, error) {
 	var x Exit
 	err := field.Each(b, func(num protowire.Number, u uint64, v []byte) error {
 		switch num {

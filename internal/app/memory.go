@@ -21,7 +21,7 @@ const (
 	// start meanwhile.
 	garbage = 200 // GOGC in percent
 
-	// A million recorded commands take 0.9 GiB of live heap. Without headroom above that
+	// A million recorded commands take 0.3 GiB of live heap, and a flood more. Without headroom above that
 	// the collector would run all the time.
 	leastGarbage   = 2               // headroom is at least half of the live heap,
 	mostOfAll      = 2               // while the limit is at most half of the machine's memory

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// finished returns the stored entries of processes that ended, a hundred per sandbox.
-func finished(b *testing.B, count int) []store.Message {
+// messages returns the stored entries of processes that ended, a hundred per sandbox.
+func messages(b *testing.B, count int) []store.Message {
 	b.Helper()
 	begun, code := time.Now(), int32(0)
 	exit := &process.Exit{Cause: process.CauseExited, Code: &code}
@@ -41,7 +41,7 @@ const finishedCount = 300_000
 // BenchmarkFinished measures what a finished process costs a view: the time to apply its entry, and
 // its live memory.
 func BenchmarkFinished(b *testing.B) {
-	all := finished(b, finishedCount)
+	all := messages(b, finishedCount)
 	for b.Loop() {
 		before := live()
 		begun := time.Now()
@@ -71,7 +71,7 @@ func live() uint64 {
 func BenchmarkPage(b *testing.B) {
 	c := newCatalog()
 	var last process.Summary
-	for _, m := range finished(b, finishedCount) {
+	for _, m := range messages(b, finishedCount) {
 		if err := c.Apply(m); err != nil {
 			b.Fatal(err)
 		}

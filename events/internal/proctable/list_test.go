@@ -146,7 +146,7 @@ func TestPagesStayTheSameWhileProcessesChange(t *testing.T) {
 			last.Ended, last.Exit = time.Unix(50, 0), &process.Exit{}
 			c.put(t, last)
 		case 2:
-			c.drop(c.processes[last.ID])
+			c.finished.Remove(last.ID)
 		case 3:
 			c.put(t, process.Summary{ID: process.NewID("a"), Tenant: "t", Host: "h", PID: 1, Started: time.Unix(200, 0)})
 		}

@@ -21,9 +21,9 @@ func (t *Table) AwaitShown(ctx context.Context, id process.ID, evs []process.Eve
 	}
 	known := false
 	done := func() bool {
-		e := t.processes[id]
-		known = e != nil
-		return known && shown(&e.Summary)
+		var s process.Summary
+		s, _, known = t.get(id)
+		return known && shown(&s)
 	}
 	t.progress.Lock()
 	ok := done()

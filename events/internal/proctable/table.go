@@ -2,9 +2,11 @@ package proctable
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
+	"github.com/millrace/millrace/events/internal/finished"
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/process"
@@ -16,14 +18,14 @@ type Table struct {
 	conn      *store.Conn
 	retention time.Duration
 	progress  *fold.Progress
-	processes map[process.ID]*entry
-	interner  interner // of values in processes
-	order     order
-	pids      map[sandbox.ID]map[uint32]process.ID // the newest process with that pid
+	active    map[process.ID]*entry
+	order     order                                // of active
+	pids      map[sandbox.ID]map[uint32]process.ID // the active process that is the newest with that pid
+	finished  *finished.Set                        // processes that ended
 	totals    totals
 }
 
-// entry is a process in the catalog. It does not change: another one replaces it.
+// entry is an active process in the catalog. It does not change: another one replaces it.
 type entry struct {
 	process.Summary
 	rev uint64
@@ -34,10 +36,11 @@ type entry struct {
 func New(conn *store.Conn, p *fold.Progress, retention time.Duration) *Table {
 	return &Table{
 		conn: conn, progress: p, retention: retention,
-		processes: make(map[process.ID]*entry),
-		order:     newOrder(),
-		pids:      make(map[sandbox.ID]map[uint32]process.ID),
-		totals:    newTotals(),
+		active:   make(map[process.ID]*entry),
+		order:    newOrder(),
+		pids:     make(map[sandbox.ID]map[uint32]process.ID),
+		finished: finished.NewSet(),
+		totals:   newTotals(),
 	}
 }
 
@@ -54,40 +57,58 @@ func (t *Table) Apply(m store.Message) error {
 	if err != nil {
 		return err
 	}
-	t.interner.summary(&s)
-	e, old := &entry{Summary: s, rev: m.Seq, at: s.ListedAt()}, t.processes[s.ID]
-	var was *process.Summary
-	if old != nil {
-		was = &old.Summary
-	}
-	t.totals.replace(was, &s, m.Seq)
-	t.order.replace(old, e)
-	t.setPID(&s)
-	t.processes[s.ID] = e
+	t.replace(&s, m.Seq)
 	return nil
+}
+
+// replace adds an entry, instead of the one that its process has.
+func (t *Table) replace(s *process.Summary, rev uint64) {
+	if was, _, ok := t.get(s.ID); ok {
+		t.totals.replace(&was, s, rev)
+	} else {
+		t.totals.replace(nil, s, rev)
+	}
+	if e := t.active[s.ID]; e != nil {
+		t.drop(e)
+	}
+	if !s.Active() {
+		t.unsetPID(s)
+		t.finished.Put(s, rev)
+		return
+	}
+	t.finished.Remove(s.ID)
+	e := &entry{Summary: *s, rev: rev, at: s.ListedAt()}
+	t.active[s.ID] = e
+	t.order.add(e)
+	t.setPID(s)
 }
 
 // dropEntries drops the entries before a stream sequence, which a killed server may have
 // restored.
 func (t *Table) dropEntries(before uint64) {
-	for _, e := range t.processes {
+	for _, e := range t.active {
 		if e.rev >= before {
 			continue
 		}
-		if e.Active() && counted(&e.Summary) {
+		if counted(&e.Summary) {
 			t.totals.running[e.Outcome()]--
 		}
 		t.drop(e)
 	}
+	t.finished.RemoveBefore(before)
 }
 
-// drop removes an entry.
+// drop removes the entry of an active process.
 func (t *Table) drop(e *entry) {
-	delete(t.processes, e.ID)
+	delete(t.active, e.ID)
 	t.order.remove(e)
-	sbx := e.ID.Sandbox()
-	if pids := t.pids[sbx]; pids[e.PID] == e.ID {
-		if delete(pids, e.PID); len(pids) == 0 {
+	t.dropPID(e.ID.Sandbox(), e.PID, e.ID)
+}
+
+// dropPID removes what a pid is mapped to if it is the given process.
+func (t *Table) dropPID(sbx sandbox.ID, pid uint32, id process.ID) {
+	if pids := t.pids[sbx]; pids[pid] == id {
+		if delete(pids, pid); len(pids) == 0 {
 			delete(t.pids, sbx)
 		}
 	}
@@ -96,16 +117,28 @@ func (t *Table) drop(e *entry) {
 // setPID maps a process's pid to it, unless a younger process has had that pid since: the
 // older one's entry may arrive later.
 func (t *Table) setPID(s *process.Summary) {
+	sbx := s.ID.Sandbox()
 	if s.PID == 0 {
 		return
 	}
-	pids := t.pids[s.ID.Sandbox()]
+	if _, younger := t.finished.ByPID(sbx, s.PID, s.ListedAt()+1); younger {
+		return
+	}
+	pids := t.pids[sbx]
 	if pids == nil {
 		pids = make(map[uint32]process.ID)
-		t.pids[s.ID.Sandbox()] = pids
+		t.pids[sbx] = pids
 	}
-	if had := t.processes[pids[s.PID]]; had == nil || !s.Started.Before(had.Started) {
+	if had := t.active[pids[s.PID]]; had == nil || !s.Started.Before(had.Started) {
 		pids[s.PID] = s.ID
+	}
+}
+
+// unsetPID removes what the pid of a process that ended is mapped to, unless that is younger.
+func (t *Table) unsetPID(s *process.Summary) {
+	sbx := s.ID.Sandbox()
+	if had := t.active[t.pids[sbx][s.PID]]; had != nil && !s.Started.Before(had.Started) {
+		t.dropPID(sbx, s.PID, had.ID)
 	}
 }
 
@@ -113,20 +146,25 @@ func (t *Table) setPID(s *process.Summary) {
 func (t *Table) Get(id process.ID) (process.Summary, uint64, bool) {
 	t.progress.Lock()
 	defer t.progress.Unlock()
-	if e := t.processes[id]; e != nil {
+	return t.get(id)
+}
+
+// get is Get with the view locked.
+func (t *Table) get(id process.ID) (process.Summary, uint64, bool) {
+	if e := t.active[id]; e != nil {
 		return e.Summary, e.rev, true
+	}
+	if it, ok := t.finished.Get(id); ok {
+		return new(finished.Decoder).Summary(&it), it.Rev(), true
 	}
 	return process.Summary{}, 0, false
 }
 
 // Await waits until the view has a process's entry, and returns it; or until ctx ends.
 func (t *Table) Await(ctx context.Context, id process.ID) (sum process.Summary, err error) {
-	err = t.progress.Wait(ctx, func() bool {
-		e := t.processes[id]
-		if e != nil {
-			sum = e.Summary
-		}
-		return e != nil
+	err = t.progress.Wait(ctx, func() (ok bool) {
+		sum, _, ok = t.get(id)
+		return ok
 	})
 	return sum, err
 }
@@ -135,31 +173,18 @@ func (t *Table) Await(ctx context.Context, id process.ID) (sum process.Summary, 
 func (t *Table) ByPID(sbx sandbox.ID, pid uint32) (process.Summary, bool) {
 	t.progress.Lock()
 	defer t.progress.Unlock()
-	if e := t.processes[t.pids[sbx][pid]]; e != nil {
+	if e := t.active[t.pids[sbx][pid]]; e != nil {
 		return e.Summary, true
+	}
+	if it, ok := t.finished.ByPID(sbx, pid, math.MinInt64); ok && pid != 0 {
+		return new(finished.Decoder).Summary(&it), true
 	}
 	return process.Summary{}, false
 }
 
 // Forget drops processes that ended before a time. They also started before it: the view does
 // not look at others. The view is locked.
-func (t *Table) Forget(before time.Time) {
-	var old []*entry
-	for tenant, ok := t.order.nextTenant(nil); ok; tenant, ok = t.order.nextTenant(&tenant) {
-		t.order.ended.byTenant.Ascend(oldestOf(tenant, ""), func(e *entry) bool {
-			if e.Tenant != tenant || e.at >= before.UnixNano() {
-				return false
-			}
-			if e.Ended.Before(before) {
-				old = append(old, e)
-			}
-			return true
-		})
-	}
-	for _, e := range old {
-		t.drop(e)
-	}
-}
+func (t *Table) Forget(before time.Time) { t.finished.RemoveEnded(before) }
 
 // Has reports whether a sandbox has processes. The view is locked.
-func (t *Table) Has(sbx sandbox.ID) bool { return t.order.has(sbx) }
+func (t *Table) Has(sbx sandbox.ID) bool { return t.order.has(sbx) || t.finished.Has(sbx) }

@@ -150,7 +150,7 @@ func (t *Table) Sweep(ctx context.Context) error {
 func (t *Table) staleEntries(keep uint64) (stale []entry) {
 	t.progress.Lock()
 	defer t.progress.Unlock()
-	t.order.active.bySandbox.Scan(func(e *entry) bool {
+	t.order.bySandbox.Scan(func(e *entry) bool {
 		if e.rev < keep {
 			stale = append(stale, *e)
 		}

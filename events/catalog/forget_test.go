@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/eventstest"
@@ -27,28 +26,6 @@ func ended(t testing.TB, log *events.Log, sbx sandbox.ID, pid uint32, at int64) 
 		t.Fatal(err)
 	}
 	return s.ID
-}
-
-func TestEqualValuesOfProcessesAreStoredOnce(t *testing.T) {
-	log := eventstest.Open(t, eventstest.Start(t))
-	view, sbx := eventstest.View(t, log), sandbox.NewID()
-	a, b := ended(t, log, sbx, 7, 9), ended(t, log, sbx, 8, 9)
-	if err := view.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	one, _, _ := view.Process(a)
-	two, _, _ := view.Process(b)
-	if one.Exit == nil || one.Exit != two.Exit || *one.Exit.Code != 3 || one.Exit.Cause != process.CauseExited {
-		t.Errorf("exits %+v and %+v", one.Exit, two.Exit)
-	}
-	texts := func(s *process.Summary) []string {
-		return append(s.Spec.Args, s.Tenant, s.Host, s.Spec.Cmd, s.Spec.User)
-	}
-	for i, s := range texts(&one) {
-		if other := texts(&two)[i]; s != other || unsafe.StringData(s) != unsafe.StringData(other) {
-			t.Errorf("%q and %q are stored twice", s, other)
-		}
-	}
 }
 
 func TestAViewDropsOldProcesses(t *testing.T) {
