@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind classes an error by what the caller may do about it. The numbers are stored
@@ -29,10 +30,11 @@ const (
 	Fenced          Kind = 11 // a newer run of the writer exists: stop writing
 	Canceled        Kind = 12 // the caller canceled
 	Precondition    Kind = 13 // the object is in the wrong state for this
+	Throttled       Kind = 14 // the caller sent too many requests: wait as long as the error says
 )
 
 var names = [...]string{"internal", "invalid", "unauthenticated", "denied", "not found", "conflict",
-	"exhausted", "unavailable", "deadline", "unimplemented", "gone", "fenced", "canceled", "precondition"}
+	"exhausted", "unavailable", "deadline", "unimplemented", "gone", "fenced", "canceled", "precondition", "throttled"}
 
 // String returns the kind's name for people.
 func (k Kind) String() string {
@@ -51,6 +53,8 @@ type Error struct {
 	Msg  string // text for the client, if Kind is not enough
 	Code string // name of this error for programs; empty: the name of Kind
 	Err  error  // the cause; nil if Kind is enough
+
+	After time.Duration // time to wait, if Kind is Throttled
 }
 
 // New returns an error with a text for the client.
@@ -59,6 +63,24 @@ func New(k Kind, op, id, msg string) error { return &Error{Op: op, ID: id, Kind:
 // Coded is New with a name for programs.
 func Coded(k Kind, op, id, code, msg string) error {
 	return &Error{Op: op, ID: id, Kind: k, Code: code, Msg: msg}
+}
+
+// Slow returns a Throttled error with the time to wait.
+func Slow(op string, after time.Duration) error {
+	seconds := WholeSeconds(after)
+	return &Error{Op: op, Kind: Throttled, After: after, Msg: fmt.Sprintf("too many requests: try again in %d s", seconds)}
+}
+
+// WholeSeconds returns a time to wait in seconds, rounded up.
+func WholeSeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+// After returns the time to wait after a Throttled error, and 0 for others.
+func After(err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.After
+	}
+	return 0
 }
 
 // Newf is New with a format for the text.

@@ -56,6 +56,8 @@ func problemOf(err error) (status int, name string) {
 		return http.StatusForbidden, "generic-forbidden"
 	case kind.NotFound, kind.Gone:
 		return http.StatusNotFound, session.NotFound
+	case kind.Throttled:
+		return http.StatusTooManyRequests, rateLimited
 	case kind.Unavailable, kind.Exhausted, kind.Fenced, kind.Deadline, kind.Canceled:
 		return http.StatusServiceUnavailable, "instance-not-available"
 	case kind.Unimplemented:

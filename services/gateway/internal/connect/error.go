@@ -47,7 +47,7 @@ func codeOf(k kind.Kind) Code {
 		return CodeNotFound
 	case kind.Conflict:
 		return CodeExists
-	case kind.Exhausted:
+	case kind.Exhausted, kind.Throttled:
 		return CodeExhausted
 	case kind.Unavailable, kind.Fenced:
 		return CodeUnavailable

@@ -26,6 +26,8 @@ func Status(k kind.Kind) int {
 	case kind.Conflict, kind.Exhausted:
 		// Exhausted is not 429, which clients take for "slow down".
 		return http.StatusConflict
+	case kind.Throttled:
+		return http.StatusTooManyRequests
 	case kind.Gone:
 		return http.StatusGone
 	case kind.Precondition:
@@ -48,6 +50,8 @@ type Body struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code,omitempty"`
+
+	RetryAfter int `json:"-"` // seconds, a header of the response; 0: none
 }
 
 // Of returns the body for err. For an Internal error it contains no detail.
@@ -57,7 +61,7 @@ func Of(err error) Body {
 		return Body{Code: f.Code, Message: f.Message, ErrorCode: name(http.StatusText(f.Code))}
 	}
 	k := kind.Of(err)
-	return Body{Code: Status(k), Message: kind.Message(err), ErrorCode: kind.Code(err)}
+	return Body{Code: Status(k), Message: kind.Message(err), ErrorCode: kind.Code(err), RetryAfter: kind.WholeSeconds(kind.After(err))}
 }
 
 func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "_") }

@@ -3,6 +3,7 @@ package httperr
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -50,6 +51,9 @@ const (
 func (s Shape) Write(c *fiber.Ctx, b *Body) error {
 	var body any
 	mime := fiber.MIMEApplicationJSONCharsetUTF8
+	if b.RetryAfter > 0 {
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(b.RetryAfter))
+	}
 	switch s {
 	case E2B:
 		body = b
