@@ -25,6 +25,7 @@
 //	record          records of processes: Writer, Reader, the live tail, search by seq or time
 //	blob            object stores: parts of templates, copies of snapshots, files of builds
 //	attachment      the sessions of clients
+//	directory       the accounts of users
 //	command         commands to hosts, and their replies
 //	tunnel          byte streams to hosts
 //	internal/fold   how a view is folded: progress through the streams, tables of documents

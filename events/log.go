@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/blob"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/directory"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/record"
@@ -115,6 +116,9 @@ func (l *Log) Attachments() *attachment.Store { return attachment.NewStore(l.con
 
 // Values returns the sealed values in the log.
 func (l *Log) Values() *reseal.Values { return reseal.New(l.conn) }
+
+// Directory returns a store of the accounts of users, which runs separately.
+func (l *Log) Directory() *directory.Store { return directory.New(l.conn) }
 
 // OpenView folds the log and returns when it has caught up. The view is kept up to date
 // until ctx ends.

@@ -66,6 +66,8 @@ func (a *accountTable) applyAccount(m store.Message) error {
 		}
 		k.Tenant, k.Revoked = tenant, a.gone[goneKey{tenant, k.ID}]
 		a.keys.Set(k)
+	case *pb.AccountEvent_KeyHashed:
+		a.applyHashed(e.KeyHashed)
 	case *pb.AccountEvent_KeyRevoked:
 		if tenant, ok := tenantOf(m.Subject); ok {
 			a.revoked[tenant] = m.Seq

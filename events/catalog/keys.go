@@ -28,6 +28,7 @@ type Key struct {
 	Hint    string // its first characters, for display
 	Issued  time.Time
 	Revoked bool
+	Hashed  bool // the slow hash of the key is stored, too
 
 	Access string    // access key of a pair, whose SHA256 is derived from it; empty: an API key
 	Secret seal.Text // secret key of a pair

@@ -3,7 +3,7 @@
 //
 // # Values that are sealed again
 // Where the last message of a subject counts, it is replaced by compare-and-append: secrets of
-// tenants and webhooks, key pairs, signing keys and snapshots. Nothing but the sealed value
+// tenants and webhooks, key pairs, signing keys, keys of users' tokens and snapshots. Nothing but the sealed value
 // changes. A pass can be interrupted and repeated anywhere.
 //
 // # Values that expire

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace/millrace/events/account"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/streams"
@@ -35,6 +36,7 @@ var kinds = []kindOf{
 	{streams.Hooks, "hook.*.*", webhookOf},
 	{streams.Accounts, "acct.*.key.*", keyPairOf},
 	{streams.Accounts, "acct.cluster.signer.*", signingKeyOf},
+	{streams.Users, "user.tokenkey.*", tokenKeyOf},
 }
 
 func secretOf(_ string, data []byte) (value, error) {
@@ -75,4 +77,10 @@ func signingKeyOf(_ string, data []byte) (value, error) {
 		return value{}, fmt.Errorf("%T is not a signing key", b.Body)
 	}
 	return value{&b, identity.Place(k.Number), &k.Sealed}, nil
+}
+
+func tokenKeyOf(_ string, data []byte) (value, error) {
+	var b pb.UserTokenKey
+	err := proto.Unmarshal(data, &b)
+	return value{&b, (&account.TokenKey{Number: b.Number}).Place(), &b.Sealed}, err
 }

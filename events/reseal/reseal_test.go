@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events"
+	"github.com/millrace/millrace/events/account"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/identity"
@@ -46,10 +47,13 @@ func newWorld(t *testing.T) *world {
 	}
 	w.must(log.RevokeKey(t.Context(), "carol", catalog.PairOf("carol", "AKIAREVOKED", time.Time{}).ID, 0))
 	w.must(log.PutSigningKey(t.Context(), 1, sealtest.Seal(t, w.ring, identity.Place(1), "canary signer")))
+	k := account.TokenKey{Number: 1, Made: time.Unix(7, 0)}
+	k.Sealed = sealtest.Seal(t, w.ring, k.Place(), "canary token key")
+	w.must(log.Directory().PutTokenKey(t.Context(), &k))
 	return w
 }
 
-const values = 7 // of a world
+const values = 8 // of a world
 
 func (w *world) must(err error) {
 	w.t.Helper()
@@ -110,6 +114,14 @@ func (w *world) check(current bool) {
 		w.t.Fatalf("%+v", signers)
 	}
 	want("signing key", identity.Place(1), signers[0].Sealed, "canary signer")
+	users := w.log.Directory()
+	w.must(users.Start(w.t.Context()))
+	w.must(users.Sync(w.t.Context()))
+	tokens := users.TokenKeys()
+	if len(tokens) != 1 || !tokens[0].Made.Equal(time.Unix(7, 0)) {
+		w.t.Fatalf("%+v", tokens)
+	}
+	want("token key", tokens[0].Place(), tokens[0].Sealed, "canary token key")
 }
 
 // Wherever a pass is cut off, all values open, and another pass seals the rest.

@@ -74,6 +74,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 	var g gateway.Config
 	var allow []string
 	var w webhooks
+	var u users
 	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
@@ -81,11 +82,15 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 		gatewayFlags(f, &g)
 		f.StringSliceVar(&allow, egressAllow, nil, "non-public prefixes that sandboxes may use as their own proxy; set hosts alike (default none)")
 		w.allowFlag(f)
+		u.flags(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
 			return err
 		}
 		if g.WebhookAllow, err = prefixes(webhookAllow, w.allow); err != nil {
+			return err
+		}
+		if g.Users, err = u.config(nil); err != nil {
 			return err
 		}
 		return checkGateway(&g)

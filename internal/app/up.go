@@ -38,6 +38,7 @@ type up struct {
 	host       host
 	webhooks   webhooks
 	deliver    reaper.Webhooks
+	users      users
 	data       string
 	durability string
 	grace      time.Duration // of replaced data keys
@@ -73,6 +74,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	u.host.flags(f)
 	u.webhooks.flags(f)
 	graceFlag(f, &u.grace)
+	u.users.flags(f)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
@@ -149,6 +151,9 @@ func (u *up) prepare() (err error) {
 		return err
 	}
 	u.gateway.WebhookAllow = u.deliver.Allow
+	if u.gateway.Users, err = u.users.config(u.cfg.Out); err != nil {
+		return err
+	}
 	if u.data == "" {
 		u.data, err = command.DataDir(u.cfg.Getenv)
 	} else {

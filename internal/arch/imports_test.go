@@ -40,6 +40,10 @@ const (
 	flight   = "golang.org/x/sync/singleflight"
 	cobra    = "github.com/spf13/cobra"
 	oci      = "github.com/google/go-containerregistry/..."
+	bcrypt   = "golang.org/x/crypto/bcrypt"
+	gomail   = "github.com/wneessen/go-mail"
+	gosmtp   = "github.com/emersion/go-smtp"
+	gosasl   = "github.com/emersion/go-sasl"
 	chacha   = "golang.org/x/crypto/chacha20poly1305"
 	jose     = "github.com/go-jose/go-jose/v4/..."
 	metrics  = "github.com/prometheus/client_golang/prometheus/..."
@@ -71,7 +75,7 @@ var rules = []rule{
 	{path: "events/kind"},
 	{path: "events/seal", may: []string{"events/kind", "events/seal", chacha}},
 	{path: "events/keystore", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/seal", "schema/...", protobuf}},
-	{path: "events/reseal", may: []string{"events/catalog", "events/identity", "events/internal/store", "events/internal/streams", "events/kind", "events/seal", "events/webhook", "schema/...", protobuf}},
+	{path: "events/reseal", may: []string{"events/account", "events/catalog", "events/identity", "events/internal/store", "events/internal/streams", "events/kind", "events/seal", "events/webhook", "schema/...", protobuf}},
 	{path: "events/build", may: []string{"events/kind"}},
 	{path: "events/sandbox", may: []string{"events/kind", "events/seal"}},
 	{path: "events/webhook", may: []string{"events/kind", "events/sandbox", "events/seal"}},
@@ -81,7 +85,7 @@ var rules = []rule{
 	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
 	{path: "events/fleet", may: []string{"events/kind"}},
 	{path: "events/template", may: []string{"events/kind"}},
-	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/internal/store", "events/keystore", "events/record", "events/reseal", "events/seal", "events/tunnel"}, tests: []string{nats}},
+	{path: "events", may: []string{"events/attachment", "events/blob", "events/catalog", "events/command", "events/directory", "events/internal/store", "events/keystore", "events/record", "events/reseal", "events/seal", "events/tunnel"}, tests: []string{nats}},
 	{path: "events/record", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process"}, tests: []string{nats}},
 	{path: "events/catalog", may: []string{"events/blob", "events/build", "events/fleet", "events/identity", "events/internal/codec", "events/internal/fold", "events/internal/proctable", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/record", "events/sandbox", "events/seal", "events/template", "events/webhook", "schema/...", protobuf, group}, tests: []string{nats}},
 	{path: "events/internal/streams"},
@@ -92,6 +96,8 @@ var rules = []rule{
 	{path: "events/command", may: []string{"events/internal/codec", "events/internal/store", "events/internal/streams", "events/kind", "events/process", "events/sandbox", "schema/...", protobuf}},
 	{path: "events/tunnel", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/mux", "internal/waiting"}},
 	{path: "events/attachment", may: []string{"events/fleet", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "schema/...", protobuf}},
+	{path: "events/account", may: []string{"events/kind", "events/seal"}},
+	{path: "events/directory", may: []string{"events/account", "events/internal/codec", "events/internal/fold", "events/internal/store", "events/internal/streams", "events/kind", "events/seal", "schema/...", protobuf}},
 	{path: "events/due", may: []string{"events/attachment", "events/sandbox"}},
 	{path: "events/blob", may: []string{"events/internal/store", "events/kind", "events/template"}},
 	{path: "events/internal/codec", may: []string{"events/build", "events/field", "events/fleet", "events/kind", "events/process", "events/sandbox", "events/seal", "schema/...", protobuf, compress}},
@@ -104,11 +110,15 @@ var rules = []rule{
 	{path: "services/reaper/internal/rekey", may: []string{vocabulary}},
 	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/ownaddr"}, std: []string{"net/http"}},
 
-	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes}},
+	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes, gosmtp, bcrypt}},
 	{path: gw + "recovery", may: []string{vocabulary}},
 	{path: gw + "latency", may: []string{vocabulary}},
 	{path: gw + "core", may: []string{vocabulary, gw + "latency"}},
-	{path: gw + "accounts", may: []string{vocabulary, gw + "core"}},
+	{path: gw + "accounts", may: []string{vocabulary, gw + "core", gw + "usertoken", bcrypt}},
+	{path: gw + "usertoken", may: []string{"events/account", "events/kind", "events/seal", jose}},
+	{path: gw + "mail", may: []string{"events/kind", gomail}},
+	{path: gw + "peer"},
+	{path: gw + "e2a", may: []string{"events/account", "events/catalog", "events/kind", gw + "accounts", gw + "auth", gw + "core", gw + "family", gw + "httpconn", gw + "peer", gw + "record", gw + "route", fiber}},
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},
 	{path: gw + "hosts", may: []string{vocabulary, gw + "core", ulid}},
 	{path: gw + "storage", may: []string{vocabulary, gw + "core"}},

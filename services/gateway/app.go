@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -48,6 +49,7 @@ type server struct {
 	streams *stream.Streams
 	sockets *websocket.Server // for surfaces with WebSocket connections
 	keeper  *attachments.Keeper
+	users   *accounts.Users
 	admin   *admin.Handler
 	e2b     *e2b.Handler
 	bai     *backendai.Handler
@@ -95,6 +97,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, Streams: streams, Sockets: sockets,
 			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
+		users:  newUsers(cfg, ops),
 		builds: builds,
 		ports:  port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(metrics.Config{

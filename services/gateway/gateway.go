@@ -73,6 +73,8 @@ type Config struct {
 	EgressAllow  []netip.Prefix
 	WebhookAllow []netip.Prefix // non-public addresses that webhooks may have
 
+	Users UsersConfig // how people sign up and log in
+
 	// DrainTimeout is the maximum time for open streams and requests to end after ctx has
 	// ended; default 10 s.
 	DrainTimeout time.Duration
@@ -138,6 +140,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read keys: %w", err)
 	}
+	if cfg.Users.TestMode && !loopback(ln.Addr()) {
+		return fmt.Errorf("the test mode of sign-ups returns codes to any client, so it is only allowed on a loopback address, and not on %s", ln.Addr())
+	}
 	latencies := metrics.NewLatencies()
 	ops := operations.New(core.Config{
 		Log: cfg.Log, View: cfg.View, Secret: secret, Sealer: ring, SharedTenant: DefaultTenant,
@@ -147,7 +152,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.KeyPair == nil {
 		cfg.KeyPair = ops.Accounts.KeyPair
 	}
-	return newServer(&cfg, ops, latencies, loopback(ln.Addr())).run(ctx, ln)
+	s := newServer(&cfg, ops, latencies, loopback(ln.Addr()))
+	if err := s.users.Start(ctx, viewing); err != nil {
+		return fmt.Errorf("open accounts: %w", err)
+	}
+	return s.run(ctx, ln)
 }
 
 // CheckAPIKey returns an error if a key from the configuration is too weak or has a form
@@ -240,6 +249,8 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.builds.Run(ctx) })
 	g.Go(func() error { return s.keeper.Run(ctx) })
 	g.Go(func() error { return s.bai.Run(ctx) })
+	g.Go(func() error { return s.ops.Accounts.Run(ctx) })
+	g.Go(func() error { return s.users.Run(ctx) })
 	g.Go(func() error {
 		if err := s.app.Listener(httpconn.Listen(ln)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

@@ -28,6 +28,7 @@ const (
 // fixture is a gateway on a socket, with its log and a host.
 type fixture struct {
 	t    *testing.T
+	srv  *eventstest.Server
 	log  *events.Log
 	view *catalog.View
 	host *coretest.Host
@@ -39,7 +40,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	srv := eventstest.Start(t)
-	f := &fixture{t: t, log: eventstest.Open(t, srv)}
+	f := &fixture{t: t, srv: srv, log: eventstest.Open(t, srv)}
 	f.view = eventstest.View(t, f.log)
 	f.host = coretest.Run(t, f.log, f.view)
 	if err := f.log.IssueKey(t.Context(), catalog.KeyOf("bob", bobKey, time.Now())); err != nil {

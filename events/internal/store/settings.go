@@ -101,8 +101,10 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	hooks.MaxMsgsPerSubject = 1
 	attachments := fileStream(cfg, streams.Attachments)
 	attachments.MaxMsgsPerSubject = 1
+	users := fileStream(cfg, streams.Users)
+	users.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

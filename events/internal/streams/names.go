@@ -28,6 +28,7 @@ const (
 	HookLog   = "HOOKLOG"
 
 	Attachments = "ATTACH"
+	Users       = "USER"
 
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
@@ -66,6 +67,7 @@ var sources = []source{
 	{Positions, "place.>"},
 	{HookLog, "hooklog.>"},
 	{Attachments, "attach.>"},
+	{Users, "user.>"},
 	{IO, "io.>"},
 	{Tunnels, TunnelPrefix + ">"},
 }

@@ -5654,6 +5654,7 @@ type AccountEvent struct {
 	//	*AccountEvent_TemplateUntagged
 	//	*AccountEvent_TemplatePublished
 	//	*AccountEvent_SigningKeyMade
+	//	*AccountEvent_KeyHashed
 	Body          isAccountEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5757,6 +5758,15 @@ func (x *AccountEvent) GetSigningKeyMade() *SigningKeyMade {
 	return nil
 }
 
+func (x *AccountEvent) GetKeyHashed() *KeyHashed {
+	if x != nil {
+		if x, ok := x.Body.(*AccountEvent_KeyHashed); ok {
+			return x.KeyHashed
+		}
+	}
+	return nil
+}
+
 type isAccountEvent_Body interface {
 	isAccountEvent_Body()
 }
@@ -5785,6 +5795,10 @@ type AccountEvent_SigningKeyMade struct {
 	SigningKeyMade *SigningKeyMade `protobuf:"bytes,7,opt,name=signing_key_made,json=signingKeyMade,proto3,oneof"`
 }
 
+type AccountEvent_KeyHashed struct {
+	KeyHashed *KeyHashed `protobuf:"bytes,8,opt,name=key_hashed,json=keyHashed,proto3,oneof"`
+}
+
 func (*AccountEvent_KeyIssued) isAccountEvent_Body() {}
 
 func (*AccountEvent_KeyRevoked) isAccountEvent_Body() {}
@@ -5796,6 +5810,8 @@ func (*AccountEvent_TemplateUntagged) isAccountEvent_Body() {}
 func (*AccountEvent_TemplatePublished) isAccountEvent_Body() {}
 
 func (*AccountEvent_SigningKeyMade) isAccountEvent_Body() {}
+
+func (*AccountEvent_KeyHashed) isAccountEvent_Body() {}
 
 type KeyIssued struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -5926,6 +5942,60 @@ func (x *KeyRevoked) GetId() string {
 	return ""
 }
 
+// KeyHashed records the slow hash of an API key, which is computed after the key was issued:
+// acct.<tenant>.keyhash.<id>.
+type KeyHashed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sha256        []byte                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Bcrypt        []byte                 `protobuf:"bytes,2,opt,name=bcrypt,proto3" json:"bcrypt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyHashed) Reset() {
+	*x = KeyHashed{}
+	mi := &file_event_v1_event_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyHashed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyHashed) ProtoMessage() {}
+
+func (x *KeyHashed) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyHashed.ProtoReflect.Descriptor instead.
+func (*KeyHashed) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *KeyHashed) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *KeyHashed) GetBcrypt() []byte {
+	if x != nil {
+		return x.Bcrypt
+	}
+	return nil
+}
+
 // TemplateTagged moves a name and a tag to a template:
 // acct.<tenant>.template.<name>.
 type TemplateTagged struct {
@@ -5940,7 +6010,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5952,7 +6022,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5965,7 +6035,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -6016,7 +6086,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6028,7 +6098,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6041,7 +6111,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -6131,7 +6201,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6143,7 +6213,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6156,7 +6226,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6185,7 +6255,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6197,7 +6267,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6210,7 +6280,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6239,7 +6309,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6251,7 +6321,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6264,7 +6334,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6293,7 +6363,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6305,7 +6375,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6318,7 +6388,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6369,7 +6439,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6381,7 +6451,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6394,7 +6464,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -6548,7 +6618,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6560,7 +6630,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6573,7 +6643,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -6626,7 +6696,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6638,7 +6708,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6651,7 +6721,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -6715,7 +6785,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6727,7 +6797,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6740,7 +6810,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BuildStep) GetType() string {
@@ -6781,7 +6851,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6793,7 +6863,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6806,7 +6876,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -6833,7 +6903,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6845,7 +6915,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6858,7 +6928,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -6933,7 +7003,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6945,7 +7015,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6958,7 +7028,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -7014,7 +7084,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7026,7 +7096,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7039,7 +7109,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -7071,7 +7141,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7083,7 +7153,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7096,7 +7166,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -7108,7 +7178,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7120,7 +7190,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7133,7 +7203,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
 }
 
 type BuildFailed struct {
@@ -7146,7 +7216,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7158,7 +7228,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7171,7 +7241,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7683,7 +7753,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x03cpu\x18+ \x01(\tR\x03cpu\x12\x1b\n" +
 	"\tfile_fits\x18, \x03(\tR\bfileFits\x12\x1a\n" +
 	"\benforced\x184 \x03(\tR\benforced\x12\x1a\n" +
-	"\bstarting\x183 \x01(\bR\bstarting\"\xf8\x03\n" +
+	"\bstarting\x183 \x01(\bR\bstarting\"\xb7\x04\n" +
 	"\fAccountEvent\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12=\n" +
 	"\n" +
@@ -7693,7 +7763,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x0ftemplate_tagged\x18\x04 \x01(\v2!.millrace.event.v1.TemplateTaggedH\x00R\x0etemplateTagged\x12R\n" +
 	"\x11template_untagged\x18\x05 \x01(\v2#.millrace.event.v1.TemplateUntaggedH\x00R\x10templateUntagged\x12U\n" +
 	"\x12template_published\x18\x06 \x01(\v2$.millrace.event.v1.TemplatePublishedH\x00R\x11templatePublished\x12M\n" +
-	"\x10signing_key_made\x18\a \x01(\v2!.millrace.event.v1.SigningKeyMadeH\x00R\x0esigningKeyMadeB\x06\n" +
+	"\x10signing_key_made\x18\a \x01(\v2!.millrace.event.v1.SigningKeyMadeH\x00R\x0esigningKeyMade\x12=\n" +
+	"\n" +
+	"key_hashed\x18\b \x01(\v2\x1c.millrace.event.v1.KeyHashedH\x00R\tkeyHashedB\x06\n" +
 	"\x04body\"\x8b\x01\n" +
 	"\tKeyIssued\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -7704,7 +7776,10 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x06sealed\x18\x06 \x01(\fR\x06sealed\"\x1c\n" +
 	"\n" +
 	"KeyRevoked\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x8a\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\";\n" +
+	"\tKeyHashed\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x16\n" +
+	"\x06bcrypt\x18\x02 \x01(\fR\x06bcrypt\"\x8a\x01\n" +
 	"\x0eTemplateTagged\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x1a\n" +
@@ -7826,7 +7901,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -7900,33 +7975,34 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*AccountEvent)(nil),       // 69: millrace.event.v1.AccountEvent
 	(*KeyIssued)(nil),          // 70: millrace.event.v1.KeyIssued
 	(*KeyRevoked)(nil),         // 71: millrace.event.v1.KeyRevoked
-	(*TemplateTagged)(nil),     // 72: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 73: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 74: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 75: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 76: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 77: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 78: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 79: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 80: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 81: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 82: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 83: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 84: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 85: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 86: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 87: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 88: millrace.event.v1.BuildFailed
-	nil,                        // 89: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 90: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 91: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 92: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 93: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 94: millrace.event.v1.KeySet.DataEntry
-	nil,                        // 95: millrace.event.v1.KeySet.SecretsEntry
-	nil,                        // 96: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 97: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 98: millrace.event.v1.BuildBased.EnvEntry
+	(*KeyHashed)(nil),          // 72: millrace.event.v1.KeyHashed
+	(*TemplateTagged)(nil),     // 73: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 74: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 75: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 76: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 77: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 78: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 79: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 80: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 81: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 82: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 83: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 84: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 85: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 86: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 87: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 88: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 89: millrace.event.v1.BuildFailed
+	nil,                        // 90: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 91: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 92: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 93: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 94: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 95: millrace.event.v1.KeySet.DataEntry
+	nil,                        // 96: millrace.event.v1.KeySet.SecretsEntry
+	nil,                        // 97: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 98: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 99: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -7943,7 +8019,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	16, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	17, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	18, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	89, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	90, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 15: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	5,  // 16: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
 	4,  // 17: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
@@ -7953,7 +8029,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	14, // 21: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
 	4,  // 22: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
 	14, // 23: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	90, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	91, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
 	22, // 25: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	23, // 26: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
 	27, // 27: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
@@ -7973,8 +8049,8 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	45, // 41: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
 	28, // 42: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
 	47, // 43: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
-	91, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	92, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	92, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	93, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
 	40, // 46: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
 	26, // 47: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
 	24, // 48: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
@@ -7984,10 +8060,10 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	42, // 52: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
 	40, // 53: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
 	49, // 54: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	93, // 55: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	94, // 56: millrace.event.v1.KeySet.data:type_name -> millrace.event.v1.KeySet.DataEntry
-	95, // 57: millrace.event.v1.KeySet.secrets:type_name -> millrace.event.v1.KeySet.SecretsEntry
-	96, // 58: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	94, // 55: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	95, // 56: millrace.event.v1.KeySet.data:type_name -> millrace.event.v1.KeySet.DataEntry
+	96, // 57: millrace.event.v1.KeySet.secrets:type_name -> millrace.event.v1.KeySet.SecretsEntry
+	97, // 58: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
 	56, // 59: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
 	56, // 60: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
 	61, // 61: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
@@ -7999,29 +8075,30 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	4,  // 67: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
 	70, // 68: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
 	71, // 69: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	72, // 70: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	74, // 71: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	76, // 72: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	75, // 73: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	73, // 74: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	97, // 75: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	78, // 76: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	79, // 77: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	80, // 78: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	82, // 79: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	84, // 80: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	86, // 81: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	88, // 82: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	87, // 83: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	83, // 84: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	81, // 85: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	98, // 86: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	85, // 87: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	88, // [88:88] is the sub-list for method output_type
-	88, // [88:88] is the sub-list for method input_type
-	88, // [88:88] is the sub-list for extension type_name
-	88, // [88:88] is the sub-list for extension extendee
-	0,  // [0:88] is the sub-list for field type_name
+	73, // 70: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	75, // 71: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	77, // 72: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	76, // 73: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	72, // 74: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
+	74, // 75: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	98, // 76: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	79, // 77: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	80, // 78: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	81, // 79: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	83, // 80: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	85, // 81: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	87, // 82: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	89, // 83: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	88, // 84: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	84, // 85: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	82, // 86: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	99, // 87: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	86, // 88: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -8080,9 +8157,10 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_TemplateUntagged)(nil),
 		(*AccountEvent_TemplatePublished)(nil),
 		(*AccountEvent_SigningKeyMade)(nil),
+		(*AccountEvent_KeyHashed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[75].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[77].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[76].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[78].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -8098,7 +8176,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   98,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

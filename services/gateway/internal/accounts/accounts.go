@@ -7,11 +7,12 @@ import (
 
 // Accounts implements the operations on accounts. Its methods may be called concurrently.
 type Accounts struct {
-	core *core.Core
-	ring *identity.Ring
+	core   *core.Core
+	ring   *identity.Ring
+	hashes *hashes
 }
 
 // New returns Accounts on c. It does no I/O.
 func New(c *core.Core) *Accounts {
-	return &Accounts{core: c, ring: identity.NewRing(c.Sealer)}
+	return &Accounts{core: c, ring: identity.NewRing(c.Sealer), hashes: newHashes(c)}
 }

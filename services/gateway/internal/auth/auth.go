@@ -6,7 +6,6 @@ package auth
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/sha256"
 	"net/http"
 	"strings"
 
@@ -21,9 +20,14 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 
-// Keys looks up API keys. A *catalog.View implements it.
+// Keys looks up API keys. *accounts.Accounts implements it.
 type Keys interface {
-	Key(sha256 [32]byte) (catalog.Key, bool)
+	Key(ctx context.Context, secret string) (catalog.Key, bool)
+}
+
+// Users checks the tokens of users. *accounts.Users implements it.
+type Users interface {
+	UserToken(ctx context.Context, token string) (core.Principal, bool)
 }
 
 // Tokens checks the tokens of sandboxes and volumes. A *lifecycle.Lifecycle with a *storage.Storage implements it.
@@ -39,6 +43,7 @@ const (
 	msgToken  = "unauthorized access, please provide a valid access token or method signing if supported"
 	msgVolume = "unauthorized: a valid volume token is required (Authorization: Bearer)"
 	msgKey    = "unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"
+	msgUser   = "unauthorized: a valid token of a user is required (Authorization: Bearer)"
 	msgBearer = "unauthorized: a valid API key or token of the sandbox is required (Authorization: Bearer, or the token in ?token=)"
 )
 
@@ -56,13 +61,16 @@ func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
 
 // New returns middleware that authenticates the request with a credential of its family or
 // responds 401. The handler of a signed link runs without a principal.
-func New(keys Keys, tokens Tokens) fiber.Handler {
+func New(keys Keys, users Users, tokens Tokens) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		accepted := route.Part(c).Credentials
 		if accepted.Has(family.Public | family.PairSignature) {
 			return c.Next()
 		}
 		p, ok := byKey(c, accepted, keys)
+		if !ok {
+			p, ok = byUser(c, accepted, users)
+		}
 		if !ok && accepted.Has(family.LinkSignature) && c.Method() == fiber.MethodPut && c.Query("signature") != "" {
 			return c.Next()
 		}
@@ -93,6 +101,8 @@ func byToken(c *fiber.Ctx, accepted family.Credentials, tokens Tokens) (core.Pri
 		return byHeader(c, accepted.Has(family.TrafficHeader), tokens)
 	case accepted.Has(family.SandboxBearer | family.SandboxQuery):
 		return byBearer(c, accepted, tokens)
+	case accepted.Has(family.UserBearer):
+		return core.Principal{}, unauthenticated(msgUser)
 	}
 	return core.Principal{}, unauthenticated(msgKey)
 }
@@ -135,12 +145,21 @@ func byKey(c *fiber.Ctx, accepted family.Credentials, keys Keys) (core.Principal
 		if k == "" {
 			continue
 		}
-		if key, ok := keys.Key(sha256.Sum256([]byte(k))); ok {
+		if key, ok := keys.Key(c.UserContext(), k); ok {
 			c.Locals(apiKey{}, k)
 			return core.Principal{Tenant: key.Tenant}, true
 		}
 	}
 	return core.Principal{}, false
+}
+
+// byUser authenticates with a user's token.
+func byUser(c *fiber.Ctx, accepted family.Credentials, users Users) (core.Principal, bool) {
+	reads := c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
+	if !accepted.Has(family.UserBearer) && !(accepted.Has(family.UserRead) && reads) {
+		return core.Principal{}, false
+	}
+	return users.UserToken(c.UserContext(), bearer(c))
 }
 
 type apiKey struct{}

@@ -26,9 +26,19 @@ import (
 
 type keys map[[32]byte]catalog.Key
 
-func (k keys) Key(sum [32]byte) (catalog.Key, bool) {
-	key, ok := k[sum]
+func (k keys) Key(_ context.Context, secret string) (catalog.Key, bool) {
+	key, ok := k[sha256.Sum256([]byte(secret))]
 	return key, ok
+}
+
+// users accept the token "user".
+type users struct{}
+
+func (users) UserToken(_ context.Context, token string) (core.Principal, bool) {
+	if token != "user" {
+		return core.Principal{}, false
+	}
+	return core.Principal{Tenant: "carol"}, true
 }
 
 type tokens struct{}
@@ -112,7 +122,7 @@ func TestSignatures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
-			app.Use(auth.New(keys{}, tokens{}))
+			app.Use(auth.New(keys{}, users{}, tokens{}))
 			var got core.Principal
 			app.All("/files", func(c *fiber.Ctx) error {
 				got = auth.From(c)
@@ -139,6 +149,7 @@ func TestSignatures(t *testing.T) {
 
 func TestMiddleware(t *testing.T) {
 	const commands, control, codex = "/commands", "/v2/sandboxes", "/codex/i1"
+	carol := core.Principal{Tenant: "carol"}
 	alice, token := core.Principal{Tenant: "alice"}, core.Principal{Tenant: "alice", Sandbox: "i1"}
 	tests := []struct {
 		name, method, path string
@@ -157,6 +168,13 @@ func TestMiddleware(t *testing.T) {
 		{"public, with a path below", "GET", "/livez/x?api_key=k", nil, 200, core.Principal{}},
 		{"a key for e2a", "GET", "/v1/sessions", map[string]string{"Authorization": "Bearer k"}, 200, alice},
 		{"a key for e2a in E2B's header", "GET", "/v1/sessions", map[string]string{"X-API-KEY": "k"}, 401, core.Principal{}},
+		{"a user's token for an API key's route", "GET", "/v1/sessions", map[string]string{"Authorization": "Bearer user"}, 401, core.Principal{}},
+		{"a user's token", "POST", "/v1/api-keys", map[string]string{"Authorization": "Bearer user"}, 200, carol},
+		{"a key for a user's route", "POST", "/v1/api-keys", map[string]string{"Authorization": "Bearer k"}, 401, core.Principal{}},
+		{"a user's token reads", "GET", "/v1/tenants/me", map[string]string{"Authorization": "Bearer user"}, 200, carol},
+		{"a user's token does not write", "POST", "/v1/tenants/me/api-keys", map[string]string{"Authorization": "Bearer user"}, 401, core.Principal{}},
+		{"a key writes", "POST", "/v1/tenants/me/api-keys", map[string]string{"Authorization": "Bearer k"}, 200, alice},
+		{"a user's token for E2B", "GET", control, map[string]string{"Authorization": "Bearer user"}, 401, core.Principal{}},
 		{"a key for codex", "GET", codex, map[string]string{"Authorization": "Bearer k"}, 200, alice},
 		{"a token for codex", "GET", codex, map[string]string{"Authorization": "Bearer right"}, 200, token},
 		{"a token for codex in the query", "GET", codex + "?token=right", nil, 200, token},
@@ -192,7 +210,7 @@ func TestMiddleware(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
-			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, tokens{}))
+			app.Use(auth.New(keys{sha256.Sum256([]byte("k")): {Tenant: "alice"}}, users{}, tokens{}))
 			var got core.Principal
 			app.All("/*", func(c *fiber.Ctx) error {
 				got = auth.From(c)
@@ -238,10 +256,11 @@ func TestUnauthorizedHasTheFormOfTheFamily(t *testing.T) {
 		"/files":     `{"code":401,"message":"missing signature query parameter"}`,
 		"/volumecontent/v00000000000000000000/path": `{"code":"unauthenticated","message":"unauthorized: a valid volume token is required (Authorization: Bearer)"}`,
 		"/v1/sessions": `{"error":"unauthenticated","message":"unauthorized: a valid API key is required (X-API-KEY or Authorization: Bearer)"}`,
+		"/v1/api-keys": `{"error":"unauthenticated","message":"unauthorized: a valid token of a user is required (Authorization: Bearer)"}`,
 		"/codex/i1":    "unauthorized: a valid API key or token of the sandbox is required (Authorization: Bearer, or the token in ?token=)\n",
 	} {
 		app := fiber.New(fiber.Config{ErrorHandler: route.WriteError})
-		app.Use(auth.New(keys{}, tokens{}))
+		app.Use(auth.New(keys{}, users{}, tokens{}))
 		resp, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil))
 		if err != nil {
 			t.Fatal(err)

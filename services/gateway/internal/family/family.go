@@ -52,6 +52,8 @@ const (
 	LinkSignature                         // query of a link for an upload with PUT, which the handler checks
 	TrafficHeader                         // token for a sandbox's ports, instead of an absent SandboxHeader
 	VolumeBearer                          // token of the volume in the path, in Authorization: Bearer
+	UserBearer                            // token of a user, in Authorization: Bearer
+	UserRead                              // the same, for GET and HEAD only
 	PairSignature                         // signature with the secret of a key pair, which the family's own guard checks
 )
 

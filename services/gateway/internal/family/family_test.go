@@ -34,6 +34,8 @@ func TestOf(t *testing.T) {
 
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
+		tenant    = family.Part{Family: family.E2A, Credentials: family.KeyBearer | family.UserRead, Errors: httperr.E2A, APIHost: true}
+		user      = family.Part{Family: family.E2A, Credentials: family.UserBearer, Errors: httperr.E2A, APIHost: true}
 		backendAI = family.Part{Family: family.BackendAI, Credentials: family.PairSignature, Errors: httperr.Problem, APIHost: true}
 		form      = family.Part{Family: family.BackendAI, Credentials: family.PairSignature, Errors: httperr.Problem, Body: family.Streamed, APIHost: true}
 		versions  = family.Part{Family: family.BackendAI, Credentials: family.Public, Errors: httperr.Problem, APIHost: true}
@@ -107,6 +109,16 @@ func TestOf(t *testing.T) {
 		{path: "/v1/templates", want: e2a},
 		{path: "/v1/templates/deictic", want: e2a},
 		{path: "/v1/tenants", want: signUp},
+		{path: "/v1/tenants/", want: signUp},
+		{path: "/v1/tenants/verify", want: signUp},
+		{path: "/v1/tenants/verify/x", want: tenant},
+		{path: "/v1/tenants/me", want: tenant},
+		{path: "/v1/tenants/me/api-keys/key_1", want: tenant},
+		{path: "/v1/api-keys/key_1", want: user},
+		{path: "/v1/dashboard/overview", want: user},
+		{path: "/v1/billing/balance", want: user},
+		{path: "/v1/workspaces/a/b", want: user},
+		{path: "/v1/usage", want: e2a},
 		{path: "/v1/auth/login", want: signUp},
 		// Backend.AI.
 		{path: "/v4", want: versions},

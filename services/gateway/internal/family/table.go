@@ -35,6 +35,8 @@ var (
 
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
+	tenant    = with(e2a, func(p *Part) { p.Credentials |= UserRead })
+	user      = with(e2a, func(p *Part) { p.Credentials = UserBearer })
 	backendAI = Part{Family: BackendAI, Credentials: PairSignature, Errors: httperr.Problem, APIHost: true}
 	form      = with(backendAI, func(p *Part) { p.Body = Streamed })
 	versions  = with(backendAI, func(p *Part) { p.Credentials = Public })
@@ -68,16 +70,18 @@ var table = []row{
 	{"/v1", ours},
 
 	// e2a. Its /v1/sandboxes are not served yet: those are ours.
-	{"/v1/api-keys", e2a},
+	{"/v1/api-keys", user},
 	{"/v1/auth", signUp},
-	{"/v1/billing", e2a},
-	{"/v1/dashboard", e2a},
+	{"/v1/billing", user},
+	{"/v1/dashboard", user},
 	{"/v1/secrets", e2a},
 	{"/v1/sessions", e2a},
 	{"/v1/templates", e2a},
-	{"/v1/tenants", signUp},
+	{"/v1/tenants", tenant},
+	{"/v1/tenants/$", signUp},
+	{"/v1/tenants/verify/$", signUp},
 	{"/v1/usage", e2a},
-	{"/v1/workspaces", e2a},
+	{"/v1/workspaces", user},
 
 	// E2B.
 	{"/templates", templates},

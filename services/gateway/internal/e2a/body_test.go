@@ -1,0 +1,47 @@
+package e2a
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/events/kind"
+)
+
+func TestParse(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"email":"a"}`:                     "a",
+		`{"x":[{"email":"b"}],"email":"a"}`: "a",
+		" {\n\"email\" : \"\\u0061\" } \n":  "a",
+		`{"EMAIL":"a"}`:                     "",
+		`{"email":null}`:                    "",
+		`{}`:                                "",
+	} {
+		var got string
+		if err := parse([]byte(raw), []field{{"email", &got}}); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", raw, got, err, want)
+		}
+	}
+	for _, raw := range []string{
+		"", "null", "7", `"x"`, "[]", "{", `{"email"}`, `{"email":"a"`, `{"email":"a"}}`, `{} {}`, `{"email":"a"} x`, "\xef\xbb\xbf{}",
+		`{"email":"a","email":"a"}`, `{"email":7}`, `{"email":["a"]}`, `{"email":{"a":1}}`, `{"email":1e999}`, `{"email":NaN}`, `{'email':'a'}`, `{"email":"a",}`,
+		"{\"email\":\"\xff\"}", `{"x":` + strings.Repeat("[", 100_000), `{"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}",
+	} {
+		var got string
+		if err := parse([]byte(raw), []field{{"email", &got}}); !kind.Is(err, kind.Invalid) {
+			t.Errorf("%.40q: %q, %v", raw, got, err)
+		}
+	}
+}
+
+// No body makes the parser fail in another way than Invalid.
+func FuzzParse(f *testing.F) {
+	for _, raw := range []string{`{"email":"a","code":"1"}`, `{"email":"\ud800"}`, `{"a":{"b":[1,2]}}`, "[", "{}{}"} {
+		f.Add([]byte(raw))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var email, code string
+		if err := parse(raw, []field{{"email", &email}, {"code", &code}}); err != nil && !kind.Is(err, kind.Invalid) {
+			t.Errorf("%q: %v", raw, err)
+		}
+	})
+}
