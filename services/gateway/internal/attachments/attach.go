@@ -21,8 +21,8 @@ type Attachment struct {
 	k       *Keeper
 	session attachment.Session // its Rev is guarded by k.mu
 	resumed bool
-	lost    chan struct{}
-	lostOne sync.Once
+	lost    context.Context //nolint:containedctx // an event with functions that wait for it
+	lose    context.CancelFunc
 	detach  sync.Once
 }
 
@@ -35,10 +35,9 @@ func (a *Attachment) State() attachment.Session { return a.session }
 // Resumed reports whether the session existed before.
 func (a *Attachment) Resumed() bool { return a.resumed }
 
-// Lost is closed when another attachment has the session, or when it has ended.
-func (a *Attachment) Lost() <-chan struct{} { return a.lost }
-
-func (a *Attachment) lose() { a.lostOne.Do(func() { close(a.lost) }) }
+// OnLost calls f in a goroutine once another attachment has the session, or it has ended. Until
+// then no goroutine waits for that. stop prevents the call, as that of [context.AfterFunc] does.
+func (a *Attachment) OnLost(f func()) (stop func() bool) { return context.AfterFunc(a.lost, f) }
 
 // Open attaches a client to a new session, of which the caller sets the tenant, the surface,
 // the sandbox and the policy.
@@ -92,7 +91,8 @@ func (k *Keeper) ready(ctx context.Context) error {
 // attach stores that the session has a client here.
 func (k *Keeper) attach(ctx context.Context, s attachment.Session, resumed bool) (*Attachment, error) {
 	s.Phase, s.Gateway, s.Client = attachment.Attached, k.run, attachment.NewID()
-	a := &Attachment{k: k, session: s, resumed: resumed, lost: make(chan struct{})}
+	a := &Attachment{k: k, session: s, resumed: resumed}
+	a.lost, a.lose = context.WithCancel(context.Background())
 	a.session.Rev = 0
 	k.mu.Lock()
 	k.live[s.Client] = a // before it is stored, so that no pass detaches it

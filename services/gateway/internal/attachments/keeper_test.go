@@ -161,10 +161,8 @@ func TestAnotherGatewayTakesOver(t *testing.T) {
 	if _, err := resume(t, b, first.Session()); !kind.Is(err, kind.Conflict) {
 		t.Errorf("the client that resumed was detached: %v", err)
 	}
-	select {
-	case <-second.Lost():
+	if !second.OnLost(func() {})() {
 		t.Error("the attachment was lost")
-	default:
 	}
 }
 
@@ -239,7 +237,9 @@ func TestLost(t *testing.T) {
 	if err := g.store.Put(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
-	<-a.Lost()
+	lost := make(chan struct{})
+	a.OnLost(func() { close(lost) })
+	<-lost
 }
 
 // A session that is stored as attached here but has no client is detached: the store could

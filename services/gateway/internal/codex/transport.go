@@ -1,6 +1,7 @@
 package codex
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -11,12 +12,14 @@ import (
 type transport struct {
 	conn *websocket.Conn
 	last websocket.Message
-	buf  []byte
 }
 
-// maxBuffer is the capacity of the largest buffer that a connection keeps. It is small, because
-// most connections are idle.
-const maxBuffer = 4 << 10
+// buffers are those of all connections: most of them are idle, and those that are not send
+// pieces of the same size.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxBuffer is the capacity of the largest buffer that is kept.
+const maxBuffer = 1 << 20
 
 // Read implements [session.Transport].
 func (t *transport) Read() ([]byte, error) {
@@ -28,13 +31,19 @@ func (t *transport) Read() ([]byte, error) {
 
 // Write implements [session.Transport].
 func (t *transport) Write(messages [][]byte) error {
-	t.buf = append(t.buf[:0], make([]byte, stream.Headroom)...)
+	size := stream.Headroom
 	for _, m := range messages {
-		t.buf = websocket.AppendMessage(t.buf, websocket.Text, m)
+		size += websocket.MessageSize(len(m))
 	}
-	err := t.conn.Flush(t.buf)
-	if cap(t.buf) > maxBuffer {
-		t.buf = nil
+	p := buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // only they are put
+	buf := slices.Grow((*p)[:0], size)[:stream.Headroom]
+	for _, m := range messages {
+		buf = websocket.AppendMessage(buf, websocket.Text, m)
+	}
+	err := t.conn.Flush(buf)
+	if cap(buf) <= maxBuffer {
+		*p = buf
+		buffers.Put(p)
 	}
 	return err
 }

@@ -77,9 +77,20 @@ func EndMessage(dst []byte, at int, t Type) []byte {
 
 // AppendMessage appends a message.
 func AppendMessage(dst []byte, t Type, payload []byte) []byte {
-	at := len(dst)
-	return EndMessage(append(BeginMessage(dst), payload...), at, t)
+	dst = append(dst, final|byte(t))
+	switch n := len(payload); {
+	case n <= maxControl:
+		dst = append(dst, byte(n))
+	case n <= 0xffff:
+		dst = binary.BigEndian.AppendUint16(append(dst, len16), uint16(n))
+	default:
+		dst = binary.BigEndian.AppendUint64(append(dst, len64), uint64(n))
+	}
+	return append(dst, payload...)
 }
+
+// MessageSize returns an upper bound of the size of a message with a payload of n bytes.
+func MessageSize(n int) int { return largeHead + n }
 
 // appendControl appends a control frame. Its payload has at most maxControl bytes.
 func appendControl(dst []byte, opcode byte, payload []byte) []byte {

@@ -60,6 +60,9 @@ func FuzzMessages(f *testing.F) {
 			typ = websocket.Binary
 		}
 		buf := websocket.AppendMessage(bytes.Clone(before), typ, payload)
+		if begun := websocket.EndMessage(append(websocket.BeginMessage(bytes.Clone(before)), payload...), len(before), typ); !bytes.Equal(begun, buf) {
+			t.Fatalf("AppendMessage and EndMessage differ for %d bytes", len(payload))
+		}
 		buf = websocket.AppendMessage(buf, websocket.Text, before)
 		if !bytes.HasPrefix(buf, before) {
 			t.Fatal("the bytes before were changed")

@@ -57,10 +57,10 @@ func (g *gateway) finish(id process.ID, code int32) {
 
 type attached struct{ resumed bool }
 
-func (attached) Session() string       { return "s1" }
-func (a attached) Resumed() bool       { return a.resumed }
-func (attached) Lost() <-chan struct{} { return nil }
-func (attached) Detach()               {}
+func (attached) Session() string           { return "s1" }
+func (a attached) Resumed() bool           { return a.resumed }
+func (attached) OnLost(func()) func() bool { return func() bool { return true } }
+func (attached) Detach()                   {}
 
 func (g *gateway) services(b *backend.Backend, resumed bool) *session.Services {
 	return b.Services(core.Principal{Tenant: recordtest.Tenant}, "i1", attached{resumed})

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -26,7 +27,8 @@ type Dial func(ctx context.Context) (net.Conn, error)
 // Client implements [session.HTTP]. Its methods may be called concurrently.
 type Client struct {
 	dial      Dial
-	transport *http.Transport
+	roots     *x509.CertPool
+	transport func() *http.Transport // made for the first request: most sessions send none
 }
 
 const (
@@ -39,16 +41,20 @@ const (
 // New returns a client whose connections dial opens. It trusts the system's authorities and,
 // if roots is not nil, those instead: hosts answer for domains with rules in their own name.
 func New(dial Dial, roots *x509.CertPool) *Client {
-	c := &Client{dial: dial}
-	c.transport = &http.Transport{
+	c := &Client{dial: dial, roots: roots}
+	c.transport = sync.OnceValue(c.newTransport)
+	return c
+}
+
+func (c *Client) newTransport() *http.Transport {
+	return &http.Transport{
 		DialContext: c.connect, ForceAttemptHTTP2: true,
 		DisableCompression:  true, // the client asked for the bytes as they are
 		DisableKeepAlives:   true, // a sandbox that stops must leave no connection here
-		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:     &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: connectTimeout, ExpectContinueTimeout: continueTimeout,
 		MaxResponseHeaderBytes: maxHead,
 	}
-	return c
 }
 
 // connect asks the proxy for a connection.
@@ -128,7 +134,7 @@ func (c *Client) Do(ctx context.Context, p *protocol.HTTPParams) (*session.HTTPR
 			req.Header.Add(h.Name, h.Value)
 		}
 	}
-	client := http.Client{Transport: c.transport, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+	client := http.Client{Transport: c.transport(), CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 		switch {
 		case p.RedirectPolicy == "stop":
 			return http.ErrUseLastResponse

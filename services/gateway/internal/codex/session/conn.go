@@ -48,7 +48,8 @@ type conn struct {
 	work   sync.WaitGroup
 
 	state    protocol.State
-	services *Services // nil before initialize
+	services *Services   // nil before initialize
+	forget   func() bool // stops waiting for the loss of the attachment
 
 	feeds   feeds
 	handles handles
@@ -95,6 +96,9 @@ func Serve(ctx context.Context, t Transport, cfg Config) error {
 	c.work.Wait()
 	c.handles.closeAll()
 	if c.services != nil {
+		if c.forget != nil {
+			c.forget()
+		}
 		c.services.Attachment.Detach()
 	}
 	return err
@@ -190,13 +194,7 @@ func (c *conn) initialize(ctx context.Context, id []byte, p *protocol.Initialize
 	if err := c.out.send(jsonrpc.AppendResult(nil, id, raw)); err != nil {
 		return err
 	}
-	c.spawn("codex attachment", func() {
-		select {
-		case <-s.Attachment.Lost():
-			c.cancel()
-		case <-ctx.Done():
-		}
-	})
+	c.forget = s.Attachment.OnLost(c.cancel)
 	if c.feeds.resumed {
 		c.spawn("codex resume", func() { c.followUnread(ctx) })
 	}

@@ -121,9 +121,23 @@ type fakeAttachment struct {
 	lost    chan struct{}
 }
 
-func (a *fakeAttachment) Session() string       { return "s1" }
-func (a *fakeAttachment) Resumed() bool         { return a.resumed }
-func (a *fakeAttachment) Lost() <-chan struct{} { return a.lost }
+func (a *fakeAttachment) Session() string { return "s1" }
+func (a *fakeAttachment) Resumed() bool   { return a.resumed }
+func (a *fakeAttachment) OnLost(f func()) (stop func() bool) {
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-a.lost:
+			f()
+		case <-stopped:
+		}
+	}()
+	var once sync.Once
+	return func() bool {
+		once.Do(func() { close(stopped) })
+		return true
+	}
+}
 func (a *fakeAttachment) Detach() {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()

@@ -49,9 +49,9 @@ type Attachment interface {
 	Session() string
 	// Resumed reports whether the session existed before.
 	Resumed() bool
-	// Lost is closed when the connection must end: the session ended, or another connection
-	// or gateway has it.
-	Lost() <-chan struct{}
+	// OnLost calls f in a goroutine once the connection must end: the session ended, or another
+	// connection or gateway has it. stop prevents the call.
+	OnLost(f func()) (stop func() bool)
 	// Detach ends the attachment. What happens to the processes is decided by the policy of
 	// the session.
 	Detach()
