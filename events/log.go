@@ -23,6 +23,7 @@ import (
 type Config struct {
 	URL         string        // URL of the NATS servers; default nats://127.0.0.1:4222
 	InProcess   store.Server  // an embedded server, instead of URL
+	Ends        *Ends         // see NewEnds; nil: other processes may be connected to the servers
 	Token       string        // token for authentication at the servers; empty: none
 	Name        string        // connection name of the service, shown by NATS monitoring
 	Replicas    int           // number of replicas of each new stream; default 1
@@ -48,6 +49,13 @@ const DefaultMaxStore = 64 << 30
 // dropped.
 const DefaultMaxOutput = 64 << 30
 
+// Ends are the ends of streams as far as one process knows them.
+type Ends = store.Ends
+
+// NewEnds returns Config.Ends for all connections of a process that is the only one connected to the
+// servers, which then know without a request how far a View must be.
+func NewEnds() *Ends { return store.NewEnds() }
+
 // Log is a connection to the log. Its methods may be called concurrently.
 //
 // It consists of parts, each with its state and its methods; see "Parts" in the package's
@@ -67,7 +75,7 @@ type Log struct {
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	setDefaults(&cfg)
 	c, err := store.Open(ctx, store.Config{
-		URL: cfg.URL, InProcess: cfg.InProcess, Token: cfg.Token, Name: cfg.Name, Log: cfg.Log,
+		URL: cfg.URL, InProcess: cfg.InProcess, Ends: cfg.Ends, Token: cfg.Token, Name: cfg.Name, Log: cfg.Log,
 		Replicas: cfg.Replicas, Shards: cfg.Shards, Retention: cfg.Retention, MaxOutput: cfg.MaxOutput,
 	})
 	if err != nil {

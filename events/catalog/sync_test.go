@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
@@ -118,6 +119,54 @@ func TestSyncProcessesAsksTwoStreams(t *testing.T) {
 	_, known := other.Sandbox(sbx)
 	if _, _, ok := other.Process(id); !ok || !known {
 		t.Errorf("the view has the sandbox: %v; the process: %v", known, ok)
+	}
+}
+
+// A process that is the only one connected to the servers asks them once, and again after they
+// restarted. Its views have what was stored through any of its connections.
+func TestSyncOfALoneProcessAsksOnce(t *testing.T) {
+	srv := eventstest.Start(t)
+	alone := events.Config{Name: t.Name(), Ends: events.NewEnds()}
+	front, back := eventstest.OpenWith(t, srv, alone), eventstest.OpenWith(t, srv, alone)
+	view, other := eventstest.View(t, front), eventstest.View(t, back)
+	var g errgroup.Group
+	for range 100 {
+		g.Go(func() error {
+			id := sandbox.NewID()
+			if _, err := other.CreateSandbox(t.Context(), "alice", id, sandbox.Requested{}); err != nil {
+				return err
+			}
+			if err := view.Sync(t.Context()); err != nil {
+				return err
+			}
+			if _, ok := view.Sandbox(id); !ok {
+				return errors.New("a sandbox stored through another connection is missing")
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	requests := eventstest.Requests(t, srv)
+	for range 10 {
+		if err := view.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := requests(); n != 0 {
+		t.Errorf("%d requests, want none", n)
+	}
+	again, againBack := front.Reconnected(), back.Reconnected()
+	srv.Restart()
+	<-again
+	<-againBack
+	requests = eventstest.Requests(t, srv)
+	if err := view.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if requests() == 0 {
+		t.Error("no request after a restart of the server")
 	}
 }
 

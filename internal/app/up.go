@@ -43,6 +43,7 @@ type up struct {
 	durability string
 	grace      time.Duration // of replaced data keys
 	log        *slog.Logger
+	ends       *events.Ends           // shared by both connections: the server has no others
 	ready      func(url string) error // runs once all services are ready; nil: prints the banner
 }
 
@@ -50,7 +51,7 @@ type up struct {
 const upHost = "local"
 
 func upCommand(cfg *command.Config) *cobra.Command {
-	u := &up{cfg: cfg}
+	u := &up{cfg: cfg, ends: events.NewEnds()}
 	c := role(cfg, "up", "Run all services in one process", u.stopBound, u.flags, u.run)
 	c.Long = `Run all services in one process: NATS with JetStream on the disk, a host, a
 scheduler, a reaper and a gateway. The separate commands run the same code.
@@ -166,7 +167,7 @@ func (u *up) prepare() (err error) {
 // that one writes and the other reads.
 func (u *up) connect(ctx context.Context, srv *natsd.Server, role string) (*events.Log, error) {
 	cfg := u.streams.config(role, u.log.With("role", role))
-	cfg.InProcess = srv
+	cfg.InProcess, cfg.Ends = srv, u.ends
 	return events.Open(ctx, cfg)
 }
 

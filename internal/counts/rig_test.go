@@ -44,7 +44,8 @@ type rig struct {
 func start(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{server: count(eventstest.Start(t))}
-	front, back := connect(t, r.server, "gateway"), connect(t, r.server, "hostd")
+	ends := events.NewEnds()
+	front, back := connect(t, r.server, "gateway", ends), connect(t, r.server, "hostd", ends)
 	viewing, stopView := context.WithCancel(context.Background())
 	t.Cleanup(stopView) // after the services have ended
 	view, err := front.OpenView(viewing)
@@ -113,11 +114,11 @@ func awaitHost(ctx context.Context, t *testing.T, view *catalog.View) {
 	}
 }
 
-func connect(t *testing.T, srv countingServer, name string) *events.Log {
+func connect(t *testing.T, srv countingServer, name string, ends *events.Ends) *events.Log {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	log, err := events.Open(ctx, events.Config{InProcess: srv, Name: name, MasterKey: eventstest.MasterKey})
+	log, err := events.Open(ctx, events.Config{InProcess: srv, Ends: ends, Name: name, MasterKey: eventstest.MasterKey})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,11 +46,16 @@ type endQuery struct {
 }
 
 // ends returns the last sequences of streams, by queries that begin after the call. Callers
-// that arrive during a query share the next one: each asks the stream's leader.
+// that arrive during a query share the next one: each asks the stream's leader. A process that is
+// the only one connected to the servers knows most without a query.
 func (p *Progress) ends(ctx context.Context, of []string) ([]uint64, error) {
-	queries := make([]*endQuery, len(of))
+	queries, ends := make([]*endQuery, len(of)), make([]uint64, len(of))
 	p.mu.Lock()
 	for i, stream := range of {
+		var known bool
+		if ends[i], known = p.conn.Ends.Known(stream); known {
+			continue
+		}
 		b := p.barriers[stream]
 		if b.next == nil {
 			b.next = &endQuery{done: make(chan struct{})}
@@ -59,8 +64,10 @@ func (p *Progress) ends(ctx context.Context, of []string) ([]uint64, error) {
 		queries[i] = b.next
 	}
 	p.mu.Unlock()
-	ends := make([]uint64, len(of))
 	for i, q := range queries {
+		if q == nil {
+			continue
+		}
 		select {
 		case <-q.done:
 		case <-ctx.Done():

@@ -80,6 +80,7 @@ func (l *Conn) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
 		return 0, Unavailable("append", m.Subject, err)
 	}
 	if seq, ok := storedAt(msg.Data); ok {
+		l.Ends.stored(m.Subject, seq)
 		return seq, nil
 	}
 	var ack pubAck
@@ -88,6 +89,7 @@ func (l *Conn) tryPublish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	}
 	switch {
 	case ack.Error == nil:
+		l.Ends.stored(m.Subject, ack.Seq)
 		return ack.Seq, nil
 	case ack.Error.ErrCode == errWrongSequence || ack.Error.ErrCode == errWrongSequenceReplicated:
 		return 0, ErrExpectation

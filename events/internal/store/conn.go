@@ -26,6 +26,7 @@ type Config struct {
 	Replicas  int           // number of replicas of each new stream
 	Shards    int           // number of output streams, when they are first created
 	Retention time.Duration // retention of output and the catalog
+	Ends      *Ends         // shared by all connections of a process that is the only one connected to the servers; nil: others may be
 	MaxOutput int64         // maximum bytes of output, set when its streams are created; less if the disk is too small
 	Log       *slog.Logger
 }
@@ -40,6 +41,7 @@ type Server interface {
 type Conn struct {
 	*session
 	Monitor *Monitor
+	Ends    *Ends // nil: other processes may be connected
 
 	id      string // of this connection; a token in its reply subjects
 	shards  int
@@ -55,7 +57,7 @@ type Conn struct {
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	cfg.URL = cmp.Or(cfg.URL, nats.DefaultURL)
 	s := newSession(cfg.Log)
-	c := &Conn{session: s, Monitor: &Monitor{session: s}, id: strings.ToLower(ulid.Make().String())}
+	c := &Conn{session: s, Monitor: &Monitor{session: s}, Ends: cfg.Ends, id: strings.ToLower(ulid.Make().String())}
 	if err := s.connect(&cfg); err != nil {
 		return nil, err
 	}
@@ -76,6 +78,7 @@ func (l *Conn) prepare(ctx context.Context, cfg *Config) error {
 	l.Monitor.names = streams.Names(shards)
 	memory := inMemory(cfg)
 	l.afterReconnect(func(ctx context.Context) {
+		l.Ends.forget()
 		for _, sc := range memory {
 			go l.restore(ctx, sc)
 		}

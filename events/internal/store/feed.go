@@ -17,6 +17,7 @@ type Feed struct {
 	l       *Conn
 	stream  string
 	subject string    // one subject, or ">" for a whole stream
+	end     *end      // of the stream, as this process knows it; nil: not kept
 	last    uint64    // stream sequence of the last message returned
 	since   time.Time // of the first message to return; zero: all after last
 
@@ -55,6 +56,7 @@ func (l *Conn) FollowNew(stream, subject string) (*Feed, error) {
 }
 
 func (l *Conn) follow(f *Feed) (*Feed, error) {
+	f.end = l.Ends.of(f.stream)
 	f.live = make(chan *nats.Msg, liveBuffer)
 	f.reconnect = l.Reconnected()
 	f.silence = probeFirst
@@ -156,6 +158,7 @@ func (f *Feed) accept(msg *nats.Msg) []Message {
 		case err != nil || m.Seq <= f.last:
 		case f.follows(&m):
 			f.last = m.Seq
+			f.end.raise(m.Seq)
 			got = append(got, m)
 		default:
 			f.behind, f.target = true, max(f.target, m.Seq)

@@ -47,7 +47,8 @@ func (l *Conn) GetFrom(ctx context.Context, stream, subject string, seq uint64, 
 
 // DirectGet reads stored messages in a single attempt, from the replica that answers first. It
 // returns those that it got, also with an error.
-func (l *Conn) DirectGet(ctx context.Context, stream string, req GetRequest) ([]Message, error) {
+func (l *Conn) DirectGet(ctx context.Context, stream string, req GetRequest) (out []Message, err error) {
+	defer func() { l.Ends.read(stream, out) }()
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,6 @@ func (l *Conn) DirectGet(ctx context.Context, stream string, req GetRequest) ([]
 	if err := l.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, l.gets.prefix+token, body); err != nil {
 		return nil, Unavailable("read", stream, err)
 	}
-	var out []Message
 	for {
 		select {
 		case msg := <-ch:
@@ -154,6 +154,7 @@ func (l *Conn) LeaderGet(ctx context.Context, stream string, req GetRequest) (m 
 		return Message{}, false, nil
 	}
 	g := ans.Message
+	l.Ends.of(stream).raise(g.Seq)
 	return Message{Subject: g.Subject, Seq: g.Seq, Time: g.Time, Data: g.Data}, true, nil
 }
 
@@ -175,6 +176,9 @@ func (l *Conn) RetryLeaderGet(ctx context.Context, stream string, req GetRequest
 // LastSeq returns the stream sequence of the last message of a stream, from its leader.
 func (l *Conn) LastSeq(ctx context.Context, stream string) (uint64, error) {
 	m, _, err := l.LeaderGet(ctx, stream, GetRequest{Last: ">"})
+	if err == nil {
+		l.Ends.answered(stream, m.Seq)
+	}
 	return m.Seq, err
 }
 

@@ -125,11 +125,11 @@ func (l *session) Attempt(ctx context.Context, most time.Duration) (context.Cont
 func (l *session) reconnected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	close(l.reconnect)
-	l.reconnect = make(chan struct{})
 	if l.onConnect != nil {
 		l.onConnect(l.connCtx)
 	}
+	close(l.reconnect)
+	l.reconnect = make(chan struct{})
 }
 
 // afterReconnect sets what runs after each reconnect, with a context that ends when the
