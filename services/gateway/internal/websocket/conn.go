@@ -29,6 +29,7 @@ type Conn struct {
 	ws     *websocket.Conn // guarded by readMu: the library may reuse its parts once gone is set and run has returned
 	gone   bool            // guarded by readMu: no message can be read any more
 	rest   bool            // guarded by readMu: the client may still be sending
+	first  int             // guarded by readMu: capacity of the next message's first buffer
 
 	budgetMu sync.Mutex
 	budget   *stream.Budget // nil after the end
@@ -248,6 +249,7 @@ func (c *Conn) read() (Message, error) {
 	case m.Type == Text && !utf8.Valid(m.Data):
 		err = errText
 	default:
+		c.first = min(len(m.Data)+1, maxFirst) // one more, to find the end
 		return m, nil
 	}
 	m.Release()
@@ -304,12 +306,17 @@ func (c *Conn) Discard() error {
 	}
 }
 
-// firstGrow is the capacity of the first buffer of a message.
-const firstGrow = 512
+// The first buffer of a message has at least minFirst bytes, and otherwise the size of the message
+// before it up to maxFirst: the messages of a tunnel are alike.
+const minFirst, maxFirst = 512, 64<<10 + 1
 
 // grow doubles the capacity of a message if the budget allows that.
 func (c *Conn) grow(m *Message) error {
-	size := min(max(2*cap(m.Data), firstGrow), c.opts.MaxMessage+1) // one more, to find the end
+	size := max(2*cap(m.Data), minFirst)
+	if m.Data == nil {
+		size = max(size, c.first)
+	}
+	size = min(size, c.opts.MaxMessage+1) // one more, to find the end
 	c.budgetMu.Lock()
 	defer c.budgetMu.Unlock()
 	if !c.budget.Grow(c.held + size - m.size) {
