@@ -43,14 +43,9 @@ credentials and may resume their sessions.`
 
 func (s *execServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.listen, "listen", listenStdio, "stdio://, or ws://IP:PORT")
+	s.up.flags(pflag.NewFlagSet("", pflag.ContinueOnError)) // sets the defaults of all others
 	s.common.flags(f, "warn")
 	s.host.flags(f)
-	fixed := pflag.NewFlagSet("", pflag.ContinueOnError) // sets the defaults of all others
-	s.streams.flags(fixed, false)
-	gatewayFlags(fixed, &s.gateway)
-	schedulerFlags(fixed, &s.scheduler)
-	s.webhooks.flags(fixed)
-	s.durability = durabilityProcess
 	s.streams.keys.ephemeral()
 }
 
