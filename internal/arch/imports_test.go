@@ -175,7 +175,7 @@ var rules = []rule{
 	{path: gw + "backendai/files", may: []string{"events/kind"}},
 	{path: gw + "backendai/run", may: []string{"events/kind", "events/process"}},
 	{path: gw + "backendai/session", may: []string{"events/kind", "events/process", "events/sandbox", "events/template"}},
-	{path: gw + "backendai/apps", may: []string{"events/kind", "events/mux", gw + "recovery", gw + "stream", gw + "websocket"}},
+	{path: gw + "backendai/apps", may: []string{"events/kind", "events/mux", gw + "recovery", gw + "stream", gw + "websocket"}, tests: []string{"events/eventstest", gw + "httpconn", fiber, wsframes}},
 	{path: gw + "codex/fileuri", may: []string{gw + "codex/jsonrpc"}},
 	{path: gw + "codex/protocol", may: []string{"events/process", gw + "codex/jsonrpc", gw + "codex/fileuri"}},
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
