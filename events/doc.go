@@ -26,6 +26,7 @@
 //	blob            object stores: parts of templates, copies of snapshots, files of builds
 //	attachment      the sessions of clients
 //	directory       the accounts of users
+//	trail           the audit trail
 //	command         commands to hosts, and their replies
 //	tunnel          byte streams to hosts
 //	internal/fold   how a view is folded: progress through the streams, tables of documents

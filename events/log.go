@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/reseal"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/trail"
 	"github.com/millrace/millrace/events/tunnel"
 )
 
@@ -68,6 +69,7 @@ type Log struct {
 	*command.Queue
 	*tunnel.Transport
 	*keystore.Keys
+	*trail.Trail
 }
 
 // Open connects and creates the streams that are missing. It waits for NATS and for its
@@ -89,6 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		Queue:     command.NewQueue(c),
 		Transport: tunnel.NewTransport(c),
 		Keys:      keystore.New(c, cfg.MasterKey),
+		Trail:     trail.New(c),
 	}, nil
 }
 

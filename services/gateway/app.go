@@ -12,11 +12,13 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
 	"github.com/millrace/millrace/services/gateway/internal/attachments"
+	"github.com/millrace/millrace/services/gateway/internal/audit"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/backendai"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
 	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2a"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
@@ -50,6 +52,8 @@ type server struct {
 	sockets *websocket.Server // for surfaces with WebSocket connections
 	keeper  *attachments.Keeper
 	users   *accounts.Users
+	e2a     *e2a.Handler
+	audit   *audit.Writer
 	admin   *admin.Handler
 	e2b     *e2b.Handler
 	bai     *backendai.Handler
@@ -98,6 +102,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
 		users:  newUsers(cfg, ops),
+		audit:  audit.NewWriter(cfg.Log, cfg.Slog),
 		builds: builds,
 		ports:  port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(metrics.Config{
@@ -106,6 +111,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Issuer),
 	}
+	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.Track
 	s.middleware()
@@ -159,6 +165,7 @@ func (s *server) registerOwn(r fiber.Router) {
 	r.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
 	r.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)
 	r.Post("/v1/identity/keys", onlyOperators, s.issuer.Rotate)
+	r.Get("/v1/audit", onlyOperators, s.audit.Read)
 	r.Get("/v1/hosts", onlyOperators, s.admin.Hosts)
 	r.Get("/v1/hosts/:name/undrainable", onlyOperators, s.admin.Undrainable)
 	r.Post("/v1/hosts/:name/drain", onlyOperators, s.admin.DrainHost(true))

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -156,7 +157,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := s.users.Start(ctx, viewing); err != nil {
 		return fmt.Errorf("open accounts: %w", err)
 	}
-	return s.run(ctx, ln)
+	// The trail has the denials of the drain, too.
+	auditing, stop := context.WithCancel(viewing)
+	var audit sync.WaitGroup
+	audit.Go(func() { s.audit.Run(auditing) })
+	err = s.run(ctx, ln)
+	stop()
+	audit.Wait()
+	return err
 }
 
 // CheckAPIKey returns an error if a key from the configuration is too weak or has a form

@@ -7,7 +7,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
-	"github.com/millrace/millrace/services/gateway/internal/e2a"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
@@ -41,7 +40,7 @@ func (s *server) surfaces() []surface {
 			MaxTimeout: s.cfg.MaxTimeout, Retain: int(s.cfg.CodexRetainMB) << 20, Slog: s.cfg.Slog,
 		}).Register},
 		{family.BackendAI, s.bai.Register},
-		{family.E2A, e2a.New(e2a.Config{Users: s.users, Keys: s.ops.Accounts, Proxies: s.cfg.Users.Proxies}).Register},
+		{family.E2A, s.e2a.Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
@@ -55,7 +54,7 @@ func (s *server) routes(local bool) {
 	if local {
 		s.app.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
 	}
-	s.app.Use(s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
+	s.app.Use(s.auditDenial, s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
 	for _, x := range s.surfaces() {
 		x.register(confined{s.app, x.family})
 	}

@@ -29,6 +29,8 @@ const (
 	positionBytes = 32 << 20
 	// buildBytes bounds the records of builds, mostly their logs.
 	buildBytes = 256 << 20
+	// auditBytes bounds the audit trail: about 300,000 entries.
+	auditBytes = 128 << 20
 	// hookBytes bounds the attempts to deliver to webhooks: about 150,000.
 	hookBytes = 64 << 20
 )
@@ -105,7 +107,7 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	users.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
 		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users,
-		useStream(cfg), positionsStream(cfg), hookLogStream(cfg),
+		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)
 }
@@ -136,6 +138,14 @@ func hookLogStream(cfg *Config) jetstream.StreamConfig {
 	attempts.MaxMsgsPerSubject = streams.MaxAttempts
 	attempts.RePublish = nil
 	return attempts
+}
+
+// auditStream stores the audit trail. It is not republished.
+func auditStream(cfg *Config) jetstream.StreamConfig {
+	trail := fileStream(cfg, streams.Audit)
+	trail.MaxAge, trail.MaxBytes, trail.Discard = streams.DenialAge, auditBytes, jetstream.DiscardOld
+	trail.RePublish = nil
+	return trail
 }
 
 // inMemory returns the streams that are kept in memory only.

@@ -16,4 +16,5 @@ const (
 const (
 	AuditAge   = 30 * 24 * time.Hour // of builds' records, and of ended sandboxes' records
 	CommandAge = 24 * time.Hour      // of commands
+	DenialAge  = 90 * 24 * time.Hour // of the audit trail
 )

@@ -29,6 +29,7 @@ const (
 
 	Attachments = "ATTACH"
 	Users       = "USER"
+	Audit       = "AUDIT"
 
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
@@ -68,6 +69,7 @@ var sources = []source{
 	{HookLog, "hooklog.>"},
 	{Attachments, "attach.>"},
 	{Users, "user.>"},
+	{Audit, "audit.>"},
 	{IO, "io.>"},
 	{Tunnels, TunnelPrefix + ">"},
 }

@@ -9,8 +9,8 @@ import (
 // app runs the commands of this package.
 type app struct{ *command.Env }
 
-// Commands returns the commands hosts, host, key, keyring, events and doctor.
+// Commands returns the commands hosts, host, key, keyring, audit, events and doctor.
 func Commands(e *command.Env) []*cobra.Command {
 	a := &app{e}
-	return []*cobra.Command{a.hostsCommand(), a.hostCommand(), a.keyCommand(), a.keyringCommand(), a.eventsCommand(), a.doctorCommand()}
+	return []*cobra.Command{a.hostsCommand(), a.hostCommand(), a.keyCommand(), a.keyringCommand(), a.auditCommand(), a.eventsCommand(), a.doctorCommand()}
 }

@@ -255,6 +255,111 @@ func (x *UserTokenKey) GetSealed() []byte {
 	return nil
 }
 
+// AuditBatch is a list of links of the audit trail: audit.<chain>.
+type AuditBatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Links         []*AuditLink           `protobuf:"bytes,1,rep,name=links,proto3" json:"links,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditBatch) Reset() {
+	*x = AuditBatch{}
+	mi := &file_event_v1_account_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditBatch) ProtoMessage() {}
+
+func (x *AuditBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_account_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditBatch.ProtoReflect.Descriptor instead.
+func (*AuditBatch) Descriptor() ([]byte, []int) {
+	return file_event_v1_account_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AuditBatch) GetLinks() []*AuditLink {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+type AuditLink struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prev          []byte                 `protobuf:"bytes,1,opt,name=prev,proto3" json:"prev,omitempty"`   // hash of the link before it
+	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`   // SHA-256 of prev and entry
+	Entry         []byte                 `protobuf:"bytes,3,opt,name=entry,proto3" json:"entry,omitempty"` // JSON
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditLink) Reset() {
+	*x = AuditLink{}
+	mi := &file_event_v1_account_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditLink) ProtoMessage() {}
+
+func (x *AuditLink) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_account_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditLink.ProtoReflect.Descriptor instead.
+func (*AuditLink) Descriptor() ([]byte, []int) {
+	return file_event_v1_account_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AuditLink) GetPrev() []byte {
+	if x != nil {
+		return x.Prev
+	}
+	return nil
+}
+
+func (x *AuditLink) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *AuditLink) GetEntry() []byte {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
 var File_event_v1_account_proto protoreflect.FileDescriptor
 
 const file_event_v1_account_proto_rawDesc = "" +
@@ -281,7 +386,14 @@ const file_event_v1_account_proto_rawDesc = "" +
 	"\fUserTokenKey\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x17\n" +
 	"\amade_ns\x18\x02 \x01(\x03R\x06madeNs\x12\x16\n" +
-	"\x06sealed\x18\x03 \x01(\fR\x06sealedB6Z4github.com/millrace/millrace/schema/event/v1;eventv1b\x06proto3"
+	"\x06sealed\x18\x03 \x01(\fR\x06sealed\"@\n" +
+	"\n" +
+	"AuditBatch\x122\n" +
+	"\x05links\x18\x01 \x03(\v2\x1c.millrace.event.v1.AuditLinkR\x05links\"I\n" +
+	"\tAuditLink\x12\x12\n" +
+	"\x04prev\x18\x01 \x01(\fR\x04prev\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x14\n" +
+	"\x05entry\x18\x03 \x01(\fR\x05entryB6Z4github.com/millrace/millrace/schema/event/v1;eventv1b\x06proto3"
 
 var (
 	file_event_v1_account_proto_rawDescOnce sync.Once
@@ -295,18 +407,21 @@ func file_event_v1_account_proto_rawDescGZIP() []byte {
 	return file_event_v1_account_proto_rawDescData
 }
 
-var file_event_v1_account_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_event_v1_account_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_event_v1_account_proto_goTypes = []any{
 	(*UserAccount)(nil),  // 0: millrace.event.v1.UserAccount
 	(*UserSource)(nil),   // 1: millrace.event.v1.UserSource
 	(*UserTokenKey)(nil), // 2: millrace.event.v1.UserTokenKey
+	(*AuditBatch)(nil),   // 3: millrace.event.v1.AuditBatch
+	(*AuditLink)(nil),    // 4: millrace.event.v1.AuditLink
 }
 var file_event_v1_account_proto_depIdxs = []int32{
-	0, // [0:0] is the sub-list for method output_type
-	0, // [0:0] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	4, // 0: millrace.event.v1.AuditBatch.links:type_name -> millrace.event.v1.AuditLink
+	1, // [1:1] is the sub-list for method output_type
+	1, // [1:1] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_account_proto_init() }
@@ -320,7 +435,7 @@ func file_event_v1_account_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_account_proto_rawDesc), len(file_event_v1_account_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

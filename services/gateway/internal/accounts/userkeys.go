@@ -56,7 +56,7 @@ func (a *Accounts) AllKeys(ctx context.Context, p core.Principal) ([]catalog.Key
 
 // RevokeUserKey revokes an API key of the principal's tenant for ever, also the one that
 // authenticates this request: its user can log in and create another one. A revoked key stays
-// revoked. It returns NotFound for the key of another tenant, with a [Foreign] as its cause, as
+// revoked. It returns NotFound for the key of another tenant, with a [core.Foreign] as its cause, as
 // for one that does not exist.
 func (a *Accounts) RevokeUserKey(ctx context.Context, p core.Principal, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
@@ -85,17 +85,12 @@ func (a *Accounts) RevokeUserKey(ctx context.Context, p core.Principal, id strin
 	}
 }
 
-// Foreign is the cause of a NotFound error for something of another tenant. It is not shown to
-// clients.
-type Foreign struct{ Owner string }
-
-func (f *Foreign) Error() string { return "it belongs to tenant " + f.Owner }
-
+// noKey returns NotFound for a key that the tenant does not have.
 func (a *Accounts) noKey(id string, is func(catalog.Key) bool) error {
 	err := &kind.Error{Op: "revoke key", ID: id, Kind: kind.NotFound, Msg: "key not found"}
 	all := a.core.View.Keys("")
 	if i := slices.IndexFunc(all, is); i >= 0 {
-		err.Err = &Foreign{all[i].Tenant}
+		err.Err = &core.Foreign{Owner: all[i].Tenant}
 	}
 	return err
 }

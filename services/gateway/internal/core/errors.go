@@ -21,3 +21,9 @@ func LogError(op, id string, err error) error {
 	}
 	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }
+
+// Foreign is the cause of a NotFound error for something of another tenant. The audit trail names
+// the owner, the response does not.
+type Foreign struct{ Owner string }
+
+func (f *Foreign) Error() string { return "it belongs to tenant " + f.Owner }

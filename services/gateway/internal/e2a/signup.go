@@ -33,7 +33,7 @@ func (h *Handler) sendCode(status int) fiber.Handler {
 		}
 		to, err := account.ParseAddress(email)
 		if err == nil {
-			err = h.Users.Admit(c.UserContext(), h.client(c))
+			err = h.Users.Admit(c.UserContext(), h.Client(c))
 		}
 		if err != nil {
 			return err
@@ -46,8 +46,8 @@ func (h *Handler) sendCode(status int) fiber.Handler {
 	}
 }
 
-// client returns the address of the client of a request.
-func (h *Handler) client(c *fiber.Ctx) netip.Addr {
+// Client returns the address of the client of a request.
+func (h *Handler) Client(c *fiber.Ctx) netip.Addr {
 	from, _ := netip.AddrFromSlice(c.Context().RemoteIP())
 	var forwarded []string
 	for _, v := range c.Request().Header.PeekAll(fiber.HeaderXForwardedFor) {
@@ -65,7 +65,7 @@ func (h *Handler) verify(c *fiber.Ctx) (accounts.User, error) {
 	if email == "" || code == "" {
 		return accounts.User{}, invalid("email and code are required")
 	}
-	if err := h.Users.Admit(c.UserContext(), h.client(c)); err != nil {
+	if err := h.Users.Admit(c.UserContext(), h.Client(c)); err != nil {
 		return accounts.User{}, err
 	}
 	return h.Users.Verify(c.UserContext(), email, code)

@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/millrace/millrace/events/audit"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/family"
+	"github.com/millrace/millrace/services/gateway/internal/httperr"
+	"github.com/millrace/millrace/services/gateway/internal/route"
+)
+
+// crossTenant is the event of a request for something of another tenant.
+const crossTenant = "cross_tenant_denied"
+
+// maxAuditPath is the maximum length of a path in the audit trail.
+const maxAuditPath = 256
+
+// auditDenial is middleware that stores each request of e2a that is denied in the audit trail,
+// before the client has the response.
+func (s *server) auditDenial(c *fiber.Ctx) error {
+	err := c.Next()
+	if route.Part(c).Family != family.E2A {
+		return err
+	}
+	e := audit.Entry{Status: c.Response().StatusCode(), Event: kind.Unauthenticated.String()} // of the middleware
+	if err != nil {
+		b := httperr.Of(err)
+		e.Status, e.Event = b.Code, b.ErrorCode
+	}
+	if !denied(e.Status, err) {
+		return err
+	}
+	var f *core.Foreign
+	if errors.As(err, &f) {
+		e.Event, e.Owner = crossTenant, f.Owner
+	}
+	path := strings.ToValidUTF8(c.Path(), "?")
+	e.Time, e.Method, e.Path = time.Now().UTC(), strings.Clone(c.Method()), strings.Clone(path[:min(len(path), maxAuditPath)])
+	e.Tenant, e.Request = auth.From(c).Tenant, string(c.Response().Header.Peek(headerRequestID))
+	if a := s.e2a.Client(c); a.IsValid() {
+		e.Source = a.String()
+	}
+	s.audit.Deny(c.UserContext(), e)
+	return err
+}
+
+// denied reports whether a response denies a request. A path without a route is not a denial.
+func denied(status int, err error) bool {
+	var f *fiber.Error
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotFound:
+		return err != nil && !errors.As(err, &f)
+	}
+	return false
+}
