@@ -25,7 +25,7 @@ func TestLists(t *testing.T) {
 		got, limit float64
 	}{
 		{"requests to the log per list", float64(r.server.sent.count("$JS") - before), 0.1}, // some feed was silent
-		{"context switches per list", float64(switches), 60},
+		{"context switches per list", float64(switches), 40},
 	} {
 		got := c.got / lists
 		t.Logf("%s: %.4g", c.what, got)

@@ -79,6 +79,18 @@ func (d *inputDedup) sum(f *wire.Stdin) uint64 {
 // input replies to a command's input, and to the commands that repeated it meanwhile.
 func (r *replies) input(first *inputAttempt, out *wire.Reply) {
 	r.reply(out)
+	r.repeat(first, out)
+}
+
+// typed is input for what was typed at a terminal: the reply waits a moment for the echo.
+func (r *replies) typed(first *inputAttempt, out *wire.Reply) {
+	r.sent.add(*out)
+	r.hostd.SendSoon(func(dst []byte) []byte { return wire.AppendReply(dst, out) })
+	r.repeat(first, out)
+}
+
+// repeat replies to the commands that repeated an input.
+func (r *replies) repeat(first *inputAttempt, out *wire.Reply) {
 	if first == nil {
 		return
 	}

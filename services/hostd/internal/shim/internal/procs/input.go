@@ -147,10 +147,15 @@ func (p *proc) wrote(c *chunk, err error) {
 		p.closeInput()
 		return
 	}
-	// The event waits for the output that input usually causes, above all an echo. The command
-	// has its reply at once.
+	// The event waits for the output that input usually causes, above all an echo. So does the
+	// reply of a terminal, but not as long; other input has its reply at once.
 	p.rec.AppendSoon(process.StdinAcked{Offset: in.offset, Command: c.command, EOF: c.eof})
-	t.replies.input(c.attempt, &wire.Reply{Rev: c.rev, Offset: in.offset})
+	reply := &wire.Reply{Rev: c.rev, Offset: in.offset}
+	if in.tty {
+		t.replies.typed(c.attempt, reply)
+	} else {
+		t.replies.input(c.attempt, reply)
+	}
 	if c.eof {
 		p.closeInput()
 	}

@@ -12,6 +12,8 @@ const keepOutcomes = 256
 type Hostd interface {
 	// Send queues the frame that f appends, if hostd is connected.
 	Send(f func(dst []byte) []byte)
+	// SendSoon is Send for a frame that waits a moment for events.
+	SendSoon(f func(dst []byte) []byte)
 }
 
 // outcomes holds the replies to the last commands, so that a command repeated after a

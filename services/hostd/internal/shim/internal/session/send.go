@@ -1,6 +1,10 @@
 package session
 
-import "github.com/millrace/millrace/services/hostd/internal/shim/internal/output"
+import (
+	"time"
+
+	"github.com/millrace/millrace/services/hostd/internal/shim/internal/output"
+)
 
 const (
 	maxControl = 4 << 20  // bytes of queued control frames beyond which reading commands stops
@@ -53,6 +57,9 @@ func (c *session) takeControl(dst []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	dst = append(dst, c.control...)
+	if c.soon != nil {
+		c.soon.Stop()
+	}
 	if len(c.control) > maxControl {
 		c.wake.Broadcast() // the reader waits for this
 	}
@@ -60,6 +67,25 @@ func (c *session) takeControl(dst []byte) []byte {
 		c.control = nil
 	}
 	return dst
+}
+
+// sendDelay is how long a frame of sendSoon waits for others.
+const sendDelay = time.Millisecond
+
+// sendSoon is send for a frame that waits a moment for events, so that all are one write: each
+// one wakes hostd.
+func (c *session) sendSoon(f func([]byte) []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.control = f(c.control)
+	if c.soon == nil {
+		c.soon = time.AfterFunc(sendDelay, c.setPending)
+		return
+	}
+	c.soon.Reset(sendDelay)
 }
 
 // send queues a control frame, unless the session has ended.

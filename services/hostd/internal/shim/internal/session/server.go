@@ -72,6 +72,13 @@ func (s *Server) Send(f func(dst []byte) []byte) {
 	}
 }
 
+// SendSoon is Send for a frame that waits at most a millisecond for events of processes.
+func (s *Server) SendSoon(f func(dst []byte) []byte) {
+	if c := s.session(); c != nil {
+		c.sendSoon(f)
+	}
+}
+
 // Flush sends the queued frames of a shim that ends. It returns when that is done, or when
 // hostd has disconnected or ctx ends.
 func (s *Server) Flush(ctx context.Context) {

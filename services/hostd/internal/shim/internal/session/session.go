@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
@@ -17,11 +18,12 @@ type session struct {
 	streams *mux.Mux
 	wg      sync.WaitGroup // reader and writer
 
-	mu      sync.Mutex // taken after all others but those of streams
-	wake    sync.Cond  // signaled when there is something to send, or the session closed
-	control []byte     // frames other than events
-	pending bool       // there may be events, or frames of streams
-	last    bool       // the writer ends when control is empty
+	mu      sync.Mutex  // taken after all others but those of streams
+	wake    sync.Cond   // signaled when there is something to send, or the session closed
+	control []byte      // frames other than events
+	soon    *time.Timer // sends the frames of sendSoon; nil: there were none
+	pending bool        // there may be events, or frames of streams
+	last    bool        // the writer ends when control is empty
 	closed  bool
 
 	written chan struct{} // closed when the writer has ended

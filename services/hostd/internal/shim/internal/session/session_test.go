@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/millrace/millrace/services/hostd/internal/shim/internal/output"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -134,4 +135,53 @@ func TestClosedSessionHandlesNothing(t *testing.T) {
 			t.Errorf("closed %v: %d frames", closed, handled.frames)
 		}
 	}
+}
+
+// TestSendSoonTravelsWithTheNextFrame: a frame of SendSoon is written together with the next one, or
+// alone when none follows for a while.
+func TestSendSoonTravelsWithTheNextFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		s := New(Config{Output: output.New(output.Config{})})
+		c := newSession(s, ours)
+		s.last = c
+		c.wg.Add(1)
+		go c.write()
+		writes := make(chan []byte, 8)
+		go func() {
+			defer close(writes)
+			for {
+				b := make([]byte, 1<<10)
+				n, err := theirs.Read(b)
+				if err != nil {
+					return
+				}
+				writes <- b[:n]
+			}
+		}()
+		reply := func(dst []byte) []byte { return wire.AppendReply(dst, &wire.Reply{Rev: 1}) }
+		both := wire.AppendTaken(reply(nil), 2)
+		synctest.Wait() // the writer waits
+		s.SendSoon(reply)
+		synctest.Wait()
+		if len(writes) > 0 {
+			t.Error("the frame was written at once")
+		}
+		s.Send(func(dst []byte) []byte { return wire.AppendTaken(dst, 2) })
+		if got := <-writes; !bytes.Equal(got, both) {
+			t.Errorf("got %x, want both frames, %x", got, both)
+		}
+		synctest.Wait()
+		begun := time.Now()
+		s.SendSoon(reply)
+		if got, want := <-writes, reply(nil); !bytes.Equal(got, want) {
+			t.Errorf("got %x, want the frame alone, %x", got, want)
+		}
+		if waited := time.Since(begun); waited != sendDelay {
+			t.Errorf("the frame waited %v, want %v", waited, sendDelay)
+		}
+		c.close()
+		theirs.Close()
+		c.wg.Wait()
+	})
 }
