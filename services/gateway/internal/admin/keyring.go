@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -62,11 +63,13 @@ type keyChange struct {
 
 // get responds with the state of the keys, of a rotation, and of the services that use the keys.
 func (k *Keyring) get(c *fiber.Ctx) error {
-	state, err := k.core.Log.State(c.UserContext())
+	ctx, cancel := context.WithTimeout(c.UserContext(), k.core.CallTimeout)
+	defer cancel()
+	state, err := k.core.Log.State(ctx)
 	if err != nil {
 		return core.LogError("read keys", "", err)
 	}
-	return k.respond(c, &state)
+	return k.respond(ctx, c, &state)
 }
 
 // rotation is the body of a request to rotate a key.
@@ -76,22 +79,22 @@ type rotation struct {
 }
 
 func (k *Keyring) rotateMaster(c *fiber.Ctx) error {
-	return k.rotate(c, func(r *rotation, by string) (keystore.State, error) {
-		return k.core.Log.RotateMaster(c.UserContext(), by, r.Force)
+	return k.rotate(c, func(ctx context.Context, r *rotation, by string) (keystore.State, error) {
+		return k.core.Log.RotateMaster(ctx, by, r.Force)
 	})
 }
 
 func (k *Keyring) rotateData(c *fiber.Ctx) error {
-	return k.rotate(c, func(r *rotation, by string) (keystore.State, error) {
+	return k.rotate(c, func(ctx context.Context, r *rotation, by string) (keystore.State, error) {
 		if r.Replaces == 0 {
 			return keystore.State{}, kind.New(kind.Invalid, "rotate data key", "", "replaces is required: the number of the current data key")
 		}
-		return k.core.Log.RotateData(c.UserContext(), by, r.Replaces, r.Force)
+		return k.core.Log.RotateData(ctx, by, r.Replaces, r.Force)
 	})
 }
 
 // rotate decodes a request, makes the change and responds with the new state.
-func (k *Keyring) rotate(c *fiber.Ctx, change func(r *rotation, by string) (keystore.State, error)) error {
+func (k *Keyring) rotate(c *fiber.Ctx, change func(ctx context.Context, r *rotation, by string) (keystore.State, error)) error {
 	var r rotation
 	if body := c.Request().Body(); len(body) > 0 {
 		if err := json.Unmarshal(body, &r); err != nil {
@@ -99,20 +102,22 @@ func (k *Keyring) rotate(c *fiber.Ctx, change func(r *rotation, by string) (keys
 		}
 	}
 	by := "key " + catalog.KeyOf(auth.From(c).Tenant, auth.Shown(c), time.Time{}).ID
-	state, err := change(&r, by)
+	ctx, cancel := context.WithTimeout(c.UserContext(), k.core.CallTimeout)
+	defer cancel()
+	state, err := change(ctx, &r, by)
 	if err != nil {
 		return core.LogError("rotate keys", "", err)
 	}
 	k.core.Slog.Info("keys rotated", "by", by, "master_key", state.Master, "data_key", state.Current)
-	return k.respond(c, &state)
+	return k.respond(ctx, c, &state)
 }
 
-func (k *Keyring) respond(c *fiber.Ctx, s *keystore.State) error {
-	use, _, err := k.core.Log.LastUse(c.UserContext())
+func (k *Keyring) respond(ctx context.Context, c *fiber.Ctx, s *keystore.State) error {
+	use, _, err := k.core.Log.LastUse(ctx)
 	if err != nil {
 		return core.LogError("read keys", "", err)
 	}
-	reports, err := k.core.Log.Reports(c.UserContext())
+	reports, err := k.core.Log.Reports(ctx)
 	if err != nil {
 		return core.LogError("read keys", "", err)
 	}

@@ -95,10 +95,30 @@ func (sto *Storage) UpdateSecret(ctx context.Context, p core.Principal, ref, val
 	if err != nil {
 		return s, err
 	}
-	if s.Updated = time.Now(); meta != nil {
-		s.Metadata = meta
+	for {
+		next := s
+		if next.Updated = time.Now(); meta != nil {
+			next.Metadata = meta
+		}
+		stored, err := sto.storeSecret(ctx, next, value, sto.core.Log.PutSecret)
+		if !sto.resealed(ctx, p, &s, err) {
+			return stored, err
+		}
 	}
-	return sto.storeSecret(ctx, s, value, sto.core.Log.PutSecret)
+}
+
+// resealed reports whether err is a conflict with a pass that only sealed the secret again. Then s
+// is the secret as stored now.
+func (sto *Storage) resealed(ctx context.Context, p core.Principal, s *catalog.Secret, err error) bool {
+	if !kind.Is(err, kind.Conflict) {
+		return false
+	}
+	now, err := sto.Secret(ctx, p, s.ID)
+	if err != nil || now.Version != s.Version || now.Rev == s.Rev {
+		return false
+	}
+	*s = now
+	return true
 }
 
 func (sto *Storage) storeSecret(ctx context.Context, s catalog.Secret, value string, store func(context.Context, *catalog.Secret) error) (catalog.Secret, error) {
@@ -156,15 +176,21 @@ func (sto *Storage) DeleteSecret(ctx context.Context, p core.Principal, ref stri
 	if err != nil {
 		return err
 	}
-	s.Removed, s.Sealed, s.Metadata = true, "", nil
-	s.Version = 0
 	ctx, cancel := context.WithTimeout(ctx, sto.core.CallTimeout)
 	defer cancel()
-	if err := sto.core.Log.PutSecret(ctx, &s); err != nil {
-		if kind.Is(err, kind.Conflict) {
+	for {
+		gone := s
+		gone.Removed, gone.Sealed, gone.Metadata = true, "", nil
+		gone.Version = 0
+		err := sto.core.Log.PutSecret(ctx, &gone)
+		switch {
+		case err == nil:
+			return sto.core.Sync(ctx)
+		case sto.resealed(ctx, p, &s, err):
+			continue
+		case kind.Is(err, kind.Conflict):
 			err = kind.New(kind.Conflict, "delete secret", s.ID, "the secret was changed at the same time")
 		}
 		return core.LogError("delete secret", s.ID, err)
 	}
-	return sto.core.Sync(ctx)
 }

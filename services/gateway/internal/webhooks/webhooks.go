@@ -2,12 +2,14 @@ package webhooks
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -92,31 +94,61 @@ func (ws *Webhooks) List(ctx context.Context, p core.Principal) ([]catalog.Hook,
 // ChangeWebhook applies change to a webhook; a non-empty secret replaces its own. A webhook that
 // is enabled again receives the events from then on.
 func (ws *Webhooks) ChangeWebhook(ctx context.Context, p core.Principal, id webhook.ID, secret string, change func(*webhook.Webhook)) (catalog.Hook, error) {
+	var sealed seal.Text
+	return ws.replace(ctx, p, id, func(w *webhook.Webhook) (err error) {
+		was := w.Enabled
+		change(w)
+		if w.Enabled && !was {
+			w.From = webhook.Through(ws.core.View.SandboxesRev())
+		}
+		if secret == "" {
+			return nil
+		}
+		if sealed == "" {
+			sealed, err = ws.core.Sealer.Seal(w.Place(), secret)
+		}
+		w.Secret = sealed
+		return err
+	})
+}
+
+// replace stores a changed webhook. A pass that only sealed the secret again meanwhile is no
+// conflict.
+func (ws *Webhooks) replace(ctx context.Context, p core.Principal, id webhook.ID, change func(*webhook.Webhook) error) (catalog.Hook, error) {
 	h, err := ws.Webhook(ctx, p, id)
-	if err != nil {
-		return h, err
-	}
-	was := h.Enabled
-	change(&h.Webhook)
-	if h.Enabled && !was {
-		h.From = webhook.Through(ws.core.View.SandboxesRev())
-	}
-	if secret != "" {
-		if h.Secret, err = ws.core.Sealer.Seal(h.Place(), secret); err != nil {
+	for {
+		if err != nil {
+			return h, err
+		}
+		next := h.Webhook
+		next.Types = slices.Clone(h.Types)
+		if err := change(&next); err != nil {
 			return h, core.LogError("change webhook", string(id), err)
 		}
+		stored, sErr := ws.storeWebhook(ctx, &next)
+		if !kind.Is(sErr, kind.Conflict) {
+			return stored, sErr
+		}
+		was := h.Webhook
+		if h, err = ws.Webhook(ctx, p, id); err == nil && !resealed(&was, &h.Webhook) {
+			return h, sErr
+		}
 	}
-	return ws.storeWebhook(ctx, &h.Webhook)
+}
+
+// resealed reports whether two versions of a webhook differ in their sealed secret only.
+func resealed(a, b *webhook.Webhook) bool {
+	x := *a
+	x.Secret, x.Rev, x.Changed = b.Secret, b.Rev, b.Changed
+	return a.Rev != b.Rev && a.Secret != b.Secret && reflect.DeepEqual(&x, b)
 }
 
 // DeleteWebhook removes a webhook with its secret. Undelivered events are discarded.
 func (ws *Webhooks) DeleteWebhook(ctx context.Context, p core.Principal, id webhook.ID) error {
-	h, err := ws.Webhook(ctx, p, id)
-	if err != nil {
-		return err
-	}
-	h.Removed, h.Enabled, h.Secret, h.URL = true, false, "", ""
-	_, err = ws.storeWebhook(ctx, &h.Webhook)
+	_, err := ws.replace(ctx, p, id, func(w *webhook.Webhook) error {
+		w.Removed, w.Enabled, w.Secret, w.URL = true, false, "", ""
+		return nil
+	})
 	return err
 }
 
