@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -148,6 +149,40 @@ c.close()
 			t.Errorf("after %d of %d bytes: %v, want 1001", total, n, err)
 		}
 		return
+	}
+}
+
+// B-007, B-036: services of a template, from the labels of its image and from a flag. The first
+// connection starts a service.
+func TestBackendAITemplateServices(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	client(t, b.a, "template", "import", image(t, 1000), "services", "--service", "extra:tcp:9000")
+	b.newSession("registry.test/lab/services:latest", "e2e-services")
+	var list []struct {
+		Name, Protocol string
+		Ports          []int
+	}
+	b.json(200, "GET", "/stream/session/e2e-services/apps", nil, &list)
+	if got := fmt.Sprint(list); got != "[{web http [8080]} {extra tcp [9000]} {sshd tcp [2200]} {ttyd http [7681]}]" {
+		t.Errorf("services: %s", got)
+	}
+	ws := b.dial("/stream/session/e2e-services/httpproxy?app=web")
+	must(t, ws.WriteMessage(websocket.BinaryMessage, []byte("GET /marker HTTP/1.0\r\n\r\n")))
+	var got []byte
+	for {
+		_, data, err := ws.ReadMessage()
+		if got = append(got, data...); err == nil {
+			continue
+		}
+		if !websocket.IsCloseError(err, 1001) || !bytes.HasPrefix(got, []byte("HTTP/1.")) || !bytes.HasSuffix(got, []byte("made by hand\n")) {
+			t.Errorf("%q, %v", got, err)
+		}
+		break
+	}
+	missing := b.dial("/stream/session/e2e-services/tcpproxy?app=sshd") // the template has no such program
+	if _, _, err := missing.ReadMessage(); !websocket.IsCloseError(err, 1013) {
+		t.Errorf("sshd: %v, want 1013", err)
 	}
 }
 

@@ -43,7 +43,9 @@ func image(t *testing.T, ballast int) string {
 	layers := []map[string]any{l.layer(lower, bodies), l.layer([]tar.Header{{Name: "app/.wh.gone"}}, nil)}
 	conf := l.blob("application/vnd.oci.image.config.v1+json", encode(t, map[string]any{
 		"os": "linux", "architecture": runtime.GOARCH,
-		"config": map[string]any{"Env": []string{"PATH=/bin", "GREETING=hello"}, "WorkingDir": "/app"},
+		"config": map[string]any{"Env": []string{"PATH=/bin", "GREETING=hello"}, "WorkingDir": "/app", "Labels": map[string]string{
+			"ai.backend.service-ports": "web:http:8080,shell:pty:3000", "millrace.service.web": "exec busybox httpd -f -p 127.0.0.1:8080 -h /app",
+		}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []any{layers[0]["digest"], layers[1]["digest"]}},
 	}))
 	manifest := l.blob("application/vnd.oci.image.manifest.v1+json", encode(t, map[string]any{

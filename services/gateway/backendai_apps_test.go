@@ -251,4 +251,7 @@ func TestBackendAIServiceThatFails(t *testing.T) {
 	if got := closeCode(t, ws); got != 1013 {
 		t.Errorf("code %d, want 1013", got)
 	}
+	if n := len(f.view.Processes("", func(s *process.Summary) bool { return s.Spec.Tag != nil })); n != 1 {
+		t.Errorf("it was started %d times", n)
+	}
 }

@@ -51,12 +51,9 @@ func (a *app) open(ctx context.Context) (*mux.Stream, error) {
 		if !kind.Is(err, kind.Precondition) || a.service.Start == "" {
 			return s, err
 		}
-		id, failed := a.run(ctx)
-		switch {
-		case failed != nil:
+		id, failed := a.run(ctx, started)
+		if failed != nil {
 			return nil, failed
-		case started != "" && id != started: // it was started and has ended
-			return nil, err
 		}
 		if started = id; !waiting.Sleep(ctx, waiting.Delay(n, firstDial, maxDial)) {
 			return nil, err
@@ -75,14 +72,19 @@ func (a *app) processes(ctx context.Context, keep func(*process.Summary) bool) (
 }
 
 // run returns the process of the service, which it starts if there is none. Any number of gateways
-// start one.
-func (a *app) run(ctx context.Context) (process.ID, error) {
+// start one. It returns Precondition if started is the last one and has ended.
+func (a *app) run(ctx context.Context, started process.ID) (process.ID, error) {
 	all, err := a.processes(ctx, func(*process.Summary) bool { return true })
 	if err != nil {
 		return "", err
 	}
-	if n := len(all); n > 0 && all[n-1].Active() {
-		return all[n-1].ID, nil
+	if n := len(all); n > 0 {
+		switch last := &all[n-1]; {
+		case last.Active():
+			return last.ID, nil
+		case last.ID == started:
+			return "", kind.New(kind.Precondition, "start service", string(started), "the service has ended")
+		}
 	}
 	spec := procs.Shell(a.service.Start)
 	tag := a.tag()
