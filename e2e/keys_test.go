@@ -102,7 +102,7 @@ func (r *rotation) cutOff(path string, body any) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.s.APIs[0].Call("POST", path, body) //nolint:errcheck // its answer is lost
+		r.s.APIs[0].Call("POST", path, body) // its answer is lost
 	}()
 	r.s.Program("gateway-1").Kill9()
 	<-done

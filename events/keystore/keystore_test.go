@@ -284,7 +284,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte{8, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		decodeUse(b) //nolint:errcheck // it must not panic
+		decodeUse(b) // it must not panic
 		running([]store.Message{{Data: b}})
 		v, err := decode(b)
 		if err != nil {

@@ -281,7 +281,7 @@ func FuzzSet(f *testing.F) {
 				t.Error("a set that cannot be opened was sealed again")
 			}
 		}
-		s.Rotated(m)     //nolint:errcheck // it must not panic
-		s.Secret(m, "x") //nolint:errcheck // it must not panic
+		s.Rotated(m)     // it must not panic
+		s.Secret(m, "x") // it must not panic
 	})
 }
