@@ -215,9 +215,9 @@ func (a *app) showKeyring(k *client.Keyring) error {
 		return a.WriteJSON(k)
 	}
 	fmt.Fprintf(a.Out, "master key %s\n\n", k.Master)
-	rows := make([][]string, len(k.DataKeys))
-	for i, d := range k.DataKeys {
-		rows[i] = []string{strconv.FormatUint(uint64(d.Number), 10), d.State, use(k, &d)}
+	var rows [][]string
+	for _, d := range k.DataKeys {
+		rows = append(rows, []string{strconv.FormatUint(uint64(d.Number), 10), d.State, use(k, &d)})
 	}
 	if err := a.Table([]string{"DATA KEY", "STATE", "USE"}, rows); err != nil {
 		return err
