@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/reseal"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/events/tally"
 	"github.com/millrace/millrace/events/trail"
 	"github.com/millrace/millrace/events/tunnel"
 )
@@ -130,6 +131,9 @@ func (l *Log) Values() *reseal.Values { return reseal.New(l.conn) }
 
 // Directory returns a store of the accounts of users, which runs separately.
 func (l *Log) Directory() *directory.Store { return directory.New(l.conn) }
+
+// Tally returns the counts of requests that gateways share.
+func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }
 
 // OpenView folds the log and returns when it has caught up. The view is kept up to date
 // until ctx ends.

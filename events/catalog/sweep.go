@@ -30,11 +30,14 @@ func (v *View) sweepSandboxes(ctx context.Context, age time.Duration) (int, erro
 	return v.swept.Sweep(ctx, v.progress, streams.Sandboxes, age, v.active)
 }
 
-// active reports whether the sandbox of a subject has not ended. A sandbox unknown to the
-// view has ended: the view dropped it, or only the end of its record is left.
+// active reports whether the sandbox of a subject has not ended, or gives its name to one that has
+// not. A sandbox unknown to the view has ended: the view dropped it, or only the end of its record
+// is left.
 func (v *View) active(subject string) bool {
-	s, ok := v.Sandbox(sandbox.ID(lastToken(subject)))
-	return ok && !s.Over()
+	v.progress.Lock()
+	defer v.progress.Unlock()
+	s, ok := v.sandboxes[sandbox.ID(lastToken(subject))]
+	return ok && (!s.Over() || namesLive(v, &s))
 }
 
 const (

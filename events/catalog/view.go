@@ -130,12 +130,18 @@ func (v *View) sweep(ctx context.Context) {
 	}
 }
 
+// namesLive reports whether a sandbox gives its name to one that has not ended. The view is locked.
+func namesLive(v *View, s *sandbox.State) bool {
+	named, ok := v.sandboxes[s.Request.Names()]
+	return ok && !named.Over()
+}
+
 // forget drops what ended before the given time. Counts stay.
 func (v *View) forget(before time.Time) {
 	v.progress.Lock()
 	defer v.progress.Unlock()
 	for id, s := range v.sandboxes {
-		if s.Over() && s.Ended.Before(before) && !v.table.Has(id) {
+		if s.Over() && s.Ended.Before(before) && !v.table.Has(id) && !namesLive(v, &s) {
 			delete(v.sandboxes, id)
 		}
 	}

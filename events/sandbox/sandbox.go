@@ -117,8 +117,17 @@ type Requested struct {
 // Origin is the snapshot that a sandbox starts from.
 type Origin struct {
 	From        SnapshotID // empty: from the template alone
-	FromSandbox ID         // the sandbox of From
+	FromSandbox ID         // the sandbox of From; without From see Names
 	FromHost    string     // the host of From
+}
+
+// Names returns the sandbox to which the record of this one, which never runs, gives the name in its
+// metadata; empty: the name is its own.
+func (o *Origin) Names() ID {
+	if o.From != "" {
+		return ""
+	}
+	return o.FromSandbox
 }
 
 // Resources are the limits of a sandbox's resources; 0: the driver's own, or none.

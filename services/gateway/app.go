@@ -98,7 +98,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		e2b:   e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		bai: backendai.New(backendai.Config{
 			Operations: record.NewGateway(ops), Pairs: keyPairs(cfg.KeyPair), Creator: sessionCreator{&creator{ops, cfg.Limits}},
-			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, Streams: streams, Sockets: sockets,
+			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, All: cfg.View.Sandboxes, Active: cfg.View.ActiveProcesses, Tallies: cfg.Log.Tally(), Streams: streams, Sockets: sockets,
 			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
 		users:  newUsers(cfg, ops),
@@ -132,6 +132,7 @@ func (s *server) middleware() {
 		s.metrics.Count,
 		s.recovered,
 		requestID,
+		backendai.Limits,
 		httpconn.RejectFraming,
 		s.forwardToPort, // the rest is for our own API
 		s.budgetAnswer,

@@ -54,6 +54,22 @@ func (cr sessionCreator) Ensure(ctx context.Context, p core.Principal, id sandbo
 	return st, err
 }
 
+// GiveName implements backendai.Creator.
+func (cr sessionCreator) GiveName(ctx context.Context, p core.Principal, id, to sandbox.ID, metadata map[string]string) error {
+	rev, err := cr.ops.Core.Log.AppendSandbox(ctx, p.Tenant, id, 0, 1,
+		sandbox.Requested{Metadata: metadata, Origin: sandbox.Origin{FromSandbox: to}}, sandbox.Stopping{Cause: sandbox.CauseUser})
+	if err != nil {
+		return err
+	}
+	_, err = cr.ops.Core.View.AwaitSandbox(ctx, id, func(s *sandbox.State) bool { return s.Rev >= rev })
+	return err
+}
+
+// RunTemplateCommand implements backendai.Creator.
+func (cr sessionCreator) RunTemplateCommand(ctx context.Context, p core.Principal, st *sandbox.State) {
+	cr.ops.Procs.RunTemplateCommand(ctx, p, st)
+}
+
 // enqueued is how long a session may wait for a host if its client does not wait for it.
 const enqueued = time.Hour
 

@@ -31,6 +31,9 @@ func (f *fixture) scripted() {
 		if len(spec.Args) < 7 || json.Unmarshal([]byte(strings.Join(spec.Args[6:], "")), &r) != nil {
 			return "", false, false
 		}
+		if strings.Contains(r.Code, "compgen") {
+			return `{"type":"stdout","text":"awk\nalias\n"}` + "\n" + fmt.Sprintf(ended, 0), true, true
+		}
 		if out = r.Code; r.Mode == "batch" {
 			out = r.Options.Clean + r.Options.Build + r.Options.Exec
 		}
@@ -148,8 +151,11 @@ func TestBackendAIRuns(t *testing.T) {
 	if a := two.do("GET", "/session/runs/logs", ""); a.code != 200 || !strings.Contains(a.body, `abname? hello`) {
 		t.Errorf("logs: %d %s", a.code, a.body)
 	}
-	if a := one.do("POST", "/session/runs/complete", `{"code":"a","options":{"row":0,"col":1}}`); a.code != 200 || !strings.Contains(a.body, `"completions":[]`) {
+	if a := one.do("POST", "/session/runs/complete", `{"code":"a","options":{"row":0,"col":1}}`); a.code != 200 || !strings.Contains(a.body, `"completions":["awk","alias"]`) {
 		t.Errorf("complete: %d %s", a.code, a.body)
+	}
+	for _, body := range []string{`[]`, `{"code":1}`, `{"options":{"row":"x"}}`, `{"options":"x"}`} {
+		one.do("POST", "/session/runs/complete", body).problem(t, "complete "+body, 400, "invalid-api-params")
 	}
 }
 

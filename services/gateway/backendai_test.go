@@ -243,7 +243,6 @@ func TestBackendAISession(t *testing.T) {
 		}
 		s.do("PATCH", prefix+"/"+name, "").want(t, "restart", 204, "")
 		s.do("POST", prefix+"/"+name+"/interrupt", "").want(t, "interrupt", 204, "")
-		s.do("POST", prefix+"/"+name+"/rename?name=other", "").problem(t, "rename", 501, "not-implemented")
 
 		bob := f.signer()
 		bob.key = bobPairKey

@@ -20,6 +20,9 @@ const (
 	tunnelAge   = 20 * time.Second
 	tunnelBytes = 64 << 20
 
+	// tallyBytes bounds the counts of requests: about 400,000 of a key in a period.
+	tallyBytes = 16 << 20
+
 	// commandBytes bounds the commands, which carry input. A command is used for seconds
 	// only.
 	commandBytes = 256 << 20
@@ -151,7 +154,9 @@ func auditStream(cfg *Config) jetstream.StreamConfig {
 // inMemory returns the streams that are kept in memory only.
 func inMemory(cfg *Config) []jetstream.StreamConfig {
 	io := memoryStream(cfg, streams.IO, ioBytes, ioAge)
-	return []jetstream.StreamConfig{io, memoryStream(cfg, streams.Tunnels, tunnelBytes, tunnelAge)}
+	tallies := memoryStream(cfg, streams.Tallies, tallyBytes, streams.TallyAge)
+	tallies.MaxMsgsPerSubject = 1
+	return []jetstream.StreamConfig{io, tallies, memoryStream(cfg, streams.Tunnels, tunnelBytes, tunnelAge)}
 }
 
 func memoryStream(cfg *Config, name string, size int64, age time.Duration) jetstream.StreamConfig {

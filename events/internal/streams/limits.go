@@ -17,4 +17,5 @@ const (
 	AuditAge   = 30 * 24 * time.Hour // of builds' records, and of ended sandboxes' records
 	CommandAge = 24 * time.Hour      // of commands
 	DenialAge  = 90 * 24 * time.Hour // of the audit trail
+	TallyAge   = 16 * time.Minute    // of counts of requests
 )

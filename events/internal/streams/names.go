@@ -26,6 +26,7 @@ const (
 	Vault     = "VAULT"
 	Hooks     = "HOOK"
 	HookLog   = "HOOKLOG"
+	Tallies   = "TALLY"
 
 	Attachments = "ATTACH"
 	Users       = "USER"
@@ -71,6 +72,7 @@ var sources = []source{
 	{Users, "user.>"},
 	{Audit, "audit.>"},
 	{IO, "io.>"},
+	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},
 }
 

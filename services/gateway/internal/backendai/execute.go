@@ -97,7 +97,7 @@ func (h *Handler) execute(c *fiber.Ctx) error {
 	case "continue", "input":
 		f, err = h.resume(ctx, p, st.ID, &e)
 	case "complete":
-		return c.JSON(fiber.Map{"result": completions})
+		return completer{h}.answer(ctx, c, p, &st, raw)
 	default:
 		return badParams("mode: must be query, batch, continue, input or complete")
 	}
@@ -126,20 +126,6 @@ func (h *Handler) follow(ctx context.Context, p core.Principal, id process.ID) (
 		return nil, err
 	}
 	return &following{run.Follow(src, at.now), id, at}, nil
-}
-
-// completions is the response to a request for completions: no kernel has any.
-var completions = struct {
-	Status      run.Status `json:"status"`
-	Completions []string   `json:"completions"`
-}{run.Finished, []string{}}
-
-// complete responds to a request for completions.
-func (h *Handler) complete(c *fiber.Ctx) error {
-	if _, _, err := h.found(c); err != nil {
-		return err
-	}
-	return c.JSON(fiber.Map{"result": completions})
 }
 
 // begin starts a run, or finds the run that a repeated request started.

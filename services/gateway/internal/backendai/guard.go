@@ -28,7 +28,6 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 	if part.Family != family.BackendAI {
 		return c.Next()
 	}
-	setRate(c, anonymousLimit, anonymousLimit)
 	if part.Credentials.Has(family.PairSignature) {
 		if err := h.authenticate(c); err != nil {
 			return h.fail(c, err)
@@ -38,6 +37,15 @@ func (h *Handler) Guard(c *fiber.Ctx) error {
 		return h.fail(c, err)
 	}
 	return nil
+}
+
+// Limits is middleware that sets the headers about the rate limit, also for requests that are
+// rejected before Guard.
+func Limits(c *fiber.Ctx) error {
+	if route.Part(c).Family == family.BackendAI || c.Path() == "/" {
+		setRate(c, anonymousLimit, anonymousLimit)
+	}
+	return c.Next()
 }
 
 // authenticate checks the signature, the rate and the version of a request.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/process"
@@ -38,12 +39,14 @@ type Sandboxes interface {
 	FindSandbox(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
 	SetDeadline(ctx context.Context, p core.Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error)
 	DestroySandbox(ctx context.Context, p core.Principal, id sandbox.ID) error
+	EndSandbox(ctx context.Context, p core.Principal, id sandbox.ID, cause string) error
 	RecentUsage(ctx context.Context, p core.Principal, id sandbox.ID) (lifecycle.Usage, error)
 }
 
 // Processes starts, finds and reads processes.
 type Processes interface {
 	Processes(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	ActiveProcesses(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
 	Start(ctx context.Context, p core.Principal, sbx sandbox.ID, spec process.Spec, opt procs.StartOptions) (process.ID, stream.Source, error)
 	record.Records
 }
@@ -85,6 +88,11 @@ type Creator interface {
 	Ensure(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error)
 	// Enqueue is Ensure without waiting until the sandbox runs.
 	Enqueue(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error)
+	// GiveName stores a record with the given id that gives the name in metadata to a sandbox. It
+	// returns Conflict if the record exists.
+	GiveName(ctx context.Context, p core.Principal, id, to sandbox.ID, metadata map[string]string) error
+	// RunTemplateCommand runs the start command of a sandbox's template, once.
+	RunTemplateCommand(ctx context.Context, p core.Principal, st *sandbox.State)
 }
 
 // Config configures the surface. A zero field after Sockets means its default.
@@ -95,6 +103,9 @@ type Config struct {
 	Runs       Runs
 	Ports      Ports
 	Log        sse.Log
+	Tallies    Tallies
+	All        func(keep func(*sandbox.State) bool) []sandbox.State                    // sandboxes of all tenants
+	Active     func(id sandbox.ID, keep func(*process.Summary) bool) []process.Summary // of a sandbox, as far as they are known
 	Files      func(p core.Principal, id sandbox.ID) files.Store
 	Streams    *stream.Streams
 	Sockets    *websocket.Server
@@ -118,6 +129,7 @@ type Handler struct {
 	endpoint *websocket.Endpoint
 	tunnels  *websocket.Endpoint
 	hub      *sse.Hub
+	keeper   *supervisor
 }
 
 // New returns the surface.
@@ -125,16 +137,24 @@ func New(cfg Config) *Handler {
 	cfg.RateLimit = cmp.Or(max(cfg.RateLimit, 0), defaultRate)
 	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), defaultMax)
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
-	return &Handler{
-		cfg: cfg, counts: rate.New(), hub: sse.NewHub(cfg.Log),
+	h := &Handler{
+		cfg: cfg, counts: rate.New(), hub: sse.NewHub(namedLog{cfg.Log, cfg.All}),
 		// Browsers do not sign requests by themselves.
 		endpoint: cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true}),
 		tunnels:  cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true, WriteTimeout: tunnelWriteTimeout}),
 	}
+	h.keeper = newSupervisor(h)
+	return h
 }
 
-// Run keeps what the surface follows up to date, until ctx ends.
-func (h *Handler) Run(ctx context.Context) error { return h.hub.Run(ctx) }
+// Run follows the events of sessions and does what no client waits for, until ctx ends.
+func (h *Handler) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.hub.Run(ctx) })
+	g.Go(func() error { return h.keeper.run(ctx) })
+	g.Go(func() error { return sharer{h}.share(ctx) })
+	return g.Wait()
+}
 
 // prefixes are the versions that paths may begin with.
 var prefixes = [...]string{"", "/v4", "/v5", "/v6", "/v7", "/v8", "/v9"}
@@ -165,11 +185,9 @@ func (h *Handler) registerSessions(r fiber.Router, at string) {
 	r.Delete(one, h.destroy)
 	r.Patch(one, h.restart)
 	r.Post(one, h.execute)
-	r.Post(one+"/complete", h.complete)
+	r.Post(one+"/complete", completer{h}.complete)
 	r.Post(one+"/interrupt", h.interrupt)
-	r.Get(one+"/logs", h.logs)
+	r.Get(one+"/logs", outputs{h}.logs)
 	transfers{h}.register(r, one)
-	r.Post(one+"/rename", notImplemented)
+	r.Post(one+"/rename", renamer{h}.rename)
 }
-
-func notImplemented(*fiber.Ctx) error { return fiber.ErrNotImplemented }

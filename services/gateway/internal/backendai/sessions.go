@@ -39,28 +39,40 @@ func (h *Handler) find(ctx context.Context, p core.Principal, name string) (sand
 		switch {
 		case kind.Is(err, kind.NotFound), err == nil && (st.Over() || session.Name(&st) == ""):
 			return st, session.Missing()
-		default:
+		case err != nil:
 			return st, err
 		}
+		h.names(p).Apply(&st)
+		return st, nil
 	}
-	if st, ok := h.newest(p, name); ok && !st.Over() {
+	if st, _, ok := h.named(p, name); ok {
 		return st, nil
 	}
 	return sandbox.State{}, session.Missing()
 }
 
-// newest returns the newest sandbox with the name of a session, which may have ended.
-func (h *Handler) newest(p core.Principal, name string) (sandbox.State, bool) {
-	all := h.cfg.Operations.Sandboxes(p, func(s *sandbox.State) bool { return name != "" && session.Name(s) == name })
-	for i := range all {
-		if !all[i].Over() {
-			return all[i], true
+// names returns the names of the tenant's sessions that were renamed.
+func (h *Handler) names(p core.Principal) session.Names {
+	return session.NamesOf(h.cfg.Operations.Sandboxes(p, func(s *sandbox.State) bool { return s.Request.Names() != "" }))
+}
+
+// named returns the session with a name that has not ended, and the last sandbox that had the name
+// or gave it to another one.
+func (h *Handler) named(p core.Principal, name string) (st sandbox.State, last sandbox.ID, ok bool) {
+	all := h.cfg.Operations.Sandboxes(p, func(s *sandbox.State) bool {
+		return name != "" && (s.Request.Names() != "" || !s.Over() && session.Name(s) != "" || session.Name(s) == name)
+	})
+	names := session.NamesOf(all)
+	for _, s := range all {
+		if last == "" && session.Name(&s) == name {
+			last = s.ID
+		}
+		names.Apply(&s)
+		if !s.Over() && session.Name(&s) == name {
+			st, ok = s, true
 		}
 	}
-	if len(all) == 0 {
-		return sandbox.State{}, false
-	}
-	return all[0], true
+	return st, last, ok
 }
 
 // touch keeps a session from ending for being idle. The deadline moves by at least a tenth of the
@@ -95,6 +107,9 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if created {
+		h.keeper.adopt(st.ID)
+	}
 	status := http.StatusCreated
 	if !created && atLeast(c, Version) {
 		status = http.StatusOK
@@ -117,11 +132,11 @@ func (h *Handler) ensure(ctx context.Context, p core.Principal, w *session.Wante
 		if err := h.cfg.Operations.Sync(ctx); err != nil {
 			return st, false, err
 		}
-		last, had := h.newest(p, w.Name)
-		if had && !last.Over() {
-			return h.reused(&last, w)
+		live, last, ok := h.named(p, w.Name)
+		if ok {
+			return h.reused(&live, w)
 		}
-		st, created, err = h.attempt(ctx, p, w, last.ID)
+		st, created, err = h.attempt(ctx, p, w, last)
 		if err != nil || created || !st.Over() {
 			break
 		}
@@ -149,9 +164,13 @@ func (h *Handler) attempt(ctx context.Context, p core.Principal, w *session.Want
 	}
 	token := rand.Text() // tells this request from others for the name
 	req.RequestHash = []byte(token)
-	id := sandbox.KeyedID(h.cfg.Operations.DeriveKey(strings.Join([]string{"session", p.Tenant, w.Name, string(last)}, "\x00")))
-	st, err := h.await(ctx, p, id, req, w)
+	st, err := h.await(ctx, p, h.next(p, w.Name, last), req, w)
 	return st, string(st.Request.RequestHash) == token, err
+}
+
+// next returns the id of the sandbox that follows last in a session's name.
+func (h *Handler) next(p core.Principal, name string, last sandbox.ID) sandbox.ID {
+	return sandbox.KeyedID(h.cfg.Operations.DeriveKey(strings.Join([]string{"session", p.Tenant, name, string(last)}, "\x00")))
 }
 
 // await creates a sandbox and waits for it as long as the request wants.
@@ -233,9 +252,12 @@ const tagPrefix = "run:"
 
 // runs returns the runs of a session for which keep returns true, oldest first.
 func (h *Handler) runs(ctx context.Context, p core.Principal, id sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
-	return h.cfg.Operations.Processes(ctx, p, id, func(s *process.Summary) bool {
-		return s.Spec.Tag != nil && strings.HasPrefix(*s.Spec.Tag, tagPrefix) && keep(s)
-	})
+	return h.cfg.Operations.Processes(ctx, p, id, func(s *process.Summary) bool { return isRun(s) && keep(s) })
+}
+
+// isRun reports whether a process is a run.
+func isRun(s *process.Summary) bool {
+	return s.Spec.Tag != nil && strings.HasPrefix(*s.Spec.Tag, tagPrefix)
 }
 
 const (
@@ -251,7 +273,7 @@ func (h *Handler) interrupt(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	active, err := h.runs(ctx, p, st.ID, (*process.Summary).Active)
+	active, err := h.cfg.Operations.ActiveProcesses(ctx, p, st.ID, isRun)
 	if err == nil && len(active) > 0 {
 		err = h.cfg.Operations.Signal(ctx, p, active[0].ID, sigInterrupt)
 	}
@@ -277,7 +299,7 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 
 // endProcesses ends all processes of a session.
 func (h *Handler) endProcesses(ctx context.Context, p core.Principal, id sandbox.ID) error {
-	active, err := h.cfg.Operations.Processes(ctx, p, id, (*process.Summary).Active)
+	active, err := h.cfg.Operations.ActiveProcesses(ctx, p, id, func(*process.Summary) bool { return true })
 	if err != nil {
 		return err
 	}

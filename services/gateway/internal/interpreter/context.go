@@ -83,10 +83,7 @@ func homeOf(user string) string {
 // contexts returns the running contexts, oldest first, and the number of kernels each id has had.
 func (h *Handler) contexts(ctx context.Context, p core.Principal, sbx sandbox.ID) ([]codeContext, map[string]int, error) {
 	kernels := map[string]int{}
-	// Another gateway may just have started a kernel: the view must include it.
-	if err := h.core.Sync(ctx); err != nil {
-		return nil, nil, err
-	}
+	// Another gateway may just have started a kernel: Processes includes it.
 	all, err := h.core.Processes(ctx, p, sbx, func(*process.Summary) bool { return true })
 	if err != nil {
 		return nil, nil, err

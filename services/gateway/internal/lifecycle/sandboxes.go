@@ -16,7 +16,7 @@ import (
 func (l *Lifecycle) Abandon(ctx context.Context, id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.core.CallTimeout)
 	defer cancel()
-	if _, err := l.core.View.ChangeSandbox(ctx, id, stop); err != nil && !kind.Is(err, kind.NotFound) {
+	if _, err := l.core.View.ChangeSandbox(ctx, id, stop(sandbox.CauseUser)); err != nil && !kind.Is(err, kind.NotFound) {
 		// Otherwise its deadline ends it.
 		l.core.Slog.Warn("abandon sandbox failed", "sandbox", id, "err", err)
 	}
@@ -156,6 +156,11 @@ func (l *Lifecycle) SetDeadline(ctx context.Context, p core.Principal, id sandbo
 // NotFound if it is over already, and Unavailable if the stop is stored but did not complete
 // in time.
 func (l *Lifecycle) DestroySandbox(ctx context.Context, p core.Principal, id sandbox.ID) error {
+	return l.EndSandbox(ctx, p, id, sandbox.CauseUser)
+}
+
+// EndSandbox is DestroySandbox for another cause than a client's request.
+func (l *Lifecycle) EndSandbox(ctx context.Context, p core.Principal, id sandbox.ID, cause string) error {
 	st, err := l.FindSandbox(ctx, p, id)
 	if err != nil {
 		return err
@@ -165,7 +170,7 @@ func (l *Lifecycle) DestroySandbox(ctx context.Context, p core.Principal, id san
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.core.DestroyTimeout)
 	defer cancel()
-	st, err = l.core.View.ChangeSandbox(ctx, id, stop)
+	st, err = l.core.View.ChangeSandbox(ctx, id, stop(cause))
 	if err != nil || st.Over() {
 		return core.LogError("destroy sandbox", string(id), err)
 	}
@@ -176,19 +181,21 @@ func (l *Lifecycle) DestroySandbox(ctx context.Context, p core.Principal, id san
 	return nil
 }
 
-// stop returns the event that ends a sandbox on request.
-func stop(s sandbox.State) ([]sandbox.Body, error) {
-	if s.Over() || s.Phase == sandbox.PhaseStopping {
-		return nil, nil
+// stop returns the function that decides the end of a sandbox.
+func stop(cause string) func(sandbox.State) ([]sandbox.Body, error) {
+	return func(s sandbox.State) ([]sandbox.Body, error) {
+		if s.Over() || s.Phase == sandbox.PhaseStopping {
+			return nil, nil
+		}
+		return []sandbox.Body{sandbox.Stopping{Cause: cause}}, nil
 	}
-	return []sandbox.Body{sandbox.Stopping{Cause: sandbox.CauseUser}}, nil
 }
 
 // EndSandboxes ends those of a principal's sandboxes for which which returns true,
 // without waiting for their end.
 func (l *Lifecycle) EndSandboxes(ctx context.Context, p core.Principal, which func(*sandbox.State) bool) {
 	for _, s := range l.Sandboxes(p, func(s *sandbox.State) bool { return !s.Over() && which(s) }) {
-		if _, err := l.core.View.ChangeSandbox(ctx, s.ID, stop); err != nil {
+		if _, err := l.core.View.ChangeSandbox(ctx, s.ID, stop(sandbox.CauseUser)); err != nil {
 			l.core.Slog.Warn("end sandbox failed", "sandbox", s.ID, "err", err) // its deadline ends it
 		}
 	}

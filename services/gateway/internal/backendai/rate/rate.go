@@ -15,9 +15,12 @@ const (
 
 // Counts counts requests by key. Its methods may be called concurrently.
 type Counts struct {
-	mu    sync.Mutex
-	byKey map[string]*count
-	swept int64 // number of the bucket in which idle keys were removed last
+	mu      sync.Mutex
+	byKey   map[string]*count
+	swept   int64                               // number of the bucket in which idle keys were removed last
+	own     map[int64]map[string]int            // what was counted here, by bucket
+	changed map[int64]bool                      // buckets of own since the last Changed
+	merged  map[string]map[int64]map[string]int // what others counted
 }
 
 // count is the requests of one key.
@@ -28,7 +31,12 @@ type count struct {
 }
 
 // New returns counts of nothing.
-func New() *Counts { return &Counts{byKey: make(map[string]*count)} }
+func New() *Counts {
+	return &Counts{
+		byKey: make(map[string]*count), own: make(map[int64]map[string]int), changed: make(map[int64]bool),
+		merged: make(map[string]map[int64]map[string]int),
+	}
+}
 
 // Add counts a request at a time, unless limit requests are in the window already. It returns how
 // many more are allowed, or -1 if this one is not.
@@ -37,18 +45,28 @@ func (c *Counts) Add(key string, now time.Time, limit int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweep(number)
-	k := c.byKey[key]
-	if k == nil {
-		k = &count{newest: number}
-		c.byKey[key] = k
-	}
+	k := c.of(key, number)
 	k.advance(number)
 	if k.total >= limit {
 		return -1
 	}
 	k.n[k.newest%buckets]++
 	k.total++
+	if c.own[k.newest] == nil {
+		c.own[k.newest] = make(map[string]int)
+	}
+	c.own[k.newest][key]++
+	c.changed[k.newest] = true
 	return limit - k.total
+}
+
+func (c *Counts) of(key string, number int64) *count {
+	k := c.byKey[key]
+	if k == nil {
+		k = &count{newest: number}
+		c.byKey[key] = k
+	}
+	return k
 }
 
 // advance makes a bucket the newest. An older one than the newest is not: clocks may step back.
@@ -63,12 +81,18 @@ func (k *count) advance(number int64) {
 	}
 }
 
-// sweep removes the keys without a request in the window, once per window.
+// sweep removes the keys without a request in the window, once per window, and old buckets.
 func (c *Counts) sweep(number int64) {
 	if number-c.swept < buckets {
 		return
 	}
 	c.swept = number
+	forget(c.own, number)
+	for run, of := range c.merged {
+		if forget(of, number); len(of) == 0 {
+			delete(c.merged, run)
+		}
+	}
 	for key, k := range c.byKey {
 		if number-k.newest >= buckets {
 			delete(c.byKey, key)

@@ -43,3 +43,43 @@ func TestIdleKeysAreRemoved(t *testing.T) {
 		t.Errorf("%d keys, want 1", len(c.byKey))
 	}
 }
+
+// B-034: what other gateways count is counted once, in its bucket, however often it is passed on.
+func TestMerge(t *testing.T) {
+	here, there, start := New(), New(), time.Unix(1_800_000_000, 0)
+	pass := func(from, to *Counts, now time.Time) {
+		for _, b := range from.Changed() {
+			to.Merge("run", b, now)
+			to.Merge("run", b, now)
+		}
+	}
+	for range 3 {
+		there.Add("a", start, 10)
+	}
+	pass(there, here, start)
+	there.Add("a", start, 10)
+	pass(there, here, start)
+	if got := here.Add("a", start, 10); got != 5 {
+		t.Errorf("%d left after 4 requests there and one here, want 5", got)
+	}
+	if got := there.Changed(); len(got) != 0 {
+		t.Errorf("unchanged buckets %v", got)
+	}
+	there.Again(start.UnixNano() / int64(bucket))
+	if got := there.Changed(); len(got) != 1 || got[0].ByKey["a"] != 4 {
+		t.Errorf("again: %v", got)
+	}
+	later := start.Add(Window + bucket)
+	if got := here.Add("a", later, 10); got != 9 {
+		t.Errorf("%d left after the window, want 9", got)
+	}
+	here.Merge("run", Bucket{start.UnixNano() / int64(bucket), map[string]int{"a": 9}}, later)
+	here.Merge("run", Bucket{later.UnixNano()/int64(bucket) + 2, map[string]int{"a": 9}}, later)
+	if got := here.Add("a", later, 10); got != 8 {
+		t.Errorf("%d left after counts outside of the window, want 8", got)
+	}
+	here.Add("b", later.Add(2*Window), 1)
+	if len(here.own) != 1 || len(here.merged) != 0 {
+		t.Errorf("old buckets are left: %v, %v", here.own, here.merged)
+	}
+}

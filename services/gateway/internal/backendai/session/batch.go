@@ -7,8 +7,13 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
-// metaCommand is the key of the metadata with the command of a batch session.
-const metaCommand = "backendai.command"
+const (
+	// metaCommand is the key of the metadata with the command of a batch session.
+	metaCommand = "backendai.command"
+	// metaUnwaited is the key of the metadata of a session whose client may not wait until it runs.
+	metaUnwaited = "backendai.unwaited"
+	maxCommand   = 64 << 10
+)
 
 // Command returns the command of a batch session, and false for a session of another type.
 func Command(st *sandbox.State) (string, bool) {
@@ -27,4 +32,21 @@ func ExitCode(cause string) (int, bool) {
 	digits, ok := strings.CutPrefix(cause, exited)
 	code, err := strconv.Atoi(digits)
 	return code, ok && err == nil
+}
+
+// Unwaited reports whether the request that created a session may have ended before it ran.
+func Unwaited(st *sandbox.State) bool { return st.Request.Metadata[metaUnwaited] != "" }
+
+// typed sets the type of a session, and the command of a batch session.
+func (w *Wanted) typed(name, command string) error {
+	switch {
+	case name == "interactive":
+		return nil
+	case name != "batch":
+		return invalid("type: must be interactive or batch")
+	case command == "" || len(command) > maxCommand || strings.ContainsRune(command, 0):
+		return invalid("startupCommand: a batch session needs a command of at most %d bytes", maxCommand)
+	}
+	w.Command = command
+	return nil
 }

@@ -26,6 +26,7 @@ type Wanted struct {
 	Preopen   []int         // ports that are services, too
 	Idle      time.Duration // time without requests after which it ends; 0: the default
 	Owner     string        // access key of the request
+	Command   string        // command of a batch session, whose end is that of the session; empty: an interactive one
 }
 
 // body is the body of a request in all versions of the API. A pointer is nil if the field is
@@ -42,6 +43,8 @@ type body struct {
 	Type             *string
 	SessionType      *string `json:"sessionType"`
 	SessionTypeSnake *string `json:"session_type"`
+	StartupCommand   *string `json:"startupCommand"`
+	StartupSnake     *string `json:"startup_command"`
 	EnqueueOnly      *bool   `json:"enqueueOnly"`
 	EnqueueOnlySnake *bool   `json:"enqueue_only"`
 	ReuseIfExists    *bool   `json:"reuseIfExists"`
@@ -113,12 +116,13 @@ func (w *Wanted) check(b *body) error {
 		return invalid("maxWaitSeconds: must be between 0 and %d", maxSeconds)
 	case idle < 0 || idle > maxSeconds:
 		return invalid("idleTimeout: must be between 0 and %d", maxSeconds)
-	case first("interactive", b.Type, b.SessionType, b.SessionTypeSnake) != "interactive":
-		return invalid("type: only interactive sessions are available")
 	case first(1, b.ClusterSize, b.ClusterSizeSnake) != 1:
 		return invalid("clusterSize: only sessions of one container are available")
 	case first("", b.StartsAt, b.StartsAtSnake) != "":
 		return invalid("startsAt: sessions cannot be scheduled for later")
+	}
+	if err := w.typed(first("interactive", b.Type, b.SessionType, b.SessionTypeSnake), first("", b.StartupCommand, b.StartupSnake)); err != nil {
+		return err
 	}
 	w.MaxWait, w.Idle = time.Duration(wait*float64(time.Second)), time.Duration(idle*float64(time.Second))
 	return CheckName(w.Name)

@@ -29,6 +29,12 @@ func missingFolder() error {
 // Metadata returns the metadata of the sandbox of a session whose template has services.
 func (w *Wanted) Metadata(services []template.Service) map[string]string {
 	m := map[string]string{metaName: w.Name, metaImage: w.Image, metaTag: w.Tag, metaOwner: w.Owner}
+	if w.Command != "" {
+		m[metaCommand] = w.Command
+	}
+	if w.Enqueue || w.MaxWait > 0 {
+		m[metaUnwaited] = "true"
+	}
 	for _, port := range w.Preopen {
 		services = append(slices.Clip(services), template.Service{Name: strconv.Itoa(port), Protocol: preopened, Port: port})
 	}
