@@ -56,7 +56,7 @@ func newView(conn *store.Conn, blobs *blob.Store, retention time.Duration) *View
 		write:          d,
 		blobs:          blobs,
 		retention:      retention,
-		processTable:   processTable{proctable.New(conn, p, retention)},
+		processTable:   processTable{proctable.New(conn, p, retention, blobs.Views())},
 		accountTable:   newAccountTable(p),
 		hookTable:      newHookTable(p),
 		lifecycleTable: newLifecycleTable(conn, p),
@@ -76,7 +76,7 @@ func newView(conn *store.Conn, blobs *blob.Store, retention time.Duration) *View
 func (v *View) sources() []fold.Source {
 	return append([]fold.Source{
 		{Stream: streams.Sandboxes, Apply: v.applySandbox, Notify: true},
-		{Stream: streams.Catalog, Apply: v.table.Apply},
+		{Stream: streams.Catalog, Apply: v.table.Apply, Restore: v.table.Restore},
 		{Stream: streams.Accounts, Apply: v.applyAccount, Notify: true},
 		{Stream: streams.Builds, Apply: v.applyBuild},
 		{Stream: streams.Hooks, Apply: v.applyHook},

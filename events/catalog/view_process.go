@@ -48,8 +48,15 @@ func (p processTable) Counts() map[process.Outcome]uint64 { return p.table.Count
 
 // SweepCatalog removes catalog entries older than the retention. Before that it adds
 // entries of ended processes to the stored totals and stores entries of running processes
-// again. It may be called concurrently.
-func (p processTable) SweepCatalog(ctx context.Context) error { return p.table.Sweep(ctx) }
+// again. It stores a snapshot of the processes from which views start. It may be called
+// concurrently.
+func (p processTable) SweepCatalog(ctx context.Context) error {
+	err := p.table.Sweep(ctx)
+	if saveErr := p.table.SaveSnapshot(ctx); err == nil {
+		err = saveErr
+	}
+	return err
+}
 
 // AwaitShown waits until the view has what the events of a process report: that it started, or
 // that its record ended. Hosts write both at the same time. It returns after ten seconds at the

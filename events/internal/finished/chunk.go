@@ -18,6 +18,8 @@ type chunk struct {
 	base  uint64            // rev of the first process
 	live  int               // processes that were not removed
 	texts map[string]uint32 // texts in data, by content; nil once the chunk is full
+
+	stored *Chunk // the chunk as it is stored; nil until it was asked for
 }
 
 // key is the part of a process by which it is found and ordered. Offsets are those of texts and
@@ -32,10 +34,12 @@ type key struct {
 	rest    uint32
 }
 
+// MaxSlots is the maximum number of processes of a chunk.
+const MaxSlots = 1 << slotBits
+
 // Limits of a chunk. The last process of a chunk may exceed the bytes by the limit of a command.
 const (
 	slotBits  = 12
-	maxSlots  = 1 << slotBits
 	maxBytes  = 512 << 10
 	sharedLen = 1 << 10 // longest text that is looked for among the earlier ones
 )
@@ -47,10 +51,8 @@ const (
 	isKilled
 )
 
-// fits reports whether the chunk has room for one more process with stream sequence rev.
-func (c *chunk) fits(rev uint64) bool {
-	return len(c.keys) < maxSlots && len(c.data) < maxBytes && rev >= c.base && rev-c.base <= math.MaxUint32
-}
+// follows reports whether the chunk can contain a process with stream sequence rev.
+func (c *chunk) follows(rev uint64) bool { return rev >= c.base && rev-c.base <= math.MaxUint32 }
 
 // seal releases the memory that only a chunk that grows needs.
 func (c *chunk) seal() {

@@ -21,7 +21,7 @@ func (s *Set) key(r ref) *key {
 	if r == pivot {
 		return &s.from.key
 	}
-	return &s.chunks[r>>slotBits].keys[r&(maxSlots-1)]
+	return &s.chunks[r>>slotBits].keys[r&(MaxSlots-1)]
 }
 
 func (s *Set) tenantOf(r ref) []byte {

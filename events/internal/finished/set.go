@@ -1,8 +1,10 @@
 package finished
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -17,15 +19,16 @@ type Set struct {
 	chunks []*chunk // by number; nil: the number is free
 	free   []uint32 // numbers of released chunks
 	open   int      // number of the chunk that grows; -1: none
+	slots  int      // maximum number of processes of a chunk
 
 	byTenant, bySandbox, byID *btree.BTreeG[ref]
 
 	from position // of the running search
 }
 
-// NewSet returns an empty set.
-func NewSet() *Set {
-	s := &Set{open: -1}
+// NewSet returns an empty set, whose chunks have at most slots processes, or MaxSlots.
+func NewSet(slots int) *Set {
+	s := &Set{open: -1, slots: min(slots, MaxSlots)}
 	unlocked := btree.Options{NoLocks: true}
 	s.byTenant = btree.NewBTreeGOptions(s.tenantLess, unlocked)
 	s.bySandbox = btree.NewBTreeGOptions(s.sandboxLess, unlocked)
@@ -34,32 +37,55 @@ func NewSet() *Set {
 }
 
 // Put adds a process that ended, whose entry has stream sequence rev. It replaces an earlier entry
-// of the same process. The id is valid.
-func (s *Set) Put(sum *process.Summary, rev uint64) {
-	s.Remove(sum.ID)
-	if s.open < 0 || !s.chunks[s.open].fits(rev) {
-		s.grow(rev)
+// of the same process. The id is valid. Put reports whether no chunk grows any more, because the
+// last one is full.
+func (s *Set) Put(sum *process.Summary, rev uint64) (full bool) {
+	if s.open >= 0 && !s.chunks[s.open].follows(rev) {
+		s.Seal()
+	}
+	if s.open < 0 {
+		s.open = s.place(&chunk{base: rev})
 	}
 	c := s.chunks[s.open]
 	r := ref(s.open)<<slotBits | ref(len(c.keys))
 	id, _ := ulid.Parse(sum.ID.Token()) // valid
 	c.add(sum, id, rev)
 	s.index(r)
+	if full = len(c.keys) >= s.slots || len(c.data) >= maxBytes; full {
+		s.Seal()
+	}
+	return full
 }
 
+// index adds a process to the orders, instead of an earlier one with its id.
 func (s *Set) index(r ref) {
+	if was, ok := s.byID.Get(r); ok {
+		s.remove(was)
+	}
 	s.byTenant.Set(r)
 	s.bySandbox.Set(r)
 	s.byID.Set(r)
 }
 
-// grow begins a chunk with stream sequence base.
-func (s *Set) grow(base uint64) {
-	if s.open >= 0 {
-		s.chunks[s.open].seal()
-		s.release(s.open)
+// Seal makes the chunk that grows, if there is one, stay as it is.
+func (s *Set) Seal() {
+	if number := s.open; number >= 0 {
+		s.open = -1
+		s.chunks[number].seal()
+		s.release(number)
 	}
-	s.open = s.place(&chunk{base: base})
+}
+
+// sequence returns the numbers of the chunks, in the order in which their processes were added.
+func (s *Set) sequence() []int {
+	var numbers []int
+	for number, c := range s.chunks {
+		if c != nil {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.SortStableFunc(numbers, func(a, b int) int { return cmp.Compare(s.chunks[a].base, s.chunks[b].base) })
+	return numbers
 }
 
 // place adds a chunk and returns its number.
@@ -129,6 +155,9 @@ func (s *Set) RemoveBefore(rev uint64) {
 		}
 		for slot := range c.keys {
 			r := ref(number)<<slotBits | ref(slot)
+			if s.chunks[number] == nil {
+				break // released
+			}
 			if c.base+uint64(c.keys[slot].rev) >= rev {
 				break // they are in the order of their sequences
 			}

@@ -59,7 +59,7 @@ func TestASummaryIsDecodedAsItWas(t *testing.T) {
 		{Exit: exit, Ended: time.Unix(3, 4), Killed: true, Spec: process.Spec{Cmd: string(make([]byte, 5000))}},
 		{Exit: exit, Started: time.Unix(9, 0), Ended: time.Unix(3, 0), Last: 1 << 40, Epoch: 1 << 50},
 	}
-	set := NewSet()
+	set := NewSet(MaxSlots)
 	for i := range all {
 		all[i].ID = process.NewID(sandbox.NewID())
 		set.Put(&all[i], uint64(i+1))
@@ -78,10 +78,10 @@ type model map[process.ID]process.Summary
 
 // A set has what was put and not removed, over many chunks, and releases chunks without processes.
 func TestASetHasWhatWasPutAndNotRemoved(t *testing.T) {
-	r, set, want := rand.New(rand.NewPCG(1, 2)), NewSet(), model{}
+	r, set, want := rand.New(rand.NewPCG(1, 2)), NewSet(MaxSlots), model{}
 	revs := map[process.ID]uint64{}
 	boxes := []sandbox.ID{"a", "ab", "b"}
-	for i := range 3*maxSlots + 100 {
+	for i := range 3*MaxSlots + 100 {
 		s := process.Summary{
 			ID: process.NewID(boxes[r.IntN(3)]), Tenant: fmt.Sprint("t", r.IntN(3)), PID: uint32(r.IntN(100)),
 			Started: time.Unix(int64(i), 0), Ended: time.Unix(int64(i+r.IntN(9)), 0), Exit: &process.Exit{},
@@ -103,9 +103,9 @@ func TestASetHasWhatWasPutAndNotRemoved(t *testing.T) {
 		check(t, what, set, want)
 	}
 	drop("all", func(process.ID) bool { return false })
-	set.RemoveBefore(2 * maxSlots)
-	drop("RemoveBefore", func(id process.ID) bool { return revs[id] < 2*maxSlots })
-	before := time.Unix(2*maxSlots+500, 0)
+	set.RemoveBefore(2 * MaxSlots)
+	drop("RemoveBefore", func(id process.ID) bool { return revs[id] < 2*MaxSlots })
+	before := time.Unix(2*MaxSlots+500, 0)
 	set.RemoveEnded(before)
 	drop("RemoveEnded", func(id process.ID) bool { s := want[id]; return s.Ended.Before(before) })
 	if len(set.free) != 2 || len(set.chunks) != 4 {

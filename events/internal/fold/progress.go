@@ -29,10 +29,14 @@ type Progress struct {
 // it. Apply and Expire are called with the view locked.
 type Source struct {
 	Stream string
-	Apply  func(store.Message) error                          // applies a message
-	Notify bool                                               // whether Changes reports its messages
-	Expire func(now time.Time)                                // drops old documents from the view; nil: none
-	Sweep  func(ctx context.Context, age time.Duration) error // removes old documents from the log; nil: none
+	Apply  func(store.Message) error // applies a message
+	Notify bool                      // whether Changes reports its messages
+	// Restore fills the view from a snapshot before the first message is applied, and returns the
+	// stream sequence of the last message that is in the snapshot; 0: the view is empty, as after
+	// an error. It is called with the view unlocked. Nil: no snapshots.
+	Restore func(context.Context) (upTo uint64, err error)
+	Expire  func(now time.Time)                                // drops old documents from the view; nil: none
+	Sweep   func(ctx context.Context, age time.Duration) error // removes old documents from the log; nil: none
 }
 
 // NewProgress returns the progress of a view without content.
@@ -72,6 +76,9 @@ func (p *Progress) Unlock() { p.mu.Unlock() }
 // run applies a stream's messages as they arrive.
 func (p *Progress) run(ctx context.Context, f *store.Feed, to Source) {
 	defer f.Close()
+	if to.Restore != nil {
+		p.restore(ctx, f, to)
+	}
 	for {
 		msgs, err := f.Next(ctx, nil)
 		p.mu.Lock()
@@ -90,6 +97,22 @@ func (p *Progress) run(ctx context.Context, f *store.Feed, to Source) {
 			return
 		}
 	}
+}
+
+// restore makes a feed continue after the snapshot of a source, if there is one.
+func (p *Progress) restore(ctx context.Context, f *store.Feed, to Source) {
+	upTo, err := to.Restore(ctx)
+	if err != nil && ctx.Err() == nil {
+		p.conn.Log().Warn("restore snapshot failed", "stream", to.Stream, "err", err)
+	}
+	if upTo == 0 {
+		return
+	}
+	f.SkipTo(upTo)
+	p.mu.Lock()
+	p.applied[to.Stream] = upTo
+	p.announce(to.Notify)
+	p.mu.Unlock()
 }
 
 // announce wakes waiting callers and, with notify, the receivers of Changes.

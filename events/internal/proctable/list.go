@@ -57,12 +57,12 @@ func newest(q *process.Query, tree *btree.BTreeG[*entry]) (found []process.Summa
 // newestFinished appends the newest processes that ended and that q selects, at most one more than
 // its limit. It skips those that ended after they were found active.
 func (t *Table) newestFinished(q *process.Query, found []process.Summary) []process.Summary {
-	active := idsOf(found)
+	known := idsOf(found)
 	most := len(found) + q.Limit + 1
 	t.eachFinished(min(q.Limit+1, batch), q.After, func(from process.ListCursor, n int, dst []finished.Item) []finished.Item {
 		return t.finished.Newest(dst, q.Tenant, q.Sandbox, from, n)
 	}, func(s *process.Summary) bool {
-		if s.Tenant == q.Tenant && !active[s.ID] && q.Keep(s) {
+		if s.Tenant == q.Tenant && !known[s.ID] && q.Keep(s) {
 			found = append(found, *s)
 		}
 		return len(found) < most
@@ -113,7 +113,7 @@ func (t *Table) copyOrder(byTenant bool) *btree.BTreeG[*entry] {
 // List returns the entries of a sandbox ("": of all) for which keep is true, oldest
 // first. It calls keep with the view unlocked.
 func (t *Table) List(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
-	current := active(t.copyOrder(false), sbx, keep)
+	current := listActive(t.copyOrder(false), sbx, keep)
 	known, found := idsOf(current), []process.Summary{}
 	t.eachFinished(batch, process.ListCursor{}, func(from process.ListCursor, n int, dst []finished.Item) []finished.Item {
 		return t.finished.Oldest(dst, sbx, from, n)
@@ -130,12 +130,12 @@ func (t *Table) List(sbx sandbox.ID, keep func(*process.Summary) bool) []process
 
 // Active is List without those that ended. Its cost does not depend on them.
 func (t *Table) Active(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
-	found := active(t.copyOrder(false), sbx, keep)
+	found := listActive(t.copyOrder(false), sbx, keep)
 	sortOldest(found)
 	return found
 }
 
-func active(tree *btree.BTreeG[*entry], sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
+func listActive(tree *btree.BTreeG[*entry], sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
 	found := []process.Summary{}
 	var s process.Summary // one for all: keep makes it escape
 	tree.Ascend(oldestOf("", sbx), func(e *entry) bool {

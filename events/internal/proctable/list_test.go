@@ -24,7 +24,7 @@ type catalog struct {
 }
 
 func newCatalog() *catalog {
-	return &catalog{Table: New(nil, fold.NewProgress(nil), time.Hour), want: map[process.ID]process.Summary{}}
+	return &catalog{Table: New(nil, fold.NewProgress(nil), time.Hour, nil), want: map[process.ID]process.Summary{}}
 }
 
 func (c *catalog) put(t testing.TB, s process.Summary) {

@@ -3,6 +3,7 @@ package proctable
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/internal/codec"
@@ -23,6 +24,13 @@ type Table struct {
 	pids      map[sandbox.ID]map[uint32]process.ID // the active process that is the newest with that pid
 	finished  *finished.Set                        // processes that ended
 	totals    totals
+
+	snapshots Snapshots  // nil: none
+	leader    leader     // of the catalog
+	last      *cut       // the state to store as a snapshot; nil: none yet
+	saving    sync.Mutex // held while a snapshot is stored, and for the fields below
+	saved     uint64     // stream sequence of the snapshot that was restored or stored last
+	damaged   bool       // the stored snapshot could not be restored
 }
 
 // entry is an active process in the catalog. It does not change: another one replaces it.
@@ -33,13 +41,14 @@ type entry struct {
 }
 
 // New returns an empty table of a view. Sweep removes entries that are older than the retention.
-func New(conn *store.Conn, p *fold.Progress, retention time.Duration) *Table {
+// Snapshots may be nil.
+func New(conn *store.Conn, p *fold.Progress, retention time.Duration, snapshots Snapshots) *Table {
 	return &Table{
-		conn: conn, progress: p, retention: retention,
+		conn: conn, progress: p, retention: retention, snapshots: snapshots, leader: conn,
 		active:   make(map[process.ID]*entry),
 		order:    newOrder(),
 		pids:     make(map[sandbox.ID]map[uint32]process.ID),
-		finished: finished.NewSet(),
+		finished: finished.NewSet(finished.MaxSlots),
 		totals:   newTotals(),
 	}
 }
@@ -57,12 +66,15 @@ func (t *Table) Apply(m store.Message) error {
 	if err != nil {
 		return err
 	}
-	t.replace(&s, m.Seq)
+	if t.replace(&s, m.Seq) {
+		t.cut(&m)
+	}
 	return nil
 }
 
-// replace adds an entry, instead of the one that its process has.
-func (t *Table) replace(s *process.Summary, rev uint64) {
+// replace adds an entry, instead of the one that its process has. It reports whether the state may
+// be stored as a snapshot: the process ended, and no chunk grows any more.
+func (t *Table) replace(s *process.Summary, rev uint64) (whole bool) {
 	if was, _, ok := t.get(s.ID); ok {
 		t.totals.replace(&was, s, rev)
 	} else {
@@ -73,14 +85,14 @@ func (t *Table) replace(s *process.Summary, rev uint64) {
 	}
 	if !s.Active() {
 		t.unsetPID(s)
-		t.finished.Put(s, rev)
-		return
+		return t.finished.Put(s, rev)
 	}
 	t.finished.Remove(s.ID)
 	e := &entry{Summary: *s, rev: rev, at: s.ListedAt()}
 	t.active[s.ID] = e
 	t.order.add(e)
 	t.setPID(s)
+	return false
 }
 
 // dropEntries drops the entries before a stream sequence, which a killed server may have
