@@ -50,5 +50,6 @@ func specOf(req *pb.StartRequest, r *call) process.Spec {
 			*spec.PTY = process.Size{Cols: s.GetCols(), Rows: s.GetRows()}
 		}
 	}
+	hideMCP(&spec)
 	return spec
 }
