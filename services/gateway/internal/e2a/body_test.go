@@ -11,7 +11,7 @@ func TestParse(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"email":"a"}`:                     "a",
 		`{"x":[{"email":"b"}],"email":"a"}`: "a",
-		" {\n\"email\" : \"\\u0061\" } \n":  "a",
+		"{\n\"email\" : \"\\u0061\" }":      "a",
 		`{"EMAIL":"a"}`:                     "",
 		`{"email":null}`:                    "",
 		`{}`:                                "",
