@@ -146,7 +146,7 @@ func (r *rotation) keyring(args ...string) (string, error) {
 // neither replaced key remains.
 func TestKeysAreReplacedWhateverIsKilled(t *testing.T) {
 	t.Parallel()
-	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Reapers: 2, Env: []string{"MILLRACE_DATA_KEY_GRACE=3s"}})
+	s := rig.NewSplit(t, rig.Topology{Gateways: 2, Reapers: 2, Env: []string{"MILLRACE_DATA_KEY_GRACE=7s"}})
 	r := &rotation{T: t, s: s, file: filepath.Join(s.Dir, ".config", "millrace", "master.key")}
 	for i := range 12 {
 		r.store(s.APIs[i%2])

@@ -2,6 +2,8 @@ package keystore
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -25,10 +27,13 @@ const (
 type Keys struct {
 	conn   *store.Conn
 	source seal.Source // nil: the service has no master key
+
+	mu    sync.Mutex
+	rings []*seal.Ring // that Ring returned
 }
 
 // New returns the keys that the master keys of a source seal.
-func New(conn *store.Conn, source seal.Source) *Keys { return &Keys{conn, source} }
+func New(conn *store.Conn, source seal.Source) *Keys { return &Keys{conn: conn, source: source} }
 
 // Secret returns the cluster's secret of that name: 32 random bytes, created by the first
 // caller and the same for all callers after it. name must be a literal in the program. It
@@ -61,8 +66,24 @@ func (k *Keys) Ring(ctx context.Context) (*seal.Ring, error) {
 			defer cancel()
 			return k.ring(ctx, current)
 		})
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.rings = append(k.rings, r)
 	}
 	return r, err
+}
+
+// refresh makes all rings read which data key is current.
+func (k *Keys) refresh() error {
+	k.mu.Lock()
+	rings := slices.Clone(k.rings)
+	k.mu.Unlock()
+	for _, r := range rings {
+		if err := r.Refresh(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ring returns nil if the current data key has the number current. That needs no master key, so

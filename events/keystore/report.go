@@ -32,18 +32,23 @@ const (
 )
 
 // Announce reports every interval which keys the service can open, until ctx ends. It reads the
-// master key each time.
+// master key each time. It also keeps the rings fresh, so that no request waits for that.
 func (k *Keys) Announce(ctx context.Context, service string, every time.Duration) {
-	t := time.NewTicker(every)
-	defer t.Stop()
+	report, refresh := time.NewTicker(every), time.NewTicker(seal.Fresh/3)
+	defer report.Stop()
+	defer refresh.Stop()
+	err := k.announce(ctx, service, every)
 	for {
-		if err := k.announce(ctx, service, every); err != nil && ctx.Err() == nil {
-			k.conn.Log().Debug("report keys failed", "err", err)
+		if err != nil && ctx.Err() == nil {
+			k.conn.Log().Debug("report or read keys failed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-report.C:
+			err = k.announce(ctx, service, every)
+		case <-refresh.C:
+			err = k.refresh()
 		}
 	}
 }

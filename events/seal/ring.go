@@ -35,7 +35,8 @@ type Ring struct {
 type Reader func(current uint32) (*Ring, error)
 
 // Fresh is how long a ring seals with its current data key after it has read which one is current.
-const Fresh = 2 * time.Second
+// If a ring is refreshed more often than that, Seal waits for no answer.
+const Fresh = 6 * time.Second
 
 // ringKeys are the opened data keys.
 type ringKeys struct {
