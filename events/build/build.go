@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // ID identifies a build. It is a UUID, as E2B clients require.
@@ -49,10 +50,11 @@ const (
 
 // Step is one step of a build.
 type Step struct {
-	Type  string
-	Args  []string
-	Files string // SHA-256 under which the files were stored; see Log.PutContext
-	Force bool   // ignore the cached result of the step
+	Type   string
+	Args   []string
+	Sealed seal.Text // Args of ENV in records; see [Spec.Seal]
+	Files  string    // SHA-256 under which the files were stored; see Log.PutContext
+	Force  bool      // ignore the cached result of the step
 }
 
 // Spec describes what to build. Exactly one of Image and Template is set.
@@ -200,7 +202,8 @@ type Based struct {
 	Snapshot string // a sandbox.SnapshotID; empty: the template's files unchanged
 	Sum      string // of all inputs
 
-	Env     map[string]string // defaults of processes, as are the fields below
+	Env     map[string]string // defaults of processes, as are the fields below; not stored
+	Sealed  seal.Text         // Env in records; see [Based.Seal]
 	User    string            // empty: the template's
 	Workdir string            // empty: the template's
 	Start   string

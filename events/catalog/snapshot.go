@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -38,7 +39,7 @@ func encodeSnapshot(s *sandbox.Snapshot) proto.Message {
 		Id: string(s.ID), Tenant: s.Tenant, Sandbox: string(s.Sandbox), Host: s.Host, Driver: s.Driver, Template: s.Template,
 		Name: s.Name, Memory: s.Memory, TakenNs: codec.Nanos(s.Taken), Deleted: s.Deleted, Internal: s.Internal,
 		CpuMilli: s.CPUMilli, MemoryMib: s.MemoryMiB, DiskMib: s.DiskMiB, Pids: s.PIDs, Layer: s.Layer,
-		Env: s.Env, User: s.User, Workdir: s.Workdir, Start: s.Start, Ready: s.Ready,
+		SealedEnv: []byte(s.Sealed), User: s.User, Workdir: s.Workdir, Start: s.Start, Ready: s.Ready,
 		Fits: s.Fits, Isolation: string(s.Isolation), Copy: encodeCopy(&s.Copy),
 	}
 }
@@ -53,7 +54,7 @@ func decodeSnapshot(m store.Message) (sandbox.Snapshot, error) {
 		ID: id, Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Host: b.Host, Driver: b.Driver, Template: b.Template,
 		Name: b.Name, Memory: b.Memory, Taken: codec.Time(b.TakenNs), Deleted: b.Deleted, Internal: b.Internal, Rev: m.Seq, Changed: m.Time,
 		Resources: sandbox.Resources{CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib, DiskMiB: b.DiskMib, PIDs: b.Pids}, Layer: b.Layer,
-		Defaults: sandbox.Defaults{Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready},
+		Defaults: sandbox.Defaults{Env: b.Env, Sealed: seal.Text(b.SealedEnv), User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready},
 		Fits:     b.Fits, Isolation: sandbox.Isolation(b.Isolation), Copy: decodeCopy(b.Copy),
 	}, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/template"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -54,11 +55,11 @@ func (d *Documents) TagTemplate(ctx context.Context, tenant string, ref template
 	}})
 }
 
-// TagBuilt is TagTemplate for the result of a build.
+// TagBuilt is TagTemplate for the result of a build, whose environment must be sealed.
 func (d *Documents) TagBuilt(ctx context.Context, tenant string, ref template.Ref, b *template.Built) error {
 	return d.putTemplate(ctx, tenant, ref, &pb.AccountEvent{Body: &pb.AccountEvent_TemplateTagged{
 		TemplateTagged: &pb.TemplateTagged{Name: ref.Name, Tag: ref.Tag, Built: &pb.TemplateBuilt{
-			Id: string(b.ID), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot, Env: b.Env, User: b.User, Workdir: b.Workdir,
+			Id: string(b.ID), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot, SealedEnv: []byte(b.Sealed), User: b.User, Workdir: b.Workdir,
 			Start: b.Start, Ready: b.Ready, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
 		}},
 	}})
@@ -66,7 +67,8 @@ func (d *Documents) TagBuilt(ctx context.Context, tenant string, ref template.Re
 
 func builtOf(b *pb.TemplateBuilt) *template.Built {
 	return &template.Built{
-		ID: template.ID(b.Id), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot, Env: b.Env, User: b.User, Workdir: b.Workdir,
+		ID: template.ID(b.Id), Build: b.Build, Base: b.Base, Snapshot: b.Snapshot,
+		Env: b.Env, Sealed: seal.Text(b.SealedEnv), User: b.User, Workdir: b.Workdir,
 		Start: b.Start, Ready: b.Ready, CPUMilli: b.CpuMilli, MemoryMiB: b.MemoryMib,
 	}
 }

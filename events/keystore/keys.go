@@ -61,8 +61,8 @@ func (k *Keys) Secret(ctx context.Context, name string) ([]byte, error) {
 func (k *Keys) Ring(ctx context.Context) (*seal.Ring, error) {
 	r, err := k.ring(ctx, 0)
 	if err == nil {
-		r.ReadBy(func(current uint32) (*seal.Ring, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
+		r.ReadBy(func(ctx context.Context, current uint32) (*seal.Ring, error) {
+			ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 			defer cancel()
 			return k.ring(ctx, current)
 		})
@@ -99,6 +99,11 @@ func (k *Keys) ring(ctx context.Context, current uint32) (*seal.Ring, error) {
 		}
 	}
 	at, master, err := k.open(ctx)
+	if err == nil && at.set.Secrets[seal.HashKey] == nil { // a set of an older version
+		if _, err = k.Secret(ctx, seal.HashKey); err == nil {
+			at, master, err = k.open(ctx)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

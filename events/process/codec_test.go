@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/seal/sealtest"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -156,12 +157,17 @@ func FuzzParseBatch(f *testing.F) {
 func TestEqualSpecsHaveEqualHashes(t *testing.T) {
 	a := process.Spec{Cmd: "x", Env: map[string]string{"A": "1", "B": "2", "C": "3"}}
 	b := process.Spec{Cmd: "x", Env: map[string]string{"C": "3", "B": "2", "A": "1"}}
-	if !bytes.Equal(a.Hash(), b.Hash()) {
+	r := sealtest.Ring(t)
+	hash := func(s *process.Spec) []byte { return s.Hash(r, "t", "i1") }
+	if !bytes.Equal(hash(&a), hash(&b)) {
 		t.Error("equal specs, different hashes")
 	}
 	b.Env["A"] = "2"
-	if bytes.Equal(a.Hash(), b.Hash()) {
+	if bytes.Equal(hash(&a), hash(&b)) {
 		t.Error("different environments, equal hashes")
+	}
+	if bytes.Equal(a.Hash(r, "t", "i1"), a.Hash(r, "u", "i1")) || bytes.Equal(a.Hash(r, "t", "i1"), a.Hash(r, "t", "i2")) || bytes.Equal(a.Hash(r, "t", "i1"), a.Hash(sealtest.Ring(t), "t", "i1")) {
+		t.Error("the hash of a spec does not depend on its tenant, its sandbox or the key")
 	}
 }
 

@@ -1,10 +1,11 @@
 package process
 
 import (
-	"crypto/sha256"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // Size is the size of a terminal in characters.
@@ -14,7 +15,8 @@ type Size struct{ Cols, Rows uint32 }
 type Spec struct {
 	Cmd     string
 	Args    []string
-	Env     map[string]string // on top of the sandbox's environment
+	Env     map[string]string // on top of the sandbox's environment; not stored
+	Sealed  seal.Text         // Env in commands and the catalog; see [Spec.Seal]
 	Cwd     string            // empty: the user's home
 	User    string            // empty: the sandbox's default user
 	PTY     *Size             // nil: pipes
@@ -84,17 +86,39 @@ func CheckEnv(op string, env map[string]string) error {
 	return nil
 }
 
-// Hash returns a hash of s. A retried Start must have the hash of the first.
-func (s *Spec) Hash() []byte {
-	sum := sha256.Sum256(AppendSpec(nil, s))
-	return sum[:]
+// Hash returns a hash of s, whose environment is open, for a tenant's sandbox. A retried Start
+// must have the hash of the first. A reader of the record cannot test guesses of the environment
+// against the hash, because its key is not in the record.
+func (s *Spec) Hash(r *seal.Ring, tenant string, sbx sandbox.ID) []byte {
+	return r.Hash(seal.Place{Tenant: tenant, Record: string(sbx), Field: "spec"}, AppendSpec(nil, s))
 }
 
 // Public returns s without its environment, which must not be stored for readers.
 func (s *Spec) Public() Spec {
 	p := *s
-	p.Env = nil
+	p.Env, p.Sealed = nil, ""
 	return p
+}
+
+// EnvPlace returns the place of the sealed environment of a tenant's process.
+func EnvPlace(tenant string, id ID) seal.Place {
+	return seal.Place{Tenant: tenant, Record: string(id), Field: "environment"}
+}
+
+// Seal returns s for a command or the catalog: only the ring can read its environment.
+func (s *Spec) Seal(r *seal.Ring, tenant string, id ID) (out Spec, err error) {
+	out = *s
+	out.Env = nil
+	out.Sealed, err = r.SealMap(EnvPlace(tenant, id), s.Env)
+	return out, err
+}
+
+// OpenEnv returns the environment of a spec that Seal returned. Older specs are not sealed.
+func (s *Spec) OpenEnv(r *seal.Ring, tenant string, id ID) (map[string]string, error) {
+	if s.Sealed == "" {
+		return s.Env, nil
+	}
+	return r.OpenMap(EnvPlace(tenant, id), s.Sealed)
 }
 
 func hasNUL(s string) bool { return containsByte(s, 0) }

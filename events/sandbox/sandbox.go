@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // ID identifies a sandbox: 1 to 40 of [a-z0-9]. New ones are "i" and 20 characters, like
@@ -140,11 +141,32 @@ type Resources struct {
 
 // Defaults are the defaults of a sandbox's processes, and what it runs first.
 type Defaults struct {
-	Env     map[string]string
-	User    string // empty: the template's
-	Workdir string // empty: the template's
-	Start   string // shell command to run first; empty: none
-	Ready   string // shell command that exits with 0 once Start is ready
+	Env     map[string]string // not stored
+	Sealed  seal.Text         // Env in records; see [Defaults.Seal]
+	User    string            // empty: the template's
+	Workdir string            // empty: the template's
+	Start   string            // shell command to run first; empty: none
+	Ready   string            // shell command that exits with 0 once Start is ready
+}
+
+// EnvPlace returns the place of the sealed environment of a tenant's sandbox or snapshot.
+func EnvPlace(tenant, id string) seal.Place {
+	return seal.Place{Tenant: tenant, Record: id, Field: "environment"}
+}
+
+// Seal returns d for the record of a sandbox or snapshot: only the ring can read its environment.
+func (d Defaults) Seal(r *seal.Ring, tenant, id string) (Defaults, error) {
+	sealed, err := r.SealMap(EnvPlace(tenant, id), d.Env)
+	d.Env, d.Sealed = nil, sealed
+	return d, err
+}
+
+// OpenEnv returns the environment of defaults that Seal returned. Older ones are not sealed.
+func (d *Defaults) OpenEnv(r *seal.Ring, tenant, id string) (map[string]string, error) {
+	if d.Sealed == "" {
+		return d.Env, nil
+	}
+	return r.OpenMap(EnvPlace(tenant, id), d.Sealed)
 }
 
 // Actions at a sandbox's deadline.

@@ -1,5 +1,5 @@
 // Package seal encrypts what the log stores but must not show: tenants' secrets, webhooks'
-// secrets, registry credentials, signing keys, and values of networks. It does no I/O.
+// secrets, registry credentials, signing keys, environments, and values of networks. It does no I/O.
 //
 // # Keys
 // A [Master] key lies outside of the store. It only encrypts the keys in a [Set], which the

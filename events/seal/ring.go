@@ -1,7 +1,10 @@
 package seal
 
 import (
+	"context"
 	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"sync"
@@ -32,7 +35,7 @@ type Ring struct {
 
 // Reader reads the keys of the store. It returns nil if the current data key is still the one
 // with that number, which it can tell without a master key.
-type Reader func(current uint32) (*Ring, error)
+type Reader func(ctx context.Context, current uint32) (*Ring, error)
 
 // Fresh is how long a ring seals with its current data key after it has read which one is current.
 // If a ring is refreshed more often than that, Seal waits for no answer.
@@ -42,6 +45,7 @@ const Fresh = 6 * time.Second
 type ringKeys struct {
 	current uint32
 	ciphers map[uint32]cipher.AEAD
+	hash    []byte    // key of hashes, which a rotation does not change
 	read    time.Time // when their reading began
 }
 
@@ -98,6 +102,15 @@ func (r *Ring) Open(at Place, t Text) (string, error) {
 	return string(text), nil
 }
 
+// Hash returns a hash of a text at a place. It cannot be computed without the keys of the store,
+// so that it does not disclose a text that could be guessed. It never changes.
+func (r *Ring) Hash(at Place, text []byte) []byte {
+	mac := hmac.New(sha256.New, r.keys.Load().hash)
+	mac.Write(at.data())
+	mac.Write(text)
+	return mac.Sum(nil)
+}
+
 // Current reports whether the current data key sealed a text, or the text is empty.
 func (r *Ring) Current(t Text) bool {
 	n, ok := t.number()
@@ -111,11 +124,28 @@ func (r *Ring) CurrentKey() uint32 { return r.keys.Load().current }
 func (r *Ring) ReadBy(read Reader) { r.read = read }
 
 // Refresh reads which data key is current.
-func (r *Ring) Refresh() error {
+func (r *Ring) Refresh() error { return r.refresh(context.Background()) }
+
+func (r *Ring) refresh(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.load(r.keys.Load().current)
+	_, err := r.load(ctx, r.keys.Load().current)
 	return err
+}
+
+// Keep reads which data key is current so often that Seal does not wait for it, until ctx ends.
+// Seal returns the error of a read that fails for long.
+func (r *Ring) Keep(ctx context.Context) {
+	tick := time.NewTicker(Fresh / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = r.refresh(ctx)
+		}
+	}
 }
 
 // fresh returns the keys, not older than Fresh.
@@ -129,17 +159,17 @@ func (r *Ring) fresh() (*ringKeys, error) {
 	if time.Since(keys.read) < Fresh { // another goroutine was first
 		return keys, nil
 	}
-	return r.load(keys.current)
+	return r.load(context.Background(), keys.current)
 }
 
 // load reads the keys, unless the current one has that number. r.mu is held.
-func (r *Ring) load(current uint32) (*ringKeys, error) {
+func (r *Ring) load(ctx context.Context, current uint32) (*ringKeys, error) {
 	keys := *r.keys.Load()
 	if r.read == nil {
 		return &keys, nil
 	}
 	begun := time.Now()
-	next, err := r.read(current)
+	next, err := r.read(ctx, current)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +191,7 @@ func (r *Ring) cipher(n uint32) (cipher.AEAD, error) {
 	if aead, ok := r.keys.Load().ciphers[n]; ok {
 		return aead, nil
 	}
-	keys, err := r.load(0)
+	keys, err := r.load(context.Background(), 0)
 	if err != nil {
 		return nil, err
 	}

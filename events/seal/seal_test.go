@@ -1,7 +1,10 @@
 package seal
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -159,7 +162,7 @@ func TestANewDataKey(t *testing.T) {
 		t.Error("the heads do not tell the data keys apart")
 	}
 	// A ring from before loads the new data key when it meets it.
-	before.ReadBy(func(current uint32) (*Ring, error) { return next.Ring(parse(t, old)) })
+	before.ReadBy(func(_ context.Context, current uint32) (*Ring, error) { return next.Ring(parse(t, old)) })
 	if got, err := before.Open(at, again); got != "canary" || err != nil || !before.Current(again) {
 		t.Errorf("a new value: %q, %v", got, err)
 	}
@@ -180,6 +183,35 @@ func TestANewDataKey(t *testing.T) {
 	}
 }
 
+// A ring that is kept does not read keys when it seals.
+func TestAKeptRingNeverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := parse(t, NewMaster())
+		s := NewSet(m)
+		r := ring(t, s, m)
+		reads := 0
+		r.ReadBy(func(context.Context, uint32) (*Ring, error) { reads++; return nil, nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		go r.Keep(ctx)
+		for range 10 {
+			<-time.After(Fresh - Fresh/8)
+			synctest.Wait()
+			before := reads
+			sealed(t, r, Place{Record: "r1"}, "x")
+			if reads != before {
+				t.Fatal("Seal read the keys")
+			}
+		}
+		cancel()
+		synctest.Wait()
+		before := reads
+		<-time.After(2 * Fresh)
+		if reads != before {
+			t.Error("it reads keys after its end")
+		}
+	})
+}
+
 // A ring that has not read the keys for some time reads them before it seals, and does not seal
 // with a key that it cannot confirm.
 func TestSealingReadsWhichKeyIsCurrent(t *testing.T) {
@@ -189,7 +221,7 @@ func TestSealingReadsWhichKeyIsCurrent(t *testing.T) {
 		at := Place{Tenant: "alice", Record: "r1", Field: "value"}
 		r := ring(t, s, m)
 		reads, fail := 0, error(nil)
-		r.ReadBy(func(current uint32) (*Ring, error) {
+		r.ReadBy(func(_ context.Context, current uint32) (*Ring, error) {
 			if reads++; fail != nil || current == s.Current {
 				return nil, fail
 			}
@@ -236,6 +268,84 @@ func TestMasterKeyFiles(t *testing.T) {
 		if (err == nil) != tt.ok || tt.ok && m.ID() == "" || err != nil && strings.Contains(err.Error(), key[2:]) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+	}
+}
+
+func TestMapsAndListsAreSealed(t *testing.T) {
+	r, at := newRing(t), Place{Tenant: "alice", Record: "r1", Field: "environment"}
+	for _, m := range []map[string]string{nil, {"A": "1"}, {"": ""}, {"A": "", "B": "canary", "C": strings.Repeat("x", 1<<17)}} {
+		value, err := r.SealMap(at, m)
+		if err != nil || strings.Contains(string(value), "canary") || (value == "") != (len(m) == 0) {
+			t.Fatalf("%d variables: %q, %v", len(m), value, err)
+		}
+		if got, err := r.OpenMap(at, value); err != nil || !maps.Equal(got, m) {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
+	}
+	words := []string{"A", "", "A", "2"}
+	value, err := r.SealList(at, words)
+	if got, oErr := r.OpenList(at, value); err != nil || oErr != nil || !slices.Equal(got, words) {
+		t.Errorf("%q, %v, %v", got, err, oErr)
+	}
+	if _, err := r.OpenMap(Place{Tenant: "bob", Record: "r1", Field: "environment"}, value); !kind.Is(err, kind.Internal) {
+		t.Errorf("another tenant: %v", err)
+	}
+	for _, text := range []string{"\x05A", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"} {
+		if got, err := r.OpenList(at, sealed(t, r, at, text)); !kind.Is(err, kind.Internal) {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}
+
+func TestHashesNeedTheKey(t *testing.T) {
+	m := parse(t, NewMaster())
+	s := NewSet(m)
+	r, at := ring(t, s, m), Place{Tenant: "alice", Record: "i1", Field: "spec"}
+	h := func(r *Ring, at Place, text string) string { return string(r.Hash(at, []byte(text))) }
+	next, err := s.Rotated(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h(r, at, "x") != h(ring(t, next, m), at, "x") {
+		t.Error("a rotation changes hashes")
+	}
+	for name, other := range map[string]string{
+		"text": h(r, at, "y"), "key": h(newRing(t), at, "x"), "tenant": h(r, Place{"bob", "i1", "spec"}, "x"), "record": h(r, Place{"alice", "i2", "spec"}, "x"),
+	} {
+		if other == h(r, at, "x") {
+			t.Errorf("another %s has the same hash", name)
+		}
+	}
+}
+
+// newRing returns a ring with a key of its own.
+func newRing(t testing.TB) *Ring {
+	m := parse(t, NewMaster())
+	return ring(t, NewSet(m), m)
+}
+
+// One start: the gateway hashes and seals its environment, the host opens and hashes it.
+func BenchmarkStart(b *testing.B) {
+	r, at := newRing(b), Place{Tenant: "alice", Record: "01jd0000000000000000000000-i1", Field: "environment"}
+	for _, n := range []int{0, 1, 10, 100} {
+		env := make(map[string]string)
+		for i := range n {
+			env[fmt.Sprint("VARIABLE_", i)] = strings.Repeat("x", 40)
+		}
+		spec := make([]byte, 60+60*n)
+		b.Run(fmt.Sprint(n, " variables"), func(b *testing.B) {
+			for b.Loop() {
+				r.Hash(at, spec)
+				value, err := r.SealMap(at, env)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := r.OpenMap(at, value); err != nil {
+					b.Fatal(err)
+				}
+				r.Hash(at, spec)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"cmp"
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/hex"
@@ -13,6 +14,9 @@ import (
 	"github.com/millrace/millrace/events/kind"
 )
 
+// HashKey is the name of the secret that is the key of [Ring.Hash]. Each set with a Ring has it.
+const HashKey = "hash"
+
 // Set is the keys in the store, sealed with the master key.
 type Set struct {
 	Current uint32            // data key that seals new values
@@ -20,10 +24,11 @@ type Set struct {
 	Secrets map[string][]byte // the cluster's secrets, by name
 }
 
-// NewSet returns a set with one data key.
+// NewSet returns a set with one data key and a key for hashes.
 func NewSet(m *Master) *Set {
 	s := &Set{Data: make(map[uint32][]byte), Secrets: make(map[string][]byte)}
 	s.addData(&m.keys[0])
+	s.Secrets[HashKey] = m.wrap(HashKey, newKey())
 	return s
 }
 
@@ -131,6 +136,11 @@ func (s *Set) Ring(m *Master) (*Ring, error) {
 	}
 	if _, ok := keys.ciphers[keys.current]; !ok {
 		return nil, damaged("current data key")
+	}
+	var ok bool
+	var err error
+	if keys.hash, ok, err = s.Secret(m, HashKey); !ok || err != nil {
+		return nil, cmp.Or(err, damaged("key of hashes"))
 	}
 	r := &Ring{}
 	r.keys.Store(keys)

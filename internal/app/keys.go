@@ -30,7 +30,7 @@ type masterKey struct {
 
 func (m *masterKey) flags(f *pflag.FlagSet) {
 	m.used = true
-	f.StringVar(&m.key.File, "master-key", "", "file of the master key, which seals the secrets in the store; required if NATS is on another machine (default millrace/master.key in the user's configuration directory, created at the first start)")
+	f.StringVar(&m.key.File, "master-key", "", "file of the master key, which seals secrets and environments in the store; required if NATS is on another machine (default millrace/master.key in the user's configuration directory, created at the first start)")
 	f.StringVar(&m.key.Command, "master-key-command", "", "shell command that prints the master key, instead of --master-key")
 }
 

@@ -69,7 +69,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 	sockets := websocket.New(streams)
 	builds := builder.New(builder.Config{
 		Builds: ops.Builds, Templates: ops.Templates, Bases: ops.Bases, Layers: ops.Snapshots,
-		Provisioner: ops.Provisioner, Sandboxes: ops.Lifecycle, Processes: ops.Procs, Keys: ops.Core,
+		Provisioner: ops.Provisioner, Sandboxes: ops.Lifecycle, Processes: ops.Procs, Keys: ops.Core, Sealer: ops.Core.Sealer,
 		Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint,
 	})
 	s := &server{

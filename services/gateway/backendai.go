@@ -77,7 +77,11 @@ const enqueued = time.Hour
 func (cr sessionCreator) Enqueue(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	req.PlaceBy = time.Now().Add(enqueued)
 	req.RunBy = req.PlaceBy.Add(cr.ops.Core.CreateTimeout)
-	_, err := cr.ops.Core.View.CreateSandbox(ctx, p.Tenant, id, req)
+	var err error
+	if req.Defaults, err = req.Defaults.Seal(cr.ops.Core.Sealer, p.Tenant, string(id)); err != nil {
+		return sandbox.State{}, core.LogError("create sandbox", string(id), err)
+	}
+	_, err = cr.ops.Core.View.CreateSandbox(ctx, p.Tenant, id, req)
 	if err != nil && !kind.Is(err, kind.Conflict) {
 		return sandbox.State{}, core.LogError("create sandbox", string(id), err)
 	}

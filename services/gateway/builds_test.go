@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
@@ -115,7 +116,8 @@ func TestBuildLogReadsFromAnyOffset(t *testing.T) {
 
 	m := f.create(`{"templateID":"app"}`)
 	st, _ := f.view.Sandbox(sandbox.ID(m.ID))
-	if st.Request.Built != r.Template || st.Request.Template != "base" || st.Request.From == "" || st.Request.Env["A"] != "1" {
+	env, err := st.Request.OpenEnv(eventstest.Ring(t, f.log), st.Tenant, m.ID)
+	if st.Request.Built != r.Template || st.Request.Template != "base" || st.Request.From == "" || env["A"] != "1" || err != nil {
 		t.Errorf("sandbox of the template: %+v", st.Request)
 	}
 	var list []map[string]any

@@ -255,6 +255,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.ops.Procs.Run(ctx) })
 	g.Go(func() error { return s.cfg.Log.MonitorStreams(ctx) })
 	g.Go(func() error { return s.builds.Run(ctx) })
+	g.Go(func() error { s.ops.Core.Sealer.Keep(ctx); return nil })
 	g.Go(func() error { return s.keeper.Run(ctx) })
 	g.Go(func() error { return s.bai.Run(ctx) })
 	g.Go(func() error { return s.ops.Accounts.Run(ctx) })

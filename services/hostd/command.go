@@ -4,15 +4,16 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/sandboxes"
 	"github.com/millrace/millrace/services/hostd/internal/session"
 )
 
 // newSessions returns the sessions of the run. Its epoch and its view must be known.
-func (h *host) newSessions() *session.Host {
+func (h *host) newSessions(ring *seal.Ring) *session.Host {
 	return session.NewHost(session.HostConfig{
-		Name: h.cfg.Name, Epoch: h.epoch, Limits: h.cfg.limits(), Log: h.log, View: h.view, Commands: h.commands,
+		Name: h.cfg.Name, Epoch: h.epoch, Limits: h.cfg.limits(), Log: h.log, View: h.view, Ring: ring, Commands: h.commands,
 		Abort: h.abort, Fault: h.fault, Go: h.wg.Go, Spawn: h.spawn, Slog: h.slog,
 	})
 }
@@ -54,10 +55,10 @@ func (h *host) setDraining(drain bool) {
 }
 
 // sandboxConfig returns what the sandboxes use of the host. All of it must be there.
-func (h *host) sandboxConfig() sandboxes.Config {
+func (h *host) sandboxConfig(ring *seal.Ring) sandboxes.Config {
 	return sandboxes.Config{
 		Host: h.cfg.Name, SnapshotsDir: h.snapshotsDir(), SampleEvery: h.cfg.SampleEvery, Spool: h.openSpool,
-		Log: h.log, View: h.view, Journal: h.journal, Commands: h.commands, Sessions: h.sessions, Audits: h.audits,
+		Log: h.log, View: h.view, Ring: ring, Journal: h.journal, Commands: h.commands, Sessions: h.sessions, Audits: h.audits,
 		Drivers: h.drivers, Shim: h.shim, Instances: h.instances, Warm: h.warm, Network: h.network, Disk: h.disk,
 		Cache: h.cache, Templates: h.templates, Snapshots: h.snapshots, Volumes: h.volumes,
 		Fault: h.fault, Spawn: h.spawn, Slog: h.slog,

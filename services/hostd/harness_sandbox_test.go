@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 )
@@ -14,10 +15,14 @@ import (
 func (r *rig) request(req sandbox.Requested) sandbox.ID {
 	r.t.Helper()
 	id := sandbox.NewID()
+	var err error
+	if req.Defaults, err = req.Defaults.Seal(eventstest.Ring(r.t, r.log), tenant, string(id)); err != nil {
+		r.t.Fatal(err)
+	}
 	if _, err := r.view.CreateSandbox(r.ctx(), tenant, id, req); err != nil {
 		r.t.Fatal(err)
 	}
-	_, err := r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) {
+	_, err = r.view.ChangeSandbox(r.ctx(), id, func(sandbox.State) ([]sandbox.Body, error) {
 		return []sandbox.Body{sandbox.Placed{Host: r.cfg.Name, Epoch: 1}}, nil
 	})
 	if err != nil {
@@ -66,6 +71,13 @@ func (r *rig) stopSandbox(id sandbox.ID) {
 
 func (r *rig) send(id process.ID, body command.Body) {
 	r.t.Helper()
+	if s, ok := body.(command.Start); ok {
+		sealed, err := s.Spec.Seal(eventstest.Ring(r.t, r.log), tenant, id)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		body = command.Start{Spec: sealed}
+	}
 	if err := r.log.Send(r.ctx(), r.cfg.Name, newCommand(id, body)); err != nil {
 		r.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
 	"github.com/millrace/millrace/services/hostd/internal/cpushare"
@@ -138,16 +140,16 @@ func (h *host) assemble() {
 }
 
 // useView makes the parts of the host that need its view and its epoch. rev is the last command
-// that need not be read again.
-func (h *host) useView(rev uint64) {
+// that need not be read again, and ring opens what is sealed.
+func (h *host) useView(rev uint64, ring *seal.Ring) {
 	h.network.UseView(h.view)
 	h.volumes, h.snapshots = h.newVolumes(), h.newSnapshots()
 	h.templates = h.newTemplates()
 	h.commands = commands.New(commands.Config{
 		Host: h.cfg.Name, Log: h.log, Store: h.journal.SetCursor, Fault: h.fault, Slog: h.slog,
 	}, rev)
-	h.sessions, h.audits = h.newSessions(), h.newAudits()
-	h.sandboxes.Use(h.sandboxConfig())
+	h.sessions, h.audits = h.newSessions(ring), h.newAudits()
+	h.sandboxes.Use(h.sandboxConfig(ring))
 }
 
 // serve runs the host until clean is done, and then exits cleanly.
@@ -227,9 +229,11 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Leas
 	if err := h.view.Sync(ctx); err != nil {
 		return err
 	}
-	if err := h.network.OpenRing(ctx, h.log); err != nil {
-		return err
+	ring, err := h.log.Ring(ctx)
+	if err != nil {
+		return fmt.Errorf("read keys: %w", err)
 	}
+	h.network.UseRing(ring)
 	rev, err := h.journal.Cursor()
 	if err != nil {
 		return err
@@ -237,7 +241,7 @@ func (h *host) takeOver(ctx context.Context, g *errgroup.Group, held *lease.Leas
 	if held.New {
 		rev = 0 // the journal belongs to another log, with other commands
 	}
-	h.useView(rev)
+	h.useView(rev, ring)
 	stored, err := h.journal.Sandboxes()
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func TestProcesses(t *testing.T) {
 				t.Errorf("%s: %s; want %s: %s", describe(rec.end()), rec.types(), tt.exit, tt.types)
 			}
 			sum := r.summary(id)
-			if sum.Outcome() != tt.outcome || sum.Active() || sum.Ended.IsZero() || sum.Tenant != tenant || sum.Spec.Env != nil {
+			if sum.Outcome() != tt.outcome || sum.Active() || sum.Ended.IsZero() || sum.Tenant != tenant || sum.Spec.Env != nil || sum.Spec.Sealed != "" {
 				t.Errorf("summary %+v", sum)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/helperbin"
@@ -124,13 +125,17 @@ func testForks(t *testing.T, r *rig) {
 	r.awaitOutput(id, "\n5\n")
 	snap := r.memorySnapshot(first)
 	forks := []sandbox.ID{r.createFrom(&snap).ID, r.createFrom(&snap).ID}
+	ring := eventstest.Ring(t, r.log)
 	for _, sbx := range forks {
 		if err := r.view.Sync(r.ctx()); err != nil {
 			t.Fatal(err)
 		}
 		all := r.view.Processes(sbx, func(s *process.Summary) bool { return s.Active() })
-		if len(all) != 1 || all[0].ID.Token() != id.Token() || all[0].PID == 0 || all[0].Spec.Env["KEPT"] != "yes" {
+		if len(all) != 1 || all[0].ID.Token() != id.Token() || all[0].PID == 0 {
 			t.Fatalf("processes of a fork: %+v", all)
+		}
+		if env, err := all[0].Spec.OpenEnv(ring, tenant, all[0].ID); err != nil || env["KEPT"] != "yes" || all[0].Spec.Env != nil {
+			t.Fatalf("environment of a process of a fork: %v, %v; %v", env, err, all[0].Spec.Env)
 		}
 	}
 	second := r.createFrom(new(r.memorySnapshot(forks[1]))).ID // a fork of a fork

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/build"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -23,7 +24,7 @@ func BuildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 			Start: b.Spec.Start, Ready: b.Spec.Ready, Force: b.Spec.Force,
 		}
 		for _, step := range b.Spec.Steps {
-			s.Steps = append(s.Steps, &pb.BuildStep{Type: step.Type, Args: step.Args, Files: step.Files, Force: step.Force})
+			s.Steps = append(s.Steps, encodeStep(&step))
 		}
 		f.Body = &pb.BuildFrame_Started{Started: s}
 	case build.Claimed:
@@ -31,7 +32,7 @@ func BuildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 	case build.Based:
 		f.Body = &pb.BuildFrame_Based{Based: &pb.BuildBased{
 			Template: b.Template, Snapshot: b.Snapshot, Sum: b.Sum,
-			Env: b.Env, User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
+			SealedEnv: []byte(b.Sealed), User: b.User, Workdir: b.Workdir, Start: b.Start, Ready: b.Ready,
 		}}
 	case build.Logged:
 		m := &pb.BuildLogged{Step: b.Mark.Step, After: b.Mark.After, HalfOut: b.Mark.PartialOut, HalfErr: b.Mark.PartialErr, Layers: b.Mark.Layers}
@@ -49,6 +50,15 @@ func BuildFrame(now time.Time, body build.Body) *pb.BuildFrame {
 	return f
 }
 
+// encodeStep encodes a step. The arguments of ENV must be sealed: open ones are left out.
+func encodeStep(s *build.Step) *pb.BuildStep {
+	out := &pb.BuildStep{Type: s.Type, Args: s.Args, SealedArgs: []byte(s.Sealed), Files: s.Files, Force: s.Force}
+	if s.Type == build.Env {
+		out.Args = nil
+	}
+	return out
+}
+
 func buildBody(f *pb.BuildFrame) build.Body {
 	switch b := f.Body.(type) {
 	case *pb.BuildFrame_Requested:
@@ -60,7 +70,7 @@ func buildBody(f *pb.BuildFrame) build.Body {
 			Start: b.Started.Start, Ready: b.Started.Ready, Force: b.Started.Force,
 		}
 		for _, step := range b.Started.Steps {
-			s.Steps = append(s.Steps, build.Step{Type: step.Type, Args: step.Args, Files: step.Files, Force: step.Force})
+			s.Steps = append(s.Steps, build.Step{Type: step.Type, Args: step.Args, Sealed: seal.Text(step.SealedArgs), Files: step.Files, Force: step.Force})
 		}
 		return build.Started{Spec: s}
 	case *pb.BuildFrame_Held:
@@ -69,7 +79,7 @@ func buildBody(f *pb.BuildFrame) build.Body {
 		m := b.Based
 		return build.Based{
 			Template: m.Template, Snapshot: m.Snapshot, Sum: m.Sum,
-			Env: m.Env, User: m.User, Workdir: m.Workdir, Start: m.Start, Ready: m.Ready,
+			Env: m.Env, Sealed: seal.Text(m.SealedEnv), User: m.User, Workdir: m.Workdir, Start: m.Start, Ready: m.Ready,
 		}
 	case *pb.BuildFrame_Logged:
 		m := b.Logged

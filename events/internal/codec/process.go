@@ -6,13 +6,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
-// SpecToPB encodes what a process runs.
+// SpecToPB encodes what a process runs. Its environment must be sealed: an open one is left out.
 func SpecToPB(s *process.Spec) *pb.Spec {
 	out := &pb.Spec{
-		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
+		Cmd: s.Cmd, Args: s.Args, SealedEnv: []byte(s.Sealed), Cwd: s.Cwd, User: s.User,
 		Stdin: s.Stdin, Tag: s.Tag, TimeoutNs: int64(s.Timeout), Helper: s.Helper, Exact: s.Exact, Arg0: s.Arg0,
 	}
 	if s.PTY != nil {
@@ -30,7 +31,7 @@ func SpecFromPB(s *pb.Spec) process.Spec {
 		return process.Spec{}
 	}
 	out := process.Spec{
-		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User,
+		Cmd: s.Cmd, Args: s.Args, Env: s.Env, Sealed: seal.Text(s.SealedEnv), Cwd: s.Cwd, User: s.User,
 		Stdin: s.Stdin, Tag: s.Tag, Timeout: time.Duration(s.TimeoutNs), Helper: s.Helper, Exact: s.Exact, Arg0: s.Arg0,
 	}
 	if s.Pty != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -26,7 +27,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 	switch b := body.(type) {
 	case sandbox.Requested:
 		f.Body = &pb.SandboxFrame_Requested{Requested: &pb.SandboxRequested{
-			Template: b.Template, Driver: b.Driver, Metadata: b.Metadata, Env: b.Env, LifetimeNs: int64(b.Lifetime),
+			Template: b.Template, Driver: b.Driver, Metadata: b.Metadata, SealedEnv: []byte(b.Sealed), LifetimeNs: int64(b.Lifetime),
 			PlaceByNs: Nanos(b.PlaceBy), RunByNs: Nanos(b.RunBy), RequestHash: b.RequestHash,
 			Secure: b.Secure, AllowInternet: b.AllowInternet, CpuMilli: b.CPUMilli, MemoryMib: b.MemoryMiB,
 			DiskMib: b.DiskMiB, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, Alias: b.Alias, Pids: b.PIDs,
@@ -122,7 +123,7 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_Requested:
 		r := b.Requested
 		return sandbox.Requested{
-			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Defaults: sandbox.Defaults{Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready}, Lifetime: time.Duration(r.LifetimeNs),
+			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Defaults: sandbox.Defaults{Env: r.Env, Sealed: seal.Text(r.SealedEnv), User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready}, Lifetime: time.Duration(r.LifetimeNs),
 			PlaceBy: Time(r.PlaceByNs), RunBy: Time(r.RunByNs), RequestHash: r.RequestHash,
 			Secure: r.Secure, AllowInternet: r.AllowInternet, Resources: sandbox.Resources{CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib, DiskMiB: r.DiskMib, PIDs: r.Pids}, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
 			Isolation: sandbox.Isolation(r.Isolation), Origin: sandbox.Origin{From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost},

@@ -13,7 +13,7 @@ import (
 func TestSandboxRoundTrip(t *testing.T) {
 	bodies := []sandbox.Body{
 		sandbox.Requested{
-			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Defaults: sandbox.Defaults{Env: map[string]string{"E": "1"}},
+			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Defaults: sandbox.Defaults{Sealed: "E"},
 			Lifetime: 9, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, Resources: sandbox.Resources{CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4},
 			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", Origin: sandbox.Origin{From: "s1", FromSandbox: "i1", FromHost: "h"},
 			HardEnd: time.Unix(9, 11), Warning: 12,

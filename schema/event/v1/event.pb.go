@@ -494,7 +494,7 @@ type Spec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cmd           string                 `protobuf:"bytes,1,opt,name=cmd,proto3" json:"cmd,omitempty"`
 	Args          []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // sent to the shim only; stored as sealed_env
 	Cwd           string                 `protobuf:"bytes,4,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	User          string                 `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	Pty           *Size                  `protobuf:"bytes,6,opt,name=pty,proto3" json:"pty,omitempty"`      // absent: pipes
@@ -505,6 +505,7 @@ type Spec struct {
 	Exact         bool                   `protobuf:"varint,11,opt,name=exact,proto3" json:"exact,omitempty"`                         // env is the whole environment; no shell reports a program that cannot be executed
 	Arg0          *string                `protobuf:"bytes,12,opt,name=arg0,proto3,oneof" json:"arg0,omitempty"`                      // absent: cmd
 	Confine       *Confinement           `protobuf:"bytes,13,opt,name=confine,proto3" json:"confine,omitempty"`                      // absent: none besides the sandbox
+	SealedEnv     []byte                 `protobuf:"bytes,14,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"` // names and values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -630,6 +631,13 @@ func (x *Spec) GetConfine() *Confinement {
 	return nil
 }
 
+func (x *Spec) GetSealedEnv() []byte {
+	if x != nil {
+		return x.SealedEnv
+	}
+	return nil
+}
+
 // Absolute, clean paths, each with all below it; the longest one that contains a file decides.
 type Confinement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -709,9 +717,9 @@ func (x *Confinement) GetOptional() []string {
 
 type Accepted struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	Spec     *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // without env, which may contain secrets
+	Spec     *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // without env
 	Command  string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	SpecHash []byte                 `protobuf:"bytes,3,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"` // SHA-256 of the whole Spec, env included
+	SpecHash []byte                 `protobuf:"bytes,3,opt,name=spec_hash,json=specHash,proto3" json:"spec_hash,omitempty"` // keyed hash of the whole Spec, env included
 	Tenant   string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// For a process that continues in a sandbox made from a snapshot with memory: the process
 	// that it continues, and the last event of that record before it.
@@ -2055,7 +2063,7 @@ type SandboxRequested struct {
 	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
 	Driver        string                 `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"` // empty: the host's default
 	Metadata      map[string]string      `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of older messages
 	Secure        bool                   `protobuf:"varint,6,opt,name=secure,proto3" json:"secure,omitempty"`
 	AllowInternet bool                   `protobuf:"varint,7,opt,name=allow_internet,json=allowInternet,proto3" json:"allow_internet,omitempty"`
 	CpuMilli      uint32                 `protobuf:"varint,8,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
@@ -2083,6 +2091,7 @@ type SandboxRequested struct {
 	PlaceByNs     int64                  `protobuf:"varint,71,opt,name=place_by_ns,json=placeByNs,proto3" json:"place_by_ns,omitempty"`    // unix time until which it waits for a host with free capacity
 	RunByNs       int64                  `protobuf:"varint,72,opt,name=run_by_ns,json=runByNs,proto3" json:"run_by_ns,omitempty"`          // unix time by which it must run
 	RequestHash   []byte                 `protobuf:"bytes,73,opt,name=request_hash,json=requestHash,proto3" json:"request_hash,omitempty"` // hash of a request with an idempotency key
+	SealedEnv     []byte                 `protobuf:"bytes,75,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"`       // names and values of its processes' environment
 	Demanded      []string               `protobuf:"bytes,74,rep,name=demanded,proto3" json:"demanded,omitempty"`                          // limits that must be enforced: cpu, memory, disk, pids
 	HardEndNs     int64                  `protobuf:"varint,80,opt,name=hard_end_ns,json=hardEndNs,proto3" json:"hard_end_ns,omitempty"`    // unix time at which it ends, whatever its deadline; 0: none
 	WarningNs     int64                  `protobuf:"varint,81,opt,name=warning_ns,json=warningNs,proto3" json:"warning_ns,omitempty"`      // time before the hard end at which it is warned; 0: it is not
@@ -2333,6 +2342,13 @@ func (x *SandboxRequested) GetRunByNs() int64 {
 func (x *SandboxRequested) GetRequestHash() []byte {
 	if x != nil {
 		return x.RequestHash
+	}
+	return nil
+}
+
+func (x *SandboxRequested) GetSealedEnv() []byte {
+	if x != nil {
+		return x.SealedEnv
 	}
 	return nil
 }
@@ -3724,7 +3740,8 @@ type Snapshot struct {
 	Isolation string                 `protobuf:"bytes,48,opt,name=isolation,proto3" json:"isolation,omitempty"` // isolation that was required for the sandbox
 	Copy      *Copy                  `protobuf:"bytes,42,opt,name=copy,proto3" json:"copy,omitempty"`
 	// Settings of the sandbox's processes; see SandboxRequested.
-	Env           map[string]string `protobuf:"bytes,43,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env           map[string]string `protobuf:"bytes,43,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of older messages
+	SealedEnv     []byte            `protobuf:"bytes,49,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"`                                              // names and values
 	User          string            `protobuf:"bytes,44,opt,name=user,proto3" json:"user,omitempty"`
 	Workdir       string            `protobuf:"bytes,45,opt,name=workdir,proto3" json:"workdir,omitempty"`
 	Start         string            `protobuf:"bytes,46,opt,name=start,proto3" json:"start,omitempty"`
@@ -3899,6 +3916,13 @@ func (x *Snapshot) GetCopy() *Copy {
 func (x *Snapshot) GetEnv() map[string]string {
 	if x != nil {
 		return x.Env
+	}
+	return nil
+}
+
+func (x *Snapshot) GetSealedEnv() []byte {
+	if x != nil {
+		return x.SealedEnv
 	}
 	return nil
 }
@@ -6071,15 +6095,16 @@ type TemplateBuilt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // id of the template: the same for all builds of a name
 	Build         string                 `protobuf:"bytes,2,opt,name=build,proto3" json:"build,omitempty"`
-	Base          string                 `protobuf:"bytes,3,opt,name=base,proto3" json:"base,omitempty"`         // template on which the snapshot is based
-	Snapshot      string                 `protobuf:"bytes,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: no file was changed
-	Env           map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Base          string                 `protobuf:"bytes,3,opt,name=base,proto3" json:"base,omitempty"`                                                                         // template on which the snapshot is based
+	Snapshot      string                 `protobuf:"bytes,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                 // empty: no file was changed
+	Env           map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of older messages
 	User          string                 `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
 	Workdir       string                 `protobuf:"bytes,7,opt,name=workdir,proto3" json:"workdir,omitempty"`
 	Start         string                 `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"` // shell command that every sandbox runs
 	Ready         string                 `protobuf:"bytes,9,opt,name=ready,proto3" json:"ready,omitempty"` // shell command that exits with 0 once start is ready
 	CpuMilli      uint32                 `protobuf:"varint,10,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
 	MemoryMib     uint32                 `protobuf:"varint,11,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	SealedEnv     []byte                 `protobuf:"bytes,12,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"` // names and values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6189,6 +6214,13 @@ func (x *TemplateBuilt) GetMemoryMib() uint32 {
 		return x.MemoryMib
 	}
 	return 0
+}
+
+func (x *TemplateBuilt) GetSealedEnv() []byte {
+	if x != nil {
+		return x.SealedEnv
+	}
+	return nil
 }
 
 type TemplateUntagged struct {
@@ -6776,9 +6808,10 @@ func (x *BuildStarted) GetForce() bool {
 type BuildStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	Args          []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"`
+	Args          []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"` // of ENV, only in older messages
 	Files         string                 `protobuf:"bytes,3,opt,name=files,proto3" json:"files,omitempty"`
 	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	SealedArgs    []byte                 `protobuf:"bytes,5,opt,name=sealed_args,json=sealedArgs,proto3" json:"sealed_args,omitempty"` // of ENV
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6841,6 +6874,13 @@ func (x *BuildStep) GetForce() bool {
 	return false
 }
 
+func (x *BuildStep) GetSealedArgs() []byte {
+	if x != nil {
+		return x.SealedArgs
+	}
+	return nil
+}
+
 // BuildHeld claims the build for a gateway, which renews the claim while it runs the build.
 type BuildHeld struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6889,14 +6929,15 @@ func (x *BuildHeld) GetBy() string {
 // BuildBased records the base of the build, once: its name may refer to another later.
 type BuildBased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"` // id, or the host's own files
-	Snapshot      string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // empty: the template alone
-	Sum           string                 `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`           // hash of all inputs
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`                                                                 // id, or the host's own files
+	Snapshot      string                 `protobuf:"bytes,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`                                                                 // empty: the template alone
+	Sum           string                 `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`                                                                           // hash of all inputs
+	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of older messages
 	User          string                 `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	Workdir       string                 `protobuf:"bytes,6,opt,name=workdir,proto3" json:"workdir,omitempty"`
 	Start         string                 `protobuf:"bytes,7,opt,name=start,proto3" json:"start,omitempty"`
 	Ready         string                 `protobuf:"bytes,8,opt,name=ready,proto3" json:"ready,omitempty"`
+	SealedEnv     []byte                 `protobuf:"bytes,9,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"` // names and values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6985,6 +7026,13 @@ func (x *BuildBased) GetReady() string {
 		return x.Ready
 	}
 	return ""
+}
+
+func (x *BuildBased) GetSealedEnv() []byte {
+	if x != nil {
+		return x.SealedEnv
+	}
+	return nil
 }
 
 // BuildLogged contains lines of the build's log, the position in a step's record that they
@@ -7292,7 +7340,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04body\".\n" +
 	"\x04Size\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xc7\x03\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xe6\x03\n" +
 	"\x04Spec\x12\x10\n" +
 	"\x03cmd\x18\x01 \x01(\tR\x03cmd\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x122\n" +
@@ -7308,7 +7356,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	" \x01(\bR\x06helper\x12\x14\n" +
 	"\x05exact\x18\v \x01(\bR\x05exact\x12\x17\n" +
 	"\x04arg0\x18\f \x01(\tH\x01R\x04arg0\x88\x01\x01\x128\n" +
-	"\aconfine\x18\r \x01(\v2\x1e.millrace.event.v1.ConfinementR\aconfine\x1a6\n" +
+	"\aconfine\x18\r \x01(\v2\x1e.millrace.event.v1.ConfinementR\aconfine\x12\x1d\n" +
+	"\n" +
+	"sealed_env\x18\x0e \x01(\fR\tsealedEnv\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
@@ -7418,7 +7468,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
 	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queued\x12:\n" +
 	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warnedB\x06\n" +
-	"\x04body\"\x89\n" +
+	"\x04body\"\xa8\n" +
 	"\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
@@ -7458,7 +7508,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"lifetimeNs\x12\x1e\n" +
 	"\vplace_by_ns\x18G \x01(\x03R\tplaceByNs\x12\x1a\n" +
 	"\trun_by_ns\x18H \x01(\x03R\arunByNs\x12!\n" +
-	"\frequest_hash\x18I \x01(\fR\vrequestHash\x12\x1a\n" +
+	"\frequest_hash\x18I \x01(\fR\vrequestHash\x12\x1d\n" +
+	"\n" +
+	"sealed_env\x18K \x01(\fR\tsealedEnv\x12\x1a\n" +
 	"\bdemanded\x18J \x03(\tR\bdemanded\x12\x1e\n" +
 	"\vhard_end_ns\x18P \x01(\x03R\thardEndNs\x12\x1d\n" +
 	"\n" +
@@ -7560,7 +7612,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bsnapshot\x18\x01 \x01(\tR\bsnapshot\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\bR\x06memory\"/\n" +
 	"\rSandboxWarned\x12\x1e\n" +
-	"\vhard_end_ns\x18\x01 \x01(\x03R\thardEndNs\"\xbb\x05\n" +
+	"\vhard_end_ns\x18\x01 \x01(\x03R\thardEndNs\"\xda\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -7583,7 +7635,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04fits\x18) \x01(\tR\x04fits\x12\x1c\n" +
 	"\tisolation\x180 \x01(\tR\tisolation\x12+\n" +
 	"\x04copy\x18* \x01(\v2\x17.millrace.event.v1.CopyR\x04copy\x126\n" +
-	"\x03env\x18+ \x03(\v2$.millrace.event.v1.Snapshot.EnvEntryR\x03env\x12\x12\n" +
+	"\x03env\x18+ \x03(\v2$.millrace.event.v1.Snapshot.EnvEntryR\x03env\x12\x1d\n" +
+	"\n" +
+	"sealed_env\x181 \x01(\fR\tsealedEnv\x12\x12\n" +
 	"\x04user\x18, \x01(\tR\x04user\x12\x18\n" +
 	"\aworkdir\x18- \x01(\tR\aworkdir\x12\x14\n" +
 	"\x05start\x18. \x01(\tR\x05start\x12\x14\n" +
@@ -7784,7 +7838,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x1a\n" +
 	"\bmanifest\x18\x03 \x01(\fR\bmanifest\x126\n" +
-	"\x05built\x18( \x01(\v2 .millrace.event.v1.TemplateBuiltR\x05built\"\xf0\x02\n" +
+	"\x05built\x18( \x01(\v2 .millrace.event.v1.TemplateBuiltR\x05built\"\x8f\x03\n" +
 	"\rTemplateBuilt\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05build\x18\x02 \x01(\tR\x05build\x12\x12\n" +
@@ -7798,7 +7852,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\tcpu_milli\x18\n" +
 	" \x01(\rR\bcpuMilli\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\v \x01(\rR\tmemoryMib\x1a6\n" +
+	"memory_mib\x18\v \x01(\rR\tmemoryMib\x12\x1d\n" +
+	"\n" +
+	"sealed_env\x18\f \x01(\fR\tsealedEnv\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
@@ -7844,14 +7900,16 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x05steps\x18\x04 \x03(\v2\x1c.millrace.event.v1.BuildStepR\x05steps\x12\x14\n" +
 	"\x05start\x18\x05 \x01(\tR\x05start\x12\x14\n" +
 	"\x05ready\x18\x06 \x01(\tR\x05ready\x12\x14\n" +
-	"\x05force\x18\a \x01(\bR\x05force\"_\n" +
+	"\x05force\x18\a \x01(\bR\x05force\"\x80\x01\n" +
 	"\tBuildStep\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04args\x18\x02 \x03(\tR\x04args\x12\x14\n" +
 	"\x05files\x18\x03 \x01(\tR\x05files\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\"\x1b\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12\x1f\n" +
+	"\vsealed_args\x18\x05 \x01(\fR\n" +
+	"sealedArgs\"\x1b\n" +
 	"\tBuildHeld\x12\x0e\n" +
-	"\x02by\x18\x01 \x01(\tR\x02by\"\xa2\x02\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\"\xc1\x02\n" +
 	"\n" +
 	"BuildBased\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x1a\n" +
@@ -7861,7 +7919,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\x04user\x18\x05 \x01(\tR\x04user\x12\x18\n" +
 	"\aworkdir\x18\x06 \x01(\tR\aworkdir\x12\x14\n" +
 	"\x05start\x18\a \x01(\tR\x05start\x12\x14\n" +
-	"\x05ready\x18\b \x01(\tR\x05ready\x1a6\n" +
+	"\x05ready\x18\b \x01(\tR\x05ready\x12\x1d\n" +
+	"\n" +
+	"sealed_env\x18\t \x01(\fR\tsealedEnv\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +

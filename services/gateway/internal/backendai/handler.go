@@ -38,6 +38,7 @@ type Sandboxes interface {
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
 	FindSandbox(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
 	SetDeadline(ctx context.Context, p core.Principal, id sandbox.ID, deadline time.Time, extendOnly bool) (sandbox.State, error)
+	OwnEnv(st *sandbox.State) (map[string]string, error)
 	DestroySandbox(ctx context.Context, p core.Principal, id sandbox.ID) error
 	EndSandbox(ctx context.Context, p core.Principal, id sandbox.ID, cause string) error
 	RecentUsage(ctx context.Context, p core.Principal, id sandbox.ID) (lifecycle.Usage, error)

@@ -223,7 +223,11 @@ func (h *Handler) info(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(session.InfoOf(&st, time.Now(), len(runs), h.usage(ctx, p, st.ID).cpu))
+	env, err := h.cfg.Operations.OwnEnv(&st)
+	if err != nil {
+		return err
+	}
+	return c.JSON(session.InfoOf(&st, env, time.Now(), len(runs), h.usage(ctx, p, st.ID).cpu))
 }
 
 // destroy ends a session and responds with what it used.

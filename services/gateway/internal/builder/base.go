@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/internal/image"
 	"github.com/millrace/millrace/internal/part"
@@ -64,6 +65,8 @@ type resolver struct {
 	layers      BaseLayers
 	credentials Credentials
 	registries  registries
+	keys        Keys
+	ring        *seal.Ring
 }
 
 // base returns the base of the build: the one in its record, or else the one that the spec
@@ -84,10 +87,15 @@ func (rs *resolver) base(ctx context.Context) (origin, error) {
 		if err != nil {
 			return o, err
 		}
-		if err := rs.record.append(ctx, build.Based{
+		s := rs.record.current()
+		based := build.Based{
 			Template: o.template, Snapshot: string(o.snap.ID), Sum: o.sum,
 			Env: o.env, User: o.user, Workdir: o.workdir, Start: o.start, Ready: o.ready,
-		}); err != nil {
+		}
+		if based, err = based.Seal(rs.ring, s.Tenant, s.ID); err != nil {
+			return o, err
+		}
+		if err := rs.record.append(ctx, based); err != nil {
 			return o, err
 		}
 		if _, err := rs.layers.ClaimLayer(ctx, o.snap.ID); !kind.Is(err, kind.NotFound) {
@@ -98,8 +106,13 @@ func (rs *resolver) base(ctx context.Context) (origin, error) {
 
 // recordedBase returns the recorded base of a build, even if its name refers to something else now.
 func (rs *resolver) recordedBase(b *build.Based) (origin, error) {
+	s := rs.record.current()
+	env, err := b.OpenEnv(rs.ring, s.Tenant, s.ID)
+	if err != nil {
+		return origin{}, err
+	}
 	o := origin{
-		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
+		settings: settings{env: env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Template, sum: b.Sum,
 	}
 	return o, rs.loadFiles(&o, b.Snapshot, rs.spec.Template)
@@ -160,8 +173,12 @@ func (rs *resolver) fromTemplate(ctx context.Context, t *catalog.Template) (orig
 	if b == nil {
 		return rs.fromManifest(ctx, t, bases.HiddenReason(t.ID))
 	}
+	env, err := b.OpenEnv(rs.ring, t.Tenant)
+	if err != nil {
+		return origin{}, err
+	}
 	o := origin{
-		settings: settings{env: b.Env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
+		settings: settings{env: env, user: b.User, workdir: b.Workdir, start: b.Start, ready: b.Ready},
 		template: b.Base, sum: "base " + b.Base,
 	}
 	if err := rs.loadFiles(&o, b.Snapshot, t.Name); err != nil {
@@ -170,8 +187,8 @@ func (rs *resolver) fromTemplate(ctx context.Context, t *catalog.Template) (orig
 	if b.Snapshot != "" {
 		o.sum = "layer " + b.Snapshot
 	}
-	if len(b.Env) > 0 || b.User != "" || b.Workdir != "" { // they are inputs of the layers on top, too
-		o.sum = chain(o.sum, b.Env, b.User, b.Workdir)
+	if len(env) > 0 || b.User != "" || b.Workdir != "" { // they are inputs of the layers on top, too
+		o.sum = chain(rs.keys, o.sum, env, b.User, b.Workdir)
 	}
 	return o, nil
 }

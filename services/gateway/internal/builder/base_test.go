@@ -26,7 +26,7 @@ func TestSettingsAreInTheSum(t *testing.T) {
 		"a variable of both": {Env: map[string]string{"A": "1"}, User: "root", Workdir: "/root"},
 	} {
 		b.Base = template.Base
-		o, err := (&resolver{}).fromTemplate(t.Context(), &catalog.Template{Built: &b})
+		o, err := (&resolver{keys: plainKeys{}}).fromTemplate(t.Context(), &catalog.Template{Built: &b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestSettingsAreInTheSum(t *testing.T) {
 func configOf(c *operations.Operations) Config {
 	return Config{
 		Builds: c.Builds, Templates: c.Templates, Bases: c.Bases, Layers: c.Snapshots,
-		Provisioner: c.Provisioner, Sandboxes: c.Lifecycle, Processes: c.Procs, Keys: c.Core,
+		Provisioner: c.Provisioner, Sandboxes: c.Lifecycle, Processes: c.Procs, Keys: c.Core, Sealer: c.Core.Sealer,
 	}
 }
 
@@ -56,7 +56,7 @@ func newRuns(t *testing.T) (c *operations.Operations, principal core.Principal, 
 
 func newRunsOn(t *testing.T, log *events.Log) (c *operations.Operations, principal core.Principal, next func(build.State) *run) {
 	t.Helper()
-	c = operations.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), CallTimeout: 5 * time.Second})
+	c = operations.New(core.Config{Log: log, View: eventstest.View(t, log), Secret: []byte("secret"), Sealer: eventstest.Ring(t, log), CallTimeout: 5 * time.Second})
 	principal = core.Principal{Tenant: "t"}
 	return c, principal, func(s build.State) *run {
 		state, err := c.Builds.AppendBuild(t.Context(), &s, build.Claimed{By: "a run"})
@@ -116,6 +116,10 @@ func TestTakeoverKeepsTheBase(t *testing.T) {
 	c, principal, next := newRuns(t)
 	built := func(value string) string {
 		b := &template.Built{ID: template.BuiltID(principal.Tenant, "built"), Build: value, Base: template.Base, Env: map[string]string{"OF": value}, Workdir: "/" + value}
+		b, err := b.Seal(c.Core.Sealer, principal.Tenant)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := c.Templates.TagBuilt(t.Context(), principal, "built", []string{"1"}, b); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
@@ -41,6 +42,7 @@ type Config struct {
 	}
 	Processes Processes
 	Keys      Keys
+	Sealer    *seal.Ring // seals environments in records
 
 	Slog *slog.Logger
 

@@ -22,10 +22,10 @@ const packagesStep = 0
 
 // packagesLayer returns the layer that adds to an image what E2B's templates have: sudo, curl,
 // CA certificates, git and jq.
-func packagesLayer(from settings, sum string) layer {
+func packagesLayer(from settings, sum string, keys Keys) layer {
 	run := &build.Step{Type: build.Run, Args: []string{installPackages, "root"}}
 	from.workdir = "/"
-	return layer{settings: from, step: packagesStep, do: run, sum: chain(sum, "packages")}
+	return layer{settings: from, step: packagesStep, do: run, sum: chain(keys, sum, "packages")}
 }
 
 // packages runs the layer of packagesLayer. A failure to install them does not fail the build:

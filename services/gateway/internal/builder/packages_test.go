@@ -74,7 +74,7 @@ func TestPackagesAreInstalledByTheImagesPackageManager(t *testing.T) {
 func TestOnlyImagesOfRegistriesGetPackages(t *testing.T) {
 	spec := build.Spec{Steps: []build.Step{{Type: build.Run, Args: []string{"make"}}}}
 	for sum, want := range map[string]int{"base": 1, imageSum + "t": 2} {
-		layers, _, err := plan(&origin{sum: sum}, &spec)
+		layers, _, err := plan(&origin{sum: sum}, &spec, plainKeys{})
 		if err != nil || len(layers) != want {
 			t.Fatalf("from %q: %d layers, %v; want %d", sum, len(layers), err, want)
 		}

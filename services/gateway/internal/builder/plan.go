@@ -1,8 +1,6 @@
 package builder
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -88,7 +86,7 @@ const (
 // plan returns the layers of a build on the base from, and the settings of processes after
 // them. It returns Invalid, with the step, for too many or too large
 // variables.
-func plan(from *origin, spec *build.Spec) ([]layer, settings, error) {
+func plan(from *origin, spec *build.Spec, keys Keys) ([]layer, settings, error) {
 	var out []layer
 	begin, sum := from.settings, from.sum
 	var dirs []directory
@@ -98,12 +96,12 @@ func plan(from *origin, spec *build.Spec) ([]layer, settings, error) {
 		now.env = map[string]string{}
 	}
 	if from.isImage() {
-		first := packagesLayer(begin, sum)
+		first := packagesLayer(begin, sum, keys)
 		out, sum = append(out, first), first.sum
 	}
 	for i := range spec.Steps {
 		s := &spec.Steps[i]
-		sum = chain(sum, s.Type, s.Args, s.Files)
+		sum = chain(keys, sum, s.Type, s.Args, s.Files)
 		force = force || s.Force
 		switch s.Type {
 		case build.Env:
@@ -164,14 +162,14 @@ func (f *settings) set(pairs []string) error {
 	return nil
 }
 
-// chain returns the hash of a sum and the inputs that follow.
-func chain(sum string, next ...any) string {
+// chain returns the hash of a sum and the inputs that follow. It has a key, because it is in records
+// and the inputs include environments, which could be guessed.
+func chain(keys Keys, sum string, next ...any) string {
 	raw, err := json.Marshal(append([]any{sum}, next...))
 	if err != nil {
 		return "" // cannot happen: strings always encode
 	}
-	h := sha256.Sum256(raw)
-	return hex.EncodeToString(h[:])
+	return keys.DeriveKey("layer." + string(raw))
 }
 
 // absPath returns the absolute path of p, which may be relative to dir.

@@ -9,7 +9,13 @@ import (
 
 	"github.com/millrace/millrace/events/build"
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/template"
 )
+
+// plainKeys implements Keys without a secret.
+type plainKeys struct{}
+
+func (plainKeys) DeriveKey(text string) string { return string(template.SumOf([]byte(text))) }
 
 func TestPlan(t *testing.T) {
 	spec := build.Spec{Steps: []build.Step{
@@ -23,7 +29,7 @@ func TestPlan(t *testing.T) {
 		{Type: build.Workdir, Args: []string{"/end"}},
 		{Type: build.User, Args: []string{"other"}},
 	}, Start: "serve"}
-	layers, after, err := plan(&origin{settings: settings{start: "old", ready: "old ready", user: "u"}, sum: "base"}, &spec)
+	layers, after, err := plan(&origin{settings: settings{start: "old", ready: "old ready", user: "u"}, sum: "base"}, &spec, plainKeys{})
 	if err != nil || len(layers) != 3 {
 		t.Fatalf("%d layers: %+v, %v", len(layers), layers, err)
 	}
@@ -43,7 +49,7 @@ func TestPlan(t *testing.T) {
 	if after.start != "serve" || after.ready != "" || after.workdir != "/end" {
 		t.Errorf("after: %+v", after)
 	}
-	if _, kept, _ := plan(&origin{settings: settings{start: "old", ready: "old ready"}, sum: "base"}, &build.Spec{}); kept.start != "old" || kept.ready != "old ready" {
+	if _, kept, _ := plan(&origin{settings: settings{start: "old", ready: "old ready"}, sum: "base"}, &build.Spec{}, plainKeys{}); kept.start != "old" || kept.ready != "old ready" {
 		t.Errorf("start command of the base: %+v", kept)
 	}
 }
@@ -51,7 +57,7 @@ func TestPlan(t *testing.T) {
 // Two layers have the same sum only if everything below them is the same.
 func TestSums(t *testing.T) {
 	run := func(base string, steps ...build.Step) string {
-		layers, _, _ := plan(&origin{sum: base}, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})})
+		layers, _, _ := plan(&origin{sum: base}, &build.Spec{Steps: append(steps, build.Step{Type: build.Run, Args: []string{"x"}})}, plainKeys{})
 		return layers[len(layers)-1].sum
 	}
 	seen := map[string]string{}
@@ -102,13 +108,13 @@ func TestVariablesAreBounded(t *testing.T) {
 		"many long ones": {env("A", long, "B", "$A", "C", "$A", "D", "$A", "E", "$A")},
 		"in a directory": {env("A", long), {Type: build.Workdir, Args: []string{"/" + strings.Repeat("$A", 1<<10)}}},
 	} {
-		_, _, err := plan(&origin{sum: "base"}, &build.Spec{Steps: steps})
+		_, _, err := plan(&origin{sum: "base"}, &build.Spec{Steps: steps}, plainKeys{})
 		if !kind.Is(err, kind.Invalid) || stepOf(err) != strconv.Itoa(len(steps)) {
 			t.Errorf("%s: %v, want an error of the last step", name, err)
 		}
 	}
 	again := []build.Step{env("A", long, "B", long, "C", long), env("A", "$A", "B", long, "C", "$A")}
-	if _, after, err := plan(&origin{sum: "base"}, &build.Spec{Steps: again}); err != nil || after.env["C"] != long {
+	if _, after, err := plan(&origin{sum: "base"}, &build.Spec{Steps: again}, plainKeys{}); err != nil || after.env["C"] != long {
 		t.Errorf("only the last value of a variable counts: %v", err)
 	}
 }

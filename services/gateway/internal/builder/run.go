@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
@@ -36,6 +37,7 @@ type BuildSandboxes interface {
 type run struct {
 	principal core.Principal
 	spec      build.Spec
+	ring      *seal.Ring
 	log       *slog.Logger
 	builds    Builds
 	templates Templates
@@ -51,12 +53,12 @@ type run struct {
 func (b *Builder) newRun(state build.State, spec build.Spec, p core.Principal) *run {
 	cfg := &b.cfg
 	r := &run{
-		principal: p, spec: spec, log: cfg.Slog, builds: cfg.Builds, templates: cfg.Templates, sandboxes: cfg.Sandboxes,
+		principal: p, spec: spec, ring: cfg.Sealer, log: cfg.Slog, builds: cfg.Builds, templates: cfg.Templates, sandboxes: cfg.Sandboxes,
 		record: &buildRecord{builds: cfg.Builds, by: b.name, state: state},
 	}
 	r.resolver = resolver{
 		record: r.record, principal: p, spec: &r.spec, templates: cfg.Templates, parts: cfg.Templates, bases: cfg.Bases,
-		layers: cfg.Layers, credentials: cfg.Builds, registries: b.registries,
+		layers: cfg.Layers, credentials: cfg.Builds, registries: b.registries, keys: cfg.Keys, ring: cfg.Sealer,
 	}
 	r.executor = executor{record: r.record, principal: p, steps: len(spec.Steps), processes: cfg.Processes, files: cfg.Sandboxes, contexts: cfg.Builds}
 	r.layers = layers{
@@ -191,12 +193,16 @@ func (r *run) failed(err error) build.Failed {
 }
 
 // build does the work: base, layers, start command, tags.
-func (r *run) build(ctx context.Context) error {
+func (r *run) build(ctx context.Context) (err error) {
+	s := r.record.current()
+	if r.spec, err = r.spec.Open(r.ring, s.Tenant, s.ID); err != nil {
+		return err
+	}
 	from, err := r.resolver.base(ctx)
 	if err != nil {
 		return atStep(stepBase, err)
 	}
-	layers, after, err := plan(&from, &r.spec)
+	layers, after, err := plan(&from, &r.spec, r.resolver.keys)
 	if err != nil {
 		return err
 	}
@@ -208,7 +214,6 @@ func (r *run) build(ctx context.Context) error {
 			return atStep(stepFinalize, err)
 		}
 	}
-	s := r.record.current()
 	b := &template.Built{
 		ID: template.ID(s.Request.Template), Build: string(s.ID), Base: from.template, Snapshot: string(from.snap.ID),
 		Env: after.env, User: after.user, Workdir: after.workdir, Start: after.start, Ready: after.ready,
@@ -216,6 +221,9 @@ func (r *run) build(ctx context.Context) error {
 	}
 	if err := r.record.append(ctx, r.record.claim()); err != nil {
 		return err // the template was deleted meanwhile, and must stay deleted
+	}
+	if b, err = b.Seal(r.ring, s.Tenant); err != nil {
+		return err
 	}
 	if err := r.templates.TagBuilt(ctx, r.principal, s.Request.Name, s.Request.Tags, b); err != nil {
 		return err

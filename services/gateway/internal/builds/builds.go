@@ -67,6 +67,9 @@ func (bs *Builds) StartBuild(ctx context.Context, p core.Principal, tmpl string,
 	if b.Phase != build.PhaseWaiting {
 		return kind.New(kind.Conflict, "build", string(id), "the build was started before")
 	}
+	if spec, err = spec.Seal(bs.core.Sealer, b.Tenant, b.ID); err != nil {
+		return core.LogError("build", string(id), err)
+	}
 	if _, err = bs.core.Log.AppendBuild(ctx, &b.State, build.Started{Spec: spec}); err != nil {
 		return core.LogError("build", string(id), err)
 	}

@@ -98,8 +98,10 @@ func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.M
 	}
 	res := &pb.ListResponse{Processes: make([]*pb.ProcessInfo, len(active))}
 	for i := range active {
-		s := &active[i]
-		showMCP(&s.Spec)
+		s, err := &active[i], error(nil)
+		if s.Spec.Env, err = h.core.Env(s); err != nil {
+			return nil, err
+		}
 		config := &pb.ProcessConfig{Cmd: s.Spec.Cmd, Args: s.Spec.Args, Envs: s.Spec.Env}
 		if s.Spec.Cwd != "" {
 			config.Cwd = &s.Spec.Cwd

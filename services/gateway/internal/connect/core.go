@@ -32,6 +32,7 @@ type Files interface {
 type Catalog interface {
 	Find(ctx context.Context, p core.Principal, sbx sandbox.ID, sel procs.Selector) (process.Summary, error)
 	ActiveProcesses(ctx context.Context, p core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error)
+	Env(s *process.Summary) (map[string]string, error)
 }
 
 // Records reads the records of processes.

@@ -176,6 +176,8 @@ func (f *fake) Find(_ context.Context, _ core.Principal, sbx sandbox.ID, sel pro
 	return process.Summary{}, kind.New(kind.NotFound, "", "", "process not found")
 }
 
+func (f *fake) Env(s *process.Summary) (map[string]string, error) { return s.Spec.Env, nil }
+
 func (f *fake) ActiveProcesses(_ context.Context, _ core.Principal, sbx sandbox.ID, keep func(*process.Summary) bool) ([]process.Summary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

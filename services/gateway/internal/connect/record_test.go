@@ -34,7 +34,7 @@ func newLogged(t testing.TB) *logged {
 	gateway := func() (*operations.Operations, *surface, *coretest.Host) {
 		log := eventstest.Open(t, srv)
 		view := eventstest.View(t, log)
-		c := operations.New(core.Config{Log: log, View: view, Secret: make([]byte, 32)})
+		c := operations.New(core.Config{Log: log, View: view, Secret: make([]byte, 32), Sealer: eventstest.Ring(t, log)})
 		return c, serveCore(t, records.NewGateway(c), Config{}), coretest.New(t, log, view)
 	}
 	r := &logged{}

@@ -70,7 +70,7 @@ func TestStartPassesTheRequestedSpec(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, newFake(recordOf(surfacetest.Code(0))), Config{})
 			s.stream(t, "Start", tt.msg, tt.headers...)
-			if len(s.started) != 1 || string(s.started[0].Hash()) != string(tt.want.Hash()) {
+			if len(s.started) != 1 || string(process.AppendSpec(nil, &s.started[0])) != string(process.AppendSpec(nil, &tt.want)) {
 				t.Errorf("got %+v, want %+v", s.started, tt.want)
 			}
 		})

@@ -106,9 +106,18 @@ func (l *Lifecycle) SandboxEnv(ctx context.Context, p core.Principal, id sandbox
 			maps.Copy(env, t.Manifest.Env)
 		}
 	}
-	maps.Copy(env, st.Request.Env)
+	own, err := l.OwnEnv(&st)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(env, own)
 	maps.Copy(env, sandbox.IdentityEnv(id, &st.Request))
 	return env, nil
+}
+
+// OwnEnv returns the environment with which a sandbox was created.
+func (l *Lifecycle) OwnEnv(st *sandbox.State) (map[string]string, error) {
+	return st.Request.OpenEnv(l.core.Sealer, st.Tenant, string(st.ID))
 }
 
 // Sandboxes returns the principal's sandboxes for which keep returns true, newest first, as

@@ -27,7 +27,7 @@ func TestCommandsOverARealLog(t *testing.T) {
 	log := eventstest.Open(t, srv)
 	view := eventstest.View(t, log)
 	coretest.Run(t, log, view)
-	c := operations.New(core.Config{Log: log, View: view, Secret: []byte("secret")})
+	c := operations.New(core.Config{Log: log, View: view, Secret: []byte("secret"), Sealer: eventstest.Ring(t, log)})
 	streams := stream.New(stream.Config{})
 	url := recordtest.Serve(t, streams, ndjson.New(record.NewGateway(c), streams).Register)
 

@@ -62,7 +62,7 @@ func (h *fixture) impatient() *operations.Operations {
 }
 
 func (h *fixture) config() core.Config {
-	return core.Config{Log: h.log, View: eventstest.View(h.t, h.log), Secret: []byte("secret")}
+	return core.Config{Log: h.log, View: eventstest.View(h.t, h.log), Secret: []byte("secret"), Sealer: eventstest.Ring(h.t, h.log)}
 }
 
 func (h *fixture) sandbox(p core.Principal) sandbox.State {
@@ -395,7 +395,7 @@ func TestUnreadInputTimesOut(t *testing.T) {
 	if err := h.view.Sync(t.Context()); err != nil { // a process that is not in the view is searched within CallTimeout
 		t.Fatal(err)
 	}
-	c := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), CallTimeout: time.Nanosecond, InputTimeout: 2 * time.Second})
+	c := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), Sealer: eventstest.Ring(t, h.log), CallTimeout: time.Nanosecond, InputTimeout: 2 * time.Second})
 	err := c.Procs.SendInput(t.Context(), alice, id, []byte("x"), false)
 	wantKind(t, "SendInput", err, kind.Deadline)
 	if got, want := kind.Message(err), "the process did not read its input in time"; got != want {
@@ -544,7 +544,7 @@ func TestStartWhileTheLogRestarts(t *testing.T) {
 func TestUnavailableWithoutTheLog(t *testing.T) {
 	h := newFixture(t)
 	st := h.sandbox(alice)
-	quick := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"),
+	quick := operations.New(core.Config{Log: h.log, View: h.view, Secret: []byte("secret"), Sealer: eventstest.Ring(t, h.log),
 		CreateTimeout: 100 * time.Millisecond, StartTimeout: 100 * time.Millisecond, CallTimeout: 100 * time.Millisecond})
 	h.srv.Stop()
 	_, err := quick.Procs.Start(t.Context(), alice, st.ID, process.Spec{Cmd: "true"}, procs.StartOptions{})

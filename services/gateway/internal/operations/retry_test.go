@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/record"
@@ -98,7 +99,7 @@ func TestRetryAfterRefusalOfEarlierCommand(t *testing.T) {
 	spec := process.Spec{Cmd: "echo", Args: []string{"once"}}
 	first := process.KeyedID(st.ID, "k")
 	err := h.log.Writer(record.Ref{Host: h.host.Name, ID: first}, 1).Append(t.Context(), []process.Event{
-		{Seq: 1, Body: process.Accepted{Spec: spec, Command: "earlier", SpecHash: spec.Hash(), Tenant: alice.Tenant}},
+		{Seq: 1, Body: process.Accepted{Spec: spec, Command: "earlier", SpecHash: spec.Hash(eventstest.Ring(t, h.log), alice.Tenant, st.ID), Tenant: alice.Tenant}},
 		{Seq: 2, Body: process.Failed{Kind: uint32(kind.Deadline), Message: "the command came too late"}},
 		{Seq: 3, Body: process.Finished{Exit: process.Exit{Cause: process.CauseNotStarted}}},
 	})

@@ -39,7 +39,7 @@ func newFixture(t *testing.T) *fixture {
 func (h *fixture) gateway() (*operations.Operations, string) {
 	h.t.Helper()
 	log := eventstest.Open(h.t, h.srv)
-	c := operations.New(core.Config{Log: log, View: eventstest.View(h.t, log), Secret: []byte("secret")})
+	c := operations.New(core.Config{Log: log, View: eventstest.View(h.t, log), Secret: []byte("secret"), Sealer: eventstest.Ring(h.t, log)})
 	streams := stream.New(stream.Config{})
 	return c, recordtest.Serve(h.t, streams, processes.New(record.NewGateway(c), streams).Register)
 }

@@ -30,7 +30,7 @@ const (
 // of their commands starts it or is refused. The other request then moves on to the next
 // try, whose record again has one first event.
 func (ps *Procs) startKeyed(ctx context.Context, p core.Principal, st *sandbox.State, spec process.Spec, key string) (Attached, error) {
-	hash := spec.Hash()
+	hash := spec.Hash(ps.core.Sealer, st.Tenant, st.ID)
 	if !st.IsRunning() {
 		// Nothing can be started any more: a miss is final only after the view has caught up.
 		if err := ps.core.Sync(ctx); err != nil {

@@ -70,13 +70,18 @@ func (ps *Procs) startAs(ctx context.Context, p core.Principal, st *sandbox.Stat
 	return Attached{ID: id, Reader: latency.NewReader(reader, &ps.core.Latencies, requested)}, sent, nil
 }
 
-// sendStart stores the command and returns its id. Each command has an id of its own: the record's first event
-// names the one that claimed it, and no other command for the process can start it.
+// sendStart stores the command, with a sealed environment, and returns its id. Each command has an
+// id of its own: the record's first event names the one that claimed it, and no other command for
+// the process can start it.
 func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID, spec process.Spec) (string, error) {
 	deadline := time.Now().Add(ps.core.StartTimeout)
+	sealed, err := spec.Seal(ps.core.Sealer, st.Tenant, id)
+	if err != nil {
+		return "", core.LogError("start", string(id), err)
+	}
 	cmd := command.Command{
 		ID: "start." + string(id) + "." + rand.Text(), Tenant: st.Tenant, Process: id,
-		Deadline: deadline, Body: command.Start{Spec: spec},
+		Deadline: deadline, Body: command.Start{Spec: sealed},
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -85,7 +90,7 @@ func (ps *Procs) sendStart(ctx context.Context, st *sandbox.State, id process.ID
 	}
 	ps.unclaimed.track(pending{
 		id: id, command: cmd.ID, host: st.Host, epoch: st.Epoch, tenant: st.Tenant,
-		spec: spec.Public(), hash: spec.Hash(), due: deadline.Add(claimGrace),
+		spec: spec.Public(), hash: spec.Hash(ps.core.Sealer, st.Tenant, st.ID), due: deadline.Add(claimGrace),
 	})
 	return cmd.ID, nil
 }

@@ -49,6 +49,11 @@ func (pr *Provisioner) createSandbox(ctx context.Context, p core.Principal, id s
 	req.RunBy = req.PlaceBy.Add(pr.core.CreateTimeout)
 	within, cancel := context.WithDeadline(ctx, req.RunBy)
 	defer cancel()
+	sealed, err := req.Defaults.Seal(pr.core.Sealer, p.Tenant, string(id))
+	if err != nil {
+		return sandbox.State{}, core.LogError("create sandbox", string(id), err)
+	}
+	req.Defaults = sealed
 	if _, err := pr.core.View.CreateSandbox(within, p.Tenant, id, req); kind.Is(err, kind.Conflict) {
 		created = false
 		if err := pr.core.Sync(within); err != nil { // it exists already

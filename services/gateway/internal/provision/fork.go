@@ -41,6 +41,9 @@ func (pr *Provisioner) ForkSandbox(ctx context.Context, p core.Principal, id san
 		return nil, false, err
 	}
 	req := snapshots.From(&snap, st.Request)
+	if req.Env, err = pr.lifecycle.OwnEnv(&st); err != nil {
+		return nil, false, err
+	}
 	req.Lifetime = lifetime
 	req.Network, req.AllowInternet = st.Network, st.Network.Internet // as it is now
 	forks = make([]Fork, count)

@@ -52,6 +52,11 @@ func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 	return a.ID, a.Reader, nil
 }
 
+// Env returns the environment of an active process.
+func (g Gateway) Env(s *process.Summary) (map[string]string, error) {
+	return s.Spec.OpenEnv(g.Sealer, s.Tenant, s.ID)
+}
+
 // Options select a part of a record. The zero value is everything stored.
 type Options struct {
 	Position

@@ -21,10 +21,13 @@ func From(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
 	return req
 }
 
-// FromOwnSnapshot is From for a client's own snapshot: processes start with the environment, user and
+// FromOwn is From for a client's own snapshot: processes start with the environment, user and
 // directory of the snapshot's sandbox.
-func FromOwnSnapshot(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Requested {
-	env := maps.Clone(s.Env)
+func (ss *Snapshots) FromOwn(s *sandbox.Snapshot, req sandbox.Requested) (sandbox.Requested, error) {
+	env, err := s.OpenEnv(ss.core.Sealer, s.Tenant, string(s.ID))
+	if err != nil {
+		return req, err
+	}
 	if env == nil {
 		env = map[string]string{}
 	}
@@ -33,5 +36,5 @@ func FromOwnSnapshot(s *sandbox.Snapshot, req sandbox.Requested) sandbox.Request
 	if req.Built = s.Name; s.Name == "" {
 		req.Built, req.Alias = string(s.ID), "" // its id is the template's id, as with E2B
 	}
-	return From(s, req)
+	return From(s, req), nil
 }

@@ -59,10 +59,14 @@ type body struct {
 	Hosts    []string           `json:"hosts"` // hosts that have it in their cache
 }
 
-func (h *Handler) bodyOf(c *fiber.Ctx, t *catalog.Template) body {
+func (h *Handler) bodyOf(c *fiber.Ctx, t *catalog.Template) (body, error) {
 	m := &t.Manifest
 	if b := t.Built; b != nil {
-		m = &template.Manifest{Env: b.Env, User: b.User, Workdir: b.Workdir}
+		env, err := h.store.BuiltEnv(t)
+		if err != nil {
+			return body{}, err
+		}
+		m = &template.Manifest{Env: env, User: b.User, Workdir: b.Workdir}
 		if b.Start != "" {
 			m.Start = []string{b.Start}
 		}
@@ -81,7 +85,7 @@ func (h *Handler) bodyOf(c *fiber.Ctx, t *catalog.Template) body {
 	if out.Start == nil {
 		out.Start = []string{}
 	}
-	return out
+	return out, nil
 }
 
 func (h *Handler) list(c *fiber.Ctx) error {
@@ -90,7 +94,11 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	}
 	out := []body{}
 	for _, t := range h.store.List(auth.From(c)) {
-		out = append(out, h.bodyOf(c, &t))
+		b, err := h.bodyOf(c, &t)
+		if err != nil {
+			return err
+		}
+		out = append(out, b)
 	}
 	return c.JSON(fiber.Map{"templates": out})
 }
@@ -109,7 +117,7 @@ func (h *Handler) show(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(h.bodyOf(c, &t))
+	return h.respond(c, fiber.StatusOK, &t)
 }
 
 func (h *Handler) tag(c *fiber.Ctx) error {
@@ -117,7 +125,16 @@ func (h *Handler) tag(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return c.Status(fiber.StatusCreated).JSON(h.bodyOf(c, &t))
+	return h.respond(c, fiber.StatusCreated, &t)
+}
+
+// respond writes a response with a template.
+func (h *Handler) respond(c *fiber.Ctx, status int, t *catalog.Template) error {
+	b, err := h.bodyOf(c, t)
+	if err != nil {
+		return err
+	}
+	return c.Status(status).JSON(b)
 }
 
 func (h *Handler) remove(c *fiber.Ctx) error {

@@ -31,7 +31,7 @@ func (ts *Store) FromTemplate(ctx context.Context, p core.Principal, name string
 		return req, err
 	}
 	if t.Built != nil {
-		return ts.fromBuilt(t.Built, req)
+		return ts.fromBuilt(&t, req)
 	}
 	req.Template = string(t.ID)
 	return req, nil
@@ -59,7 +59,12 @@ func (ts *Store) ResolveName(ctx context.Context, p core.Principal, name string)
 }
 
 // fromBuilt returns req for a sandbox that starts from a build's result.
-func (ts *Store) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Requested, error) {
+func (ts *Store) fromBuilt(t *catalog.Template, req sandbox.Requested) (sandbox.Requested, error) {
+	b := t.Built
+	env, err := ts.BuiltEnv(t)
+	if err != nil {
+		return req, err
+	}
 	if b.Snapshot != "" {
 		snap, ok := ts.core.View.Snapshot(sandbox.SnapshotID(b.Snapshot))
 		if !ok || snap.Deleted {
@@ -69,13 +74,18 @@ func (ts *Store) fromBuilt(b *template.Built, req sandbox.Requested) (sandbox.Re
 	}
 	req.Template, req.Built, req.User, req.Workdir, req.Start, req.Ready = b.Base, string(b.ID), b.User, b.Workdir, b.Start, b.Ready
 	req.CPUMilli, req.MemoryMiB = b.CPUMilli, b.MemoryMiB
-	env := maps.Clone(b.Env)
 	if env == nil {
 		env = map[string]string{}
 	}
 	maps.Copy(env, req.Env)
 	req.Env = env
 	return req, nil
+}
+
+// BuiltEnv returns the environment of a template that was built.
+func (ts *Store) BuiltEnv(t *catalog.Template) (map[string]string, error) {
+	env, err := t.Built.OpenEnv(ts.core.Sealer, t.Tenant)
+	return maps.Clone(env), err
 }
 
 // Template returns the template with a name, NAME:TAG or id: the principal's own, or else a

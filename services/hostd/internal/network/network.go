@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/sandbox"
@@ -88,18 +87,8 @@ func (n *Network) HasProxy() bool { return n.egress != nil }
 // UseView sets the view that has the sandboxes' records.
 func (n *Network) UseView(view *catalog.View) { n.view = view }
 
-// OpenRing opens the ring of secrets in records; it waits for the log.
-func (n *Network) OpenRing(ctx context.Context, log *events.Log) error {
-	if n.egress == nil {
-		return nil
-	}
-	var err error
-	if n.sealed, err = log.Ring(ctx); err != nil {
-		return fmt.Errorf("read keys: %w", err)
-	}
-	n.signing = identity.NewRing(n.sealed)
-	return nil
-}
+// UseRing sets the ring of secrets in records.
+func (n *Network) UseRing(r *seal.Ring) { n.sealed, n.signing = r, identity.NewRing(r) }
 
 // Run records the sandboxes' traffic until ctx ends.
 func (n *Network) Run(ctx context.Context) error {

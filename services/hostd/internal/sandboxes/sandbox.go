@@ -29,12 +29,13 @@ type hostSandbox struct {
 	cfg        *Config
 	id         sandbox.ID
 	driver     driver.Driver
-	req        sandbox.Requested
+	req        sandbox.Requested // its environment is open
 	tenant     string
 	driverName string          // the driver to create it with; empty: the host's default
 	created    sandbox.Running // how it was created, whatever the host offers now; zero until then
 	phase      sandbox.Phase   // when the sandbox was loaded
 	adopted    bool            // created by a previous run
+	unreadable error           // why its environment cannot be opened
 	begun      func()          // ends what Warm.BeginCreate began
 
 	stop chan struct{} // closed when the sandbox must end
@@ -62,6 +63,7 @@ func (set *Set) newSandbox(s *sandbox.State) *hostSandbox {
 		created: sandbox.Running{Driver: s.Driver, Isolation: s.Isolation, Can: s.Can},
 		begun:   func() {}, stop: make(chan struct{}), gone: make(chan struct{}),
 	}
+	sb.req.Env, sb.unreadable = s.Request.OpenEnv(set.cfg.Ring, s.Tenant, string(s.ID))
 	sb.current = instances.NewCurrent(s.ID)
 	sb.files = sandboxFiles{sb: sb}
 	sb.network = sb.newNetwork(s.Used)
@@ -134,6 +136,9 @@ func (sb *hostSandbox) create(ctx context.Context) error {
 	}
 	if err := sb.choose(ctx); err != nil {
 		return err
+	}
+	if sb.unreadable != nil {
+		return sb.unreadable
 	}
 	err := sb.files.ensureTemplate(ctx)
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/audit"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
@@ -50,6 +51,7 @@ type Config struct {
 
 	Log       *events.Log
 	View      *catalog.View
+	Ring      *seal.Ring // opens environments in records
 	Journal   *journal.Journal
 	Commands  *commands.Reader
 	Sessions  *session.Host

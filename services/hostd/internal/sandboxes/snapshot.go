@@ -110,7 +110,10 @@ func (sn *snapshotter) capture(ctx context.Context, t command.TakeSnapshot) erro
 	if err := sn.write(ctx, dir, &t); err != nil {
 		return err
 	}
-	err := sn.sb.cfg.Log.PutSnapshot(ctx, sn.describe(ctx, &t))
+	snap, err := sn.describe(ctx, &t)
+	if err == nil {
+		err = sn.sb.cfg.Log.PutSnapshot(ctx, snap)
+	}
 	if kind.Is(err, kind.Conflict) {
 		return nil // the same command, read again
 	}
@@ -130,8 +133,8 @@ func (sn *snapshotter) capture(ctx context.Context, t command.TakeSnapshot) erro
 }
 
 // describe returns the log's entry of a snapshot that was taken.
-func (sn *snapshotter) describe(ctx context.Context, t *command.TakeSnapshot) *sandbox.Snapshot {
-	snap := &sandbox.Snapshot{
+func (sn *snapshotter) describe(ctx context.Context, t *command.TakeSnapshot) (snap *sandbox.Snapshot, err error) {
+	snap = &sandbox.Snapshot{
 		ID: t.ID, Tenant: sn.sb.tenant, Sandbox: sn.sb.id, Host: sn.sb.cfg.Host, Driver: sn.sb.driver.Name(), Template: sn.sb.req.Template,
 		Name: t.Name, Memory: t.Memory, Internal: t.Internal, Layer: t.Layer, Taken: time.Now(),
 		Isolation: sn.sb.req.Isolation, Resources: sandbox.Resources{CPUMilli: sn.sb.req.CPUMilli, MemoryMiB: sn.sb.req.MemoryMiB, DiskMiB: sn.sb.req.DiskMiB, PIDs: sn.sb.req.PIDs},
@@ -142,9 +145,9 @@ func (sn *snapshotter) describe(ctx context.Context, t *command.TakeSnapshot) *s
 	}
 	snap.Fits = sn.sb.cfg.Snapshots.Fit(snap, &o)
 	if !t.Internal {
-		snap.Env, snap.User, snap.Workdir, snap.Start, snap.Ready = sn.sb.req.Env, sn.sb.req.User, sn.sb.req.Workdir, sn.sb.req.Start, sn.sb.req.Ready
+		snap.Defaults, err = sn.sb.req.Defaults.Seal(sn.sb.cfg.Ring, snap.Tenant, string(snap.ID))
 	}
-	return snap
+	return snap, err
 }
 
 // awaitLink waits until a running sandbox's shim is connected: the previous snapshot may have cut

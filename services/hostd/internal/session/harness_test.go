@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/commands"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/link"
@@ -43,13 +44,26 @@ func bare(ctx context.Context, inst driver.Instance) *bench {
 	return on(ctx, new(events.Log), nil, inst) // that log sends nothing
 }
 
+// ring returns a ring with a key of its own.
+func ring() *seal.Ring {
+	m, err := seal.ParseMaster(seal.NewMaster())
+	if err != nil {
+		panic(err)
+	}
+	r, err := seal.NewSet(m).Ring(m)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 func on(ctx context.Context, log *events.Log, view *catalog.View, inst driver.Instance) *bench {
 	quiet := slog.New(slog.DiscardHandler)
 	fault := func(string) error { return nil }
 	b := &bench{stop: make(chan struct{})}
 	b.commands = commands.New(commands.Config{Host: hostName, Log: log, Fault: fault, Slog: quiet}, 0)
 	h := NewHost(HostConfig{
-		Name: hostName, Epoch: 2, Log: log, View: view, Commands: b.commands,
+		Name: hostName, Epoch: 2, Log: log, View: view, Ring: ring(), Commands: b.commands,
 		Abort: func(error) {}, Fault: fault, Go: b.wg.Go, Slog: quiet,
 		Spawn: func(_ string, work func(context.Context) error) {
 			b.wg.Go(func() { work(ctx) })

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/hostd/internal/fair"
 	"github.com/millrace/millrace/services/hostd/internal/link"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
@@ -23,6 +24,7 @@ type HostConfig struct {
 
 	Log      *events.Log
 	View     *catalog.View
+	Ring     *seal.Ring // opens environments in commands
 	Commands Commands
 
 	Abort context.CancelCauseFunc                                 // ends the run at once
@@ -61,12 +63,14 @@ func (h *Host) Session(cfg Config) *Session {
 	return ss
 }
 
-// Start starts a process in the sandbox of a session; nil: its sandbox does not run here. Another
-// command that starts the same process is ignored.
+// Start starts a process, whose environment is sealed, in the sandbox of a session; nil: its
+// sandbox does not run here. Another command that starts the same process is ignored.
 func (h *Host) Start(ss *Session, c command.Command, spec process.Spec) {
 	p := h.newProc(ss, c.Process)
-	p.start, p.spec, p.hash, p.replies.starts = &c, spec, spec.Hash(), []uint64{c.Rev}
-	p.frame = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
+	p.start, p.spec, p.replies.starts = &c, spec, []uint64{c.Rev}
+	spec.Env, p.frame.err = spec.OpenEnv(h.cfg.Ring, c.Tenant, c.Process)
+	p.hash = spec.Hash(h.cfg.Ring, c.Tenant, c.Process.Sandbox())
+	p.frame.bytes = wire.AppendStart(nil, &wire.Start{Rev: c.Rev, Token: c.Process.Token(), Spec: process.AppendSpec(nil, &spec)})
 	if ss != nil {
 		token := c.Process.Token()
 		ss.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/hostd/internal/wire"
 )
 
@@ -25,7 +26,7 @@ func (ss *Session) adopt(p *proc, m *wire.Moved) error {
 	if err != nil || ss.cfg.From == "" {
 		return hostile("%q was not restored from a snapshot", m.Token)
 	}
-	p.spec, p.hash = spec, spec.Hash()
+	p.spec, p.hash = spec, spec.Hash(ss.h.cfg.Ring, ss.cfg.Tenant, ss.cfg.ID)
 	first := process.Accepted{
 		Spec: spec.Public(), SpecHash: p.hash, Tenant: ss.cfg.Tenant,
 		From: process.IDOf(m.Token, ss.cfg.FromSandbox), After: m.After,
@@ -40,11 +41,15 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 	defer p.close()
 	moved := sync.OnceFunc(p.ss.restoring.Done)
 	defer moved()
+	var err error
+	if p.spec, err = p.h.seal(ctx, &p.spec, first.Tenant, p.id); err != nil {
+		return p.ended(ctx, err)
+	}
 	p.entry.sum = process.Summary{
 		ID: p.id, Tenant: first.Tenant, Host: p.ref.Host, Epoch: p.h.cfg.Epoch, Spec: p.spec,
 		PID: p.known.PID, Started: time.Now(),
 	}
-	err := p.claim(ctx, first)
+	err = p.claim(ctx, first)
 	switch {
 	case kind.Is(err, kind.Conflict): // a previous run claimed it
 		err = p.recover(ctx)
@@ -59,6 +64,16 @@ func (p *proc) move(ctx context.Context, first process.Accepted) error {
 		err = p.publish(ctx)
 	}
 	return p.ended(ctx, err)
+}
+
+// seal returns a spec with a sealed environment for the catalog. It waits through outages of the log.
+func (h *Host) seal(ctx context.Context, spec *process.Spec, tenant string, id process.ID) (process.Spec, error) {
+	for try := 0; ; try++ {
+		sealed, err := spec.Seal(h.cfg.Ring, tenant, id)
+		if !kind.Is(err, kind.Unavailable) || !waiting.Sleep(ctx, waiting.Delay(try, 100*time.Millisecond, 5*time.Second)) {
+			return sealed, err
+		}
+	}
 }
 
 // seedLen is more than any kernel mixes in at once.

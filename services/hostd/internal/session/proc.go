@@ -28,9 +28,9 @@ type proc struct {
 	// Of its goroutine.
 	w        *record.Writer
 	start    *command.Command // nil: found in the shim or the catalog
-	frame    []byte           // the Start for the shim
-	admitted bool             // the start is counted by admit
-	spec     process.Spec     // Env goes into the catalog, never into the record
+	frame    startFrame
+	admitted bool         // the start is counted by admit
+	spec     process.Spec // its environment is sealed in the catalog, and never in the record
 	hash     []byte
 	// The record's end was not read yet; see assumeTail.
 	assumed  bool
@@ -47,6 +47,12 @@ type proc struct {
 	entry   catalogEntry
 	inbox   inbox
 	replies replies
+}
+
+// startFrame is the Start for the shim.
+type startFrame struct {
+	bytes []byte
+	err   error // why the environment in the command cannot be opened
 }
 
 // item is an event to be stored, and the buffer that it refers to.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -49,7 +50,7 @@ func (ce *catalogEntry) hasRun() bool {
 
 // refusal returns why the process cannot be started now; nil if it can.
 func (p *proc) refusal() error {
-	if err := p.start.Expired(time.Now()); err != nil {
+	if err := cmp.Or(p.frame.err, p.start.Expired(time.Now())); err != nil {
 		return err
 	}
 	if p.ss == nil {
@@ -58,7 +59,7 @@ func (p *proc) refusal() error {
 	if p.admitted {
 		return p.ss.cfg.Usable()
 	}
-	err := p.ss.queue.admit(p.start, len(p.frame))
+	err := p.ss.queue.admit(p.start, len(p.frame.bytes))
 	p.admitted = err == nil
 	return err
 }
@@ -196,8 +197,8 @@ func (p *proc) spawn(ctx context.Context) error {
 	p.mu.Lock()
 	p.inbox.track = link.NewTrack(p.spec.PTY != nil)
 	p.mu.Unlock()
-	p.ss.command(*p.start, p, p.frame)
-	p.frame = nil
+	p.ss.command(*p.start, p, p.frame.bytes)
+	p.frame.bytes = nil
 	p.ss.queue.start(p)
 	if err := p.h.cfg.Fault("spawned"); err != nil {
 		return err

@@ -143,13 +143,14 @@ type Info struct {
 	Ports       []Port            `json:"servicePorts"`
 }
 
-// InfoOf returns the description of a session after a number of queries and an amount of CPU time.
-func InfoOf(st *sandbox.State, now time.Time, queries int, cpu time.Duration) Info {
+// InfoOf returns the description of a session with an environment, after a number of queries and an
+// amount of CPU time.
+func InfoOf(st *sandbox.State, env map[string]string, now time.Time, queries int, cpu time.Duration) Info {
 	i := Info{
 		SessionID: UUID(st.ID), SessionName: Name(st), Lang: st.Request.Metadata[metaImage], Image: st.Request.Metadata[metaImage],
 		Age: now.Sub(st.Created).Milliseconds(), MemoryLimit: int64(st.Request.MemoryMiB) << 10, Queries: queries,
 		CPUUsed: cpu.Milliseconds(), Status: Status(st), Created: st.Created.UTC().Format(time.RFC3339Nano),
-		Environ: st.Request.Env, ClusterSize: 1, Ports: Ports(st),
+		Environ: env, ClusterSize: 1, Ports: Ports(st),
 	}
 	if tag := st.Request.Metadata[metaTag]; tag != "" {
 		i.Tag = &tag

@@ -17,12 +17,14 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/mux"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 )
 
 // Host plays scheduler, host and shim in a test. A process's Cmd selects its script:
@@ -42,6 +44,7 @@ type Host struct {
 	tb   testing.TB
 	log  *events.Log
 	view *catalog.View
+	ring *seal.Ring
 
 	// Refuse, if set, is the kind with which every sandbox is refused.
 	Refuse kind.Kind
@@ -84,7 +87,7 @@ func Run(tb testing.TB, log *events.Log, view *catalog.View) *Host {
 func New(tb testing.TB, log *events.Log, view *catalog.View) *Host {
 	tb.Helper()
 	return &Host{
-		Name: "h1", tb: tb, log: log, view: view,
+		Name: "h1", tb: tb, log: log, view: view, ring: eventstest.Ring(tb, log),
 		procs: make(map[process.ID]*proc), starts: make(map[process.ID]int),
 	}
 }
@@ -282,8 +285,13 @@ func (h *Host) start(ctx context.Context, c command.Command, spec process.Spec) 
 		return nil
 	}
 	st, _ := h.view.Sandbox(c.Process.Sandbox())
+	open := spec
+	var err error
+	if open.Env, err = spec.OpenEnv(h.ring, st.Tenant, c.Process); err != nil {
+		return err
+	}
 	p := &proc{w: h.log.Writer(record.Ref{Host: h.Name, ID: c.Process}, epoch)}
-	err := p.append(ctx, process.Accepted{Spec: spec.Public(), Command: c.ID, SpecHash: spec.Hash(), Tenant: st.Tenant})
+	err = p.append(ctx, process.Accepted{Spec: spec.Public(), Command: c.ID, SpecHash: open.Hash(h.ring, st.Tenant, st.ID), Tenant: st.Tenant})
 	if kind.Is(err, kind.Conflict) {
 		return nil // started before
 	}

@@ -23,7 +23,7 @@ func (b *Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, s
 		return "", nil, err
 	}
 	if !again {
-		b.Append(id, process.Accepted{Spec: spec.Public(), SpecHash: spec.Hash(), Tenant: Tenant})
+		b.Append(id, process.Accepted{Spec: spec.Public(), SpecHash: process.AppendSpec(nil, &spec), Tenant: Tenant})
 		if b.OnStart != nil {
 			b.OnStart(id, spec)
 		}
@@ -39,13 +39,13 @@ func (b *Gateway) claim(p core.Principal, sbx sandbox.ID, spec process.Spec, key
 		return "", false, kind.New(kind.NotFound, "start", string(sbx), "sandbox not found")
 	}
 	if id, again = b.keys[key]; again {
-		if !bytes.Equal(b.records[id].hash, spec.Hash()) {
+		if !bytes.Equal(b.records[id].hash, process.AppendSpec(nil, &spec)) {
 			return "", false, kind.New(kind.Conflict, "start", string(id), "the idempotency key was used with another command")
 		}
 		return id, true, nil
 	}
 	id = process.NewID(sbx)
-	b.of(id).hash = spec.Hash()
+	b.of(id).hash = process.AppendSpec(nil, &spec)
 	if key != "" {
 		b.keys[key] = id
 	}

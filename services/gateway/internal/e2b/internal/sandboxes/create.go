@@ -16,7 +16,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
-	"github.com/millrace/millrace/services/gateway/internal/snapshots"
 )
 
 // Provisioner creates sandboxes.
@@ -35,6 +34,7 @@ type Templates interface {
 // Snapshots are the snapshots that a sandbox may start from.
 type Snapshots interface {
 	FindSnapshot(ctx context.Context, p core.Principal, ref string) (sandbox.Snapshot, error)
+	FromOwn(s *sandbox.Snapshot, req sandbox.Requested) (sandbox.Requested, error)
 }
 
 // Volumes are the volumes that a sandbox may mount.
@@ -160,7 +160,9 @@ func (cr *creator) root(c *fiber.Ctx, b *newSandbox, req sandbox.Requested) (san
 	case serr != nil:
 		return req, serr
 	}
-	req = snapshots.FromOwnSnapshot(&snap, req)
+	if req, err = cr.snapshots.FromOwn(&snap, req); err != nil {
+		return req, err
+	}
 	return req, b.Apply(&req, cr.limits)
 }
 
