@@ -102,6 +102,7 @@ func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.M
 		if s.Spec.Env, err = h.core.Env(s); err != nil {
 			return nil, err
 		}
+		showMCP(&s.Spec)
 		config := &pb.ProcessConfig{Cmd: s.Spec.Cmd, Args: s.Spec.Args, Envs: s.Spec.Env}
 		if s.Spec.Cwd != "" {
 			config.Cwd = &s.Spec.Cwd

@@ -9,8 +9,7 @@ import (
 )
 
 // E2B's SDK starts MCP servers by a shell command that contains their configuration, and with it
-// their credentials. Every reader of a record sees the arguments, but no reader sees the environment,
-// so that the command travels there.
+// their credentials. The log seals environments only, so that the command travels there.
 const (
 	mcpCommand  = "mcp-gateway "
 	mcpVariable = "MILLRACE_MCP_COMMAND"

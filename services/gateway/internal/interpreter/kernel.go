@@ -142,6 +142,9 @@ const (
 	maxArgs = 512 << 10 // bytes of code that are passed as arguments
 )
 
+// variablesName is the environment variable with the variables of an execution, as JSON.
+const variablesName = "MILLRACE_EXECUTION_VARIABLES"
+
 // asInput reports whether an execution reads its code from standard input: arguments
 // cannot contain NUL, and their size is limited.
 func asInput(code string) bool { return len(code) > maxArgs || strings.Contains(code, "\x00") }
@@ -149,9 +152,6 @@ func asInput(code string) bool { return len(code) > maxArgs || strings.Contains(
 // execSpec returns the process of an execution. Its code is in the arguments, or read from
 // standard input (asInput). Its errors are Invalid.
 func execSpec(in *codeContext, code string, variables map[string]string) (process.Spec, error) {
-	if variables == nil {
-		variables = map[string]string{}
-	}
 	if err := process.CheckEnv("execute", variables); err != nil {
 		return process.Spec{}, err
 	}
@@ -163,9 +163,12 @@ func execSpec(in *codeContext, code string, variables map[string]string) (proces
 		return process.Spec{}, kind.Newf(kind.Invalid, "execute", "", "more than %d bytes of env_vars", maxPart)
 	}
 	tag := "execution:" + in.ID
-	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonClient, in.address, string(raw)}, User: in.user, Tag: &tag, Helper: true}
+	s := process.Spec{Cmd: "python3", Args: []string{"-S", "-E", "-c", pythonClient, in.address}, User: in.user, Tag: &tag, Helper: true}
+	if len(variables) > 0 { // the log seals environments
+		s.Env = map[string]string{variablesName: string(raw)}
+	}
 	if in.Language == "javascript" || in.Language == "typescript" {
-		s.Cmd, s.Args = "node", inNode("client", in.address, string(raw))
+		s.Cmd, s.Args = "node", inNode("client", in.address)
 	}
 	if asInput(code) {
 		s.Stdin = true

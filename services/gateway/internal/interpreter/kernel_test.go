@@ -66,6 +66,9 @@ func (c *testContext) exec(code string) *exec.Cmd {
 		c.t.Fatal(err)
 	}
 	cmd := exec.CommandContext(c.t.Context(), spec.Cmd, spec.Args...)
+	for k, v := range spec.Env {
+		cmd.Env = append(cmd.Environ(), k+"="+v)
+	}
 	if spec.Stdin {
 		cmd.Stdin = strings.NewReader(code)
 	}

@@ -1,13 +1,13 @@
 # One execution: sends the code to its context's kernel and prints the results, one JSON
 # object per line. They are in the execution's own record, with or without a client.
-# Arguments: the context's address, the request's variables as JSON, the code in parts.
-# Without parts the code is read from standard input.
+# Arguments: the context's address, the code in parts. Without parts the code is read from
+# standard input. The request's variables are in the environment, as JSON.
 # SIGURG, once the first line is printed, means that the client has disconnected: the
 # execution is interrupted when another one waits.
-import json, signal, socket, sys, time
+import json, os, signal, socket, sys, time
 
-context, variables = sys.argv[1], json.loads(sys.argv[2])
-code = "".join(sys.argv[3:]) if len(sys.argv) > 3 else sys.stdin.buffer.read().decode()
+context, variables = sys.argv[1], json.loads(os.environ.get("MILLRACE_EXECUTION_VARIABLES", "{}"))
+code = "".join(sys.argv[2:]) if len(sys.argv) > 2 else sys.stdin.buffer.read().decode()
 
 
 def emit(**line):

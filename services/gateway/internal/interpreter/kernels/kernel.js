@@ -171,5 +171,5 @@ function serve(context, language) {
 }
 
 const [role, ...args] = process.argv.slice(1)
-if (role === 'client') client(args[0], args[1], args.length > 2 ? args.slice(2).join('') : fs.readFileSync(0, 'utf8'))
+if (role === 'client') client(args[0], process.env.MILLRACE_EXECUTION_VARIABLES || '{}', args.length > 1 ? args.slice(1).join('') : fs.readFileSync(0, 'utf8'))
 else serve(role, args[0])
