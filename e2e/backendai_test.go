@@ -33,7 +33,11 @@ type backend struct {
 // newBackend returns a client with a key pair of its own.
 func newBackend(t testing.TB) *backend {
 	t.Helper()
-	a := api(t)
+	return newBackendOn(t, api(t))
+}
+
+func newBackendOn(t testing.TB, a *rig.API) *backend {
+	t.Helper()
 	var made struct{ AccessKey, SecretKey string }
 	a.Want(t, http.StatusCreated, http.MethodPost, "/api-keys", map[string]any{"name": t.Name(), "pair": true}).Decode(t, &made)
 	return &backend{t, a, made.AccessKey, made.SecretKey}
