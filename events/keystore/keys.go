@@ -2,8 +2,6 @@ package keystore
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -27,9 +25,6 @@ const (
 type Keys struct {
 	conn   *store.Conn
 	source seal.Source // nil: the service has no master key
-
-	mu    sync.Mutex
-	rings []*seal.Ring // that Ring returned
 }
 
 // New returns the keys that the master keys of a source seal.
@@ -66,24 +61,8 @@ func (k *Keys) Ring(ctx context.Context) (*seal.Ring, error) {
 			defer cancel()
 			return k.ring(ctx, current)
 		})
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.rings = append(k.rings, r)
 	}
 	return r, err
-}
-
-// refresh makes all rings read which data key is current.
-func (k *Keys) refresh() error {
-	k.mu.Lock()
-	rings := slices.Clone(k.rings)
-	k.mu.Unlock()
-	for _, r := range rings {
-		if err := r.Refresh(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // ring returns nil if the current data key has the number current. That needs no master key, so

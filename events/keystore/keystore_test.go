@@ -129,14 +129,14 @@ func TestTheMasterKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// A service seals with a new data key once it has refreshed its rings.
-func TestRingsAreRefreshed(t *testing.T) {
+// A service seals with a new data key once its ring is refreshed.
+func TestARingIsRefreshed(t *testing.T) {
 	srv, master := server(t), seal.NewMaster()
 	k, _ := keys(t, srv, master)
 	other, _ := keys(t, srv, master)
 	ring := must[*seal.Ring](t)(k.Ring(t.Context()))
 	must[State](t)(other.RotateData(t.Context(), "op", 1, true))
-	if err := k.refresh(); err != nil || ring.CurrentKey() != 2 {
+	if err := ring.Refresh(); err != nil || ring.CurrentKey() != 2 {
 		t.Errorf("data key %d, %v", ring.CurrentKey(), err)
 	}
 }

@@ -32,23 +32,18 @@ const (
 )
 
 // Announce reports every interval which keys the service can open, until ctx ends. It reads the
-// master key each time. It also keeps the rings fresh, so that no request waits for that.
+// master key each time.
 func (k *Keys) Announce(ctx context.Context, service string, every time.Duration) {
-	report, refresh := time.NewTicker(every), time.NewTicker(seal.Fresh/3)
-	defer report.Stop()
-	defer refresh.Stop()
-	err := k.announce(ctx, service, every)
+	t := time.NewTicker(every)
+	defer t.Stop()
 	for {
-		if err != nil && ctx.Err() == nil {
-			k.conn.Log().Debug("report or read keys failed", "err", err)
+		if err := k.announce(ctx, service, every); err != nil && ctx.Err() == nil {
+			k.conn.Log().Debug("report keys failed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-report.C:
-			err = k.announce(ctx, service, every)
-		case <-refresh.C:
-			err = k.refresh()
+		case <-t.C:
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (r *Ring) refresh(ctx context.Context) error {
 // Keep reads which data key is current so often that Seal does not wait for it, until ctx ends.
 // Seal returns the error of a read that fails for long.
 func (r *Ring) Keep(ctx context.Context) {
-	tick := time.NewTicker(Fresh / 2)
+	tick := time.NewTicker(Fresh / 3)
 	defer tick.Stop()
 	for {
 		select {
