@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/streams"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/events/webhook"
 	pb "github.com/millrace/millrace/schema/event/v1"
@@ -37,6 +38,7 @@ var kinds = []kindOf{
 	{streams.Accounts, "acct.*.key.*", keyPairOf},
 	{streams.Accounts, "acct.cluster.signer.*", signingKeyOf},
 	{streams.Users, "user.tokenkey.*", tokenKeyOf},
+	{streams.Snapshots, "snap.*.*", snapshotOf},
 }
 
 func secretOf(_ string, data []byte) (value, error) {
@@ -83,4 +85,10 @@ func tokenKeyOf(_ string, data []byte) (value, error) {
 	var b pb.UserTokenKey
 	err := proto.Unmarshal(data, &b)
 	return value{&b, (&account.TokenKey{Number: b.Number}).Place(), &b.Sealed}, err
+}
+
+func snapshotOf(_ string, data []byte) (value, error) {
+	var b pb.Snapshot
+	err := proto.Unmarshal(data, &b)
+	return value{&b, sandbox.EnvPlace(b.Tenant, b.Id), &b.SealedEnv}, err
 }

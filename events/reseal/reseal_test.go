@@ -25,12 +25,13 @@ type world struct {
 	log  *events.Log
 	ring *seal.Ring
 	hook webhook.ID
+	snap sandbox.SnapshotID
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	log := eventstest.Open(t, eventstest.Start(t))
-	w := &world{t, log, eventstest.Ring(t, log), webhook.NewID()}
+	w := &world{t, log, eventstest.Ring(t, log), webhook.NewID(), sandbox.NewSnapshotID()}
 	for _, id := range []string{"sec_1", "sec_2", "sec_3"} {
 		s := catalog.Secret{ID: id, Tenant: "alice", Name: id, Version: 4, Created: time.Unix(7, 0), Updated: time.Unix(8, 0), Metadata: map[string]string{"a": "b"}}
 		s.Sealed = sealtest.Seal(t, w.ring, s.Place(), "canary "+id)
@@ -50,10 +51,13 @@ func newWorld(t *testing.T) *world {
 	k := account.TokenKey{Number: 1, Made: time.Unix(7, 0)}
 	k.Sealed = sealtest.Seal(t, w.ring, k.Place(), "canary token key")
 	w.must(log.Directory().PutTokenKey(t.Context(), &k))
+	env, err := sandbox.Defaults{Env: map[string]string{"A": "canary"}, User: "u"}.Seal(w.ring, "dave", string(w.snap))
+	w.must(err)
+	w.must(log.PutSnapshot(t.Context(), &sandbox.Snapshot{ID: w.snap, Tenant: "dave", Taken: time.Unix(7, 0), Defaults: env}))
 	return w
 }
 
-const values = 8 // of a world
+const values = 9 // of a world
 
 func (w *world) must(err error) {
 	w.t.Helper()
@@ -108,6 +112,11 @@ func (w *world) check(current bool) {
 	}
 	if _, ok := view.KeyPair("AKIAREVOKED"); ok {
 		w.t.Error("a revoked key pair is valid again")
+	}
+	snap, ok := view.Snapshot(w.snap)
+	env, err := snap.OpenEnv(w.ring, "dave", string(w.snap))
+	if !ok || err != nil || env["A"] != "canary" || snap.User != "u" || current && !w.ring.Current(snap.Sealed) {
+		w.t.Errorf("snapshot: %+v, %v, %v", snap, env, err)
 	}
 	signers := view.SigningKeys()
 	if len(signers) != 1 || signers[0].Made.IsZero() {

@@ -75,7 +75,7 @@ var rules = []rule{
 	{path: "events/kind"},
 	{path: "events/seal", may: []string{"events/kind", "events/seal", chacha}},
 	{path: "events/keystore", may: []string{"events/internal/store", "events/internal/streams", "events/kind", "events/seal", "schema/...", protobuf}},
-	{path: "events/reseal", may: []string{"events/account", "events/catalog", "events/identity", "events/internal/store", "events/internal/streams", "events/kind", "events/seal", "events/webhook", "schema/...", protobuf}},
+	{path: "events/reseal", may: []string{"events/account", "events/catalog", "events/identity", "events/internal/store", "events/internal/streams", "events/kind", "events/sandbox", "events/seal", "events/webhook", "schema/...", protobuf}},
 	{path: "events/build", may: []string{"events/kind", "events/seal"}},
 	{path: "events/sandbox", may: []string{"events/kind", "events/seal"}},
 	{path: "events/webhook", may: []string{"events/kind", "events/sandbox", "events/seal"}},
