@@ -14,7 +14,7 @@ import (
 // stored, and nothing depends on its content.
 const (
 	bucketViews = "views"
-	maxViews    = 256 << 20 // about five million processes
+	maxViews    = 256 << 20 // millions of processes
 )
 
 // Views keeps snapshots of views. Its methods make a single attempt.
