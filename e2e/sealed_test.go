@@ -137,19 +137,15 @@ func (p *planter) template(n int) string {
 	p.a.Want(p.t, http.StatusAccepted, "POST", "/v2"+at, map[string]any{"fromTemplate": "base", "steps": []any{
 		map[string]any{"type": "ENV", "args": args}, map[string]any{"type": "RUN", "args": []string{"env | grep -c '^TCANARY.*=canary'"}},
 	}})
-	var s struct {
-		Status string
-		Reason *struct{ Message string }
-		Logs   []string
-	}
+	var s buildState
 	if !rig.Poll(2*time.Minute, func() bool {
 		p.do("GET", at+"/status", nil).Decode(p.t, &s)
 		return s.Status == "ready" || s.Status == "error"
 	}) || s.Status != "ready" {
 		p.t.Fatalf("build: %+v", s)
 	}
-	if !strings.Contains(strings.Join(s.Logs, "\n"), fmt.Sprint(": ", n)) {
-		p.t.Errorf("the step did not find %d variables: %q", n, s.Logs)
+	if s.count(fmt.Sprint(n)) != 1 {
+		p.t.Errorf("the step did not find %d variables: %+v", n, s.Entries)
 	}
 	return "sealed"
 }
@@ -168,7 +164,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	for i := range 10 {
 		p.do("POST", "/events/webhooks", map[string]any{"name": fmt.Sprint("h", i), "url": hook.URL, "signatureSecret": p.next(), "events": []string{"sandbox.lifecycle.created"}})
 	}
-	box, other := p.create("base", 300), p.create("base", 100)
+	box, other := p.create("base", 300), p.create("base", 120)
 	p.count(box, nil, 300)
 	p.count(box, map[string]string{"CANARY_X": p.next()}, 301)
 	sleeper := p.a.StartSpec(t, box, map[string]any{"process": map[string]any{"cmd": "sleep", "args": []string{"1000"}, "envs": p.env(100)}, "stdin": false, "tag": "sleeper"})
@@ -238,6 +234,9 @@ func TestSecretsAreSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("afterwards")
+	if err := u.Restart(); err != nil { // ends the sandboxes
+		t.Fatal(err)
+	}
 	if !p.in([]byte("x"+p.next())) || !p.in([]byte(base64.StdEncoding.EncodeToString([]byte("xy"+p.next()+"z")))) {
 		t.Error("the search finds no secret")
 	}
