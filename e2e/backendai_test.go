@@ -229,7 +229,7 @@ func TestBackendAITerminal(t *testing.T) {
 	send(map[string]any{"type": "resize", "rows": 33, "cols": 101})
 	enter("stty size; echo $TERM", "xterm-256color")
 	enter("echo $(stty size | tr ' ' x)", "33x101")
-	enter("sleep 100", "sleep 100")
+	enter("sh -c 'echo beg''un; exec sleep 100'", "begun") // the shell that runs it ignores an interrupt
 	send(map[string]any{"type": "stdin", "chars": "Aw=="}) // Ctrl-C
 	enter("printf '\\033[38;5;%sm' 196", "\x1b[38;5;196m")
 	send(map[string]any{"type": "restart"})

@@ -60,7 +60,8 @@ func (v *viewer) restart(ctx context.Context) error {
 	if again {
 		return nil
 	}
-	return v.h.endProcesses(ctx, v.p, v.box)
+	_, err := v.h.endProcesses(ctx, v.p, v.box)
+	return err
 }
 
 // touch keeps the session from ending for being idle.

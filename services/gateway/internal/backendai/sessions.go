@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/internal/waiting"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/session"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -287,7 +288,8 @@ func (h *Handler) interrupt(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// restart ends all processes of a session. Its files stay, and the next run starts a new kernel.
+// restart ends all processes of a session, and waits for their ends: a run that any gateway serves
+// next must not find the old kernel. The files stay.
 func (h *Handler) restart(c *fiber.Ctx) error {
 	p, st, err := h.found(c)
 	if err != nil {
@@ -295,22 +297,36 @@ func (h *Handler) restart(c *fiber.Ctx) error {
 	}
 	ctx, cancel := record.Context(c)
 	defer cancel()
-	if err := h.endProcesses(ctx, p, st.ID); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
-}
-
-// endProcesses ends all processes of a session.
-func (h *Handler) endProcesses(ctx context.Context, p core.Principal, id sandbox.ID) error {
-	active, err := h.cfg.Operations.ActiveProcesses(ctx, p, id, func(*process.Summary) bool { return true })
+	killed, err := h.endProcesses(ctx, p, st.ID)
 	if err != nil {
 		return err
 	}
-	for i := range active {
-		if err := h.cfg.Operations.Signal(ctx, p, active[i].ID, sigKill); err != nil && !kind.Is(err, kind.NotFound) {
+	for try := 0; ; try++ {
+		left, err := h.cfg.Operations.ActiveProcesses(ctx, p, st.ID, func(s *process.Summary) bool { return killed[s.ID] })
+		if err != nil {
 			return err
 		}
+		if len(left) == 0 {
+			return c.SendStatus(http.StatusNoContent)
+		}
+		if !waiting.Sleep(ctx, waiting.Delay(try, 5*time.Millisecond, 200*time.Millisecond)) {
+			return kind.New(kind.Unavailable, "restart session", string(st.ID), "its processes have not ended")
+		}
 	}
-	return nil
+}
+
+// endProcesses kills all processes of a session and returns them.
+func (h *Handler) endProcesses(ctx context.Context, p core.Principal, id sandbox.ID) (killed map[process.ID]bool, err error) {
+	active, err := h.cfg.Operations.ActiveProcesses(ctx, p, id, func(*process.Summary) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	killed = make(map[process.ID]bool, len(active))
+	for i := range active {
+		if err := h.cfg.Operations.Signal(ctx, p, active[i].ID, sigKill); err != nil && !kind.Is(err, kind.NotFound) {
+			return nil, err
+		}
+		killed[active[i].ID] = true
+	}
+	return killed, nil
 }
