@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,24 +190,24 @@ func TestAKeptRingNeverWaits(t *testing.T) {
 		m := parse(t, NewMaster())
 		s := NewSet(m)
 		r := ring(t, s, m)
-		reads := 0
-		r.ReadBy(func(context.Context, uint32) (*Ring, error) { reads++; return nil, nil })
+		var reads atomic.Int32
+		r.ReadBy(func(context.Context, uint32) (*Ring, error) { reads.Add(1); return nil, nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		go r.Keep(ctx)
 		for range 10 {
 			<-time.After(Fresh - Fresh/8)
 			synctest.Wait()
-			before := reads
+			before := reads.Load()
 			sealed(t, r, Place{Record: "r1"}, "x")
-			if reads != before {
+			if reads.Load() != before {
 				t.Fatal("Seal read the keys")
 			}
 		}
 		cancel()
 		synctest.Wait()
-		before := reads
+		before := reads.Load()
 		<-time.After(2 * Fresh)
-		if reads != before {
+		if reads.Load() != before {
 			t.Error("it reads keys after its end")
 		}
 	})
