@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func (r *docsReader) follow(t *testing.T, section string, n int, env ...string) 
 	var all []string
 	for _, line := range strings.Split(strings.TrimSpace(blocks[n][1]), "\n") {
 		cmd := exec.CommandContext(t.Context(), "bash", "-ec", line)
-		cmd.Env = append(r.env, env...)
+		cmd.Env = slices.Concat(r.env, env)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)

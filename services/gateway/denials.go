@@ -38,7 +38,7 @@ func (s *server) auditDenial(c *fiber.Ctx) error {
 	if !denied(e.Status, err) {
 		return err
 	}
-	var f *core.Foreign
+	var f *core.ForeignError
 	if errors.As(err, &f) {
 		e.Event, e.Owner = crossTenant, f.Owner
 	}

@@ -174,7 +174,7 @@ func (t *Table) head(ctx context.Context) (h head, ok bool, err error) {
 		return head{}, false, err
 	}
 	if json.Unmarshal(data, &h) != nil || h.Version != headVersion || len(h.Totals.SettledRevs) != len(h.Totals.SettledAs) {
-		return head{}, false, nil
+		return head{}, false, nil //nolint:nilerr // another format
 	}
 	m, found, err := t.leader.LeaderGet(ctx, streams.Catalog, store.GetRequest{Seq: h.Anchor.Seq})
 	return h, found && (anchor{Seq: m.Seq, Subject: m.Subject, Time: m.Time.UnixNano()}) == h.Anchor, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -158,7 +159,7 @@ func lineDelays(c *backendclient.Conn) (all []time.Duration, err error) {
 		}
 		now := time.Now().UnixNano()
 		const digits = 19
-		for rest := append(tail, out...); ; {
+		for rest := slices.Concat(tail, out); ; {
 			at := bytes.IndexByte(rest, '@')
 			if at < 0 || len(rest) < at+1+digits {
 				if at < 0 {

@@ -56,7 +56,7 @@ func (a *Accounts) AllKeys(ctx context.Context, p core.Principal) ([]catalog.Key
 
 // RevokeUserKey revokes an API key of the principal's tenant for ever, also the one that
 // authenticates this request: its user can log in and create another one. A revoked key stays
-// revoked. It returns NotFound for the key of another tenant, with a [core.Foreign] as its cause, as
+// revoked. It returns NotFound for the key of another tenant, with a [core.ForeignError] as its cause, as
 // for one that does not exist.
 func (a *Accounts) RevokeUserKey(ctx context.Context, p core.Principal, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, a.core.CallTimeout)
@@ -90,7 +90,7 @@ func (a *Accounts) noKey(id string, is func(catalog.Key) bool) error {
 	err := &kind.Error{Op: "revoke key", ID: id, Kind: kind.NotFound, Msg: "key not found"}
 	all := a.core.View.Keys("")
 	if i := slices.IndexFunc(all, is); i >= 0 {
-		err.Err = &core.Foreign{Owner: all[i].Tenant}
+		err.Err = &core.ForeignError{Owner: all[i].Tenant}
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package backendai
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -74,7 +75,7 @@ func (h completer) run(ctx context.Context, p core.Principal, st *sandbox.State,
 	}
 	f := run.Follow(src, run.Position{})
 	defer f.Close()
-	text := ""
+	var text strings.Builder
 	for until := time.Now().Add(completeTimeout); ; {
 		r, err := f.Next(ctx, time.Until(until))
 		if err != nil {
@@ -82,17 +83,17 @@ func (h completer) run(ctx context.Context, p core.Principal, st *sandbox.State,
 		}
 		for _, item := range r.Console {
 			if item.Type == "stdout" {
-				text += item.Text
+				text.WriteString(item.Text)
 			}
 		}
 		switch {
 		case r.Status == run.Finished || r.Status == run.Timeout:
-			return complete.Parse(text), nil
+			return complete.Parse(text.String()), nil
 		case time.Now().After(until):
 			if err := h.cfg.Operations.Signal(ctx, p, id, sigKill); err != nil && !kind.Is(err, kind.NotFound) {
 				return nil, err
 			}
-			return complete.Parse(text), nil
+			return complete.Parse(text.String()), nil
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (h sharer) share(ctx context.Context) error {
 			}
 		})
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the gateway ends
 		}
 		return err
 	})

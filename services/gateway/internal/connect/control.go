@@ -98,7 +98,7 @@ func (h *Handler) list(ctx context.Context, r *call, _ *pb.ListRequest) (proto.M
 	}
 	res := &pb.ListResponse{Processes: make([]*pb.ProcessInfo, len(active))}
 	for i := range active {
-		s, err := &active[i], error(nil)
+		s := &active[i]
 		if s.Spec.Env, err = h.core.Env(s); err != nil {
 			return nil, err
 		}

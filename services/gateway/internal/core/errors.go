@@ -22,8 +22,8 @@ func LogError(op, id string, err error) error {
 	return &kind.Error{Op: op, ID: id, Kind: kind.Unavailable, Msg: "the log cannot be reached: try again", Err: err}
 }
 
-// Foreign is the cause of a NotFound error for something of another tenant. The audit trail names
+// ForeignError is the cause of a NotFound error for something of another tenant. The audit trail names
 // the owner, the response does not.
-type Foreign struct{ Owner string }
+type ForeignError struct{ Owner string }
 
-func (f *Foreign) Error() string { return "it belongs to tenant " + f.Owner }
+func (f *ForeignError) Error() string { return "it belongs to tenant " + f.Owner }

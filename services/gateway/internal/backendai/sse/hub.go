@@ -57,7 +57,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	h.mu.Unlock()
 	err := h.log.FollowSandboxes(ctx, after, h.begin, h.add)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the gateway ends
 	}
 	return err
 }
