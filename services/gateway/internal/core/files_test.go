@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace/millrace/events/file"
@@ -14,7 +15,7 @@ import (
 type silent struct {
 	*io.PipeReader
 	w       *io.PipeWriter
-	aborted int
+	aborted atomic.Bool
 }
 
 func newSilent() *silent {
@@ -28,7 +29,7 @@ func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
 func (s *silent) CloseWrite() error           { return nil }
 
 func (s *silent) Abort(error) {
-	s.aborted++
+	s.aborted.Store(true)
 	s.w.CloseWithError(errCut)
 }
 
@@ -55,7 +56,7 @@ func TestWithFilesReportsItsContext(t *testing.T) {
 		if err := WithFiles(tt.ctx, s, Principal{}, "i0", &file.Request{Op: file.OpStat, Path: "/"}, tt.do); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
 		}
-		if s.aborted == 0 {
+		if !s.aborted.Load() {
 			t.Errorf("%s: the stream is open", tt.name)
 		}
 	}

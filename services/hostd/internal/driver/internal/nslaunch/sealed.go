@@ -58,6 +58,8 @@ func (s *Shims) Get(path string) (*os.File, error) {
 	return f, nil
 }
 
+const sealTries = 20
+
 const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
 // Seal makes a file in memory that cannot change once fill has filled it: a process
@@ -76,7 +78,12 @@ func Seal(name string, mode os.FileMode, fill func(*os.File) error) (*os.File, e
 		err = f.Chmod(mode)
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, allSeals)
+		// The kernel waits 0.15 s while something else, such as a migration, holds a page.
+		for range sealTries {
+			if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, allSeals); !errors.Is(err, unix.EBUSY) {
+				break
+			}
+		}
 		err = os.NewSyscallError("seal", err)
 	}
 	if err != nil {
