@@ -146,7 +146,7 @@ func diesInStream(t *testing.T, one, two *backend, kill func()) {
 	kill()
 	for {
 		if _, _, err := ws.ReadMessage(); err != nil {
-			break // the client is told
+			break // the gateway closed the connection
 		}
 	}
 	if _, out, code := two.run("death", map[string]any{"mode": "query", "code": "wc -l < stream.txt"}, ""); out != fmt.Sprintf("stdo:%d\n", n) || code != 0 {
@@ -237,7 +237,7 @@ while True:
 END
 setsid python3 echo.py > /dev/null 2>&1 < /dev/null &`
 
-// diesInTunnel kills the gateway of a tunnel: the client is told, and connects again.
+// diesInTunnel kills the gateway of a tunnel: the client sees the connection end, and connects again.
 func diesInTunnel(t *testing.T, one, two *backend, kill func()) {
 	two.json(201, "POST", "/session", map[string]any{"image": "base", "name": "death-tunnel", "config": map[string]any{"preopen_ports": []int{8000}}}, nil)
 	t.Cleanup(func() { two.destroy("death-tunnel") })

@@ -190,7 +190,7 @@ func TestASnapshotAndTheTailAreTheCatalog(t *testing.T) {
 			}
 			if restored > 0 {
 				cuts++
-				view = got // it goes on with the chunks of the snapshot
+				view = got // it continues from the chunks of the snapshot
 			}
 		}
 		for name, data := range stored {
