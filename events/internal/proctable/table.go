@@ -75,7 +75,8 @@ func (t *Table) Apply(m store.Message) error {
 // replace adds an entry, instead of the one that its process has. It reports whether the state may
 // be stored as a snapshot: the process ended, and no chunk grows any more.
 func (t *Table) replace(s *process.Summary, rev uint64) (whole bool) {
-	if was, _, ok := t.get(s.ID); ok {
+	was, _, had := t.get(s.ID)
+	if had {
 		t.totals.replace(&was, s, rev)
 	} else {
 		t.totals.replace(nil, s, rev)
@@ -87,7 +88,9 @@ func (t *Table) replace(s *process.Summary, rev uint64) (whole bool) {
 		t.unsetPID(s)
 		return t.finished.Put(s, rev)
 	}
-	t.finished.Remove(s.ID)
+	if had && !was.Active() {
+		t.finished.Remove(s.ID)
+	}
 	e := &entry{Summary: *s, rev: rev, at: s.ListedAt()}
 	t.active[s.ID] = e
 	t.order.add(e)
