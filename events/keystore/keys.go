@@ -78,11 +78,6 @@ func (k *Keys) ring(ctx context.Context, current uint32) (*seal.Ring, error) {
 		}
 	}
 	at, master, err := k.open(ctx)
-	if err == nil && at.set.Secrets[seal.HashKey] == nil { // a set of an older version
-		if _, err = k.Secret(ctx, seal.HashKey); err == nil {
-			at, master, err = k.open(ctx)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
