@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
 )
 
 // Users are the operations of people. *accounts.Users implements it.
@@ -55,5 +56,5 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post("/v1/auth/verify-otp", h.verifyUser)
 	r.Post("/v1/api-keys", h.issueLiveKey)
 	r.Get("/v1/api-keys", h.listLiveKeys)
-	r.Delete("/v1/api-keys/:id", h.revoke(func(c *fiber.Ctx) error { return write(c, fiber.StatusOK, status{"revoked"}) }))
+	r.Delete("/v1/api-keys/:id", h.revoke(func(c *fiber.Ctx) error { return body.Write(c, fiber.StatusOK, body.Status{Status: "revoked"}) }))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
 )
 
 // issued is a key that was issued at a tenant's routes, with its secret.
@@ -28,7 +29,7 @@ func (h *Handler) issueTenantKey(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return write(c, fiber.StatusOK, issuedOf(&k, secret))
+	return body.Write(c, fiber.StatusOK, issuedOf(&k, secret))
 }
 
 // issuedLive is a key that was issued at a user's routes, with its secret.
@@ -45,7 +46,7 @@ func (h *Handler) issueLiveKey(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return write(c, fiber.StatusCreated, issuedLive{keyPrefix + k.ID, secret, k.Hint})
+	return body.Write(c, fiber.StatusCreated, issuedLive{keyPrefix + k.ID, secret, k.Hint})
 }
 
 // listed is a key in a list.
@@ -73,7 +74,7 @@ func (h *Handler) listTenantKeys(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return write(c, fiber.StatusOK, struct {
+	return body.Write(c, fiber.StatusOK, struct {
 		Keys []listed `json:"keys"`
 	}{all})
 }
@@ -84,7 +85,7 @@ func (h *Handler) listLiveKeys(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return write(c, fiber.StatusOK, struct {
+	return body.Write(c, fiber.StatusOK, struct {
 		Keys []listed `json:"api_keys"`
 	}{all})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
 	"github.com/millrace/millrace/services/gateway/internal/peer"
 )
 
@@ -28,7 +29,7 @@ type sent struct {
 func (h *Handler) sendCode(status int) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		var email string
-		if err := decode(c, field{"email", &email}); err != nil {
+		if err := body.Decode(c, body.Field{Name: "email", Into: &email}); err != nil {
 			return err
 		}
 		to, err := account.ParseAddress(email)
@@ -42,7 +43,7 @@ func (h *Handler) sendCode(status int) fiber.Handler {
 		if err != nil {
 			return err
 		}
-		return write(c, status, sent{"OTP sent", code})
+		return body.Write(c, status, sent{"OTP sent", code})
 	}
 }
 
@@ -59,11 +60,11 @@ func (h *Handler) Client(c *fiber.Ctx) netip.Addr {
 // verify returns the user that enters a code.
 func (h *Handler) verify(c *fiber.Ctx) (accounts.User, error) {
 	var email, code string
-	if err := decode(c, field{"email", &email}, field{"code", &code}); err != nil {
+	if err := body.Decode(c, body.Field{Name: "email", Into: &email}, body.Field{Name: "code", Into: &code}); err != nil {
 		return accounts.User{}, err
 	}
 	if email == "" || code == "" {
-		return accounts.User{}, invalid("email and code are required")
+		return accounts.User{}, body.Invalid("email and code are required")
 	}
 	if err := h.Users.Admit(c.UserContext(), h.Client(c)); err != nil {
 		return accounts.User{}, err
@@ -93,7 +94,7 @@ func (h *Handler) verifyTenant(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return write(c, fiber.StatusOK, verified{u.Tenant, issuedOf(&k, secret), token})
+	return body.Write(c, fiber.StatusOK, verified{u.Tenant, issuedOf(&k, secret), token})
 }
 
 // loggedIn is the response to POST /v1/auth/verify-otp.
@@ -113,7 +114,7 @@ func (h *Handler) verifyUser(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return write(c, fiber.StatusOK, loggedIn{token, u.Tenant, string(u.Address)})
+	return body.Write(c, fiber.StatusOK, loggedIn{token, u.Tenant, string(u.Address)})
 }
 
 // tenantBody is the response to GET /v1/tenants/me.
@@ -127,7 +128,7 @@ type tenantBody struct {
 // tenant serves GET /v1/tenants/me.
 func (h *Handler) tenant(c *fiber.Ctx) error {
 	u := h.Users.User(auth.From(c))
-	return write(c, fiber.StatusOK, tenantBody{u.Tenant, string(u.Address), stamp(u.Created), accounts.Free})
+	return body.Write(c, fiber.StatusOK, tenantBody{u.Tenant, string(u.Address), stamp(u.Created), accounts.Free})
 }
 
 // stamp formats a time.

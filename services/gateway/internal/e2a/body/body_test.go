@@ -1,4 +1,4 @@
-package e2a
+package body
 
 import (
 	"strings"
@@ -17,7 +17,7 @@ func TestParse(t *testing.T) {
 		`{}`:                                "",
 	} {
 		var got string
-		if err := parse([]byte(raw), []field{{"email", &got}}); err != nil || got != want {
+		if err := Parse([]byte(raw), Field{Name: "email", Into: &got}); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", raw, got, err, want)
 		}
 	}
@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		"{\"email\":\"\xff\"}", `{"x":` + strings.Repeat("[", 100_000), `{"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}",
 	} {
 		var got string
-		if err := parse([]byte(raw), []field{{"email", &got}}); !kind.Is(err, kind.Invalid) {
+		if err := Parse([]byte(raw), Field{Name: "email", Into: &got}); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%.40q: %q, %v", raw, got, err)
 		}
 	}
@@ -40,7 +40,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var email, code string
-		if err := parse(raw, []field{{"email", &email}, {"code", &code}}); err != nil && !kind.Is(err, kind.Invalid) {
+		if err := Parse(raw, Field{Name: "email", Into: &email}, Field{Name: "code", Into: &code}); err != nil && !kind.Is(err, kind.Invalid) {
 			t.Errorf("%q: %v", raw, err)
 		}
 	})
