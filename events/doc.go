@@ -25,6 +25,7 @@
 //	record          records of processes: Writer, Reader, the live tail, search by seq or time
 //	blob            object stores: parts of templates, copies of snapshots, files of builds
 //	attachment      the sessions of clients
+//	conversation    the conversations of clients with agents
 //	directory       the accounts of users
 //	trail           the audit trail
 //	command         commands to hosts, and their replies

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/events/blob"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
+	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/directory"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
@@ -131,6 +132,9 @@ func (l *Log) Values() *reseal.Values { return reseal.New(l.conn) }
 
 // Directory returns a store of the accounts of users, which runs separately.
 func (l *Log) Directory() *directory.Store { return directory.New(l.conn) }
+
+// Conversations returns a store of the conversations of clients, which runs separately.
+func (l *Log) Conversations() *conversation.Store { return conversation.NewStore(l.conn) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

@@ -108,8 +108,10 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	attachments.MaxMsgsPerSubject = 1
 	users := fileStream(cfg, streams.Users)
 	users.MaxMsgsPerSubject = 1
+	conversations := fileStream(cfg, streams.Conversations)
+	conversations.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

@@ -32,6 +32,8 @@ const (
 	Users       = "USER"
 	Audit       = "AUDIT"
 
+	Conversations = "CONV"
+
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
 
@@ -71,6 +73,7 @@ var sources = []source{
 	{Attachments, "attach.>"},
 	{Users, "user.>"},
 	{Audit, "audit.>"},
+	{Conversations, "conv.>"},
 	{IO, "io.>"},
 	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},
