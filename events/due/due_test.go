@@ -38,7 +38,7 @@ func TestSandboxes(t *testing.T) {
 		paused  = sandbox.PhasePaused
 	)
 	hard := func(end int64, warning time.Duration) sandbox.Requested {
-		return sandbox.Requested{HardEnd: at(end), Warning: warning}
+		return sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: at(end), Warning: warning}}
 	}
 	onTimeout := func(action string) sandbox.Requested { return sandbox.Requested{OnTimeout: action} }
 	canPause := sandbox.Abilities{Pause: true}
@@ -54,15 +54,15 @@ func TestSandboxes(t *testing.T) {
 		{"a pause was requested", sandbox.State{Phase: running, Deadline: at(999), Can: canPause, Request: onTimeout(sandbox.OnTimeoutPause)}, []string{"3 pause timeout files=false"}, 0},
 		{"a pause of the files was requested", sandbox.State{Phase: running, Deadline: at(999), Can: canPause, Request: onTimeout(sandbox.OnTimeoutPauseFiles)}, []string{"3 pause timeout files=true"}, 0},
 		{"a pause is not possible", sandbox.State{Phase: running, Deadline: at(999), Request: onTimeout(sandbox.OnTimeoutPause)}, []string{"3 stop timeout"}, 0},
-		{"it did not start in time", sandbox.State{Phase: sandbox.PhaseQueued, Request: sandbox.Requested{RunBy: at(999)}}, []string{"3 stop late"}, 0},
-		{"it may still start", sandbox.State{Phase: sandbox.PhasePlaced, Request: sandbox.Requested{RunBy: at(1007)}}, nil, 1007},
-		{"its deadline passed before it started", sandbox.State{Phase: sandbox.PhaseRequested, Deadline: at(999), Request: sandbox.Requested{RunBy: at(1007)}}, []string{"3 stop timeout"}, 0},
-		{"a running sandbox is not late", sandbox.State{Phase: running, Request: sandbox.Requested{RunBy: at(1)}}, nil, 0},
+		{"it did not start in time", sandbox.State{Phase: sandbox.PhaseQueued, Request: sandbox.Requested{Schedule: sandbox.Schedule{RunBy: at(999)}}}, []string{"3 stop late"}, 0},
+		{"it may still start", sandbox.State{Phase: sandbox.PhasePlaced, Request: sandbox.Requested{Schedule: sandbox.Schedule{RunBy: at(1007)}}}, nil, 1007},
+		{"its deadline passed before it started", sandbox.State{Phase: sandbox.PhaseRequested, Deadline: at(999), Request: sandbox.Requested{Schedule: sandbox.Schedule{RunBy: at(1007)}}}, []string{"3 stop timeout"}, 0},
+		{"a running sandbox is not late", sandbox.State{Phase: running, Request: sandbox.Requested{Schedule: sandbox.Schedule{RunBy: at(1)}}}, nil, 0},
 		{"a paused sandbox has no deadline", sandbox.State{Phase: paused, Deadline: at(1), InPauses: sandbox.InPauses{PausedSince: now}}, nil, now.Add(due.MaxPaused).Unix()},
 		{"it was paused for four weeks", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now.Add(-due.MaxPaused)}}, []string{"3 stop timeout"}, 0},
 		{"a sandbox that changes has no deadline", sandbox.State{Phase: sandbox.PhaseResuming, Deadline: at(1)}, nil, 0},
 
-		{"the hard end comes before a pause", sandbox.State{Phase: running, Deadline: now, Can: canPause, Request: sandbox.Requested{HardEnd: now, OnTimeout: sandbox.OnTimeoutPause}}, []string{"1 stop hard_end"}, 0},
+		{"the hard end comes before a pause", sandbox.State{Phase: running, Deadline: now, Can: canPause, Request: sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: now}, OnTimeout: sandbox.OnTimeoutPause}}, []string{"1 stop hard_end"}, 0},
 		{"the hard end counts while it is paused", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now}, Request: hard(999, 0)}, []string{"1 stop hard_end"}, 0},
 		{"the hard end of a paused sandbox is ahead", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now}, Request: hard(1001, 0)}, nil, 1001},
 		{"the hard end counts while it is being paused", sandbox.State{Phase: sandbox.PhasePausing, Request: hard(1000, 0)}, []string{"1 stop hard_end"}, 0},
@@ -157,7 +157,7 @@ func TestSessionsWaitEightySeconds(t *testing.T) {
 
 // The hard end of a sandbox comes before everything in it.
 func TestPrecedence(t *testing.T) {
-	box := sandbox.State{Phase: sandbox.PhaseRunning, Deadline: now, Request: sandbox.Requested{HardEnd: now, Warning: time.Hour}}
+	box := sandbox.State{Phase: sandbox.PhaseRunning, Deadline: now, Request: sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: now, Warning: time.Hour}}}
 	x := due.Session{Session: attachment.Session{ID: "S", Phase: attachment.Detached}}
 	got, _ := due.Of(&box, []due.Session{x}, now)
 	if want := []string{"1 stop hard_end", "4 end S blocked=false"}; !slices.Equal(describe(got), want) {

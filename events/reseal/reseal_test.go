@@ -200,7 +200,7 @@ func TestRecordsKeepAReplacedKey(t *testing.T) {
 	w.must(err)
 	network := sandbox.Network{Transforms: []sandbox.Transform{{Domain: "a.test", Headers: []sandbox.Header{h}}}}
 	id := sandbox.NewID()
-	_, err = w.log.AppendSandbox(t.Context(), "alice", id, 0, 1, sandbox.Requested{Lifetime: time.Hour}, sandbox.NetworkSet{Network: network})
+	_, err = w.log.AppendSandbox(t.Context(), "alice", id, 0, 1, sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: time.Hour}}, sandbox.NetworkSet{Network: network})
 	w.must(err)
 	w.rotate()
 	_, err = w.log.Values().Reseal(t.Context(), w.ring, quiet)

@@ -91,15 +91,12 @@ type Requested struct {
 	Template string
 	Driver   string // empty: the host's default
 	Metadata map[string]string
+	JSON     []string // keys of Metadata whose values are the text of JSON; the others are strings
 	Defaults
 	Resources
-	Lifetime      time.Duration // starts when the sandbox runs; 0: unlimited
-	PlaceBy       time.Time     // queue timeout while no host has free capacity; zero: it is not queued
-	RunBy         time.Time     // the sandbox ends if it does not run by then; zero: no limit
-	HardEnd       time.Time     // the sandbox ends then, in any phase; nothing moves it; zero: none
-	Warning       time.Duration // how long before HardEnd it is Warned; 0: it is not
-	RequestHash   []byte        // hash of a request with an idempotency key; empty: no key
-	Secure        bool          // data-plane requests need the sandbox's token
+	Schedule
+	RequestHash   []byte // hash of a request with an idempotency key; empty: no key
+	Secure        bool   // data-plane requests need the sandbox's token
 	AllowInternet bool
 	OnTimeout     string // OnTimeoutKill, OnTimeoutPause or OnTimeoutPauseFiles
 	AutoResume    bool   // a request resumes it while it is paused
@@ -113,6 +110,16 @@ type Requested struct {
 	Build      string // the build that uses the sandbox, which is therefore not listed
 	Identity   Identity
 	Demanded   []Limit // limits that must be enforced; the others may be defaults
+}
+
+// Schedule is when a sandbox starts and ends.
+type Schedule struct {
+	Lifetime time.Duration // starts when the sandbox runs; 0: unlimited
+	Idle     time.Duration // it ends when no client has been attached for that long; 0: it does not
+	PlaceBy  time.Time     // queue timeout while no host has free capacity; zero: it is not queued
+	RunBy    time.Time     // the sandbox ends if it does not run by then; zero: no limit
+	HardEnd  time.Time     // the sandbox ends then, in any phase; nothing moves it; zero: none
+	Warning  time.Duration // how long before HardEnd it is Warned; 0: it is not
 }
 
 // Origin is the snapshot that a sandbox starts from.

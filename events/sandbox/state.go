@@ -182,7 +182,7 @@ func (s State) Apply(e Event) (State, error) {
 func (s *State) fold(e Event) {
 	switch b := e.Body.(type) {
 	case Requested:
-		s.Request, s.Created, s.Lifetime = b, e.Time, b.Lifetime
+		s.Request, s.Created, s.Lifetime = b, e.Time, cmp.Or(b.Lifetime, b.Idle)
 		s.Network = b.Network
 		s.Network.Internet = b.AllowInternet
 	case Queued:

@@ -105,7 +105,7 @@ func TestReboot(t *testing.T) {
 // No event moves a deadline beyond the hard end.
 func TestHardEndClamps(t *testing.T) {
 	end := time.Unix(50, 0) // the events are a second apart
-	run := []Body{Requested{Lifetime: time.Hour, HardEnd: end}, Placed{}, Running{}}
+	run := []Body{Requested{Schedule: Schedule{Lifetime: time.Hour, HardEnd: end}}, Placed{}, Running{}}
 	for _, tt := range []struct {
 		name string
 		then []Body
@@ -121,6 +121,27 @@ func TestHardEndClamps(t *testing.T) {
 	} {
 		if s, err := replay(slices.Concat(run, tt.then)...); err != nil || !s.Deadline.Equal(tt.want) {
 			t.Errorf("%s: %v, %v; want %v", tt.name, s.Deadline, err, tt.want)
+		}
+	}
+}
+
+// A sandbox that ends when it is idle has a first deadline, unless its lifetime sets one.
+func TestIdleSetsTheFirstDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		s    Schedule
+		want time.Duration // after it runs
+	}{
+		{"no limit", Schedule{}, 0},
+		{"idle", Schedule{Idle: time.Minute}, time.Minute},
+		{"a lifetime", Schedule{Idle: time.Minute, Lifetime: time.Hour}, time.Hour},
+	} {
+		s, err := replay(Requested{Schedule: tt.s}, Placed{}, Running{})
+		if tt.want == 0 && err == nil && s.Deadline.IsZero() {
+			continue
+		}
+		if err != nil || !s.Deadline.Equal(s.Started.Add(tt.want)) {
+			t.Errorf("%s: deadline %v after it ran at %v, %v; want %v", tt.name, s.Deadline, s.Started, err, tt.want)
 		}
 	}
 }

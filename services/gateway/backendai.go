@@ -31,7 +31,7 @@ type sessionCreator struct{ *creator }
 // Session implements backendai.Creator.
 func (cr sessionCreator) Session(ctx context.Context, p core.Principal, name string, w *session.Wanted, idle time.Duration) (sandbox.Requested, error) {
 	req, err := cr.ops.Templates.FromTemplate(ctx, p, name, sandbox.Requested{
-		Lifetime: idle, Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true},
+		Schedule: sandbox.Schedule{Lifetime: idle}, Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true},
 		Defaults: sandbox.Defaults{Env: w.Env},
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ type creator struct {
 // Requested returns the request for a sandbox.
 func (cr *creator) Requested(ctx context.Context, p core.Principal, template string, lifetime time.Duration) (sandbox.Requested, error) {
 	req, err := cr.ops.Templates.FromTemplate(ctx, p, template, sandbox.Requested{
-		Lifetime: lifetime, Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true},
+		Schedule: sandbox.Schedule{Lifetime: lifetime}, Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true},
 	})
 	if err != nil {
 		return req, err

@@ -73,7 +73,7 @@ func (w *world) sandbox(deadline time.Time, bodies ...sandbox.Body) sandbox.ID {
 	w.t.Helper()
 	id := sandbox.NewID()
 	lifetime := max(time.Nanosecond, time.Until(deadline))
-	all := append([]sandbox.Body{sandbox.Requested{Lifetime: lifetime, RunBy: deadline}}, bodies...)
+	all := append([]sandbox.Body{sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: lifetime, RunBy: deadline}}}, bodies...)
 	if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, all...); err != nil {
 		w.t.Fatalf("append sandbox: %v", err)
 	}
@@ -220,7 +220,7 @@ func TestHardEnd(t *testing.T) {
 		{placed, running, sandbox.DeadlineSet{Deadline: end.Add(9 * time.Hour)}},
 	} {
 		id := sandbox.NewID()
-		req := sandbox.Requested{Lifetime: 2 * time.Hour, HardEnd: end, Warning: time.Minute, OnTimeout: sandbox.OnTimeoutPause}
+		req := sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: 2 * time.Hour, HardEnd: end, Warning: time.Minute}, OnTimeout: sandbox.OnTimeoutPause}
 		if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, append([]sandbox.Body{req}, phase...)...); err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +364,7 @@ func TestDeadlinePauses(t *testing.T) {
 	can := sandbox.Running{Driver: "d", Can: sandbox.Abilities{Pause: true}}
 	ask := func(onTimeout string, runs sandbox.Running) sandbox.ID {
 		id := sandbox.NewID()
-		req := sandbox.Requested{Lifetime: time.Nanosecond, OnTimeout: onTimeout}
+		req := sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: time.Nanosecond}, OnTimeout: onTimeout}
 		if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, req, placed, runs); err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 	var running, queue []sandbox.ID
 	for i := range 3 + waiting {
 		id := sandbox.NewID()
-		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{PlaceBy: time.Now().Add(time.Minute)}); err != nil {
+		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{Schedule: sandbox.Schedule{PlaceBy: time.Now().Add(time.Minute)}}); err != nil {
 			t.Fatal(err)
 		}
 		if i < 3 {
@@ -126,7 +126,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 		t.Errorf("%d are queued, want %d", got, waiting-20)
 	}
 	begun := time.Now()
-	s, err := create(ctx, view, sandbox.Requested{PlaceBy: begun.Add(200 * time.Millisecond)})
+	s, err := create(ctx, view, sandbox.Requested{Schedule: sandbox.Schedule{PlaceBy: begun.Add(200 * time.Millisecond)}})
 	if took := time.Since(begun); err != nil || s.Refusal != kind.Exhausted || took < 200*time.Millisecond {
 		t.Errorf("one more is %s %v after %v, %v; want refused as exhausted at PlaceBy", s.Phase, s.Refusal, took, err)
 	}

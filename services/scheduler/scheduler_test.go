@@ -118,7 +118,7 @@ func TestRequestsWaitForAStartingHost(t *testing.T) {
 	var ids []sandbox.ID
 	for range 2 {
 		id := sandbox.NewID()
-		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{PlaceBy: time.Now().Add(5 * time.Second)}); err != nil {
+		if _, err := view.CreateSandbox(ctx, "t", id, sandbox.Requested{Schedule: sandbox.Schedule{PlaceBy: time.Now().Add(5 * time.Second)}}); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -155,7 +155,7 @@ func TestTheWaitForAStartingHostEnds(t *testing.T) {
 	go func() { done <- Run(ctx, Config{Log: log, Tick: 50 * time.Millisecond}) }()
 	t.Cleanup(func() { cancel(); <-done })
 	begun := time.Now()
-	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{PlaceBy: begun.Add(wait)})
+	s, err := create(testContext(t), eventstest.View(t, log), sandbox.Requested{Schedule: sandbox.Schedule{PlaceBy: begun.Add(wait)}})
 	if err != nil || s.Refusal != kind.Unavailable || !strings.Contains(s.Cause, "starting") {
 		t.Errorf("it is %s %v (%s), %v; want refused as unavailable", s.Phase, s.Refusal, s.Cause, err)
 	}

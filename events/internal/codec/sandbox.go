@@ -35,7 +35,7 @@ func sandboxFrame(now time.Time, body sandbox.Body) *pb.SandboxFrame {
 			Network: networkToPB(&b.Network), Volumes: mountsToPB(b.Volumes), VolumeHost: b.VolumeHost,
 			Built: b.Built, Build: b.Build, User: b.User, Workdir: b.Workdir,
 			Start: b.Start, Ready: b.Ready, Identity: identityToPB(&b.Identity), Demanded: fromLimits(b.Demanded),
-			HardEndNs: Nanos(b.HardEnd), WarningNs: int64(b.Warning),
+			HardEndNs: Nanos(b.HardEnd), WarningNs: int64(b.Warning), IdleNs: int64(b.Idle), JsonMetadata: b.JSON,
 		}}
 	case sandbox.Placed:
 		f.Body = &pb.SandboxFrame_Placed{Placed: &pb.SandboxPlaced{Host: b.Host, Epoch: b.Epoch, Driver: b.Driver}}
@@ -123,13 +123,15 @@ func sandboxBody(f *pb.SandboxFrame) sandbox.Body {
 	case *pb.SandboxFrame_Requested:
 		r := b.Requested
 		return sandbox.Requested{
-			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, Defaults: sandbox.Defaults{Env: r.Env, Sealed: seal.Text(r.SealedEnv), User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready}, Lifetime: time.Duration(r.LifetimeNs),
-			PlaceBy: Time(r.PlaceByNs), RunBy: Time(r.RunByNs), RequestHash: r.RequestHash,
-			Secure: r.Secure, AllowInternet: r.AllowInternet, Resources: sandbox.Resources{CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib, DiskMiB: r.DiskMib, PIDs: r.Pids}, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
+			Template: r.Template, Driver: r.Driver, Metadata: r.Metadata, JSON: r.JsonMetadata, Defaults: sandbox.Defaults{Env: r.Env, Sealed: seal.Text(r.SealedEnv), User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready},
+			Schedule: sandbox.Schedule{
+				Lifetime: time.Duration(r.LifetimeNs), Idle: time.Duration(r.IdleNs), PlaceBy: Time(r.PlaceByNs), RunBy: Time(r.RunByNs),
+				HardEnd: Time(r.HardEndNs), Warning: time.Duration(r.WarningNs),
+			},
+			RequestHash: r.RequestHash, Secure: r.Secure, AllowInternet: r.AllowInternet, Resources: sandbox.Resources{CPUMilli: r.CpuMilli, MemoryMiB: r.MemoryMib, DiskMiB: r.DiskMib, PIDs: r.Pids}, OnTimeout: r.OnTimeout, AutoResume: r.AutoResume, Alias: r.Alias,
 			Isolation: sandbox.Isolation(r.Isolation), Origin: sandbox.Origin{From: sandbox.SnapshotID(r.Snapshot), FromSandbox: sandbox.ID(r.ForkedFrom), FromHost: r.SnapshotHost},
 			Network: networkFromPB(r.Network), Volumes: mountsFromPB(r.Volumes), VolumeHost: r.VolumeHost,
 			Built: r.Built, Build: r.Build, Identity: identityFromPB(r.Identity), Demanded: toLimits(r.Demanded),
-			HardEnd: Time(r.HardEndNs), Warning: time.Duration(r.WarningNs),
 		}
 	case *pb.SandboxFrame_Placed:
 		return sandbox.Placed{Host: b.Placed.Host, Epoch: b.Placed.Epoch, Driver: b.Placed.Driver}

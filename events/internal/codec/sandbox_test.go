@@ -13,10 +13,9 @@ import (
 func TestSandboxRoundTrip(t *testing.T) {
 	bodies := []sandbox.Body{
 		sandbox.Requested{
-			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v"}, Defaults: sandbox.Defaults{Sealed: "E"},
-			Lifetime: 9, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, Resources: sandbox.Resources{CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4},
+			Template: "base", Driver: "d", Metadata: map[string]string{"k": "v", "n": "1"}, JSON: []string{"n"}, Defaults: sandbox.Defaults{Sealed: "E"},
+			Schedule: sandbox.Schedule{Lifetime: 9, Idle: 13, PlaceBy: time.Unix(9, 9), RunBy: time.Unix(9, 10), HardEnd: time.Unix(9, 11), Warning: 12}, RequestHash: []byte{0xff, 0}, Secure: true, AllowInternet: true, Resources: sandbox.Resources{CPUMilli: 1, MemoryMiB: 2, DiskMiB: 3, PIDs: 4},
 			OnTimeout: "pause", AutoResume: true, Alias: "a", Isolation: "kernel", Origin: sandbox.Origin{From: "s1", FromSandbox: "i1", FromHost: "h"},
-			HardEnd: time.Unix(9, 11), Warning: 12,
 			Network: sandbox.Network{Allow: []string{"a.test"}, Deny: []string{"10.0.0.0/8"}, Private: true, MaskHost: "localhost:${PORT}",
 				HTTPSPorts: []int{443}, Proxy: &sandbox.Proxy{Address: "a.test:1080", User: "u", Password: "\xff\x00"},
 				Transforms: []sandbox.Transform{{Domain: "*.a.test", Headers: []sandbox.Header{{Name: "X", Value: "\xff\x00"}}}, {Domain: "a.test"}}},

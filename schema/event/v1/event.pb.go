@@ -2087,14 +2087,16 @@ type SandboxRequested struct {
 	Start         string                 `protobuf:"bytes,54,opt,name=start,proto3" json:"start,omitempty"`                             // shell command that runs at the start
 	Ready         string                 `protobuf:"bytes,55,opt,name=ready,proto3" json:"ready,omitempty"`                             // shell command that exits with 0 once start is ready
 	Identity      *SandboxIdentity       `protobuf:"bytes,60,opt,name=identity,proto3" json:"identity,omitempty"`
-	LifetimeNs    int64                  `protobuf:"varint,70,opt,name=lifetime_ns,json=lifetimeNs,proto3" json:"lifetime_ns,omitempty"`   // counted from when it runs; 0: no end
-	PlaceByNs     int64                  `protobuf:"varint,71,opt,name=place_by_ns,json=placeByNs,proto3" json:"place_by_ns,omitempty"`    // unix time until which it waits for a host with free capacity
-	RunByNs       int64                  `protobuf:"varint,72,opt,name=run_by_ns,json=runByNs,proto3" json:"run_by_ns,omitempty"`          // unix time by which it must run
-	RequestHash   []byte                 `protobuf:"bytes,73,opt,name=request_hash,json=requestHash,proto3" json:"request_hash,omitempty"` // hash of a request with an idempotency key
-	SealedEnv     []byte                 `protobuf:"bytes,75,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"`       // names and values of its processes' environment
-	Demanded      []string               `protobuf:"bytes,74,rep,name=demanded,proto3" json:"demanded,omitempty"`                          // limits that must be enforced: cpu, memory, disk, pids
-	HardEndNs     int64                  `protobuf:"varint,80,opt,name=hard_end_ns,json=hardEndNs,proto3" json:"hard_end_ns,omitempty"`    // unix time at which it ends, whatever its deadline; 0: none
-	WarningNs     int64                  `protobuf:"varint,81,opt,name=warning_ns,json=warningNs,proto3" json:"warning_ns,omitempty"`      // time before the hard end at which it is warned; 0: it is not
+	LifetimeNs    int64                  `protobuf:"varint,70,opt,name=lifetime_ns,json=lifetimeNs,proto3" json:"lifetime_ns,omitempty"`      // counted from when it runs; 0: no end
+	PlaceByNs     int64                  `protobuf:"varint,71,opt,name=place_by_ns,json=placeByNs,proto3" json:"place_by_ns,omitempty"`       // unix time until which it waits for a host with free capacity
+	RunByNs       int64                  `protobuf:"varint,72,opt,name=run_by_ns,json=runByNs,proto3" json:"run_by_ns,omitempty"`             // unix time by which it must run
+	RequestHash   []byte                 `protobuf:"bytes,73,opt,name=request_hash,json=requestHash,proto3" json:"request_hash,omitempty"`    // hash of a request with an idempotency key
+	SealedEnv     []byte                 `protobuf:"bytes,75,opt,name=sealed_env,json=sealedEnv,proto3" json:"sealed_env,omitempty"`          // names and values of its processes' environment
+	Demanded      []string               `protobuf:"bytes,74,rep,name=demanded,proto3" json:"demanded,omitempty"`                             // limits that must be enforced: cpu, memory, disk, pids
+	HardEndNs     int64                  `protobuf:"varint,80,opt,name=hard_end_ns,json=hardEndNs,proto3" json:"hard_end_ns,omitempty"`       // unix time at which it ends, whatever its deadline; 0: none
+	WarningNs     int64                  `protobuf:"varint,81,opt,name=warning_ns,json=warningNs,proto3" json:"warning_ns,omitempty"`         // time before the hard end at which it is warned; 0: it is not
+	IdleNs        int64                  `protobuf:"varint,82,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`                  // it ends when no client has been attached for that long; 0: it does not
+	JsonMetadata  []string               `protobuf:"bytes,83,rep,name=json_metadata,json=jsonMetadata,proto3" json:"json_metadata,omitempty"` // keys of metadata whose values are the text of JSON
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2372,6 +2374,20 @@ func (x *SandboxRequested) GetWarningNs() int64 {
 		return x.WarningNs
 	}
 	return 0
+}
+
+func (x *SandboxRequested) GetIdleNs() int64 {
+	if x != nil {
+		return x.IdleNs
+	}
+	return 0
+}
+
+func (x *SandboxRequested) GetJsonMetadata() []string {
+	if x != nil {
+		return x.JsonMetadata
+	}
+	return nil
 }
 
 // SandboxIdentity contains the tokens that are issued for a sandbox, and their issuer.
@@ -7406,7 +7422,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
 	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queued\x12:\n" +
 	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warnedB\x06\n" +
-	"\x04body\"\xa8\n" +
+	"\x04body\"\xe6\n" +
 	"\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
@@ -7452,7 +7468,9 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\bdemanded\x18J \x03(\tR\bdemanded\x12\x1e\n" +
 	"\vhard_end_ns\x18P \x01(\x03R\thardEndNs\x12\x1d\n" +
 	"\n" +
-	"warning_ns\x18Q \x01(\x03R\twarningNs\x1a;\n" +
+	"warning_ns\x18Q \x01(\x03R\twarningNs\x12\x17\n" +
+	"\aidle_ns\x18R \x01(\x03R\x06idleNs\x12#\n" +
+	"\rjson_metadata\x18S \x03(\tR\fjsonMetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +

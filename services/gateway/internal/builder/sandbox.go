@@ -73,7 +73,7 @@ func (ls *layers) requested(from origin, f settings) sandbox.Requested {
 	s := ls.record.current()
 	req := sandbox.Requested{
 		Template: from.template, Built: s.Request.Template, Build: string(s.ID), Alias: s.Request.Name,
-		Defaults: sandbox.Defaults{Env: f.env, User: f.user, Workdir: f.workdir}, Lifetime: max(time.Nanosecond, time.Until(s.Created.Add(buildTimeout+endTimeout))),
+		Defaults: sandbox.Defaults{Env: f.env, User: f.user, Workdir: f.workdir}, Schedule: sandbox.Schedule{Lifetime: max(time.Nanosecond, time.Until(s.Created.Add(buildTimeout+endTimeout)))},
 		Secure: true, AllowInternet: true, OnTimeout: sandbox.OnTimeoutKill,
 	}
 	if from.snap.ID != "" {

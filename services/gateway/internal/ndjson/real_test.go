@@ -33,7 +33,7 @@ func TestCommandsOverARealLog(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := c.Provisioner.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Lifetime: time.Hour}); err != nil {
+	if _, err := c.Provisioner.CreateSandbox(ctx, core.Principal{Tenant: recordtest.Tenant}, sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct{ name, body, want string }{

@@ -19,7 +19,7 @@ func TestAKeyMakesOneSandbox(t *testing.T) {
 	gateways := []*operations.Operations{h.Operations, h.newOperations()}
 	by := provision.Idempotency{Key: "k", Request: []byte("body")}
 	create := func(c *operations.Operations, p core.Principal, by provision.Idempotency) (sandbox.State, error) {
-		return c.Provisioner.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Lifetime: time.Hour})
+		return c.Provisioner.CreateKeyedSandbox(t.Context(), p, by, sandbox.Requested{Template: "base", Schedule: sandbox.Schedule{Lifetime: time.Hour}})
 	}
 	var mu sync.Mutex
 	ids := map[sandbox.ID]bool{}
@@ -88,7 +88,7 @@ func TestRefusedCreateCanBeRetried(t *testing.T) {
 // A sandbox's lifetime counts from when it runs, however long its creation took.
 func TestALifetimeCountsFromWhenItRuns(t *testing.T) {
 	h := newFixture(t)
-	st, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Lifetime: time.Minute})
+	st, err := h.Provisioner.CreateSandbox(t.Context(), alice, sandbox.Requested{Template: "base", Schedule: sandbox.Schedule{Lifetime: time.Minute}})
 	if err != nil || !st.Deadline.Equal(st.Started.Add(time.Minute)) {
 		t.Errorf("started %v, ends %v, %v; want a minute", st.Started, st.Deadline, err)
 	}

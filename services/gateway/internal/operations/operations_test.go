@@ -67,7 +67,7 @@ func (h *fixture) config() core.Config {
 
 func (h *fixture) sandbox(p core.Principal) sandbox.State {
 	h.t.Helper()
-	st, err := h.Provisioner.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Lifetime: time.Hour})
+	st, err := h.Provisioner.CreateSandbox(h.t.Context(), p, sandbox.Requested{Template: "base", Secure: true, Schedule: sandbox.Schedule{Lifetime: time.Hour}})
 	if err != nil {
 		h.t.Fatalf("create sandbox: %v", err)
 	}

@@ -32,7 +32,7 @@ func (h *fixture) pause(id sandbox.ID) {
 
 func TestPauseAndResume(t *testing.T) {
 	h := newFixture(t)
-	st := h.createWith(sandbox.Requested{Lifetime: 15 * time.Second})
+	st := h.createWith(sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: 15 * time.Second}})
 	opt := lifecycle.ResumeOptions{Lifetime: time.Hour, OnTimeout: sandbox.OnTimeoutPause}
 	got, resumed, err := h.Lifecycle.ResumeSandbox(t.Context(), alice, st.ID, opt)
 	if err != nil || resumed || !got.Deadline.Equal(st.Deadline) {
@@ -103,7 +103,7 @@ func TestPausesAreJoined(t *testing.T) {
 // Traffic resumes a paused sandbox if it was created with autoResume.
 func TestTrafficResumes(t *testing.T) {
 	h := newFixture(t)
-	st := h.createWith(sandbox.Requested{AutoResume: true, Lifetime: time.Hour})
+	st := h.createWith(sandbox.Requested{AutoResume: true, Schedule: sandbox.Schedule{Lifetime: time.Hour}})
 	id := h.start(st.ID, process.Spec{Cmd: "cat", Stdin: true})
 	uses := map[string]func() error{
 		"input":       func() error { return h.Procs.SendInput(t.Context(), alice, id, []byte("x"), false) },

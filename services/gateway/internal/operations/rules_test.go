@@ -161,7 +161,7 @@ func TestDeadline(t *testing.T) {
 func TestHardEndIsNotMoved(t *testing.T) {
 	h := newFixture(t)
 	end := time.Now().Add(time.Hour).Round(0)
-	st := h.createWith(sandbox.Requested{Lifetime: 3 * time.Hour, HardEnd: end})
+	st := h.createWith(sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: 3 * time.Hour, HardEnd: end}})
 	check := func(what string, got sandbox.State, err error, want time.Time) {
 		t.Helper()
 		if err != nil || !got.Deadline.Equal(want) || !got.Request.HardEnd.Equal(end) {

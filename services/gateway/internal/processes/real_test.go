@@ -50,7 +50,7 @@ func (h *fixture) start(c *operations.Operations, cmd string, args ...string) pr
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
-	sbx, err := c.Provisioner.CreateSandbox(ctx, principal(), sandbox.Requested{Lifetime: time.Hour})
+	sbx, err := c.Provisioner.CreateSandbox(ctx, principal(), sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: time.Hour}})
 	if err != nil {
 		h.t.Fatal(err)
 	}

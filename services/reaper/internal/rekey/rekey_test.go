@@ -79,7 +79,7 @@ func TestAKeyInUseStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	network := sandbox.Network{Transforms: []sandbox.Transform{{Domain: "a.test", Headers: []sandbox.Header{h}}}}
-	if _, err := log.AppendSandbox(t.Context(), "alice", sandbox.NewID(), 0, 1, sandbox.Requested{Lifetime: time.Hour}, sandbox.NetworkSet{Network: network}); err != nil {
+	if _, err := log.AppendSandbox(t.Context(), "alice", sandbox.NewID(), 0, 1, sandbox.Requested{Schedule: sandbox.Schedule{Lifetime: time.Hour}}, sandbox.NetworkSet{Network: network}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := log.RotateData(t.Context(), "op", 1, false); err != nil {

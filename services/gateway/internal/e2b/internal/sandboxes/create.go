@@ -194,7 +194,7 @@ func (cr *creator) requested(b *newSandbox, tenant string, def Generation) (sand
 	req := sandbox.Requested{
 		Metadata:      b.Metadata,
 		Defaults:      sandbox.Defaults{Env: b.EnvVars},
-		Lifetime:      timeout,
+		Schedule:      sandbox.Schedule{Lifetime: timeout},
 		Secure:        secure,
 		AllowInternet: internet,
 		Network:       network,
