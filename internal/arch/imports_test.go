@@ -81,6 +81,7 @@ var rules = []rule{
 	{path: "events/webhook", may: []string{"events/kind", "events/sandbox", "events/seal"}},
 	{path: "events/field", may: []string{protobuf}},
 	{path: "events/frame", may: []string{"events/kind"}},
+	{path: "events/bootstrap", may: []string{"events/process"}},
 	{path: "events/process", may: []string{"events/field", "events/kind", "events/sandbox", "events/seal", ulid, "schema/...", protobuf}},
 	{path: "events/mux", may: []string{"events/kind"}, tests: []string{"github.com/hashicorp/yamux"}},
 	{path: "events/file", may: []string{"events/field", "events/kind", "events/process", protobuf}},
