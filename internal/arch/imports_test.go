@@ -35,6 +35,7 @@ const (
 	netns    = "github.com/vishvananda/netns"
 	bpf      = "golang.org/x/net/bpf"
 	socks    = "golang.org/x/net/proxy"
+	dns      = "golang.org/x/net/dns/dnsmessage"
 	vsock    = "github.com/mdlayher/vsock"
 	group    = "golang.org/x/sync/errgroup"
 	flight   = "golang.org/x/sync/singleflight"
@@ -114,7 +115,7 @@ var rules = []rule{
 	{path: "services/scheduler", may: []string{vocabulary, "internal/waiting", group}},
 	{path: "services/reaper", may: []string{vocabulary, group}},
 	{path: "services/reaper/internal/rekey", may: []string{vocabulary}},
-	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/ownaddr"}, std: []string{"net/http"}},
+	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
 
 	{path: "services/gateway", may: []string{vocabulary, gw + "...", fiber, fasthttp, ulid, group}, std: []string{"net/http"}, tests: []string{wsframes, gosmtp, bcrypt}},
 	{path: gw + "recovery", may: []string{vocabulary}},
@@ -268,8 +269,9 @@ var rules = []rule{
 	{path: "internal/counts", tests: []string{"services/gateway", "services/scheduler", "services/hostd", cl + "client"}}, // its tests compose the services
 	{path: "internal/cpustat"},
 	{path: "internal/ownaddr"},
+	{path: "internal/outbound", may: []string{"events/kind", "events/sandbox", "internal/ownaddr"}, std: []string{"net/http"}, tests: []string{dns}},
 	{path: "internal/waiting"},
-	{path: "internal/hostload", std: []string{"os/exec"}}, // loads that bench measures against
+	{path: "internal/hostload", std: []string{"os/exec"}},                                // loads that bench measures against
 	{path: "internal/masterkey", may: []string{"events/seal"}, std: []string{"os/exec"}}, // --master-key-command
 	{path: "internal/hosttune", may: []string{sys}},
 	{path: "internal/part", may: []string{"events/kind", "events/template", compress}},

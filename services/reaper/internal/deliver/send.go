@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
@@ -18,40 +17,21 @@ import (
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/webhook"
-	"github.com/millrace/millrace/internal/ownaddr"
+	"github.com/millrace/millrace/internal/outbound"
 )
 
 const (
 	maxResponse = 1 << 10 // maximum number of stored bytes of a response's body
 	maxError    = 512     // maximum length of an error's text in bytes
-	maxHeader   = 16 << 10
-	dialTimeout = 5 * time.Second
-	idleTimeout = 30 * time.Second
 )
 
 // newClient returns a client that reaches only public addresses and those that the operator
-// allows. It checks the address at connect time, regardless of earlier lookups of the name. It
-// follows no redirect.
+// allows. It follows no redirect.
 func newClient(operator *sandbox.Operator) *http.Client {
-	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil || !operator.Allows(at.Addr()) || ownaddr.Has(at.Addr()) && !operator.Names(at.Addr()) {
-			return kind.New(kind.Denied, "dial", "", "the receiver's address is not public")
-		}
-		return nil
-	}}
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
-			ForceAttemptHTTP2:      true,
-			MaxIdleConns:           256,
-			MaxIdleConnsPerHost:    maxConcurrent,
-			IdleConnTimeout:        idleTimeout,
-			TLSHandshakeTimeout:    dialTimeout,
-			MaxResponseHeaderBytes: maxHeader,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	policy := outbound.Policy{Operator: *operator}
+	t := policy.Transport()
+	t.MaxIdleConnsPerHost = maxConcurrent
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // attempt sends an event once and records the outcome. An attempt that ctx interrupted is not
