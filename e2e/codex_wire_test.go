@@ -462,7 +462,7 @@ func TestCodexNewSandbox(t *testing.T) {
 		"inherit": "all", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": codexArgs{}, "includeOnly": []string{},
 	})
 	id := strings.TrimSpace(string(c.closed("p").bytes["stdout"]))
-	path := "/v1/sandboxes/" + id
+	path := "/v1/store/sandboxes/" + id
 	if ans := a.Do(t, http.MethodGet, path, nil); id == "" || !strings.Contains(string(ans.Body), `"state":"running"`) {
 		t.Fatalf("sandbox %q: %v", id, ans)
 	}

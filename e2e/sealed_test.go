@@ -205,7 +205,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	b.call(200, "DELETE", "/session/sealed", "", nil)
 
 	for _, path := range []string{
-		"/sandboxes", "/v2/sandboxes", "/sandboxes/" + box, "/v1/sandboxes", "/v1/sandboxes/" + box, "/v1/processes?sandbox=" + box,
+		"/sandboxes", "/v2/sandboxes", "/sandboxes/" + box, "/v1/store/sandboxes", "/v1/store/sandboxes/" + box, "/v1/processes?sandbox=" + box,
 		"/events/sandboxes", "/events/webhooks", "/secrets", "/templates", "/templates/" + name, "/metrics", "/api-keys",
 	} {
 		p.do("GET", path, nil)

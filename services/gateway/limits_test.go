@@ -53,7 +53,7 @@ func TestHardEndOnTheWire(t *testing.T) {
 	f.do("POST", "/sandboxes/"+m.ID+"/pause", "").want(t, "pause", 204, "")
 	f.do("POST", "/sandboxes/"+m.ID+"/connect", `{"timeout":1800}`).want(t, "resume", 201, "")
 	check("resume")
-	if a := f.do("GET", "/v1/sandboxes/"+m.ID, ""); !strings.Contains(a.body, `"hard_end_at":"`) {
+	if a := f.do("GET", "/v1/store/sandboxes/"+m.ID, ""); !strings.Contains(a.body, `"hard_end_at":"`) {
 		t.Errorf("detail: %s", a.body)
 	}
 }

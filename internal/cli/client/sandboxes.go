@@ -55,13 +55,13 @@ func (c *Client) Sandboxes(ctx context.Context, states string, metadata map[stri
 		q.Add("metadata", name+"="+value)
 	}
 	all := []Sandbox{}
-	_, err := c.Call(ctx, &Request{Method: http.MethodGet, Path: "/v1/sandboxes", Query: q}, &all)
+	_, err := c.Call(ctx, &Request{Method: http.MethodGet, Path: "/v1/store/sandboxes", Query: q}, &all)
 	return all, err
 }
 
 // Sandbox returns a sandbox.
 func (c *Client) Sandbox(ctx context.Context, id string) (s Sandbox, err error) {
-	_, err = c.Call(ctx, &Request{Method: http.MethodGet, Path: "/v1" + SandboxPath(id)}, &s)
+	_, err = c.Call(ctx, &Request{Method: http.MethodGet, Path: "/v1/store" + SandboxPath(id)}, &s)
 	return s, err
 }
 

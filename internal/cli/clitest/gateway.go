@@ -77,9 +77,9 @@ func NewGateway(t *testing.T, record ...string) *Gateway {
 			fmt.Fprint(w, `{"code":404,"message":"sandbox not found"}`)
 		}
 	})
-	mux.HandleFunc("GET /v1/sandboxes", g.list)
-	mux.HandleFunc("GET /v1/sandboxes/{id}", g.show)
-	mux.HandleFunc("GET /v1/sandboxes/{id}/ports/{port}", g.tunnel)
+	mux.HandleFunc("GET /v1/store/sandboxes", g.list)
+	mux.HandleFunc("GET /v1/store/sandboxes/{id}", g.show)
+	mux.HandleFunc("GET /v1/store/sandboxes/{id}/ports/{port}", g.tunnel)
 	mux.HandleFunc("POST /filesystem.Filesystem/Stat", g.stat)
 	mux.HandleFunc("POST /files", g.putFile)
 	mux.HandleFunc("GET /files", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "content") })

@@ -144,7 +144,7 @@ func tunnel(ctx context.Context, c *client.Client, conn net.Conn, f *forwarding)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := c.Open(ctx, &client.Request{
-		Method: http.MethodGet, Path: fmt.Sprintf("/v1%s/ports/%d", client.SandboxPath(f.Sandbox), f.Port),
+		Method: http.MethodGet, Path: fmt.Sprintf("/v1/store%s/ports/%d", client.SandboxPath(f.Sandbox), f.Port),
 		Header: map[string]string{"Connection": "Upgrade", "Upgrade": "tcp"},
 	})
 	if err != nil {

@@ -60,7 +60,7 @@ func TestOf(t *testing.T) {
 		{path: "/commands/7/stream", want: commands},
 		{path: "/v1", want: ours},
 		{path: "/v1/hosts", want: ours},
-		{path: "/v1/sandboxes/i1", want: ours},
+		{path: "/v1/store/sandboxes/i1", want: ours},
 		{path: "/v1/store/templates/base", want: ours},
 		{path: "/v1/templatesx", want: ours},
 		// E2B.
@@ -104,6 +104,8 @@ func TestOf(t *testing.T) {
 		{path: "/init", want: hidden},
 		{path: "/upgrade/", want: hidden},
 		// e2a.
+		{path: "/v1/sandboxes", want: e2a},
+		{path: "/v1/sandboxes/sbx_i1/exec", want: e2a},
 		{path: "/v1/sessions", want: e2a},
 		{path: "/v1/sessions/ses_1/ws", upgrade: true, want: e2a},
 		{path: "/v1/templates", want: e2a},

@@ -69,11 +69,12 @@ var table = []row{
 	{"/commands", commands},
 	{"/v1", ours},
 
-	// e2a. Its /v1/sandboxes are not served yet: those are ours.
+	// e2a.
 	{"/v1/api-keys", user},
 	{"/v1/auth", signUp},
 	{"/v1/billing", user},
 	{"/v1/dashboard", user},
+	{"/v1/sandboxes", e2a},
 	{"/v1/secrets", e2a},
 	{"/v1/sessions", e2a},
 	{"/v1/templates", e2a},

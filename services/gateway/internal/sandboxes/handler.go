@@ -41,9 +41,9 @@ func New(g record.Gateway, streams *stream.Streams) *Handler {
 
 // Register adds the routes. The principal must be set before ([auth.From]).
 func (h *Handler) Register(r fiber.Router) {
-	r.Get("/v1/sandboxes", h.list)
-	r.Get("/v1/sandboxes/:id", h.get)
-	r.Get("/v1/sandboxes/:id/ports/:port", h.tunnel)
+	r.Get("/v1/store/sandboxes", h.list)
+	r.Get("/v1/store/sandboxes/:id", h.get)
+	r.Get("/v1/store/sandboxes/:id/ports/:port", h.tunnel)
 }
 
 // list responds with the principal's sandboxes, newest first: those in the given states (by
