@@ -30,6 +30,10 @@ const (
 	UpgradeFile = "upgrade.json"
 )
 
+// SharedDirectory returns the directory that takes the place of Directory in a sandbox without
+// isolation, which has no mounts of its own.
+func SharedDirectory(sandbox string) string { return "/dev/shm/millrace-config-" + sandbox }
+
 // Prefixes of variables.
 const (
 	secretPrefix   = "E2A_SECRET_"

@@ -238,6 +238,7 @@ var rules = []rule{
 	{path: hd + "shim/internal/oom", may: []string{sys}},
 	{path: hd + "shim/internal/network", may: []string{"events/kind", "events/mux", hd + "shim/internal/regular", hd + "wire"}},
 	{path: hd + "shim/internal/children", may: []string{"internal/waiting", hd + "procstat", hd + "shim/internal/oom", hd + "spawn", sys}},
+	{path: hd + "convruntime", may: []string{"events/bootstrap", "events/frame", sys}, std: []string{"os/exec"}},
 	{path: hd + "confine", may: []string{"events/kind", "events/process", hd + "spawn", bpf, sys}},
 	{path: hd + "spawn", may: []string{hd + "spawn/spawntest", bpf, sys}, std: []string{"os/exec"}},
 	{path: hd + "rmtree", may: []string{sys}},
@@ -246,7 +247,7 @@ var rules = []rule{
 	{path: hd + "veth", may: []string{vocabulary, netlink, netns, sys}, std: []string{"os/exec"}},
 	// Firecracker's API is HTTP over a unix socket.
 	{path: hd + "driver/microvm", may: []string{vocabulary, hd + "...", sys, group}, std: []string{"net/http", "os/exec"}},
-	{path: "services/hostd/cmd", may: []string{hd + "..."}},
+	{path: "services/hostd/cmd", may: []string{"events/bootstrap", hd + "..."}},
 
 	// The client uses the public protocols only. It imports the template format because it
 	// makes templates.

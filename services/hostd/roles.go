@@ -2,8 +2,11 @@ package hostd
 
 import (
 	"io"
+	"os"
 
+	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/natsd"
+	"github.com/millrace/millrace/services/hostd/internal/convruntime"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/schedtick"
@@ -35,6 +38,9 @@ func RunHiddenRole(args []string, stdout, stderr io.Writer) (code int, ok bool) 
 		return 1, true
 	case vminit.PackArg:
 		return vminit.Pack(args[2:]), true
+	case bootstrap.Arg:
+		natsd.StopUsageSampling()
+		return convruntime.Main(args[2:], os.Stdin, stdout, stderr), true
 	case nsinit.Arg:
 		nsinit.Init(args[2:]) //nolint:errcheck // the driver has the error
 		return 1, true

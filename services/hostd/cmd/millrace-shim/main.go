@@ -5,6 +5,8 @@ package main
 import (
 	"os"
 
+	"github.com/millrace/millrace/events/bootstrap"
+	"github.com/millrace/millrace/services/hostd/internal/convruntime"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/shim"
@@ -25,6 +27,8 @@ func main() {
 			os.Exit(1)
 		case vminit.PackArg:
 			os.Exit(vminit.Pack(os.Args[2:]))
+		case bootstrap.Arg:
+			os.Exit(convruntime.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		}
 	}
 	os.Exit(shim.Main(os.Args[1:], os.Stderr))

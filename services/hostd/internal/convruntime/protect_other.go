@@ -1,0 +1,8 @@
+//go:build !linux
+
+package convruntime
+
+// protect and allowLargeEnvironments do nothing here.
+func protect() {}
+
+func allowLargeEnvironments() {}
