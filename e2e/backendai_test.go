@@ -77,7 +77,7 @@ func (b *backend) call(want int, method, path, mime string, body io.Reader) (*ht
 		req.Header.Set("Content-Type", mime)
 	}
 	b.sign(req)
-	res, err := http.DefaultClient.Do(req)
+	res, err := b.a.HTTP().Do(req)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func (b *backend) dial(path string) *websocket.Conn {
 		b.t.Fatal(err)
 	}
 	b.sign(req)
-	ws, res, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.a.URL, "http")+path, req.Header)
+	ws, res, err := dialer(b.a).Dial("ws"+strings.TrimPrefix(b.a.URL, "http")+path, req.Header)
 	if err != nil {
 		b.t.Fatalf("%s: %v %v", path, err, res)
 	}

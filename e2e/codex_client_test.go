@@ -69,13 +69,18 @@ type codexConn struct {
 // codexURL returns a WebSocket URL at a gateway.
 func codexURL(a *rig.API, path string) string { return "ws" + strings.TrimPrefix(a.URL, "http") + path }
 
+// dialer connects WebSockets to a gateway.
+func dialer(a *rig.API) *websocket.Dialer {
+	return &websocket.Dialer{HandshakeTimeout: codexTimeout, TLSClientConfig: a.TLS()}
+}
+
 // tryCodex connects, and returns the status of a refusal.
 func tryCodex(ctx context.Context, a *rig.API, path string, headers ...string) (*websocket.Conn, int, error) {
 	h := http.Header{}
 	for i := 0; i+1 < len(headers); i += 2 {
 		h.Set(headers[i], headers[i+1])
 	}
-	ws, resp, err := websocket.DefaultDialer.DialContext(ctx, codexURL(a, path), h)
+	ws, resp, err := dialer(a).DialContext(ctx, codexURL(a, path), h)
 	status := 0
 	if resp != nil {
 		status = resp.StatusCode

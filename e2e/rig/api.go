@@ -2,7 +2,9 @@ package rig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,9 +19,10 @@ import (
 
 // API is a client of one gateway. It is safe for concurrent use.
 type API struct {
-	URL  string
-	Key  string
-	made *made // sandboxes of Create; may be nil
+	URL    string
+	Key    string
+	Client *http.Client // default http.DefaultClient
+	made   *made        // sandboxes of Create; may be nil
 }
 
 // made records sandboxes, to find what remains of them.
@@ -42,6 +45,17 @@ func (m *made) all() []string {
 	defer m.mu.Unlock()
 	return slices.Clone(m.ids)
 }
+
+// TLS returns the client's settings of TLS; nil for the default ones.
+func (a *API) TLS() *tls.Config {
+	if a.Client == nil {
+		return nil
+	}
+	return a.Client.Transport.(*http.Transport).TLSClientConfig.Clone()
+}
+
+// HTTP returns the client for requests.
+func (a *API) HTTP() *http.Client { return cmp.Or(a.Client, http.DefaultClient) }
 
 // Answer is the response to a request that is not a stream.
 type Answer struct {
@@ -119,7 +133,7 @@ func (a *API) open(ctx context.Context, method, path string, body any, headers .
 		}
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	return http.DefaultClient.Do(req)
+	return a.HTTP().Do(req)
 }
 
 // Decode decodes a JSON response.

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -82,6 +83,10 @@ func (a *API) dial(req Request) (*Raw, error) {
 	conn, err := net.DialTimeout("tcp", u.Host, 5*time.Second)
 	if err != nil {
 		return nil, err
+	}
+	if cfg := a.TLS(); cfg != nil {
+		cfg.ServerName = u.Hostname()
+		conn = tls.Client(conn, cfg)
 	}
 	conn.SetDeadline(time.Now().Add(streamTimeout))
 	if _, err := conn.Write(a.head(u.Host, &req)); err != nil {

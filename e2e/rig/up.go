@@ -15,10 +15,11 @@ import (
 
 // Options holds the options of Up. The zero value suits most tests.
 type Options struct {
-	Driver string   // default Driver
-	Args   []string // additional arguments of `up`
-	Env    []string // additional environment
-	Binary string   // default the binary under test
+	Driver string       // default Driver
+	Args   []string     // additional arguments of `up`
+	Env    []string     // additional environment
+	Binary string       // default the binary under test
+	HTTPS  *http.Client // client for a gateway with TLS, whose URL is https; default: none
 }
 
 // Up is a `millrace up`: all services in one process.
@@ -70,6 +71,9 @@ func StartUp(opt Options) (*Up, error) {
 		return nil, err
 	}
 	u := &Up{Nest: nest, Data: filepath.Join(nest.Dir, "data"), API: &API{URL: "http://" + addr, made: &nest.made}}
+	if opt.HTTPS != nil {
+		u.API.URL, u.API.Client = "https://"+addr, opt.HTTPS
+	}
 	args := append([]string{"up", "--listen", addr, "--data", u.Data, "--driver", opt.Driver, "--warm", "2", "--log-level", "info"}, opt.Args...)
 	if u.Program, err = nest.addOf(opt.Binary, "up", opt.Env, args...); err == nil {
 		err = u.await()
@@ -145,6 +149,9 @@ func (p *Program) Kill9IfAny() {
 func (a *API) AwaitReady(timeout time.Duration, p *Program) error {
 	last := "no answer"
 	c := http.Client{Timeout: 2 * time.Second}
+	if a.Client != nil {
+		c.Transport = a.Client.Transport
+	}
 	ok := Poll(timeout, func() bool {
 		if p != nil && !p.Running() {
 			return true

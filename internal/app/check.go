@@ -44,6 +44,9 @@ func checkGateway(g *gateway.Config) error {
 			return err
 		}
 	}
+	if err := g.Public.Check(); err != nil {
+		return err
+	}
 	l := &g.Limits
 	return firstInvalid(
 		setting{"default-cpus", l.CPUs, l.CPUs == 0 || l.CPUs >= gateway.MinCPUs && !math.IsInf(l.CPUs, 0), fmt.Sprintf("0 or at least %v CPUs", gateway.MinCPUs)},

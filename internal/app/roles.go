@@ -103,8 +103,10 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 func gatewayFlags(f *pflag.FlagSet, g *gateway.Config) {
 	f.StringVar(&g.Listen, "listen", "127.0.0.1:7300", "address of the API for clients")
 	f.StringVar(&g.APIKey, "api-key", "", "API key to issue if it does not exist; prefer MILLRACE_API_KEY")
-	f.StringVar(&g.Domain, "domain", "", "domain of sandboxes' host names, <port>-<sandbox>.<domain> (default localhost:<port> for up at a local address, else the client's own: E2B_DOMAIN or e2b.app)")
-	f.StringVar(&g.Issuer, "issuer", "", "URL of this gateway for services that verify sandboxes' identity tokens (default http:// and --listen)")
+	f.StringVar(&g.Public.Domain, "domain", "", "domain of sandboxes' host names, <port>-<sandbox>.<domain> (default localhost:<port> for up at a local address, else the client's own: E2B_DOMAIN or e2b.app)")
+	f.StringVar(&g.Public.Issuer, "issuer", "", "URL of this gateway for services that verify sandboxes' identity tokens (default http:// or https:// and --listen)")
+	f.StringVar(&g.Public.Cert, "tls-cert", "", "PEM file of a TLS certificate and its chain; read again when it changes (default no TLS)")
+	f.StringVar(&g.Public.Key, "tls-key", "", "PEM file of the certificate's private key (required with --tls-cert)")
 	f.DurationVar(&g.QueueTimeout, "queue-timeout", 0, "maximum wait of a new sandbox while all hosts are full (default 25s)")
 	f.DurationVar(&g.MaxTimeout, "max-timeout", 0, "maximum timeout of a sandbox (default 24h)")
 	f.Float64Var(&g.Limits.CPUs, "default-cpus", 0, "CPU limit of sandboxes without one of their own (default no limit)")

@@ -117,7 +117,7 @@ func (u *up) run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer u.gateway.Listener.Close()
-	u.gateway.Domain = cmp.Or(u.gateway.Domain, localDomain(u.gateway.Listener.Addr()))
+	u.gateway.Public.Domain = cmp.Or(u.gateway.Public.Domain, localDomain(u.gateway.Listener.Addr()))
 	srv, err := natsd.StartContext(ctx, natsd.Config{Dir: filepath.Join(u.data, "nats"), SyncAlways: always, Slog: u.log.With("role", "nats")})
 	if err != nil {
 		return err
@@ -222,9 +222,9 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 			}
 			close(hosted)
 			if u.ready != nil {
-				return u.ready(localURL(addr))
+				return u.ready(localURL(u.gateway.Public.Scheme(), addr))
 			}
-			return u.announce(begun, address, localURL(addr))
+			return u.announce(begun, address, localURL(u.gateway.Public.Scheme(), addr))
 		})
 	}
 	err = gateway.Run(ctx, u.gateway)
@@ -240,15 +240,15 @@ func named(service string, err error) error {
 }
 
 // localURL returns the URL of addr for clients on this machine.
-func localURL(addr net.Addr) string {
+func localURL(scheme string, addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
-		return "http://" + addr.String()
+		return scheme + "://" + addr.String()
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // announce writes the address file and prints the banner.

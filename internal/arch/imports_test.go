@@ -61,7 +61,7 @@ const (
 )
 
 // testsMay are the packages that all tests may import besides.
-var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "core/coretest", gw + "operations", cl + "clitest", hd + "driver/drivertest", "internal/part", ansi, pty}
+var testsMay = []string{vocabulary, group, protobuf, sys, ulid, gw + "surfacetest", gw + "certs/certstest", gw + "core/coretest", gw + "operations", cl + "clitest", hd + "driver/drivertest", "internal/part", ansi, pty}
 
 // rules are the allowed imports. The rule with the longest path that contains a package
 // applies; a package without a rule fails the test. Never: one service imports another;
@@ -142,6 +142,8 @@ var rules = []rule{
 		gw + "core", gw + "accounts", gw + "webhooks", gw + "hosts", gw + "storage", gw + "lifecycle", gw + "procs",
 		gw + "builds", gw + "bases", gw + "snapshots", gw + "templatestore", gw + "provision",
 	}},
+	{path: gw + "certs"},
+	{path: gw + "certs/certstest"},
 	{path: gw + "httpconn", may: []string{"events/kind", "events/mux", gw + "recovery", sys, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "stream", may: []string{vocabulary, gw + "httpconn", fiber}},
 	{path: gw + "websocket", may: []string{"events/kind", gw + "httpconn", gw + "recovery", gw + "stream", fiber, fws, wsframes}},

@@ -95,7 +95,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			// No WriteTimeout: it would cut whole streams.
 		}),
 		admin: admin.New(ops.Core, ops.Hosts, cfg.ReadyAfter),
-		e2b:   e2b.New(ops, e2b.Config{Domain: cfg.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
+		e2b:   e2b.New(ops, e2b.Config{Domain: cfg.Public.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Public.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		bai: backendai.New(backendai.Config{
 			Operations: record.NewGateway(ops), Pairs: keyPairs(cfg.KeyPair), Creator: sessionCreator{&creator{ops, cfg.Limits}},
 			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, All: cfg.View.Sandboxes, Active: cfg.View.ActiveProcesses, Tallies: cfg.Log.Tally(), Streams: streams, Sockets: sockets,
@@ -109,7 +109,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			Commands: ops.Procs, Log: ops.Core.Log, Hosts: ops.Hosts, Sandboxes: ops.Lifecycle, Webhooks: ops.Webhooks,
 			Streams: streams, WebSockets: sockets, Version: cfg.Version, Latencies: latencies,
 		}),
-		issuer: identity.New(ops.Accounts, cfg.Issuer),
+		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
 	s.app.Server().NoDefaultServerHeader = true

@@ -47,8 +47,7 @@ type Config struct {
 
 	Version string // version of this program, as GET / reports it
 
-	Domain string // domain of sandboxes' hosts in responses; default: none, clients use their own
-	Issuer string // URL at which others reach this gateway to verify sandboxes' tokens; default: its address, if it listens on one only
+	Public PublicConfig // how clients reach the gateway
 
 	// QueueTimeout is the maximum wait of a new sandbox while every host is full; default 25 s.
 	QueueTimeout time.Duration
@@ -122,6 +121,10 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer ln.Close()
+	served, err := wrap(ln, &cfg)
+	if err != nil {
+		return err
+	}
 	// The view is needed until the drain is over.
 	viewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -131,10 +134,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if len(cfg.View.Keys("")) == 0 {
 		return errors.New("no API key exists, so no request could be served: set MILLRACE_API_KEY to a new one, made with: echo e2b_$(openssl rand -hex 20)")
 	}
-	if !loopback(ln.Addr()) {
-		cfg.Slog.Warn("listening without TLS off loopback: the network can read API keys and output; put a TLS proxy in front", "address", ln.Addr().String())
+	if !loopback(ln.Addr()) && !cfg.Public.TLS() {
+		cfg.Slog.Warn("listening without TLS off loopback: the network can read API keys and output; set --tls-cert, or put a TLS proxy in front", "address", ln.Addr().String())
 	}
-	if cfg.Issuer, err = issuer(cfg.Issuer, ln.Addr()); err != nil {
+	if cfg.Public.Issuer, err = issuer(&cfg.Public, ln.Addr()); err != nil {
 		return err
 	}
 	secret, ring, err := secrets(ctx, cfg.Log)
@@ -161,7 +164,7 @@ func Run(ctx context.Context, cfg Config) error {
 	auditing, stop := context.WithCancel(viewing)
 	var audit sync.WaitGroup
 	audit.Go(func() { s.audit.Run(auditing) })
-	err = s.run(ctx, ln)
+	err = s.run(ctx, served)
 	stop()
 	audit.Wait()
 	return err
@@ -228,14 +231,14 @@ func open(ctx, viewing context.Context, cfg *Config) error {
 
 // issuer returns the URL of the issuer of sandboxes' tokens: the configured one, or the
 // address of the listener; empty if it listens on all addresses.
-func issuer(given string, addr net.Addr) (string, error) {
-	if given != "" {
-		return sandbox.ParseIssuer(given)
+func issuer(p *PublicConfig, addr net.Addr) (string, error) {
+	if p.Issuer != "" {
+		return sandbox.ParseIssuer(p.Issuer)
 	}
 	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 		return "", nil
 	}
-	return "http://" + addr.String(), nil
+	return p.Scheme() + "://" + addr.String(), nil
 }
 
 // loopback reports whether addr is reachable from this machine only.
@@ -261,7 +264,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.ops.Accounts.Run(ctx) })
 	g.Go(func() error { return s.users.Run(ctx) })
 	g.Go(func() error {
-		if err := s.app.Listener(httpconn.Listen(ln)); err != nil && ctx.Err() == nil {
+		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil

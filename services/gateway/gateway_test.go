@@ -50,7 +50,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.serve(gateway.Config{Listener: ln, Domain: "localhost:7300", Version: "v0"})
+	f.serve(gateway.Config{Listener: ln, Public: gateway.PublicConfig{Domain: "localhost:7300"}, Version: "v0"})
 	return f
 }
 

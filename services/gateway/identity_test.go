@@ -75,7 +75,7 @@ func TestIssuerAndKeys(t *testing.T) {
 	if err := f.stop(); err != nil {
 		t.Fatal(err)
 	}
-	f.serve(gateway.Config{Listen: "127.0.0.1:0", Issuer: "https://id.example.com/"})
+	f.serve(gateway.Config{Listen: "127.0.0.1:0", Public: gateway.PublicConfig{Issuer: "https://id.example.com/"}})
 	f.do("GET", "/.well-known/openid-configuration", "", noKey...).want(t, "configuration", 200, "").decode(t, &conf)
 	if again := read(); conf.Issuer != "https://id.example.com" || len(again.Keys) != 2 || again.Keys[0]["kid"] != one.Keys[0]["kid"] {
 		t.Errorf("%+v %+v", conf, again)
@@ -85,7 +85,7 @@ func TestIssuerAndKeys(t *testing.T) {
 func TestIssuerMustBeAURL(t *testing.T) {
 	f := newFixture(t)
 	for _, bad := range []string{"id.example.com", "https://a.test?x=y", "ftp://a.test"} {
-		if err := gateway.Run(t.Context(), gateway.Config{Log: f.log, View: f.view, Listen: "127.0.0.1:0", Issuer: bad}); err == nil {
+		if err := gateway.Run(t.Context(), gateway.Config{Log: f.log, View: f.view, Listen: "127.0.0.1:0", Public: gateway.PublicConfig{Issuer: bad}}); err == nil {
 			t.Errorf("%q was accepted as an issuer", bad)
 		}
 	}

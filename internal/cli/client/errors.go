@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -39,6 +40,7 @@ func WithMessage(err error) error {
 func MessageOf(err error) string {
 	timeout, isNet := errors.AsType[net.Error](err)
 	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, stranger := errors.AsType[x509.UnknownAuthorityError](err)
 	_, mismatch := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -52,6 +54,8 @@ func MessageOf(err error) string {
 		return "the gateway closed the connection"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return "the gateway does not serve TLS on this port: use http:// in its URL"
+	case stranger:
+		return "the gateway's certificate is signed by an unknown authority: set SSL_CERT_FILE to a PEM file with the authority"
 	case syntax, mismatch:
 		return "the gateway sent invalid JSON"
 	}

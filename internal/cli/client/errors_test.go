@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ func TestErrorsAreSentences(t *testing.T) {
 		"interrupted":                        context.Canceled,
 		"the gateway sent invalid JSON":      json.Unmarshal([]byte(`{"n":"x"}`), &v),
 		errSilent.Error():                    errSilent,
+		"the gateway's certificate is signed by an unknown authority: set SSL_CERT_FILE to a PEM file with the authority": &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
 	} {
 		if got := WithMessage(err).Error(); got != want {
 			t.Errorf("withMessage(%v) = %q; want %q", err, got, want)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -67,10 +66,10 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 	if u, ok := hijacked.(interface{ UnsafeConn() net.Conn }); ok {
 		raw = u.UnsafeConn()
 	}
-	if h, ok := raw.(*prefixConn); ok {
+	if h := prefixed(raw); h != nil {
 		h.taken.Store(true)
 	}
-	raw.SetReadDeadline(time.Unix(1, 0))
+	raw.SetReadDeadline(past)
 	var early []byte
 	for {
 		var b [512]byte
@@ -81,7 +80,7 @@ func unwrap(hijacked net.Conn) (net.Conn, []byte) {
 		}
 	}
 	raw.SetReadDeadline(time.Time{})
-	return underlying(raw), early
+	return newSocket(underlying(raw)), early
 }
 
 // run writes the stream by calling work.
@@ -141,8 +140,8 @@ func (cn *Conn) watch() {
 		buf := make([]byte, firstRead)
 		n, err := cn.raw.Read(buf)
 		if next = buf[:n]; err != nil && n == 0 {
-			reset = errors.Is(err, syscall.ECONNRESET)
 			cn.cancel(errLeft)
+			reset = wasReset(cn.raw, err)
 		}
 	}
 	if len(next) > 0 {
@@ -161,7 +160,7 @@ func (cn *Conn) watch() {
 		return
 	}
 	cn.raw.SetReadDeadline(time.Time{})
-	cn.server.ServeConn(&prefixConn{Conn: cn.raw, prefix: next}) //nolint:errcheck // the server has sent the error
+	cn.server.ServeConn(lasting(cn.raw, next)) //nolint:errcheck // the server has sent the error
 }
 
 // readPipelined reads on after the first bytes of a next request until the stream ends:
@@ -171,7 +170,7 @@ func (cn *Conn) readPipelined(next []byte) []byte {
 	go func() {
 		defer close(stopped)
 		<-cn.done
-		cn.raw.SetReadDeadline(time.Unix(1, 0))
+		cn.raw.SetReadDeadline(past)
 	}()
 	buf := make([]byte, firstRead)
 	for {
@@ -219,17 +218,11 @@ func (cn *Conn) send(buf []byte, last bool) error {
 	return cn.deliver(out)
 }
 
-// deliver writes out. The write timeout restarts whenever the client has read
-// something: a slow client is waited for, a stalled one is not.
+// deliver writes out. The write timeout restarts whenever the client has read something.
 func (cn *Conn) deliver(out []byte) error {
-	for {
-		if err := cn.raw.SetWriteDeadline(time.Now().Add(cn.write)); err != nil {
-			return err
-		}
-		n, err := cn.raw.Write(out)
-		if err == nil || n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return err
-		}
-		out = out[n:]
+	if err := cn.raw.SetWriteDeadline(time.Now().Add(cn.write)); err != nil {
+		return err
 	}
+	_, err := cn.raw.Write(out)
+	return err
 }

@@ -68,7 +68,7 @@ func (s *Conns) Take(c *fiber.Ctx, head Head, work func(context.Context, *Conn) 
 func (s *Conns) conn(c *fiber.Ctx, clean bool) *Conn {
 	server := c.App().Server()
 	chunked := c.Request().Header.IsHTTP11()
-	_, lasting := c.Context().Conn().(*prefixConn)
+	lasting := prefixed(c.Context().Conn()) != nil
 	return &Conn{
 		conns:      s,
 		server:     server,

@@ -29,6 +29,10 @@
 //   - left.go, connected.go, gone_*.go: a handler is not told that its client left, and a body
 //     without a length that was cut short looks complete.
 //   - unsent_*.go: the server does not report what the client's machine has acknowledged.
+//   - socket.go: a write timeout that restarts with progress must be below TLS, which sends nothing
+//     after a write that timed out.
+//   - secure.go: the questions of left.go, gone_*.go and unsent_*.go are about the socket below TLS,
+//     and the end of TLS is a message that must be decrypted to be recognized.
 //   - framing.go: the server accepts requests whose framing a proxy in front may read
 //     differently (request smuggling).
 //   - unused.go: while it shuts down, the server waits for the first request on connections

@@ -20,7 +20,7 @@ import (
 // connection serves no other request.
 func (s *Conns) RelayEarly(c *fiber.Ctx, res *http.Response, cancel func(), wait func(answered <-chan struct{})) {
 	out := s.conn(c, false)
-	out.raw = c.Context().Conn()
+	out.raw = newSocket(c.Context().Conn())
 	head := c.Method() == fiber.MethodHead
 	answered := make(chan struct{})
 	var err error // once answered is closed

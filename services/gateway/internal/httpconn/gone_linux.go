@@ -2,7 +2,6 @@ package httpconn
 
 import (
 	"net"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,13 +15,18 @@ const (
 // Gone is like [LeftOn] for a connection with unread data from the client: that data may
 // come before the end.
 func Gone(conn net.Conn) bool {
-	sc, ok := underlying(conn).(syscall.Conn)
-	if !ok {
-		return false
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
+	if disconnected(conn) {
 		return true
+	}
+	s, ok := underlying(conn).(*secureConn)
+	return ok && s.hasLeft()
+}
+
+// disconnected reports whether the client has closed its side of the socket, or all of it.
+func disconnected(conn net.Conn) bool {
+	rc, ok, err := rawConn(conn)
+	if !ok || err != nil {
+		return ok
 	}
 	var info *unix.TCPInfo
 	var bad error

@@ -27,13 +27,12 @@ func Left(c *fiber.Ctx) bool { return LeftOn(c.Context().Conn()) }
 func LeftOn(conn net.Conn) bool { return peerClosed(underlying(conn)) }
 
 func peerClosed(conn net.Conn) bool {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return false
+	if s, ok := conn.(*secureConn); ok {
+		return s.hasLeft()
 	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return true
+	rc, ok, err := rawConn(conn)
+	if !ok || err != nil {
+		return ok
 	}
 	left := true
 	err = rc.Control(func(fd uintptr) {

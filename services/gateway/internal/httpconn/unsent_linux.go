@@ -2,20 +2,16 @@ package httpconn
 
 import (
 	"net"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // unsent returns how many bytes the peer's machine has not acknowledged, or an error
-// if the connection is broken. It returns 0 for a connection that is not a socket.
+// if the connection is broken. With TLS these are bytes of the socket below. It returns 0 for a
+// connection that is not a socket.
 func unsent(conn net.Conn) (int, error) {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return 0, nil
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
+	rc, ok, err := rawConn(conn)
+	if !ok || err != nil {
 		return 0, err
 	}
 	n, bad := 0, error(nil)

@@ -176,7 +176,7 @@ func (u *Upload) State() (clean bool, err error) {
 func (u *Upload) Release() (whole bool, err error) {
 	whole = u.mu.TryLock()
 	if !whole { // a read is in progress, and the client may send nothing for long
-		u.conn.SetReadDeadline(time.Unix(1, 0))
+		u.conn.SetReadDeadline(past)
 		defer u.conn.SetReadDeadline(time.Time{})
 		u.mu.Lock()
 		u.err = nil
