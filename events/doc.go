@@ -27,6 +27,7 @@
 //	attachment      the sessions of clients
 //	conversation    the conversations of clients with agents
 //	directory       the accounts of users
+//	bundlestore     the secret bundles of tenants
 //	trail           the audit trail
 //	command         commands to hosts, and their replies
 //	tunnel          byte streams to hosts

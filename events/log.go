@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/events/attachment"
 	"github.com/millrace/millrace/events/blob"
+	"github.com/millrace/millrace/events/bundlestore"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
 	"github.com/millrace/millrace/events/conversation"
@@ -135,6 +136,9 @@ func (l *Log) Directory() *directory.Store { return directory.New(l.conn) }
 
 // Conversations returns a store of the conversations of clients, which runs separately.
 func (l *Log) Conversations() *conversation.Store { return conversation.NewStore(l.conn) }
+
+// Bundles returns the secret bundles of tenants.
+func (l *Log) Bundles() *bundlestore.Store { return bundlestore.New(l.conn) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/events/account"
+	"github.com/millrace/millrace/events/bundle"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/internal/streams"
@@ -39,6 +40,7 @@ var kinds = []kindOf{
 	{streams.Accounts, "acct.cluster.signer.*", signingKeyOf},
 	{streams.Users, "user.tokenkey.*", tokenKeyOf},
 	{streams.Snapshots, "snap.*.*", snapshotOf},
+	{streams.Bundles, "bundle.value.*.*.*", bundleValueOf},
 }
 
 func secretOf(_ string, data []byte) (value, error) {
@@ -91,4 +93,16 @@ func snapshotOf(_ string, data []byte) (value, error) {
 	var b pb.Snapshot
 	err := proto.Unmarshal(data, &b)
 	return value{&b, sandbox.EnvPlace(b.Tenant, b.Id), &b.SealedEnv}, err
+}
+
+func bundleValueOf(subject string, data []byte) (value, error) {
+	var b pb.BundleValue
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return value{}, err
+	}
+	parts := strings.Split(subject, ".")
+	if len(parts) != 5 {
+		return value{}, errors.New("the subject is not that of a value")
+	}
+	return value{&b, bundle.Place(parts[2], bundle.Generation(parts[3]), b.Key), &b.Sealed}, nil
 }

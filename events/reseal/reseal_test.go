@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/account"
+	"github.com/millrace/millrace/events/bundle"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/identity"
@@ -54,10 +55,11 @@ func newWorld(t *testing.T) *world {
 	env, err := sandbox.Defaults{Env: map[string]string{"A": "canary"}, User: "u"}.Seal(w.ring, "dave", string(w.snap))
 	w.must(err)
 	w.must(log.PutSnapshot(t.Context(), &sandbox.Snapshot{ID: w.snap, Tenant: "dave", Taken: time.Unix(7, 0), Defaults: env}))
+	w.must(log.Bundles().PutValue(t.Context(), "erin", "g1", 7, bundle.Value{Key: "A", Sealed: sealtest.Seal(t, w.ring, bundle.Place("erin", "g1", "A"), "canary bundle")}))
 	return w
 }
 
-const values = 9 // of a world
+const values = 10 // of a world
 
 func (w *world) must(err error) {
 	w.t.Helper()
@@ -131,6 +133,12 @@ func (w *world) check(current bool) {
 		w.t.Fatalf("%+v", tokens)
 	}
 	want("token key", tokens[0].Place(), tokens[0].Sealed, "canary token key")
+	v, ok, err := w.log.Bundles().Value(w.t.Context(), "erin", "g1", 7)
+	w.must(err)
+	want("bundle", bundle.Place("erin", "g1", "A"), v.Sealed, "canary bundle")
+	if !ok || v.Key != "A" {
+		w.t.Errorf("another field changed: %+v", v)
+	}
 }
 
 // Wherever a pass is cut off, all values open, and another pass seals the rest.

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -31,6 +33,15 @@ func (s Stream) Last(ctx context.Context, subject string) (m Message, ok bool, e
 	return found(s.s.GetLastMsgForSubject(ctx, subject))
 }
 
+// Subjects returns the subjects that have messages and match one with wildcards.
+func (s Stream) Subjects(ctx context.Context, filter string) ([]string, error) {
+	info, err := s.s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(info.State.Subjects)), nil
+}
+
 func found(m *jetstream.RawStreamMsg, err error) (Message, bool, error) {
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -44,6 +55,11 @@ func found(m *jetstream.RawStreamMsg, err error) (Message, bool, error) {
 // Purge removes the messages of a subject before a stream sequence.
 func (s Stream) Purge(ctx context.Context, subject string, before uint64) error {
 	return s.s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before))
+}
+
+// PurgeAll removes all messages of a subject, which may have wildcards.
+func (s Stream) PurgeAll(ctx context.Context, subject string) error {
+	return s.s.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
 // PurgeButLast removes all messages of a subject except the last.

@@ -31,6 +31,7 @@ const (
 	Attachments = "ATTACH"
 	Users       = "USER"
 	Audit       = "AUDIT"
+	Bundles     = "BUNDLE"
 
 	Conversations = "CONV"
 
@@ -74,6 +75,7 @@ var sources = []source{
 	{Users, "user.>"},
 	{Audit, "audit.>"},
 	{Conversations, "conv.>"},
+	{Bundles, "bundle.>"},
 	{IO, "io.>"},
 	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},
