@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/backendai"
 	"github.com/millrace/millrace/services/gateway/internal/builder"
+	"github.com/millrace/millrace/services/gateway/internal/bundles"
 	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a"
@@ -52,6 +53,7 @@ type server struct {
 	sockets *websocket.Server // for surfaces with WebSocket connections
 	keeper  *attachments.Keeper
 	users   *accounts.Users
+	bundles *bundles.Bundles
 	e2a     *e2a.Handler
 	audit   *audit.Writer
 	admin   *admin.Handler
@@ -101,10 +103,11 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, All: cfg.View.Sandboxes, Active: cfg.View.ActiveProcesses, Tallies: cfg.Log.Tally(), Streams: streams, Sockets: sockets,
 			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
-		users:  newUsers(cfg, ops),
-		audit:  audit.NewWriter(cfg.Log, cfg.Slog),
-		builds: builds,
-		ports:  port.New(ops.Lifecycle, streams),
+		users:   newUsers(cfg, ops),
+		bundles: bundles.New(ops.Core, cfg.Log.Bundles()),
+		audit:   audit.NewWriter(cfg.Log, cfg.Slog),
+		builds:  builds,
+		ports:   port.New(ops.Lifecycle, streams),
 		metrics: metrics.New(metrics.Config{
 			Commands: ops.Procs, Log: ops.Core.Log, Hosts: ops.Hosts, Sandboxes: ops.Lifecycle, Webhooks: ops.Webhooks,
 			Streams: streams, WebSockets: sockets, Version: cfg.Version, Latencies: latencies,

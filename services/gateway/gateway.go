@@ -140,7 +140,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Public.Issuer, err = issuer(&cfg.Public, ln.Addr()); err != nil {
 		return err
 	}
-	secret, ring, err := secrets(ctx, cfg.Log)
+	secret, ring, err := clusterKeys(ctx, cfg.Log)
 	if err != nil {
 		return fmt.Errorf("read keys: %w", err)
 	}
@@ -182,9 +182,9 @@ func CheckAPIKey(key string) error {
 
 const minKeyDigits = 32 // 128 bits
 
-// secrets returns the cluster secret for sandboxes' tokens, and the ring for values in
+// clusterKeys returns the cluster secret for sandboxes' tokens, and the ring for values in
 // records.
-func secrets(ctx context.Context, log *events.Log) (token []byte, ring *seal.Ring, err error) {
+func clusterKeys(ctx context.Context, log *events.Log) (token []byte, ring *seal.Ring, err error) {
 	if token, err = log.Secret(ctx, "sandbox-token"); err != nil {
 		return nil, nil, err
 	}
@@ -263,6 +263,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.bai.Run(ctx) })
 	g.Go(func() error { return s.ops.Accounts.Run(ctx) })
 	g.Go(func() error { return s.users.Run(ctx) })
+	g.Go(func() error { return s.bundles.Run(ctx) })
 	g.Go(func() error {
 		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/codex"
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/secrets"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
@@ -41,6 +42,7 @@ func (s *server) surfaces() []surface {
 		}).Register},
 		{family.BackendAI, s.bai.Register},
 		{family.E2A, s.e2a.Register},
+		{family.E2A, secrets.New(s.bundles).Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
