@@ -130,6 +130,9 @@ type tokens struct {
 
 // middleware registers the handlers that every request passes, in this order.
 func (s *server) middleware() {
+	if names := s.cfg.Public.hosts(); names != (family.Hosts{}) {
+		s.app.Use(route.Hosts(names))
+	}
 	s.app.Use(
 		s.markUsed,
 		s.metrics.Count,

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/millrace/millrace/services/gateway/internal/certs"
+	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 )
 
@@ -18,7 +20,22 @@ type PublicConfig struct {
 	// Cert and Key are the PEM files of a TLS certificate and its key. Files that change are read
 	// again. Default: no TLS.
 	Cert, Key string
+
+	// APIHost and RuntimeHost are host names, with the port that clients use if it is not the usual
+	// one: e2a's routes are served on the first, connections to the runtimes of conversations on
+	// the second, which serves nothing else. Default: every host serves everything.
+	APIHost, RuntimeHost string
+	// TLSProxy says that clients reach the gateway through a proxy with TLS.
+	TLSProxy bool
 }
+
+// hosts returns the names of the gateway's hosts.
+func (p *PublicConfig) hosts() family.Hosts {
+	return family.Hosts{API: p.APIHost, Runtime: p.RuntimeHost}
+}
+
+// Secure reports whether clients use TLS.
+func (p *PublicConfig) Secure() bool { return p.TLS() || p.TLSProxy }
 
 // TLS reports whether the gateway serves TLS.
 func (p *PublicConfig) TLS() bool { return p.Cert != "" }
@@ -27,6 +44,17 @@ func (p *PublicConfig) TLS() bool { return p.Cert != "" }
 func (p *PublicConfig) Check() error {
 	if (p.Cert == "") != (p.Key == "") {
 		return errors.New("--tls-cert and --tls-key must both be set, or neither")
+	}
+	if (p.APIHost == "") != (p.RuntimeHost == "") {
+		return errors.New("--api-host and --rt-host must both be set, or neither")
+	}
+	if p.APIHost != "" && family.Hostname(p.APIHost) == family.Hostname(p.RuntimeHost) {
+		return fmt.Errorf("--api-host and --rt-host must be different hosts, not both %s", family.Hostname(p.APIHost))
+	}
+	for flag, name := range map[string]string{"--api-host": p.APIHost, "--rt-host": p.RuntimeHost} {
+		if strings.ContainsAny(name, "/@ ") {
+			return fmt.Errorf("%s %s: must be HOST or HOST:PORT", flag, name)
+		}
 	}
 	for flag, name := range map[string]string{"--tls-cert": p.Cert, "--tls-key": p.Key} {
 		if name == "" {

@@ -54,7 +54,7 @@ func (s *server) surfaces() []surface {
 // routes registers all routes. Requests pass the guards before the handlers.
 func (s *server) routes(local bool) {
 	if local {
-		s.app.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
+		confined{s.app, family.Millrace}.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
 	}
 	s.app.Use(s.auditDenial, s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
 	for _, x := range s.surfaces() {

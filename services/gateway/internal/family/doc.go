@@ -7,6 +7,6 @@
 // allowed origins. The middleware reads the part and contains no path of its own. A new family
 // is a new package with handlers, and rows in the table.
 //
-// Of depends on nothing but its arguments. A path that no row covers belongs to E2B and requires
+// Of depends on nothing but its arguments, which include the gateway's own host names. A path that no row covers belongs to E2B and requires
 // an API key.
 package family

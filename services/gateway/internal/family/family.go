@@ -33,6 +33,7 @@ type Part struct {
 	Origin       Origin
 	EncodedSlash bool // the path may contain names with an encoded slash
 	APIHost      bool // paths of the host of a sandbox do not belong to it
+	Runtime      bool // served on the runtime's host, see [Hosts]
 }
 
 // Credentials is a set of accepted credentials, each with its place in the request. The empty
@@ -102,10 +103,20 @@ type Request struct {
 	Port    int    // port of a sandbox in E2B's headers, which a Host that names a sandbox overrides; 0: none
 	Path    string // as sent
 	Upgrade bool   // a WebSocket is requested
+	Hosts   Hosts  // the gateway's own host names
 }
 
 // Of returns the part that a request belongs to.
 func Of(r Request) Part {
+	p := of(r)
+	if !r.Hosts.serves(&p, r.Host) {
+		return nowhere
+	}
+	return p
+}
+
+// of returns the part of a request to a gateway without host names.
+func of(r Request) Part {
 	port, _, named := ParseHost(r.Host)
 	if !named {
 		port = r.Port

@@ -1,6 +1,7 @@
 package family_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/millrace/millrace/services/gateway/internal/family"
@@ -33,6 +34,7 @@ func TestOf(t *testing.T) {
 		upload    = family.Part{Family: family.E2B, Credentials: keys | family.VolumeBearer, Errors: httperr.Named, Body: family.Streamed}
 
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
+		runtime   = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true, Runtime: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
 		tenant    = family.Part{Family: family.E2A, Credentials: family.KeyBearer | family.UserRead, Errors: httperr.E2A, APIHost: true}
 		user      = family.Part{Family: family.E2A, Credentials: family.UserBearer, Errors: httperr.E2A, APIHost: true}
@@ -107,7 +109,7 @@ func TestOf(t *testing.T) {
 		{path: "/v1/sandboxes", want: e2a},
 		{path: "/v1/sandboxes/sbx_i1/exec", want: e2a},
 		{path: "/v1/sessions", want: e2a},
-		{path: "/v1/sessions/ses_1/ws", upgrade: true, want: e2a},
+		{path: "/v1/sessions/ses_1/ws", upgrade: true, want: runtime},
 		{path: "/v1/templates", want: e2a},
 		{path: "/v1/templates/deictic", want: e2a},
 		{path: "/v1/tenants", want: signUp},
@@ -161,6 +163,43 @@ func TestOf(t *testing.T) {
 		if got := family.Of(r); got != tt.want {
 			t.Errorf("Of(%+v) =\n%+v, want\n%+v", r, got, tt.want)
 		}
+	}
+}
+
+// E-001: with host names, each route is served on its host.
+func TestHosts(t *testing.T) {
+	nowhere := family.Part{Credentials: family.Public, Errors: httperr.E2A}
+	hosts := family.Hosts{API: "api.example.com", Runtime: "rt.example.com:8443"}
+	const ws, control, ours, e2b, codex, probe = "/v1/sessions/ses_1/ws", "/v1/sessions", "/v1/hosts", "/sandboxes", "/codex/i1", "/livez"
+	tests := []struct {
+		host   string
+		served []string
+	}{
+		{"api.example.com", []string{control, ours, e2b, codex, probe}},
+		{"API.Example.com.:443", []string{control, ours, e2b, codex, probe}},
+		{"rt.example.com", []string{ws}},
+		{"rt.EXAMPLE.com:7300", []string{ws}},
+		{"127.0.0.1:7300", []string{ours, e2b, codex, probe}},
+		{"[::1]:7300", []string{ours, e2b, codex, probe}},
+		{"", []string{ours, e2b, codex, probe}},
+		{"xapi.example.com", []string{ours, e2b, codex, probe}},
+		{"49983-i1.example.com", []string{ws, control, ours, e2b, codex, probe}}, // of a sandbox, as without names
+	}
+	for _, tt := range tests {
+		for _, path := range []string{ws, control, ours, e2b, codex, probe} {
+			r := family.Request{Host: tt.host, Path: path, Hosts: hosts}
+			want := family.Of(family.Request{Host: tt.host, Path: path})
+			if !slices.Contains(tt.served, path) {
+				want = nowhere
+			}
+			if got := family.Of(r); got != want {
+				t.Errorf("%s at %q =\n%+v, want\n%+v", path, tt.host, got, want)
+			}
+		}
+	}
+	// A sandbox that a header names does not bring other paths to the runtime's host.
+	if got := family.Of(family.Request{Host: "rt.example.com", Port: 3000, Path: "/x", Hosts: hosts}); got != nowhere {
+		t.Errorf("a port of a sandbox at the runtime's host: %+v", got)
 	}
 }
 

@@ -34,6 +34,7 @@ var (
 	public   = Part{Family: Millrace, Credentials: Public}
 
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
+	runtime   = with(e2a, func(p *Part) { p.Runtime = true })
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
 	tenant    = with(e2a, func(p *Part) { p.Credentials |= UserRead })
 	user      = with(e2a, func(p *Part) { p.Credentials = UserBearer })
@@ -77,6 +78,7 @@ var table = []row{
 	{"/v1/sandboxes", e2a},
 	{"/v1/secrets", e2a},
 	{"/v1/sessions", e2a},
+	{"/v1/sessions/*/ws/$", runtime},
 	{"/v1/templates", e2a},
 	{"/v1/tenants", tenant},
 	{"/v1/tenants/$", signUp},

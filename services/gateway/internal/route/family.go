@@ -10,7 +10,32 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/httperr"
 )
 
-type partKey struct{}
+type (
+	partKey  struct{}
+	hostsKey struct{}
+)
+
+// Hosts returns middleware that makes [Part] respect the gateway's host names. It comes first.
+func Hosts(names family.Hosts) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		c.Locals(hostsKey{}, &names)
+		return c.Next()
+	}
+}
+
+// WebSocketBase returns the base of the URLs at which clients connect to runtimes of conversations:
+// ws:// or wss:// and a host. The host is the configured one, or that of the request; secure says
+// that clients use TLS, which a proxy may also say in X-Forwarded-Proto.
+func WebSocketBase(c *fiber.Ctx, names family.Hosts, secure bool) string {
+	scheme, host := "ws://", strings.Clone(string(c.Request().Host()))
+	if secure || c.Protocol() == "https" {
+		scheme = "wss://"
+	}
+	if names.Runtime != "" {
+		host = names.Runtime
+	}
+	return scheme + host
+}
 
 // Part returns the part of a family that the request belongs to. It must not be modified.
 func Part(c *fiber.Ctx) *family.Part {
@@ -23,8 +48,13 @@ func Part(c *fiber.Ctx) *family.Part {
 			port = -1 // invalid, but not absent
 		}
 	}
+	var names family.Hosts
+	if h, ok := c.Locals(hostsKey{}).(*family.Hosts); ok {
+		names = *h
+	}
 	p := family.Of(family.Request{
-		Host: string(c.Request().Host()), Port: port, Path: c.Path(),
+		Hosts: names,
+		Host:  string(c.Request().Host()), Port: port, Path: c.Path(),
 		Upgrade: c.Request().Header.ConnectionUpgrade() && strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
 	})
 	c.Locals(partKey{}, &p)
