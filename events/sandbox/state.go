@@ -209,6 +209,7 @@ func (s *State) fold(e Event) {
 	case Resumed:
 		s.Pauses = addPause(s.Pauses, Pause{s.PausedSince, e.Time})
 		s.Message, s.Cause, s.PausedSince, s.Reboot = b.Message, "", time.Time{}, false
+		s.Lifetime = cmp.Or(s.Request.Idle, s.Lifetime) // a pause does not count as idle
 		s.startLifetime(e.Time)
 	case Snapshotted: // a fact that changes nothing
 	case NetworkSet:

@@ -146,6 +146,18 @@ func TestIdleSetsTheFirstDeadline(t *testing.T) {
 	}
 }
 
+// E-243, E-244: an idle timeout starts when the sandbox runs, and again after a pause, whatever the request to
+// resume it says.
+func TestAPauseDoesNotCountAsIdle(t *testing.T) {
+	run := []Body{Requested{Schedule: Schedule{Idle: time.Minute, HardEnd: time.Unix(1000, 0)}}, Placed{}, Running{}}
+	for _, lifetime := range []time.Duration{0, time.Second, time.Hour} {
+		s, err := replay(append(run, DeadlineSet{Deadline: time.Unix(5, 0)}, Pausing{}, Paused{}, Resuming{Lifetime: lifetime}, Resumed{})...)
+		if at := s.Pauses[0].To; err != nil || !s.Deadline.Equal(at.Add(time.Minute)) {
+			t.Errorf("resumed for %v at %v: deadline %v, %v", lifetime, at, s.Deadline, err)
+		}
+	}
+}
+
 func TestAtLeast(t *testing.T) {
 	for i, has := range Isolations() {
 		for j, want := range Isolations() {

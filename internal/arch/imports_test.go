@@ -135,7 +135,7 @@ var rules = []rule{
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},
 	{path: gw + "hosts", may: []string{vocabulary, gw + "core", ulid}},
 	{path: gw + "storage", may: []string{vocabulary, gw + "core"}},
-	{path: gw + "lifecycle", may: []string{vocabulary, "internal/waiting", gw + "core", gw + "latency"}},
+	{path: gw + "lifecycle", may: []string{vocabulary, "internal/waiting", gw + "core", gw + "latency", group}},
 	{path: gw + "procs", may: []string{vocabulary, "internal/waiting", gw + "core", gw + "latency", gw + "lifecycle", ulid}},
 	{path: gw + "builds", may: []string{vocabulary, gw + "core", gw + "lifecycle"}},
 	{path: gw + "bases", may: []string{vocabulary, gw + "core", gw + "builds"}},
@@ -145,7 +145,7 @@ var rules = []rule{
 	{path: gw + "operations", may: []string{
 		gw + "core", gw + "accounts", gw + "webhooks", gw + "hosts", gw + "storage", gw + "lifecycle", gw + "procs",
 		gw + "builds", gw + "bases", gw + "snapshots", gw + "templatestore", gw + "provision",
-	}},
+	}, tests: []string{gw + "record"}},
 	{path: gw + "certs"},
 	{path: gw + "certs/certstest"},
 	{path: gw + "httpconn", may: []string{"events/kind", "events/mux", gw + "recovery", sys, fiber, fasthttp}, std: []string{"net/http"}},

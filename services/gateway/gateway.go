@@ -160,13 +160,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := s.users.Start(ctx, viewing); err != nil {
 		return fmt.Errorf("open accounts: %w", err)
 	}
-	// The trail has the denials of the drain, too.
-	auditing, stop := context.WithCancel(viewing)
-	var audit sync.WaitGroup
-	audit.Go(func() { s.audit.Run(auditing) })
+	// The trail has the denials of the drain, too, and clients use sandboxes until it ends.
+	draining, stop := context.WithCancel(viewing)
+	var work sync.WaitGroup
+	work.Go(func() { s.audit.Run(draining) })
+	work.Go(func() { ops.Lifecycle.KeepHeld(draining) })
 	err = s.run(ctx, served)
 	stop()
-	audit.Wait()
+	work.Wait()
 	return err
 }
 

@@ -52,7 +52,7 @@ func (h *Handler) inNew(c *fiber.Ctx) error {
 		return err
 	}
 	o := &creating{h: h, p: p, policy: policy, id: sandbox.NewID(), req: req}
-	return h.serve(c, p, o, o.abandon)
+	return h.serve(c, p, o, o.id, o.abandon)
 }
 
 // creating opens sessions in sandboxes of their own.

@@ -40,6 +40,7 @@ type Sandboxes interface {
 	RequireRunning(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
 	DestroySandbox(ctx context.Context, p core.Principal, id sandbox.ID) error
 	Abandon(ctx context.Context, id sandbox.ID)
+	Hold(id sandbox.ID) (release func(), ok bool)
 }
 
 // Operations are the operations of the gateway that sessions use, implemented by record.Gateway.
@@ -123,17 +124,19 @@ func (h *Handler) in(c *fiber.Ctx, p core.Principal, id sandbox.ID) error {
 	if err != nil {
 		return err
 	}
-	return h.serve(c, p, &existing{h: h, p: p, sandbox: id, policy: policy}, func() {})
+	return h.serve(c, p, &existing{h: h, p: p, sandbox: id, policy: policy}, id, func() {})
 }
 
-// serve upgrades the request and serves a session. after is called when the connection has
-// ended.
-func (h *Handler) serve(c *fiber.Ctx, p core.Principal, o session.Opener, after func()) error {
+// serve upgrades the request and serves a session in a sandbox, which is in use until the connection has
+// ended. Then after is called.
+func (h *Handler) serve(c *fiber.Ctx, p core.Principal, o session.Opener, id sandbox.ID, after func()) error {
 	memory := &budget{b: h.cfg.Streams.Budget(p.Tenant)}
 	return h.endpoint.Upgrade(c, p.Tenant, websocket.Handler{
 		Drain: websocket.LeaveToServe, // a session that is detached resumes at another gateway
 		Serve: func(ctx context.Context, conn *websocket.Conn) error {
 			defer after()
+			release, _ := h.cfg.Operations.Hold(id)
+			defer release()
 			return session.Serve(ctx, &transport{conn: conn}, session.Config{Opener: o, Budget: memory, Retain: h.cfg.Retain, Log: h.cfg.Slog})
 		},
 	})

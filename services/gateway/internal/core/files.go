@@ -19,6 +19,7 @@ type Files struct {
 	r    *bufio.Reader
 	buf  []byte
 	stop func() bool
+	end  func() // called by Close; may be nil
 }
 
 // FilesStream is the transport of a file request: a [mux.Stream].
@@ -88,10 +89,16 @@ func (f *Files) Write(p []byte) (int, error) { return f.s.Write(p) }
 // CloseWrite ends the content; the sandbox then puts the file in place.
 func (f *Files) CloseWrite() error { return f.s.CloseWrite() }
 
+// OnClose sets a function that Close calls, each time.
+func (f *Files) OnClose(end func()) { f.end = end }
+
 // Close aborts the request unless it has finished.
 func (f *Files) Close() {
 	f.stop()
 	f.s.Abort(nil)
+	if f.end != nil {
+		f.end()
+	}
 }
 
 // FileOpener opens requests about the files of sandboxes.

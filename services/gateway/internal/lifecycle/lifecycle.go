@@ -13,9 +13,14 @@ type Lifecycle struct {
 
 	mu      sync.Mutex
 	pausing map[sandbox.ID]int // number of concurrent requests that pause a sandbox
+
+	holds holds
 }
 
 // New returns a Lifecycle on c. It does no I/O.
 func New(c *core.Core) *Lifecycle {
-	return &Lifecycle{core: c, pausing: make(map[sandbox.ID]int)}
+	return &Lifecycle{
+		core: c, pausing: make(map[sandbox.ID]int),
+		holds: holds{all: make(map[sandbox.ID]hold), wake: make(chan struct{}, 1)},
+	}
 }

@@ -29,7 +29,14 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 	if err != nil {
 		return nil, err
 	}
-	return core.OpenFilesOver(ctx, s, req)
+	f, err := core.OpenFilesOver(ctx, s, req)
+	if err != nil {
+		return nil, err
+	}
+	if release, held := l.Hold(id); held {
+		f.OnClose(release)
+	}
+	return f, nil
 }
 
 // OpenEgress opens a stream to the egress proxy of a running sandbox, which speaks HTTP. It

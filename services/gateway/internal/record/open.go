@@ -22,16 +22,49 @@ type Records interface {
 	Read(ctx context.Context, p core.Principal, id process.ID, after process.Seq) (stream.Source, error)
 }
 
-// Gateway adapts operations to surfaces: the readers become stream sources.
+// Gateway adapts operations to surfaces: the readers become stream sources. An open source holds its
+// sandbox (see [lifecycle.Lifecycle.Hold]).
 type Gateway struct {
 	*core.Core
 	*lifecycle.Lifecycle
 	*procs.Procs
+	observes bool
 }
 
 // NewGateway returns the Gateway of a gateway's operations.
 func NewGateway(ops *operations.Operations) Gateway {
-	return Gateway{ops.Core, ops.Lifecycle, ops.Procs}
+	return Gateway{Core: ops.Core, Lifecycle: ops.Lifecycle, Procs: ops.Procs}
+}
+
+// NewObserver returns a Gateway whose sources do not hold their sandboxes: reading a record is not using
+// its sandbox.
+func NewObserver(ops *operations.Operations) Gateway {
+	g := NewGateway(ops)
+	g.observes = true
+	return g
+}
+
+// heldSource holds a sandbox until it is closed.
+type heldSource struct {
+	stream.Source
+	release func()
+}
+
+// Close releases the record and the sandbox.
+func (h *heldSource) Close() {
+	h.Source.Close()
+	h.release()
+}
+
+// held returns a source that holds the sandbox if that has an idle timeout.
+func (g Gateway) held(id sandbox.ID, src stream.Source) stream.Source {
+	if g.observes {
+		return src
+	}
+	if release, ok := g.Hold(id); ok {
+		return &heldSource{src, release}
+	}
+	return src
 }
 
 // Read implements [Records].
@@ -40,7 +73,7 @@ func (g Gateway) Read(ctx context.Context, p core.Principal, id process.ID, afte
 	if err != nil {
 		return nil, err // not r: a nil reader is not a nil Source
 	}
-	return r, nil
+	return g.held(id.Sandbox(), r), nil
 }
 
 // Start starts a process and returns its record from the beginning.
@@ -49,7 +82,7 @@ func (g Gateway) Start(ctx context.Context, p core.Principal, sbx sandbox.ID, sp
 	if err != nil {
 		return "", nil, err
 	}
-	return a.ID, a.Reader, nil
+	return a.ID, g.held(sbx, a.Reader), nil
 }
 
 // Env returns the environment of an active process.
