@@ -26,6 +26,10 @@ func (c *Contact) UpToDate(now time.Time) {
 	c.last = now
 }
 
+// Unbroken returns for how long the reader had been connected without a break when it was last up to
+// date.
+func (c *Contact) Unbroken() time.Duration { return c.last.Sub(c.since) }
+
 // Silent reports whether h was known not to be alive at the last Heard: it left, or its
 // whole time to live passed while the reader was connected. A host that is neither Alive
 // nor Silent is in an unknown state.

@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/events/due"
@@ -13,15 +14,16 @@ import (
 // of them costs less than a heap that must follow a log in which every deadline may move,
 // and it cannot become stale.
 type agenda struct {
-	now  time.Time
-	due  []sandbox.ID
-	next time.Time // zero: none is ahead
+	now   time.Time
+	grace bool // sandboxes with an idle timeout do not become idle yet
+	due   []sandbox.ID
+	next  time.Time // zero: none is ahead
 }
 
 // visit considers one sandbox.
 func (a *agenda) visit(s *sandbox.State) {
 	actions, next := due.Of(s, nil, a.now)
-	if len(actions) > 0 {
+	if len(a.allowed(s, actions)) > 0 {
 		a.due = append(a.due, s.ID)
 	}
 	if !next.IsZero() && (a.next.IsZero() || next.Before(a.next)) {
@@ -29,9 +31,19 @@ func (a *agenda) visit(s *sandbox.State) {
 	}
 }
 
-// dueEvents returns the events for what is due in a sandbox.
-func dueEvents(s *sandbox.State, now time.Time) (events []sandbox.Body) {
+// allowed returns the actions without that on an idle sandbox during the grace period. Gateways move the
+// deadlines of sandboxes in use, and cannot while the log is unreachable.
+func (a *agenda) allowed(s *sandbox.State, actions []due.Action) []due.Action {
+	if !a.grace || s.Request.Idle == 0 {
+		return actions
+	}
+	return slices.DeleteFunc(actions, func(x due.Action) bool { return x.Cause == due.Idle && s.IsRunning() })
+}
+
+// events returns the events for what is due in a sandbox.
+func (a *agenda) events(s *sandbox.State, now time.Time) (events []sandbox.Body) {
 	actions, _ := due.Of(s, nil, now)
+	actions = a.allowed(s, actions)
 	for i := range actions {
 		events = append(events, actions[i].Event)
 	}

@@ -47,6 +47,33 @@ func TestAgenda(t *testing.T) {
 	}
 }
 
+// Nothing that a client uses ends because the log was unreachable: for a while, sandboxes with an idle
+// timeout end only at their hard end.
+func TestIdleSandboxesHaveAGracePeriod(t *testing.T) {
+	now := time.Unix(1000, 0)
+	idle := sandbox.Requested{Schedule: sandbox.Schedule{Idle: time.Second}}
+	late := sandbox.Requested{Schedule: sandbox.Schedule{Idle: time.Second, RunBy: now}}
+	ends := sandbox.Requested{Schedule: sandbox.Schedule{Idle: time.Second, HardEnd: now}}
+	states := []sandbox.State{
+		{ID: "idle", Phase: sandbox.PhaseRunning, Deadline: now, Request: idle},
+		{ID: "late", Phase: sandbox.PhaseQueued, Request: late},
+		{ID: "ends", Phase: sandbox.PhaseRunning, Deadline: now, Request: ends},
+		{ID: "other", Phase: sandbox.PhaseRunning, Deadline: now},
+	}
+	for grace, want := range map[bool][]sandbox.ID{true: {"late", "ends", "other"}, false: {"idle", "late", "ends", "other"}} {
+		a := agenda{now: now, grace: grace}
+		for i := range states {
+			a.visit(&states[i])
+			if n := len(a.events(&states[i], now)); (n > 0) != slices.Contains(want, states[i].ID) {
+				t.Errorf("grace %v: %d events for %s", grace, n, states[i].ID)
+			}
+		}
+		if !slices.Equal(a.due, want) {
+			t.Errorf("grace %v: due %v, want %v", grace, a.due, want)
+		}
+	}
+}
+
 func TestOrphaned(t *testing.T) {
 	dead := map[string]fleet.Host{"h": {Lease: fleet.Lease{Host: "h", Epoch: 3}}}
 	tests := []struct {

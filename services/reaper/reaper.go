@@ -54,6 +54,10 @@ const (
 	syncTimeout = 2 * time.Second
 	minInterval = 50 * time.Millisecond // minimum interval of passes, however many changes there are
 
+	// idleGrace is how many ticks a reaper is connected before it ends idle sandboxes: gateways that
+	// could not move deadlines meanwhile do so first.
+	idleGrace = 5
+
 	// firstSweep is soon after the start: a reaper that restarts often would never sweep otherwise.
 	firstSweep = time.Minute
 
@@ -225,11 +229,11 @@ func (r *reaper) warn(ctx context.Context, msg, id string, err error) {
 func (r *reaper) stopExpired(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	a := agenda{now: r.cfg.Now()}
+	a := agenda{now: r.cfg.Now(), grace: r.contact.Unbroken() < idleGrace*r.cfg.Tick}
 	r.view.Sandboxes(func(s *sandbox.State) bool { a.visit(s); return false })
 	for _, id := range a.due {
 		_, err := r.view.ChangeSandbox(ctx, id, func(s sandbox.State) ([]sandbox.Body, error) {
-			return dueEvents(&s, r.cfg.Now()), nil // none: its deadline moved, or another reaper was first
+			return a.events(&s, r.cfg.Now()), nil // none: its deadline moved, or another reaper was first
 		})
 		if err != nil {
 			r.warn(ctx, "end expired sandbox failed", string(id), err)

@@ -207,6 +207,25 @@ func TestDeadlineSurvivesRestart(t *testing.T) {
 	w.await(id, sandbox.PhaseStopping)
 }
 
+// E-242: an idle sandbox ends once, with two reapers, and with one that starts later.
+func TestIdleSandboxEndsOnce(t *testing.T) {
+	w := newWorld(t, eventstest.Start(t))
+	id := sandbox.NewID()
+	req := sandbox.Requested{Schedule: sandbox.Schedule{Idle: 100 * time.Millisecond, HardEnd: time.Now().Add(time.Hour)}}
+	if _, err := w.log.AppendSandbox(w.ctx, "t", id, 0, 1, req, placed, running); err != nil {
+		t.Fatal(err)
+	}
+	w.reap()
+	w.reap()
+	if s := w.await(id, sandbox.PhaseStopping); s.Cause != sandbox.CauseTimeout || s.Seq != 4 {
+		t.Errorf("stopped by %q at event %d", s.Cause, s.Seq)
+	}
+	w.await(w.sandbox(time.Now(), placed, running), sandbox.PhaseStopping) // in a later pass
+	if s, _ := w.view.Sandbox(id); s.Seq != 4 {
+		t.Errorf("%d events, want one end", s.Seq)
+	}
+}
+
 // A sandbox ends at its hard end, whatever its clients do, in any phase: with several reapers, and
 // if the one that has warned it is gone by then.
 func TestHardEnd(t *testing.T) {
