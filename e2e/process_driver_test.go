@@ -21,6 +21,7 @@ func TestProcessesOfEveryDriver(t *testing.T) {
 			t.Run("input", func(t *testing.T) { takesInput(t, a, box) })
 			t.Run("terminal", func(t *testing.T) { hasTerminals(t, a, box) })
 			t.Run("kill", func(t *testing.T) { killsGroups(t, a, box) })
+			t.Run("runtime", func(t *testing.T) { runsConversations(t, a, box, d.name != "direct") })
 			t.Run("ends", func(t *testing.T) { reportsEnds(t, a, box) })
 		})
 	}

@@ -235,7 +235,7 @@ var rules = []rule{
 	{path: hd + "volumes", may: []string{vocabulary, hd + "driver", hd + "files", hd + "rmtree"}},
 	{path: hd + "snapshots", may: []string{vocabulary, hd + "drivers", hd + "rmtree", hd + "templates"}},
 	{path: hd + "warmpool", may: []string{"events/kind", "events/sandbox", "events/template", "internal/waiting", group, hd + "driver", hd + "drivers", hd + "templates"}},
-	{path: hd + "shim", may: []string{"events/mux", hd + "confine", hd + "driver/microvm/vminit", hd + "fifolink", hd + "files", hd + "reseed", hd + "sigguard", hd + "shim/internal/...", hd + "spawn/spawntest", hd + "wire", sys, vsock}},
+	{path: hd + "shim", may: []string{"events/bootstrap", "events/mux", hd + "confine", hd + "driver/microvm/vminit", hd + "fifolink", hd + "files", hd + "reseed", hd + "sigguard", hd + "shim/internal/...", hd + "spawn/spawntest", hd + "wire", sys, vsock}},
 	{path: hd + "shim/internal/session", may: []string{"events/kind", "events/mux", hd + "shim/internal/output", hd + "wire", sys}},
 	{path: hd + "shim/internal/procs", may: []string{"events/file", "events/kind", "events/process", hd + "confine", hd + "files", hd + "shim/internal/children", hd + "shim/internal/oom", hd + "shim/internal/output", hd + "shim/internal/users", hd + "spawn", hd + "stdio", hd + "wire", sys}},
 	{path: hd + "shim/internal/output", may: []string{"events/process", hd + "wire", sys}},

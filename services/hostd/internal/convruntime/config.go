@@ -24,16 +24,20 @@ const sandboxMark = "MILLRACE_SANDBOX_ID"
 // root of the machine, and has a directory of its own in the machine's shared memory.
 func configDir() (directory, error) {
 	if id := os.Getenv(sandboxMark); id != "" {
-		return privateDir(bootstrap.SharedDirectory(id))
+		path := bootstrap.SharedDirectory(id)
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("directory of the configuration: %w", err)
+		}
+		return private(path)
 	}
-	return privateDir(bootstrap.Directory)
+	if !inMemory(bootstrap.Directory) {
+		return "", fmt.Errorf("%s is not a file system in memory: the template or a volume has files there, or the driver does not provide one", bootstrap.Directory)
+	}
+	return private(bootstrap.Directory)
 }
 
-// privateDir returns path, which it creates if needed; it must be accessible by its owner only.
-func privateDir(path string) (directory, error) {
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("directory of the configuration: %w", err)
-	}
+// private returns the path of a directory, which must be accessible by its owner only.
+func private(path string) (directory, error) {
 	info, err := os.Lstat(path)
 	if err == nil && (!info.IsDir() || info.Mode().Perm()&0o077 != 0) {
 		err = fmt.Errorf("%s has the mode %s: it must be a directory for its owner only", path, info.Mode())

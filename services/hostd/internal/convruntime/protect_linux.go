@@ -2,6 +2,12 @@ package convruntime
 
 import "golang.org/x/sys/unix"
 
+// inMemory reports whether a path is in a file system in memory.
+func inMemory(path string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(path, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
+}
+
 // protect keeps the values of secrets out of core dumps, and out of the reach of processes of the
 // same user that trace others. What the kernel does not support is left out.
 func protect() {

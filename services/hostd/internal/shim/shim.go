@@ -77,6 +77,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := forked.Run(); err != nil {
 		return err
 	}
+	if s.pid1 {
+		if err := ownConfig(known); err != nil {
+			return err
+		}
+	}
 	if cfg.Rehearse {
 		go s.procs.Rehearse()
 	}
@@ -111,6 +116,7 @@ func (s *shim) Attach(a *wire.Attach, install func(frames []byte)) {
 	s.sandbox = a.Sandbox
 	if moved && s.pid1 {
 		reseed.Kernel(time.Unix(0, a.Now), a.Seed)
+		clearConfig() //nolint:errcheck // the configuration is no longer in use
 	}
 	s.output.SetLimits(a.Limits)
 	s.procs.Attach(a, moved, install)

@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
@@ -266,6 +267,9 @@ func (d *Driver) sweep(ctx context.Context, dir string, state live.State) error 
 		}
 	}
 	if err := group.Remove(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(bootstrap.SharedDirectory(string(state.ID))); err != nil {
 		return err
 	}
 	return live.Remove(dir, driver.Files()...)

@@ -84,6 +84,7 @@ func (scale Scale) Run(t *testing.T, newDriver func(t *testing.T) driver.Driver)
 		{"a snapshot is of one moment", s.testSnapshotIsAMoment(caps)},
 		{"a snapshot of a paused instance leaves it paused", s.testSnapshotPaused(caps)},
 		{"a snapshot that fails leaves nothing", s.testSnapshotFails(caps)},
+		{"the configuration of a conversation is in memory only", s.testConfig(caps)},
 		{"many instances from one snapshot at a time", s.testForksAtOnce(caps)},
 		{"a snapshot with memory continues where it was", s.testMemorySnapshot(caps)},
 		{"a snapshot with memory of a paused instance", s.testMemorySnapshotPaused(caps)},

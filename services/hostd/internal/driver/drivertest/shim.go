@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/events/bootstrap"
+	"github.com/millrace/millrace/services/hostd/internal/convruntime"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
@@ -49,6 +51,8 @@ func Main(m *testing.M) {
 			os.Exit(1)
 		case vminit.PackArg:
 			os.Exit(vminit.Pack(os.Args[2:]))
+		case bootstrap.Arg:
+			os.Exit(convruntime.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		case shimArg:
 			serve()
 			os.Exit(1)
@@ -71,7 +75,8 @@ type request struct {
 	OOM  bool     // or: whether to return the count of kills
 	Call string   // or: a name in forbiddenCalls or allowedCalls, or one of handleConn
 
-	Stdin string // for the calls "stdio" and "terminal", which run Args
+	Env   []string // variables besides those of the shim
+	Stdin string   // for the calls "stdio" and "terminal", which run Args
 }
 
 type response struct {

@@ -146,6 +146,9 @@ func runWithInput(cmd *exec.Cmd, text string, in *os.File, read func(*sync.WaitG
 func userCommand(req request) *exec.Cmd {
 	cmd := exec.Command(req.Args[0], req.Args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if len(req.Env) > 0 {
+		cmd.Env = append(os.Environ(), req.Env...)
+	}
 	if req.UID >= 0 && req.UID != os.Geteuid() {
 		id := uint32(req.UID)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}

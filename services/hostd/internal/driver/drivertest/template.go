@@ -62,6 +62,7 @@ func RunTemplate(t *testing.T, newDriver func(t *testing.T) driver.Driver) {
 		})
 	}
 	t.Run("volumes can be mounted at any path", func(t *testing.T) { treeVolumes(t, s, caps, tree) })
+	t.Run("files in the place of a configuration stay visible", func(t *testing.T) { treeConfig(t, s) })
 	if after := describeTree(t, tree); after != before {
 		t.Errorf("the template has changed:\ngot\n%s\nwant\n%s", after, before)
 	}

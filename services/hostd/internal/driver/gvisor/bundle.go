@@ -73,8 +73,8 @@ type (
 // seedAnnotation is the annotation with the tar that a root starts with.
 const seedAnnotation = "dev.gvisor.tar.rootfs.upper"
 
-// newConfig returns the bundle of a new sandbox.
-func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config {
+// newConfig returns the bundle of a new sandbox, with mounts of memory.
+func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string, memory []configMount) config {
 	shm := uint32(shmMiB)
 	if s.MemoryMiB > 0 {
 		shm = max(1, s.MemoryMiB/2)
@@ -100,6 +100,7 @@ func newConfig(r *runsc, s *driver.Spec, v *namespace.View, root string) config 
 		Linux: configLinux{[]configNamespace{{"pid"}, {"ipc"}, {"uts"}, {"mount"}, {"network"}}, "/" + string(s.ID)},
 		Notes: map[string]string{seedAnnotation: r.in(seedFile)},
 	}
+	c.Mounts = append(c.Mounts, memory...)
 	for _, v := range s.Volumes {
 		c.Mounts = append(c.Mounts, configMount{To: v.Path, Type: "bind", From: v.Source, Options: []string{"rw"}})
 	}

@@ -207,7 +207,11 @@ func (d *Driver) bundle(s *driver.Spec, r *runsc, state *live.State) (first []st
 		}
 		c.restored(r, s, root)
 	} else {
-		c = newConfig(r, s, &view, root)
+		memory, err := configMounts(s.Root, under)
+		if err != nil {
+			return nil, "", err
+		}
+		c = newConfig(r, s, &view, root, memory)
 		if err := d.writeSeed(r.in(seedFile), s, view.Files, under); err != nil {
 			return nil, "", err
 		}

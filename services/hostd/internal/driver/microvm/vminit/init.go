@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/services/hostd/internal/driver"
+	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/reseed"
 )
 
@@ -125,7 +126,7 @@ func (s *Spec) become(shim, fd int, listens bool) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{s.root, s.view, s.names, pivot, loopback} {
+	for _, step := range []func() error{s.root, s.view, s.names, pivot, nsinit.MountConfig, loopback} {
 		if err := step(); err != nil {
 			return err
 		}

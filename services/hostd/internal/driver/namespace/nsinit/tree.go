@@ -31,6 +31,7 @@ var treeSteps = []step{
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
+	{"mount configuration", func(*Spec) error { return MountConfig() }},
 	{ShowVolumes, showVolumes},
 	{"write /etc", writeEtc},
 }

@@ -87,6 +87,7 @@ var hostSteps = []step{
 	{"mount /proc", mountProc},
 	{"mount /dev", mountDev},
 	{"pivot root", pivot},
+	{"mount configuration", func(*Spec) error { return MountConfig() }},
 	{ShowVolumes, showVolumes},
 }
 
@@ -172,7 +173,7 @@ func restrict(path string, flags uint, attr uint64) error {
 // dirs returns the directories of a root besides /usr and those of Spec.
 func dirs() []dir {
 	return []dir{
-		{"home", rootDir, 0}, {"home/user", rootDir, userID}, {"root", 0o700, 0},
+		{"app", rootDir, 0}, {"app/config", rootDir, 0}, {"home", rootDir, 0}, {"home/user", rootDir, userID}, {"root", 0o700, 0},
 		{"tmp", 0o1777, 0}, {"usr", rootDir, 0}, {"etc", rootDir, 0}, {"proc", 0o555, 0}, {"sys", 0o555, 0}, {"dev", rootDir, 0},
 		{"mnt", rootDir, 0}, {"media", rootDir, 0}, {"opt", rootDir, 0}, {"srv", rootDir, 0},
 		{"run", rootDir, 0}, {"run/lock", 0o1777, 0}, {"run/user", rootDir, 0}, {"run/user/1000", 0o700, userID},
