@@ -32,13 +32,14 @@ func (h *Handler) get(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) {
+	return Send(c, h.streams, "", func(ctx context.Context) (*core.Files, error) {
 		return h.core.OpenFiles(ctx, a.principal, a.sandbox, &a.Request)
 	})
 }
 
-// send responds with the file that open opens, or with its head.
-func send(c *fiber.Ctx, streams *stream.Streams, open func(context.Context) (*core.Files, error)) error {
+// Send responds with the file that open opens, or with its head, as a content type; empty: that of the
+// file's name.
+func Send(c *fiber.Ctx, streams *stream.Streams, contentType string, open func(context.Context) (*core.Files, error)) error {
 	coding, ok := negotiate(c.Get(fiber.HeaderAcceptEncoding))
 	if !ok {
 		return httperr.WriteAs(c, http.StatusNotAcceptable, fiber.NewError(http.StatusNotAcceptable, "no acceptable encoding: supported are identity and gzip"))
@@ -50,7 +51,7 @@ func send(c *fiber.Ctx, streams *stream.Streams, open func(context.Context) (*co
 		cancel()
 		return err
 	}
-	d := &download{f: f, cancel: cancel, log: streams.Log()}
+	d := &download{f: f, cancel: cancel, log: streams.Log(), contentType: contentType}
 	if err := d.open(); err != nil {
 		d.Close()
 		return err
@@ -86,11 +87,12 @@ func request(c *fiber.Ctx) *http.Request {
 
 // download is a file that is being sent to a client.
 type download struct {
-	f      *core.Files
-	cancel context.CancelFunc
-	log    *slog.Logger
-	entry  pb.EntryInfo
-	body   io.Reader
+	f           *core.Files
+	cancel      context.CancelFunc
+	log         *slog.Logger
+	contentType string // empty: that of the file's name
+	entry       pb.EntryInfo
+	body        io.Reader
 }
 
 // Read reads the body.
@@ -153,10 +155,7 @@ func (d *download) answer(r *http.Request, coding string) (*http.Response, error
 
 // describe sets the headers that do not depend on the range.
 func (d *download) describe(h http.Header) {
-	ct := mime.TypeByExtension(path.Ext(d.entry.GetName()))
-	if ct == "" {
-		ct = fiber.MIMEOctetStream
-	}
+	ct := cmp.Or(d.contentType, mime.TypeByExtension(path.Ext(d.entry.GetName())), fiber.MIMEOctetStream)
 	h.Set(fiber.HeaderContentType, ct)
 	h.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
 	if v := mime.FormatMediaType("inline", map[string]string{"filename": d.entry.GetName()}); v != "" {

@@ -67,7 +67,7 @@ func (h *Handler) upload(c *fiber.Ctx, body io.Reader) ([]uploaded, error) {
 	if a.Mode, err = mode(c.Query("mode")); err != nil {
 		return nil, err
 	}
-	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), body)
+	content, err := DecodeBody(c.Get(fiber.HeaderContentEncoding), body)
 	if err != nil {
 		return nil, err
 	}
@@ -165,12 +165,12 @@ func (h *Handler) write(ctx context.Context, a *fileRequest, content io.Reader) 
 		return uploaded{}, err
 	}
 	defer f.Close()
-	e, err := fill(f, content)
+	e, err := Fill(f, content)
 	return uploaded{Path: e.GetPath(), Name: e.GetName(), Type: "file", Metadata: e.GetMetadata()}, err
 }
 
-// fill sends the content of a file and completes it.
-func fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
+// Fill sends the content of a file, completes it and returns its entry.
+func Fill(f *core.Files, content io.Reader) (*pb.EntryInfo, error) {
 	src := &source{Reader: content}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{src}, make([]byte, copyBuffer)); err != nil {
 		if src.err != nil {
@@ -242,8 +242,8 @@ func metadata(c *fiber.Ctx) (map[string]string, error) {
 	return meta, file.CheckMeta(meta)
 }
 
-// decodeBody removes the content coding of a body.
-func decodeBody(coding string, body io.Reader) (io.Reader, error) {
+// DecodeBody removes the content coding of a body.
+func DecodeBody(coding string, body io.Reader) (io.Reader, error) {
 	switch strings.ToLower(coding) {
 	case "", "identity":
 		return body, nil

@@ -307,7 +307,7 @@ func (h *Volumes) read(c *fiber.Ctx) error {
 		return err
 	}
 	principal := auth.From(c)
-	return send(c, h.streams, func(ctx context.Context) (*core.Files, error) { return h.core.OpenVolumeFiles(ctx, principal, id, req) })
+	return Send(c, h.streams, "", func(ctx context.Context) (*core.Files, error) { return h.core.OpenVolumeFiles(ctx, principal, id, req) })
 }
 
 // write stores a file. An existing one is replaced, unless force is set to false.
@@ -321,7 +321,7 @@ func (h *Volumes) write(c *fiber.Ctx) error {
 		return err
 	}
 	req.Fresh = given && !force
-	content, err := decodeBody(c.Get(fiber.HeaderContentEncoding), httpconn.Body(c))
+	content, err := DecodeBody(c.Get(fiber.HeaderContentEncoding), httpconn.Body(c))
 	if err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (h *Volumes) write(c *fiber.Ctx) error {
 		return err
 	}
 	defer f.Close()
-	e, err := fill(f, content)
+	e, err := Fill(f, content)
 	if err != nil {
 		return err
 	}
