@@ -131,6 +131,7 @@ var rules = []rule{
 	{path: gw + "audit", may: []string{"events/attachment", "events/audit", "events/kind", fiber}},
 	{path: gw + "e2a", may: []string{"events/account", "events/catalog", "events/kind", gw + "e2a/body", gw + "accounts", gw + "auth", gw + "core", gw + "peer", fiber}},
 	{path: gw + "e2a/secrets", may: []string{"events/bundle", gw + "auth", gw + "core", gw + "e2a/body", fiber}},
+	{path: gw + "e2a/dataplane", may: []string{"events/file", "events/kind", "events/process", "events/sandbox", gw + "e2a/body", gw + "auth", gw + "core", gw + "files", gw + "httpconn", gw + "httperr", gw + "procs", gw + "record", gw + "route", gw + "stream", gw + "textenc", fiber}, tests: []string{gw + "surfacetest", gw + "record/recordtest"}, std: []string{"net/http"}},
 	{path: gw + "e2a/body", may: []string{"events/kind", gw + "family", gw + "httpconn", gw + "record", gw + "route", fiber}},
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},
 	{path: gw + "hosts", may: []string{vocabulary, gw + "core", ulid}},

@@ -35,6 +35,7 @@ func TestOf(t *testing.T) {
 
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
 		runtime   = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true, Runtime: true}
+		e2aFiles  = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, Body: family.Streamed, APIHost: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
 		tenant    = family.Part{Family: family.E2A, Credentials: family.KeyBearer | family.UserRead, Errors: httperr.E2A, APIHost: true}
 		user      = family.Part{Family: family.E2A, Credentials: family.UserBearer, Errors: httperr.E2A, APIHost: true}
@@ -108,6 +109,7 @@ func TestOf(t *testing.T) {
 		// e2a.
 		{path: "/v1/sandboxes", want: e2a},
 		{path: "/v1/sandboxes/sbx_i1/exec", want: e2a},
+		{path: "/v1/sandboxes/sbx_i1/files", want: e2aFiles},
 		{path: "/v1/sessions", want: e2a},
 		{path: "/v1/sessions/ses_1/ws", upgrade: true, want: runtime},
 		{path: "/v1/templates", want: e2a},

@@ -35,6 +35,7 @@ var (
 
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
 	runtime   = with(e2a, func(p *Part) { p.Runtime = true })
+	e2aFiles  = with(e2a, func(p *Part) { p.Body = Streamed })
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
 	tenant    = with(e2a, func(p *Part) { p.Credentials |= UserRead })
 	user      = with(e2a, func(p *Part) { p.Credentials = UserBearer })
@@ -76,6 +77,7 @@ var table = []row{
 	{"/v1/billing", user},
 	{"/v1/dashboard", user},
 	{"/v1/sandboxes", e2a},
+	{"/v1/sandboxes/*/files", e2aFiles},
 	{"/v1/secrets", e2a},
 	{"/v1/sessions", e2a},
 	{"/v1/sessions/*/ws/$", runtime},

@@ -79,7 +79,7 @@ func (b *Gateway) Find(_ context.Context, p core.Principal, sbx sandbox.ID, sel 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, r := range b.records {
-		if p.Tenant == Tenant && id.Sandbox() == sbx && (sel.ID == id || sel.PID != 0 && sel.PID == r.sum.PID) {
+		if p.Tenant == Tenant && id.Sandbox() == sbx && (sel.ID == id || sel.PID != 0 && sel.PID == r.sum.PID || sel.Tag != nil && r.sum.Spec.Tag != nil && *sel.Tag == *r.sum.Spec.Tag) {
 			return r.sum, nil
 		}
 	}
