@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/directory"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
+	"github.com/millrace/millrace/events/meter"
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/reseal"
 	"github.com/millrace/millrace/events/seal"
@@ -139,6 +140,9 @@ func (l *Log) Conversations() *conversation.Store { return conversation.NewStore
 
 // Bundles returns the secret bundles of tenants.
 func (l *Log) Bundles() *bundlestore.Store { return bundlestore.New(l.conn) }
+
+// Meter returns a store of what tenants use, which runs separately.
+func (l *Log) Meter() *meter.Store { return meter.NewStore(l.conn) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

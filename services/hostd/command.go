@@ -58,7 +58,7 @@ func (h *host) setDraining(drain bool) {
 func (h *host) sandboxConfig(ring *seal.Ring) sandboxes.Config {
 	return sandboxes.Config{
 		Host: h.cfg.Name, SnapshotsDir: h.snapshotsDir(), SampleEvery: h.cfg.SampleEvery, Spool: h.openSpool,
-		Log: h.log, View: h.view, Ring: ring, Journal: h.journal, Commands: h.commands, Sessions: h.sessions, Audits: h.audits,
+		Log: h.log, Meter: h.log.Meter(), View: h.view, Ring: ring, Journal: h.journal, Commands: h.commands, Sessions: h.sessions, Audits: h.audits,
 		Drivers: h.drivers, Shim: h.shim, Instances: h.instances, Warm: h.warm, Network: h.network, Disk: h.disk,
 		Cache: h.cache, Templates: h.templates, Snapshots: h.snapshots, Volumes: h.volumes,
 		Fault: h.fault, Spawn: h.spawn, Slog: h.slog,

@@ -94,6 +94,7 @@ func Run(ctx context.Context, cfg Config) error {
 	r.work.Go(func() { r.sweepCatalog(ctx) })
 	r.work.Go(func() { r.deliver(ctx) })
 	r.work.Go(func() { r.rekey(ctx) })
+	r.work.Go(func() { r.meter(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -32,6 +32,7 @@ const (
 	Users       = "USER"
 	Audit       = "AUDIT"
 	Bundles     = "BUNDLE"
+	Meter       = "METER"
 
 	Conversations = "CONV"
 
@@ -74,6 +75,7 @@ var sources = []source{
 	{Attachments, "attach.>"},
 	{Users, "user.>"},
 	{Audit, "audit.>"},
+	{Meter, "meter.>"},
 	{Conversations, "conv.>"},
 	{Bundles, "bundle.>"},
 	{IO, "io.>"},

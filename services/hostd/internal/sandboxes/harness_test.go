@@ -52,6 +52,7 @@ func newSet(t *testing.T, cfg Config) *Set {
 	if cfg.Drivers == nil {
 		cfg.Drivers = drivers.New(drivers.Config{})
 	}
+	cfg.Meter = cfg.Log.Meter()
 	cfg.Instances = instances.New(instances.Config{Dir: dir, Drivers: cfg.Drivers, Slog: quiet})
 	cfg.Disk = disk.New(disk.Config{Path: dir})
 	cfg.Network = network.New(network.Config{})

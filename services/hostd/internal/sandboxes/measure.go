@@ -67,6 +67,11 @@ func (sb *hostSandbox) measure(ctx context.Context) {
 	defer cancel()
 	s, err := sb.current.Instance().Stats(ctx)
 	if err == nil {
+		if err = sb.meter.measure(ctx, time.Now(), s.CPU); kind.Is(err, kind.Conflict) { // the next one reads the fact
+			err = nil
+		}
+	}
+	if err == nil {
 		err = sb.cfg.Log.PutSample(ctx, sb.cfg.Host, sb.id, catalog.Sample{
 			Time: time.Now(), CPU: s.CPU, MemoryBytes: s.MemoryBytes, DiskBytes: s.DiskBytes, Processes: s.Processes,
 		})

@@ -51,6 +51,7 @@ func (ps *pausing) renew(ctx context.Context) error {
 	if err := cfg.Fault("renewed"); err != nil {
 		return err
 	}
+	ps.sb.meterNow(ctx) // the new instance counts from zero
 	ps.sb.current.Set(instID, inst)
 	ps.sb.network.UnplugReplaced()
 	ps.sb.session.Reconnect()

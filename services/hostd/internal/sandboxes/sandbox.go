@@ -53,6 +53,7 @@ type hostSandbox struct {
 	snapshots snapshotter
 	files     sandboxFiles
 	current   *instances.Current
+	meter     *meter
 }
 
 var errNoMemory = errors.New("out of memory: the whole sandbox was killed")
@@ -67,6 +68,7 @@ func (set *Set) newSandbox(s *sandbox.State) *hostSandbox {
 	sb.current = instances.NewCurrent(s.ID)
 	sb.files = sandboxFiles{sb: sb}
 	sb.network = sb.newNetwork(s.Used)
+	sb.meter = newMeter(set.cfg.Meter, s)
 	sb.pausing = pausing{sb: sb, poke: make(chan struct{}, 1)}
 	sb.snapshots = snapshotter{sb: sb}
 	sb.cpu = &cpushare.Member{ID: s.ID, Instance: sb.current.Instance, Suspended: sb.pausing.suspended, Log: set.cfg.Slog}
@@ -208,6 +210,7 @@ func (sb *hostSandbox) running(ctx context.Context) error {
 		return err
 	}
 	sb.phase = sandbox.PhaseRunning
+	sb.meter.start(&s)
 	sb.begun()
 	sb.setDesired(&s)
 	return sb.cfg.Fault("running")
@@ -228,6 +231,7 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 	case errors.Is(why, session.ErrShimGone) && sb.outOfMemory(ctx):
 		why = errNoMemory
 	}
+	measured := sb.meterNow(ctx)
 	said := driver.ShimLog(cfg.Instances.Dir(sb.current.Name()))
 	if err := sb.destroy(ctx); err != nil {
 		return err
@@ -241,6 +245,9 @@ func (sb *hostSandbox) tearDown(ctx context.Context, why error) error {
 		return err
 	}
 	if err := sb.endAll(ctx, why); err != nil {
+		return err
+	}
+	if err := sb.meter.end(ctx, time.Now(), !measured); err != nil {
 		return err
 	}
 	lost := false

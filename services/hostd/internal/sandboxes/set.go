@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events"
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/command"
+	usagemeter "github.com/millrace/millrace/events/meter"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/internal/waiting"
@@ -50,6 +51,7 @@ type Config struct {
 	Spool        func(dir string) (*os.File, error) // opens the spool file of a sandbox in its directory; nil: output is kept in memory
 
 	Log       *events.Log
+	Meter     *usagemeter.Store // its view is not started
 	View      *catalog.View
 	Ring      *seal.Ring // opens environments in records
 	Journal   *journal.Journal
