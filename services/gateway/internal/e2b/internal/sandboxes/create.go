@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
 // Provisioner creates sandboxes.
@@ -103,7 +104,7 @@ func (cr *creator) Create(def Generation) fiber.Handler {
 		if err := wire.Decode(c, &body, true); err != nil {
 			return err
 		}
-		by, err := idempotency(c, &body)
+		by, err := record.Idempotency(c, &body)
 		if err != nil {
 			return err
 		}
