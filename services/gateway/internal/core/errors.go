@@ -7,9 +7,16 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 )
 
+const noSandbox = "sandbox not found"
+
 // NoSandbox returns the error for a sandbox that does not exist or is not the principal's.
 func NoSandbox(id sandbox.ID) error {
-	return kind.New(kind.NotFound, "find sandbox", string(id), "sandbox not found")
+	return kind.New(kind.NotFound, "find sandbox", string(id), noSandbox)
+}
+
+// ForeignSandbox is NoSandbox for a sandbox of another tenant, whose owner the audit trail names.
+func ForeignSandbox(id sandbox.ID, owner string) error {
+	return &kind.Error{Op: "find sandbox", ID: string(id), Kind: kind.NotFound, Msg: noSandbox, Err: &ForeignError{owner}}
 }
 
 // LogError returns an error of the log that has no kind as Unavailable, and any other as it is;

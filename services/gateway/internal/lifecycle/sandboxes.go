@@ -25,10 +25,14 @@ func (l *Lifecycle) Abandon(ctx context.Context, id sandbox.ID) {
 // Sandbox returns a sandbox's state as of the view. It returns NotFound also for another
 // tenant's. Ended sandboxes are found as long as the log keeps them.
 func (l *Lifecycle) Sandbox(p core.Principal, id sandbox.ID) (sandbox.State, error) {
-	if st, ok := l.core.View.Sandbox(id); ok && p.MayAccess(&st) {
+	switch st, ok := l.core.View.Sandbox(id); {
+	case !ok || st.Tenant == p.Tenant && !p.MayAccess(&st):
+		return sandbox.State{}, core.NoSandbox(id)
+	case st.Tenant != p.Tenant:
+		return sandbox.State{}, core.ForeignSandbox(id, st.Tenant)
+	default:
 		return st, nil
 	}
-	return sandbox.State{}, core.NoSandbox(id)
 }
 
 // Lookup is Sandbox, but its result is not older than the call.
