@@ -159,6 +159,8 @@ func TestInvalidSettingsAreRejectedAtOnce(t *testing.T) {
 		{"up --data DIR --max-timeout 999ms", "--max-timeout 999ms: "},
 		{"gateway --drain-timeout -1s", "--drain-timeout -1s: "},
 		{"gateway --egress-allow everything", "--egress-allow: "},
+		{"gateway --outbound-allow everything", "--outbound-allow: "},
+		{"up --data DIR --outbound-dns localhost", "--outbound-dns: "},
 		{"up --data DIR --retention 999ms", "--retention 999ms: "},
 		{"reaper --retention -1h", "--retention -1h0m0s: "},
 		{"up --data DIR --cpu-overcommit -1", "--cpu-overcommit -1: "},
@@ -188,6 +190,7 @@ func TestValidSettingsAreAccepted(t *testing.T) {
 		"--retention 0", "--retention 1s", "--max-timeout 0", "--max-timeout 1s", "--drain-timeout 0",
 		"--default-cpus 0", "--default-cpus 0.01", "--default-memory 0", "--default-memory 16", "--default-pids 0", "--default-pids 16",
 		"--cpu-overcommit 0", "--memory-overcommit 0.5", "--capacity 0", "--shim self", "--egress internet", "--egress-allow 10.0.0.0/8",
+		"--outbound-allow 10.0.0.0/8 --outbound-dns 127.0.0.1:53",
 	} {
 		u := up{cfg: &command.Config{Err: io.Discard}}
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -75,6 +75,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 	var allow []string
 	var w webhooks
 	var u users
+	var o outbound
 	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
@@ -83,6 +84,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 		f.StringSliceVar(&allow, egressAllow, nil, "non-public prefixes that sandboxes may use as their own proxy; set hosts alike (default none)")
 		w.allowFlag(f)
 		u.flags(f)
+		o.flags(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
 			return err
@@ -91,6 +93,9 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 			return err
 		}
 		if g.Users, err = u.config(nil); err != nil {
+			return err
+		}
+		if g.Outbound, err = o.config(); err != nil {
 			return err
 		}
 		return checkGateway(&g)

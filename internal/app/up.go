@@ -39,6 +39,7 @@ type up struct {
 	webhooks   webhooks
 	deliver    reaper.Webhooks
 	users      users
+	outbound   outbound
 	data       string
 	durability string
 	grace      time.Duration // of replaced data keys
@@ -76,6 +77,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	u.webhooks.flags(f)
 	graceFlag(f, &u.grace)
 	u.users.flags(f)
+	u.outbound.flags(f)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
@@ -153,6 +155,9 @@ func (u *up) prepare() (err error) {
 	}
 	u.gateway.WebhookAllow = u.deliver.Allow
 	if u.gateway.Users, err = u.users.config(u.cfg.Out); err != nil {
+		return err
+	}
+	if u.gateway.Outbound, err = u.outbound.config(); err != nil {
 		return err
 	}
 	if u.data == "" {

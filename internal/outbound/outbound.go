@@ -21,6 +21,15 @@ type Policy struct {
 	Resolver *net.Resolver    // nil: the machine's
 }
 
+// ResolverAt returns a resolver that uses the name server at IP:PORT, besides the machine's
+// own hosts file.
+func ResolverAt(addr string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}}
+}
+
 // Allows reports whether an address may be reached.
 func (p *Policy) Allows(a netip.Addr) bool {
 	return p.Operator.Allows(a) && (p.Operator.Names(a) || !ownaddr.Has(a))

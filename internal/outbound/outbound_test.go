@@ -1,7 +1,6 @@
 package outbound_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -170,9 +169,7 @@ func server(t *testing.T, find func(name string) []netip.Addr) *net.Resolver {
 			}
 		}
 	}()
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	return outbound.ResolverAt(conn.LocalAddr().String())
 }
 
 func answer(m *dnsmessage.Message, find func(name string) []netip.Addr) {

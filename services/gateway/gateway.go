@@ -73,7 +73,8 @@ type Config struct {
 	EgressAllow  []netip.Prefix
 	WebhookAllow []netip.Prefix // non-public addresses that webhooks may have
 
-	Users UsersConfig // how people sign up and log in
+	Users    UsersConfig    // how people sign up and log in
+	Outbound OutboundConfig // requests to URLs of tenants
 
 	// DrainTimeout is the maximum time for open streams and requests to end after ctx has
 	// ended; default 10 s.

@@ -44,6 +44,7 @@ func (s *server) surfaces() []surface {
 		{family.E2A, s.e2a.Register},
 		{family.E2A, secrets.New(s.bundles).Register},
 		{family.E2A, s.newE2ADataPlane(gateway).Register},
+		{family.E2A, s.newE2ASandboxes().Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},

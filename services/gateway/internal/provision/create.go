@@ -41,11 +41,13 @@ func (pr *Provisioner) CreateSandbox(ctx context.Context, p core.Principal, req 
 }
 
 // createSandbox is CreateSandbox with an id, whose sandbox may exist already. It returns once
-// the sandbox has run, whatever its state is by then. A sandbox that does not run in time is
+// the sandbox has run, whatever its state is by then. The request may set another PlaceBy. A sandbox that does not run in time is
 // left as it is.
 func (pr *Provisioner) createSandbox(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) (sandbox.State, error) {
 	begin, created := time.Now(), true
-	req.PlaceBy = begin.Add(pr.core.QueueTimeout)
+	if req.PlaceBy.IsZero() {
+		req.PlaceBy = begin.Add(pr.core.QueueTimeout)
+	}
 	req.RunBy = req.PlaceBy.Add(pr.core.CreateTimeout)
 	within, cancel := context.WithDeadline(ctx, req.RunBy)
 	defer cancel()

@@ -53,15 +53,6 @@ const (
 	bodyWindow = 64 << 10
 )
 
-// ResolverAt returns a resolver that uses the name server at IP:PORT, besides the machine's
-// own hosts file.
-func ResolverAt(addr string) *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, addr)
-	}}
-}
-
 type connKey struct{}
 
 // NewServer returns a server; Close ends it and all that it serves.

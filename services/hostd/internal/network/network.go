@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/identity"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/seal"
+	"github.com/millrace/millrace/internal/outbound"
 	"github.com/millrace/millrace/services/hostd/internal/egress"
 	"github.com/millrace/millrace/services/hostd/internal/veth"
 )
@@ -75,7 +76,7 @@ func (n *Network) OpenProxy() (closeIt func(), err error) {
 	}
 	cfg := egress.Config{Operator: sandbox.Operator{Allow: n.cfg.Allow}, Authority: n.authority}
 	if n.cfg.DNS != "" {
-		cfg.Resolver = egress.ResolverAt(n.cfg.DNS)
+		cfg.Resolver = outbound.ResolverAt(n.cfg.DNS)
 	}
 	n.egress = egress.NewServer(cfg)
 	return n.egress.Close, nil
