@@ -49,7 +49,7 @@ func TestBundles(t *testing.T) {
 	create(t, b, "full", values(bundle.MaxKeys, big))
 	create(t, b, "other", map[string]string{"LLM_API_KEY": "", "B": "b"})
 	got, err := b.Resolve(t.Context(), "alice", []string{"full", "other"})
-	if err != nil || len(got.Values) != 52 || got.Values["KEY_49"] != big || got.Values["B"] != "b" || len(got.Generations) != 2 {
+	if err != nil || len(got.Values) != 52 || got.Values["KEY_49"] != big || got.Values["B"] != "b" || len(got.Heads) != 2 {
 		t.Fatalf("%d values, %v", len(got.Values), err)
 	}
 	head, err := b.Replace(t.Context(), alice, "full", map[string]string{"KEY_07": "new", "ADDED": "a"})
@@ -57,7 +57,7 @@ func TestBundles(t *testing.T) {
 		t.Fatalf("%+v, %v", head, err)
 	}
 	again, err := b.Resolve(t.Context(), "alice", []string{"full"})
-	if err != nil || len(again.Values) != 2 || again.Values["KEY_07"] != "new" || again.Values["ADDED"] != "a" || again.Generations["full"] == got.Generations["full"] {
+	if err != nil || len(again.Values) != 2 || again.Values["KEY_07"] != "new" || again.Values["ADDED"] != "a" || again.Heads[0].Generation == got.Heads[0].Generation {
 		t.Errorf("%v, %v", again, err)
 	}
 	gone := func(g bundle.Generation) {
@@ -66,11 +66,11 @@ func TestBundles(t *testing.T) {
 			t.Errorf("values of an earlier generation are left: %v", err)
 		}
 	}
-	gone(got.Generations["full"])
+	gone(got.Heads[0].Generation)
 	if err := b.Delete(t.Context(), alice, "full"); err != nil {
 		t.Fatal(err)
 	}
-	gone(again.Generations["full"])
+	gone(again.Heads[0].Generation)
 	if err := b.Delete(t.Context(), alice, "full"); !kind.Is(err, kind.NotFound) {
 		t.Errorf("deleted again: %v", err)
 	}

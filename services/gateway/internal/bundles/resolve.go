@@ -13,8 +13,8 @@ import (
 
 // Resolved is the opened values of several bundles.
 type Resolved struct {
-	Values      map[string]string
-	Generations map[bundle.Name]bundle.Generation // from which the values are
+	Values map[string]string
+	Heads  []bundle.Head // with the generations that the values are from
 }
 
 // Resolve returns the values of a tenant's bundles, not older than the call, and those of each
@@ -57,7 +57,7 @@ func (b *Bundles) Resolve(ctx context.Context, tenant string, names []string) (R
 
 // open reads and opens the values of bundles. missing is a generation that was removed meanwhile.
 func (b *Bundles) open(ctx context.Context, tenant string, heads []bundle.Head) (out Resolved, missing string, err error) {
-	out = Resolved{Values: make(map[string]string), Generations: make(map[bundle.Name]bundle.Generation, len(heads))}
+	out = Resolved{Values: make(map[string]string), Heads: heads}
 	for i := range heads {
 		h := &heads[i]
 		values, ok, err := b.values(ctx, tenant, h)
@@ -65,7 +65,6 @@ func (b *Bundles) open(ctx context.Context, tenant string, heads []bundle.Head) 
 			return Resolved{}, string(h.Generation), err
 		}
 		maps.Copy(out.Values, values)
-		out.Generations[h.Name] = h.Generation
 	}
 	return out, "", nil
 }
