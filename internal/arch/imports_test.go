@@ -272,7 +272,8 @@ var rules = []rule{
 	{path: cl + "admin", may: []string{"events/audit", cl + "client", cl + "command", cl + "output", "internal/hosttune", "internal/masterkey", "internal/waiting", cobra, sys}},
 	{path: cl + "codexclient", may: []string{wsframes}, std: []string{"net/http", "os/exec"}}, // os/exec: an exec-server
 	{path: cl + "backendclient", may: []string{wsframes}, std: []string{"net/http"}},
-	{path: cl + "bench", may: []string{cl + "client", cl + "codexclient", cl + "backendclient", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
+	{path: cl + "e2aclient", may: []string{cl + "client", wsframes}, std: []string{"net/http"}},
+	{path: cl + "bench", may: []string{cl + "client", cl + "codexclient", cl + "backendclient", cl + "e2aclient", cl + "command", "internal/cpustat", "internal/hostload", "internal/waiting", cobra, group}, std: []string{"net/http", "os/exec"}}, // os/exec: the servers that it compares
 	{path: cl + "clitest", may: []string{cl + "client"}, std: []string{"net/http"}},
 	{path: "internal/vtfilter"},
 	// Building templates starts programs on the client's machine.

@@ -36,6 +36,7 @@ type benchFlags struct {
 	codex       bool
 	sessions    int
 	backend     bool
+	e2a         bool
 	viewers     int
 	outage      time.Duration
 	pid         int
@@ -81,6 +82,7 @@ const (
 	byDefault runBy = 1 << iota
 	byCodex         // --codex
 	byBackend       // --backendai
+	byE2A           // --e2a
 
 	byBoth = byDefault | byCodex
 )
@@ -115,6 +117,12 @@ func scenarios() []scenario {
 		{"backendai-return", "return to a terminal with 1 MiB of history", byBackendBench((*backendBench).returns), byBackend},
 		{"backendai-viewers", "many viewers of one terminal at 1 MB/s: delivery time", byBackendBench((*backendBench).viewers), byBackend},
 		{"backendai-tunnel", "bytes through a tunnel to a service", byBackendBench((*backendBench).tunnel), byBackend},
+		{"e2a-idle", "idle connections to sessions of e2a: memory per connection", byE2ABench((*e2aBench).idle), byE2A},
+		{"e2a-create", "sandboxes and sessions of e2a created one after another", byE2ABench((*e2aBench).creates), byE2A},
+		{"e2a-connect", "upgrade to a WebSocket of a session, and its first message", byE2ABench((*e2aBench).connects), byE2A},
+		{"e2a-echo", "messages that the runtime of a session returns", byE2ABench((*e2aBench).echo), byE2A},
+		{"e2a-request", "the smallest request with a key", byE2ABench((*e2aBench).requests), byE2A},
+		{"e2a-rotate", "rotation of a bundle of connected sessions", byE2ABench((*e2aBench).rotate), byE2A},
 		{"noisy", "start of `true` beside a sandbox that overloads CPU, memory or disk", (*bench).besideNoise, byDefault},
 	}
 }
@@ -148,13 +156,14 @@ func Command(a *command.Env) *cobra.Command {
 	f.IntVar(&b.f.tails, "tails", 1000, "number of idle tails")
 	f.BoolVar(&b.f.codex, "codex", false, "run the scenarios of codex, and those they compare with")
 	f.BoolVar(&b.f.backend, "backendai", false, "run the scenarios of Backend.AI, and those they compare with")
+	f.BoolVar(&b.f.e2a, "e2a", false, "run the scenarios of e2a")
 	f.IntVar(&b.f.viewers, "viewers", 200, "number of viewers in backendai-viewers")
 	f.IntVar(&b.f.sessions, "sessions", 1000, "number of sessions in codex-idle")
 	f.DurationVar(&b.f.outage, "outage", 8*time.Second, "time without a connection in codex-outage")
 	f.IntVar(&b.f.pid, "pid", 0, "process id of the server to measure (default the up of the data directory)")
 	f.DurationVar(&b.f.pause, "pause", 3*time.Millisecond, "pause between two operations of one client, as clients make; 0 for none")
 	f.IntVar(&b.f.fileMB, "file-mb", 100, "size of the file of files in MB")
-	f.IntVar(&b.f.creates, "creates", 20, "number of sandboxes in create")
+	f.IntVar(&b.f.creates, "creates", 20, "number of sandboxes in create, and of sessions in those of e2a")
 	f.StringVar(&b.f.against, "against", "", "another millrace binary: start both, measure them in turn, print both and the ratio")
 	f.StringVar(&b.f.driver, "driver", "namespace", "driver of the servers that --against and codex-stdio start")
 	f.IntVar(&b.f.rounds, "rounds", 3, "measurements of each binary with --against; the result is the median")
@@ -225,6 +234,8 @@ func (f *benchFlags) chosen(s *scenario) bool {
 		by = byCodex
 	case f.backend:
 		by = byBackend
+	case f.e2a:
+		by = byE2A
 	}
 	return s.by&by != 0
 }

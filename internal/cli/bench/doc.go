@@ -8,5 +8,5 @@
 // program that overloads the machine (load.go). usage.go measures what they cost the server.
 // against.go compares two binaries in one run. wire.go implements the part of the E2B
 // SDKs' protocol that measuring a start requires. codex.go has the scenarios of
-// codex's protocol, backendai.go and backendpty.go those of Backend.AI's.
+// codex's protocol, backendai.go and backendpty.go those of Backend.AI's, and e2a.go those of e2a's API.
 package bench
