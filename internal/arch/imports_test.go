@@ -126,7 +126,7 @@ var rules = []rule{
 	{path: gw + "latency", may: []string{vocabulary}},
 	{path: gw + "core", may: []string{vocabulary, gw + "latency"}},
 	{path: gw + "accounts", may: []string{vocabulary, gw + "core", gw + "usertoken", bcrypt}},
-	{path: gw + "rotation", may: []string{"events/bundle", "events/conversation", "events/kind", "events/sandbox", gw + "bundles", gw + "core", group}},
+	{path: gw + "rotation", may: []string{"events/bundle", "events/kind", "events/sandbox", gw + "bundles", gw + "core", group}},
 	{path: gw + "bundles", may: []string{"events/bundle", "events/kind", "events/seal", gw + "core", group}},
 	{path: gw + "usertoken", may: []string{"events/account", "events/kind", "events/seal", jose}},
 	{path: gw + "mail", may: []string{"events/kind", gomail}},

@@ -1,8 +1,7 @@
 // Package rotation gives the values of a rotated secret bundle to running conversations, without a restart.
 //
 // # Facts
-// The log says which generations of its bundles the runtime of a conversation has
-// ([conversation.Config]). A gateway resolves all bundles of the conversation, hands their values to
+// The log says which generations of its bundles the runtime of a conversation has. A gateway resolves all bundles of the conversation, hands their values to
 // the runtime and then stores that the runtime has them. [Rotator.Rotate] does that for a rotation and waits
 // for it. [Rotator.Run] of every gateway does it for conversations that are behind, because a gateway died
 // or a host was silent.

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/bundle"
-	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/bundles"
@@ -32,18 +31,35 @@ type Bundles interface {
 	Resolve(ctx context.Context, tenant string, names []string) (bundles.Resolved, error)
 }
 
+// Conversation is a conversation whose sandbox runs, with the secrets that its runtime has.
+type Conversation struct {
+	ID          string
+	Tenant      string
+	Sandbox     sandbox.ID
+	Bundles     []string          // names
+	Generations map[string]string // of the bundles whose values the runtime has, by name
+	Number      uint32            // of replacements since the sandbox serves
+}
+
+// Next is the secrets that a runtime gets.
+type Next struct {
+	Values      map[string]string
+	Generations map[string]string // of the bundles, by name
+	Keys        []string          // names of the keys of the bundles that changed
+}
+
 // Conversations are the conversations that a runtime serves.
 type Conversations interface {
 	// Serving returns the conversations of a tenant whose sandbox runs, not older than the call.
-	Serving(ctx context.Context, tenant string) ([]conversation.State, error)
+	Serving(ctx context.Context, tenant string) ([]Conversation, error)
 	// AllServing returns those of all tenants as of the view.
-	AllServing() []conversation.State
-	// Get returns a conversation as of the view.
-	Get(id conversation.ID) (conversation.State, bool)
-	// Configure gives values to the runtime of a conversation, and stores next when the runtime has
-	// them. It returns Conflict, after it has given them, if the conversation has another
-	// configuration or sandbox meanwhile. A call with the same attempt and state repeats the earlier one.
-	Configure(ctx context.Context, c *conversation.State, values map[string]string, next conversation.Configured, attempt string) error
+	AllServing() []Conversation
+	// Get returns a conversation as of the view. ok is false if its sandbox does not run.
+	Get(id string) (c Conversation, ok bool)
+	// Configure gives values to the runtime of a conversation, and stores the generations when the runtime
+	// has them. It returns Conflict, after it has given them, if the conversation has another number or
+	// sandbox meanwhile. A call with the same attempt and conversation repeats the earlier one.
+	Configure(ctx context.Context, c *Conversation, next *Next, attempt string) error
 }
 
 // Rotator gives values of rotated bundles to conversations. Its methods may be called concurrently.
@@ -65,13 +81,13 @@ func (r *Rotator) Rotate(ctx context.Context, p core.Principal, name string) (pe
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(c conversation.State) bool { return !slices.Contains(c.Terms.Bundles, name) })
+	all = slices.DeleteFunc(all, func(c Conversation) bool { return !slices.Contains(c.Bundles, name) })
 	return r.update(ctx, all, ""), nil
 }
 
 // update gives the valid values to conversations and returns the sandboxes of those that do not have
 // them when ctx ends.
-func (r *Rotator) update(ctx context.Context, all []conversation.State, attempt string) (pending []sandbox.ID) {
+func (r *Rotator) update(ctx context.Context, all []Conversation, attempt string) (pending []sandbox.ID) {
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(concurrent)
@@ -99,35 +115,35 @@ func (r *Rotator) update(ctx context.Context, all []conversation.State, attempt 
 func unresolvable(err error) bool { return kind.Is(err, kind.NotFound) || kind.Is(err, kind.Invalid) }
 
 // one gives the valid values to a conversation.
-func (r *Rotator) one(ctx context.Context, c conversation.State, attempt string) error {
+func (r *Rotator) one(ctx context.Context, c Conversation, attempt string) error {
 	for again := false; ; again = true {
-		got, err := r.bundles.Resolve(ctx, c.Owner, c.Terms.Bundles)
+		got, err := r.bundles.Resolve(ctx, c.Tenant, c.Bundles)
 		if err != nil {
 			return err
 		}
-		next, changed := changes(c.Config, got.Heads)
+		next, changed := changes(c.Generations, &got)
 		if !changed && !again {
 			return nil
 		}
-		err = r.conversations.Configure(ctx, &c, got.Values, next, attempt)
+		err = r.conversations.Configure(ctx, &c, &next, attempt)
 		if !kind.Is(err, kind.Conflict) {
 			return err
 		}
 		now, ok := r.conversations.Get(c.ID)
-		if !ok || now.Sandbox != c.Sandbox || now.Phase != conversation.Serving {
+		if !ok || now.Sandbox != c.Sandbox {
 			return nil // no runtime has the values that were replaced
 		}
 		c = now
 	}
 }
 
-// changes returns the configuration of the valid generations, and whether it differs from one.
-func changes(from conversation.Config, heads []bundle.Head) (next conversation.Configured, changed bool) {
-	next.Generations = make(map[string]string, len(heads))
-	for i := range heads {
-		h := &heads[i]
+// changes returns the valid secrets, and whether they are of other generations.
+func changes(from map[string]string, got *bundles.Resolved) (next Next, changed bool) {
+	next.Values, next.Generations = got.Values, make(map[string]string, len(got.Heads))
+	for i := range got.Heads {
+		h := &got.Heads[i]
 		next.Generations[string(h.Name)] = string(h.Generation)
-		if from.Generations[string(h.Name)] != string(h.Generation) {
+		if from[string(h.Name)] != string(h.Generation) {
 			changed = true
 			next.Keys = append(next.Keys, h.Keys...)
 		}
@@ -154,13 +170,13 @@ func (r *Rotator) Run(ctx context.Context) error {
 func (r *Rotator) repeat(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, repeatTime)
 	defer cancel()
-	tenants := make(map[string][]conversation.State)
+	tenants := make(map[string][]Conversation)
 	for _, c := range r.conversations.AllServing() {
-		if len(c.Terms.Bundles) > 0 {
-			tenants[c.Owner] = append(tenants[c.Owner], c)
+		if len(c.Bundles) > 0 {
+			tenants[c.Tenant] = append(tenants[c.Tenant], c)
 		}
 	}
-	var late []conversation.State
+	var late []Conversation
 	for tenant, all := range tenants {
 		heads, err := r.bundles.List(ctx, core.Principal{Tenant: tenant})
 		if err != nil {
@@ -178,8 +194,8 @@ func (r *Rotator) repeat(ctx context.Context, now time.Time) {
 }
 
 // behind reports whether a rotation has not reached a conversation.
-func behind(c *conversation.State, heads []bundle.Head, now time.Time) bool {
+func behind(c *Conversation, heads []bundle.Head, now time.Time) bool {
 	return slices.ContainsFunc(heads, func(h bundle.Head) bool {
-		return slices.Contains(c.Terms.Bundles, string(h.Name)) && c.Config.Generations[string(h.Name)] != string(h.Generation) && now.Sub(h.Rotated) > grace
+		return slices.Contains(c.Bundles, string(h.Name)) && c.Generations[string(h.Name)] != string(h.Generation) && now.Sub(h.Rotated) > grace
 	})
 }

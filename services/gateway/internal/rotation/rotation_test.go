@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/bundle"
-	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/bundles"
@@ -25,7 +24,7 @@ type world struct {
 	mu      sync.Mutex
 	state   bundle.State
 	values  map[bundle.Generation]map[string]string
-	all     map[conversation.ID]conversation.State
+	all     map[string]Conversation
 	files   map[sandbox.ID]map[string]string
 	keys    [][]string
 	silent  map[sandbox.ID]bool
@@ -34,7 +33,7 @@ type world struct {
 
 func newWorld() *world {
 	return &world{
-		values: make(map[bundle.Generation]map[string]string), all: make(map[conversation.ID]conversation.State),
+		values: make(map[bundle.Generation]map[string]string), all: make(map[string]Conversation),
 		files: make(map[sandbox.ID]map[string]string), silent: make(map[sandbox.ID]bool),
 	}
 }
@@ -75,11 +74,8 @@ func (w *world) converse(t *testing.T, id string, names ...string) sandbox.ID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, _ := changes(conversation.Config{}, got.Heads)
-	w.all[conversation.ID(id)] = conversation.State{
-		ID: conversation.ID(id), Owner: "alice", Sandbox: sbx, Phase: conversation.Serving, Terms: conversation.Terms{Bundles: names},
-		Config: conversation.Config{Generations: next.Generations},
-	}
+	next, _ := changes(nil, &got)
+	w.all[id] = Conversation{ID: id, Tenant: "alice", Sandbox: sbx, Bundles: names, Generations: next.Generations}
 	w.files[sbx] = got.Values
 	return sbx
 }
@@ -103,28 +99,28 @@ func (w *world) Resolve(_ context.Context, _ string, names []string) (bundles.Re
 	return out, err
 }
 
-func (w *world) Serving(_ context.Context, tenant string) ([]conversation.State, error) {
-	return slices.DeleteFunc(w.AllServing(), func(c conversation.State) bool { return c.Owner != tenant }), nil
+func (w *world) Serving(_ context.Context, tenant string) ([]Conversation, error) {
+	return slices.DeleteFunc(w.AllServing(), func(c Conversation) bool { return c.Tenant != tenant }), nil
 }
 
-func (w *world) AllServing() []conversation.State {
+func (w *world) AllServing() []Conversation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Values(w.all))
 }
 
-func (w *world) Get(id conversation.ID) (conversation.State, bool) {
+func (w *world) Get(id string) (Conversation, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, ok := w.all[id]
 	return c, ok
 }
 
-func (w *world) Configure(ctx context.Context, c *conversation.State, values map[string]string, next conversation.Configured, _ string) error {
+func (w *world) Configure(ctx context.Context, c *Conversation, next *Next, _ string) error {
 	w.mu.Lock()
 	silent, between := w.silent[c.Sandbox], w.between
 	if !silent {
-		w.files[c.Sandbox], w.between = values, nil
+		w.files[c.Sandbox], w.between = next.Values, nil
 	}
 	w.mu.Unlock()
 	if silent {
@@ -137,13 +133,13 @@ func (w *world) Configure(ctx context.Context, c *conversation.State, values map
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.all[c.ID]
-	if now.Config.Number != c.Config.Number || now.Sandbox != c.Sandbox {
-		return kind.New(kind.Conflict, "configure", string(c.ID), "")
+	if now.Number != c.Number || now.Sandbox != c.Sandbox {
+		return kind.New(kind.Conflict, "configure", c.ID, "")
 	}
-	now, err := now.Apply(next, time.Now())
+	now.Number, now.Generations = now.Number+1, next.Generations
 	w.all[c.ID] = now
 	w.keys = append(w.keys, next.Keys)
-	return err
+	return nil
 }
 
 // has checks what a sandbox has.
@@ -239,8 +235,8 @@ func TestConcurrentRotations(t *testing.T) {
 	w.rotate(t, "a")
 	w.has(t, sbx, map[string]string{"A": "3"})
 	c := w.all["c"]
-	if h, err := w.state.Find("a"); err != nil || c.Config.Generations["a"] != string(h.Generation) {
-		t.Errorf("stored %v, want %s", c.Config, h.Generation)
+	if h, err := w.state.Find("a"); err != nil || c.Generations["a"] != string(h.Generation) {
+		t.Errorf("stored %v, want %s", c.Generations, h.Generation)
 	}
 }
 
