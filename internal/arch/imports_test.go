@@ -135,6 +135,7 @@ var rules = []rule{
 	{path: gw + "e2a", may: []string{"events/account", "events/catalog", "events/kind", gw + "e2a/body", gw + "accounts", gw + "auth", gw + "core", gw + "peer", fiber}},
 	{path: gw + "e2a/secrets", may: []string{"events/bundle", gw + "auth", gw + "core", gw + "e2a/body", fiber}},
 	{path: gw + "e2a/dataplane", may: []string{"events/file", "events/kind", "events/process", "events/sandbox", gw + "e2a/body", gw + "auth", gw + "core", gw + "files", gw + "httpconn", gw + "httperr", gw + "procs", gw + "record", gw + "route", gw + "stream", gw + "textenc", fiber}, tests: []string{gw + "surfacetest", gw + "record/recordtest"}, std: []string{"net/http"}},
+	{path: gw + "e2a/catalogue", may: []string{"events/kind", gw + "e2a/body", fiber}},
 	{path: gw + "e2a/body", may: []string{"events/kind", gw + "family", gw + "httpconn", gw + "record", gw + "route", fiber}},
 	{path: gw + "e2a/sandboxes", may: []string{"events/fleet", "events/kind", "events/process", "events/sandbox", "events/template", gw + "auth", gw + "core", gw + "e2a/body", gw + "e2b/limits", gw + "family", gw + "httpconn", gw + "provision", gw + "record", fiber}},
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},

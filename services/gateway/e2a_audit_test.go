@@ -58,6 +58,7 @@ func TestDenialsAreAudited(t *testing.T) {
 		{"a key for a token's route", you.APIKey, "POST", "/v1/api-keys", "", u.fixture, audit.Entry{Event: "unauthenticated", Status: 401}},
 		{"an unknown key", you.APIKey, "DELETE", "/v1/tenants/me/api-keys/key_0", "", u.fixture, audit.Entry{Event: "not_found", Status: 404, Tenant: you.TenantID}},
 		{"another tenant's key", you.APIKey, "DELETE", "/v1/tenants/me/api-keys/" + bob.KeyID, "", u.fixture, audit.Entry{Event: "cross_tenant_denied", Status: 404, Tenant: you.TenantID, Owner: bob.TenantID}},
+		{"an unknown template", you.APIKey, "GET", "/v1/templates/codex", "", u.fixture, audit.Entry{Event: "template_not_found", Status: 404, Tenant: you.TenantID}},
 		{"a wrong code", "", "POST", "/v1/auth/verify-otp", entered("you@example.com", "0"), u.fixture, audit.Entry{Event: "invalid_code", Status: 401}},
 		{"too many requests", "", "POST", "/v1/auth/login", email("you@example.com"), limited, audit.Entry{Event: "throttled", Status: 429}},
 	} {

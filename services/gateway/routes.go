@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/secrets"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/catalogue"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
@@ -42,6 +43,7 @@ func (s *server) surfaces() []surface {
 		}).Register},
 		{family.BackendAI, s.bai.Register},
 		{family.E2A, s.e2a.Register},
+		{family.E2A, catalogue.Register},
 		{family.E2A, secrets.New(s.bundles).Register},
 		{family.E2A, s.newE2ADataPlane(gateway).Register},
 		{family.E2A, s.newE2ASandboxes().Register},
