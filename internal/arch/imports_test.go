@@ -188,9 +188,8 @@ var rules = []rule{
 	{path: gw + "codex/jsonrpc"},
 	{path: gw + "codex", may: []string{"events/attachment", "events/kind", "events/sandbox", gw + "attachments", gw + "auth", gw + "codex/backend", gw + "codex/jsonrpc", gw + "codex/session", gw + "core", gw + "stream", gw + "websocket", fiber}, tests: []string{fasthttp}},
 	// Sessions and signatures of Backend.AI are computed from requests and states alone.
-	{path: gw + "backendai", may: []string{vocabulary, "schema/...", protobuf, "internal/waiting", gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "httpconn", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "textenc", gw + "websocket", fiber, group}, std: []string{"net/http"}},
+	{path: gw + "backendai", may: []string{vocabulary, "schema/...", protobuf, "internal/waiting", gw + "auth", gw + "backendai/...", gw + "core", gw + "family", gw + "httpconn", gw + "interpreter", gw + "lifecycle", gw + "procs", gw + "rate", gw + "record", gw + "recovery", gw + "route", gw + "stream", gw + "textenc", gw + "websocket", fiber, group}, std: []string{"net/http"}},
 	{path: gw + "backendai/signature", may: []string{"events/kind"}},
-	{path: gw + "backendai/rate"},
 	{path: gw + "backendai/complete"},
 	{path: gw + "backendai/sse", may: []string{"events/catalog", "events/kind", "events/process", "events/sandbox", "events/webhook", gw + "backendai/session", gw + "textenc"}, tests: []string{gw + "stream", fiber}},
 	{path: gw + "backendai/terminal", may: []string{"events/kind", "events/process", "internal/vtfilter", gw + "websocket"}},
@@ -203,6 +202,7 @@ var rules = []rule{
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
 	{path: gw + "codex/httpclient", may: []string{"events/kind", gw + "codex/protocol", gw + "codex/session"}, std: []string{"net/http"}},
 	{path: gw + "codex/backend", may: []string{vocabulary, "schema/...", gw + "codex/httpclient", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
+	{path: gw + "rate"},
 	{path: gw + "paging", may: []string{"events/kind", fiber}},
 	// All other packages of the gateway are surfaces, or serve surfaces.
 	{path: "services/gateway/internal", may: []string{

@@ -11,10 +11,10 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
-	"github.com/millrace/millrace/services/gateway/internal/backendai/rate"
 	"github.com/millrace/millrace/services/gateway/internal/backendai/signature"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/family"
+	"github.com/millrace/millrace/services/gateway/internal/rate"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 )
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/tally"
-	"github.com/millrace/millrace/services/gateway/internal/backendai/rate"
+	"github.com/millrace/millrace/services/gateway/internal/rate"
 )
 
 const (
