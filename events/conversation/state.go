@@ -49,10 +49,11 @@ type App struct {
 	Capabilities string // JSON; empty: none
 }
 
-// Token is what the token of a client is signed from.
+// Token is what the token of a client is signed from, and its address.
 type Token struct {
 	Issued, Expires time.Time // whole seconds
 	Nonce           string
+	Base            string // address for connections, part of the same result
 }
 
 // Claim is the gateway that creates the sandbox.

@@ -29,7 +29,7 @@ func opened(t *testing.T, s *conversation.Store) conversation.State {
 	t.Helper()
 	at := time.Unix(1_800_000_000, 0)
 	c, err := s.Append(t.Context(), &conversation.State{ID: conversation.NewID()}, conversation.Opened{
-		Owner: "alice", Sandbox: "i1", Gateway: "g1", Token: conversation.Token{Issued: at, Expires: at.Add(time.Hour), Nonce: "n"},
+		Owner: "alice", Sandbox: "i1", Gateway: "g1", Token: conversation.Token{Issued: at, Expires: at.Add(time.Hour), Nonce: "n", Base: "ws://h"},
 		Terms: conversation.Terms{
 			Template: "cua", LLM: conversation.LLM{Vendor: "v", Model: "m", BaseURL: "u"}, Bundles: []string{"a", "b"},
 			App: conversation.App{ID: "app", Set: "set", Capabilities: "{}"}, AgentVersion: "1", EndUser: "you",

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/builder"
 	"github.com/millrace/millrace/services/gateway/internal/bundles"
 	"github.com/millrace/millrace/services/gateway/internal/codex"
+	"github.com/millrace/millrace/services/gateway/internal/conversations"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a"
 	"github.com/millrace/millrace/services/gateway/internal/e2b"
@@ -55,6 +56,9 @@ type server struct {
 	users   *accounts.Users
 	bundles *bundles.Bundles
 	e2a     *e2a.Handler
+
+	conversations *conversations.Conversations
+
 	audit   *audit.Writer
 	admin   *admin.Handler
 	e2b     *e2b.Handler
@@ -78,7 +82,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		cfg: cfg, ops: ops, streams: streams, sockets: sockets,
 		keeper: attachments.New(attachments.Config{
 			Store: cfg.Log.Attachments(), Sandboxes: ops.Core.View, Slog: cfg.Slog,
-			Ends: map[string]attachments.End{codex.Surface: codex.End(record.NewGateway(ops))},
+			Ends: map[string]attachments.End{codex.Surface: codex.End(record.NewGateway(ops)), conversations.Surface: conversations.End},
 		}),
 		app: fiber.New(fiber.Config{
 			AppName:               "millrace",
@@ -114,6 +118,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
+	s.conversations = s.newConversations()
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.Track

@@ -40,7 +40,10 @@ func (s *server) auditDenial(c *fiber.Ctx) error {
 	}
 	var f *core.ForeignError
 	if errors.As(err, &f) {
-		e.Event, e.Owner = crossTenant, f.Owner
+		e.Owner = f.Owner
+		if e.Event == strings.ReplaceAll(kind.Of(err).String(), " ", "_") { // it has no name of its own
+			e.Event = crossTenant
+		}
 	}
 	path := strings.ToValidUTF8(c.Path(), "?")
 	e.Time, e.Method, e.Path = time.Now().UTC(), strings.Clone(c.Method()), strings.Clone(path[:min(len(path), maxAuditPath)])

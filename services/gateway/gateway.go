@@ -161,6 +161,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := s.users.Start(ctx, viewing); err != nil {
 		return fmt.Errorf("open accounts: %w", err)
 	}
+	if err := s.conversations.Start(viewing); err != nil {
+		return fmt.Errorf("open conversations: %w", err)
+	}
 	// The trail has the denials of the drain, too, and clients use sandboxes until it ends.
 	draining, stop := context.WithCancel(viewing)
 	var work sync.WaitGroup
@@ -266,6 +269,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.ops.Accounts.Run(ctx) })
 	g.Go(func() error { return s.users.Run(ctx) })
 	g.Go(func() error { return s.bundles.Run(ctx) })
+	g.Go(func() error { return s.conversations.Run(ctx) })
 	g.Go(func() error {
 		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

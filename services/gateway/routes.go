@@ -47,6 +47,7 @@ func (s *server) surfaces() []surface {
 		{family.E2A, secrets.New(s.bundles).Register},
 		{family.E2A, s.newE2ADataPlane(gateway).Register},
 		{family.E2A, s.newE2ASandboxes().Register},
+		{family.E2A, s.newE2ASessions().Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},

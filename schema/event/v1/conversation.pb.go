@@ -52,6 +52,7 @@ type Conversation struct {
 	Delivered     bool   `protobuf:"varint,21,opt,name=delivered,proto3" json:"delivered,omitempty"`
 	Attempt       []byte `protobuf:"bytes,22,opt,name=attempt,proto3" json:"attempt,omitempty"` // random, of the append, so that no two messages are equal
 	Event         string `protobuf:"bytes,23,opt,name=event,proto3" json:"event,omitempty"`     // the event that led to this state
+	Base          string `protobuf:"bytes,27,opt,name=base,proto3" json:"base,omitempty"`       // address for connections of the client
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -247,6 +248,13 @@ func (x *Conversation) GetEvent() string {
 	return ""
 }
 
+func (x *Conversation) GetBase() string {
+	if x != nil {
+		return x.Base
+	}
+	return ""
+}
+
 // ConversationTerms are what a conversation was created with.
 type ConversationTerms struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -368,7 +376,7 @@ var File_event_v1_conversation_proto protoreflect.FileDescriptor
 
 const file_event_v1_conversation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bevent/v1/conversation.proto\x12\x11millrace.event.v1\"\x8a\x05\n" +
+	"\x1bevent/v1/conversation.proto\x12\x11millrace.event.v1\"\x9e\x05\n" +
 	"\fConversation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1d\n" +
@@ -398,7 +406,8 @@ const file_event_v1_conversation_proto_rawDesc = "" +
 	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tdelivered\x18\x15 \x01(\bR\tdelivered\x12\x18\n" +
 	"\aattempt\x18\x16 \x01(\fR\aattempt\x12\x14\n" +
-	"\x05event\x18\x17 \x01(\tR\x05event\"\xa1\x02\n" +
+	"\x05event\x18\x17 \x01(\tR\x05event\x12\x12\n" +
+	"\x04base\x18\x1b \x01(\tR\x04base\"\xa1\x02\n" +
 	"\x11ConversationTerms\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06vendor\x18\x02 \x01(\tR\x06vendor\x12\x14\n" +

@@ -35,6 +35,12 @@ func (a *Attachment) State() attachment.Session { return a.session }
 // Resumed reports whether the session existed before.
 func (a *Attachment) Resumed() bool { return a.resumed }
 
+// Lost reports whether another attachment has the session, or it has ended.
+func (a *Attachment) Lost() bool {
+	s, ok := a.k.cfg.Store.Session(a.session.Tenant, a.session.ID)
+	return ok && s.Rev > a.session.Rev || a.lost.Err() != nil
+}
+
 // OnLost calls f in a goroutine once another attachment has the session, or it has ended. Until
 // then no goroutine waits for that. stop prevents the call, as that of [context.AfterFunc] does.
 func (a *Attachment) OnLost(f func()) (stop func() bool) { return context.AfterFunc(a.lost, f) }
@@ -76,6 +82,27 @@ func (k *Keeper) Resume(ctx context.Context, tenant, id string, accept func(*att
 		return nil, kind.New(kind.Conflict, "attach", id, "the session has a client")
 	}
 	return k.attach(ctx, s, true)
+}
+
+// Take attaches a client to a session with an id of the caller's, which it makes if there is none. A client
+// that has the session loses it.
+func (k *Keeper) Take(ctx context.Context, s attachment.Session) (*Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
+	if err := k.ready(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		if err := k.cfg.Store.Sync(ctx); err != nil {
+			return nil, err
+		}
+		was, resumed := k.cfg.Store.Session(s.Tenant, s.ID)
+		s.Rev = was.Rev
+		a, err := k.attach(ctx, s, resumed)
+		if !kind.Is(err, kind.Conflict) {
+			return a, err
+		}
+	}
 }
 
 // ready waits until the lease is stored: without it others would take its sessions.

@@ -63,6 +63,27 @@ func New(cfg Config) *Keeper {
 	}
 }
 
+// ID returns the run of the gateway.
+func (k *Keeper) ID() string { return k.run }
+
+// Sync waits until the view of sessions has everything stored before the call.
+func (k *Keeper) Sync(ctx context.Context) error { return k.cfg.Store.Sync(ctx) }
+
+// Attached reports whether a session has a client, or may have one.
+func (k *Keeper) Attached(tenant, id string) bool {
+	s, ok := k.cfg.Store.Session(tenant, id)
+	if !ok || s.Phase != attachment.Attached {
+		return false
+	}
+	_, free := s.Free(k.cfg.Store.Holder(&s))
+	return !free
+}
+
+// Gone reports whether a gateway that stored something at a time has died.
+func (k *Keeper) Gone(run string, at time.Time) bool {
+	return run != k.run && k.cfg.Store.Holder(&attachment.Session{Gateway: run, Since: at}).Gone
+}
+
 // Run renews the lease and ends sessions that are due, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if err := k.cfg.Store.Start(ctx); err != nil {

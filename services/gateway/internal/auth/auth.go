@@ -64,7 +64,7 @@ func Set(c *fiber.Ctx, p core.Principal) { c.Locals(local{}, p) }
 func New(keys Keys, users Users, tokens Tokens) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		accepted := route.Part(c).Credentials
-		if accepted.Has(family.Public | family.PairSignature) {
+		if accepted.Has(family.Public | family.PairSignature | family.SessionToken) {
 			return c.Next()
 		}
 		p, ok := byKey(c, accepted, keys)

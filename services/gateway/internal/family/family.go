@@ -55,6 +55,7 @@ const (
 	VolumeBearer                          // token of the volume in the path, in Authorization: Bearer
 	UserBearer                            // token of a user, in Authorization: Bearer
 	UserRead                              // the same, for GET and HEAD only
+	SessionToken                          // token of a conversation, in Authorization: Bearer or ?token=, which the surface checks
 	PairSignature                         // signature with the secret of a key pair, which the family's own guard checks
 )
 

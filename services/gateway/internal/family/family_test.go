@@ -34,8 +34,8 @@ func TestOf(t *testing.T) {
 		upload    = family.Part{Family: family.E2B, Credentials: keys | family.VolumeBearer, Errors: httperr.Named, Body: family.Streamed}
 
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
-		runtime   = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true, Runtime: true}
 		e2aFiles  = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, Body: family.Streamed, APIHost: true}
+		runtime   = family.Part{Family: family.E2A, Credentials: family.SessionToken, Errors: httperr.E2A, APIHost: true, Runtime: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
 		tenant    = family.Part{Family: family.E2A, Credentials: family.KeyBearer | family.UserRead, Errors: httperr.E2A, APIHost: true}
 		user      = family.Part{Family: family.E2A, Credentials: family.UserBearer, Errors: httperr.E2A, APIHost: true}

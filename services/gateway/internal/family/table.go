@@ -34,8 +34,8 @@ var (
 	public   = Part{Family: Millrace, Credentials: Public}
 
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
-	runtime   = with(e2a, func(p *Part) { p.Runtime = true })
 	e2aFiles  = with(e2a, func(p *Part) { p.Body = Streamed })
+	runtime   = with(e2a, func(p *Part) { p.Runtime = true; p.Credentials = SessionToken })
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
 	tenant    = with(e2a, func(p *Part) { p.Credentials |= UserRead })
 	user      = with(e2a, func(p *Part) { p.Credentials = UserBearer })

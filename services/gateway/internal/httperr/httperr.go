@@ -45,6 +45,20 @@ func Status(k kind.Kind) int {
 	return http.StatusInternalServerError
 }
 
+// byCode are the statuses of errors that clients tell apart by their names, where it is not the one
+// of their kind.
+var byCode = map[string]int{
+	"secret_bundle_not_found_at_resume": http.StatusBadGateway,
+}
+
+// statusOf returns the status of an error.
+func statusOf(k kind.Kind, code string) int {
+	if s, ok := byCode[code]; ok {
+		return s
+	}
+	return Status(k)
+}
+
 // Body is the body of an error. E2B's SDKs require Code and Message.
 type Body struct {
 	Code      int    `json:"code"`
@@ -61,7 +75,7 @@ func Of(err error) Body {
 		return Body{Code: f.Code, Message: f.Message, ErrorCode: name(http.StatusText(f.Code))}
 	}
 	k := kind.Of(err)
-	return Body{Code: Status(k), Message: kind.Message(err), ErrorCode: kind.Code(err), RetryAfter: kind.WholeSeconds(kind.After(err))}
+	return Body{Code: statusOf(k, kind.Code(err)), Message: kind.Message(err), ErrorCode: kind.Code(err), RetryAfter: kind.WholeSeconds(kind.After(err))}
 }
 
 func name(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "_") }

@@ -211,7 +211,9 @@ func (ts *Store) PruneLayers(ctx context.Context, p core.Principal) error {
 	if err := ts.core.Sync(ctx); err != nil {
 		return err
 	}
-	all := ts.core.View.Snapshots(func(s *sandbox.Snapshot) bool { return s.Tenant == p.Tenant && s.Layer != "" && !s.Deleted })
+	all := ts.core.View.Snapshots(func(s *sandbox.Snapshot) bool {
+		return s.Tenant == p.Tenant && s.Layer != "" && !strings.HasPrefix(s.Layer, snapshots.ConversationLayers) && !s.Deleted
+	})
 	// Uses are collected after the layers: a layer that ClaimLayer changes later is not dropped,
 	// and the use of one that it changed before is found.
 	if err := ts.core.Sync(ctx); err != nil {

@@ -53,6 +53,9 @@ type Host struct {
 	// or goes on like cat. Without ok the process does what its Cmd says.
 	Script func(spec *process.Spec) (out string, ends, ok bool)
 
+	// Answer, if set, returns what a process writes to stdout for its input, instead of the input.
+	Answer func(spec *process.Spec, in []byte) []byte
+
 	ignoreStarts atomic.Bool
 	accept       atomic.Pointer[func(*mux.Stream)] // nil: no port is open
 
@@ -71,6 +74,7 @@ type proc struct {
 	in  uint64
 
 	keys map[string][]byte // input by key
+	env  map[string]string
 }
 
 const epoch = 7
@@ -149,6 +153,18 @@ func (h *Host) SetRefuse(k kind.Kind) {
 // SetIgnoreStarts makes the host ignore the commands that start processes, as if it were
 // unreachable.
 func (h *Host) SetIgnoreStarts(deaf bool) { h.ignoreStarts.Store(deaf) }
+
+// Env returns the environment of the process in a sandbox with a tag; nil if there is none.
+func (h *Host) Env(id sandbox.ID, tag string) map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.procs {
+		if t := p.sum.Spec.Tag; p.sum.ID.Sandbox() == id && t != nil && *t == tag {
+			return p.env
+		}
+	}
+	return nil
+}
 
 // SetAccept makes the host pass the streams to its sandboxes' ports to accept.
 func (h *Host) SetAccept(accept func(*mux.Stream)) { h.accept.Store(&accept) }
@@ -301,6 +317,7 @@ func (h *Host) start(ctx context.Context, c command.Command, spec process.Spec) 
 	h.starts[c.Process]++
 	h.procs[c.Process] = p
 	p.sum = process.Summary{ID: c.Process, Tenant: st.Tenant, Host: h.Name, Epoch: epoch, Spec: spec.Public()}
+	p.env = open.Env
 	if cmd == "nocwd" {
 		p.sum.Exit = &process.Exit{Cause: process.CauseNotStarted}
 		return ignore(ctx, p.append(ctx,
@@ -390,8 +407,14 @@ func (h *Host) stdin(ctx context.Context, p *proc, id string, in command.Stdin) 
 	}
 	if len(in.Data) > 0 {
 		p.in += uint64(len(in.Data))
-		if err := p.wrote(ctx, process.Stdout, in.Data); err != nil {
-			return err
+		out := in.Data
+		if h.Answer != nil {
+			out = h.Answer(&p.sum.Spec, in.Data)
+		}
+		if len(out) > 0 {
+			if err := p.wrote(ctx, process.Stdout, out); err != nil {
+				return err
+			}
 		}
 	}
 	if err := p.append(ctx, process.StdinAcked{Offset: p.in, Command: id, EOF: in.EOF}); err != nil || !in.EOF {

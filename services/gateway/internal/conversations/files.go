@@ -1,0 +1,37 @@
+package conversations
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/events/conversation"
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+)
+
+// saveTimeout limits a snapshot of a sandbox's files.
+const saveTimeout = 30 * time.Second
+
+// save stores the files of a sandbox of a conversation, which a resume restores. An error is logged: the
+// resume restores what was saved before.
+func (cs *Conversations) save(ctx context.Context, c *conversation.State, sbx sandbox.ID) {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	if err := cs.cfg.Files.Save(ctx, core.Principal{Tenant: c.Owner}, c.ID, sbx); err != nil && !kind.Is(err, kind.NotFound) {
+		cs.cfg.Slog.Warn("save files of a session failed", "session", c.ID, "sandbox", sbx, "err", err)
+	}
+}
+
+// restored returns the request for a sandbox that starts with the files of a conversation. Without any
+// it starts fresh.
+func (cs *Conversations) restored(c *conversation.State, req sandbox.Requested) sandbox.Requested {
+	if c.Generation < 2 {
+		return req
+	}
+	out, ok := cs.cfg.Files.Restore(core.Principal{Tenant: c.Owner}, c.ID, req)
+	if !ok {
+		cs.cfg.Slog.Warn("resume session without its files: none were saved", "session", c.ID)
+	}
+	return out
+}
