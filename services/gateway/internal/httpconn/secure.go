@@ -1,6 +1,7 @@
 package httpconn
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -45,10 +46,10 @@ func (s *secureConn) Handshake() error {
 	if err := s.socket.SetWriteDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err
 	}
-	if err := s.Conn.Handshake(); err != nil {
+	if err := s.HandshakeContext(context.Background()); err != nil {
 		if bad, ok := errors.AsType[tls.RecordHeaderError](err); ok && bad.Conn != nil && isHTTP(bad.RecordHeader) {
-			io.WriteString(bad.Conn, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nthis port serves TLS: use https:// in the URL\n") //nolint:errcheck // best effort
-			s.socket.CloseWrite()                                                                                                                   //nolint:errcheck // as above
+			io.WriteString(bad.Conn, notTLS) //nolint:errcheck // best effort
+			s.socket.CloseWrite()            //nolint:errcheck // as above
 		}
 		return err
 	}
@@ -56,8 +57,7 @@ func (s *secureConn) Handshake() error {
 }
 
 // notTLS is the response to a client without TLS.
-const notTLS = "HTTP/1.0 400 Bad Request\r\nContent-Type: application/json\r\n\r\n" +
-	`{"code":400,"message":"this port serves TLS: use https:// in the URL"}`
+const notTLS = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nthis port serves TLS: use https:// in the URL\n"
 
 // isHTTP reports whether the first bytes of a connection are a method of HTTP.
 func isHTTP(first [5]byte) bool {
@@ -118,7 +118,7 @@ func wasReset(conn net.Conn, err error) bool {
 	if !ok || !errors.Is(err, io.EOF) {
 		return errors.Is(err, syscall.ECONNRESET)
 	}
-	s.socket.SetReadDeadline(time.Now().Add(resetTimeout)) //nolint:errcheck // the read fails, too
+	s.socket.SetReadDeadline(time.Now().Add(resetTimeout))
 	_, err = io.Copy(io.Discard, s.socket)
 	return errors.Is(err, syscall.ECONNRESET)
 }

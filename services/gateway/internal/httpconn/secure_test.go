@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -155,7 +156,7 @@ func TestAClientThatClosesItsSideHasLeft(t *testing.T) {
 			if !Gone(server) {
 				t.Error("Gone returns false")
 			}
-			if n, err := server.Read(first); n != 0 || err != io.EOF {
+			if n, err := server.Read(first); n != 0 || !errors.Is(err, io.EOF) {
 				t.Errorf("%d bytes, %v", n, err)
 			}
 		})
@@ -176,7 +177,7 @@ func TestAReaderDoesNotDelayTheQuestion(t *testing.T) {
 		}
 	}
 	client.Close()
-	if err := <-read; err != io.EOF {
+	if err := <-read; !errors.Is(err, io.EOF) {
 		t.Errorf("read: %v", err)
 	}
 	if !LeftOn(server) {
@@ -267,7 +268,7 @@ func answering(t *testing.T, body string, version uint16) (dialed func() *connec
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(wrapped) }()
 	t.Cleanup(func() {
-		conns.Drain(t.Context()) //nolint:errcheck // the test is over
+		conns.Drain(t.Context())
 		app.ShutdownWithTimeout(time.Minute)
 		<-done
 	})

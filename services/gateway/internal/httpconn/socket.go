@@ -78,7 +78,7 @@ func (s *socket) setWriteDeadline(t time.Time) error {
 	s.progress.Store(false)
 	err := s.Conn.SetWriteDeadline(t)
 	if s.closing.Load() { // meanwhile
-		s.Conn.SetWriteDeadline(past) //nolint:errcheck // the connection is closed
+		s.Conn.SetWriteDeadline(past)
 	}
 	return err
 }
@@ -147,7 +147,7 @@ func (s *socket) now(p []byte, do func(int, []byte) (int, error)) (n int, err er
 // shut ends a write in progress. From now on nothing waits for the client.
 func (s *socket) shut() {
 	s.closing.Store(true)
-	s.Conn.SetWriteDeadline(past) //nolint:errcheck // the connection is closed
+	s.Conn.SetWriteDeadline(past)
 }
 
 // CloseWrite closes the sending side.

@@ -256,10 +256,11 @@ func TestLogs(t *testing.T) {
 
 // E-135 to E-141.
 func TestCancel(t *testing.T) {
+	const spaces = " \n"
 	clients := &attached{}
 	url := serve(t, recordtest.New("i1"), clients)
 	for body, want := range map[string]string{
-		"": "user_request", " \n": "user_request", "{}": "user_request", `{"reason":null}`: "user_request", `{"reason":"credits_exhausted"}`: "credits_exhausted",
+		"": "user_request", spaces: "user_request", "{}": "user_request", `{"reason":null}`: "user_request", `{"reason":"credits_exhausted"}`: "credits_exhausted",
 		`{"reason":"user_request"}`: "user_request", `{"reason":"admin_action"}`: "admin_action", `{"reason":"timeout"}`: "timeout",
 	} {
 		code, text := do(t, url, "POST", at+"/cancel", body)
