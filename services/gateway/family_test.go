@@ -43,7 +43,7 @@ func TestErrorsHaveTheFormOfTheirFamily(t *testing.T) {
 
 		{"e2a: no key", "GET", "/v1/sessions", "", none, 401, jsonUTF8, `{"error":"unauthenticated","message":"` + noKey + `"}`},
 		{"e2a: no route", "GET", "/v1/sessions/x/y", "", bearer, 404, jsonUTF8, `{"error":"not_found","message":"Cannot GET /v1/sessions/x/y"}`},
-		{"e2a: a template of ours", "GET", "/v1/templates/base", "", bearer, 404, jsonUTF8, `{"error":"not_found","message":"Cannot GET /v1/templates/base"}`},
+		{"e2a: a template of ours", "GET", "/v1/templates/base", "", bearer, 404, jsonUTF8, `{"error":"template_not_found","message":"template not found"}`},
 		{"e2a: signing up", "POST", "/v1/tenants", "{}", none, 400, jsonUTF8, `{"error":"invalid","message":"email is required"}`},
 		{"e2a: signing up by another method", "PUT", "/v1/tenants", "{}", none, 405, jsonUTF8, `{"error":"method_not_allowed","message":"Method Not Allowed"}`},
 		{"e2a: signing up with a large body", "POST", "/v1/tenants", large, none, 413, jsonUTF8, `{"error":"request_entity_too_large","message":"Request Entity Too Large"}`},
