@@ -28,7 +28,7 @@ type surface struct {
 
 // surfaces returns all routes.
 func (s *server) surfaces() []surface {
-	gateway := record.NewGateway(s.ops)
+	gateway, vms := record.NewGateway(s.ops), s.newE2ASandboxes()
 	return []surface{
 		{family.Millrace, s.registerOwn},
 		{family.E2B, s.registerPublic},
@@ -45,8 +45,8 @@ func (s *server) surfaces() []surface {
 		{family.E2A, s.e2a.Register},
 		{family.E2A, catalogue.Register},
 		{family.E2A, secrets.New(s.bundles).Register},
-		{family.E2A, s.newE2ADataPlane(gateway).Register},
-		{family.E2A, s.newE2ASandboxes().Register},
+		{family.E2A, s.newE2ADataPlane(vms, gateway).Register},
+		{family.E2A, vms.Register},
 		{family.E2A, s.newE2ASessions().Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -43,7 +44,7 @@ func (h *Handler) cancel(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	st, err := h.find(c)
+	st, err := h.Sandboxes.Find(c)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (h *Handler) cancel(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return body.Write(c, fiber.StatusOK, canceled{ID: vmID(st.ID), Cancelled: delivered, Reason: reason})
+	return body.Write(c, fiber.StatusOK, canceled{ID: strings.Clone(c.Params("id")), Cancelled: delivered, Reason: reason})
 }
 
 // cancelReason returns the reason in the body, which is optional.

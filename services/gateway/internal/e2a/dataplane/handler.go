@@ -2,23 +2,21 @@ package dataplane
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
-	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// Sandboxes finds sandboxes. *lifecycle.Lifecycle implements it.
+// Sandboxes finds the sandbox in the path of a request, also one that has ended recently.
+// *sandboxes.Handler implements it.
 type Sandboxes interface {
-	FindSandbox(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
+	Find(c *fiber.Ctx) (sandbox.State, error)
 }
 
 // Commands starts, finds and ends processes. record.Gateway implements it.
@@ -29,15 +27,14 @@ type Commands interface {
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 }
 
-// Config configures the surface. Only Clients and Now may be nil.
+// Config configures the surface. Only Clients may be nil.
 type Config struct {
 	Sandboxes Sandboxes
 	Commands  Commands
 	Logs      record.Records // reads logs; that is not a use of the sandbox
 	Files     core.FileOpener
 	Streams   *stream.Streams
-	Clients   Clients          // default: no sandbox has clients
-	Now       func() time.Time // default time.Now
+	Clients   Clients // default: no sandbox has clients
 }
 
 // Handler serves the routes.
@@ -47,9 +44,6 @@ type Handler struct{ Config }
 func New(cfg Config) *Handler {
 	if cfg.Clients == nil {
 		cfg.Clients = noClients{}
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	return &Handler{cfg}
 }
@@ -64,33 +58,10 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Post(at+"/cancel", h.cancel)
 }
 
-const (
-	vmPrefix = "sbx_"
-	// kept is how long a sandbox is found after its end.
-	kept = time.Minute
-)
-
-// vmID returns the id of a sandbox for clients.
-func vmID(id sandbox.ID) string { return vmPrefix + string(id) }
-
-// find returns the sandbox in the path, also one that has ended recently.
-func (h *Handler) find(c *fiber.Ctx) (sandbox.State, error) {
-	name, ok := strings.CutPrefix(strings.Clone(c.Params("id")), vmPrefix)
-	id, err := sandbox.ParseID(name)
-	if err != nil || !ok {
-		return sandbox.State{}, core.NoSandbox("")
-	}
-	st, err := h.Sandboxes.FindSandbox(c.UserContext(), auth.From(c), id)
-	if err == nil && st.Over() && h.Now().Sub(st.Ended) > kept {
-		return st, core.NoSandbox(id)
-	}
-	return st, err
-}
-
-// used is find for routes that need a sandbox that has not ended. The operations refuse one that is
+// used finds the sandbox for routes that need one that has not ended. The operations refuse one that is
 // paused.
 func (h *Handler) used(c *fiber.Ctx) (sandbox.State, error) {
-	st, err := h.find(c)
+	st, err := h.Sandboxes.Find(c)
 	if err == nil && st.Over() {
 		err = core.NoSandbox(st.ID)
 	}

@@ -8,25 +8,27 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/file"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/record/recordtest"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
 
-// places finds sandboxes by their states.
-type places map[sandbox.ID]sandbox.State
+// places finds sandboxes by their ids.
+type places map[string]sandbox.State
 
-func (p places) FindSandbox(_ context.Context, by core.Principal, id sandbox.ID) (sandbox.State, error) {
-	if st, ok := p[id]; ok && by.Tenant == recordtest.Tenant {
+func (p places) Find(c *fiber.Ctx) (sandbox.State, error) {
+	if st, ok := p[c.Params("id")]; ok && auth.From(c).Tenant == recordtest.Tenant {
 		return st, nil
 	}
-	return sandbox.State{}, core.NoSandbox(id)
+	return sandbox.State{}, core.NoSandbox("")
 }
 
 // noFiles fails each request for a file.
@@ -51,17 +53,13 @@ const (
 
 func serve(t *testing.T, b *recordtest.Gateway, clients Clients) (url string) {
 	t.Helper()
-	now := time.Unix(1000, 0)
-	over := func(ago time.Duration) sandbox.State {
-		return sandbox.State{ID: "ended", Phase: sandbox.PhaseDestroyed, Ended: now.Add(-ago)}
-	}
 	streams := stream.New(stream.Config{})
 	h := New(Config{
 		Sandboxes: places{
-			"i1": {ID: "i1", Phase: sandbox.PhaseRunning}, "i2": {ID: "i2", Phase: sandbox.PhaseRunning}, "paused": {ID: "paused", Phase: sandbox.PhasePaused},
-			"ended": over(kept), "old": over(kept + 1),
+			"sbx_i1": {ID: "i1", Phase: sandbox.PhaseRunning}, "sbx_i2": {ID: "i2", Phase: sandbox.PhaseRunning},
+			"sbx_paused": {ID: "paused", Phase: sandbox.PhasePaused}, "sbx_ended": {ID: "ended", Phase: sandbox.PhaseDestroyed},
 		},
-		Commands: b, Logs: b, Files: noFiles{}, Streams: streams, Clients: clients, Now: func() time.Time { return now },
+		Commands: b, Logs: b, Files: noFiles{}, Streams: streams, Clients: clients,
 	})
 	return recordtest.Serve(t, streams, h.Register)
 }
@@ -145,7 +143,7 @@ func (k *killer) Signal(_ context.Context, _ core.Principal, _ process.ID, sig i
 func serve2(t *testing.T, k *killer) string {
 	t.Helper()
 	streams := stream.New(stream.Config{})
-	h := New(Config{Sandboxes: places{"i1": {ID: "i1", Phase: sandbox.PhaseRunning}}, Commands: k, Logs: k, Files: noFiles{}, Streams: streams})
+	h := New(Config{Sandboxes: places{"sbx_i1": {ID: "i1", Phase: sandbox.PhaseRunning}}, Commands: k, Logs: k, Files: noFiles{}, Streams: streams})
 	return recordtest.Serve(t, streams, h.Register)
 }
 
@@ -154,9 +152,6 @@ func TestRefusals(t *testing.T) {
 	url := serve(t, recordtest.New("i1"), nil)
 	const (
 		unknown = "/v1/sandboxes/sbx_nosuch"
-		noID    = "/v1/sandboxes/i1"
-		invalid = "/v1/sandboxes/sbx_A"
-		old     = "/v1/sandboxes/sbx_old"
 		paused  = "/v1/sandboxes/sbx_paused"
 	)
 	for _, tt := range []struct {
@@ -165,13 +160,13 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"POST", at + "/exec", "", 400}, {"POST", at + "/exec", "{}", 400}, {"POST", at + "/exec", `{"command":""}`, 400},
 		{"POST", at + "/exec", `{"command":" \n"}`, 400}, {"POST", at + "/exec", `{"command":7}`, 400}, {"POST", at + "/exec", `{"command":"a\u0000b"}`, 400},
-		{"POST", unknown + "/exec", `{"command":"x"}`, 404}, {"POST", noID + "/exec", `{"command":"x"}`, 404},
-		{"POST", invalid + "/exec", `{"command":"x"}`, 404}, {"POST", ended + "/exec", `{"command":"x"}`, 404}, {"POST", unknown + "/exec", "{}", 400},
-		{"GET", unknown + "/logs", "", 404}, {"GET", ended + "/logs", "", 200}, {"GET", old + "/logs", "", 404}, {"GET", paused + "/logs", "", 200},
+		{"POST", unknown + "/exec", `{"command":"x"}`, 404},
+		{"POST", ended + "/exec", `{"command":"x"}`, 404}, {"POST", unknown + "/exec", "{}", 400},
+		{"GET", unknown + "/logs", "", 404}, {"GET", ended + "/logs", "", 200}, {"GET", paused + "/logs", "", 200},
 		{"GET", unknown + "/files?path=/a", "", 404}, {"GET", ended + "/files?path=/a", "", 404}, {"GET", at + "/files?path=/a", "", 404},
 		{"POST", unknown + "/files?path=/a", "x", 404}, {"POST", ended + "/files?path=/a", "x", 404},
 		{"POST", at + "/cancel", `{"reason":"zzz"}`, 400}, {"POST", at + "/cancel", `{"reason":""}`, 400}, {"POST", at + "/cancel", `[]`, 400},
-		{"POST", unknown + "/cancel", "", 404}, {"POST", paused + "/cancel", "", 409}, {"POST", ended + "/cancel", "", 409}, {"POST", old + "/cancel", "", 404},
+		{"POST", unknown + "/cancel", "", 404}, {"POST", paused + "/cancel", "", 409}, {"POST", ended + "/cancel", "", 409},
 	} {
 		code, text := do(t, url, tt.method, tt.path, tt.body)
 		var e struct{ Error, Message string }

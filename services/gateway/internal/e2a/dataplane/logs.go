@@ -39,7 +39,7 @@ func (h *Handler) logs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	st, err := h.find(c)
+	st, err := h.Sandboxes.Find(c)
 	if err != nil {
 		return err
 	}

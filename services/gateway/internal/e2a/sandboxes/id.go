@@ -26,9 +26,9 @@ func ParseVMID(s string) (sandbox.ID, error) {
 	return id, nil
 }
 
-// find returns the sandbox in the path of a request. It returns NotFound for another tenant's, for
+// Find returns the sandbox in the path of a request. It returns NotFound for another tenant's, for
 // one that never ran, and for one that ended more than [shownAfterEnd] ago.
-func (h *Handler) find(c *fiber.Ctx) (sandbox.State, error) {
+func (h *Handler) Find(c *fiber.Ctx) (sandbox.State, error) {
 	id, err := ParseVMID(c.Params("id"))
 	if err != nil {
 		return sandbox.State{}, err

@@ -65,7 +65,7 @@ func (h *Handler) onSilentHost(st *sandbox.State, registered map[string]fleet.Ho
 
 // get serves GET /v1/sandboxes/:id.
 func (h *Handler) get(c *fiber.Ctx) error {
-	st, err := h.find(c)
+	st, err := h.Find(c)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ type removed struct {
 
 // remove serves DELETE /v1/sandboxes/:id. It responds when nothing of the sandbox is left.
 func (h *Handler) remove(c *fiber.Ctx) error {
-	st, err := h.find(c)
+	st, err := h.Find(c)
 	if err != nil {
 		return err
 	}
