@@ -76,6 +76,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 	var w webhooks
 	var u users
 	var o outbound
+	var b billing
 	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
@@ -85,6 +86,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 		w.allowFlag(f)
 		u.flags(f)
 		o.flags(f)
+		b.flags(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
 			return err
@@ -96,6 +98,9 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 			return err
 		}
 		if g.Outbound, err = o.config(); err != nil {
+			return err
+		}
+		if g.Billing, err = b.config(); err != nil {
 			return err
 		}
 		return checkGateway(&g)

@@ -40,6 +40,7 @@ type up struct {
 	deliver    reaper.Webhooks
 	users      users
 	outbound   outbound
+	billing    billing
 	data       string
 	durability string
 	grace      time.Duration // of replaced data keys
@@ -78,6 +79,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	graceFlag(f, &u.grace)
 	u.users.flags(f)
 	u.outbound.flags(f)
+	u.billing.flags(f)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
@@ -158,6 +160,9 @@ func (u *up) prepare() (err error) {
 		return err
 	}
 	if u.gateway.Outbound, err = u.outbound.config(); err != nil {
+		return err
+	}
+	if u.gateway.Billing, err = u.billing.config(); err != nil {
 		return err
 	}
 	if u.data == "" {

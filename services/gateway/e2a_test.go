@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/events/catalog"
 	"github.com/millrace/millrace/events/eventstest"
+	"github.com/millrace/millrace/events/usage"
 	"github.com/millrace/millrace/services/gateway"
 )
 
@@ -61,7 +62,9 @@ func (u *userFixture) another(cfg gateway.UsersConfig) *fixture {
 		cfg.Mail = u.mail.mailer(u.t)
 	}
 	cfg.Now = u.clock.Now
-	f.serve(gateway.Config{Listen: "127.0.0.1:0", Users: cfg})
+	f.serve(gateway.Config{
+		Listen: "127.0.0.1:0", Users: cfg, Billing: gateway.BillingConfig{Price: usage.Price{CPUHour: 5000}, Now: u.clock.Now},
+	})
 	return &f
 }
 

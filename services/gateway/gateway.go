@@ -75,6 +75,7 @@ type Config struct {
 
 	Users    UsersConfig    // how people sign up and log in
 	Outbound OutboundConfig // requests to URLs of tenants
+	Billing  BillingConfig  // what usage costs
 
 	// DrainTimeout is the maximum time for open streams and requests to end after ctx has
 	// ended; default 10 s.
@@ -163,6 +164,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err := s.conversations.Start(viewing); err != nil {
 		return fmt.Errorf("open conversations: %w", err)
+	}
+	if err := s.books.start(ctx, viewing); err != nil {
+		return fmt.Errorf("open usage: %w", err)
 	}
 	// The trail has the denials of the drain, too, and clients use sandboxes until it ends.
 	draining, stop := context.WithCancel(viewing)
