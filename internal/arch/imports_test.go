@@ -139,7 +139,7 @@ var rules = []rule{
 	{path: gw + "e2a/dataplane", may: []string{"events/file", "events/kind", "events/process", "events/sandbox", gw + "e2a/body", gw + "auth", gw + "core", gw + "files", gw + "httpconn", gw + "httperr", gw + "procs", gw + "record", gw + "route", gw + "stream", gw + "textenc", fiber}, tests: []string{gw + "surfacetest", gw + "record/recordtest"}, std: []string{"net/http"}},
 	{path: gw + "e2a/catalogue", may: []string{"events/kind", gw + "e2a/body", fiber}},
 	{path: gw + "e2a/sessions", may: []string{"events/conversation", "events/frame", "events/kind", "events/process", gw + "auth", gw + "conversations", gw + "core", gw + "e2a/body", gw + "recovery", gw + "sessiontoken", gw + "stream", gw + "websocket", fiber}},
-	{path: gw + "e2a/dashboard", may: []string{"events/sandbox", "events/usage", gw + "auth", gw + "e2a/body", fiber}},
+	{path: gw + "e2a/dashboard", may: []string{"events/kind", "events/sandbox", "events/usage", gw + "auth", gw + "e2a/body", fiber}},
 	{path: gw + "e2a/body", may: []string{"events/kind", gw + "family", gw + "httpconn", gw + "record", gw + "route", fiber}},
 	{path: gw + "e2a/sandboxes", may: []string{"events/fleet", "events/kind", "events/process", "events/sandbox", "events/template", gw + "auth", gw + "core", gw + "e2a/body", gw + "e2b/limits", gw + "family", gw + "httpconn", gw + "provision", gw + "record", fiber}},
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},

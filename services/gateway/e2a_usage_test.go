@@ -135,3 +135,37 @@ func TestDashboardSandboxes(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// E-340, E-342, E-344, E-345, E-347, E-349: the balance is the sum of the transactions, and that of
+// the usage in cents.
+func TestCredits(t *testing.T) {
+	u := newUserFixture(t)
+	now := u.midMonth()
+	you, other := u.signUp("you@example.com"), u.signUp("other@example.com")
+	u.used(you.TenantID, "i1", 1, 1999*time.Millisecond, 3600*time.Second)
+	u.used(you.TenantID, "i2", 2, 720*time.Second, 0)
+	u.as(other.Token, "GET", "/v1/billing/balance", "").want(t, "balance of another", 200, `{"credit_balance":0}`)
+	u.as(other.Token, "GET", "/v1/billing/transactions", "").want(t, "transactions of another", 200, `{"transactions":[]}`)
+	u.as(you.Token, "GET", "/v1/billing/balance", "").want(t, "balance", 200, `{"credit_balance":-7}`)
+	line := func(ago int, cents int) string {
+		day := usage.DayOf(now.AddDate(0, 0, -ago))
+		return fmt.Sprintf(`{"id":"txn_usage_%s","amount":%d,"description":"Sandbox usage","timestamp":"%sT00:00:00Z"}`, day, cents, day)
+	}
+	u.as(you.Token, "GET", "/v1/billing/transactions", "").want(t, "transactions", 200, `{"transactions":[`+line(0, -5)+","+line(1, -1)+","+line(2, -1)+`]}`)
+	u.as(you.Token, "GET", "/v1/billing/transactions?limit=1&offset=1", "").want(t, "a page", 200, `{"transactions":[`+line(1, -1)+`]}`)
+	u.as(you.Token, "GET", "/v1/billing/transactions?offset=3", "").want(t, "the end", 200, `{"transactions":[]}`)
+	u.as(you.Token, "GET", "/v1/billing/transactions?limit=0", "").failed(t, "limit", 400, "invalid")
+	u.as(you.Token, "GET", "/v1/billing/auto-topup", "").want(t, "auto-topup", 200, `{"enabled":false,"threshold_amount":0,"topup_amount":0}`)
+	for _, amount := range []string{"0", "-500", "499", "500.5", `"500"`, "null", "true", "[500]", "1e999", "100000000", "99999999999999999999"} {
+		u.as(you.Token, "POST", "/v1/billing/checkout", `{"credit_amount":`+amount+`}`).failed(t, "pay "+amount, 400, "invalid")
+		u.as(you.Token, "POST", "/v1/billing/auto-topup", `{"enabled":true,"threshold_amount":100,"topup_amount":`+amount+`}`).failed(t, "top up "+amount, 400, "invalid")
+	}
+	for _, body := range []string{"{}", `{"enabled":1,"threshold_amount":100,"topup_amount":500}`, `{"enabled":true,"threshold_amount":-1,"topup_amount":500}`, `{"enabled":true,"topup_amount":500}`} {
+		u.as(you.Token, "POST", "/v1/billing/auto-topup", body).failed(t, body, 400, "invalid")
+	}
+	u.as(you.Token, "POST", "/v1/billing/checkout", `{"credit_amount":500}`).failed(t, "pay", 501, "payments_unavailable")
+	u.as(you.Token, "POST", "/v1/billing/auto-topup", `{"enabled":true,"threshold_amount":100,"topup_amount":500}`).failed(t, "top up", 501, "payments_unavailable")
+	for _, path := range []string{"balance", "transactions", "auto-topup"} {
+		u.as(you.APIKey, "GET", "/v1/billing/"+path, "").failed(t, path, 401, "unauthenticated")
+	}
+}

@@ -1,4 +1,4 @@
-// Package dashboard is the surface of e2a's usage and dashboards: what a tenant has used this
+// Package dashboard is the surface of e2a's usage, dashboards and credits: what a tenant has used this
 // month, on each day, and by which sandboxes. It encodes what package meter has in its view.
 //
 // # Consistency
@@ -8,4 +8,8 @@
 // # Numbers
 // CPU time is in whole seconds per day, so that the numbers of a period are the sums of those of
 // its days. A sandbox and a conversation count on the day on which they started.
+//
+// # Credits
+// The balance is the price of all usage, as a negative number, and each day with a price is a
+// transaction. Payments are not implemented: a valid request for one returns Unimplemented.
 package dashboard

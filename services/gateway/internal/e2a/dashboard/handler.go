@@ -61,6 +61,7 @@ func (h *Handler) Register(r fiber.Router) {
 	r.Get("/v1/dashboard/overview", h.overview)
 	r.Get("/v1/dashboard/sandboxes", h.sandboxes)
 	r.Get("/v1/dashboard/usage/daily", h.daily)
+	h.registerCredits(r)
 }
 
 // total returns the sum of the days from first to last, the seconds of CPU time, and the price.
