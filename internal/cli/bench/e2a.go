@@ -177,6 +177,9 @@ func (b *e2aBench) requests(ctx context.Context) error {
 	return nil
 }
 
+// rotateTimeout ends the wait for a message that does not come.
+const rotateTimeout = time.Minute
+
 // rotate measures the rotation of a bundle of many connected sessions: until the response, and until
 // the last client has its message.
 func (b *e2aBench) rotate(ctx context.Context) error {
@@ -195,7 +198,14 @@ func (b *e2aBench) rotate(ctx context.Context) error {
 		defer done()
 		open = append(open, c)
 	}
-	limited, cancel := b.limit(ctx)
+	waiting, stop := context.WithTimeout(ctx, rotateTimeout)
+	defer stop()
+	defer context.AfterFunc(waiting, func() { // a read has no context
+		for _, c := range open {
+			c.Close()
+		}
+	})()
+	limited, cancel := b.limit(waiting)
 	defer cancel()
 	var answered, told []time.Duration
 	for n := 1; n <= b.f.count && limited.Err() == nil; n++ {
