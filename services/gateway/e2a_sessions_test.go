@@ -494,3 +494,20 @@ func TestConcurrentResumes(t *testing.T) {
 		t.Errorf("%d sandboxes", len(all))
 	}
 }
+
+// E-138, E-139, E-207: a cancel at one gateway reaches the client at another one, and the response says
+// whether there was a client.
+func TestSessionCancel(t *testing.T) {
+	f, g := twoGateways(t)
+	f.withRuntimes()
+	s := f.createSession(t, sessionBody)
+	path := "/v1/sandboxes/" + s.VM + "/cancel"
+	f.as(key, "POST", path, `{"reason":"admin_action"}`).want(t, "no client", 200, `{"vm_id":"`+s.VM+`","cancelled":false,"reason":"admin_action"}`)
+	ws := g.open(t, &s, "")
+	ws.echo("x")
+	f.as(key, "POST", path, `{"reason":"admin_action"}`).want(t, "a client", 200, `{"vm_id":"`+s.VM+`","cancelled":true,"reason":"admin_action"}`)
+	ws.want(`{"type":"system","event":"cancel","reason":"admin_action"}`)
+	g.as(key, "POST", path, "").want(t, "no reason", 200, `{"vm_id":"`+s.VM+`","cancelled":true,"reason":"user_request"}`)
+	ws.want(`{"type":"system","event":"cancel","reason":"user_request"}`)
+	ws.echo("y")
+}
