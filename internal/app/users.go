@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ type users struct {
 	smtp, from string
 	proxies    []string
 	perMinute  int
+	requests   int // of a tenant per minute
+	catalogue  int
 	testMode   bool
 }
 
@@ -23,6 +26,8 @@ func (u *users) flags(f *pflag.FlagSet) {
 	f.StringVar(&u.from, "mail-from", "", "sender's address of mail to users (required with --smtp)")
 	f.StringSliceVar(&u.proxies, trustedProxy, nil, "prefixes of proxies whose X-Forwarded-For names the client, such as 10.1.0.0/16 (default none)")
 	f.IntVar(&u.perMinute, "sign-up-rate", defaultSignUpRate, "maximum requests per minute to sign up or log in from one address, or one /64 of IPv6")
+	f.IntVar(&u.requests, "tenant-rate", 6000, "maximum requests of a tenant per minute to e2a's API")
+	f.IntVar(&u.catalogue, "catalogue-rate", 120, "maximum requests of a tenant per minute to e2a's catalogue of templates")
 	f.BoolVar(&u.testMode, "sign-up-test-mode", false, "return the codes of addresses in e2a-qa.test in the response, and send them no mail; only on a loopback address")
 }
 
@@ -34,7 +39,10 @@ const (
 
 // config returns the settings. Without a relay, mail is printed to mailbox; nil: no mail is sent.
 func (u *users) config(mailbox io.Writer) (c gateway.UsersConfig, err error) {
-	c.TestMode, c.PerMinute = u.testMode, u.perMinute
+	c.TestMode, c.PerMinute, c.Requests, c.Catalogue = u.testMode, u.perMinute, u.requests, u.catalogue
+	if err := cmp.Or(atLeastOne("tenant-rate", u.requests), atLeastOne("catalogue-rate", u.catalogue)); err != nil {
+		return c, err
+	}
 	if u.perMinute < 1 || u.perMinute > maxSignUpRate {
 		return c, fmt.Errorf("--sign-up-rate: %d must be from 1 to %d", u.perMinute, maxSignUpRate)
 	}
@@ -53,4 +61,8 @@ func (u *users) config(mailbox io.Writer) (c gateway.UsersConfig, err error) {
 		}
 	}
 	return c, nil
+}
+
+func atLeastOne(flag string, n int) error {
+	return firstInvalid(setting{flag, n, n >= 1, "at least 1"})
 }

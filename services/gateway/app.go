@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/metrics"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/port"
+	"github.com/millrace/millrace/services/gateway/internal/rate"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -66,6 +67,7 @@ type server struct {
 	bai     *backendai.Handler
 	builds  *builder.Builder
 	ports   *port.Handler
+	counts  *rate.Counts // of requests, in all families with a limit
 	metrics *metrics.Metrics
 	issuer  *identity.Handler
 	unused  httpconn.UnusedConns
@@ -79,8 +81,9 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		Provisioner: ops.Provisioner, Sandboxes: ops.Lifecycle, Processes: ops.Procs, Keys: ops.Core, Sealer: ops.Core.Sealer,
 		Slog: cfg.Slog, Registries: cfg.Registries, ECREndpoint: cfg.ECREndpoint,
 	})
+	counts := rate.New()
 	s := &server{
-		cfg: cfg, ops: ops, streams: streams, sockets: sockets,
+		cfg: cfg, ops: ops, streams: streams, sockets: sockets, counts: counts,
 		keeper: attachments.New(attachments.Config{
 			Store: cfg.Log.Attachments(), Sandboxes: ops.Core.View, Slog: cfg.Slog,
 			Ends: map[string]attachments.End{codex.Surface: codex.End(record.NewGateway(ops)), conversations.Surface: conversations.End},
@@ -105,7 +108,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		e2b:   e2b.New(ops, e2b.Config{Domain: cfg.Public.Domain, MaxTimeout: cfg.MaxTimeout, Limits: cfg.Limits, Operator: sandbox.Operator{Allow: cfg.EgressAllow}, Webhooks: sandbox.Operator{Allow: cfg.WebhookAllow}, Issuer: cfg.Public.Issuer, Kick: builds.Kick, Slog: cfg.Slog}),
 		bai: backendai.New(backendai.Config{
 			Operations: record.NewGateway(ops), Pairs: keyPairs(cfg.KeyPair), Creator: sessionCreator{&creator{ops, cfg.Limits}},
-			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, All: cfg.View.Sandboxes, Active: cfg.View.ActiveProcesses, Tallies: cfg.Log.Tally(), Streams: streams, Sockets: sockets,
+			Runs: interpreter.NewRuns(record.NewGateway(ops)), Log: catalog.SandboxLog{View: cfg.View}, All: cfg.View.Sandboxes, Active: cfg.View.ActiveProcesses, Counts: counts, Streams: streams, Sockets: sockets,
 			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
 		users:   newUsers(cfg, ops),

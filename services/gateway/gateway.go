@@ -270,6 +270,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { s.ops.Core.Sealer.Keep(ctx); return nil })
 	g.Go(func() error { return s.keeper.Run(ctx) })
 	g.Go(func() error { return s.bai.Run(ctx) })
+	g.Go(func() error { return s.counts.Share(ctx, s.cfg.Log.Tally(), s.cfg.Slog) })
 	g.Go(func() error { return s.ops.Accounts.Run(ctx) })
 	g.Go(func() error { return s.users.Run(ctx) })
 	g.Go(func() error { return s.bundles.Run(ctx) })

@@ -2,15 +2,19 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
+	"github.com/millrace/millrace/services/gateway/internal/rate"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 )
@@ -83,6 +87,28 @@ func (s *server) limitBody(c *fiber.Ctx) error {
 	}
 	return c.Next()
 }
+
+// limitRate limits the requests of a tenant to e2a's API, over all gateways.
+func (s *server) limitRate(c *fiber.Ctx) error {
+	part, tenant := route.Part(c), auth.From(c).Tenant
+	if part.Family != family.E2A || tenant == "" {
+		return c.Next()
+	}
+	key, limit := "e2a "+tenant, cmp.Or(max(s.cfg.Users.Requests, 0), defaultRequests)
+	if part.Catalogue {
+		key, limit = "e2a catalogue "+tenant, cmp.Or(max(s.cfg.Users.Catalogue, 0), defaultCatalogue)
+	}
+	if left, after := s.counts.Add(key, time.Now(), rate.Limit{Requests: limit, Period: time.Minute}); left < 0 {
+		return kind.Slow("count request", after)
+	}
+	return c.Next()
+}
+
+// Default limits of a tenant's requests to e2a's API per minute.
+const (
+	defaultRequests  = 6000
+	defaultCatalogue = 120
+)
 
 // tooLarge rejects a request with a too large body at once.
 func (s *server) tooLarge(c *fiber.Ctx) error {

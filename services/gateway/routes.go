@@ -63,7 +63,7 @@ func (s *server) routes(local bool) {
 	if local {
 		confined{s.app, family.Millrace}.Get("/metrics", onlyUnnamed(s.metrics.Get)) // without a key
 	}
-	s.app.Use(s.auditDenial, s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitBody, s.e2b.Guard)
+	s.app.Use(s.auditDenial, s.bai.Guard, auth.New(s.ops.Accounts, s.users, tokens{s.ops.Lifecycle, s.ops.Storage}), s.limitRate, s.limitBody, s.e2b.Guard)
 	for _, x := range s.surfaces() {
 		x.register(confined{s.app, x.family})
 	}

@@ -10,11 +10,14 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 )
 
-// UsersConfig configures how people sign up and log in.
+// UsersConfig configures how people sign up and log in, and how many requests they may send to e2a's
+// API.
 type UsersConfig struct {
 	Mail      Mailer           // sends codes; nil: no code can be sent
 	TestMode  bool             // addresses in e2a-qa.test get their codes in the response; only on a loopback address
 	PerMinute int              // maximum requests of a source per minute; default 20
+	Requests  int              // maximum requests of a tenant per minute; default 6000
+	Catalogue int              // the same for the catalogue of templates, which has a limit of its own; default 120
 	Proxies   []netip.Prefix   // proxies whose X-Forwarded-For is trusted
 	Now       func() time.Time // for tests; default time.Now
 }

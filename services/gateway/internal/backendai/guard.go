@@ -64,7 +64,7 @@ func (h *Handler) authenticate(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	left := h.counts.Add(key, now, h.cfg.RateLimit)
+	left, _ := h.cfg.Counts.Add(key, now, rate.Limit{Requests: h.cfg.RateLimit, Period: rate.Window})
 	setRate(c, h.cfg.RateLimit, max(left, 0))
 	if left < 0 {
 		return kind.Coded(kind.Exhausted, "count request", "", rateLimited, "You have reached your API query rate limit.")

@@ -104,7 +104,7 @@ type Config struct {
 	Runs       Runs
 	Ports      Ports
 	Log        sse.Log
-	Tallies    Tallies
+	Counts     *rate.Counts                                                            // of requests, by access key
 	All        func(keep func(*sandbox.State) bool) []sandbox.State                    // sandboxes of all tenants
 	Active     func(id sandbox.ID, keep func(*process.Summary) bool) []process.Summary // of a sandbox, as far as they are known
 	Files      func(p core.Principal, id sandbox.ID) files.Store
@@ -126,7 +126,6 @@ const (
 // Handler implements the surface. It is safe for concurrent use.
 type Handler struct {
 	cfg      Config
-	counts   *rate.Counts
 	endpoint *websocket.Endpoint
 	tunnels  *websocket.Endpoint
 	hub      *sse.Hub
@@ -139,7 +138,7 @@ func New(cfg Config) *Handler {
 	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), defaultMax)
 	cfg.Slog = cmp.Or(cfg.Slog, slog.New(slog.DiscardHandler))
 	h := &Handler{
-		cfg: cfg, counts: rate.New(), hub: sse.NewHub(namedLog{cfg.Log, cfg.All}),
+		cfg: cfg, hub: sse.NewHub(namedLog{cfg.Log, cfg.All}),
 		// Browsers do not sign requests by themselves.
 		endpoint: cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true}),
 		tunnels:  cfg.Sockets.Endpoint(websocket.Options{AnyOrigin: true, WriteTimeout: tunnelWriteTimeout}),
@@ -153,7 +152,6 @@ func (h *Handler) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.hub.Run(ctx) })
 	g.Go(func() error { return h.keeper.run(ctx) })
-	g.Go(func() error { return sharer{h}.share(ctx) })
 	return g.Wait()
 }
 

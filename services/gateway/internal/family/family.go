@@ -33,6 +33,7 @@ type Part struct {
 	Origin       Origin
 	EncodedSlash bool // the path may contain names with an encoded slash
 	APIHost      bool // paths of the host of a sandbox do not belong to it
+	Catalogue    bool // counts against a limit of its own
 	Runtime      bool // served on the runtime's host, see [Hosts]
 }
 

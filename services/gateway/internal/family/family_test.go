@@ -34,6 +34,7 @@ func TestOf(t *testing.T) {
 		upload    = family.Part{Family: family.E2B, Credentials: keys | family.VolumeBearer, Errors: httperr.Named, Body: family.Streamed}
 
 		e2a       = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true}
+		catalogue = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, APIHost: true, Catalogue: true}
 		e2aFiles  = family.Part{Family: family.E2A, Credentials: family.KeyBearer, Errors: httperr.E2A, Body: family.Streamed, APIHost: true}
 		runtime   = family.Part{Family: family.E2A, Credentials: family.SessionToken, Errors: httperr.E2A, APIHost: true, Runtime: true}
 		signUp    = family.Part{Family: family.E2A, Credentials: family.Public, Errors: httperr.E2A, APIHost: true}
@@ -112,8 +113,8 @@ func TestOf(t *testing.T) {
 		{path: "/v1/sandboxes/sbx_i1/files", want: e2aFiles},
 		{path: "/v1/sessions", want: e2a},
 		{path: "/v1/sessions/ses_1/ws", upgrade: true, want: runtime},
-		{path: "/v1/templates", want: e2a},
-		{path: "/v1/templates/deictic", want: e2a},
+		{path: "/v1/templates", want: catalogue},
+		{path: "/v1/templates/deictic", want: catalogue},
 		{path: "/v1/tenants", want: signUp},
 		{path: "/v1/tenants/", want: signUp},
 		{path: "/v1/tenants/verify", want: signUp},

@@ -34,6 +34,7 @@ var (
 	public   = Part{Family: Millrace, Credentials: Public}
 
 	e2a       = Part{Family: E2A, Credentials: KeyBearer, Errors: httperr.E2A, APIHost: true}
+	catalogue = with(e2a, func(p *Part) { p.Catalogue = true })
 	e2aFiles  = with(e2a, func(p *Part) { p.Body = Streamed })
 	runtime   = with(e2a, func(p *Part) { p.Runtime = true; p.Credentials = SessionToken })
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
@@ -81,7 +82,7 @@ var table = []row{
 	{"/v1/secrets", e2a},
 	{"/v1/sessions", e2a},
 	{"/v1/sessions/*/ws/$", runtime},
-	{"/v1/templates", e2a},
+	{"/v1/templates", catalogue},
 	{"/v1/tenants", tenant},
 	{"/v1/tenants/$", signUp},
 	{"/v1/tenants/verify/$", signUp},

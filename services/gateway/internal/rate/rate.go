@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Window is the period in which requests count.
+// Window is the longest period in which requests count.
 const Window = 15 * time.Minute
 
 const (
@@ -25,8 +25,7 @@ type Counts struct {
 
 // count is the requests of one key.
 type count struct {
-	newest int64 // number of the newest bucket
-	total  int
+	newest int64        // number of the newest bucket
 	n      [buckets]int // by the number of the bucket modulo buckets
 }
 
@@ -38,26 +37,52 @@ func New() *Counts {
 	}
 }
 
-// Add counts a request at a time, unless limit requests are in the window already. It returns how
-// many more are allowed, or -1 if this one is not.
-func (c *Counts) Add(key string, now time.Time, limit int) int {
+// Limit is how many requests of a key are allowed in a period.
+type Limit struct {
+	Requests int
+	Period   time.Duration // at most Window
+}
+
+// Add counts a request at a time, unless the limit is reached already. It returns how many more are
+// allowed, or -1 and the time to wait if this one is not.
+func (c *Counts) Add(key string, now time.Time, limit Limit) (left int, after time.Duration) {
 	number := now.UnixNano() / int64(bucket)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweep(number)
 	k := c.of(key, number)
 	k.advance(number)
-	if k.total >= limit {
-		return -1
+	span := min(int64(limit.Period/bucket)+1, buckets)
+	total := k.sum(span)
+	if total >= limit.Requests {
+		return -1, max(k.allowed(span, total-limit.Requests).Sub(now), time.Second)
 	}
 	k.n[k.newest%buckets]++
-	k.total++
 	if c.own[k.newest] == nil {
 		c.own[k.newest] = make(map[string]int)
 	}
 	c.own[k.newest][key]++
 	c.changed[k.newest] = true
-	return limit - k.total
+	return limit.Requests - total - 1, 0
+}
+
+// sum returns the requests in the newest buckets.
+func (k *count) sum(span int64) (total int) {
+	for number := k.newest - span + 1; number <= k.newest; number++ {
+		total += k.n[(number+buckets)%buckets]
+	}
+	return total
+}
+
+// allowed returns when a period has more than excess requests less than now.
+func (k *count) allowed(span int64, excess int) time.Time {
+	number := k.newest - span + 1
+	for ; number < k.newest; number++ {
+		if excess -= k.n[(number+buckets)%buckets]; excess < 0 {
+			break
+		}
+	}
+	return time.Unix(0, (number+span)*int64(bucket))
 }
 
 func (c *Counts) of(key string, number int64) *count {
@@ -76,7 +101,6 @@ func (k *count) advance(number int64) {
 	}
 	for k.newest < number {
 		k.newest++
-		k.total -= k.n[k.newest%buckets]
 		k.n[k.newest%buckets] = 0
 	}
 }

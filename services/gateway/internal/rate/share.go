@@ -53,7 +53,6 @@ func (c *Counts) Merge(run string, b Bucket, now time.Time) {
 		k.advance(b.Number)
 		if more := n - had[key]; more > 0 && k.newest-b.Number < buckets {
 			k.n[b.Number%buckets] += more
-			k.total += more
 		}
 	}
 }

@@ -1,14 +1,14 @@
-package backendai
+package rate
 
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/tally"
-	"github.com/millrace/millrace/services/gateway/internal/rate"
 )
 
 const (
@@ -22,18 +22,14 @@ type Tallies interface {
 	Follow(ctx context.Context, fn func(*tally.Counts)) error
 }
 
-// sharer passes the counts of requests on.
-type sharer struct{ *Handler }
-
-// share passes the counts of requests on to other gateways, and adds theirs, until ctx ends. No
-// request waits for it.
-func (h sharer) share(ctx context.Context) error {
+// Share passes the counts on to other gateways, and adds theirs, until ctx ends.
+func (c *Counts) Share(ctx context.Context, tallies Tallies, log *slog.Logger) error {
 	run := rand.Text()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		err := h.cfg.Tallies.Follow(ctx, func(c *tally.Counts) {
-			if c.Run != run {
-				h.counts.Merge(c.Run, rate.Bucket{Number: c.Period, ByKey: c.ByKey}, time.Now())
+		err := tallies.Follow(ctx, func(t *tally.Counts) {
+			if t.Run != run {
+				c.Merge(t.Run, Bucket{Number: t.Period, ByKey: t.ByKey}, time.Now())
 			}
 		})
 		if ctx.Err() != nil {
@@ -49,7 +45,7 @@ func (h sharer) share(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-t.C:
-				h.put(ctx, run)
+				c.put(ctx, run, tallies, log)
 			}
 		}
 	})
@@ -57,14 +53,14 @@ func (h sharer) share(ctx context.Context) error {
 }
 
 // put stores the counts that have changed. What cannot be stored is stored with the next ones.
-func (h sharer) put(ctx context.Context, run string) {
+func (c *Counts) put(ctx context.Context, run string, tallies Tallies, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	for _, b := range h.counts.Changed() {
-		if err := h.cfg.Tallies.Put(ctx, &tally.Counts{Run: run, Period: b.Number, ByKey: b.ByKey}); err != nil {
-			h.counts.Again(b.Number)
+	for _, b := range c.Changed() {
+		if err := tallies.Put(ctx, &tally.Counts{Run: run, Period: b.Number, ByKey: b.ByKey}); err != nil {
+			c.Again(b.Number)
 			if ctx.Err() == nil {
-				h.cfg.Slog.Warn("share counts failed", "err", err)
+				log.Warn("share counts failed", "err", err)
 			}
 		}
 	}
