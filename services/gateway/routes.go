@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/files"
 	"github.com/millrace/millrace/services/gateway/internal/interpreter"
 	"github.com/millrace/millrace/services/gateway/internal/ndjson"
+	"github.com/millrace/millrace/services/gateway/internal/openapi"
 	"github.com/millrace/millrace/services/gateway/internal/processes"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
@@ -32,6 +33,7 @@ func (s *server) surfaces() []surface {
 	gateway, vms := record.NewGateway(s.ops), s.newE2ASandboxes()
 	return []surface{
 		{family.Millrace, s.registerOwn},
+		{family.Millrace, openapi.Register},
 		{family.E2B, s.registerPublic},
 		{family.E2B, s.e2b.Register},
 		{family.E2B, connect.New(gateway, s.streams, connect.Config{}).Register},

@@ -59,6 +59,8 @@ func TestOf(t *testing.T) {
 		{path: "/readyz", want: public},
 		{path: "/readyz/", want: public},
 		{path: "/.well-known/jwks.json", want: public},
+		{path: "/openapi.yaml", want: public},
+		{path: "/docs", want: public},
 		{path: "/metrics", want: metrics},
 		{path: "/commands", want: commands},
 		{path: "/commands/7/stream", want: commands},

@@ -68,6 +68,8 @@ var table = []row{
 	{"/livez", public},
 	{"/readyz", public},
 	{"/.well-known", public},
+	{"/docs/$", public},
+	{"/openapi.yaml", public},
 	{"/metrics", metrics}, // of the service, and of the sandbox that a request names
 	{"/commands", commands},
 	{"/v1", ours},
