@@ -69,6 +69,13 @@ type Notice struct {
 	Delivered bool // the client has it
 }
 
+// Config is the secrets that the runtime has.
+type Config struct {
+	Number      uint32            // of replacements since the sandbox serves
+	Generations map[string]string // of the bundles, by name; never changed
+	Keys        []string          // names of the keys of the bundles that the last replacement changed
+}
+
 // State is a conversation. It is a value: Apply returns a new one.
 type State struct {
 	ID         ID
@@ -87,10 +94,11 @@ type State struct {
 	Ended      time.Time
 	Snapshot   sandbox.SnapshotID // of the files that a resume restores; empty: none
 	Notice     Notice
+	Config     Config
 	Rev        uint64 // stream sequence of the last message
 }
 
-// Body is one of Opened, Claimed, TakenOver, Served, Ended, Saved, Announced or Delivered.
+// Body is one of Opened, Claimed, TakenOver, Served, Configured, Ended, Saved, Announced or Delivered.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -116,7 +124,16 @@ type Claimed struct {
 type TakenOver struct{ Gateway string }
 
 // Served reports that the sandbox runs and the runtime accepts clients.
-type Served struct{ Runtime process.ID }
+type Served struct {
+	Runtime     process.ID
+	Generations map[string]string // of the bundles whose values the runtime has, by name
+}
+
+// Configured reports that the runtime has other secrets.
+type Configured struct {
+	Generations map[string]string
+	Keys        []string // names of the keys of the bundles that changed
+}
 
 // Ended reports that the sandbox has ended.
 type Ended struct{ Status Status }
@@ -130,20 +147,21 @@ type Announced struct{ ID, Reason string }
 // Delivered reports that the client has the announcement.
 type Delivered struct{ ID string }
 
-func (Opened) kind() string    { return "opened" }
-func (Claimed) kind() string   { return "claimed" }
-func (TakenOver) kind() string { return "taken_over" }
-func (Served) kind() string    { return "served" }
-func (Ended) kind() string     { return "ended" }
-func (Saved) kind() string     { return "saved" }
-func (Announced) kind() string { return "announced" }
-func (Delivered) kind() string { return "delivered" }
+func (Opened) kind() string     { return "opened" }
+func (Claimed) kind() string    { return "claimed" }
+func (TakenOver) kind() string  { return "taken_over" }
+func (Served) kind() string     { return "served" }
+func (Configured) kind() string { return "configured" }
+func (Ended) kind() string      { return "ended" }
+func (Saved) kind() string      { return "saved" }
+func (Announced) kind() string  { return "announced" }
+func (Delivered) kind() string  { return "delivered" }
 
 // next is what can happen; an absent pair cannot.
 var next = map[Phase]map[string]Phase{
 	0:        {"opened": Starting},
 	Starting: {"served": Serving, "ended": Over, "taken_over": Starting, "saved": Starting},
-	Serving:  {"claimed": Starting, "ended": Over, "saved": Serving, "announced": Serving, "delivered": Serving},
+	Serving:  {"claimed": Starting, "configured": Serving, "ended": Over, "saved": Serving, "announced": Serving, "delivered": Serving},
 	Over:     {"claimed": Starting, "saved": Over},
 }
 
@@ -167,7 +185,9 @@ func (s State) Apply(b Body, now time.Time) (State, error) {
 	case TakenOver:
 		s.Claim = Claim{b.Gateway, now}
 	case Served:
-		s.Runtime, s.Served = b.Runtime, now
+		s.Runtime, s.Served, s.Config = b.Runtime, now, Config{Generations: b.Generations}
+	case Configured:
+		s.Config = Config{s.Config.Number + 1, b.Generations, b.Keys}
 	case Ended:
 		s.Status, s.Ended = b.Status, now
 	case Saved:
@@ -184,7 +204,7 @@ func (s State) Apply(b Body, now time.Time) (State, error) {
 func (s *State) start(sbx sandbox.ID, t Token, by Claim) {
 	s.Generation++
 	s.Sandbox, s.Token, s.Claim = sbx, t, by
-	s.Runtime, s.Served, s.Status, s.Ended, s.Notice = "", time.Time{}, "", time.Time{}, Notice{}
+	s.Runtime, s.Served, s.Status, s.Ended, s.Notice, s.Config = "", time.Time{}, "", time.Time{}, Notice{}, Config{}
 }
 
 // Window is how long a resume that follows another one has the same result.

@@ -27,21 +27,22 @@ var (
 	served    = Served{Runtime: "p-i1"}
 	ended     = Ended{Completed}
 	claimed   = Claimed{Sandbox: "i2", Token: Token{Nonce: "n2"}, Gateway: "g2", Previous: Completed}
+	replaced  = Configured{Generations: map[string]string{"b": "g2"}, Keys: []string{"A"}}
 	announced = Announced{ID: "a", Reason: "user_request"}
 	delivered = Delivered{ID: "a"}
 )
 
 func TestWhatCanHappen(t *testing.T) {
 	starting, serving, over := []Body{opened}, []Body{opened, served}, []Body{opened, served, ended}
-	all := []Body{opened, claimed, TakenOver{"g3"}, served, ended, Saved{"s1"}, announced, delivered}
+	all := []Body{opened, claimed, TakenOver{"g3"}, served, replaced, ended, Saved{"s1"}, announced, delivered}
 	for name, tt := range map[string]struct {
 		past []Body
 		may  map[string]Phase
 	}{
 		"nothing":   {nil, map[string]Phase{"opened": Starting}},
 		"starting":  {starting, map[string]Phase{"served": Serving, "ended": Over, "taken_over": Starting, "saved": Starting}},
-		"serving":   {serving, map[string]Phase{"claimed": Starting, "ended": Over, "saved": Serving, "announced": Serving}},
-		"announced": {append(serving, announced), map[string]Phase{"claimed": Starting, "ended": Over, "saved": Serving, "announced": Serving, "delivered": Serving}},
+		"serving":   {serving, map[string]Phase{"claimed": Starting, "configured": Serving, "ended": Over, "saved": Serving, "announced": Serving}},
+		"announced": {append(serving, announced), map[string]Phase{"claimed": Starting, "configured": Serving, "ended": Over, "saved": Serving, "announced": Serving, "delivered": Serving}},
 		"over":      {over, map[string]Phase{"claimed": Starting, "saved": Over}},
 	} {
 		s := after(t, tt.past...)
@@ -52,6 +53,23 @@ func TestWhatCanHappen(t *testing.T) {
 				t.Errorf("%s, %s: phase %d, %v; want %d", name, b.kind(), to.Phase, err, want)
 			}
 		}
+	}
+}
+
+// The secrets of a runtime are those that it was served with, until they are replaced, and end with it.
+func TestConfigurations(t *testing.T) {
+	first := Served{Runtime: "p-i1", Generations: map[string]string{"b": "g1"}}
+	s := after(t, opened, first)
+	if s.Config.Number != 0 || s.Config.Generations["b"] != "g1" || s.Config.Keys != nil {
+		t.Errorf("served: %+v", s.Config)
+	}
+	s = after(t, opened, first, replaced, replaced, announced)
+	if s.Config.Number != 2 || s.Config.Generations["b"] != "g2" || len(s.Config.Keys) != 1 {
+		t.Errorf("replaced: %+v", s.Config)
+	}
+	s = after(t, opened, first, replaced, claimed)
+	if s.Config.Number != 0 || s.Config.Generations != nil || s.Config.Keys != nil {
+		t.Errorf("claimed: %+v", s.Config)
 	}
 }
 

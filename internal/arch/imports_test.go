@@ -135,7 +135,7 @@ var rules = []rule{
 	{path: gw + "conversations", may: []string{vocabulary, gw + "attachments", gw + "core", gw + "procs", gw + "sessiontoken", gw + "stream", group}},
 	{path: gw + "audit", may: []string{"events/attachment", "events/audit", "events/kind", fiber}},
 	{path: gw + "e2a", may: []string{"events/account", "events/catalog", "events/kind", gw + "e2a/body", gw + "accounts", gw + "auth", gw + "core", gw + "peer", fiber}},
-	{path: gw + "e2a/secrets", may: []string{"events/bundle", gw + "auth", gw + "core", gw + "e2a/body", fiber}},
+	{path: gw + "e2a/secrets", may: []string{"events/bundle", "events/sandbox", gw + "auth", gw + "core", gw + "e2a/body", fiber}},
 	{path: gw + "e2a/dataplane", may: []string{"events/file", "events/kind", "events/process", "events/sandbox", gw + "e2a/body", gw + "auth", gw + "core", gw + "files", gw + "httpconn", gw + "httperr", gw + "procs", gw + "record", gw + "route", gw + "stream", gw + "textenc", fiber}, tests: []string{gw + "surfacetest", gw + "record/recordtest"}, std: []string{"net/http"}},
 	{path: gw + "e2a/catalogue", may: []string{"events/kind", gw + "e2a/body", fiber}},
 	{path: gw + "e2a/sessions", may: []string{"events/conversation", "events/frame", "events/kind", "events/process", gw + "auth", gw + "conversations", gw + "core", gw + "e2a/body", gw + "recovery", gw + "sessiontoken", gw + "stream", gw + "websocket", fiber}},

@@ -33,6 +33,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/rate"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/recovery"
+	"github.com/millrace/millrace/services/gateway/internal/rotation"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/storage"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -57,6 +58,7 @@ type server struct {
 	users   *accounts.Users
 	books   *books
 	bundles *bundles.Bundles
+	rotator *rotation.Rotator
 	e2a     *e2a.Handler
 
 	conversations *conversations.Conversations
@@ -124,6 +126,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
 	s.conversations = s.newConversations()
+	s.rotator = rotation.New(s.bundles, rotated{s.conversations}, cfg.Slog)
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.Track

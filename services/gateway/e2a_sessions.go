@@ -41,9 +41,13 @@ func (s *server) newE2ASessions() *sessions.Handler {
 }
 
 // values returns the values of bundles.
-func (s *server) values(ctx context.Context, tenant string, bundles []string) (map[string]string, error) {
-	r, err := s.bundles.Resolve(ctx, tenant, bundles)
-	return r.Values, err
+func (s *server) values(ctx context.Context, tenant string, names []string) (conversations.Values, error) {
+	r, err := s.bundles.Resolve(ctx, tenant, names)
+	out := conversations.Values{Values: r.Values, Generations: make(map[string]string, len(r.Heads))}
+	for i := range r.Heads {
+		out.Generations[string(r.Heads[i].Name)] = string(r.Heads[i].Generation)
+	}
+	return out, err
 }
 
 // conversationSandboxes creates the sandboxes of conversations.

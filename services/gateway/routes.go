@@ -47,7 +47,7 @@ func (s *server) surfaces() []surface {
 		{family.BackendAI, s.bai.Register},
 		{family.E2A, s.e2a.Register},
 		{family.E2A, catalogue.Register},
-		{family.E2A, secrets.New(s.bundles).Register},
+		{family.E2A, secrets.New(s.bundles, s.rotator).Register},
 		{family.E2A, dashboard.New(dashboard.Config{Meter: s.books, View: s.cfg.View, Now: s.cfg.Billing.Now}).Register},
 		{family.E2A, s.newE2ADataPlane(vms, gateway).Register},
 		{family.E2A, vms.Register},

@@ -47,12 +47,16 @@ type Conversation struct {
 	EndedNs   int64  `protobuf:"varint,17,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`
 	Snapshot  string `protobuf:"bytes,18,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // of the files that a resume restores
 	// The last announcement to its client.
-	Notice        string `protobuf:"bytes,19,opt,name=notice,proto3" json:"notice,omitempty"`
-	Reason        string `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`
-	Delivered     bool   `protobuf:"varint,21,opt,name=delivered,proto3" json:"delivered,omitempty"`
-	Attempt       []byte `protobuf:"bytes,22,opt,name=attempt,proto3" json:"attempt,omitempty"` // random, of the append, so that no two messages are equal
-	Event         string `protobuf:"bytes,23,opt,name=event,proto3" json:"event,omitempty"`     // the event that led to this state
-	Base          string `protobuf:"bytes,27,opt,name=base,proto3" json:"base,omitempty"`       // address for connections of the client
+	Notice    string `protobuf:"bytes,19,opt,name=notice,proto3" json:"notice,omitempty"`
+	Reason    string `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`
+	Delivered bool   `protobuf:"varint,21,opt,name=delivered,proto3" json:"delivered,omitempty"`
+	Attempt   []byte `protobuf:"bytes,22,opt,name=attempt,proto3" json:"attempt,omitempty"` // random, of the append, so that no two messages are equal
+	Event     string `protobuf:"bytes,23,opt,name=event,proto3" json:"event,omitempty"`     // the event that led to this state
+	// The secrets that the runtime has.
+	Config        uint32            `protobuf:"varint,24,opt,name=config,proto3" json:"config,omitempty"`                                                                                    // number of replacements since the sandbox serves
+	Generations   map[string]string `protobuf:"bytes,25,rep,name=generations,proto3" json:"generations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the bundles, by name
+	ConfigKeys    []string          `protobuf:"bytes,26,rep,name=config_keys,json=configKeys,proto3" json:"config_keys,omitempty"`                                                           // names of the keys of the bundles that the last replacement changed
+	Base          string            `protobuf:"bytes,27,opt,name=base,proto3" json:"base,omitempty"`                                                                                         // address for connections of the client
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +252,27 @@ func (x *Conversation) GetEvent() string {
 	return ""
 }
 
+func (x *Conversation) GetConfig() uint32 {
+	if x != nil {
+		return x.Config
+	}
+	return 0
+}
+
+func (x *Conversation) GetGenerations() map[string]string {
+	if x != nil {
+		return x.Generations
+	}
+	return nil
+}
+
+func (x *Conversation) GetConfigKeys() []string {
+	if x != nil {
+		return x.ConfigKeys
+	}
+	return nil
+}
+
 func (x *Conversation) GetBase() string {
 	if x != nil {
 		return x.Base
@@ -376,7 +401,7 @@ var File_event_v1_conversation_proto protoreflect.FileDescriptor
 
 const file_event_v1_conversation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bevent/v1/conversation.proto\x12\x11millrace.event.v1\"\x9e\x05\n" +
+	"\x1bevent/v1/conversation.proto\x12\x11millrace.event.v1\"\xeb\x06\n" +
 	"\fConversation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1d\n" +
@@ -406,8 +431,15 @@ const file_event_v1_conversation_proto_rawDesc = "" +
 	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tdelivered\x18\x15 \x01(\bR\tdelivered\x12\x18\n" +
 	"\aattempt\x18\x16 \x01(\fR\aattempt\x12\x14\n" +
-	"\x05event\x18\x17 \x01(\tR\x05event\x12\x12\n" +
-	"\x04base\x18\x1b \x01(\tR\x04base\"\xa1\x02\n" +
+	"\x05event\x18\x17 \x01(\tR\x05event\x12\x16\n" +
+	"\x06config\x18\x18 \x01(\rR\x06config\x12R\n" +
+	"\vgenerations\x18\x19 \x03(\v20.millrace.event.v1.Conversation.GenerationsEntryR\vgenerations\x12\x1f\n" +
+	"\vconfig_keys\x18\x1a \x03(\tR\n" +
+	"configKeys\x12\x12\n" +
+	"\x04base\x18\x1b \x01(\tR\x04base\x1a>\n" +
+	"\x10GenerationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x02\n" +
 	"\x11ConversationTerms\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06vendor\x18\x02 \x01(\tR\x06vendor\x12\x14\n" +
@@ -433,18 +465,20 @@ func file_event_v1_conversation_proto_rawDescGZIP() []byte {
 	return file_event_v1_conversation_proto_rawDescData
 }
 
-var file_event_v1_conversation_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_event_v1_conversation_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_event_v1_conversation_proto_goTypes = []any{
 	(*Conversation)(nil),      // 0: millrace.event.v1.Conversation
 	(*ConversationTerms)(nil), // 1: millrace.event.v1.ConversationTerms
+	nil,                       // 2: millrace.event.v1.Conversation.GenerationsEntry
 }
 var file_event_v1_conversation_proto_depIdxs = []int32{
 	1, // 0: millrace.event.v1.Conversation.terms:type_name -> millrace.event.v1.ConversationTerms
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	2, // 1: millrace.event.v1.Conversation.generations:type_name -> millrace.event.v1.Conversation.GenerationsEntry
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_conversation_proto_init() }
@@ -458,7 +492,7 @@ func file_event_v1_conversation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_conversation_proto_rawDesc), len(file_event_v1_conversation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

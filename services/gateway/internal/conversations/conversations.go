@@ -60,7 +60,10 @@ type Files interface {
 
 // Secrets returns the values of a tenant's bundles. It returns NotFound if one does not exist, and
 // Invalid if two have a value of the same name.
-type Secrets func(ctx context.Context, tenant string, bundles []string) (map[string]string, error)
+type Secrets func(ctx context.Context, tenant string, bundles []string) (Values, error)
+
+// Values are the values of bundles, and the generations that they are from, by name.
+type Values struct{ Values, Generations map[string]string }
 
 // Config configures Conversations. All fields are required.
 type Config struct {

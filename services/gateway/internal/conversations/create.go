@@ -20,7 +20,7 @@ func (cs *Conversations) Create(ctx context.Context, p core.Principal, terms con
 	if err := p.RequireAPIKey("create session"); err != nil {
 		return Session{}, err
 	}
-	values, err := cs.cfg.Secrets(ctx, p.Tenant, terms.Bundles)
+	secrets, err := cs.cfg.Secrets(ctx, p.Tenant, terms.Bundles)
 	if err != nil {
 		return Session{}, err
 	}
@@ -34,7 +34,7 @@ func (cs *Conversations) Create(ctx context.Context, p core.Principal, terms con
 	if err != nil {
 		return Session{}, err
 	}
-	return cs.serve(ctx, p, &c, values)
+	return cs.serve(ctx, p, &c, secrets)
 }
 
 // Access is what a client gets access by.
@@ -56,8 +56,8 @@ func (cs *Conversations) sandboxOf(id conversation.ID, generation uint32) sandbo
 
 // serve starts the sandbox and the runtime of a conversation that this gateway has claimed. After an
 // error the conversation is over.
-func (cs *Conversations) serve(ctx context.Context, p core.Principal, c *conversation.State, values map[string]string) (Session, error) {
-	served, err := cs.start(ctx, p, c, values)
+func (cs *Conversations) serve(ctx context.Context, p core.Principal, c *conversation.State, secrets Values) (Session, error) {
+	served, err := cs.start(ctx, p, c, secrets)
 	if err == nil {
 		return cs.session(&served)
 	}
@@ -69,7 +69,7 @@ func (cs *Conversations) serve(ctx context.Context, p core.Principal, c *convers
 }
 
 // start starts the sandbox and the runtime, and stores that they serve.
-func (cs *Conversations) start(ctx context.Context, p core.Principal, c *conversation.State, values map[string]string) (conversation.State, error) {
+func (cs *Conversations) start(ctx context.Context, p core.Principal, c *conversation.State, secrets Values) (conversation.State, error) {
 	req, err := cs.requested(ctx, p, c)
 	if err == nil {
 		err = cs.cfg.Sandboxes.Ensure(ctx, p, c.Sandbox, cs.restored(c, req))
@@ -78,11 +78,11 @@ func (cs *Conversations) start(ctx context.Context, p core.Principal, c *convers
 		return *c, err
 	}
 	defer cs.cfg.Sandboxes.Hold(c.Sandbox)()
-	id, err := cs.startRuntime(ctx, p, c, bootstrap.Config{Secrets: values, Platform: platform(c)})
+	id, err := cs.startRuntime(ctx, p, c, bootstrap.Config{Secrets: secrets.Values, Platform: platform(c)})
 	if err != nil {
 		return *c, err
 	}
-	return cs.cfg.Store.Append(ctx, c, conversation.Served{Runtime: id})
+	return cs.cfg.Store.Append(ctx, c, conversation.Served{Runtime: id, Generations: secrets.Generations})
 }
 
 // giveUpTimeout limits what follows a failure.

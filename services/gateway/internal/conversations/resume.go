@@ -102,7 +102,7 @@ func (cs *Conversations) wait(ctx context.Context, c *conversation.State) error 
 
 // claim claims a resume, or takes over the start of a gateway that has died, and performs it.
 func (cs *Conversations) claim(ctx context.Context, p core.Principal, was *conversation.State, a Access) (Session, error) {
-	values, err := cs.cfg.Secrets(ctx, p.Tenant, was.Terms.Bundles)
+	secrets, err := cs.cfg.Secrets(ctx, p.Tenant, was.Terms.Bundles)
 	if kind.Is(err, kind.NotFound) {
 		return Session{}, &kind.Error{
 			Op: "resume session", ID: string(was.ID), Kind: kind.Precondition, Code: "secret_bundle_not_found_at_resume",
@@ -123,7 +123,7 @@ func (cs *Conversations) claim(ctx context.Context, p core.Principal, was *conve
 		return Session{}, err
 	}
 	cs.endPrevious(ctx, p, &c)
-	return cs.serve(ctx, p, &c, values)
+	return cs.serve(ctx, p, &c, secrets)
 }
 
 // endPrevious saves the files of the sandbox of the previous generation, and ends it, so that two never

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/bundle"
+	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
@@ -22,11 +23,20 @@ type Bundles interface {
 	Delete(ctx context.Context, p core.Principal, name string) error
 }
 
+// Rotator gives values to running conversations. *rotation.Rotator implements it.
+type Rotator interface {
+	// Rotate returns the sandboxes that do not have the values of a bundle after a while.
+	Rotate(ctx context.Context, p core.Principal, name string) (pending []sandbox.ID, err error)
+}
+
 // Handler serves the routes.
-type Handler struct{ bundles Bundles }
+type Handler struct {
+	bundles Bundles
+	rotator Rotator
+}
 
 // New returns the surface of b.
-func New(b Bundles) *Handler { return &Handler{b} }
+func New(b Bundles, r Rotator) *Handler { return &Handler{b, r} }
 
 // Register adds the routes.
 func (h *Handler) Register(r fiber.Router) {
@@ -49,6 +59,7 @@ type replaced struct {
 	Name      bundle.Name `json:"name"`
 	KeyNames  []string    `json:"key_names"`
 	RotatedAt string      `json:"last_rotated_at"`
+	Pending   []string    `json:"pending,omitempty"` // sandboxes that do not have the values yet
 }
 
 // listed is a bundle in the responses to GET.
@@ -105,7 +116,15 @@ func (h *Handler) replace(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return body.Write(c, fiber.StatusOK, replaced{head.Name, head.Keys, stamp(head.Rotated)})
+	late, err := h.rotator.Rotate(c.UserContext(), auth.From(c), string(head.Name))
+	if err != nil {
+		return err
+	}
+	out := replaced{Name: head.Name, KeyNames: head.Keys, RotatedAt: stamp(head.Rotated)}
+	for _, id := range late {
+		out.Pending = append(out.Pending, "sbx_"+string(id))
+	}
+	return body.Write(c, fiber.StatusOK, out)
 }
 
 func (h *Handler) remove(c *fiber.Ctx) error {

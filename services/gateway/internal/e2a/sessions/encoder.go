@@ -163,3 +163,19 @@ func appendCancel(dst []byte, reason string) []byte {
 	}
 	return append(dst, raw...)
 }
+
+// update is the message about rotated secrets.
+type update struct {
+	Type  string   `json:"type"`
+	Event string   `json:"event"`
+	Keys  []string `json:"keys"`
+}
+
+// appendUpdate appends the message about keys of rotated secrets.
+func appendUpdate(dst []byte, keys []string) []byte {
+	raw, err := json.Marshal(update{"system", "config_update", keys})
+	if err != nil { // impossible: all fields are text
+		panic(err)
+	}
+	return append(dst, raw...)
+}

@@ -133,5 +133,8 @@ func (h *Handler) watch(ctx context.Context, conn *websocket.Conn, cl *conversat
 				cl.Delivered(ctx)
 			}
 		}
+		if keys := cl.Configured(); len(keys) > 0 {
+			_ = conn.Write(websocket.Text, appendUpdate(nil, keys)) // the connection ends by itself
+		}
 	}
 }
