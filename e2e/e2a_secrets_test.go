@@ -1,9 +1,11 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,5 +96,34 @@ func TestSecretBundlesAreSealed(t *testing.T) {
 	must(t, u.Restart())
 	if p.made < 1000 {
 		t.Errorf("%d secrets, want 1000", p.made)
+	}
+}
+
+// E-208, E-321, E-324, E-325: a rotation reaches a running conversation at another gateway.
+func TestRotationReachesConversations(t *testing.T) {
+	t.Parallel()
+	s := newTopology(t, rig.Topology{Gateways: 2})
+	a, b := s.APIs[0], s.APIs[1]
+	bundle := func(method, path, values string, status int) rig.Answer {
+		return a.Want(t, status, method, secretsPath+path, json.RawMessage(values), "Authorization", "Bearer "+a.Key)
+	}
+	bundle("POST", "", `{"name":"llm","values":{"LLM_API_KEY":"first","OTHER":"o"}}`, 201)
+	c := converse(t, a, "/v1/sessions", `{"template":"standard","llm":{"vendor":"openai"},"user_id":"you","secrets":["llm"]}`, 201)
+	k := talkTo(t, b, &c, "")
+	if got := k.run("echo $LLM_API_KEY $OTHER"); got != "first o\n" {
+		t.Errorf("before: %q", got)
+	}
+	var put struct{ Pending []string }
+	bundle("PUT", "/llm", `{"values":{"LLM_API_KEY":"second","ADDED":"a"}}`, 200).Decode(t, &put)
+	if len(put.Pending) > 0 {
+		t.Errorf("pending: %v", put.Pending)
+	}
+	f, err := k.read()
+	must(t, err)
+	if f.Event != "config_update" || !slices.Equal(f.Keys, []string{"ADDED", "LLM_API_KEY"}) {
+		t.Errorf("the client got %+v", f)
+	}
+	if got := k.run("echo $LLM_API_KEY $OTHER $ADDED"); got != "second a\n" {
+		t.Errorf("after: %q", got)
 	}
 }

@@ -66,6 +66,7 @@ func talkTo(t *testing.T, a *rig.API, c *conversation, query string) *talk {
 // frameOf is a message of the runtime or the gateway.
 type frameOf struct {
 	Type, Event, Data, After string
+	Keys                     []string
 	ExitCode                 *int `json:"exit_code"`
 }
 
