@@ -95,7 +95,7 @@ func (cs *Conversations) wait(ctx context.Context, c *conversation.State) error 
 	defer cancel()
 	_, err := cs.cfg.Store.Await(check, c.ID, func(s *conversation.State) bool { return s.Rev != c.Rev })
 	if err != nil && ctx.Err() == nil && check.Err() != nil {
-		return nil //nolint:nilerr // it is looked at again
+		return nil // it is looked at again
 	}
 	return kind.Wrap(kind.Unavailable, "resume session", string(c.ID), err)
 }

@@ -81,20 +81,19 @@ func exited(b process.Body) (bool, error) {
 func ready() func(process.Body) (bool, error) {
 	dec := frame.NewDecoder(frame.MaxFromRuntime)
 	return func(b process.Body) (bool, error) {
-		switch b := b.(type) {
-		case process.Finished:
+		if _, ended := b.(process.Finished); ended {
 			return false, errRuntime
-		case process.Wrote:
-			if b.Stream != process.Stdout {
-				return false, nil
+		}
+		out, ok := b.(process.Wrote)
+		if !ok || out.Stream != process.Stdout {
+			return false, nil
+		}
+		for f, err := range dec.Feed(out.Data) {
+			if err != nil || f.Kind != frame.Control {
+				continue
 			}
-			for f, err := range dec.Feed(b.Data) {
-				if err != nil || f.Kind != frame.Control {
-					continue
-				}
-				if m, err := frame.ParseMessage(f.Payload); err == nil && m.Ready != nil {
-					return true, nil
-				}
+			if m, err := frame.ParseMessage(f.Payload); err == nil && m.Ready != nil {
+				return true, nil
 			}
 		}
 		return false, nil
