@@ -20,7 +20,7 @@ import (
 func (f *fixture) newVM(credential, body string) string {
 	f.t.Helper()
 	m := f.as(credential, "POST", "/v1/sandboxes", body).object(f.t, "create", 201, "vm_id", "state", "host_port")
-	if m["state"] != "running" || m["host_port"] != 49983.0 {
+	if m["state"] != "running" || m["host_port"] != 49950.0 {
 		f.t.Errorf("created %v", m)
 	}
 	return m["vm_id"].(string)

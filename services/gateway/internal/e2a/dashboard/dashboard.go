@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/usage"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 )
 
 type overviewBody struct {
@@ -105,7 +106,7 @@ func (h *Handler) sandboxes(c *fiber.Ctx) error {
 	for _, s := range Cut(all, page) {
 		f, _ := a.Fact(string(s.ID))
 		out = append(out, listed{
-			ID: "sbx_" + string(s.ID), Template: cmp.Or(s.Request.Alias, s.Request.Built, s.Request.Template), Running: !s.Over(),
+			ID: vmid.Of(s.ID), Template: cmp.Or(s.Request.Alias, s.Request.Built, s.Request.Template), Running: !s.Over(),
 			Created: stamp(s.Created), Started: stamp(s.Started), Ended: stamp(s.Ended),
 			CPUSeconds: int64(f.CPU() / time.Second), LastKnown: f.LastKnown,
 		})

@@ -5,21 +5,22 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/template"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
-	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
 	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
 // created is the body of a create. HostPort is the port in <port>-<id>.<domain>, under which the
-// gateway serves the sandbox.
+// gateway reaches the runtime of a conversation.
 type created struct {
 	ID       string `json:"vm_id"`
 	State    string `json:"state"`
@@ -43,7 +44,7 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return body.Write(c, fiber.StatusCreated, created{vmID(st.ID), stateOf(&st), family.EnvdPort})
+	return body.Write(c, fiber.StatusCreated, created{vmid.Of(st.ID), stateOf(&st), bootstrap.Port})
 }
 
 // createNew creates the sandbox of a request. Without an idempotency key, the sandbox is stopped if

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 )
 
 // incomplete is the body of a list that may lack changes on a silent host.
@@ -87,5 +88,5 @@ func (h *Handler) remove(c *fiber.Ctx) error {
 	if err := h.Lifecycle.DestroySandbox(c.UserContext(), auth.From(c), st.ID); err != nil {
 		return err
 	}
-	return body.Write(c, fiber.StatusOK, removed{vmID(st.ID), stateDestroyed})
+	return body.Write(c, fiber.StatusOK, removed{vmid.Of(st.ID), stateDestroyed})
 }

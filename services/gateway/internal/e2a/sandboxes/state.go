@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 )
 
 // States of a sandbox in responses. A sandbox of ours is placed and configured in one step, so that
@@ -67,7 +68,7 @@ type vm struct {
 
 func vmOf(st *sandbox.State) vm {
 	v := vm{
-		ID: vmID(st.ID), State: stateOf(st), VCPU: 1, CPUFraction: 1, MemoryMiB: st.Request.MemoryMiB,
+		ID: vmid.Of(st.ID), State: stateOf(st), VCPU: 1, CPUFraction: 1, MemoryMiB: st.Request.MemoryMiB,
 		RootFS: cmp.Or(st.Request.Alias, st.Request.Built, st.Request.Template) + ".ext4", Metadata: metadataOf(st),
 	}
 	if milli := st.Request.CPUMilli; milli > 0 {

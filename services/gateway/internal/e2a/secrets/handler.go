@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 )
 
 // Bundles are the operations on secret bundles. *bundles.Bundles implements it.
@@ -122,7 +123,7 @@ func (h *Handler) replace(c *fiber.Ctx) error {
 	}
 	out := replaced{Name: head.Name, KeyNames: head.Keys, RotatedAt: stamp(head.Rotated)}
 	for _, id := range late {
-		out.Pending = append(out.Pending, "sbx_"+string(id))
+		out.Pending = append(out.Pending, vmid.Of(id))
 	}
 	return body.Write(c, fiber.StatusOK, out)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/conversations"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 	"github.com/millrace/millrace/services/gateway/internal/sessiontoken"
 	"github.com/millrace/millrace/services/gateway/internal/websocket"
 )
@@ -83,7 +84,7 @@ type from struct {
 func createdOf(s *conversations.Session) created {
 	return created{
 		ID: string(s.ID), JWT: s.JWT, ConnectURL: s.Token.Base + "/v1/sessions/" + string(s.ID) + "/ws",
-		ExpiresAt: s.Token.Expires.UTC().Format(time.RFC3339), VM: "sbx_" + string(s.Sandbox),
+		ExpiresAt: s.Token.Expires.UTC().Format(time.RFC3339), VM: vmid.Of(s.Sandbox),
 	}
 }
 
