@@ -28,6 +28,7 @@
 //	conversation    the conversations of clients with agents
 //	directory       the accounts of users
 //	bundlestore     the secret bundles of tenants
+//	workspace       the files of workspaces
 //	trail           the audit trail
 //	command         commands to hosts, and their replies
 //	tunnel          byte streams to hosts

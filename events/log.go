@@ -21,24 +21,26 @@ import (
 	"github.com/millrace/millrace/events/tally"
 	"github.com/millrace/millrace/events/trail"
 	"github.com/millrace/millrace/events/tunnel"
+	"github.com/millrace/millrace/events/workspace"
 )
 
 // Config configures the connection to the log. The zero value of a field selects its
 // default.
 type Config struct {
-	URL         string        // URL of the NATS servers; default nats://127.0.0.1:4222
-	InProcess   store.Server  // an embedded server, instead of URL
-	Ends        *Ends         // see NewEnds; nil: other processes may be connected to the servers
-	Token       string        // token for authentication at the servers; empty: none
-	Name        string        // connection name of the service, shown by NATS monitoring
-	Replicas    int           // number of replicas of each new stream; default 1
-	Shards      int           // number of output streams, when they are first created; default 1
-	Retention   time.Duration // retention of output and the catalog; default 24 h
-	MaxOutput   int64         // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
-	MaxContexts int64         // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
-	MaxStore    int64         // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
-	MasterKey   seal.Source   // master key, outside of the store; nil: the secrets of the log cannot be used
-	Log         *slog.Logger
+	URL           string        // URL of the NATS servers; default nats://127.0.0.1:4222
+	InProcess     store.Server  // an embedded server, instead of URL
+	Ends          *Ends         // see NewEnds; nil: other processes may be connected to the servers
+	Token         string        // token for authentication at the servers; empty: none
+	Name          string        // connection name of the service, shown by NATS monitoring
+	Replicas      int           // number of replicas of each new stream; default 1
+	Shards        int           // number of output streams, when they are first created; default 1
+	Retention     time.Duration // retention of output and the catalog; default 24 h
+	MaxOutput     int64         // maximum bytes of output, set when its streams are created; less if the disk is too small; default 64 GiB
+	MaxContexts   int64         // maximum bytes of files copied by builds, set when their store is created; less if the disk is too small; default 16 GiB
+	MaxStore      int64         // maximum bytes of templates and snapshots, set when their store is created; less if the disk is too small; default 64 GiB
+	MaxWorkspaces int64         // maximum bytes of files of workspaces, set when their store is created; less if the disk is too small; default 16 GiB
+	MasterKey     seal.Source   // master key, outside of the store; nil: the secrets of the log cannot be used
+	Log           *slog.Logger
 }
 
 // DefaultRetention is the default of Config.Retention.
@@ -49,6 +51,9 @@ const DefaultMaxContexts = 16 << 30
 
 // DefaultMaxStore is the default of Config.MaxStore.
 const DefaultMaxStore = 64 << 30
+
+// DefaultMaxWorkspaces is the default of Config.MaxWorkspaces. Uploads beyond it are rejected.
+const DefaultMaxWorkspaces = 16 << 30
 
 // DefaultMaxOutput is the default of Config.MaxOutput. Beyond it, the oldest output is
 // dropped.
@@ -91,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 		conn:      c,
 		Records:   record.NewRecords(c, cfg.Retention),
 		Documents: catalog.NewDocuments(c),
-		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore}),
+		Store:     blob.New(c, blob.Config{Replicas: cfg.Replicas, MaxContexts: cfg.MaxContexts, MaxStore: cfg.MaxStore, MaxWorkspaces: cfg.MaxWorkspaces}),
 		Queue:     command.NewQueue(c),
 		Transport: tunnel.NewTransport(c),
 		Keys:      keystore.New(c, cfg.MasterKey),
@@ -114,6 +119,9 @@ func setDefaults(cfg *Config) {
 	}
 	if cfg.MaxStore <= 0 {
 		cfg.MaxStore = DefaultMaxStore
+	}
+	if cfg.MaxWorkspaces <= 0 {
+		cfg.MaxWorkspaces = DefaultMaxWorkspaces
 	}
 	if cfg.MaxOutput == 0 {
 		cfg.MaxOutput = DefaultMaxOutput
@@ -143,6 +151,9 @@ func (l *Log) Bundles() *bundlestore.Store { return bundlestore.New(l.conn) }
 
 // Meter returns a store of what tenants use, which runs separately.
 func (l *Log) Meter() *meter.Store { return meter.NewStore(l.conn) }
+
+// Workspaces returns a store of the files of workspaces, which runs separately.
+func (l *Log) Workspaces() *workspace.Store { return workspace.NewStore(l.conn, l.WorkspaceBytes()) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

@@ -1,5 +1,5 @@
 // Package blob stores files in the log's object stores: parts of templates, parts of copies
-// of hosts' files, and the files that builds copy.
+// of hosts' files, the files that builds copy, and the bytes of workspaces' files.
 //
 // # Parts
 // A part is an object named by its SHA-256, so that a shared part is stored once and an

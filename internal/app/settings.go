@@ -77,6 +77,7 @@ type streams struct {
 	maxOutput   int64
 	maxContexts int64
 	maxStore    int64
+	maxFiles    int64 // of workspaces
 	keys        masterKey
 }
 
@@ -90,11 +91,12 @@ func (s *streams) flags(f *pflag.FlagSet, remote bool) {
 	f.DurationVar(&s.retention, "retention", events.DefaultRetention, "retention time of output, when its streams are created")
 	f.Int64Var(&s.maxContexts, "max-build-files", events.DefaultMaxContexts, "maximum size in bytes of the store for template build files, when it is created; uploads beyond it are rejected until files are a week old and deleted")
 	f.Int64Var(&s.maxOutput, "max-output", events.DefaultMaxOutput, "maximum size in bytes of stored output, when its streams are created; less on a small disk; beyond it the oldest output is deleted")
+	f.Int64Var(&s.maxFiles, "max-workspaces", events.DefaultMaxWorkspaces, "maximum size in bytes of the store for files of workspaces, when it is created; less on a small disk; uploads beyond it are rejected")
 	f.Int64Var(&s.maxStore, "max-store", events.DefaultMaxStore, "maximum size in bytes of the template and snapshot store, when it is created; less on a small disk; uploads beyond it are rejected")
 }
 
 func (s *streams) config(role string, log *slog.Logger) events.Config {
-	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MasterKey: s.keys.source, Log: log}
+	return events.Config{URL: s.url, Token: s.token, Name: "millrace-" + role, Replicas: s.replicas, Shards: s.shards, Retention: s.retention, MaxOutput: s.maxOutput, MaxContexts: s.maxContexts, MaxStore: s.maxStore, MaxWorkspaces: s.maxFiles, MasterKey: s.keys.source, Log: log}
 }
 
 // open connects to the log. It waits for NATS until ctx ends.

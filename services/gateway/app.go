@@ -73,6 +73,8 @@ type server struct {
 	metrics *metrics.Metrics
 	issuer  *identity.Handler
 	unused  httpconn.UnusedConns
+
+	workspaces workspaceFiles
 }
 
 func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Latencies, local bool) *server {
@@ -128,6 +130,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 	s.conversations = s.newConversations()
 	s.rotator = rotation.New(s.bundles, rotated{s.conversations}, cfg.Slog)
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
+	s.workspaces = newWorkspaces(cfg, ops, streams)
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.Track
 	s.middleware()

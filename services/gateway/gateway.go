@@ -168,6 +168,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := s.books.start(ctx, viewing); err != nil {
 		return fmt.Errorf("open usage: %w", err)
 	}
+	if err := s.workspaces.start(ctx, viewing); err != nil {
+		return fmt.Errorf("open workspaces: %w", err)
+	}
 	// The trail has the denials of the drain, too, and clients use sandboxes until it ends.
 	draining, stop := context.WithCancel(viewing)
 	var work sync.WaitGroup
@@ -276,6 +279,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.bundles.Run(ctx) })
 	g.Go(func() error { return s.rotator.Run(ctx) })
 	g.Go(func() error { return s.conversations.Run(ctx) })
+	s.workspaces.run(ctx, g)
 	g.Go(func() error {
 		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

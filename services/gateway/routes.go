@@ -52,6 +52,7 @@ func (s *server) surfaces() []surface {
 		{family.E2A, s.newE2ADataPlane(vms, gateway).Register},
 		{family.E2A, vms.Register},
 		{family.E2A, s.newE2ASessions().Register},
+		{family.E2A, s.workspaces.Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},

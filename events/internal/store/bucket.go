@@ -32,8 +32,8 @@ func IsFull(err error) bool {
 // IsBucketFull reports whether an operation failed because of the limit of an object store.
 func IsBucketFull(err error) bool { return isCode(err, errMaxBytes) }
 
-// objectChunk is the number of bytes of an object per message.
-const objectChunk = 512 << 10
+// ObjectChunk is the number of bytes of an object per message.
+const ObjectChunk = 512 << 10
 
 // BucketConfig configures an object store.
 type BucketConfig struct {
@@ -153,7 +153,7 @@ func (b *Bucket) Touch(ctx context.Context, name string) error {
 }
 
 func metaOf(name string) jetstream.ObjectMeta {
-	return jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: objectChunk}}
+	return jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: ObjectChunk}}
 }
 
 // Get reads an object. A read that ends in io.EOF was complete.
@@ -175,10 +175,30 @@ func (b *Bucket) Purge(ctx context.Context, o Object) error {
 	}
 	// The layout is that of NATS, ADR-20.
 	name := "$O." + b.name + ".M." + base64.URLEncoding.EncodeToString([]byte(o.Name))
-	if err := s.Purge(ctx, jetstream.WithPurgeSubject(name)); err != nil || o.nuid == "" {
+	if o.Name != "" {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject(name))
+	}
+	if err != nil || o.nuid == "" {
 		return err
 	}
 	return s.Purge(ctx, jetstream.WithPurgeSubject(b.chunks(o.nuid)))
+}
+
+// Unnamed returns an object without a name, whose chunks are stored one by one.
+func Unnamed(id string) Object { return Object{nuid: id} }
+
+// ChunksOf returns the stream and the subject of the bytes of an object in a bucket.
+func ChunksOf(bucket string, o Object) (stream, subject string) {
+	return "OBJ_" + bucket, (&Bucket{name: bucket}).chunks(o.nuid)
+}
+
+// AppendChunk stores the next bytes of an object, after the chunk with a stream sequence.
+func (b *Bucket) AppendChunk(ctx context.Context, o Object, after uint64, data []byte) (uint64, error) {
+	ack, err := b.js.Publish(ctx, b.chunks(o.nuid), data, jetstream.WithExpectLastSequencePerSubject(after))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
 }
 
 // Chunks are the bytes of objects, perhaps without a name.

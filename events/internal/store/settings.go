@@ -110,12 +110,14 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	users.MaxMsgsPerSubject = 1
 	conversations := fileStream(cfg, streams.Conversations)
 	conversations.MaxMsgsPerSubject = 1
+	workspaces := fileStream(cfg, streams.Workspaces)
+	workspaces.MaxMsgsPerSubject = 1
 	bundles := fileStream(cfg, streams.Bundles) // read on demand, and by no view
 	bundles.MaxMsgsPerSubject, bundles.RePublish = 1, nil
 	meter := fileStream(cfg, streams.Meter)
 	meter.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, workspaces,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

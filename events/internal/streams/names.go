@@ -35,6 +35,7 @@ const (
 	Meter       = "METER"
 
 	Conversations = "CONV"
+	Workspaces    = "WORK"
 
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
@@ -78,6 +79,7 @@ var sources = []source{
 	{Meter, "meter.>"},
 	{Conversations, "conv.>"},
 	{Bundles, "bundle.>"},
+	{Workspaces, "work.>"},
 	{IO, "io.>"},
 	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},

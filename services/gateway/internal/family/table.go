@@ -39,6 +39,7 @@ var (
 	runtime   = with(e2a, func(p *Part) { p.Runtime = true; p.Credentials = SessionToken })
 	signUp    = with(e2a, func(p *Part) { p.Credentials = Public })
 	tenant    = with(e2a, func(p *Part) { p.Credentials |= UserRead })
+	file      = with(e2a, func(p *Part) { p.Credentials = Public; p.Body = Streamed })
 	user      = with(e2a, func(p *Part) { p.Credentials = UserBearer })
 	backendAI = Part{Family: BackendAI, Credentials: PairSignature, Errors: httperr.Problem, APIHost: true}
 	form      = with(backendAI, func(p *Part) { p.Body = Streamed })
@@ -89,6 +90,7 @@ var table = []row{
 	{"/v1/tenants/$", signUp},
 	{"/v1/tenants/verify/$", signUp},
 	{"/v1/usage", e2a},
+	{"/v1/workspace-files/*/$", file}, // links, which their handler checks
 	{"/v1/workspaces", user},
 
 	// E2B.
