@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	parameter = regexp.MustCompile(`:\w+|\{\w+\}`)
+	parameter = regexp.MustCompile(`:\w+|\{\w+\}|\*`)
 	version   = regexp.MustCompile(`^/v[4-9](/|$)`) // of Backend.AI, whose paths the document has once
 )
 
