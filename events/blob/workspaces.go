@@ -33,9 +33,10 @@ func (w Workspaces) Put(ctx context.Context, object string, r io.Reader) (size i
 	}
 	chunk := make([]byte, store.ObjectChunk)
 	for last := uint64(0); ; {
-		n, rErr := fill(r, chunk)
-		if rErr != nil && !errors.Is(rErr, io.EOF) {
-			return size, rErr
+		n, err := fill(r, chunk)
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end {
+			return size, err
 		}
 		if n > 0 {
 			if last, err = w.append(ctx, b, object, last, chunk[:n]); err != nil {
@@ -43,7 +44,7 @@ func (w Workspaces) Put(ctx context.Context, object string, r io.Reader) (size i
 			}
 			size += int64(n)
 		}
-		if rErr != nil {
+		if end {
 			return size, nil
 		}
 	}

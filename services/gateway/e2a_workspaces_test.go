@@ -231,7 +231,7 @@ func TestWorkspaceUploadsThatAreRejected(t *testing.T) {
 	conn, path = u.open(t, put)
 	fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nnew", path)
 	conn.(*net.TCPConn).CloseWrite()
-	io.Copy(io.Discard, conn) //nolint:errcheck // the gateway has dealt with it when it closes
+	io.Copy(io.Discard, conn)
 	conn.Close()
 	u.as(token, "PUT", inApp+"/files/a", "new").failed(t, "bytes in the first request", 400, "invalid")
 	u.as(key, "GET", inApp, "").failed(t, "a key", 401, "unauthenticated")

@@ -2,6 +2,7 @@ package workspaces
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/millrace/millrace/events/kind"
@@ -83,7 +84,7 @@ type exactly struct {
 func (x *exactly) Read(p []byte) (int, error) {
 	n, err := x.r.Read(p)
 	x.left -= int64(n)
-	if x.left < 0 || err == io.EOF && x.left > 0 { //nolint:errorlint // readers return it bare
+	if x.left < 0 || errors.Is(err, io.EOF) && x.left > 0 {
 		return n, kind.New(kind.Invalid, "store file", "", "the file has another size than announced")
 	}
 	return n, err
