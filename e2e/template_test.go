@@ -155,7 +155,7 @@ func TestTemplates(t *testing.T) {
 		hosts := map[string]bool{}
 		for _, name := range []string{"app:v1", shown.ID, shown.ID[:12]} {
 			box := a.Create(t, "templateID", name)
-			out := a.StartStream(t, box.ID, `echo $GREETING; cat /app/marker; ls /app; id -un; echo $PWD; test -e /usr/bin || echo own root`).All(t)
+			out := a.StartStream(t, box.ID, `echo $GREETING; cat /app/marker; ls -p /app | grep -v /; id -un; echo $PWD; test -e /usr/bin || echo own root`).All(t)
 			if want := "hello\nmade by hand\nmarker\nnoise\nuser\n/app\nown root\n"; out.Stdout() != want {
 				t.Errorf("%s: %q %q, want %q", name, out.Stdout(), out.Out["stderr"], want)
 			}
