@@ -180,6 +180,10 @@ func TestBackendAITunnel(t *testing.T) {
 	}
 	<-closed
 	left := f.signer().tunnel("/stream/session/apps/tcpproxy?app=8000")
+	left.WriteMessage(fws.BinaryMessage, []byte("x"))
+	if _, got, err := left.ReadMessage(); string(got) != "x" || err != nil { // from then on the service has the connection
+		t.Fatalf("%q, %v", got, err)
+	}
 	left.Close()
 	if err := <-closed; err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the service sees %v after a client that left, want an error", err)

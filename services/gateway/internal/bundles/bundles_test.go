@@ -194,13 +194,13 @@ func TestAGatewayDiesDuringAChange(t *testing.T) {
 	for i, step := range []string{"value", "head", "remove"} {
 		name := "b" + step
 		create(t, b, name, values(3, "old"))
-		var died string
+		var died atomic.Bool // values are stored concurrently
 		d := *b
 		d.store = dying{b.store, func(s string) error {
 			if s != step {
 				return nil
 			}
-			died = s
+			died.Store(true)
 			return errDied
 		}}
 		_, err := d.Replace(t.Context(), alice, name, values(3, "new"))
@@ -210,7 +210,7 @@ func TestAGatewayDiesDuringAChange(t *testing.T) {
 		} else if err == nil {
 			t.Errorf("%s: no error", step)
 		}
-		if died != step {
+		if !died.Load() {
 			t.Errorf("%s was not reached", step)
 		}
 		got, err := b.Resolve(t.Context(), "alice", []string{name})
