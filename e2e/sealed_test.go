@@ -59,6 +59,17 @@ func (c *canaries) in(text []byte) bool {
 	return slices.ContainsFunc(c.forms, func(form []byte) bool { return bytes.Contains(text, form) })
 }
 
+// nowhere searches the log and the data directory of u, in which no secret may be.
+func (c *canaries) nowhere(t *testing.T, u *rig.Up, when string) {
+	t.Helper()
+	if c.in([]byte(u.Log())) {
+		t.Errorf("%s the log has a secret", when)
+	}
+	if n := c.scan(t, u.Data); n < 10 {
+		t.Errorf("%s only %d files were searched", when, n)
+	}
+}
+
 // scan fails for each file below dir that has a secret.
 func (c *canaries) scan(t *testing.T, dir string) (files int) {
 	t.Helper()
@@ -220,20 +231,11 @@ func TestSecretsAreSealed(t *testing.T) {
 	if p.made < 1000 {
 		t.Errorf("%d secrets, want 1000", p.made)
 	}
-	check := func(when string) {
-		t.Helper()
-		if p.in([]byte(u.Log())) {
-			t.Errorf("%s the log has a secret", when)
-		}
-		if n := p.scan(t, u.Data); n < 10 {
-			t.Errorf("%s only %d files were searched", when, n)
-		}
-	}
-	check("at run time")
+	p.nowhere(t, u, "at run time")
 	if err := u.Term(); err != nil {
 		t.Fatal(err)
 	}
-	check("afterwards")
+	p.nowhere(t, u, "afterwards")
 	if err := u.Restart(); err != nil { // ends the sandboxes
 		t.Fatal(err)
 	}

@@ -31,12 +31,11 @@ func (w Workspaces) Put(ctx context.Context, object string, r io.Reader) (size i
 	if err != nil {
 		return 0, workspaceError("store file", object, err)
 	}
-	chunk := make([]byte, store.ObjectChunk)
+	src, chunk := &source{r: r}, make([]byte, store.ObjectChunk)
 	for last := uint64(0); ; {
-		n, err := fill(r, chunk)
-		end := errors.Is(err, io.EOF)
-		if err != nil && !end {
-			return size, err
+		n, _ := io.ReadFull(src, chunk) // src keeps its error
+		if src.err != nil {
+			return size, src.err
 		}
 		if n > 0 {
 			if last, err = w.append(ctx, b, object, last, chunk[:n]); err != nil {
@@ -44,21 +43,10 @@ func (w Workspaces) Put(ctx context.Context, object string, r io.Reader) (size i
 			}
 			size += int64(n)
 		}
-		if end {
+		if n < len(chunk) {
 			return size, nil
 		}
 	}
-}
-
-// fill reads until p is full or r fails. Unlike io.ReadFull it returns r's own error: one that reports
-// an interrupted upload must not look like the end of a short one.
-func fill(r io.Reader, p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var more int
-		more, err = r.Read(p[n:])
-		n += more
-	}
-	return n, err
 }
 
 // append stores a chunk once, after the one with the stream sequence last. It retries through outages.
