@@ -151,6 +151,7 @@ type Caps struct {
 	Files           bool     // Instance.Snapshot can save files
 	Memory          bool     // Instance.Snapshot can save the memory, too
 	Volumes         bool     // Spec.Volumes are mounted
+	Config          bool     // bootstrap.Directory is in memory: conversations work
 	CPUMilli        uint32   // default where Spec has none; 0: no limit
 	MemoryMiB       uint32   // default where Spec has none; 0: no limit
 	Fits            string   // compatibility of snapshots: this driver can use those of hosts where it reports the same value; empty: only this host's

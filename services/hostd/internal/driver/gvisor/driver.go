@@ -96,7 +96,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "kernel", Rootless: true,
 		MemoryLimit: groups.Memory, OOMEndsSandbox: true, RootCanKillShim: true, PidsLimit: true, CPULimit: groups.CPU,
-		WarmMiB: 16, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, FileFits: layers.Fits(),
+		WarmMiB: 16, Pause: true, Files: true, Memory: true, Volumes: os.Geteuid() == 0, Config: true, FileFits: layers.Fits(),
 		Notes: append(slices.DeleteFunc(groups.Notes, limitedByGVisor), "the disk limit bounds the total size of files, only the memory limit their number"),
 	}
 	if !caps.Volumes {

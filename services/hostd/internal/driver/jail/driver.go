@@ -101,6 +101,7 @@ func (d *Driver) Name() string { return name }
 func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{Isolation: "process", Files: true, Notes: []string{
 		"there is no freezer: a jail cannot be paused",
+		"conversations do not work: no directory of a jail is in memory",
 	}}
 	if err := d.tools.find(); err != nil {
 		return caps, kind.Wrap(kind.Unavailable, "probe", name, err)

@@ -148,7 +148,7 @@ func (d *Driver) Probe(context.Context) (driver.Caps, error) {
 	groups := d.groups().Caps()
 	caps := driver.Caps{
 		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: groups.CPU,
-		Pause: true, Files: true, Memory: true, FileFits: driver.FilesFit(name), CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
+		Pause: true, Files: true, Memory: true, Config: true, FileFits: driver.FilesFit(name), CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
 		Notes: []string{"files are kept in the guest's memory"},
 	}
 	for _, tool := range []string{d.cfg.QEMU, "mksquashfs"} {

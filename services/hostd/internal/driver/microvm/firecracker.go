@@ -88,7 +88,7 @@ func (d *Firecracker) kernel() (kernel, error) {
 func (d *Firecracker) Probe(context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "machine", Rootless: true, MemoryLimit: true, PidsLimit: true, CPULimit: d.groups().Caps().CPU,
-		Pause: true, Memory: true, CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
+		Pause: true, Memory: true, Config: true, CPUMilli: defaultCPU, MemoryMiB: defaultMemory,
 		Notes: []string{
 			"this driver has never been tested on hardware",
 			"files are kept in the guest's memory; a snapshot has them only with the memory",

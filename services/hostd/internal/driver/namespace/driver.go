@@ -108,7 +108,7 @@ func (d *Driver) Probe(ctx context.Context) (driver.Caps, error) {
 	caps := driver.Caps{
 		Isolation: "process", Rootless: true,
 		MemoryLimit: groups.Memory, PidsLimit: groups.Pids, CPULimit: groups.CPU, Pause: true,
-		Volumes: true, Fits: layers.Fits(), Notes: groups.Notes,
+		Volumes: true, Config: true, Fits: layers.Fits(), Notes: groups.Notes,
 	}
 	if err := d.disks(); err != nil {
 		caps.Notes = append(caps.Notes, "the disk space of a sandbox is not limited: "+err.Error())
