@@ -62,12 +62,12 @@ func TestSandboxes(t *testing.T) {
 		{"it was paused for four weeks", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now.Add(-due.MaxPaused)}}, []string{"3 stop timeout"}, 0},
 		{"a sandbox that changes has no deadline", sandbox.State{Phase: sandbox.PhaseResuming, Deadline: at(1)}, nil, 0},
 
-		{"the hard end comes before a pause", sandbox.State{Phase: running, Deadline: now, Can: canPause, Request: sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: now}, OnTimeout: sandbox.OnTimeoutPause}}, []string{"1 stop hard_end"}, 0},
-		{"the hard end counts while it is paused", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now}, Request: hard(999, 0)}, []string{"1 stop hard_end"}, 0},
+		{"the hard end comes before a pause", sandbox.State{Phase: running, Deadline: now, Can: canPause, Request: sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: now}, OnTimeout: sandbox.OnTimeoutPause}}, []string{"1 stop max_lifetime"}, 0},
+		{"the hard end counts while it is paused", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now}, Request: hard(999, 0)}, []string{"1 stop max_lifetime"}, 0},
 		{"the hard end of a paused sandbox is ahead", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now}, Request: hard(1001, 0)}, nil, 1001},
-		{"the hard end counts while it is being paused", sandbox.State{Phase: sandbox.PhasePausing, Request: hard(1000, 0)}, []string{"1 stop hard_end"}, 0},
-		{"the hard end counts while it is being resumed", sandbox.State{Phase: sandbox.PhaseResuming, Request: hard(1000, 0)}, []string{"1 stop hard_end"}, 0},
-		{"the hard end counts before it runs", sandbox.State{Phase: sandbox.PhaseQueued, Request: hard(1000, 0)}, []string{"1 stop hard_end"}, 0},
+		{"the hard end counts while it is being paused", sandbox.State{Phase: sandbox.PhasePausing, Request: hard(1000, 0)}, []string{"1 stop max_lifetime"}, 0},
+		{"the hard end counts while it is being resumed", sandbox.State{Phase: sandbox.PhaseResuming, Request: hard(1000, 0)}, []string{"1 stop max_lifetime"}, 0},
+		{"the hard end counts before it runs", sandbox.State{Phase: sandbox.PhaseQueued, Request: hard(1000, 0)}, []string{"1 stop max_lifetime"}, 0},
 		{"a sandbox that is being ended is not due", sandbox.State{Phase: sandbox.PhaseStopping, Request: hard(1, 0), Deadline: at(1)}, nil, 0},
 		{"an ended sandbox is not due", sandbox.State{Phase: sandbox.PhaseLost, Request: hard(1, 0), Deadline: at(1)}, nil, 0},
 
@@ -75,7 +75,7 @@ func TestSandboxes(t *testing.T) {
 		{"the warning is due", sandbox.State{Phase: running, Request: hard(1100, 100*time.Second)}, []string{"2 warn 1100"}, 1100},
 		{"a warning comes once", sandbox.State{Phase: running, Warned: true, Request: hard(1100, 100*time.Second)}, nil, 1100},
 		{"a paused sandbox is warned when it runs again", sandbox.State{Phase: paused, InPauses: sandbox.InPauses{PausedSince: now}, Request: hard(1100, 100*time.Second)}, nil, 1100},
-		{"the end makes a warning pointless", sandbox.State{Phase: running, Request: hard(1000, 100*time.Second)}, []string{"1 stop hard_end"}, 0},
+		{"the end makes a warning pointless", sandbox.State{Phase: running, Request: hard(1000, 100*time.Second)}, []string{"1 stop max_lifetime"}, 0},
 		{"a warning comes before the deadline", sandbox.State{Phase: running, Deadline: now, Request: hard(1100, 100*time.Second)}, []string{"2 warn 1100", "3 stop timeout"}, 1100},
 	} {
 		got, next := due.Of(&tt.s, nil, now)
@@ -160,7 +160,7 @@ func TestPrecedence(t *testing.T) {
 	box := sandbox.State{Phase: sandbox.PhaseRunning, Deadline: now, Request: sandbox.Requested{Schedule: sandbox.Schedule{HardEnd: now, Warning: time.Hour}}}
 	x := due.Session{Session: attachment.Session{ID: "S", Phase: attachment.Detached}}
 	got, _ := due.Of(&box, []due.Session{x}, now)
-	if want := []string{"1 stop hard_end", "4 end S blocked=false"}; !slices.Equal(describe(got), want) {
+	if want := []string{"1 stop max_lifetime", "4 end S blocked=false"}; !slices.Equal(describe(got), want) {
 		t.Errorf("%q, want %q", describe(got), want)
 	}
 }

@@ -321,9 +321,9 @@ func (e Event) Type() string { return e.Body.kind() }
 
 // The causes of an end, a pause or a resume.
 const (
-	CauseUser    = "user"     // requested
-	CauseTimeout = "timeout"  // its deadline passed
-	CauseTraffic = "traffic"  // a request needed it
-	CauseLate    = "late"     // it did not run by Requested.RunBy
-	CauseHardEnd = "hard_end" // Requested.HardEnd passed
+	CauseUser    = "user"         // requested
+	CauseTimeout = "timeout"      // its deadline passed
+	CauseTraffic = "traffic"      // a request needed it
+	CauseLate    = "late"         // it did not run by Requested.RunBy
+	CauseHardEnd = "max_lifetime" // Requested.HardEnd passed
 )
