@@ -48,7 +48,7 @@ func encode(s *State, event string) proto.Message {
 		},
 		IssuedNs: codec.Nanos(s.Token.Issued), ExpiresNs: codec.Nanos(s.Token.Expires), Nonce: s.Token.Nonce, Base: s.Token.Base,
 		Gateway: s.Claim.Gateway, ClaimedNs: codec.Nanos(s.Claim.At), Previous: string(s.Previous), ServedNs: codec.Nanos(s.Served),
-		Status: string(s.Status), EndedNs: codec.Nanos(s.Ended), Snapshot: string(s.Snapshot),
+		Status: string(s.Status), EndedNs: codec.Nanos(s.Ended),
 		Notice: s.Notice.ID, Reason: s.Notice.Reason, Delivered: s.Notice.Delivered,
 		Config: s.Config.Number, Generations: s.Config.Generations, ConfigKeys: s.Config.Keys,
 		Attempt: mark, Event: event,
@@ -71,7 +71,7 @@ func decode(m store.Message) (State, error) {
 		Token:    Token{Issued: codec.Time(b.IssuedNs), Expires: codec.Time(b.ExpiresNs), Nonce: b.Nonce, Base: b.Base},
 		Claim:    Claim{Gateway: b.Gateway, At: codec.Time(b.ClaimedNs)},
 		Previous: Status(b.Previous), Served: codec.Time(b.ServedNs), Status: Status(b.Status), Ended: codec.Time(b.EndedNs),
-		Snapshot: sandbox.SnapshotID(b.Snapshot), Notice: Notice{ID: b.Notice, Reason: b.Reason, Delivered: b.Delivered},
+		Notice: Notice{ID: b.Notice, Reason: b.Reason, Delivered: b.Delivered},
 		Config: Config{Number: b.Config, Generations: b.Generations, Keys: b.ConfigKeys}, Rev: m.Seq,
 	}, nil
 }

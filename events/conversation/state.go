@@ -92,13 +92,12 @@ type State struct {
 	Served     time.Time
 	Status     Status // while Over
 	Ended      time.Time
-	Snapshot   sandbox.SnapshotID // of the files that a resume restores; empty: none
 	Notice     Notice
 	Config     Config
 	Rev        uint64 // stream sequence of the last message
 }
 
-// Body is one of Opened, Claimed, TakenOver, Served, Configured, Ended, Saved, Announced or Delivered.
+// Body is one of Opened, Claimed, TakenOver, Served, Configured, Ended, Announced or Delivered.
 //
 //sumtype:decl
 type Body interface{ kind() string }
@@ -138,9 +137,6 @@ type Configured struct {
 // Ended reports that the sandbox has ended.
 type Ended struct{ Status Status }
 
-// Saved reports a snapshot of the sandbox's files, which a resume restores.
-type Saved struct{ Snapshot sandbox.SnapshotID }
-
 // Announced asks the gateway of the client to send it an announcement.
 type Announced struct{ ID, Reason string }
 
@@ -153,16 +149,15 @@ func (TakenOver) kind() string  { return "taken_over" }
 func (Served) kind() string     { return "served" }
 func (Configured) kind() string { return "configured" }
 func (Ended) kind() string      { return "ended" }
-func (Saved) kind() string      { return "saved" }
 func (Announced) kind() string  { return "announced" }
 func (Delivered) kind() string  { return "delivered" }
 
 // next is what can happen; an absent pair cannot.
 var next = map[Phase]map[string]Phase{
 	0:        {"opened": Starting},
-	Starting: {"served": Serving, "ended": Over, "taken_over": Starting, "saved": Starting},
-	Serving:  {"claimed": Starting, "configured": Serving, "ended": Over, "saved": Serving, "announced": Serving, "delivered": Serving},
-	Over:     {"claimed": Starting, "saved": Over},
+	Starting: {"served": Serving, "ended": Over, "taken_over": Starting},
+	Serving:  {"claimed": Starting, "configured": Serving, "ended": Over, "announced": Serving, "delivered": Serving},
+	Over:     {"claimed": Starting},
 }
 
 // Apply returns the conversation after b, or an Invalid error if b cannot happen.
@@ -190,8 +185,6 @@ func (s State) Apply(b Body, now time.Time) (State, error) {
 		s.Config = Config{s.Config.Number + 1, b.Generations, b.Keys}
 	case Ended:
 		s.Status, s.Ended = b.Status, now
-	case Saved:
-		s.Snapshot = b.Snapshot
 	case Announced:
 		s.Notice = Notice{ID: b.ID, Reason: b.Reason}
 	case Delivered:

@@ -34,16 +34,16 @@ var (
 
 func TestWhatCanHappen(t *testing.T) {
 	starting, serving, over := []Body{opened}, []Body{opened, served}, []Body{opened, served, ended}
-	all := []Body{opened, claimed, TakenOver{"g3"}, served, replaced, ended, Saved{"s1"}, announced, delivered}
+	all := []Body{opened, claimed, TakenOver{"g3"}, served, replaced, ended, announced, delivered}
 	for name, tt := range map[string]struct {
 		past []Body
 		may  map[string]Phase
 	}{
 		"nothing":   {nil, map[string]Phase{"opened": Starting}},
-		"starting":  {starting, map[string]Phase{"served": Serving, "ended": Over, "taken_over": Starting, "saved": Starting}},
-		"serving":   {serving, map[string]Phase{"claimed": Starting, "configured": Serving, "ended": Over, "saved": Serving, "announced": Serving}},
-		"announced": {append(serving, announced), map[string]Phase{"claimed": Starting, "configured": Serving, "ended": Over, "saved": Serving, "announced": Serving, "delivered": Serving}},
-		"over":      {over, map[string]Phase{"claimed": Starting, "saved": Over}},
+		"starting":  {starting, map[string]Phase{"served": Serving, "ended": Over, "taken_over": Starting}},
+		"serving":   {serving, map[string]Phase{"claimed": Starting, "configured": Serving, "ended": Over, "announced": Serving}},
+		"announced": {append(serving, announced), map[string]Phase{"claimed": Starting, "configured": Serving, "ended": Over, "announced": Serving, "delivered": Serving}},
+		"over":      {over, map[string]Phase{"claimed": Starting}},
 	} {
 		s := after(t, tt.past...)
 		for _, b := range all {
@@ -73,13 +73,13 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// A resume keeps the terms and the snapshot, and nothing of the last sandbox.
+// A resume keeps the terms, and nothing of the last sandbox.
 func TestResume(t *testing.T) {
-	s := after(t, opened, served, Saved{"s1"}, announced, ended, claimed)
+	s := after(t, opened, served, announced, ended, claimed)
 	if s.Generation != 2 || s.Sandbox != "i2" || s.Runtime != "" || s.Token.Nonce != "n2" || s.Claim.Gateway != "g2" || s.Notice != (Notice{}) || s.Status != "" || !s.Ended.IsZero() {
 		t.Errorf("%+v", s)
 	}
-	if s.Snapshot != "s1" || s.Terms.Template != "standard" || s.Owner != "alice" || s.Previous != Completed || !s.Created.Equal(now) {
+	if s.Terms.Template != "standard" || s.Owner != "alice" || s.Previous != Completed || !s.Created.Equal(now) {
 		t.Errorf("not kept: %+v", s)
 	}
 }

@@ -47,7 +47,7 @@ func TestStored(t *testing.T) {
 	s := open(t, srv)
 	c := opened(t, s)
 	for _, b := range []conversation.Body{
-		conversation.Served{Runtime: "p-i1"}, conversation.Configured{Generations: map[string]string{"b": "g2"}, Keys: []string{"A"}}, conversation.Saved{Snapshot: "s1"}, conversation.Announced{ID: "n", Reason: "r"},
+		conversation.Served{Runtime: "p-i1"}, conversation.Configured{Generations: map[string]string{"b": "g2"}, Keys: []string{"A"}}, conversation.Announced{ID: "n", Reason: "r"},
 		conversation.Delivered{ID: "n"}, conversation.Ended{Status: conversation.Failed},
 	} {
 		var err error

@@ -45,7 +45,6 @@ type Conversation struct {
 	ServedNs  int64  `protobuf:"varint,15,opt,name=served_ns,json=servedNs,proto3" json:"served_ns,omitempty"` // when the sandbox began to serve
 	Status    string `protobuf:"bytes,16,opt,name=status,proto3" json:"status,omitempty"`                      // of one whose sandbox has ended
 	EndedNs   int64  `protobuf:"varint,17,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`
-	Snapshot  string `protobuf:"bytes,18,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // of the files that a resume restores
 	// The last announcement to its client.
 	Notice    string `protobuf:"bytes,19,opt,name=notice,proto3" json:"notice,omitempty"`
 	Reason    string `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -208,13 +207,6 @@ func (x *Conversation) GetEndedNs() int64 {
 		return x.EndedNs
 	}
 	return 0
-}
-
-func (x *Conversation) GetSnapshot() string {
-	if x != nil {
-		return x.Snapshot
-	}
-	return ""
 }
 
 func (x *Conversation) GetNotice() string {
@@ -401,7 +393,7 @@ var File_event_v1_conversation_proto protoreflect.FileDescriptor
 
 const file_event_v1_conversation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bevent/v1/conversation.proto\x12\x11millrace.event.v1\"\xeb\x06\n" +
+	"\x1bevent/v1/conversation.proto\x12\x11millrace.event.v1\"\xd5\x06\n" +
 	"\fConversation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1d\n" +
@@ -425,8 +417,7 @@ const file_event_v1_conversation_proto_rawDesc = "" +
 	"\bprevious\x18\x0e \x01(\tR\bprevious\x12\x1b\n" +
 	"\tserved_ns\x18\x0f \x01(\x03R\bservedNs\x12\x16\n" +
 	"\x06status\x18\x10 \x01(\tR\x06status\x12\x19\n" +
-	"\bended_ns\x18\x11 \x01(\x03R\aendedNs\x12\x1a\n" +
-	"\bsnapshot\x18\x12 \x01(\tR\bsnapshot\x12\x16\n" +
+	"\bended_ns\x18\x11 \x01(\x03R\aendedNs\x12\x16\n" +
 	"\x06notice\x18\x13 \x01(\tR\x06notice\x12\x16\n" +
 	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tdelivered\x18\x15 \x01(\bR\tdelivered\x12\x18\n" +
@@ -439,7 +430,7 @@ const file_event_v1_conversation_proto_rawDesc = "" +
 	"\x04base\x18\x1b \x01(\tR\x04base\x1a>\n" +
 	"\x10GenerationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x12\x10\x13\"\xa1\x02\n" +
 	"\x11ConversationTerms\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06vendor\x18\x02 \x01(\tR\x06vendor\x12\x14\n" +
