@@ -2,6 +2,7 @@ package conversations
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/events/conversation"
@@ -20,8 +21,12 @@ const (
 // Start keeps the view of conversations up to date until ctx ends. It is called once, before the other methods.
 func (cs *Conversations) Start(ctx context.Context) error { return cs.cfg.Store.Start(ctx) }
 
-// Run ends conversations whose sandbox has ended, and removes old ones, until ctx ends.
+// Run ends conversations whose sandbox has ended, saves the files of the others, and removes old ones, until
+// ctx ends.
 func (cs *Conversations) Run(ctx context.Context) error {
+	var saving sync.WaitGroup
+	saving.Go(func() { cs.saveAll(ctx) })
+	defer saving.Wait()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	swept := time.Now()
@@ -32,7 +37,6 @@ func (cs *Conversations) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		cs.endOver(ctx, time.Now())
-		cs.saveDue(ctx, time.Now())
 		if time.Since(swept) < sweepInterval {
 			continue
 		}
