@@ -377,3 +377,42 @@ func TestAClientWithoutTLSGetsAnAnswer(t *testing.T) {
 		t.Errorf("%s %s", res.Status, b)
 	}
 }
+
+// waiting counts the writes that may wait for the client.
+type waiting struct {
+	net.Conn
+	writes int
+}
+
+func (w *waiting) below() net.Conn { return w.Conn }
+
+func (w *waiting) Write(p []byte) (int, error) {
+	w.writes++
+	return w.Conn.Write(p)
+}
+
+// Close ends TLS in order if the client's machine takes the message, and does not wait for one that takes
+// nothing.
+func TestCloseDoesNotWait(t *testing.T) {
+	for name, full := range map[string]bool{"idle": false, "a full buffer": true} {
+		t.Run(name, func(t *testing.T) {
+			client, server := accept(t, tls.VersionTLS13)
+			s := underlying(server).(*secureConn)
+			for err := error(nil); full && err == nil; {
+				_, err = s.socket.writeNow(make([]byte, 1<<16))
+			}
+			w := &waiting{Conn: s.socket.Conn}
+			s.socket.Conn = w
+			s.Close()
+			if w.writes > 0 {
+				t.Errorf("%d writes wait for the client", w.writes)
+			}
+			if full {
+				return
+			}
+			if n, err := client.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+				t.Errorf("the client read %d bytes, %v", n, err)
+			}
+		})
+	}
+}
