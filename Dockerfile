@@ -8,6 +8,7 @@ COPY . .
 ENV CGO_ENABLED=0 GOWORK=off
 RUN go build -trimpath -ldflags=-s -o /out/millrace . \
  && go build -trimpath -ldflags=-s -o /out/millrace-shim ./services/hostd/cmd/millrace-shim \
+ && go build -trimpath -ldflags='-s -w' -o /tmp/agent ./services/hostd/cmd/millrace-agent && gzip -9 -c /tmp/agent >> /out/millrace-shim \
  && (cd runsc && go build -trimpath -ldflags='-s -w' -o /out/millrace-runsc .) \
  && cd mcpgateway && go build -trimpath -ldflags=-s -o /out/millrace-mcp-gateway .
 

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,7 +56,28 @@ func compile(root, dir string, flags ...string) (string, error) {
 	if err == nil { // static, as in a release
 		err = gobuild(root, "./services/hostd/cmd/millrace-shim", filepath.Join(dir, "millrace-shim"), "0", flags...)
 	}
+	if err == nil {
+		err = gobuild(root, "./services/hostd/cmd/millrace-agent", filepath.Join(dir, "agent"), "0", flags...)
+	}
+	if err == nil {
+		err = appendAgent(dir)
+	}
 	return path, err
+}
+
+// appendAgent appends the agent to the shim, as Dockerfile does.
+func appendAgent(dir string) error {
+	agent, err := os.ReadFile(filepath.Join(dir, "agent"))
+	if err != nil {
+		return err
+	}
+	shim, err := os.OpenFile(filepath.Join(dir, "millrace-shim"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(shim)
+	_, err = z.Write(agent)
+	return errors.Join(err, z.Close(), shim.Close(), os.Remove(filepath.Join(dir, "agent")))
 }
 
 // gobuild builds the package pkg of the module in dir.

@@ -161,3 +161,14 @@ func validSet(set string) bool {
 	}
 	return true
 }
+
+// The agent is another role of the program: Program AgentArg PATH, with the path of the configuration. It runs
+// the task of the configuration, or with AgentTurn as a third argument the turn of a conversation whose
+// prompt is its input.
+const (
+	AgentArg  = "agent"
+	AgentTurn = "turn"
+)
+
+// AgentHistory is the path, below the home directory, of the record of a conversation with the agent.
+const AgentHistory = ".deictic/history.jsonl"

@@ -31,6 +31,7 @@
 //   - templates, prefetch, snapshots and volumes have the files; disk and cpushare guard what
 //     sandboxes share.
 //   - convruntime is the runtime of conversations, which is in the shim's binary.
+//   - deictic is our own agent, which agentexec runs from the shim's binary.
 //   - lease holds the host's claim to be alive.
 //   - journal has what the next run needs and the log does not have.
 //

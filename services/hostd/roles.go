@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/natsd"
 	"github.com/millrace/millrace/services/hostd/internal/convruntime"
+	"github.com/millrace/millrace/services/hostd/internal/deictic"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
 	"github.com/millrace/millrace/services/hostd/internal/schedtick"
@@ -41,6 +42,9 @@ func RunHiddenRole(args []string, stdout, stderr io.Writer) (code int, ok bool) 
 	case bootstrap.Arg:
 		natsd.StopUsageSampling()
 		return convruntime.Main(args[2:], os.Stdin, stdout, stderr), true
+	case bootstrap.AgentArg:
+		natsd.StopUsageSampling()
+		return deictic.Main(args[2:], os.Stdin, stdout, stderr), true
 	case nsinit.Arg:
 		nsinit.Init(args[2:]) //nolint:errcheck // the driver has the error
 		return 1, true

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/millrace/millrace/events/bootstrap"
+	"github.com/millrace/millrace/services/hostd/internal/agentexec"
 	"github.com/millrace/millrace/services/hostd/internal/convruntime"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
@@ -29,6 +30,8 @@ func main() {
 			os.Exit(vminit.Pack(os.Args[2:]))
 		case bootstrap.Arg:
 			os.Exit(convruntime.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case bootstrap.AgentArg:
+			os.Exit(agentexec.Main(os.Args[1:], os.Stderr))
 		}
 	}
 	os.Exit(shim.Main(os.Args[1:], os.Stderr))

@@ -2,7 +2,9 @@ package helperbin
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,11 +44,43 @@ func (p Program) Build(ctx context.Context, log LogFunc) (string, error) {
 		return to, nil
 	}
 	tmp := to + ".new"
-	if err := p.compile(ctx, tmp, log); err != nil {
+	os.Remove(tmp) // go would keep one that it has built, with what was appended
+	err = p.compile(ctx, tmp, log)
+	if err == nil && p.Append != "" {
+		err = p.appended(ctx, tmp, log)
+	}
+	if err != nil {
 		os.Remove(tmp)
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return to, os.Rename(tmp, to)
+}
+
+// appended builds the program that belongs to this one, and appends it to the file.
+func (p Program) appended(ctx context.Context, to string, log LogFunc) error {
+	part := to + ".part"
+	defer os.Remove(part)
+	other := Program{Name: filepath.Base(p.Append), Main: p.Append}
+	if err := other.compile(ctx, part, log); err != nil {
+		return err
+	}
+	return appendCompressed(to, part)
+}
+
+// appendCompressed appends a file to another one with gzip.
+func appendCompressed(to, from string) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(w)
+	_, err = io.Copy(z, r)
+	return errors.Join(err, z.Close(), w.Close())
 }
 
 func (p Program) compile(ctx context.Context, to string, log LogFunc) error {

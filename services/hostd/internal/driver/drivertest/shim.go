@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/services/hostd/internal/convruntime"
+	"github.com/millrace/millrace/services/hostd/internal/deictic"
 	"github.com/millrace/millrace/services/hostd/internal/driver"
 	"github.com/millrace/millrace/services/hostd/internal/driver/microvm/vminit"
 	"github.com/millrace/millrace/services/hostd/internal/driver/namespace/nsinit"
@@ -53,6 +54,8 @@ func Main(m *testing.M) {
 			os.Exit(vminit.Pack(os.Args[2:]))
 		case bootstrap.Arg:
 			os.Exit(convruntime.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case bootstrap.AgentArg:
+			os.Exit(deictic.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		case shimArg:
 			serve()
 			os.Exit(1)
