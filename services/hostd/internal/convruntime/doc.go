@@ -5,7 +5,10 @@
 // # Frames
 // Its standard input and output are streams of frames (package frame of events); each frame that it
 // sends is one write. It answers a text frame with "type":"exec" with the output of the command, and
-// echoes every other text frame byte for byte. Control frames attach and detach clients.
+// echoes other text frames byte for byte. Control frames attach and detach clients.
+//
+// A "prompt" is a turn of the agent, which is another role of the program: the lines that it prints are
+// frames. Package deictic is the agent.
 //
 // # Order and limits
 // Commands without an id run one after the other; commands with an id run concurrently, and their

@@ -13,12 +13,13 @@ import (
 // run serves frames until stdin ends, and then waits for the commands that still run.
 func run(dir directory, environ []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	out := &output{w: stdout}
-	rt := &runtime{dir: dir, out: out, log: stderr, execs: newExecs(dir, environ, out)}
+	rt := &runtime{dir: dir, out: out, log: stderr, execs: newExecs(dir, environ, out), turns: newTurns(dir, environ, out, stderr)}
 	port, stop := rt.door.open(bootstrap.Port, rt.execs.count)
 	defer stop()
 	out.control(frame.Message{Ready: &frame.Ready{Port: port}})
 	err := rt.read(stdin)
 	rt.execs.wait()
+	rt.turns.wait()
 	return errors.Join(err, out.err)
 }
 
@@ -28,6 +29,7 @@ type runtime struct {
 	out   *output
 	log   io.Writer
 	execs *execs
+	turns *turns
 	door  door
 	cua   bool // whether the current client may receive binary frames
 }
@@ -66,7 +68,9 @@ func (rt *runtime) handle(f *frame.Frame) {
 			rt.execs.start(c)
 			return
 		}
-		rt.out.send(frame.Text, f.Payload)
+		if !rt.turns.take(f.Payload) {
+			rt.out.send(frame.Text, f.Payload)
+		}
 	case frame.Binary:
 		if rt.cua {
 			rt.out.send(frame.Binary, f.Payload)
@@ -90,6 +94,7 @@ func (rt *runtime) control(m frame.Message) {
 		rt.door.admit(m.Attach.ID, m.Attach.Token)
 		err = rt.dir.write(bootstrap.UpgradeFile, m.Attach)
 		rt.out.control(frame.Message{Attached: m.Attach.ID})
+		rt.turns.attached()
 	case m.Detach != nil && rt.door.dismiss(m.Detach.ID):
 		rt.cua = false
 		err = rt.dir.remove(bootstrap.UpgradeFile)

@@ -16,12 +16,16 @@ import (
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/frame"
 	"github.com/millrace/millrace/services/hostd/internal/convruntime"
+	"github.com/millrace/millrace/services/hostd/internal/deictic"
 )
 
 // The test binary is the program that it tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bootstrap.Arg {
 		os.Exit(convruntime.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	if len(os.Args) > 1 && os.Args[1] == bootstrap.AgentArg {
+		os.Exit(deictic.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -31,6 +35,8 @@ type program struct {
 	t   testing.TB
 	id  string
 	dir string // its configuration
+
+	home string // of all processes; empty: a new one for each
 }
 
 func newProgram(t testing.TB) *program {
@@ -50,7 +56,12 @@ func (p *program) command(args []string, env map[string]string) *exec.Cmd {
 		p.t.Fatal(err)
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), "MILLRACE_SANDBOX_ID="+p.id, "HOME="+p.t.TempDir(), "OWN=of the sandbox")
+	cmd.Env = append(os.Environ(), "MILLRACE_SANDBOX_ID="+p.id, "OWN=of the sandbox")
+	if p.home == "" {
+		cmd.Env = append(cmd.Env, "HOME="+p.t.TempDir())
+	} else {
+		cmd.Env = append(cmd.Env, "HOME="+p.home)
+	}
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

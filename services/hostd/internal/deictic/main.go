@@ -25,6 +25,13 @@ const (
 	exitTerminated = 128 + int(syscall.SIGTERM)
 )
 
+// Causes of an early end. A turn that the client interrupts is over. One that is terminated with its sandbox
+// continues when the conversation does.
+var (
+	errInterrupted = errors.New("interrupted")
+	errTerminated  = errors.New("terminated")
+)
+
 const (
 	memoryLimit = 20 << 20 // from which on the collector works harder
 	maxPrompt   = 1 << 20
@@ -41,8 +48,17 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(50)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a reader that is gone must not end a turn
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() { // it ends with the process
+		cause := errTerminated
+		if <-signals == syscall.SIGINT {
+			cause = errInterrupted
+		}
+		cancel(cause)
+	}()
 	p := &program{config: config(args[0]), environ: os.Environ(), client: llm.NewHTTP(transport()), stdin: stdin, stdout: stdout, stderr: stderr}
 	if len(args) == 2 {
 		return p.turn(ctx)
@@ -118,7 +134,7 @@ func (p *program) turn(ctx context.Context) int {
 		return 0 // there was nothing to continue
 	}
 	end := &frame{Type: "turn_end", Status: status}
-	if err != nil && status != statusInterrupted {
+	if err != nil {
 		end.Status, end.Error = statusFailed, err.Error()
 	}
 	out.send(end)
@@ -156,10 +172,15 @@ func (p *program) converse(ctx context.Context, out *frames) (status string, err
 	_, err = lead.run(ctx, h)
 	status = statusCompleted
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(context.Cause(ctx), errInterrupted):
 		status = statusInterrupted
+	case ctx.Err() != nil:
+		return statusInterrupted, nil
 	case err != nil:
 		status = statusFailed
+	}
+	if status != statusFailed {
+		err = nil
 	}
 	return status, errors.Join(err, h.end(status))
 }
@@ -210,7 +231,7 @@ func (p *program) team(values map[string]string, out listener) (*agent, error) {
 	return t.lead(), nil
 }
 
-// rootsOf returns the directories for files. A home directory that is the root of everything is none.
+// rootsOf returns the directories for files, without the root of the file system.
 func rootsOf(dirs ...string) []string {
 	out := []string{}
 	for _, d := range append(dirs, "/tmp") {
