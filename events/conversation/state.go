@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/millrace/millrace/events/kind"
@@ -119,8 +120,11 @@ type Claimed struct {
 	Previous Status
 }
 
-// TakenOver reports that another gateway continues a start: the one that claimed it has died.
-type TakenOver struct{ Gateway string }
+// TakenOver reports that a gateway continues, for a resume, the start of another one that has died.
+type TakenOver struct {
+	Gateway  string
+	Previous Status // before the resume, if the start was the first one
+}
 
 // Served reports that the sandbox runs and the runtime accepts clients.
 type Served struct {
@@ -178,7 +182,7 @@ func (s State) Apply(b Body, now time.Time) (State, error) {
 		s.start(b.Sandbox, b.Token, Claim{b.Gateway, now})
 		s.Previous = b.Previous
 	case TakenOver:
-		s.Claim = Claim{b.Gateway, now}
+		s.Claim, s.Previous = Claim{b.Gateway, now}, cmp.Or(s.Previous, b.Previous)
 	case Served:
 		s.Runtime, s.Served, s.Config = b.Runtime, now, Config{Generations: b.Generations}
 	case Configured:

@@ -27,6 +27,7 @@ var (
 	served    = Served{Runtime: "p-i1"}
 	ended     = Ended{Completed}
 	claimed   = Claimed{Sandbox: "i2", Token: Token{Nonce: "n2"}, Gateway: "g2", Previous: Completed}
+	takenOver = TakenOver{"g3", Idle}
 	replaced  = Configured{Generations: map[string]string{"b": "g2"}, Keys: []string{"A"}}
 	announced = Announced{ID: "a", Reason: "user_request"}
 	delivered = Delivered{ID: "a"}
@@ -34,7 +35,7 @@ var (
 
 func TestWhatCanHappen(t *testing.T) {
 	starting, serving, over := []Body{opened}, []Body{opened, served}, []Body{opened, served, ended}
-	all := []Body{opened, claimed, TakenOver{"g3"}, served, replaced, ended, announced, delivered}
+	all := []Body{opened, claimed, takenOver, served, replaced, ended, announced, delivered}
 	for name, tt := range map[string]struct {
 		past []Body
 		may  map[string]Phase
@@ -93,6 +94,7 @@ func TestRepeatedResume(t *testing.T) {
 		want bool
 	}{
 		"at once":              {resumed, 3 * time.Second, true},
+		"taken over":           {[]Body{opened, takenOver, served}, time.Second, true},
 		"just in time":         {resumed, Window + 3*time.Second - 1, true},
 		"too late":             {resumed, Window + 3*time.Second, false},
 		"after the end":        {append(resumed, ended), 4 * time.Second, false},

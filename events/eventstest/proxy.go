@@ -19,6 +19,7 @@ type Proxy struct {
 	to    string
 	muted atomic.Bool
 	frost atomic.Bool
+	death atomic.Pointer[death]
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -81,7 +82,7 @@ func (p *Proxy) accept() {
 		p.mu.Lock()
 		p.conns[c], p.conns[s] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		go p.copy(s, c, &p.frost, &p.frost)
+		go p.copy(&publishes{to: s, proxy: p}, c, &p.frost, &p.frost)
 		go p.copy(c, s, &p.muted, &p.frost)
 	}
 }

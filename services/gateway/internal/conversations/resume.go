@@ -112,7 +112,7 @@ func (cs *Conversations) claim(ctx context.Context, p core.Principal, was *conve
 	if err != nil {
 		return Session{}, err
 	}
-	var b conversation.Body = conversation.TakenOver{Gateway: cs.cfg.Keeper.ID()}
+	var b conversation.Body = conversation.TakenOver{Gateway: cs.cfg.Keeper.ID(), Previous: cs.Status(was)}
 	if was.Phase != conversation.Starting {
 		b = conversation.Claimed{
 			Sandbox: cs.sandboxOf(was.ID, was.Generation+1), Token: newToken(a), Gateway: cs.cfg.Keeper.ID(), Previous: cs.Status(was),
