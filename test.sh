@@ -83,6 +83,13 @@ needs_e2e() {
 	need ssh openssh-client
 	need sshd openssh-server
 	need vim vim
+	# Desktops of e2a: 10 s, 27 MB to download.
+	need Xvfb xvfb
+	need fluxbox fluxbox
+	need xdotool xdotool
+	need scrot scrot
+	need xev x11-utils
+	need xsetroot x11-xserver-utils
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || missing+=(python3-matplotlib)
 }
 

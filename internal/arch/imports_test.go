@@ -260,10 +260,11 @@ var rules = []rule{
 	{path: hd + "shim/internal/oom", may: []string{sys}},
 	{path: hd + "shim/internal/network", may: []string{"events/kind", "events/mux", hd + "shim/internal/regular", hd + "wire"}},
 	{path: hd + "shim/internal/children", may: []string{"internal/waiting", hd + "procstat", hd + "shim/internal/oom", hd + "spawn", sys}},
-	{path: hd + "convruntime", may: []string{"events/bootstrap", "events/frame", sys}, std: []string{"os/exec"}, tests: []string{hd + "deictic"}},
+	{path: hd + "convruntime", may: []string{"events/bootstrap", "events/frame", "events/kind", hd + "desktop", sys}, std: []string{"os/exec"}, tests: []string{hd + "deictic"}},
 	{path: hd + "deictic", may: []string{"events/bootstrap", hd + "deictic/llm"}, std: []string{"net/http", "os/exec"}}, // it calls models and runs commands
 	{path: hd + "deictic/llm", std: []string{"net/http"}},
 	{path: hd + "agentexec", may: []string{sys}},
+	{path: hd + "desktop", may: []string{"events/kind"}, std: []string{"os/exec"}},
 	{path: hd + "confine", may: []string{"events/kind", "events/process", hd + "spawn", bpf, sys}},
 	{path: hd + "spawn", may: []string{hd + "spawn/spawntest", bpf, sys}, std: []string{"os/exec"}},
 	{path: hd + "rmtree", may: []string{sys}},

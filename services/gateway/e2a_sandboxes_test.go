@@ -130,7 +130,7 @@ func TestE2ACreateRejects(t *testing.T) {
 		{``, 400, "JSON object"}, {`[]`, 400, "JSON object"}, {`{`, 400, "JSON object"}, {`{"template":"standard"} x`, 400, "more than one"},
 		{`{}`, 400, "template is required"}, {`{"template":""}`, 400, "template is required"}, {`{"template":null}`, 400, "template is required"}, {`{"template":1}`, 400, "template must be a string"},
 		{`{"template":"zzz"}`, 501, "template"}, {`{"template":"Standard"}`, 501, "template"}, {`{"template":"standard","template":"standard"}`, 400, "twice"},
-		{`{"template":"browser"}`, 503, "millrace template build browser"}, {`{"template":"cua"}`, 503, "millrace template build cua"}, {`{"template":"canvas"}`, 503, "millrace template import IMAGE canvas"},
+		{`{"template":"browser"}`, 503, "millrace template build browser"}, {`{"template":"cua"}`, 503, "millrace template build cua"}, {`{"template":"canvas"}`, 503, "millrace template build canvas"},
 
 		{with(`"agent":"claude-code"`), 400, "llm_key is required"}, {with(`"agent":"zzz","llm_key":"k"`), 501, "agent"}, {with(agent), 501, "agents cannot be run"},
 		{with(`"agent":"deictic","llm_key":"k"`), 400, "model is required"}, {with(`"agent":"deictic","llm_key":"k","model":"x"`), 501, ""},

@@ -21,14 +21,16 @@ type execs struct {
 	environ []string // of the runtime itself
 	out     *output
 
+	onDesktop func(environ []string) []string // adds the desktop, if there is one, to an environment
+
 	queue   chan command  // commands without an id
 	slots   chan struct{} // one value per running command with an id
 	all     sync.WaitGroup
 	running atomic.Int64
 }
 
-func newExecs(dir directory, environ []string, out *output) *execs {
-	e := &execs{dir: dir, environ: environ, out: out, queue: make(chan command, maxWaiting), slots: make(chan struct{}, maxConcurrent)}
+func newExecs(dir directory, environ []string, out *output, onDesktop func([]string) []string) *execs {
+	e := &execs{dir: dir, environ: environ, out: out, onDesktop: onDesktop, queue: make(chan command, maxWaiting), slots: make(chan struct{}, maxConcurrent)}
 	e.all.Go(func() {
 		for c := range e.queue {
 			e.run(c)
@@ -86,7 +88,7 @@ func (e *execs) run(c command) {
 		e.refuse(c, "read the configuration: "+err.Error())
 		return
 	}
-	code, err := runShell(*c.Command, withValues(e.environ, values), func(data string) { e.out.stdout(c.ID, data) })
+	code, err := runShell(*c.Command, e.onDesktop(withValues(e.environ, values)), func(data string) { e.out.stdout(c.ID, data) })
 	if err != nil {
 		e.refuse(c, err.Error())
 		return

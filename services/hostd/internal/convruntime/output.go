@@ -63,10 +63,11 @@ func (o *output) exit(id json.RawMessage, code int) {
 	o.text(result{Type: "exit", ID: id, Code: &code})
 }
 
-func (o *output) text(r result) {
+// text sends a value as a text frame.
+func (o *output) text(value any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.Encode(r) //nolint:errcheck // strings, numbers, and an id that was decoded
+	enc.Encode(value) //nolint:errcheck // strings, numbers, and an id that was decoded
 	o.send(frame.Text, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }

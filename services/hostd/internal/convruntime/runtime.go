@@ -13,13 +13,16 @@ import (
 // run serves frames until stdin ends, and then waits for the commands that still run.
 func run(dir directory, environ []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	out := &output{w: stdout}
-	rt := &runtime{dir: dir, out: out, log: stderr, execs: newExecs(dir, environ, out), turns: newTurns(dir, environ, out, stderr)}
+	rt := &runtime{dir: dir, out: out, log: stderr, turns: newTurns(dir, environ, out, stderr)}
+	rt.desk = newDesk(dir, environ, out, rt.report)
+	rt.execs = newExecs(dir, environ, out, rt.desk.Environ)
 	port, stop := rt.door.open(bootstrap.Port, rt.execs.count)
 	defer stop()
 	out.control(frame.Message{Ready: &frame.Ready{Port: port}})
 	err := rt.read(stdin)
 	rt.execs.wait()
 	rt.turns.wait()
+	rt.desk.close()
 	return errors.Join(err, out.err)
 }
 
@@ -30,8 +33,9 @@ type runtime struct {
 	log   io.Writer
 	execs *execs
 	turns *turns
+	desk  *desk
 	door  door
-	cua   bool // whether the current client may receive binary frames
+	cua   bool // whether the current client may use the desktop and receive binary frames
 }
 
 const chunk = 64 << 10
@@ -64,7 +68,11 @@ func (rt *runtime) report(err error) { fmt.Fprintf(rt.log, "%s: %v\n", bootstrap
 func (rt *runtime) handle(f *frame.Frame) {
 	switch f.Kind {
 	case frame.Text:
-		if c, ok := parseCommand(f.Payload); ok {
+		c, ok := parseCommand(f.Payload)
+		if ok && rt.desk.handle(c, f.Payload, rt.cua) {
+			return
+		}
+		if ok && c.complete() {
 			rt.execs.start(c)
 			return
 		}
@@ -91,6 +99,9 @@ func (rt *runtime) control(m frame.Message) {
 	switch {
 	case m.Attach != nil:
 		rt.cua = m.Attach.CUA
+		if rt.cua {
+			rt.desk.Start()
+		}
 		rt.door.admit(m.Attach.ID, m.Attach.Token)
 		err = rt.dir.write(bootstrap.UpgradeFile, m.Attach)
 		rt.out.control(frame.Message{Attached: m.Attach.ID})
@@ -113,10 +124,15 @@ type command struct {
 
 const maxID = 256
 
-// parseCommand decodes a text frame. A frame that is no complete request is not one at all.
+// complete reports whether a command can run. A frame that is no complete request is not one at all.
+func (c *command) complete() bool {
+	return (c.Type == "exec" || c.Type == shellTool) && c.Command != nil
+}
+
+// parseCommand decodes a text frame that may be a command or a call of a tool.
 func parseCommand(text []byte) (command, bool) {
 	var c command
-	if json.Unmarshal(text, &c) != nil || c.Type != "exec" || c.Command == nil || len(c.ID) > maxID {
+	if json.Unmarshal(text, &c) != nil || len(c.ID) > maxID {
 		return c, false
 	}
 	if string(c.ID) == "null" {

@@ -112,9 +112,5 @@ func (h *Handler) root(ctx context.Context, p core.Principal, name string, req s
 	case name == standard:
 		return h.Templates.FromTemplate(ctx, p, template.Base, req)
 	}
-	how := "run millrace template build " + name
-	if name == "canvas" {
-		how = "run millrace template import IMAGE canvas"
-	}
-	return req, kind.Coded(kind.Unavailable, "create sandbox", "", "template_not_built", "the template "+name+" is not built: "+how)
+	return req, kind.Coded(kind.Unavailable, "create sandbox", "", "template_not_built", "the template "+name+" is not built: run millrace template build "+name)
 }
