@@ -228,6 +228,16 @@ func TestWorkspaceUploadsThatAreRejected(t *testing.T) {
 		t.Errorf("without a length: %+v, %v", resp, err)
 	}
 	conn.Close()
+	conn, path = u.open(t, put) // sends a part of its body and waits
+	fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", path, int64(5<<30+1))
+	if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err = http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != 413 {
+		t.Errorf("beyond the limit: %+v, %v", resp, err)
+	}
+	conn.Close()
 	conn, path = u.open(t, put)
 	fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nnew", path)
 	conn.(*net.TCPConn).CloseWrite()

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/workspace"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/httpconn"
@@ -35,8 +36,8 @@ func (s *server) disposeBody(c *fiber.Ctx) error {
 	switch body := route.Part(c).Body; {
 	case c.Context().RequestBodyStream() == nil:
 		return c.Next()
-	case body == family.Streamed:
-		return httpconn.Streamed(c)
+	case body == family.Streamed && c.Request().Header.ContentLength() <= workspace.MaxFile:
+		return httpconn.Streamed(c) // a larger body is rejected, which its client learns at once
 	case body == family.Duplex:
 		// The client may send slowly, and what it has not sent when the response is complete must
 		// not become a request.
