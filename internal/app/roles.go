@@ -77,6 +77,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 	var u users
 	var o outbound
 	var b billing
+	var s3 bucket
 	return role(cfg, "gateway", "Serve clients; any number can run", func() time.Duration { return gatewayBound(g.DrainTimeout) }, func(f *pflag.FlagSet) {
 		c.flags(f, "info")
 		s.flags(f, true)
@@ -87,6 +88,7 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 		u.flags(f)
 		o.flags(f)
 		b.flags(f)
+		s3.flags(f)
 	}, connected(cfg, &c, &s, "gateway", func() (err error) {
 		if g.EgressAllow, err = prefixes(egressAllow, allow); err != nil {
 			return err
@@ -101,6 +103,9 @@ func gatewayCommand(cfg *command.Config) *cobra.Command {
 			return err
 		}
 		if g.Billing, err = b.config(); err != nil {
+			return err
+		}
+		if g.Bucket, err = s3.config(); err != nil {
 			return err
 		}
 		return checkGateway(&g)

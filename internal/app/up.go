@@ -41,6 +41,7 @@ type up struct {
 	users      users
 	outbound   outbound
 	billing    billing
+	bucket     bucket
 	data       string
 	durability string
 	grace      time.Duration // of replaced data keys
@@ -80,6 +81,7 @@ func (u *up) flags(f *pflag.FlagSet) {
 	u.users.flags(f)
 	u.outbound.flags(f)
 	u.billing.flags(f)
+	u.bucket.flags(f)
 	f.StringVar(&u.data, "data", "", "data directory (default millrace in the user's state directory)")
 	f.StringVar(&u.durability, "durability", durabilityProcess, "failure that stored data survives: process (a kill) or power (also a power loss)")
 }
@@ -163,6 +165,9 @@ func (u *up) prepare() (err error) {
 		return err
 	}
 	if u.gateway.Billing, err = u.billing.config(); err != nil {
+		return err
+	}
+	if u.gateway.Bucket, err = u.bucket.config(); err != nil {
 		return err
 	}
 	if u.data == "" {

@@ -50,6 +50,7 @@ const (
 	metrics  = "github.com/prometheus/client_golang/prometheus/..."
 	expfmt   = "github.com/prometheus/common/expfmt"
 	awsSign  = "github.com/aws/aws-sdk-go-v2/aws/..."
+	minio    = "github.com/minio/minio-go/v7/..."
 	pflag    = "github.com/spf13/pflag"
 	ansi     = "github.com/charmbracelet/x/ansi"
 
@@ -144,7 +145,7 @@ var rules = []rule{
 	{path: gw + "e2a/body", may: []string{"events/kind", gw + "family", gw + "httpconn", gw + "record", gw + "route", fiber}},
 	{path: gw + "e2a/vmid", may: []string{"events/sandbox", gw + "core"}},
 	{path: gw + "e2a/sandboxes", may: []string{"events/bootstrap", gw + "e2a/vmid", "events/fleet", "events/kind", "events/process", "events/sandbox", "events/template", gw + "auth", gw + "core", gw + "e2a/body", gw + "e2b/limits", gw + "family", gw + "httpconn", gw + "provision", gw + "record", fiber}},
-	{path: gw + "workspaces", may: []string{"events/kind", "events/workspace"}},
+	{path: gw + "workspaces", may: []string{"events/kind", "events/workspace", minio}, std: []string{"net/http"}, tests: []string{"github.com/johannesboyne/gofakes3/..."}},
 	{path: gw + "workspaces/workspacestest", may: []string{"events/kind", "events/workspace", gw + "workspaces"}},
 	{path: gw + "e2a/workspaces", may: []string{"events/kind", "events/workspace", gw + "auth", gw + "e2a/body", gw + "httpconn", gw + "workspaces", fiber}, std: []string{"net/http"}},
 	{path: gw + "webhooks", may: []string{vocabulary, gw + "core"}},

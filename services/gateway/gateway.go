@@ -76,6 +76,7 @@ type Config struct {
 	Users    UsersConfig    // how people sign up and log in
 	Outbound OutboundConfig // requests to URLs of tenants
 	Billing  BillingConfig  // what usage costs
+	Bucket   *Bucket        // of the files of workspaces; nil: they are in the log's object store
 
 	// DrainTimeout is the maximum time for open streams and requests to end after ctx has
 	// ended; default 10 s.

@@ -4,14 +4,25 @@ import (
 	"context"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/events/workspace"
 	e2aworkspaces "github.com/millrace/millrace/services/gateway/internal/e2a/workspaces"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
 	"github.com/millrace/millrace/services/gateway/internal/workspaces"
 )
+
+// Bucket stores the files of workspaces in an S3 store.
+type Bucket = workspaces.InBucket
+
+// BucketConfig configures a Bucket.
+type BucketConfig = workspaces.BucketConfig
+
+// NewBucket returns a Bucket. It does not connect.
+func NewBucket(cfg BucketConfig) (*Bucket, error) { return workspaces.NewInBucket(cfg) }
 
 // workspaceFiles are the files of workspaces, and their routes.
 type workspaceFiles struct {
@@ -23,7 +34,12 @@ type workspaceFiles struct {
 func newWorkspaces(cfg *Config, ops *operations.Operations, streams *stream.Streams) workspaceFiles {
 	files := cfg.Log.Workspaces()
 	links := workspaces.NewLinks(ops.Core, time.Now)
-	return workspaceFiles{e2aworkspaces.New(workspaces.NewInLog(files, links), links, streams), files}
+	var store workspaces.Store = workspaces.NewInLog(files, links)
+	if cfg.Bucket != nil {
+		store = cfg.Bucket
+	}
+	base := func(c *fiber.Ctx) string { return route.Base(c, cfg.Public.Secure()) }
+	return workspaceFiles{e2aworkspaces.New(store, links, streams, base), files}
 }
 
 // start folds the files until viewing ends, and returns when the view is up to date.

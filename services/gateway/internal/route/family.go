@@ -28,7 +28,7 @@ func Hosts(names family.Hosts) fiber.Handler {
 // that clients use TLS, which a proxy may also say in X-Forwarded-Proto.
 func WebSocketBase(c *fiber.Ctx, names family.Hosts, secure bool) string {
 	scheme, host := "ws://", strings.Clone(string(c.Request().Host()))
-	if secure || c.Protocol() == "https" {
+	if overTLS(c, secure) {
 		scheme = "wss://"
 	}
 	if names.Runtime != "" {
@@ -36,6 +36,18 @@ func WebSocketBase(c *fiber.Ctx, names family.Hosts, secure bool) string {
 	}
 	return scheme + host
 }
+
+// Base returns the URL of the gateway as the client of a request reaches it. secure is as for
+// [WebSocketBase].
+func Base(c *fiber.Ctx, secure bool) string {
+	scheme := "http://"
+	if overTLS(c, secure) {
+		scheme = "https://"
+	}
+	return scheme + string(c.Request().Host())
+}
+
+func overTLS(c *fiber.Ctx, secure bool) bool { return secure || c.Protocol() == "https" }
 
 // Part returns the part of a family that the request belongs to. It must not be modified.
 func Part(c *fiber.Ctx) *family.Part {

@@ -85,9 +85,13 @@ func (x *exactly) Read(p []byte) (int, error) {
 	n, err := x.r.Read(p)
 	x.left -= int64(n)
 	if x.left < 0 || errors.Is(err, io.EOF) && x.left > 0 {
-		return n, kind.New(kind.Invalid, "store file", "", "the file has another size than announced")
+		return n, wrongSize()
 	}
 	return n, err
+}
+
+func wrongSize() error {
+	return kind.New(kind.Invalid, "store file", "", "the file has another size than announced")
 }
 
 // Remove removes a file.

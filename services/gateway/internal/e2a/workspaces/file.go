@@ -33,7 +33,7 @@ func (h *Handler) download(c *fiber.Ctx) error {
 	if c.Query("redirect") != "1" && wantsBytes(c.Get(fiber.HeaderAccept)) {
 		return h.send(c, of, p)
 	}
-	url, err := h.store.Download(c.UserContext(), c.BaseURL(), of, p)
+	url, err := h.store.Download(c.UserContext(), h.base(c), of, p)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (h *Handler) upload(c *fiber.Ctx) error {
 	if sent := string(c.Body()); sent != "" && sent != "{}" {
 		return body.Invalid("the bytes of a file are sent with PUT to the url of the response to an empty PUT")
 	}
-	url, err := h.store.Upload(c.UserContext(), c.BaseURL(), of, p)
+	url, err := h.store.Upload(c.UserContext(), h.base(c), of, p)
 	if err != nil {
 		return err
 	}

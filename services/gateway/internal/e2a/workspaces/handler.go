@@ -25,10 +25,13 @@ type Handler struct {
 	store   workspaces.Store
 	links   Links
 	streams Relayer
+	base    func(*fiber.Ctx) string
 }
 
-// New returns the surface.
-func New(s workspaces.Store, l Links, r Relayer) *Handler { return &Handler{s, l, r} }
+// New returns the surface. base returns the URL of the gateway, as the client of a request reaches it.
+func New(s workspaces.Store, l Links, r Relayer, base func(*fiber.Ctx) string) *Handler {
+	return &Handler{s, l, r, base}
+}
 
 const (
 	one  = "/v1/workspaces/:app/:set"
