@@ -30,11 +30,21 @@ type buildState struct {
 // startBuild starts a build from the base template with the commands as steps.
 func startBuild(t *testing.T, a *rig.API, name string, commands ...string) buildMade {
 	t.Helper()
+	return startBuildAs(t, a, "", name, commands...)
+}
+
+// startBuildAs is startBuild with commands of a user; empty: the default user.
+func startBuildAs(t *testing.T, a *rig.API, user, name string, commands ...string) buildMade {
+	t.Helper()
 	var b buildMade
 	a.Want(t, 202, "POST", "/v3/templates", map[string]any{"name": name}).Decode(t, &b)
 	var steps []map[string]any
 	for _, c := range commands {
-		steps = append(steps, map[string]any{"type": "RUN", "args": []string{c}})
+		args := []string{c}
+		if user != "" {
+			args = append(args, user)
+		}
+		steps = append(steps, map[string]any{"type": "RUN", "args": args})
 	}
 	a.Want(t, 202, "POST", "/v2/templates/"+b.Template+"/builds/"+b.Build, map[string]any{"fromImage": "e2bdev/base", "steps": steps})
 	return b

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/accounts"
 	"github.com/millrace/millrace/services/gateway/internal/admin"
+	"github.com/millrace/millrace/services/gateway/internal/agents"
 	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	"github.com/millrace/millrace/services/gateway/internal/audit"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
@@ -62,6 +63,7 @@ type server struct {
 	e2a     *e2a.Handler
 
 	conversations *conversations.Conversations
+	agents        *agents.Agents
 
 	audit   *audit.Writer
 	admin   *admin.Handler
@@ -127,7 +129,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
-	s.conversations = s.newConversations()
+	s.conversations, s.agents = s.newConversations(), newAgents(ops)
 	s.rotator = rotation.New(s.bundles, rotated{s.conversations}, cfg.Slog)
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
 	s.workspaces = newWorkspaces(cfg, ops, streams)

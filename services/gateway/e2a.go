@@ -6,7 +6,10 @@ import (
 
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/internal/outbound"
+	"github.com/millrace/millrace/services/gateway/internal/agents"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/sandboxes"
+	"github.com/millrace/millrace/services/gateway/internal/operations"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
 // OutboundConfig configures requests to URLs of tenants, such as persistence backends.
@@ -24,10 +27,15 @@ func (o *OutboundConfig) policy() *outbound.Policy {
 	return p
 }
 
+// newAgents returns the operations on agents with one task.
+func newAgents(ops *operations.Operations) *agents.Agents {
+	return agents.New(agents.Config{Processes: record.NewGateway(ops), View: ops.Core.View, Sync: ops.Core.SyncProcesses, Hold: ops.Lifecycle.Hold})
+}
+
 // newE2ASandboxes returns the surface for e2a's sandboxes.
 func (s *server) newE2ASandboxes() *sandboxes.Handler {
 	return sandboxes.New(sandboxes.Config{
 		Provisioner: s.ops.Provisioner, Templates: s.ops.Templates, Lifecycle: s.ops.Lifecycle, Hosts: s.ops.Hosts, View: s.ops.Core,
-		Outbound: s.cfg.Outbound.policy(), Limits: s.cfg.Limits, Now: time.Now,
+		Outbound: s.cfg.Outbound.policy(), Agents: s.agents, Limits: s.cfg.Limits, Now: time.Now,
 	})
 }

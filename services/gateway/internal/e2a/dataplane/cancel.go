@@ -9,6 +9,8 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/auth"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
 )
 
@@ -17,6 +19,17 @@ type Clients interface {
 	// Cancel asks them to stop, and reports whether there was at least one.
 	Cancel(ctx context.Context, id sandbox.ID, reason string) (delivered bool, err error)
 }
+
+// Agents are the agents of sandboxes without clients. *agents.Agents implements it.
+type Agents interface {
+	// Cancel asks the agent of a sandbox to finish its work, if one runs.
+	Cancel(ctx context.Context, p core.Principal, id sandbox.ID) error
+}
+
+// noAgents is the Agents of a gateway without agents.
+type noAgents struct{}
+
+func (noAgents) Cancel(context.Context, core.Principal, sandbox.ID) error { return nil }
 
 // noClients is the Clients of a gateway without conversations.
 type noClients struct{}
@@ -38,7 +51,7 @@ type canceled struct {
 	Reason    string `json:"reason"`
 }
 
-// cancel asks the clients of a sandbox to stop. The sandbox goes on.
+// cancel asks the clients of a sandbox and its agent to stop. The sandbox goes on.
 func (h *Handler) cancel(c *fiber.Ctx) error {
 	reason, err := cancelReason(c)
 	if err != nil {
@@ -52,6 +65,9 @@ func (h *Handler) cancel(c *fiber.Ctx) error {
 		return kind.New(kind.Conflict, "cancel", string(st.ID), "the sandbox is not running")
 	}
 	delivered, err := h.Clients.Cancel(c.UserContext(), st.ID, reason)
+	if err == nil {
+		err = h.Agents.Cancel(c.UserContext(), auth.From(c), st.ID)
+	}
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type Commands interface {
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 }
 
-// Config configures the surface. Only Clients may be nil.
+// Config configures the surface. Only Clients and Agents may be nil.
 type Config struct {
 	Sandboxes Sandboxes
 	Commands  Commands
@@ -35,6 +35,7 @@ type Config struct {
 	Files     core.FileOpener
 	Streams   *stream.Streams
 	Clients   Clients // default: no sandbox has clients
+	Agents    Agents  // default: no sandbox has an agent
 }
 
 // Handler serves the routes.
@@ -44,6 +45,9 @@ type Handler struct{ Config }
 func New(cfg Config) *Handler {
 	if cfg.Clients == nil {
 		cfg.Clients = noClients{}
+	}
+	if cfg.Agents == nil {
+		cfg.Agents = noAgents{}
 	}
 	return &Handler{cfg}
 }

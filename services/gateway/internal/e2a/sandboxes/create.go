@@ -41,6 +41,9 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err == nil && !ok {
 		st, err = h.createNew(c, &r, by)
 	}
+	if err == nil {
+		err = h.startAgent(c, &r, &st, by.Key != "")
+	}
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Lifecycle interface {
 	Lookup(ctx context.Context, p core.Principal, id sandbox.ID) (sandbox.State, error)
 	Sandboxes(p core.Principal, keep func(*sandbox.State) bool) []sandbox.State
 	DestroySandbox(ctx context.Context, p core.Principal, id sandbox.ID) error
+	Abandon(ctx context.Context, id sandbox.ID)
 }
 
 // Hosts are the hosts that have or had a lease. *hosts.Hosts implements it.
@@ -54,6 +55,7 @@ type Config struct {
 	Hosts       Hosts
 	View        View
 	Outbound    Outbound
+	Agents      Agents
 	Limits      limits.Default // of what templates leave open
 	Now         func() time.Time
 }

@@ -22,6 +22,9 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	if err := h.View.Sync(c.UserContext()); err != nil {
 		return err
 	}
+	if err := h.Agents.Sync(c.UserContext()); err != nil {
+		return err
+	}
 	hosts := h.hosts(c)
 	if len(hosts) == 0 {
 		return errNoHosts()
@@ -30,7 +33,7 @@ func (h *Handler) list(c *fiber.Ctx) error {
 	out := make([]vm, len(found))
 	partial := false
 	for i := range found {
-		out[i] = vmOf(&found[i])
+		out[i] = h.withAgent(vmOf(&found[i]), &found[i])
 		partial = partial || h.onSilentHost(&found[i], hosts)
 	}
 	if partial {
@@ -67,10 +70,13 @@ func (h *Handler) onSilentHost(st *sandbox.State, registered map[string]fleet.Ho
 // get serves GET /v1/sandboxes/:id.
 func (h *Handler) get(c *fiber.Ctx) error {
 	st, err := h.Find(c)
+	if err == nil {
+		err = h.Agents.Sync(c.UserContext())
+	}
 	if err != nil {
 		return err
 	}
-	return body.Write(c, fiber.StatusOK, vmOf(&st))
+	return body.Write(c, fiber.StatusOK, h.withAgent(vmOf(&st), &st))
 }
 
 // removed is the body of a DELETE.

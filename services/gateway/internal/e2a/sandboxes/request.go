@@ -131,9 +131,7 @@ func (r *request) supported() error {
 		return unimplemented("unknown_template", "the template is not one of standard, browser, cua and canvas")
 	}
 	switch r.Agent {
-	case "":
-	case deictic, claudeCode, codex:
-		return unimplemented("agents_not_available", "agents cannot be run here")
+	case "", deictic, claudeCode, codex:
 	default:
 		return unimplemented("unknown_agent", "the agent is not one of deictic, claude-code and codex")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/agents"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
 )
 
@@ -64,6 +65,9 @@ type vm struct {
 	MemoryMiB   uint32         `json:"memory_mib"`
 	RootFS      string         `json:"rootfs"`
 	Metadata    map[string]any `json:"metadata"`
+	AgentExit   *int32         `json:"agent_exit_code,omitempty"`
+	AgentStatus agents.State   `json:"agent_status,omitempty"`
+	AgentError  string         `json:"agent_error,omitempty"` // why a failed agent has no exit code
 }
 
 func vmOf(st *sandbox.State) vm {
