@@ -123,9 +123,8 @@ func (v *victim) try(credential, method, path, body string) (a answer, ok bool) 
 	return answer{resp.StatusCode, resp.Header, string(raw)}, err == nil && v.ctx.Err() == nil
 }
 
-// talk exchanges a message with a conversation and disconnects. It is false if the gateway died first.
-func (v *victim) talk(t *testing.T, s *chat) bool {
-	t.Helper()
+// dial connects to a conversation. The connection ends with the gateway.
+func (v *victim) dial(s *chat, query string) (*fws.Conn, error) {
 	dialer := fws.Dialer{NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err == nil {
@@ -133,7 +132,14 @@ func (v *victim) talk(t *testing.T, s *chat) bool {
 		}
 		return conn, err
 	}}
-	ws, _, err := dialer.DialContext(v.ctx, "ws://"+v.addr+"/v1/sessions/"+s.ID+"/ws", http.Header{"Authorization": {"Bearer " + s.JWT}})
+	ws, _, err := dialer.DialContext(v.ctx, "ws://"+v.addr+"/v1/sessions/"+s.ID+"/ws"+query, http.Header{"Authorization": {"Bearer " + s.JWT}})
+	return ws, err
+}
+
+// talk exchanges a message with a conversation and disconnects. It is false if the gateway died first.
+func (v *victim) talk(t *testing.T, s *chat) bool {
+	t.Helper()
+	ws, err := v.dial(s, "")
 	if err != nil {
 		return false
 	}
@@ -394,4 +400,32 @@ func TestResumeWithoutABundle(t *testing.T) {
 		t.Errorf("resumed %+v", next)
 	}
 	f.open(t, &next, "").echo("resumed")
+}
+
+// The files of a conversation are saved after its client has left, also if its gateway dies first.
+func TestFilesAreSavedAfterADeath(t *testing.T) {
+	t.Parallel()
+	u := newDeathFixture(t)
+	s := u.createSession(t, sessionBody)
+	v := u.victim(t, 1<<30)
+	ws, err := v.dial(&s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.SetReadDeadline(time.Now().Add(time.Minute))
+	(&socket{t, ws}).echo("x")
+	v.end()
+	changed, stop := u.view.Changes()
+	defer stop()
+	late := time.After(time.Minute)
+	for {
+		if all := u.view.Snapshots(func(x *sandbox.Snapshot) bool { return x.Layer == "conversation "+s.ID }); len(all) > 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatal("no files were saved")
+		}
+	}
 }

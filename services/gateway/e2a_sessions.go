@@ -128,6 +128,12 @@ func (f conversationFiles) Save(ctx context.Context, p core.Principal, of conver
 	return f.snapshots.DropReplaced(ctx, p, take.Layer)
 }
 
+// Saved implements [conversations.Files].
+func (f conversationFiles) Saved(p core.Principal, of conversation.ID) time.Time {
+	s, _ := f.snapshots.Layer(p, layerOf(of), func(*sandbox.Snapshot) bool { return true })
+	return s.Taken
+}
+
 // Restore implements [conversations.Files].
 func (f conversationFiles) Restore(p core.Principal, of conversation.ID, req sandbox.Requested) (sandbox.Requested, bool) {
 	s, ok := f.snapshots.Layer(p, layerOf(of), func(*sandbox.Snapshot) bool { return true })

@@ -79,6 +79,16 @@ func (k *Keeper) Attached(tenant, id string) bool {
 	return !free
 }
 
+// Left returns when the client of a session has left, also if its gateway has died. ok is false if it has
+// not, or if there was none.
+func (k *Keeper) Left(tenant, id string) (at time.Time, ok bool) {
+	s, ok := k.cfg.Store.Session(tenant, id)
+	if !ok {
+		return time.Time{}, false
+	}
+	return s.Free(k.cfg.Store.Holder(&s))
+}
+
 // Gone reports whether a gateway that stored something at a time has died.
 func (k *Keeper) Gone(run string, at time.Time) bool {
 	return run != k.run && k.cfg.Store.Holder(&attachment.Session{Gateway: run, Since: at}).Gone

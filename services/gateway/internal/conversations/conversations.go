@@ -52,6 +52,8 @@ type Processes interface {
 type Files interface {
 	// Save stores the files of a sandbox, so that they outlive its host, instead of earlier ones.
 	Save(ctx context.Context, p core.Principal, of conversation.ID, sbx sandbox.ID) error
+	// Saved returns when files were saved last; zero: never.
+	Saved(p core.Principal, of conversation.ID) time.Time
 	// Restore returns the request for a sandbox that starts with the files. ok is false if there are none.
 	Restore(p core.Principal, of conversation.ID, req sandbox.Requested) (out sandbox.Requested, ok bool)
 	// Forget removes the files of conversations that are not known.

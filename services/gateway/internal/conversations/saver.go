@@ -2,6 +2,7 @@ package conversations
 
 import (
 	"context"
+	"hash/fnv"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
 const (
@@ -16,6 +18,9 @@ const (
 	saveInterval = time.Minute
 	// parallel is the number of snapshots that a gateway takes at the same time.
 	parallel = 16
+	// missedAfter is how long after its client has left a sandbox is saved if nothing else has done that, at
+	// one gateway. Others wait for up to missedSpread longer.
+	missedAfter, missedSpread = 5 * time.Second, 10 * time.Second
 )
 
 // saver decides when the files of sandboxes are saved.
@@ -23,10 +28,12 @@ type saver struct {
 	mu   sync.Mutex
 	due  map[sandbox.ID]time.Time // of sandboxes that changed since they were saved
 	busy map[sandbox.ID]bool      // sandboxes that are being saved
+
+	missed map[sandbox.ID]time.Time // when the client left for which wantMissed had a sandbox saved; of saveAll
 }
 
 func newSaver() saver {
-	return saver{due: make(map[sandbox.ID]time.Time), busy: make(map[sandbox.ID]bool)}
+	return saver{due: make(map[sandbox.ID]time.Time), busy: make(map[sandbox.ID]bool), missed: make(map[sandbox.ID]time.Time)}
 }
 
 // want has a sandbox saved at a time, or earlier.
@@ -72,6 +79,7 @@ func (cs *Conversations) saveAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
+			cs.wantMissed(now)
 			for _, id := range cs.saver.take(now) {
 				g.Go(func() error {
 					defer cs.saver.done(id)
@@ -89,4 +97,31 @@ func (cs *Conversations) saveServing(ctx context.Context, id sandbox.ID) {
 	if st, runs := cs.cfg.Sandboxes.State(id); ok && runs && st.IsRunning() && c.Phase == conversation.Serving {
 		cs.save(ctx, &c, id)
 	}
+}
+
+// wantMissed has sandboxes saved whose client has left and whose gateway has died before it saved them. Each
+// departure is looked at once.
+func (cs *Conversations) wantMissed(now time.Time) {
+	missed := make(map[sandbox.ID]time.Time)
+	for _, c := range cs.AllServing() {
+		left, ok := cs.cfg.Keeper.Left(c.Owner, attachmentID(&c))
+		if !ok || now.Sub(left) < missedAfter+spread(cs.cfg.Keeper.ID(), c.Sandbox) {
+			continue
+		}
+		missed[c.Sandbox] = left
+		if cs.saver.missed[c.Sandbox].Equal(left) {
+			continue
+		}
+		if cs.cfg.Files.Saved(core.Principal{Tenant: c.Owner}, c.ID).Before(left) {
+			cs.saver.want(c.Sandbox, now)
+		}
+	}
+	cs.saver.missed = missed
+}
+
+// spread returns a time up to missedSpread, so that not all gateways save a sandbox at the same time.
+func spread(gateway string, id sandbox.ID) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(gateway + string(id)))
+	return time.Duration(h.Sum32()) % missedSpread
 }

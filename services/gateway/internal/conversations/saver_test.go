@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/eventstest"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 )
 
@@ -56,14 +57,18 @@ func (f *files) Save(ctx context.Context, _ core.Principal, _ conversation.ID, i
 	return ctx.Err()
 }
 
+func (*files) Saved(core.Principal, conversation.ID) time.Time { return time.Time{} }
+
 // A slow snapshot delays neither the snapshots of other sandboxes nor the ends of conversations. What changes
 // meanwhile is saved afterwards, not beside it.
 func TestASlowSnapshotDelaysNothingElse(t *testing.T) {
-	store := eventstest.Open(t, eventstest.Start(t)).Conversations()
+	log := eventstest.Open(t, eventstest.Start(t))
+	store := log.Conversations()
 	boxes := &sandboxes{all: make(map[sandbox.ID]sandbox.State)}
 	kept := &files{slow: "slow", saves: make(chan sandbox.ID), done: make(chan struct{})}
 	cs := New(Config{
 		Store: store, Sandboxes: boxes, Files: kept, Slog: slog.New(slog.DiscardHandler),
+		Keeper: attachments.New(attachments.Config{Store: log.Attachments()}),
 		Derive: func(string) string { return "00112233445566778899aabbccddeeff" },
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
