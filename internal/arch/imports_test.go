@@ -51,6 +51,7 @@ const (
 	expfmt   = "github.com/prometheus/common/expfmt"
 	awsSign  = "github.com/aws/aws-sdk-go-v2/aws/..."
 	minio    = "github.com/minio/minio-go/v7/..."
+	yaml     = "sigs.k8s.io/yaml"
 	pflag    = "github.com/spf13/pflag"
 	ansi     = "github.com/charmbracelet/x/ansi"
 
@@ -213,7 +214,7 @@ var rules = []rule{
 	{path: gw + "codex/session", may: []string{"events/kind", "events/process", "internal/waiting", gw + "codex/jsonrpc", gw + "codex/fileuri", gw + "codex/protocol", gw + "recovery"}},
 	{path: gw + "codex/httpclient", may: []string{"events/kind", gw + "codex/protocol", gw + "codex/session"}, std: []string{"net/http"}},
 	{path: gw + "codex/backend", may: []string{vocabulary, "schema/...", gw + "codex/httpclient", gw + "codex/protocol", gw + "codex/session", gw + "core", gw + "procs", gw + "stream", gw + "record/recordtest", protobuf}},
-	{path: gw + "openapi", may: []string{fiber}},
+	{path: gw + "openapi", may: []string{fiber, yaml}},
 	{path: gw + "rate", may: []string{"events/tally", group}},
 	{path: gw + "paging", may: []string{"events/kind", fiber}},
 	// All other packages of the gateway are surfaces, or serve surfaces.

@@ -60,6 +60,7 @@ func TestOf(t *testing.T) {
 		{path: "/readyz/", want: public},
 		{path: "/.well-known/jwks.json", want: public},
 		{path: "/openapi.yaml", want: public},
+		{path: "/openapi.json", want: public},
 		{path: "/docs", want: public},
 		{path: "/metrics", want: metrics},
 		{path: "/commands", want: commands},

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
+	"sigs.k8s.io/yaml"
 )
 
 //go:embed spec/*.yaml
@@ -30,6 +32,15 @@ func Text() ([]byte, error) {
 		all.Write(b)
 	}
 	return all.Bytes(), nil
+}
+
+// JSON returns the document as JSON.
+func JSON() ([]byte, error) {
+	text, err := Text()
+	if err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSONStrict(text)
 }
 
 // Route is an operation of the document.
@@ -79,6 +90,15 @@ func Register(r fiber.Router) {
 		}
 		c.Set(fiber.HeaderContentType, "application/yaml")
 		return c.Send(text)
+	})
+	asJSON := sync.OnceValues(JSON) // the conversion takes milliseconds, and the route is public
+	r.Get("/openapi.json", func(c *fiber.Ctx) error {
+		raw, err := asJSON()
+		if err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSONCharsetUTF8)
+		return c.Send(raw)
 	})
 	r.Get("/docs", page)
 }

@@ -1,6 +1,7 @@
 package openapi_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http/httptest"
 	"regexp"
@@ -43,6 +44,17 @@ func TestRoutes(t *testing.T) {
 		seen[at] = true
 		if !strings.Contains(page, "<code>"+r.Path+"</code>") {
 			t.Errorf("%s is not on the page", r.Path)
+		}
+	}
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(read("/openapi.json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if doc.Paths[r.Path][strings.ToLower(r.Method)] == nil {
+			t.Errorf("%s %s is not in the JSON document", r.Method, r.Path)
 		}
 	}
 	if len(all) < 150 || !strings.HasPrefix(text, "openapi: 3.1.0\n") {

@@ -19,7 +19,7 @@ td { padding: .1rem 1rem .1rem 0; vertical-align: top }
 code { font-size: .9em }
 </style>
 <h1>Millrace: API</h1>
-<p>The full document, with bodies and credentials: <a href="/openapi.yaml">openapi.yaml</a>.</p>
+<p>The full document, with bodies and credentials: <a href="/openapi.yaml">openapi.yaml</a>, <a href="/openapi.json">openapi.json</a>.</p>
 {{range .}}<h2>{{.Tag}}</h2>
 <table>
 {{range .Routes}}<tr><td><code>{{.Method}}</code><td><code>{{.Path}}</code><td>{{.Summary}}
