@@ -1,8 +1,8 @@
 // Package body reads and writes the bodies of e2a's requests and responses.
 //
-// Unlike encoding/json it compares the case of names and rejects a repeated member, so that no proxy
-// in front of a gateway reads another value than the gateway does. Unknown members are ignored, and null
-// counts as absent. All errors have the kind Invalid.
+// Unlike encoding/json it compares the case of names and rejects a repeated member, at any depth of what
+// it reads, so that no proxy in front of a gateway reads another value than the gateway does. Unknown
+// members are ignored, and null counts as absent. All errors have the kind Invalid.
 package body
 
 import (
@@ -100,6 +100,9 @@ func (f *Field) set(value json.RawMessage) error {
 	if string(value) == "null" {
 		return nil
 	}
+	if repeats(value) {
+		return Invalid(f.Name + " has a name twice")
+	}
 	if err := json.Unmarshal(value, f.Into); err != nil {
 		want := f.Want
 		if want == "" {
@@ -108,6 +111,45 @@ func (f *Field) set(value json.RawMessage) error {
 		return Invalid(f.Name + " must be " + want)
 	}
 	return nil
+}
+
+// repeats reports whether an object in a valid JSON value has a name twice.
+func repeats(value json.RawMessage) bool {
+	if value[0] != '{' && value[0] != '[' {
+		return false
+	}
+	type level struct {
+		names map[string]bool // nil: an array
+		value bool            // the next token of an object is a value
+	}
+	var open []level
+	for d := json.NewDecoder(bytes.NewReader(value)); ; {
+		t, err := d.Token()
+		if err != nil {
+			return false // the end
+		}
+		at := len(open) - 1
+		switch {
+		case t == json.Delim('}') || t == json.Delim(']'):
+			open = open[:at]
+			continue
+		case at >= 0 && open[at].names != nil && !open[at].value:
+			name, _ := t.(string)
+			if open[at].names[name] {
+				return true
+			}
+			open[at].names[name], open[at].value = true, true
+			continue
+		case at >= 0:
+			open[at].value = false
+		}
+		switch t {
+		case json.Delim('{'):
+			open = append(open, level{names: make(map[string]bool)})
+		case json.Delim('['):
+			open = append(open, level{})
+		}
+	}
 }
 
 // Invalid returns the error of a malformed request.

@@ -1,6 +1,7 @@
 package body
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -29,6 +30,22 @@ func TestParse(t *testing.T) {
 		var got string
 		if err := Parse([]byte(raw), Field{Name: "email", Into: &got}); !kind.Is(err, kind.Invalid) {
 			t.Errorf("%.40q: %q, %v", raw, got, err)
+		}
+	}
+}
+
+// A value with a repeated name is rejected at any depth, unless its member is unknown.
+func TestParseRejectsRepeatedNames(t *testing.T) {
+	for value, ok := range map[string]bool{
+		`{"a":1,"b":{"a":2},"c":[{"a":3},{"a":4}]}`: true, `{"a":"a","b":"a"}`: true, `[{"a":{}},[],{"a":[]}]`: true, `{}`: true,
+		`{"a":1,"a":1}`: false, `{"a":1,"\u0061":2}`: false, `{"x":{"a":1,"b":[],"a":2}}`: false, `[1,[{"a":{},"a":[]}]]`: false,
+	} {
+		var got json.RawMessage
+		if err := Parse([]byte(`{"v":`+value+`}`), Field{Name: "v", Into: &got}); (err == nil) != ok {
+			t.Errorf("%s: %v, want ok %v", value, err, ok)
+		}
+		if err := Parse([]byte(`{"unknown":` + value + `}`)); err != nil {
+			t.Errorf("%s, unknown: %v", value, err)
 		}
 	}
 }
