@@ -56,6 +56,7 @@ type Config struct {
 	View        View
 	Outbound    Outbound
 	Agents      Agents
+	Processes   Processes
 	Limits      limits.Default // of what templates leave open
 	Now         func() time.Time
 }
