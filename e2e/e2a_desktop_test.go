@@ -80,7 +80,7 @@ func (k *talk) call(text string) (got toolAnswer) {
 // works calls a tool that must be successful.
 func (k *talk) works(text string) {
 	k.t.Helper()
-	if got := k.call(text); got.Type != "tool_result" {
+	if got := k.call(text); got.Type != "desktop_result" {
 		k.t.Errorf("%s: %+v", text, got)
 	}
 }
@@ -210,10 +210,10 @@ func (k *talk) usesMouseAndKeyboard() {
 func (k *talk) reportsErrors() {
 	k.t.Helper()
 	for text, want := range map[string]toolAnswer{
-		`{"type":"mouse_move","id":"7","x":1920,"y":0}`: {"tool_error", "mouse_move", "7", "invalid_argument", ""},
-		`{"type":"press_key","key":"nosuch"}`:           {"tool_error", "press_key", "", "invalid_argument", ""},
-		`{"type":"shell_exec"}`:                         {"tool_error", "shell_exec", "", "invalid_argument", ""},
-		`{"type":"locate_element","query":"OK"}`:        {"tool_error", "locate_element", "", "locator_unavailable", ""},
+		`{"type":"mouse_move","id":"7","x":1920,"y":0}`: {"desktop_error", "mouse_move", "7", "invalid_argument", ""},
+		`{"type":"press_key","key":"nosuch"}`:           {"desktop_error", "press_key", "", "invalid_argument", ""},
+		`{"type":"shell_exec"}`:                         {"desktop_error", "shell_exec", "", "invalid_argument", ""},
+		`{"type":"locate_element","query":"OK"}`:        {"desktop_error", "locate_element", "", "locator_unavailable", ""},
 	} {
 		got := k.call(text)
 		if got.Message == "" {
@@ -335,7 +335,7 @@ func TestE2ADesktopNeedsItsTemplate(t *testing.T) {
 	c := converse(t, u.API, "/v1/sessions", conversationBody, 201)
 	k := talkTo(t, u.API, &c, "")
 	for _, tool := range []string{"screenshot", "mouse_move", "shell_exec"} {
-		if got := k.call(`{"type":"` + tool + `","id":"1"}`); got.Type != "tool_error" || got.Error != "cua_disabled" || got.ID != "1" {
+		if got := k.call(`{"type":"` + tool + `","id":"1"}`); got.Type != "desktop_error" || got.Error != "cua_disabled" || got.ID != "1" {
 			t.Errorf("%s: %+v", tool, got)
 		}
 	}

@@ -128,13 +128,13 @@ func (d *desk) answer(c *call) {
 	case got.PNG != nil:
 		d.out.send(frame.Binary, got.PNG)
 	case got.Elements != nil:
-		d.out.text(toolAnswer{Type: "tool_result", ID: c.id, Tool: c.tool, Elements: &got.Elements})
+		d.out.text(toolAnswer{Type: "desktop_result", ID: c.id, Tool: c.tool, Elements: &got.Elements})
 	default:
-		d.out.text(toolAnswer{Type: "tool_result", ID: c.id, Tool: c.tool})
+		d.out.text(toolAnswer{Type: "desktop_result", ID: c.id, Tool: c.tool})
 	}
 }
 
 // fail answers a call that was not successful.
 func (d *desk) fail(c *call, code, why string) {
-	d.out.text(toolAnswer{Type: "tool_error", ID: c.id, Tool: c.tool, Error: code, Message: why})
+	d.out.text(toolAnswer{Type: "desktop_error", ID: c.id, Tool: c.tool, Error: code, Message: why})
 }
