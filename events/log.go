@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
 	"github.com/millrace/millrace/events/meter"
+	"github.com/millrace/millrace/events/persistence"
 	"github.com/millrace/millrace/events/record"
 	"github.com/millrace/millrace/events/reseal"
 	"github.com/millrace/millrace/events/seal"
@@ -154,6 +155,9 @@ func (l *Log) Meter() *meter.Store { return meter.NewStore(l.conn) }
 
 // Workspaces returns a store of the files of workspaces, which runs separately.
 func (l *Log) Workspaces() *workspace.Store { return workspace.NewStore(l.conn, l.WorkspaceBytes()) }
+
+// Persistence returns a store of what was sent to persistence backends, whose view runs separately.
+func (l *Log) Persistence() *persistence.Store { return persistence.NewStore(l.conn) }
 
 // Tally returns the counts of requests that gateways share.
 func (l *Log) Tally() *tally.Store { return tally.NewStore(l.conn) }

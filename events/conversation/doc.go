@@ -12,7 +12,7 @@
 // of another writer with the same content.
 //
 // # Secrets
-// Nothing that is stored here is secret. The token of a client is signed from the [Token] in the state,
+// The header for a persistence backend is sealed, and nothing else that is stored here is secret. The token of a client is signed from the [Token] in the state,
 // by any gateway with the same result.
 //
 // # Retention

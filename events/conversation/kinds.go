@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/events/internal/streams"
 	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
 
@@ -45,6 +46,7 @@ func encode(s *State, event string) proto.Message {
 		Terms: &pb.ConversationTerms{
 			Template: t.Template, Vendor: t.LLM.Vendor, Model: t.LLM.Model, BaseUrl: t.LLM.BaseURL, Bundles: t.Bundles,
 			App: t.App.ID, AppSet: t.App.Set, Capabilities: t.App.Capabilities, AgentVersion: t.AgentVersion, EndUser: t.EndUser,
+			PersistenceUrl: t.Persistence.URL, PersistenceAuth: []byte(t.Persistence.Auth),
 		},
 		IssuedNs: codec.Nanos(s.Token.Issued), ExpiresNs: codec.Nanos(s.Token.Expires), Nonce: s.Token.Nonce, Base: s.Token.Base,
 		Gateway: s.Claim.Gateway, ClaimedNs: codec.Nanos(s.Claim.At), Previous: string(s.Previous), ServedNs: codec.Nanos(s.Served),
@@ -66,6 +68,7 @@ func decode(m store.Message) (State, error) {
 		Terms: Terms{
 			Template: t.GetTemplate(), LLM: LLM{Vendor: t.GetVendor(), Model: t.GetModel(), BaseURL: t.GetBaseUrl()}, Bundles: t.GetBundles(),
 			App: App{ID: t.GetApp(), Set: t.GetAppSet(), Capabilities: t.GetCapabilities()}, AgentVersion: t.GetAgentVersion(), EndUser: t.GetEndUser(),
+			Persistence: sandbox.Persistence{URL: t.GetPersistenceUrl(), Auth: seal.Text(t.GetPersistenceAuth())},
 		},
 		Phase: Phase(b.Phase), Generation: b.Generation, Sandbox: sandbox.ID(b.Sandbox), Runtime: process.ID(b.Runtime),
 		Token:    Token{Issued: codec.Time(b.IssuedNs), Expires: codec.Time(b.ExpiresNs), Nonce: b.Nonce, Base: b.Base},

@@ -39,6 +39,7 @@ type Terms struct {
 	App          App
 	AgentVersion string
 	EndUser      string // a user of the client, without access to anything here
+	Persistence  sandbox.Persistence
 }
 
 // LLM is the language model of the agent.

@@ -32,7 +32,7 @@ func opened(t *testing.T, s *conversation.Store) conversation.State {
 		Owner: "alice", Sandbox: "i1", Gateway: "g1", Token: conversation.Token{Issued: at, Expires: at.Add(time.Hour), Nonce: "n", Base: "ws://h"},
 		Terms: conversation.Terms{
 			Template: "cua", LLM: conversation.LLM{Vendor: "v", Model: "m", BaseURL: "u"}, Bundles: []string{"a", "b"},
-			App: conversation.App{ID: "app", Set: "set", Capabilities: "{}"}, AgentVersion: "1", EndUser: "you",
+			App: conversation.App{ID: "app", Set: "set", Capabilities: "{}"}, AgentVersion: "1", EndUser: "you", Persistence: sandbox.Persistence{URL: "https://a.test", Auth: "\xff\x00"},
 		},
 	})
 	if err != nil {

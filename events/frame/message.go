@@ -12,6 +12,7 @@ type Message struct {
 	Detach   *Detach `json:"detach,omitempty"`   // to the runtime: a client is no longer attached
 	Ready    *Ready  `json:"ready,omitempty"`    // from the runtime, once, before any other frame
 	Attached string  `json:"attached,omitempty"` // from the runtime: the id of an Attach that took effect
+	Received *string `json:"received,omitempty"` // from the runtime: a text message of a client; see Attach.Repeat
 }
 
 // Attach announces a client. Frames that follow its answer are for this client.
@@ -20,6 +21,10 @@ type Attach struct {
 	Token string `json:"token"`         // internal session token, which no client ever sees
 	URL   string `json:"url,omitempty"` // address of the upgrade, without the client's token
 	CUA   bool   `json:"cua"`           // whether the client may receive binary frames
+
+	// Repeat has the runtime repeat each text message of the client before it handles it, so that
+	// its record has both sides of the conversation.
+	Repeat bool `json:"repeat,omitempty"`
 }
 
 // Detach names a client that is gone. A Detach of a client that another one replaced has no effect.

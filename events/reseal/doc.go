@@ -3,8 +3,8 @@
 //
 // # Values that are sealed again
 // Where the last message of a subject counts, it is replaced by compare-and-append: secrets of
-// tenants and webhooks, values of secret bundles, key pairs, signing keys, keys of users' tokens and
-// environments of snapshots. Nothing but the sealed value changes. A pass can be interrupted and repeated anywhere.
+// tenants and webhooks, values of secret bundles, key pairs, signing keys, keys of users' tokens,
+// environments of snapshots and headers for the persistence of conversations. Nothing but the sealed value changes. A pass can be interrupted and repeated anywhere.
 //
 // # Values that expire
 // Records of sandboxes, commands, processes and builds are never changed. Their sealed values

@@ -41,6 +41,7 @@ var kinds = []kindOf{
 	{streams.Users, "user.tokenkey.*", tokenKeyOf},
 	{streams.Snapshots, "snap.*.*", snapshotOf},
 	{streams.Bundles, "bundle.value.*.*.*", bundleValueOf},
+	{streams.Conversations, "conv.*.*", conversationOf},
 }
 
 func secretOf(_ string, data []byte) (value, error) {
@@ -105,4 +106,15 @@ func bundleValueOf(subject string, data []byte) (value, error) {
 		return value{}, errors.New("the subject is not that of a value")
 	}
 	return value{&b, bundle.Place(parts[2], bundle.Generation(parts[3]), b.Key), &b.Sealed}, nil
+}
+
+func conversationOf(_ string, data []byte) (value, error) {
+	var b pb.Conversation
+	if err := proto.Unmarshal(data, &b); err != nil {
+		return value{}, err
+	}
+	if b.Terms == nil {
+		b.Terms = &pb.ConversationTerms{}
+	}
+	return value{&b, sandbox.PersistencePlace(b.Owner, b.Terms.PersistenceUrl), &b.Terms.PersistenceAuth}, nil
 }

@@ -110,6 +110,7 @@ type Requested struct {
 	Build      string // the build that uses the sandbox, which is therefore not listed
 	Identity   Identity
 	Demanded   []Limit // limits that must be enforced; the others may be defaults
+	E2A        E2A
 }
 
 // Schedule is when a sandbox starts and ends.

@@ -162,6 +162,8 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 	var s streams
 	var w webhooks
 	var to reaper.Webhooks
+	var o outbound
+	var backends gateway.OutboundConfig
 	var grace time.Duration
 	return role(cfg, "reaper", "End expired and lost sandboxes; any number can run", constantBound(shortBound), func(f *pflag.FlagSet) {
 		c.flags(f, "info")
@@ -169,14 +171,18 @@ func reaperCommand(cfg *command.Config) *cobra.Command {
 		s.keys.flags(f)
 		graceFlag(f, &grace)
 		w.flags(f)
+		o.flags(f)
 	}, connected(cfg, &c, &s, "reaper", func() (err error) {
 		if to, err = w.config(); err != nil {
+			return err
+		}
+		if backends, err = o.config(); err != nil {
 			return err
 		}
 		return checkGrace(grace)
 	}, func(ctx context.Context, log *events.Log, logger *slog.Logger) error {
 		logger.Info("reaper started")
-		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to})
+		return reaper.Run(ctx, reaper.Config{Log: log, Slog: logger, KeyGrace: grace, Service: serviceName("reaper"), Webhooks: to, Outbound: reaper.Outbound(backends)})
 	}))
 }
 

@@ -218,7 +218,7 @@ func (u *up) serve(ctx context.Context, begun time.Time, failed <-chan error, fr
 		return named("scheduler", scheduler.Run(behind, u.scheduler))
 	})
 	g.Go(func() error {
-		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver}))
+		return named("reaper", reaper.Run(behind, reaper.Config{Log: front, View: view, Slog: u.log.With("role", "reaper"), KeyGrace: u.grace, Service: serviceName("reaper"), Webhooks: u.deliver, Outbound: reaper.Outbound(u.gateway.Outbound)}))
 	})
 	// A service that fails stops the gateway, which drains first.
 	ctx, cancel := context.WithCancel(ctx)

@@ -35,7 +35,7 @@ func (s *server) newConversations() *conversations.Conversations {
 // newE2ASessions returns the surface for e2a's conversations.
 func (s *server) newE2ASessions() *sessions.Handler {
 	return sessions.New(sessions.Config{
-		Conversations: s.conversations, Sockets: s.sockets, Outbound: s.cfg.Outbound.policy(), Slog: s.cfg.Slog,
+		Conversations: s.conversations, Sockets: s.sockets, Outbound: s.cfg.Outbound.policy(), Sealer: s.ops.Core.Sealer, Slog: s.cfg.Slog,
 		Base: func(c *fiber.Ctx) string { return route.WebSocketBase(c, s.cfg.Public.hosts(), s.cfg.Public.Secure()) },
 	})
 }
@@ -72,12 +72,6 @@ func (cr conversationSandboxes) Requested(ctx context.Context, p core.Principal,
 // State implements [conversations.Sandboxes].
 func (cr conversationSandboxes) State(id sandbox.ID) (sandbox.State, bool) {
 	return cr.core.View.Sandbox(id)
-}
-
-// Reachable implements [conversations.Sandboxes].
-func (cr conversationSandboxes) Reachable(id sandbox.ID) bool {
-	st, ok := cr.core.View.Sandbox(id)
-	return ok && cr.core.HostAlive(st.Host)
 }
 
 // Sync implements [conversations.Sandboxes].

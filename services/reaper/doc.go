@@ -19,7 +19,8 @@
 // of dead hosts are ended concurrently.
 //
 // Lifecycle events are sent to the tenants' webhooks at least once, and those of one sandbox
-// in order: see package deliver.
+// in order: see package deliver. So are the messages of conversations to the persistence backends
+// of their tenants: see package persist.
 //
 // # Implementation
 // Reapers keep no state outside the log: deadlines, leases and records come from a View, so

@@ -36,6 +36,8 @@ type Config struct {
 	Service  string // name of this reaper in the changes of the keys; default reaper
 	// Webhooks configures the delivery of lifecycle events; Log, View and Slog are those of the reaper.
 	Webhooks Webhooks
+	// Outbound configures the requests to persistence backends.
+	Outbound Outbound
 }
 
 // MinKeyGrace is the minimum of Config.KeyGrace.
@@ -93,6 +95,7 @@ func Run(ctx context.Context, cfg Config) error {
 	r.work.Go(func() { r.sweep(ctx) })
 	r.work.Go(func() { r.sweepCatalog(ctx) })
 	r.work.Go(func() { r.deliver(ctx) })
+	r.work.Go(func() { r.persist(ctx) })
 	r.work.Go(func() { r.rekey(ctx) })
 	r.work.Go(func() { r.meter(ctx) })
 	timer := time.NewTimer(0)

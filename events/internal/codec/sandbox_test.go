@@ -19,6 +19,7 @@ func TestSandboxRoundTrip(t *testing.T) {
 			Network: sandbox.Network{Allow: []string{"a.test"}, Deny: []string{"10.0.0.0/8"}, Private: true, MaskHost: "localhost:${PORT}",
 				HTTPSPorts: []int{443}, Proxy: &sandbox.Proxy{Address: "a.test:1080", User: "u", Password: "\xff\x00"},
 				Transforms: []sandbox.Transform{{Domain: "*.a.test", Headers: []sandbox.Header{{Name: "X", Value: "\xff\x00"}}}, {Domain: "a.test"}}},
+			E2A: sandbox.E2A{App: "{}", Persistence: sandbox.Persistence{URL: "https://a.test", Auth: "\xff\x00", Conversation: "ses_1", Generation: 2}},
 		},
 		sandbox.Queued{Reason: "r"}, sandbox.Placed{Host: "h", Epoch: 3, Driver: "gvisor"},
 		sandbox.Refused{Kind: 6, Reason: "r"},

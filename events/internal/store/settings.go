@@ -116,8 +116,10 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	bundles.MaxMsgsPerSubject, bundles.RePublish = 1, nil
 	meter := fileStream(cfg, streams.Meter)
 	meter.MaxMsgsPerSubject = 1
+	persistence := fileStream(cfg, streams.Persistence)
+	persistence.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, workspaces,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, workspaces, persistence,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

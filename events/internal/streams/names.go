@@ -36,6 +36,7 @@ const (
 
 	Conversations = "CONV"
 	Workspaces    = "WORK"
+	Persistence   = "PERSIST"
 
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
@@ -80,6 +81,7 @@ var sources = []source{
 	{Conversations, "conv.>"},
 	{Bundles, "bundle.>"},
 	{Workspaces, "work.>"},
+	{Persistence, "persist.>"},
 	{IO, "io.>"},
 	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},

@@ -274,19 +274,21 @@ func (x *Conversation) GetBase() string {
 
 // ConversationTerms are what a conversation was created with.
 type ConversationTerms struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
-	Vendor        string                 `protobuf:"bytes,2,opt,name=vendor,proto3" json:"vendor,omitempty"`
-	Model         string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	BaseUrl       string                 `protobuf:"bytes,4,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
-	Bundles       []string               `protobuf:"bytes,5,rep,name=bundles,proto3" json:"bundles,omitempty"`
-	App           string                 `protobuf:"bytes,6,opt,name=app,proto3" json:"app,omitempty"`
-	AppSet        string                 `protobuf:"bytes,7,opt,name=app_set,json=appSet,proto3" json:"app_set,omitempty"`
-	Capabilities  string                 `protobuf:"bytes,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"` // JSON
-	AgentVersion  string                 `protobuf:"bytes,9,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	EndUser       string                 `protobuf:"bytes,10,opt,name=end_user,json=endUser,proto3" json:"end_user,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Template        string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
+	Vendor          string                 `protobuf:"bytes,2,opt,name=vendor,proto3" json:"vendor,omitempty"`
+	Model           string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	BaseUrl         string                 `protobuf:"bytes,4,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
+	Bundles         []string               `protobuf:"bytes,5,rep,name=bundles,proto3" json:"bundles,omitempty"`
+	App             string                 `protobuf:"bytes,6,opt,name=app,proto3" json:"app,omitempty"`
+	AppSet          string                 `protobuf:"bytes,7,opt,name=app_set,json=appSet,proto3" json:"app_set,omitempty"`
+	Capabilities    string                 `protobuf:"bytes,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"` // JSON
+	AgentVersion    string                 `protobuf:"bytes,9,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	EndUser         string                 `protobuf:"bytes,10,opt,name=end_user,json=endUser,proto3" json:"end_user,omitempty"`
+	PersistenceUrl  string                 `protobuf:"bytes,11,opt,name=persistence_url,json=persistenceUrl,proto3" json:"persistence_url,omitempty"`    // empty: none
+	PersistenceAuth []byte                 `protobuf:"bytes,12,opt,name=persistence_auth,json=persistenceAuth,proto3" json:"persistence_auth,omitempty"` // sealed
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ConversationTerms) Reset() {
@@ -389,6 +391,20 @@ func (x *ConversationTerms) GetEndUser() string {
 	return ""
 }
 
+func (x *ConversationTerms) GetPersistenceUrl() string {
+	if x != nil {
+		return x.PersistenceUrl
+	}
+	return ""
+}
+
+func (x *ConversationTerms) GetPersistenceAuth() []byte {
+	if x != nil {
+		return x.PersistenceAuth
+	}
+	return nil
+}
+
 var File_event_v1_conversation_proto protoreflect.FileDescriptor
 
 const file_event_v1_conversation_proto_rawDesc = "" +
@@ -430,7 +446,7 @@ const file_event_v1_conversation_proto_rawDesc = "" +
 	"\x04base\x18\x1b \x01(\tR\x04base\x1a>\n" +
 	"\x10GenerationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x12\x10\x13\"\xa1\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x12\x10\x13\"\xf5\x02\n" +
 	"\x11ConversationTerms\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06vendor\x18\x02 \x01(\tR\x06vendor\x12\x14\n" +
@@ -442,7 +458,9 @@ const file_event_v1_conversation_proto_rawDesc = "" +
 	"\fcapabilities\x18\b \x01(\tR\fcapabilities\x12#\n" +
 	"\ragent_version\x18\t \x01(\tR\fagentVersion\x12\x19\n" +
 	"\bend_user\x18\n" +
-	" \x01(\tR\aendUserB6Z4github.com/millrace/millrace/schema/event/v1;eventv1b\x06proto3"
+	" \x01(\tR\aendUser\x12'\n" +
+	"\x0fpersistence_url\x18\v \x01(\tR\x0epersistenceUrl\x12)\n" +
+	"\x10persistence_auth\x18\f \x01(\fR\x0fpersistenceAuthB6Z4github.com/millrace/millrace/schema/event/v1;eventv1b\x06proto3"
 
 var (
 	file_event_v1_conversation_proto_rawDescOnce sync.Once

@@ -2097,6 +2097,7 @@ type SandboxRequested struct {
 	WarningNs     int64                  `protobuf:"varint,81,opt,name=warning_ns,json=warningNs,proto3" json:"warning_ns,omitempty"`         // time before the hard end at which it is warned; 0: it is not
 	IdleNs        int64                  `protobuf:"varint,82,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`                  // it ends when no client has been attached for that long; 0: it does not
 	JsonMetadata  []string               `protobuf:"bytes,83,rep,name=json_metadata,json=jsonMetadata,proto3" json:"json_metadata,omitempty"` // keys of metadata whose values are the text of JSON
+	E2A           *SandboxE2A            `protobuf:"bytes,90,opt,name=e2a,proto3" json:"e2a,omitempty"`                                       // what only e2a's API asks for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2390,6 +2391,135 @@ func (x *SandboxRequested) GetJsonMetadata() []string {
 	return nil
 }
 
+func (x *SandboxRequested) GetE2A() *SandboxE2A {
+	if x != nil {
+		return x.E2A
+	}
+	return nil
+}
+
+// SandboxE2A is what a client of e2a's API asks for, besides the sandbox itself.
+type SandboxE2A struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // JSON of the application; empty: the default one
+	Persistence   *Persistence           `protobuf:"bytes,2,opt,name=persistence,proto3" json:"persistence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxE2A) Reset() {
+	*x = SandboxE2A{}
+	mi := &file_event_v1_event_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxE2A) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxE2A) ProtoMessage() {}
+
+func (x *SandboxE2A) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxE2A.ProtoReflect.Descriptor instead.
+func (*SandboxE2A) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SandboxE2A) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *SandboxE2A) GetPersistence() *Persistence {
+	if x != nil {
+		return x.Persistence
+	}
+	return nil
+}
+
+// Persistence is a tenant's backend for what is said in a conversation.
+type Persistence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`                                 // empty: none
+	SealedAuth    []byte                 `protobuf:"bytes,2,opt,name=sealed_auth,json=sealedAuth,proto3" json:"sealed_auth,omitempty"` // value of the Authorization header; empty: none
+	Conversation  string                 `protobuf:"bytes,3,opt,name=conversation,proto3" json:"conversation,omitempty"`               // its id in requests; empty: that of the sandbox
+	Generation    uint32                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`                  // of the sandbox in the conversation
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Persistence) Reset() {
+	*x = Persistence{}
+	mi := &file_event_v1_event_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Persistence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Persistence) ProtoMessage() {}
+
+func (x *Persistence) ProtoReflect() protoreflect.Message {
+	mi := &file_event_v1_event_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Persistence.ProtoReflect.Descriptor instead.
+func (*Persistence) Descriptor() ([]byte, []int) {
+	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Persistence) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Persistence) GetSealedAuth() []byte {
+	if x != nil {
+		return x.SealedAuth
+	}
+	return nil
+}
+
+func (x *Persistence) GetConversation() string {
+	if x != nil {
+		return x.Conversation
+	}
+	return ""
+}
+
+func (x *Persistence) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // SandboxIdentity contains the tokens that are issued for a sandbox, and their issuer.
 type SandboxIdentity struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2401,7 +2531,7 @@ type SandboxIdentity struct {
 
 func (x *SandboxIdentity) Reset() {
 	*x = SandboxIdentity{}
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2543,7 @@ func (x *SandboxIdentity) String() string {
 func (*SandboxIdentity) ProtoMessage() {}
 
 func (x *SandboxIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[23]
+	mi := &file_event_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2556,7 @@ func (x *SandboxIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxIdentity.ProtoReflect.Descriptor instead.
 func (*SandboxIdentity) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SandboxIdentity) GetIssuer() string {
@@ -2454,7 +2584,7 @@ type SandboxToken struct {
 
 func (x *SandboxToken) Reset() {
 	*x = SandboxToken{}
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2596,7 @@ func (x *SandboxToken) String() string {
 func (*SandboxToken) ProtoMessage() {}
 
 func (x *SandboxToken) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[24]
+	mi := &file_event_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2609,7 @@ func (x *SandboxToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxToken.ProtoReflect.Descriptor instead.
 func (*SandboxToken) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxToken) GetName() string {
@@ -2515,7 +2645,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2657,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[25]
+	mi := &file_event_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2670,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VolumeMount) GetVolume() string {
@@ -2575,7 +2705,7 @@ type SandboxPlaced struct {
 
 func (x *SandboxPlaced) Reset() {
 	*x = SandboxPlaced{}
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2717,7 @@ func (x *SandboxPlaced) String() string {
 func (*SandboxPlaced) ProtoMessage() {}
 
 func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[26]
+	mi := &file_event_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2730,7 @@ func (x *SandboxPlaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPlaced.ProtoReflect.Descriptor instead.
 func (*SandboxPlaced) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SandboxPlaced) GetHost() string {
@@ -2634,7 +2764,7 @@ type SandboxQueued struct {
 
 func (x *SandboxQueued) Reset() {
 	*x = SandboxQueued{}
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2776,7 @@ func (x *SandboxQueued) String() string {
 func (*SandboxQueued) ProtoMessage() {}
 
 func (x *SandboxQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[27]
+	mi := &file_event_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2789,7 @@ func (x *SandboxQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxQueued.ProtoReflect.Descriptor instead.
 func (*SandboxQueued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SandboxQueued) GetReason() string {
@@ -2679,7 +2809,7 @@ type SandboxRefused struct {
 
 func (x *SandboxRefused) Reset() {
 	*x = SandboxRefused{}
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2821,7 @@ func (x *SandboxRefused) String() string {
 func (*SandboxRefused) ProtoMessage() {}
 
 func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[28]
+	mi := &file_event_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2834,7 @@ func (x *SandboxRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRefused.ProtoReflect.Descriptor instead.
 func (*SandboxRefused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SandboxRefused) GetKind() uint32 {
@@ -2738,7 +2868,7 @@ type SandboxRunning struct {
 
 func (x *SandboxRunning) Reset() {
 	*x = SandboxRunning{}
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2880,7 @@ func (x *SandboxRunning) String() string {
 func (*SandboxRunning) ProtoMessage() {}
 
 func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[29]
+	mi := &file_event_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +2893,7 @@ func (x *SandboxRunning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxRunning.ProtoReflect.Descriptor instead.
 func (*SandboxRunning) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SandboxRunning) GetDriver() string {
@@ -2831,7 +2961,7 @@ type SandboxDeadlineSet struct {
 
 func (x *SandboxDeadlineSet) Reset() {
 	*x = SandboxDeadlineSet{}
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2973,7 @@ func (x *SandboxDeadlineSet) String() string {
 func (*SandboxDeadlineSet) ProtoMessage() {}
 
 func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[30]
+	mi := &file_event_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2986,7 @@ func (x *SandboxDeadlineSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDeadlineSet.ProtoReflect.Descriptor instead.
 func (*SandboxDeadlineSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SandboxDeadlineSet) GetDeadlineNs() int64 {
@@ -2875,7 +3005,7 @@ type SandboxStopping struct {
 
 func (x *SandboxStopping) Reset() {
 	*x = SandboxStopping{}
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3017,7 @@ func (x *SandboxStopping) String() string {
 func (*SandboxStopping) ProtoMessage() {}
 
 func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[31]
+	mi := &file_event_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3030,7 @@ func (x *SandboxStopping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStopping.ProtoReflect.Descriptor instead.
 func (*SandboxStopping) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SandboxStopping) GetCause() string {
@@ -2919,7 +3049,7 @@ type SandboxDestroyed struct {
 
 func (x *SandboxDestroyed) Reset() {
 	*x = SandboxDestroyed{}
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3061,7 @@ func (x *SandboxDestroyed) String() string {
 func (*SandboxDestroyed) ProtoMessage() {}
 
 func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[32]
+	mi := &file_event_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3074,7 @@ func (x *SandboxDestroyed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxDestroyed.ProtoReflect.Descriptor instead.
 func (*SandboxDestroyed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SandboxDestroyed) GetCause() string {
@@ -2963,7 +3093,7 @@ type SandboxLost struct {
 
 func (x *SandboxLost) Reset() {
 	*x = SandboxLost{}
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3105,7 @@ func (x *SandboxLost) String() string {
 func (*SandboxLost) ProtoMessage() {}
 
 func (x *SandboxLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[33]
+	mi := &file_event_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3118,7 @@ func (x *SandboxLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLost.ProtoReflect.Descriptor instead.
 func (*SandboxLost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SandboxLost) GetReason() string {
@@ -3007,7 +3137,7 @@ type SandboxFailed struct {
 
 func (x *SandboxFailed) Reset() {
 	*x = SandboxFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3149,7 @@ func (x *SandboxFailed) String() string {
 func (*SandboxFailed) ProtoMessage() {}
 
 func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[34]
+	mi := &file_event_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3162,7 @@ func (x *SandboxFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxFailed.ProtoReflect.Descriptor instead.
 func (*SandboxFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SandboxFailed) GetMessage() string {
@@ -3052,7 +3182,7 @@ type SandboxPausing struct {
 
 func (x *SandboxPausing) Reset() {
 	*x = SandboxPausing{}
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3194,7 @@ func (x *SandboxPausing) String() string {
 func (*SandboxPausing) ProtoMessage() {}
 
 func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[35]
+	mi := &file_event_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3207,7 @@ func (x *SandboxPausing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPausing.ProtoReflect.Descriptor instead.
 func (*SandboxPausing) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SandboxPausing) GetCause() string {
@@ -3103,7 +3233,7 @@ type SandboxPaused struct {
 
 func (x *SandboxPaused) Reset() {
 	*x = SandboxPaused{}
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3245,7 @@ func (x *SandboxPaused) String() string {
 func (*SandboxPaused) ProtoMessage() {}
 
 func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[36]
+	mi := &file_event_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3258,7 @@ func (x *SandboxPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxPaused.ProtoReflect.Descriptor instead.
 func (*SandboxPaused) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SandboxPaused) GetMessage() string {
@@ -3150,7 +3280,7 @@ type SandboxResuming struct {
 
 func (x *SandboxResuming) Reset() {
 	*x = SandboxResuming{}
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3292,7 @@ func (x *SandboxResuming) String() string {
 func (*SandboxResuming) ProtoMessage() {}
 
 func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[37]
+	mi := &file_event_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3305,7 @@ func (x *SandboxResuming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResuming.ProtoReflect.Descriptor instead.
 func (*SandboxResuming) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxResuming) GetCause() string {
@@ -3215,7 +3345,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3357,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[38]
+	mi := &file_event_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3370,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxResumed) GetMessage() string {
@@ -3267,7 +3397,7 @@ type SandboxNetwork struct {
 
 func (x *SandboxNetwork) Reset() {
 	*x = SandboxNetwork{}
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3409,7 @@ func (x *SandboxNetwork) String() string {
 func (*SandboxNetwork) ProtoMessage() {}
 
 func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[39]
+	mi := &file_event_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3422,7 @@ func (x *SandboxNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetwork.ProtoReflect.Descriptor instead.
 func (*SandboxNetwork) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SandboxNetwork) GetInternet() bool {
@@ -3362,7 +3492,7 @@ type SandboxTransform struct {
 
 func (x *SandboxTransform) Reset() {
 	*x = SandboxTransform{}
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3504,7 @@ func (x *SandboxTransform) String() string {
 func (*SandboxTransform) ProtoMessage() {}
 
 func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[40]
+	mi := &file_event_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3517,7 @@ func (x *SandboxTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxTransform.ProtoReflect.Descriptor instead.
 func (*SandboxTransform) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SandboxTransform) GetDomain() string {
@@ -3414,7 +3544,7 @@ type SandboxHeader struct {
 
 func (x *SandboxHeader) Reset() {
 	*x = SandboxHeader{}
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3556,7 @@ func (x *SandboxHeader) String() string {
 func (*SandboxHeader) ProtoMessage() {}
 
 func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[41]
+	mi := &file_event_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3569,7 @@ func (x *SandboxHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxHeader.ProtoReflect.Descriptor instead.
 func (*SandboxHeader) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SandboxHeader) GetName() string {
@@ -3468,7 +3598,7 @@ type SandboxProxy struct {
 
 func (x *SandboxProxy) Reset() {
 	*x = SandboxProxy{}
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3610,7 @@ func (x *SandboxProxy) String() string {
 func (*SandboxProxy) ProtoMessage() {}
 
 func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[42]
+	mi := &file_event_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3623,7 @@ func (x *SandboxProxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxProxy.ProtoReflect.Descriptor instead.
 func (*SandboxProxy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SandboxProxy) GetAddress() string {
@@ -3526,7 +3656,7 @@ type SandboxNetworkSet struct {
 
 func (x *SandboxNetworkSet) Reset() {
 	*x = SandboxNetworkSet{}
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3668,7 @@ func (x *SandboxNetworkSet) String() string {
 func (*SandboxNetworkSet) ProtoMessage() {}
 
 func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[43]
+	mi := &file_event_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3681,7 @@ func (x *SandboxNetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkSet.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkSet) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SandboxNetworkSet) GetNetwork() *SandboxNetwork {
@@ -3575,7 +3705,7 @@ type SandboxNetworkUsed struct {
 
 func (x *SandboxNetworkUsed) Reset() {
 	*x = SandboxNetworkUsed{}
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3717,7 @@ func (x *SandboxNetworkUsed) String() string {
 func (*SandboxNetworkUsed) ProtoMessage() {}
 
 func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[44]
+	mi := &file_event_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3730,7 @@ func (x *SandboxNetworkUsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxNetworkUsed.ProtoReflect.Descriptor instead.
 func (*SandboxNetworkUsed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SandboxNetworkUsed) GetSent() uint64 {
@@ -3648,7 +3778,7 @@ type SandboxSnapshotted struct {
 
 func (x *SandboxSnapshotted) Reset() {
 	*x = SandboxSnapshotted{}
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3790,7 @@ func (x *SandboxSnapshotted) String() string {
 func (*SandboxSnapshotted) ProtoMessage() {}
 
 func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[45]
+	mi := &file_event_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3803,7 @@ func (x *SandboxSnapshotted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxSnapshotted.ProtoReflect.Descriptor instead.
 func (*SandboxSnapshotted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SandboxSnapshotted) GetSnapshot() string {
@@ -3699,7 +3829,7 @@ type SandboxWarned struct {
 
 func (x *SandboxWarned) Reset() {
 	*x = SandboxWarned{}
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3711,7 +3841,7 @@ func (x *SandboxWarned) String() string {
 func (*SandboxWarned) ProtoMessage() {}
 
 func (x *SandboxWarned) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[46]
+	mi := &file_event_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3724,7 +3854,7 @@ func (x *SandboxWarned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxWarned.ProtoReflect.Descriptor instead.
 func (*SandboxWarned) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SandboxWarned) GetHardEndNs() int64 {
@@ -3768,7 +3898,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3780,7 +3910,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[47]
+	mi := &file_event_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3793,7 +3923,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Snapshot) GetId() string {
@@ -3984,7 +4114,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4126,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[48]
+	mi := &file_event_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4139,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Copy) GetManifest() []byte {
@@ -4055,7 +4185,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4197,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[49]
+	mi := &file_event_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4210,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Volume) GetId() string {
@@ -4149,7 +4279,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4161,7 +4291,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[50]
+	mi := &file_event_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4174,7 +4304,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Secret) GetId() string {
@@ -4258,7 +4388,7 @@ type Webhook struct {
 
 func (x *Webhook) Reset() {
 	*x = Webhook{}
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4270,7 +4400,7 @@ func (x *Webhook) String() string {
 func (*Webhook) ProtoMessage() {}
 
 func (x *Webhook) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[51]
+	mi := &file_event_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4283,7 +4413,7 @@ func (x *Webhook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Webhook.ProtoReflect.Descriptor instead.
 func (*Webhook) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Webhook) GetId() string {
@@ -4371,7 +4501,7 @@ type WebhookCursor struct {
 
 func (x *WebhookCursor) Reset() {
 	*x = WebhookCursor{}
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4513,7 @@ func (x *WebhookCursor) String() string {
 func (*WebhookCursor) ProtoMessage() {}
 
 func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[52]
+	mi := &file_event_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4526,7 @@ func (x *WebhookCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookCursor.ProtoReflect.Descriptor instead.
 func (*WebhookCursor) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WebhookCursor) GetAt() uint64 {
@@ -4445,7 +4575,7 @@ type WebhookAgain struct {
 
 func (x *WebhookAgain) Reset() {
 	*x = WebhookAgain{}
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4587,7 @@ func (x *WebhookAgain) String() string {
 func (*WebhookAgain) ProtoMessage() {}
 
 func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[53]
+	mi := &file_event_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4600,7 @@ func (x *WebhookAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAgain.ProtoReflect.Descriptor instead.
 func (*WebhookAgain) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *WebhookAgain) GetEvents() []*WebhookRef {
@@ -4490,7 +4620,7 @@ type WebhookRef struct {
 
 func (x *WebhookRef) Reset() {
 	*x = WebhookRef{}
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4632,7 @@ func (x *WebhookRef) String() string {
 func (*WebhookRef) ProtoMessage() {}
 
 func (x *WebhookRef) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[54]
+	mi := &file_event_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4645,7 @@ func (x *WebhookRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookRef.ProtoReflect.Descriptor instead.
 func (*WebhookRef) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WebhookRef) GetSandbox() string {
@@ -4553,7 +4683,7 @@ type WebhookAttempt struct {
 
 func (x *WebhookAttempt) Reset() {
 	*x = WebhookAttempt{}
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4565,7 +4695,7 @@ func (x *WebhookAttempt) String() string {
 func (*WebhookAttempt) ProtoMessage() {}
 
 func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[55]
+	mi := &file_event_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4578,7 +4708,7 @@ func (x *WebhookAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebhookAttempt.ProtoReflect.Descriptor instead.
 func (*WebhookAttempt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WebhookAttempt) GetId() string {
@@ -4677,7 +4807,7 @@ type WatchPlace struct {
 
 func (x *WatchPlace) Reset() {
 	*x = WatchPlace{}
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4689,7 +4819,7 @@ func (x *WatchPlace) String() string {
 func (*WatchPlace) ProtoMessage() {}
 
 func (x *WatchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[56]
+	mi := &file_event_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4702,7 +4832,7 @@ func (x *WatchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPlace.ProtoReflect.Descriptor instead.
 func (*WatchPlace) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchPlace) GetFrom() uint64 {
@@ -4746,7 +4876,7 @@ type UseSample struct {
 
 func (x *UseSample) Reset() {
 	*x = UseSample{}
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4758,7 +4888,7 @@ func (x *UseSample) String() string {
 func (*UseSample) ProtoMessage() {}
 
 func (x *UseSample) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[57]
+	mi := &file_event_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4771,7 +4901,7 @@ func (x *UseSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UseSample.ProtoReflect.Descriptor instead.
 func (*UseSample) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *UseSample) GetTimeNs() int64 {
@@ -4832,7 +4962,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4844,7 +4974,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[58]
+	mi := &file_event_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4857,7 +4987,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Command) GetId() string {
@@ -5012,7 +5142,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5024,7 +5154,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[59]
+	mi := &file_event_v1_event_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5037,7 +5167,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StartProcess) GetSpec() *Spec {
@@ -5057,7 +5187,7 @@ type SendStdin struct {
 
 func (x *SendStdin) Reset() {
 	*x = SendStdin{}
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5069,7 +5199,7 @@ func (x *SendStdin) String() string {
 func (*SendStdin) ProtoMessage() {}
 
 func (x *SendStdin) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[60]
+	mi := &file_event_v1_event_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5082,7 +5212,7 @@ func (x *SendStdin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendStdin.ProtoReflect.Descriptor instead.
 func (*SendStdin) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{60}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SendStdin) GetData() []byte {
@@ -5108,7 +5238,7 @@ type SendSignal struct {
 
 func (x *SendSignal) Reset() {
 	*x = SendSignal{}
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5120,7 +5250,7 @@ func (x *SendSignal) String() string {
 func (*SendSignal) ProtoMessage() {}
 
 func (x *SendSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[61]
+	mi := &file_event_v1_event_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5133,7 +5263,7 @@ func (x *SendSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSignal.ProtoReflect.Descriptor instead.
 func (*SendSignal) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{61}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SendSignal) GetSignal() int32 {
@@ -5153,7 +5283,7 @@ type ResizePTY struct {
 
 func (x *ResizePTY) Reset() {
 	*x = ResizePTY{}
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5165,7 +5295,7 @@ func (x *ResizePTY) String() string {
 func (*ResizePTY) ProtoMessage() {}
 
 func (x *ResizePTY) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[62]
+	mi := &file_event_v1_event_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5178,7 +5308,7 @@ func (x *ResizePTY) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePTY.ProtoReflect.Descriptor instead.
 func (*ResizePTY) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{62}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ResizePTY) GetCols() uint32 {
@@ -5209,7 +5339,7 @@ type TakeSnapshot struct {
 
 func (x *TakeSnapshot) Reset() {
 	*x = TakeSnapshot{}
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5221,7 +5351,7 @@ func (x *TakeSnapshot) String() string {
 func (*TakeSnapshot) ProtoMessage() {}
 
 func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[63]
+	mi := &file_event_v1_event_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5234,7 +5364,7 @@ func (x *TakeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshot.ProtoReflect.Descriptor instead.
 func (*TakeSnapshot) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{63}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TakeSnapshot) GetId() string {
@@ -5282,7 +5412,7 @@ type DrainHost struct {
 
 func (x *DrainHost) Reset() {
 	*x = DrainHost{}
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5294,7 +5424,7 @@ func (x *DrainHost) String() string {
 func (*DrainHost) ProtoMessage() {}
 
 func (x *DrainHost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[64]
+	mi := &file_event_v1_event_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5307,7 +5437,7 @@ func (x *DrainHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainHost.ProtoReflect.Descriptor instead.
 func (*DrainHost) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{64}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DrainHost) GetDrain() bool {
@@ -5329,7 +5459,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5341,7 +5471,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[65]
+	mi := &file_event_v1_event_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5354,7 +5484,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{65}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Reply) GetCommand() string {
@@ -5418,7 +5548,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5430,7 +5560,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[66]
+	mi := &file_event_v1_event_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5443,7 +5573,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{66}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Lease) GetHost() string {
@@ -5640,7 +5770,7 @@ type AccountEvent struct {
 
 func (x *AccountEvent) Reset() {
 	*x = AccountEvent{}
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5652,7 +5782,7 @@ func (x *AccountEvent) String() string {
 func (*AccountEvent) ProtoMessage() {}
 
 func (x *AccountEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[67]
+	mi := &file_event_v1_event_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5665,7 +5795,7 @@ func (x *AccountEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountEvent.ProtoReflect.Descriptor instead.
 func (*AccountEvent) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{67}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AccountEvent) GetTimeNs() int64 {
@@ -5806,7 +5936,7 @@ type KeyIssued struct {
 
 func (x *KeyIssued) Reset() {
 	*x = KeyIssued{}
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5818,7 +5948,7 @@ func (x *KeyIssued) String() string {
 func (*KeyIssued) ProtoMessage() {}
 
 func (x *KeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[68]
+	mi := &file_event_v1_event_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5831,7 +5961,7 @@ func (x *KeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyIssued.ProtoReflect.Descriptor instead.
 func (*KeyIssued) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{68}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *KeyIssued) GetId() string {
@@ -5885,7 +6015,7 @@ type KeyRevoked struct {
 
 func (x *KeyRevoked) Reset() {
 	*x = KeyRevoked{}
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5897,7 +6027,7 @@ func (x *KeyRevoked) String() string {
 func (*KeyRevoked) ProtoMessage() {}
 
 func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[69]
+	mi := &file_event_v1_event_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5910,7 +6040,7 @@ func (x *KeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRevoked.ProtoReflect.Descriptor instead.
 func (*KeyRevoked) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{69}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *KeyRevoked) GetId() string {
@@ -5932,7 +6062,7 @@ type KeyHashed struct {
 
 func (x *KeyHashed) Reset() {
 	*x = KeyHashed{}
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5944,7 +6074,7 @@ func (x *KeyHashed) String() string {
 func (*KeyHashed) ProtoMessage() {}
 
 func (x *KeyHashed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[70]
+	mi := &file_event_v1_event_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5957,7 +6087,7 @@ func (x *KeyHashed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHashed.ProtoReflect.Descriptor instead.
 func (*KeyHashed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{70}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *KeyHashed) GetSha256() []byte {
@@ -5988,7 +6118,7 @@ type TemplateTagged struct {
 
 func (x *TemplateTagged) Reset() {
 	*x = TemplateTagged{}
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6000,7 +6130,7 @@ func (x *TemplateTagged) String() string {
 func (*TemplateTagged) ProtoMessage() {}
 
 func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[71]
+	mi := &file_event_v1_event_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6013,7 +6143,7 @@ func (x *TemplateTagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateTagged.ProtoReflect.Descriptor instead.
 func (*TemplateTagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{71}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TemplateTagged) GetName() string {
@@ -6065,7 +6195,7 @@ type TemplateBuilt struct {
 
 func (x *TemplateBuilt) Reset() {
 	*x = TemplateBuilt{}
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6077,7 +6207,7 @@ func (x *TemplateBuilt) String() string {
 func (*TemplateBuilt) ProtoMessage() {}
 
 func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[72]
+	mi := &file_event_v1_event_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6090,7 +6220,7 @@ func (x *TemplateBuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateBuilt.ProtoReflect.Descriptor instead.
 func (*TemplateBuilt) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{72}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TemplateBuilt) GetId() string {
@@ -6187,7 +6317,7 @@ type TemplateUntagged struct {
 
 func (x *TemplateUntagged) Reset() {
 	*x = TemplateUntagged{}
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6199,7 +6329,7 @@ func (x *TemplateUntagged) String() string {
 func (*TemplateUntagged) ProtoMessage() {}
 
 func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[73]
+	mi := &file_event_v1_event_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6212,7 +6342,7 @@ func (x *TemplateUntagged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateUntagged.ProtoReflect.Descriptor instead.
 func (*TemplateUntagged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{73}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TemplateUntagged) GetName() string {
@@ -6241,7 +6371,7 @@ type SigningKeyMade struct {
 
 func (x *SigningKeyMade) Reset() {
 	*x = SigningKeyMade{}
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6253,7 +6383,7 @@ func (x *SigningKeyMade) String() string {
 func (*SigningKeyMade) ProtoMessage() {}
 
 func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[74]
+	mi := &file_event_v1_event_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6266,7 +6396,7 @@ func (x *SigningKeyMade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKeyMade.ProtoReflect.Descriptor instead.
 func (*SigningKeyMade) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{74}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SigningKeyMade) GetNumber() uint32 {
@@ -6295,7 +6425,7 @@ type TemplatePublished struct {
 
 func (x *TemplatePublished) Reset() {
 	*x = TemplatePublished{}
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6307,7 +6437,7 @@ func (x *TemplatePublished) String() string {
 func (*TemplatePublished) ProtoMessage() {}
 
 func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[75]
+	mi := &file_event_v1_event_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6320,7 +6450,7 @@ func (x *TemplatePublished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplatePublished.ProtoReflect.Descriptor instead.
 func (*TemplatePublished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{75}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TemplatePublished) GetName() string {
@@ -6349,7 +6479,7 @@ type BuildBatch struct {
 
 func (x *BuildBatch) Reset() {
 	*x = BuildBatch{}
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6361,7 +6491,7 @@ func (x *BuildBatch) String() string {
 func (*BuildBatch) ProtoMessage() {}
 
 func (x *BuildBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[76]
+	mi := &file_event_v1_event_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6374,7 +6504,7 @@ func (x *BuildBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBatch.ProtoReflect.Descriptor instead.
 func (*BuildBatch) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{76}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BuildBatch) GetBuild() string {
@@ -6425,7 +6555,7 @@ type BuildFrame struct {
 
 func (x *BuildFrame) Reset() {
 	*x = BuildFrame{}
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6437,7 +6567,7 @@ func (x *BuildFrame) String() string {
 func (*BuildFrame) ProtoMessage() {}
 
 func (x *BuildFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[77]
+	mi := &file_event_v1_event_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6450,7 +6580,7 @@ func (x *BuildFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFrame.ProtoReflect.Descriptor instead.
 func (*BuildFrame) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{77}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BuildFrame) GetTimeNs() int64 {
@@ -6604,7 +6734,7 @@ type BuildRequested struct {
 
 func (x *BuildRequested) Reset() {
 	*x = BuildRequested{}
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6616,7 +6746,7 @@ func (x *BuildRequested) String() string {
 func (*BuildRequested) ProtoMessage() {}
 
 func (x *BuildRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[78]
+	mi := &file_event_v1_event_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6629,7 +6759,7 @@ func (x *BuildRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildRequested.ProtoReflect.Descriptor instead.
 func (*BuildRequested) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{78}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BuildRequested) GetTemplate() string {
@@ -6682,7 +6812,7 @@ type BuildStarted struct {
 
 func (x *BuildStarted) Reset() {
 	*x = BuildStarted{}
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6694,7 +6824,7 @@ func (x *BuildStarted) String() string {
 func (*BuildStarted) ProtoMessage() {}
 
 func (x *BuildStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[79]
+	mi := &file_event_v1_event_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6707,7 +6837,7 @@ func (x *BuildStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStarted.ProtoReflect.Descriptor instead.
 func (*BuildStarted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{79}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BuildStarted) GetImage() string {
@@ -6772,7 +6902,7 @@ type BuildStep struct {
 
 func (x *BuildStep) Reset() {
 	*x = BuildStep{}
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6784,7 +6914,7 @@ func (x *BuildStep) String() string {
 func (*BuildStep) ProtoMessage() {}
 
 func (x *BuildStep) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[80]
+	mi := &file_event_v1_event_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6797,7 +6927,7 @@ func (x *BuildStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
 func (*BuildStep) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{80}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BuildStep) GetType() string {
@@ -6845,7 +6975,7 @@ type BuildHeld struct {
 
 func (x *BuildHeld) Reset() {
 	*x = BuildHeld{}
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6857,7 +6987,7 @@ func (x *BuildHeld) String() string {
 func (*BuildHeld) ProtoMessage() {}
 
 func (x *BuildHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[81]
+	mi := &file_event_v1_event_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6870,7 +7000,7 @@ func (x *BuildHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildHeld.ProtoReflect.Descriptor instead.
 func (*BuildHeld) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{81}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BuildHeld) GetBy() string {
@@ -6898,7 +7028,7 @@ type BuildBased struct {
 
 func (x *BuildBased) Reset() {
 	*x = BuildBased{}
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6910,7 +7040,7 @@ func (x *BuildBased) String() string {
 func (*BuildBased) ProtoMessage() {}
 
 func (x *BuildBased) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[82]
+	mi := &file_event_v1_event_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6923,7 +7053,7 @@ func (x *BuildBased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildBased.ProtoReflect.Descriptor instead.
 func (*BuildBased) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{82}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BuildBased) GetTemplate() string {
@@ -7005,7 +7135,7 @@ type BuildLogged struct {
 
 func (x *BuildLogged) Reset() {
 	*x = BuildLogged{}
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7017,7 +7147,7 @@ func (x *BuildLogged) String() string {
 func (*BuildLogged) ProtoMessage() {}
 
 func (x *BuildLogged) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[83]
+	mi := &file_event_v1_event_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7030,7 +7160,7 @@ func (x *BuildLogged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLogged.ProtoReflect.Descriptor instead.
 func (*BuildLogged) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{83}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BuildLogged) GetLines() []*BuildLine {
@@ -7086,7 +7216,7 @@ type BuildLine struct {
 
 func (x *BuildLine) Reset() {
 	*x = BuildLine{}
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7098,7 +7228,7 @@ func (x *BuildLine) String() string {
 func (*BuildLine) ProtoMessage() {}
 
 func (x *BuildLine) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[84]
+	mi := &file_event_v1_event_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7111,7 +7241,7 @@ func (x *BuildLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildLine.ProtoReflect.Descriptor instead.
 func (*BuildLine) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{84}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BuildLine) GetTimeNs() int64 {
@@ -7143,7 +7273,7 @@ type BuildFinished struct {
 
 func (x *BuildFinished) Reset() {
 	*x = BuildFinished{}
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7155,7 +7285,7 @@ func (x *BuildFinished) String() string {
 func (*BuildFinished) ProtoMessage() {}
 
 func (x *BuildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[85]
+	mi := &file_event_v1_event_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7168,7 +7298,7 @@ func (x *BuildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFinished.ProtoReflect.Descriptor instead.
 func (*BuildFinished) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{85}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
 }
 
 // BuildDeleted records that the build's template was deleted.
@@ -7180,7 +7310,7 @@ type BuildDeleted struct {
 
 func (x *BuildDeleted) Reset() {
 	*x = BuildDeleted{}
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7192,7 +7322,7 @@ func (x *BuildDeleted) String() string {
 func (*BuildDeleted) ProtoMessage() {}
 
 func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[86]
+	mi := &file_event_v1_event_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7205,7 +7335,7 @@ func (x *BuildDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildDeleted.ProtoReflect.Descriptor instead.
 func (*BuildDeleted) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{86}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{88}
 }
 
 type BuildFailed struct {
@@ -7218,7 +7348,7 @@ type BuildFailed struct {
 
 func (x *BuildFailed) Reset() {
 	*x = BuildFailed{}
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7230,7 +7360,7 @@ func (x *BuildFailed) String() string {
 func (*BuildFailed) ProtoMessage() {}
 
 func (x *BuildFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_v1_event_proto_msgTypes[87]
+	mi := &file_event_v1_event_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7243,7 +7373,7 @@ func (x *BuildFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildFailed.ProtoReflect.Descriptor instead.
 func (*BuildFailed) Descriptor() ([]byte, []int) {
-	return file_event_v1_event_proto_rawDescGZIP(), []int{87}
+	return file_event_v1_event_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *BuildFailed) GetStep() string {
@@ -7422,8 +7552,7 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\fnetwork_used\x18\x1f \x01(\v2%.millrace.event.v1.SandboxNetworkUsedH\x00R\vnetworkUsed\x12:\n" +
 	"\x06queued\x18  \x01(\v2 .millrace.event.v1.SandboxQueuedH\x00R\x06queued\x12:\n" +
 	"\x06warned\x18( \x01(\v2 .millrace.event.v1.SandboxWarnedH\x00R\x06warnedB\x06\n" +
-	"\x04body\"\xe6\n" +
-	"\n" +
+	"\x04body\"\x97\v\n" +
 	"\x10SandboxRequested\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12M\n" +
@@ -7470,13 +7599,26 @@ const file_event_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"warning_ns\x18Q \x01(\x03R\twarningNs\x12\x17\n" +
 	"\aidle_ns\x18R \x01(\x03R\x06idleNs\x12#\n" +
-	"\rjson_metadata\x18S \x03(\tR\fjsonMetadata\x1a;\n" +
+	"\rjson_metadata\x18S \x03(\tR\fjsonMetadata\x12/\n" +
+	"\x03e2a\x18Z \x01(\v2\x1d.millrace.event.v1.SandboxE2AR\x03e2a\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x05\x10\x06\"b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x05\x10\x06\"`\n" +
+	"\n" +
+	"SandboxE2A\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12@\n" +
+	"\vpersistence\x18\x02 \x01(\v2\x1e.millrace.event.v1.PersistenceR\vpersistence\"\x84\x01\n" +
+	"\vPersistence\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12\x1f\n" +
+	"\vsealed_auth\x18\x02 \x01(\fR\n" +
+	"sealedAuth\x12\"\n" +
+	"\fconversation\x18\x03 \x01(\tR\fconversation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\rR\n" +
+	"generation\"b\n" +
 	"\x0fSandboxIdentity\x12\x16\n" +
 	"\x06issuer\x18\x01 \x01(\tR\x06issuer\x127\n" +
 	"\x06tokens\x18\x02 \x03(\v2\x1f.millrace.event.v1.SandboxTokenR\x06tokens\"R\n" +
@@ -7907,7 +8049,7 @@ func file_event_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
+var file_event_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_event_v1_event_proto_goTypes = []any{
 	(Stream)(0),                // 0: millrace.event.v1.Stream
 	(*Batch)(nil),              // 1: millrace.event.v1.Batch
@@ -7933,79 +8075,81 @@ var file_event_v1_event_proto_goTypes = []any{
 	(*SandboxBatch)(nil),       // 21: millrace.event.v1.SandboxBatch
 	(*SandboxFrame)(nil),       // 22: millrace.event.v1.SandboxFrame
 	(*SandboxRequested)(nil),   // 23: millrace.event.v1.SandboxRequested
-	(*SandboxIdentity)(nil),    // 24: millrace.event.v1.SandboxIdentity
-	(*SandboxToken)(nil),       // 25: millrace.event.v1.SandboxToken
-	(*VolumeMount)(nil),        // 26: millrace.event.v1.VolumeMount
-	(*SandboxPlaced)(nil),      // 27: millrace.event.v1.SandboxPlaced
-	(*SandboxQueued)(nil),      // 28: millrace.event.v1.SandboxQueued
-	(*SandboxRefused)(nil),     // 29: millrace.event.v1.SandboxRefused
-	(*SandboxRunning)(nil),     // 30: millrace.event.v1.SandboxRunning
-	(*SandboxDeadlineSet)(nil), // 31: millrace.event.v1.SandboxDeadlineSet
-	(*SandboxStopping)(nil),    // 32: millrace.event.v1.SandboxStopping
-	(*SandboxDestroyed)(nil),   // 33: millrace.event.v1.SandboxDestroyed
-	(*SandboxLost)(nil),        // 34: millrace.event.v1.SandboxLost
-	(*SandboxFailed)(nil),      // 35: millrace.event.v1.SandboxFailed
-	(*SandboxPausing)(nil),     // 36: millrace.event.v1.SandboxPausing
-	(*SandboxPaused)(nil),      // 37: millrace.event.v1.SandboxPaused
-	(*SandboxResuming)(nil),    // 38: millrace.event.v1.SandboxResuming
-	(*SandboxResumed)(nil),     // 39: millrace.event.v1.SandboxResumed
-	(*SandboxNetwork)(nil),     // 40: millrace.event.v1.SandboxNetwork
-	(*SandboxTransform)(nil),   // 41: millrace.event.v1.SandboxTransform
-	(*SandboxHeader)(nil),      // 42: millrace.event.v1.SandboxHeader
-	(*SandboxProxy)(nil),       // 43: millrace.event.v1.SandboxProxy
-	(*SandboxNetworkSet)(nil),  // 44: millrace.event.v1.SandboxNetworkSet
-	(*SandboxNetworkUsed)(nil), // 45: millrace.event.v1.SandboxNetworkUsed
-	(*SandboxSnapshotted)(nil), // 46: millrace.event.v1.SandboxSnapshotted
-	(*SandboxWarned)(nil),      // 47: millrace.event.v1.SandboxWarned
-	(*Snapshot)(nil),           // 48: millrace.event.v1.Snapshot
-	(*Copy)(nil),               // 49: millrace.event.v1.Copy
-	(*Volume)(nil),             // 50: millrace.event.v1.Volume
-	(*Secret)(nil),             // 51: millrace.event.v1.Secret
-	(*Webhook)(nil),            // 52: millrace.event.v1.Webhook
-	(*WebhookCursor)(nil),      // 53: millrace.event.v1.WebhookCursor
-	(*WebhookAgain)(nil),       // 54: millrace.event.v1.WebhookAgain
-	(*WebhookRef)(nil),         // 55: millrace.event.v1.WebhookRef
-	(*WebhookAttempt)(nil),     // 56: millrace.event.v1.WebhookAttempt
-	(*WatchPlace)(nil),         // 57: millrace.event.v1.WatchPlace
-	(*UseSample)(nil),          // 58: millrace.event.v1.UseSample
-	(*Command)(nil),            // 59: millrace.event.v1.Command
-	(*StartProcess)(nil),       // 60: millrace.event.v1.StartProcess
-	(*SendStdin)(nil),          // 61: millrace.event.v1.SendStdin
-	(*SendSignal)(nil),         // 62: millrace.event.v1.SendSignal
-	(*ResizePTY)(nil),          // 63: millrace.event.v1.ResizePTY
-	(*TakeSnapshot)(nil),       // 64: millrace.event.v1.TakeSnapshot
-	(*DrainHost)(nil),          // 65: millrace.event.v1.DrainHost
-	(*Reply)(nil),              // 66: millrace.event.v1.Reply
-	(*Lease)(nil),              // 67: millrace.event.v1.Lease
-	(*AccountEvent)(nil),       // 68: millrace.event.v1.AccountEvent
-	(*KeyIssued)(nil),          // 69: millrace.event.v1.KeyIssued
-	(*KeyRevoked)(nil),         // 70: millrace.event.v1.KeyRevoked
-	(*KeyHashed)(nil),          // 71: millrace.event.v1.KeyHashed
-	(*TemplateTagged)(nil),     // 72: millrace.event.v1.TemplateTagged
-	(*TemplateBuilt)(nil),      // 73: millrace.event.v1.TemplateBuilt
-	(*TemplateUntagged)(nil),   // 74: millrace.event.v1.TemplateUntagged
-	(*SigningKeyMade)(nil),     // 75: millrace.event.v1.SigningKeyMade
-	(*TemplatePublished)(nil),  // 76: millrace.event.v1.TemplatePublished
-	(*BuildBatch)(nil),         // 77: millrace.event.v1.BuildBatch
-	(*BuildFrame)(nil),         // 78: millrace.event.v1.BuildFrame
-	(*BuildRequested)(nil),     // 79: millrace.event.v1.BuildRequested
-	(*BuildStarted)(nil),       // 80: millrace.event.v1.BuildStarted
-	(*BuildStep)(nil),          // 81: millrace.event.v1.BuildStep
-	(*BuildHeld)(nil),          // 82: millrace.event.v1.BuildHeld
-	(*BuildBased)(nil),         // 83: millrace.event.v1.BuildBased
-	(*BuildLogged)(nil),        // 84: millrace.event.v1.BuildLogged
-	(*BuildLine)(nil),          // 85: millrace.event.v1.BuildLine
-	(*BuildFinished)(nil),      // 86: millrace.event.v1.BuildFinished
-	(*BuildDeleted)(nil),       // 87: millrace.event.v1.BuildDeleted
-	(*BuildFailed)(nil),        // 88: millrace.event.v1.BuildFailed
-	nil,                        // 89: millrace.event.v1.Spec.EnvEntry
-	nil,                        // 90: millrace.event.v1.ProcessTotals.EndedEntry
-	nil,                        // 91: millrace.event.v1.SandboxRequested.MetadataEntry
-	nil,                        // 92: millrace.event.v1.SandboxRequested.EnvEntry
-	nil,                        // 93: millrace.event.v1.Snapshot.EnvEntry
-	nil,                        // 94: millrace.event.v1.Secret.MetadataEntry
-	nil,                        // 95: millrace.event.v1.TemplateBuilt.EnvEntry
-	nil,                        // 96: millrace.event.v1.BuildBased.EnvEntry
+	(*SandboxE2A)(nil),         // 24: millrace.event.v1.SandboxE2A
+	(*Persistence)(nil),        // 25: millrace.event.v1.Persistence
+	(*SandboxIdentity)(nil),    // 26: millrace.event.v1.SandboxIdentity
+	(*SandboxToken)(nil),       // 27: millrace.event.v1.SandboxToken
+	(*VolumeMount)(nil),        // 28: millrace.event.v1.VolumeMount
+	(*SandboxPlaced)(nil),      // 29: millrace.event.v1.SandboxPlaced
+	(*SandboxQueued)(nil),      // 30: millrace.event.v1.SandboxQueued
+	(*SandboxRefused)(nil),     // 31: millrace.event.v1.SandboxRefused
+	(*SandboxRunning)(nil),     // 32: millrace.event.v1.SandboxRunning
+	(*SandboxDeadlineSet)(nil), // 33: millrace.event.v1.SandboxDeadlineSet
+	(*SandboxStopping)(nil),    // 34: millrace.event.v1.SandboxStopping
+	(*SandboxDestroyed)(nil),   // 35: millrace.event.v1.SandboxDestroyed
+	(*SandboxLost)(nil),        // 36: millrace.event.v1.SandboxLost
+	(*SandboxFailed)(nil),      // 37: millrace.event.v1.SandboxFailed
+	(*SandboxPausing)(nil),     // 38: millrace.event.v1.SandboxPausing
+	(*SandboxPaused)(nil),      // 39: millrace.event.v1.SandboxPaused
+	(*SandboxResuming)(nil),    // 40: millrace.event.v1.SandboxResuming
+	(*SandboxResumed)(nil),     // 41: millrace.event.v1.SandboxResumed
+	(*SandboxNetwork)(nil),     // 42: millrace.event.v1.SandboxNetwork
+	(*SandboxTransform)(nil),   // 43: millrace.event.v1.SandboxTransform
+	(*SandboxHeader)(nil),      // 44: millrace.event.v1.SandboxHeader
+	(*SandboxProxy)(nil),       // 45: millrace.event.v1.SandboxProxy
+	(*SandboxNetworkSet)(nil),  // 46: millrace.event.v1.SandboxNetworkSet
+	(*SandboxNetworkUsed)(nil), // 47: millrace.event.v1.SandboxNetworkUsed
+	(*SandboxSnapshotted)(nil), // 48: millrace.event.v1.SandboxSnapshotted
+	(*SandboxWarned)(nil),      // 49: millrace.event.v1.SandboxWarned
+	(*Snapshot)(nil),           // 50: millrace.event.v1.Snapshot
+	(*Copy)(nil),               // 51: millrace.event.v1.Copy
+	(*Volume)(nil),             // 52: millrace.event.v1.Volume
+	(*Secret)(nil),             // 53: millrace.event.v1.Secret
+	(*Webhook)(nil),            // 54: millrace.event.v1.Webhook
+	(*WebhookCursor)(nil),      // 55: millrace.event.v1.WebhookCursor
+	(*WebhookAgain)(nil),       // 56: millrace.event.v1.WebhookAgain
+	(*WebhookRef)(nil),         // 57: millrace.event.v1.WebhookRef
+	(*WebhookAttempt)(nil),     // 58: millrace.event.v1.WebhookAttempt
+	(*WatchPlace)(nil),         // 59: millrace.event.v1.WatchPlace
+	(*UseSample)(nil),          // 60: millrace.event.v1.UseSample
+	(*Command)(nil),            // 61: millrace.event.v1.Command
+	(*StartProcess)(nil),       // 62: millrace.event.v1.StartProcess
+	(*SendStdin)(nil),          // 63: millrace.event.v1.SendStdin
+	(*SendSignal)(nil),         // 64: millrace.event.v1.SendSignal
+	(*ResizePTY)(nil),          // 65: millrace.event.v1.ResizePTY
+	(*TakeSnapshot)(nil),       // 66: millrace.event.v1.TakeSnapshot
+	(*DrainHost)(nil),          // 67: millrace.event.v1.DrainHost
+	(*Reply)(nil),              // 68: millrace.event.v1.Reply
+	(*Lease)(nil),              // 69: millrace.event.v1.Lease
+	(*AccountEvent)(nil),       // 70: millrace.event.v1.AccountEvent
+	(*KeyIssued)(nil),          // 71: millrace.event.v1.KeyIssued
+	(*KeyRevoked)(nil),         // 72: millrace.event.v1.KeyRevoked
+	(*KeyHashed)(nil),          // 73: millrace.event.v1.KeyHashed
+	(*TemplateTagged)(nil),     // 74: millrace.event.v1.TemplateTagged
+	(*TemplateBuilt)(nil),      // 75: millrace.event.v1.TemplateBuilt
+	(*TemplateUntagged)(nil),   // 76: millrace.event.v1.TemplateUntagged
+	(*SigningKeyMade)(nil),     // 77: millrace.event.v1.SigningKeyMade
+	(*TemplatePublished)(nil),  // 78: millrace.event.v1.TemplatePublished
+	(*BuildBatch)(nil),         // 79: millrace.event.v1.BuildBatch
+	(*BuildFrame)(nil),         // 80: millrace.event.v1.BuildFrame
+	(*BuildRequested)(nil),     // 81: millrace.event.v1.BuildRequested
+	(*BuildStarted)(nil),       // 82: millrace.event.v1.BuildStarted
+	(*BuildStep)(nil),          // 83: millrace.event.v1.BuildStep
+	(*BuildHeld)(nil),          // 84: millrace.event.v1.BuildHeld
+	(*BuildBased)(nil),         // 85: millrace.event.v1.BuildBased
+	(*BuildLogged)(nil),        // 86: millrace.event.v1.BuildLogged
+	(*BuildLine)(nil),          // 87: millrace.event.v1.BuildLine
+	(*BuildFinished)(nil),      // 88: millrace.event.v1.BuildFinished
+	(*BuildDeleted)(nil),       // 89: millrace.event.v1.BuildDeleted
+	(*BuildFailed)(nil),        // 90: millrace.event.v1.BuildFailed
+	nil,                        // 91: millrace.event.v1.Spec.EnvEntry
+	nil,                        // 92: millrace.event.v1.ProcessTotals.EndedEntry
+	nil,                        // 93: millrace.event.v1.SandboxRequested.MetadataEntry
+	nil,                        // 94: millrace.event.v1.SandboxRequested.EnvEntry
+	nil,                        // 95: millrace.event.v1.Snapshot.EnvEntry
+	nil,                        // 96: millrace.event.v1.Secret.MetadataEntry
+	nil,                        // 97: millrace.event.v1.TemplateBuilt.EnvEntry
+	nil,                        // 98: millrace.event.v1.BuildBased.EnvEntry
 }
 var file_event_v1_event_proto_depIdxs = []int32{
 	2,  // 0: millrace.event.v1.Batch.frames:type_name -> millrace.event.v1.Frame
@@ -8022,7 +8166,7 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	16, // 11: millrace.event.v1.Frame.finished:type_name -> millrace.event.v1.Finished
 	17, // 12: millrace.event.v1.Frame.lost:type_name -> millrace.event.v1.Lost
 	18, // 13: millrace.event.v1.Frame.failed:type_name -> millrace.event.v1.Failed
-	89, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
+	91, // 14: millrace.event.v1.Spec.env:type_name -> millrace.event.v1.Spec.EnvEntry
 	3,  // 15: millrace.event.v1.Spec.pty:type_name -> millrace.event.v1.Size
 	5,  // 16: millrace.event.v1.Spec.confine:type_name -> millrace.event.v1.Confinement
 	4,  // 17: millrace.event.v1.Accepted.spec:type_name -> millrace.event.v1.Spec
@@ -8032,74 +8176,76 @@ var file_event_v1_event_proto_depIdxs = []int32{
 	14, // 21: millrace.event.v1.Finished.exit:type_name -> millrace.event.v1.Exit
 	4,  // 22: millrace.event.v1.Summary.spec:type_name -> millrace.event.v1.Spec
 	14, // 23: millrace.event.v1.Summary.exit:type_name -> millrace.event.v1.Exit
-	90, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
+	92, // 24: millrace.event.v1.ProcessTotals.ended:type_name -> millrace.event.v1.ProcessTotals.EndedEntry
 	22, // 25: millrace.event.v1.SandboxBatch.frames:type_name -> millrace.event.v1.SandboxFrame
 	23, // 26: millrace.event.v1.SandboxFrame.requested:type_name -> millrace.event.v1.SandboxRequested
-	27, // 27: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
-	29, // 28: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
-	30, // 29: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
-	31, // 30: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
-	32, // 31: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
-	33, // 32: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
-	34, // 33: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
-	35, // 34: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
-	36, // 35: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
-	37, // 36: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
-	38, // 37: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
-	39, // 38: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
-	46, // 39: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
-	44, // 40: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
-	45, // 41: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
-	28, // 42: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
-	47, // 43: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
-	91, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
-	92, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
-	40, // 46: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
-	26, // 47: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
-	24, // 48: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
-	25, // 49: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
-	41, // 50: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
-	43, // 51: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
-	42, // 52: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
-	40, // 53: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
-	49, // 54: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
-	93, // 55: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
-	94, // 56: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
-	55, // 57: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
-	55, // 58: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
-	60, // 59: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
-	61, // 60: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
-	62, // 61: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
-	63, // 62: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
-	64, // 63: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
-	65, // 64: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
-	4,  // 65: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
-	69, // 66: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
-	70, // 67: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
-	72, // 68: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
-	74, // 69: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
-	76, // 70: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
-	75, // 71: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
-	71, // 72: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
-	73, // 73: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
-	95, // 74: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
-	78, // 75: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
-	79, // 76: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
-	80, // 77: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
-	82, // 78: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
-	84, // 79: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
-	86, // 80: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
-	88, // 81: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
-	87, // 82: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
-	83, // 83: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
-	81, // 84: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
-	96, // 85: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
-	85, // 86: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
-	87, // [87:87] is the sub-list for method output_type
-	87, // [87:87] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	29, // 27: millrace.event.v1.SandboxFrame.placed:type_name -> millrace.event.v1.SandboxPlaced
+	31, // 28: millrace.event.v1.SandboxFrame.refused:type_name -> millrace.event.v1.SandboxRefused
+	32, // 29: millrace.event.v1.SandboxFrame.running:type_name -> millrace.event.v1.SandboxRunning
+	33, // 30: millrace.event.v1.SandboxFrame.deadline_set:type_name -> millrace.event.v1.SandboxDeadlineSet
+	34, // 31: millrace.event.v1.SandboxFrame.stopping:type_name -> millrace.event.v1.SandboxStopping
+	35, // 32: millrace.event.v1.SandboxFrame.destroyed:type_name -> millrace.event.v1.SandboxDestroyed
+	36, // 33: millrace.event.v1.SandboxFrame.lost:type_name -> millrace.event.v1.SandboxLost
+	37, // 34: millrace.event.v1.SandboxFrame.failed:type_name -> millrace.event.v1.SandboxFailed
+	38, // 35: millrace.event.v1.SandboxFrame.pausing:type_name -> millrace.event.v1.SandboxPausing
+	39, // 36: millrace.event.v1.SandboxFrame.paused:type_name -> millrace.event.v1.SandboxPaused
+	40, // 37: millrace.event.v1.SandboxFrame.resuming:type_name -> millrace.event.v1.SandboxResuming
+	41, // 38: millrace.event.v1.SandboxFrame.resumed:type_name -> millrace.event.v1.SandboxResumed
+	48, // 39: millrace.event.v1.SandboxFrame.snapshotted:type_name -> millrace.event.v1.SandboxSnapshotted
+	46, // 40: millrace.event.v1.SandboxFrame.network_set:type_name -> millrace.event.v1.SandboxNetworkSet
+	47, // 41: millrace.event.v1.SandboxFrame.network_used:type_name -> millrace.event.v1.SandboxNetworkUsed
+	30, // 42: millrace.event.v1.SandboxFrame.queued:type_name -> millrace.event.v1.SandboxQueued
+	49, // 43: millrace.event.v1.SandboxFrame.warned:type_name -> millrace.event.v1.SandboxWarned
+	93, // 44: millrace.event.v1.SandboxRequested.metadata:type_name -> millrace.event.v1.SandboxRequested.MetadataEntry
+	94, // 45: millrace.event.v1.SandboxRequested.env:type_name -> millrace.event.v1.SandboxRequested.EnvEntry
+	42, // 46: millrace.event.v1.SandboxRequested.network:type_name -> millrace.event.v1.SandboxNetwork
+	28, // 47: millrace.event.v1.SandboxRequested.volumes:type_name -> millrace.event.v1.VolumeMount
+	26, // 48: millrace.event.v1.SandboxRequested.identity:type_name -> millrace.event.v1.SandboxIdentity
+	24, // 49: millrace.event.v1.SandboxRequested.e2a:type_name -> millrace.event.v1.SandboxE2A
+	25, // 50: millrace.event.v1.SandboxE2A.persistence:type_name -> millrace.event.v1.Persistence
+	27, // 51: millrace.event.v1.SandboxIdentity.tokens:type_name -> millrace.event.v1.SandboxToken
+	43, // 52: millrace.event.v1.SandboxNetwork.transforms:type_name -> millrace.event.v1.SandboxTransform
+	45, // 53: millrace.event.v1.SandboxNetwork.proxy:type_name -> millrace.event.v1.SandboxProxy
+	44, // 54: millrace.event.v1.SandboxTransform.headers:type_name -> millrace.event.v1.SandboxHeader
+	42, // 55: millrace.event.v1.SandboxNetworkSet.network:type_name -> millrace.event.v1.SandboxNetwork
+	51, // 56: millrace.event.v1.Snapshot.copy:type_name -> millrace.event.v1.Copy
+	95, // 57: millrace.event.v1.Snapshot.env:type_name -> millrace.event.v1.Snapshot.EnvEntry
+	96, // 58: millrace.event.v1.Secret.metadata:type_name -> millrace.event.v1.Secret.MetadataEntry
+	57, // 59: millrace.event.v1.WebhookAgain.events:type_name -> millrace.event.v1.WebhookRef
+	57, // 60: millrace.event.v1.WebhookAttempt.ref:type_name -> millrace.event.v1.WebhookRef
+	62, // 61: millrace.event.v1.Command.start:type_name -> millrace.event.v1.StartProcess
+	63, // 62: millrace.event.v1.Command.stdin:type_name -> millrace.event.v1.SendStdin
+	64, // 63: millrace.event.v1.Command.signal:type_name -> millrace.event.v1.SendSignal
+	65, // 64: millrace.event.v1.Command.resize:type_name -> millrace.event.v1.ResizePTY
+	66, // 65: millrace.event.v1.Command.take_snapshot:type_name -> millrace.event.v1.TakeSnapshot
+	67, // 66: millrace.event.v1.Command.drain_host:type_name -> millrace.event.v1.DrainHost
+	4,  // 67: millrace.event.v1.StartProcess.spec:type_name -> millrace.event.v1.Spec
+	71, // 68: millrace.event.v1.AccountEvent.key_issued:type_name -> millrace.event.v1.KeyIssued
+	72, // 69: millrace.event.v1.AccountEvent.key_revoked:type_name -> millrace.event.v1.KeyRevoked
+	74, // 70: millrace.event.v1.AccountEvent.template_tagged:type_name -> millrace.event.v1.TemplateTagged
+	76, // 71: millrace.event.v1.AccountEvent.template_untagged:type_name -> millrace.event.v1.TemplateUntagged
+	78, // 72: millrace.event.v1.AccountEvent.template_published:type_name -> millrace.event.v1.TemplatePublished
+	77, // 73: millrace.event.v1.AccountEvent.signing_key_made:type_name -> millrace.event.v1.SigningKeyMade
+	73, // 74: millrace.event.v1.AccountEvent.key_hashed:type_name -> millrace.event.v1.KeyHashed
+	75, // 75: millrace.event.v1.TemplateTagged.built:type_name -> millrace.event.v1.TemplateBuilt
+	97, // 76: millrace.event.v1.TemplateBuilt.env:type_name -> millrace.event.v1.TemplateBuilt.EnvEntry
+	80, // 77: millrace.event.v1.BuildBatch.frames:type_name -> millrace.event.v1.BuildFrame
+	81, // 78: millrace.event.v1.BuildFrame.requested:type_name -> millrace.event.v1.BuildRequested
+	82, // 79: millrace.event.v1.BuildFrame.started:type_name -> millrace.event.v1.BuildStarted
+	84, // 80: millrace.event.v1.BuildFrame.held:type_name -> millrace.event.v1.BuildHeld
+	86, // 81: millrace.event.v1.BuildFrame.logged:type_name -> millrace.event.v1.BuildLogged
+	88, // 82: millrace.event.v1.BuildFrame.finished:type_name -> millrace.event.v1.BuildFinished
+	90, // 83: millrace.event.v1.BuildFrame.failed:type_name -> millrace.event.v1.BuildFailed
+	89, // 84: millrace.event.v1.BuildFrame.deleted:type_name -> millrace.event.v1.BuildDeleted
+	85, // 85: millrace.event.v1.BuildFrame.based:type_name -> millrace.event.v1.BuildBased
+	83, // 86: millrace.event.v1.BuildStarted.steps:type_name -> millrace.event.v1.BuildStep
+	98, // 87: millrace.event.v1.BuildBased.env:type_name -> millrace.event.v1.BuildBased.EnvEntry
+	87, // 88: millrace.event.v1.BuildLogged.lines:type_name -> millrace.event.v1.BuildLine
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_event_v1_event_proto_init() }
@@ -8143,7 +8289,7 @@ func file_event_v1_event_proto_init() {
 		(*SandboxFrame_Queued)(nil),
 		(*SandboxFrame_Warned)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[58].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[60].OneofWrappers = []any{
 		(*Command_Start)(nil),
 		(*Command_Stdin)(nil),
 		(*Command_Signal)(nil),
@@ -8151,7 +8297,7 @@ func file_event_v1_event_proto_init() {
 		(*Command_TakeSnapshot)(nil),
 		(*Command_DrainHost)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[67].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[69].OneofWrappers = []any{
 		(*AccountEvent_KeyIssued)(nil),
 		(*AccountEvent_KeyRevoked)(nil),
 		(*AccountEvent_TemplateTagged)(nil),
@@ -8160,8 +8306,8 @@ func file_event_v1_event_proto_init() {
 		(*AccountEvent_SigningKeyMade)(nil),
 		(*AccountEvent_KeyHashed)(nil),
 	}
-	file_event_v1_event_proto_msgTypes[75].OneofWrappers = []any{}
-	file_event_v1_event_proto_msgTypes[77].OneofWrappers = []any{
+	file_event_v1_event_proto_msgTypes[77].OneofWrappers = []any{}
+	file_event_v1_event_proto_msgTypes[79].OneofWrappers = []any{
 		(*BuildFrame_Requested)(nil),
 		(*BuildFrame_Started)(nil),
 		(*BuildFrame_Held)(nil),
@@ -8177,7 +8323,7 @@ func file_event_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_v1_event_proto_rawDesc), len(file_event_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   96,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -109,7 +109,7 @@ func (cl *Client) Announce(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	m := frame.Message{Attach: &frame.Attach{ID: cl.id, Token: token, URL: url, CUA: claims.Desktop}}
+	m := frame.Message{Attach: &frame.Attach{ID: cl.id, Token: token, URL: url, CUA: claims.Desktop, Repeat: cl.c.Terms.Persistence.URL != ""}}
 	// A frame of the client before, of which a part was sent, ends here.
 	return cl.send(ctx, frame.AppendMessage([]byte{0}, m))
 }

@@ -110,6 +110,8 @@ func (cs *Conversations) requested(ctx context.Context, p core.Principal, c *con
 	req, err := cs.cfg.Sandboxes.Requested(ctx, p, c.Terms.Template, 0)
 	req.Idle, req.HardEnd, req.Warning, req.Lifetime = idle, c.Token.Expires, warning, 0
 	req.Metadata = map[string]string{"user_id": c.Owner, "end_user_id": c.Terms.EndUser, "chat_session_id": string(c.ID)}
+	req.E2A.Persistence = c.Terms.Persistence
+	req.E2A.Persistence.Conversation, req.E2A.Persistence.Generation = string(c.ID), c.Generation
 	return req, err
 }
 

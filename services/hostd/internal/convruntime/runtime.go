@@ -36,6 +36,8 @@ type runtime struct {
 	desk  *desk
 	door  door
 	cua   bool // whether the current client may use the desktop and receive binary frames
+
+	repeat bool // whether messages of the current client are repeated
 }
 
 const chunk = 64 << 10
@@ -68,6 +70,10 @@ func (rt *runtime) report(err error) { fmt.Fprintf(rt.log, "%s: %v\n", bootstrap
 func (rt *runtime) handle(f *frame.Frame) {
 	switch f.Kind {
 	case frame.Text:
+		if rt.repeat {
+			text := string(f.Payload)
+			rt.out.control(frame.Message{Received: &text})
+		}
 		c, ok := parseCommand(f.Payload)
 		if ok && rt.desk.handle(c, f.Payload, rt.cua) {
 			return
@@ -98,7 +104,7 @@ func (rt *runtime) control(m frame.Message) {
 	var err error
 	switch {
 	case m.Attach != nil:
-		rt.cua = m.Attach.CUA
+		rt.cua, rt.repeat = m.Attach.CUA, m.Attach.Repeat
 		if rt.cua {
 			rt.desk.Start()
 		}

@@ -1,26 +1,42 @@
 package sandboxes
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
 )
 
-const legacyWire = 1 // the wire version with a single agent
+const (
+	legacyWire = 1        // the wire version with a single agent
+	maxApp     = 64 << 10 // bytes of an application
+)
 
 // checkApp checks the application and the version of its protocol.
 func (r *request) checkApp() error {
 	if v := r.WireVersion; v != nil && *v != legacyWire && *v != 2 {
 		return body.Invalid("wire_version must be 1 or 2")
 	}
-	if r.AppJSON == nil {
+	switch {
+	case r.AppJSON == nil:
 		return nil
+	case len(r.AppJSON) > maxApp:
+		return body.Invalid("app_json is longer than 65536 bytes")
 	}
 	agents, err := countAgents(r.AppJSON)
 	if err == nil && agents > 1 && r.WireVersion != nil && *r.WireVersion == legacyWire {
 		err = body.Invalid("multi-agent requires wire_version=2")
 	}
 	return err
+}
+
+// app returns the JSON of a valid application without white space; empty: there is none.
+func (r *request) app() string {
+	var b bytes.Buffer
+	if r.AppJSON == nil || json.Compact(&b, r.AppJSON) != nil {
+		return ""
+	}
+	return b.String()
 }
 
 // countAgents checks an application and returns the number of its agents.

@@ -42,9 +42,6 @@ func (h *Handler) create(c *fiber.Ctx) error {
 		st, err = h.createNew(c, &r, by)
 	}
 	if err == nil {
-		err = h.startDesktop(c, &r, &st, by.Key != "")
-	}
-	if err == nil {
 		err = h.startAgent(c, &r, &st, by.Key != "")
 	}
 	if err != nil {
@@ -85,9 +82,14 @@ func (h *Handler) requested(ctx context.Context, p core.Principal, r *request) (
 	if err != nil {
 		return sandbox.Requested{}, err
 	}
+	backend, err := sandbox.SealPersistence(h.Sealer, p.Tenant, r.PersistenceURL, r.PersistenceAuth)
+	if err != nil {
+		return sandbox.Requested{}, err
+	}
 	req := sandbox.Requested{
 		Metadata: metadata, JSON: names, Defaults: sandbox.Defaults{Env: r.EnvVars}, Schedule: r.schedule(h.Now()),
 		Secure: true, AllowInternet: true, Network: sandbox.Network{Internet: true}, Alias: r.Template,
+		E2A: sandbox.E2A{App: r.app(), Persistence: backend},
 	}
 	if req, err = h.root(ctx, p, r.Template, req); err != nil {
 		return req, err

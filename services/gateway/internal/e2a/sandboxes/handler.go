@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/fleet"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2b/limits"
 	"github.com/millrace/millrace/services/gateway/internal/provision"
@@ -56,7 +57,7 @@ type Config struct {
 	View        View
 	Outbound    Outbound
 	Agents      Agents
-	Processes   Processes
+	Sealer      *seal.Ring     // seals headers for persistence backends
 	Limits      limits.Default // of what templates leave open
 	Now         func() time.Time
 }

@@ -2,7 +2,6 @@ package sandboxes
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -88,10 +87,7 @@ func (r *request) checkRequired() error {
 
 // checkPersistence checks the header. The URL is checked by package outbound.
 func (r *request) checkPersistence() error {
-	if strings.ContainsFunc(r.PersistenceAuth, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
-		return body.Invalid("persistence_auth_header has a control character")
-	}
-	return nil
+	return body.CheckHeader("persistence_auth_header", r.PersistenceAuth)
 }
 
 // Times in seconds.

@@ -44,6 +44,7 @@ func (r *request) configuration() bootstrap.Config {
 	maps.Copy(theirs, r.AgentEnv)
 	own := map[string]string{
 		"AGENT_TYPE": r.Agent, "TASK": r.Task, "LLM_KEY": r.LLMKey, "LLM_API_KEY": r.LLMKey, "LLM_MODEL": r.Model, "SESSION_ID": r.SessionID,
+		bootstrap.AppKey: bootstrap.App(r.app()),
 	}
 	if r.AgentCmd != "" {
 		own["AGENT_CMD"] = r.AgentCmd

@@ -9,6 +9,8 @@ import (
 
 	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/frame"
+	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/seal"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/conversations"
 	"github.com/millrace/millrace/services/gateway/internal/core"
@@ -37,7 +39,8 @@ type URLs interface {
 type Config struct {
 	Conversations Conversations
 	Sockets       *websocket.Server
-	Outbound      URLs                    // checks the URL of a model
+	Outbound      URLs                    // checks the URLs of a model and of a persistence backend
+	Sealer        *seal.Ring              // seals headers for persistence backends
 	Base          func(*fiber.Ctx) string // base of the URLs at which clients connect
 	Slog          *slog.Logger
 }
@@ -94,13 +97,18 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	req, err := parseCreate(raw, func(url string) error {
-		return h.cfg.Outbound.Check(c.UserContext(), "llm.base_url", url)
+	req, err := parseCreate(raw, func(field, url string) error {
+		return h.cfg.Outbound.Check(c.UserContext(), field, url)
 	})
 	if err != nil {
 		return err
 	}
-	s, err := h.cfg.Conversations.Create(c.UserContext(), auth.From(c), req.Terms, conversations.Access{TTL: req.TTL, Base: h.cfg.Base(c)})
+	p := auth.From(c)
+	req.Terms.Persistence, err = sandbox.SealPersistence(h.cfg.Sealer, p.Tenant, req.Persistence.url, req.Persistence.auth)
+	if err != nil {
+		return err
+	}
+	s, err := h.cfg.Conversations.Create(c.UserContext(), p, req.Terms, conversations.Access{TTL: req.TTL, Base: h.cfg.Base(c)})
 	if err != nil {
 		return err
 	}

@@ -25,12 +25,16 @@ var model = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,128}$`)
 
 // create is the body of POST /v1/sessions.
 type create struct {
-	Terms conversation.Terms
-	TTL   time.Duration
+	Terms       conversation.Terms
+	TTL         time.Duration
+	Persistence persistence
 }
 
-// parseCreate reads the body of POST /v1/sessions. allowed checks the URL of a model.
-func parseCreate(raw []byte, allowed func(url string) error) (create, error) {
+// persistence is a backend for what is said in a conversation.
+type persistence struct{ url, auth string }
+
+// parseCreate reads the body of POST /v1/sessions. allowed checks the URL in a field.
+func parseCreate(raw []byte, allowed func(field, url string) error) (create, error) {
 	out := create{Terms: conversation.Terms{App: conversation.App{ID: defaultApp, Set: defaultSet}}}
 	var agent, llm, app json.RawMessage
 	var ttl *int64
@@ -38,13 +42,15 @@ func parseCreate(raw []byte, allowed func(url string) error) (create, error) {
 	err := body.Parse(raw,
 		body.Field{Name: "agent", Into: &agent}, body.Field{Name: "template", Into: &t.Template}, body.Field{Name: "llm", Into: &llm},
 		body.Field{Name: "secrets", Into: &t.Bundles, Want: "an array of strings"}, body.Field{Name: "app", Into: &app},
-		body.Field{Name: "user_id", Into: &t.EndUser}, body.Field{Name: "ttl_seconds", Into: &ttl, Want: "a number of seconds"})
+		body.Field{Name: "user_id", Into: &t.EndUser}, body.Field{Name: "ttl_seconds", Into: &ttl, Want: "a number of seconds"},
+		body.Field{Name: "persistence_url", Into: &out.Persistence.url}, body.Field{Name: "persistence_auth_header", Into: &out.Persistence.auth})
 	for _, check := range []func() error{
 		func() error { return parseAgent(agent, t) },
 		func() error { return checkTemplate(t.Template) },
 		func() error { return parseLLM(llm, &t.LLM, allowed) },
 		func() error { return parseApp(app, &t.App) },
 		func() error { return checkTerms(t) },
+		func() error { return out.Persistence.check(allowed) },
 		func() error { out.TTL, err = lifetime(ttl); return err },
 	} {
 		if err == nil {
@@ -52,6 +58,13 @@ func parseCreate(raw []byte, allowed func(url string) error) (create, error) {
 		}
 	}
 	return out, err
+}
+
+func (p *persistence) check(allowed func(field, url string) error) error {
+	if err := body.CheckHeader("persistence_auth_header", p.auth); err != nil || p.url == "" {
+		return err
+	}
+	return allowed("persistence_url", p.url)
 }
 
 // parseAgent reads the agent, which may be absent.
@@ -78,7 +91,7 @@ func checkTemplate(name string) error {
 }
 
 // parseLLM reads the model of the agent.
-func parseLLM(raw json.RawMessage, l *conversation.LLM, allowed func(url string) error) error {
+func parseLLM(raw json.RawMessage, l *conversation.LLM, allowed func(field, url string) error) error {
 	if raw == nil {
 		return body.Invalid("llm is required")
 	}
@@ -99,7 +112,7 @@ func parseLLM(raw json.RawMessage, l *conversation.LLM, allowed func(url string)
 	}
 	if url != nil {
 		l.BaseURL = *url
-		return allowed(l.BaseURL)
+		return allowed("llm.base_url", l.BaseURL)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func FuzzCreate(f *testing.F) {
 		f.Add([]byte(raw))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c, err := parseCreate(raw, func(string) error { return nil })
+		c, err := parseCreate(raw, func(_, _ string) error { return nil })
 		if err != nil {
 			if !kind.Is(err, kind.Invalid) {
 				t.Errorf("%q: %v", raw, err)
