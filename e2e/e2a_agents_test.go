@@ -136,6 +136,7 @@ func TestE2AAgents(t *testing.T) {
 		must(t, json.Unmarshal([]byte(vm.exec(t, "cat /app/config/env.json")), &env))
 		for name, want := range map[string]string{
 			"AGENT_TYPE": "deictic", "TASK": "printf out; printf err >&2; exit 3", "LLM_KEY": "canary", "LLM_MODEL": "m", "SESSION_ID": "ses", "CUA_ENABLED": "true", "MINE": "x",
+			"APP_JSON": `{"name":"e2a","capability_sets":[{"name":"default","agents":[{"name":"primary","capability_name":"general","capability_description":"general-purpose worker","tools":["read_file","write_file","list_directory","shell_exec"]}]}]}`,
 		} {
 			if env[name] != want {
 				t.Errorf("env.json: %s=%q, want %q", name, env[name], want)
