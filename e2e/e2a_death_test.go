@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -174,6 +175,63 @@ func TestE2APingsAndWarning(t *testing.T) {
 	for i := range pings {
 		if d := at[i+1].Sub(at[i]); d < 28*time.Second || d > 34*time.Second {
 			t.Errorf("ping %d after %v", i+1, d)
+		}
+	}
+}
+
+// Every role is killed at random moments of creates, resumes and deletes: each request succeeds when it is
+// repeated, and a conversation has its files and one sandbox.
+func TestE2AKilledRoles(t *testing.T) {
+	t.Parallel()
+	s := newTopology(t, rig.Topology{Gateways: 2})
+	bearer := []string{"Authorization", "Bearer " + s.APIs[0].Key}
+	rounds := 3
+	if os.Getenv(EnvSoak) != "" {
+		rounds = 30
+	}
+	for i := range rounds {
+		for _, role := range []string{"host-1", "scheduler-1", "reaper-1", "gateway-1"} {
+			during := func(what string, statuses []int, do func() (rig.Answer, error)) (ans rig.Answer) {
+				t.Helper()
+				done := make(chan error, 1)
+				go func() {
+					var err error
+					ans, err = do()
+					done <- err
+				}()
+				<-time.After(time.Duration(rand.IntN(200)) * time.Millisecond)
+				_, err := s.Crash(role)
+				must(t, err)
+				if err := <-done; err != nil || !slices.Contains(statuses, ans.Status) {
+					t.Fatalf("%s, %s %d: %v, %v", what, role, i, ans, err)
+				}
+				return ans
+			}
+			try := func(apis []*rig.API, method, path, body string) func() (rig.Answer, error) {
+				return func() (rig.Answer, error) {
+					return rig.Try(apis, progressTimeout, method, path, json.RawMessage(body), bearer...)
+				}
+			}
+			var c, next conversation
+			during("create", []int{201}, try(s.APIs, "POST", "/v1/sessions", conversationBody)).Decode(t, &c)
+			must(t, s.Settled(1))
+			k := talkTo(t, s.APIs[1], &c, "")
+			k.run("echo " + c.ID + " > id")
+			k.ws.Close()
+			during("resume", []int{200}, try(s.APIs, "POST", "/v1/sessions/resume", resumption(c.ID))).Decode(t, &next)
+			must(t, s.Settled(1))
+			out := talkTo(t, s.APIs[1], &next, "").run("cat id")
+			// A slow machine may restart the host after its lease has ended: what was not copied is lost with it.
+			lost := slices.ContainsFunc(history(t, s.APIs[1], sandboxOf(&c)), func(e change) bool { return e.Type == "lost" })
+			if out != c.ID+"\n" && !lost {
+				t.Errorf("%s %d: the file is %q", role, i, out)
+			}
+			during("delete", []int{200, 404}, try(s.APIs, "DELETE", "/v1/sandboxes/"+next.VM, "null"))
+			for _, box := range runningIDs(t, s.APIs[1]) {
+				if box == sandboxOf(&c) || box == sandboxOf(&next) {
+					t.Errorf("%s %d: %s still runs", role, i, box)
+				}
+			}
 		}
 	}
 }
