@@ -65,7 +65,8 @@ func (u *deathFixture) victim(t *testing.T, n int) *victim {
 	go func() {
 		stopped <- gateway.Run(ctx, gateway.Config{
 			Log: f.log, View: f.view, APIKey: key, KeyPair: pairs, Listen: "127.0.0.1:0", Ready: func(a net.Addr) { ready <- a },
-			Users: gateway.UsersConfig{PerMinute: 1000, Mail: u.mail.mailer(t), Now: u.clock.Now},
+			DrainTimeout: time.Millisecond, // a dead gateway does not drain
+			Users:        gateway.UsersConfig{PerMinute: 1000, Mail: u.mail.mailer(t), Now: u.clock.Now},
 		})
 	}()
 	v := &victim{&f, ctx, func() {
