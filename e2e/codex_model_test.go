@@ -34,14 +34,19 @@ type codexModel struct {
 func newCodexModel(t *testing.T, steps ...codexStep) *codexModel {
 	t.Helper()
 	m := &codexModel{steps: steps}
+	m.Server = httptest.NewServer(m.routes())
+	t.Cleanup(m.Close)
+	return m
+}
+
+// routes are the routes of the model.
+func (m *codexModel) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/responses", m.respond)
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, `{"object":"list","data":[{"id":"test","object":"model"}],"models":[]}`)
 	})
-	m.Server = httptest.NewServer(mux)
-	t.Cleanup(m.Close)
-	return m
+	return mux
 }
 
 // codexInput is an item of the conversation.

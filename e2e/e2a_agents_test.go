@@ -33,6 +33,17 @@ func agentHosts(t *testing.T, top rig.Topology, commands ...string) *rig.Split {
 	return s
 }
 
+// eventually is rig.Poll for conditions that need requests: a tenant's are limited.
+func eventually(timeout time.Duration, yes func() bool) bool {
+	return rig.Poll(timeout, func() bool {
+		if yes() {
+			return true
+		}
+		<-time.After(200 * time.Millisecond)
+		return false
+	})
+}
+
 // agentVM is a sandbox with an agent.
 type agentVM struct {
 	api *rig.API
@@ -76,7 +87,7 @@ func (vm agentVM) state(t *testing.T) (s agentState) {
 // ended polls as a client does.
 func (vm agentVM) ended(t *testing.T) (s agentState) {
 	t.Helper()
-	if !rig.Poll(60*time.Second, func() bool { s = vm.state(t); return s.Status != "running" }) {
+	if !eventually(60*time.Second, func() bool { s = vm.state(t); return s.Status != "running" }) {
 		t.Fatalf("the agent runs: %s\n%s", s, vm.logs(t))
 	}
 	return s
@@ -159,14 +170,14 @@ func TestE2AAgents(t *testing.T) {
 	run("killed", func(t *testing.T) {
 		task(t, "echo before; kill -9 $$").leaves(t, "kill -9 of the program", "failed", 137, "before\n")
 		vm := task(t, "echo before; exec sleep 600")
-		if !rig.Poll(20*time.Second, func() bool { return vm.logs(t) == "before\n" }) {
+		if !eventually(20*time.Second, func() bool { return vm.logs(t) == "before\n" }) {
 			t.Fatal(vm.logs(t))
 		}
 		vm.exec(t, `kill -9 -- -$(pgrep -f 'e2a-runtime agent$')`) // its group
 		if got := vm.ended(t); got.Status != "failed" || got.Exit == nil || *got.Exit != 137 {
 			t.Errorf("kill -9 of the recorded process: %s", got)
 		}
-		if !rig.Poll(20*time.Second, func() bool { return vm.exec(t, "cat /tmp/agent.exit") == "137\n" }) {
+		if !eventually(20*time.Second, func() bool { return vm.exec(t, "cat /tmp/agent.exit") == "137\n" }) {
 			t.Errorf("kill -9 of the recorded process: %q", vm.exec(t, "cat /tmp/agent.exit; ps -ef"))
 		}
 		if got := vm.exec(t, "cat /tmp/result.txt; pgrep -f 'sleep 600'"); got != "before\n" {
@@ -175,7 +186,7 @@ func TestE2AAgents(t *testing.T) {
 	})
 	run("cancel", func(t *testing.T) {
 		vm := task(t, "trap 'echo wrapped; exit 0' TERM; echo ready; while :; do sleep 0.1; done")
-		if !rig.Poll(20*time.Second, func() bool { return vm.logs(t) == "ready\n" }) {
+		if !eventually(20*time.Second, func() bool { return vm.logs(t) == "ready\n" }) {
 			t.Fatal(vm.logs(t))
 		}
 		got := a.Want(t, 200, "POST", "/v1/sandboxes/"+vm.ID+"/cancel", `{"reason":"timeout"}`, bearer(a)...)
@@ -200,7 +211,7 @@ func TestE2AAgents(t *testing.T) {
 		if got := vm.exec(t, "ls /tmp/agent.exit 2>/dev/null"); got != "" {
 			t.Errorf("without a task: %q", got)
 		}
-		if !rig.Poll(60*time.Second, func() bool { return vm.state(t).State == "destroyed" }) {
+		if !eventually(60*time.Second, func() bool { return vm.state(t).State == "destroyed" }) {
 			t.Errorf("the waiting agent keeps its sandbox: %s", vm.state(t))
 		}
 	})
@@ -210,7 +221,7 @@ func TestE2AAgents(t *testing.T) {
 		if got := vm.ended(t).String(); got != "running completed 0 " {
 			t.Errorf("a task longer than the idle timeout: %s", got)
 		}
-		if !rig.Poll(60*time.Second, func() bool { return vm.state(t).State == "destroyed" }) {
+		if !eventually(60*time.Second, func() bool { return vm.state(t).State == "destroyed" }) {
 			t.Errorf("the agent that ended keeps its sandbox: %s", vm.state(t))
 		}
 		if got := vm.logs(t); got != "done\n" {
@@ -224,7 +235,7 @@ func TestE2AAgents(t *testing.T) {
 		if first.ID != second.ID {
 			t.Fatalf("%s and %s", first.ID, second.ID)
 		}
-		if !rig.Poll(20*time.Second, func() bool { return first.exec(t, "cat /tmp/count") == "x\n" }) {
+		if !eventually(20*time.Second, func() bool { return first.exec(t, "cat /tmp/count") == "x\n" }) {
 			t.Errorf("the agent was started more than once: %q", first.exec(t, "cat /tmp/count"))
 		}
 	})
@@ -244,7 +255,7 @@ func TestE2AAgentsOutliveServices(t *testing.T) {
 	for i := range 3 {
 		for _, name := range []string{"gateway-1", "host-1"} {
 			want := fmt.Sprintf("line %d\n", 10*(2*i+1))
-			if !rig.Poll(30*time.Second, func() bool { return strings.Contains(vms[0].logs(t), want) }) {
+			if !eventually(30*time.Second, func() bool { return strings.Contains(vms[0].logs(t), want) }) {
 				t.Fatalf("%s: the agent does not go on: %q", name, vms[0].logs(t))
 			}
 			s.Program(name).Kill9()

@@ -24,7 +24,7 @@ import (
 	"github.com/millrace/millrace/e2e/rig"
 )
 
-// authority issues certificates for 127.0.0.1 and the names below localhost that tests use.
+// authority issues certificates for 127.0.0.1 and the names that tests use.
 type authority struct {
 	t    *testing.T
 	file string // its certificate
@@ -65,7 +65,7 @@ func (a *authority) issue(subject, certFile, keyFile string) {
 	must(a.t, err)
 	text := a.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: subject}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		DNSNames: []string{"localhost", "api.localhost", "rt.localhost"},
+		DNSNames: []string{"localhost", "api.localhost", "rt.localhost", "example.com"},
 	}, &key.PublicKey)
 	must(a.t, os.WriteFile(certFile, text, 0o600))
 	raw, err := x509.MarshalPKCS8PrivateKey(key)
