@@ -7,8 +7,9 @@ RUN go mod download
 COPY . .
 ENV CGO_ENABLED=0 GOWORK=off
 RUN go build -trimpath -ldflags=-s -o /out/millrace . \
+ && go build -trimpath -ldflags='-s -w' -o /tmp/agent ./services/hostd/cmd/millrace-agent \
+ && gzip -9 -c /tmp/agent > services/hostd/internal/agentexec/agent.gz \
  && go build -trimpath -ldflags=-s -o /out/millrace-shim ./services/hostd/cmd/millrace-shim \
- && go build -trimpath -ldflags='-s -w' -o /tmp/agent ./services/hostd/cmd/millrace-agent && gzip -9 -c /tmp/agent >> /out/millrace-shim \
  && (cd runsc && go build -trimpath -ldflags='-s -w' -o /out/millrace-runsc .) \
  && cd mcpgateway && go build -trimpath -ldflags=-s -o /out/millrace-mcp-gateway .
 

@@ -68,7 +68,9 @@ func TestE2AHostDies(t *testing.T) {
 		t.Fatal("the files were not copied after the client left")
 	}
 	s.Program(host).Kill9()
+	began := time.Now()
 	next := resumeAll(t, s, c.ID, 20)
+	t.Logf("resumed %v after the death", time.Since(began))
 	if at := s.HostOf(t, s.APIs[1], sandboxOf(&next)); at == host {
 		t.Errorf("resumed on %s, which is dead", at)
 	}

@@ -121,6 +121,7 @@ func TestE2ADesktop(t *testing.T) {
 	t.Parallel()
 	s := newTopology(t, rig.Topology{Gateways: 2})
 	buildDesktop(t, s.APIs[0])
+	boots(t, s.APIs[0])
 	c := converse(t, s.APIs[0], "/v1/sessions", desktopBody, 201)
 	k := talkTo(t, s.APIs[0], &c, "?after=")
 
@@ -134,6 +135,22 @@ func TestE2ADesktop(t *testing.T) {
 	k.survivesXvfb()
 	k.measure()
 	k.gatewayDies(s, &c)
+}
+
+// boots finds the display of a sandbox without a conversation as soon as it is created (E-220, E-221).
+func boots(t *testing.T, a *rig.API) {
+	t.Helper()
+	for _, body := range []string{`{"template":"cua"}`, `{"template":"standard","env_vars":{"CUA_ENABLED":"true"}}`} {
+		var vm struct {
+			ID string `json:"vm_id"`
+		}
+		a.Want(t, http.StatusCreated, "POST", "/v1/sandboxes", json.RawMessage(body), "Authorization", "Bearer "+a.Key).Decode(t, &vm)
+		run := a.StartStream(t, strings.TrimPrefix(vm.ID, "sbx_"), "DISPLAY=:0 xdpyinfo").All(t)
+		if got := run.Stdout(); !strings.Contains(got, "1920x1080 pixels") {
+			t.Errorf("%s: xdpyinfo: %q, %s", body, got, run.Out["stderr"])
+		}
+		a.Want(t, http.StatusNoContent, "DELETE", "/sandboxes/"+strings.TrimPrefix(vm.ID, "sbx_"), nil)
+	}
 }
 
 // showsPixels compares a screenshot with what is drawn. The toolbar of fluxbox covers the lowest part.
@@ -322,4 +339,27 @@ func TestE2ADesktopNeedsItsTemplate(t *testing.T) {
 			t.Errorf("%s: %+v", tool, got)
 		}
 	}
+}
+
+// browses opens a page in the Chromium of a session, by mouse and keyboard (E-220).
+func browses(t *testing.T, a *rig.API) {
+	c := converse(t, a, "/v1/sessions", desktopBody, 201)
+	k := talkTo(t, a, &c, "")
+	k.run(drawn)
+	k.run("xdotool search --sync --onlyvisible --class chromium >/dev/null")
+	n := 0
+	if !rig.Poll(3*time.Minute, func() bool {
+		k.works(`{"type":"press_key","key":"ctrl+l"}`)
+		k.works(`{"type":"keyboard_type","text":"file:///tmp/p.html"}`)
+		k.works(`{"type":"press_key","key":"Enter"}`)
+		raw, failed := k.screenshot()
+		if raw == nil {
+			t.Fatalf("%+v", failed)
+		}
+		n = plain(t, raw, color.RGBA{0xff, 0xaa, 0, 0xff})
+		return n >= 100_000
+	}) {
+		t.Errorf("%d pixels have the color of the drawing", n)
+	}
+	k.measure()
 }

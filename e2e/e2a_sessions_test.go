@@ -127,12 +127,24 @@ func (k *talk) closed(code int, reason string) {
 }
 
 // E-166, E-167, E-177..E-180, E-187, E-197, E-202, E-210: conversations at two gateways, of which one is
-// killed.
+// killed, on one NATS server, and on three of which one is killed, too.
 func TestE2ASessions(t *testing.T) {
 	t.Parallel()
-	s := newTopology(t, rig.Topology{Gateways: 2})
+	for name, servers := range map[string]int{"one server": 1, "three servers": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkSessions(t, newTopology(t, rig.Topology{Gateways: 2, NATS: servers}))
+		})
+	}
+}
+
+func checkSessions(t *testing.T, s *rig.Split) {
+	t.Helper()
 	one, two := s.APIs[0], s.APIs[1]
 	c := converse(t, one, "/v1/sessions", conversationBody, 201)
+	if s.Servers() > 1 {
+		s.Program("nats-2").Kill9()
+	}
 	first := talkTo(t, one, &c, "")
 	if out := first.run("echo hello > greeting; cat greeting"); out != "hello\n" {
 		t.Errorf("got %q", out)

@@ -53,6 +53,9 @@ func TestRecipes(t *testing.T) {
 			t.Run(name, func(t *testing.T) { runNode(t, a, "desktop.mjs") })
 			continue
 		}
+		if name == "cua" {
+			t.Run("session of "+name, func(t *testing.T) { browses(t, a) })
+		}
 		for driver, level := range levels {
 			t.Run(name+" with "+driver, func(t *testing.T) {
 				box := a.Create(t, "templateID", name, "isolation", level, "timeout", 3600).ID

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,39 +46,64 @@ func build() (string, error) {
 	if p := os.Getenv(EnvBinary); p != "" {
 		return filepath.Abs(p)
 	}
-	return compile(Root(), buildDir())
+	return compile(Root(), buildDir(), nil)
 }
 
-// compile builds the program and its shim from the tree root into dir, with additional
-// flags of `go build`, and returns the program's path.
-func compile(root, dir string, flags ...string) (string, error) {
-	path := filepath.Join(dir, "millrace")
-	err := gobuild(root, ".", path, os.Getenv("CGO_ENABLED"), flags...)
-	if err == nil { // static, as in a release
-		err = gobuild(root, "./services/hostd/cmd/millrace-shim", filepath.Join(dir, "millrace-shim"), "0", flags...)
+// compile builds the program and its shim from the tree root into dir, with files of the tree replaced by
+// others, and returns the program's path.
+func compile(root, dir string, replace map[string]string) (string, error) {
+	path, packed := filepath.Join(dir, "millrace"), filepath.Join(dir, "agent.gz")
+	flags, err := overlay(dir, replace)
+	if err == nil {
+		err = gobuild(root, ".", path, os.Getenv("CGO_ENABLED"), flags...)
 	}
+	// The others are static, as in a release. The shim embeds the agent.
 	if err == nil {
 		err = gobuild(root, "./services/hostd/cmd/millrace-agent", filepath.Join(dir, "agent"), "0", flags...)
 	}
 	if err == nil {
-		err = appendAgent(dir)
+		err = pack(packed, filepath.Join(dir, "agent"))
+	}
+	if err == nil {
+		with := maps.Clone(replace)
+		if with == nil {
+			with = map[string]string{}
+		}
+		with[filepath.Join(root, "services/hostd/internal/agentexec/agent.gz")] = packed
+		flags, err = overlay(dir, with)
+	}
+	if err == nil {
+		err = gobuild(root, "./services/hostd/cmd/millrace-shim", filepath.Join(dir, "millrace-shim"), "0", flags...)
 	}
 	return path, err
 }
 
-// appendAgent appends the agent to the shim, as Dockerfile does.
-func appendAgent(dir string) error {
-	agent, err := os.ReadFile(filepath.Join(dir, "agent"))
+// overlay returns flags of a build that replace files.
+func overlay(dir string, replace map[string]string) ([]string, error) {
+	if len(replace) == 0 {
+		return nil, nil
+	}
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	file := filepath.Join(dir, "overlay.json")
+	if err == nil {
+		err = os.WriteFile(file, raw, 0o600)
+	}
+	return []string{"-overlay", file}, err
+}
+
+// pack compresses a file.
+func pack(to, from string) error {
+	raw, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	shim, err := os.OpenFile(filepath.Join(dir, "millrace-shim"), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.Create(to)
 	if err != nil {
 		return err
 	}
-	z := gzip.NewWriter(shim)
-	_, err = z.Write(agent)
-	return errors.Join(err, z.Close(), shim.Close(), os.Remove(filepath.Join(dir, "agent")))
+	z := gzip.NewWriter(f)
+	_, err = z.Write(raw)
+	return errors.Join(err, z.Close(), f.Close())
 }
 
 // gobuild builds the package pkg of the module in dir.
@@ -106,15 +132,11 @@ func Changed(t testing.TB, file, from, to string) string {
 		t.Fatalf("%s does not have %q once: %v", file, from, err)
 	}
 	dir := t.TempDir()
-	changed, overlay := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json")
-	raw, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
-	if err == nil {
-		err = errors.Join(os.WriteFile(overlay, raw, 0o600), os.WriteFile(changed, []byte(strings.Replace(string(text), from, to, 1)), 0o600))
-	}
-	if err != nil {
+	changed := filepath.Join(dir, "changed-"+filepath.Base(file))
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), from, to, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bin, err := compile(Root(), dir, "-overlay", overlay)
+	bin, err := compile(Root(), dir, map[string]string{path: changed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,6 +129,7 @@ func Parse(environ []string) (values map[string]string, others []string) {
 type Role struct {
 	Runtime bool // a runtime, otherwise a process of an agent or one that writes values
 	Agent   Agency
+	Desktop bool // the desktop of a sandbox without a conversation
 	Write   bool // whether the values in its environment are the configuration or a part of it
 
 	Set      string // of a process that writes values: see [Start]
@@ -144,6 +145,8 @@ func ParseRole(args []string) (r Role, ok bool) {
 		return Role{Runtime: true}, true
 	case len(args) == 1 && agencies[args[0]] != NoAgent:
 		return Role{Agent: agencies[args[0]]}, true
+	case len(args) == 1 && args[0] == DesktopTag:
+		return Role{Desktop: true}, true
 	case len(args) == 4 && args[0] == update && validSet(args[1]):
 		part, err := strconv.Atoi(args[2])
 		of, ofErr := strconv.Atoi(args[3])

@@ -74,6 +74,12 @@ func (cr conversationSandboxes) State(id sandbox.ID) (sandbox.State, bool) {
 	return cr.core.View.Sandbox(id)
 }
 
+// Reachable implements [conversations.Sandboxes].
+func (cr conversationSandboxes) Reachable(id sandbox.ID) bool {
+	st, ok := cr.core.View.Sandbox(id)
+	return ok && cr.core.HostAlive(st.Host)
+}
+
 // Sync implements [conversations.Sandboxes].
 func (cr conversationSandboxes) Sync(ctx context.Context) error { return cr.core.Sync(ctx) }
 

@@ -32,6 +32,8 @@ type Sandboxes interface {
 	Ensure(ctx context.Context, p core.Principal, id sandbox.ID, req sandbox.Requested) error
 	// State returns the state of a sandbox as of the view.
 	State(id sandbox.ID) (sandbox.State, bool)
+	// Reachable reports whether the lease of a sandbox's host is valid.
+	Reachable(id sandbox.ID) bool
 	// Sync waits until the view has everything stored before the call.
 	Sync(ctx context.Context) error
 	EndSandbox(ctx context.Context, p core.Principal, id sandbox.ID, cause string) error

@@ -28,6 +28,8 @@ func (s *sandboxes) State(id sandbox.ID) (sandbox.State, bool) {
 	return st, ok
 }
 
+func (s *sandboxes) Reachable(sandbox.ID) bool { return true }
+
 func (s *sandboxes) set(id sandbox.ID, p sandbox.Phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

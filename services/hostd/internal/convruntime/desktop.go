@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/millrace/millrace/events/bootstrap"
 	"github.com/millrace/millrace/events/frame"
@@ -25,6 +29,22 @@ type desk struct {
 	out   *output
 	calls chan call
 	all   sync.WaitGroup
+}
+
+// runDesktop runs the desktop of a sandbox without a conversation until a signal ends it.
+func runDesktop(environ []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	d := desktop.New(desktop.Config{Environ: environ, Log: func(err error) { fmt.Fprintf(stderr, "%s: %v\n", bootstrap.Arg, err) }})
+	d.Start()
+	defer d.Stop()
+	if err := d.Wait(ctx); err != nil {
+		fmt.Fprintln(stdout, err)
+	} else {
+		fmt.Fprintln(stdout, "ready")
+	}
+	<-ctx.Done()
+	return 0
 }
 
 // call is a client's call of a tool.

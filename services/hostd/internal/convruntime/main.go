@@ -19,6 +19,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: unexpected arguments %q\n", bootstrap.Arg, args)
 		return 2
 	}
+	if role.Desktop {
+		return runDesktop(os.Environ(), stdout, stderr)
+	}
 	protect()
 	values, others := bootstrap.Parse(os.Environ())
 	dir, err := configDir()

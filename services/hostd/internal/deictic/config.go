@@ -1,6 +1,7 @@
 package deictic
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ const (
 	keySession   = "SESSION_ID"
 	keyOpenAI    = "OPENAI_BASE_URL"
 	keyAnthropic = "ANTHROPIC_BASE_URL"
+	keyRoots     = "SSL_CERT_FILE"
 )
 
 // keyNames are the names of the model's key, in their order of precedence.
@@ -54,6 +56,25 @@ func (c config) read() (map[string]string, error) {
 		values[name] = s
 	}
 	return values, nil
+}
+
+// roots returns the system's certificates and those of the file that the configuration names by
+// SSL_CERT_FILE, as commands have it; nil: the system's alone.
+func (c config) roots() *x509.CertPool {
+	v, err := c.read()
+	if err != nil || v[keyRoots] == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(v[keyRoots])
+	if err != nil {
+		return nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	pool.AppendCertsFromPEM(pem)
+	return pool
 }
 
 // endpoint returns the current endpoint of the model.

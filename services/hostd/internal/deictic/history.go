@@ -72,7 +72,7 @@ func openHistory(path string) (*history, error) {
 			return nil, err
 		}
 	}
-	h.close()
+	h.messages = paired(h.messages)
 	if h.size > maxRecord {
 		return h, h.rewrite()
 	}
@@ -82,26 +82,33 @@ func openHistory(path string) (*history, error) {
 // lost is the result of a tool that may have run.
 const lost = "[the agent was interrupted before it had the result of this tool, which may have run]"
 
-// close gives results to the calls of the last answer that have none.
-func (h *history) close() {
-	n := len(h.messages)
-	for n > 0 && h.messages[n-1].Role == llm.Tool {
-		n--
-	}
-	if n == 0 || h.messages[n-1].Role != llm.Assistant {
-		return
-	}
-	has := map[string]bool{}
-	for _, m := range h.messages[n:] {
-		for _, r := range m.Results {
-			has[r.ID] = true
+// paired returns messages in which each call has its result, and each result its call: the APIs refuse others.
+func paired(all []llm.Message) []llm.Message {
+	out := make([]llm.Message, 0, len(all))
+	for i := 0; i < len(all); i++ {
+		m := all[i]
+		if m.Role == llm.Tool { // of no answer
+			continue
+		}
+		out = append(out, m)
+		if m.Role != llm.Assistant || len(m.Calls) == 0 {
+			continue
+		}
+		results := map[string]llm.Result{}
+		for ; i+1 < len(all) && all[i+1].Role == llm.Tool; i++ {
+			for _, r := range all[i+1].Results {
+				results[r.ID] = r
+			}
+		}
+		for _, c := range m.Calls {
+			r, ok := results[c.ID]
+			if !ok {
+				r = llm.Result{ID: c.ID, Output: lost, Failed: true}
+			}
+			out = append(out, llm.Message{Role: llm.Tool, Results: []llm.Result{r}})
 		}
 	}
-	for _, c := range h.messages[n-1].Calls {
-		if !has[c.ID] {
-			h.messages = append(h.messages, llm.Message{Role: llm.Tool, Results: []llm.Result{{ID: c.ID, Output: lost, Failed: true}}})
-		}
-	}
+	return out
 }
 
 // add appends a message, to the file first.
@@ -116,7 +123,6 @@ func (h *history) add(m llm.Message) error {
 
 // end records the end of a turn.
 func (h *history) end(status string) error {
-	h.close()
 	h.open = false
 	return h.append(entry{End: status})
 }
@@ -147,6 +153,7 @@ func (h *history) append(e entry) error {
 
 // rewrite replaces the file by one with the messages that requests still have.
 func (h *history) rewrite() error {
+	h.messages = bounded(h.messages, maxHistory)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for i := range h.messages {

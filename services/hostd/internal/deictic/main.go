@@ -2,6 +2,8 @@ package deictic
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -59,15 +61,17 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		}
 		cancel(cause)
 	}()
-	p := &program{config: config(args[0]), environ: os.Environ(), client: llm.NewHTTP(transport()), stdin: stdin, stdout: stdout, stderr: stderr}
+	p := &program{config: config(args[0]), environ: os.Environ(), client: llm.NewHTTP(transport(config(args[0]).roots())), stdin: stdin, stdout: stdout, stderr: stderr}
 	if len(args) == 2 {
 		return p.turn(ctx)
 	}
 	return p.once(ctx)
 }
 
-func transport() *http.Transport {
+// transport returns a transport that trusts roots; nil: those of the system.
+func transport(roots *x509.CertPool) *http.Transport {
 	t := &http.Transport{
+		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 15 * time.Second,

@@ -97,6 +97,9 @@ func (d *Desktop) Stop() {
 	}
 }
 
+// Wait waits until a started desktop is ready. Its error says why it is not after some seconds.
+func (d *Desktop) Wait(ctx context.Context) error { return d.ready(ctx) }
+
 // Environ returns an environment for programs that may use the display. It waits until a started
 // desktop is ready, within limits, so that the first program finds it. Without a desktop the
 // environment is returned unchanged.

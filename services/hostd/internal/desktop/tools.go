@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -213,7 +214,7 @@ func (d *Desktop) run(ctx context.Context, limit time.Duration, stdin io.Reader,
 	cmd, said := d.command(ctx, name, args...)
 	out := capped{limit: maxPNG}
 	cmd.Stdin, cmd.Stdout = stdin, &out
-	cmd.Env = append(d.environ[:len(d.environ):len(d.environ)], "LC_ALL=C.UTF-8") // xdotool decodes its input by the locale
+	cmd.Env = slices.Concat(d.environ, []string{"LC_ALL=C.UTF-8"}) // xdotool decodes its input by the locale
 	err := cmd.Run()
 	// xdotool ignores keys that it does not have, and is successful.
 	if err == nil && strings.Contains(said.String(), "No such key name") {

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -44,37 +46,52 @@ func (p Program) Build(ctx context.Context, log LogFunc) (string, error) {
 		return to, nil
 	}
 	tmp := to + ".new"
-	os.Remove(tmp) // go would keep one that it has built, with what was appended
-	err = p.compile(ctx, tmp, log)
-	if err == nil && p.Append != "" {
-		err = p.appended(ctx, tmp, log)
-	}
-	if err != nil {
+	if err := p.complete(ctx, tmp, log); err != nil {
 		os.Remove(tmp)
 		return "", fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return to, os.Rename(tmp, to)
 }
 
-// appended builds the program that belongs to this one, and appends it to the file.
-func (p Program) appended(ctx context.Context, to string, log LogFunc) error {
-	part := to + ".part"
-	defer os.Remove(part)
-	other := Program{Name: filepath.Base(p.Append), Main: p.Append}
-	if err := other.compile(ctx, part, log); err != nil {
+// complete builds the program with what it embeds.
+func (p Program) complete(ctx context.Context, to string, log LogFunc) error {
+	if p.Embeds == nil {
+		return p.compile(ctx, to, log)
+	}
+	root, err := source()
+	if err != nil {
 		return err
 	}
-	return appendCompressed(to, part)
+	dir, err := os.MkdirTemp(filepath.Dir(to), ".embed-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	part, packed, overlay := filepath.Join(dir, "part"), filepath.Join(dir, "part.gz"), filepath.Join(dir, "overlay.json")
+	if err := (Program{Name: filepath.Base(p.Embeds.Main), Main: p.Embeds.Main}).compile(ctx, part, log); err != nil {
+		return err
+	}
+	if err := compress(packed, part); err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, p.Embeds.File): packed}})
+	if err == nil {
+		err = os.WriteFile(overlay, text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return p.compile(ctx, to, log, "-overlay", overlay)
 }
 
-// appendCompressed appends a file to another one with gzip.
-func appendCompressed(to, from string) error {
+// compress writes a file compressed to another one.
+func compress(to, from string) error {
 	r, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_APPEND, 0)
+	w, err := os.Create(to)
 	if err != nil {
 		return err
 	}
@@ -83,7 +100,7 @@ func appendCompressed(to, from string) error {
 	return errors.Join(err, z.Close(), w.Close())
 }
 
-func (p Program) compile(ctx context.Context, to string, log LogFunc) error {
+func (p Program) compile(ctx context.Context, to string, log LogFunc, flags ...string) error {
 	root, err := source()
 	if err != nil {
 		return err
@@ -91,7 +108,8 @@ func (p Program) compile(ctx context.Context, to string, log LogFunc) error {
 	start := time.Now()
 	log("building program from source, once", "program", p.Name)
 	// Services may have a raised priority; a compiler must not.
-	cmd := exec.CommandContext(ctx, "nice", "-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, ".")
+	args := slices.Concat([]string{"-n", "20", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"}, flags, []string{"-o", to, "."})
+	cmd := exec.CommandContext(ctx, "nice", args...)
 	cmd.Dir = filepath.Join(root, p.Main)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if p.Module {

@@ -20,7 +20,13 @@ type Program struct {
 	Main   string   // directory of the main package, relative to the source root
 	Module bool     // Main is a module of its own
 	Inputs []string // source files and directories, relative to the source root
-	Append string   // directory of a main package that is appended to the program, compressed; empty: none
+	Embeds *Embedded
+}
+
+// Embedded is a program that is part of another one.
+type Embedded struct {
+	Main string // directory of the main package, relative to the source root
+	File string // the file that it takes the place of, compressed
 }
 
 // Runsc returns gVisor's runsc, for the driver "gvisor". Its build takes minutes.
@@ -33,7 +39,7 @@ func Shim() Program {
 	return Program{
 		Name: "millrace-shim", Main: "services/hostd/cmd/millrace-shim",
 		Inputs: []string{"go.mod", "go.sum", "events", "schema", "services/hostd"},
-		Append: "services/hostd/cmd/millrace-agent", // see package agentexec
+		Embeds: &Embedded{Main: "services/hostd/cmd/millrace-agent", File: "services/hostd/internal/agentexec/agent.gz"},
 	}
 }
 

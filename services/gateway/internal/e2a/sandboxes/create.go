@@ -42,6 +42,9 @@ func (h *Handler) create(c *fiber.Ctx) error {
 		st, err = h.createNew(c, &r, by)
 	}
 	if err == nil {
+		err = h.startDesktop(c, &r, &st, by.Key != "")
+	}
+	if err == nil {
 		err = h.startAgent(c, &r, &st, by.Key != "")
 	}
 	if err != nil {

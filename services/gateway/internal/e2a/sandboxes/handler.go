@@ -57,7 +57,8 @@ type Config struct {
 	View        View
 	Outbound    Outbound
 	Agents      Agents
-	Sealer      *seal.Ring     // seals headers for persistence backends
+	Sealer      *seal.Ring // seals headers for persistence backends
+	Processes   Processes
 	Limits      limits.Default // of what templates leave open
 	Now         func() time.Time
 }
