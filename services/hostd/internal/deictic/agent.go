@@ -46,7 +46,7 @@ func (a *agent) run(ctx context.Context, h *history) (last string, err error) {
 		req.Tools = append(req.Tools, t.Declaration)
 	}
 	for range maxSteps {
-		req.Messages = bounded(h.messages, maxHistory)
+		req.Messages = h.messages
 		answer, err := a.model.send(ctx, &req, func(part string) { a.out.text(a.name, part) })
 		if err != nil {
 			return last, err

@@ -62,9 +62,7 @@ func openHistory(path string) (*history, error) {
 		if e.End != "" {
 			h.open = false
 		}
-		if bound := bounded(h.messages, maxHistory); len(bound) < len(h.messages) {
-			h.messages = append([]llm.Message(nil), bound...)
-		}
+		h.messages = bounded(h.messages, maxHistory)
 	}
 	h.size = good
 	if info, err := f.Stat(); err == nil && info.Size() > good {
@@ -116,8 +114,11 @@ func (h *history) add(m llm.Message) error {
 	if err := h.append(entry{Message: &m}); err != nil {
 		return err
 	}
-	h.messages = append(h.messages, m)
+	h.messages = bounded(append(h.messages, m), maxHistory)
 	h.open = true
+	if h.path != "" && h.size > maxRecord {
+		return h.rewrite()
+	}
 	return nil
 }
 
@@ -153,7 +154,6 @@ func (h *history) append(e entry) error {
 
 // rewrite replaces the file by one with the messages that requests still have.
 func (h *history) rewrite() error {
-	h.messages = bounded(h.messages, maxHistory)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for i := range h.messages {

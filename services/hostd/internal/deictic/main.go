@@ -35,7 +35,7 @@ var (
 )
 
 const (
-	memoryLimit = 20 << 20 // from which on the collector works harder
+	memoryLimit = 12 << 20 // from which on the collector works harder
 	maxPrompt   = 1 << 20
 )
 

@@ -23,7 +23,7 @@ type decoder interface {
 }
 
 // maxAnswer limits the text and the arguments of an answer.
-const maxAnswer = 2 << 20
+const maxAnswer = 1 << 20
 
 var (
 	errCut        = errors.New("the answer ended early")

@@ -173,7 +173,7 @@ func TestFailuresThatMayPassAreRepeated(t *testing.T) {
 		{"400", status(400, `{"error":{"type":"invalid_request_error","message":"the key sk-canary is bad"}}`), 1, 0, "400: invalid_request_error the key [key] is bad"},
 		{"401", status(401, "no"), 1, 0, "401"},
 		{"a redirect", status(302, "", "Location", "/elsewhere"), 1, 0, "302"},
-		{"too much text", endless(`{"choices":[{"delta":{"content":"`+strings.Repeat("x", 10<<10)+`"}}]}`, 300), 1, 0, errAnswerSize.Error()},
+		{"too much text", endless(`{"choices":[{"delta":{"content":"`+strings.Repeat("x", 10<<10)+`"}}]}`, 200), 1, 0, errAnswerSize.Error()},
 		{"too many calls", endless(`{"choices":[{"delta":{"tool_calls":[{"id":"%d","function":{"name":"n","arguments":"{}"}}]}}]}`, 300), 1, 0, errCalls.Error()},
 		{"a large event", body("data: " + strings.Repeat("x", maxEvent+1) + "\n\n"), 1, 0, errEventSize.Error()},
 		{"100 MiB of comments", func(w http.ResponseWriter, _ *http.Request) {
