@@ -50,6 +50,7 @@ type toolAnswer struct{ Type, Tool, ID, Error, Message string }
 // tell sends a text message.
 func (k *talk) tell(text string) {
 	k.t.Helper()
+	k.ws.SetReadDeadline(time.Now().Add(time.Minute))
 	must(k.t, k.ws.WriteMessage(websocket.TextMessage, []byte(text)))
 }
 
@@ -346,7 +347,7 @@ func browses(t *testing.T, a *rig.API) {
 	c := converse(t, a, "/v1/sessions", desktopBody, 201)
 	k := talkTo(t, a, &c, "")
 	k.run(drawn)
-	k.run("xdotool search --sync --onlyvisible --class chromium >/dev/null")
+	k.run("timeout 45 xdotool search --sync --onlyvisible --class chromium >/dev/null")
 	n := 0
 	if !rig.Poll(3*time.Minute, func() bool {
 		k.works(`{"type":"press_key","key":"ctrl+l"}`)

@@ -74,6 +74,7 @@ func (k *talk) send(command string) {
 	k.t.Helper()
 	raw, err := json.Marshal(map[string]string{"type": "exec", "command": command})
 	must(k.t, err)
+	k.ws.SetReadDeadline(time.Now().Add(time.Minute))
 	must(k.t, k.ws.WriteMessage(websocket.TextMessage, raw))
 }
 
