@@ -299,3 +299,17 @@ func TestFeedContinuesAfterAGap(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
+
+// The output of an agent has no frames: each piece is a message.
+func TestFeedOfAnAgent(t *testing.T) {
+	f := newFeed(1, 2)
+	f.plain = true
+	all, err := f.add(&process.Event{Seq: 4, Body: process.Wrote{Stream: process.Stdout, Offset: 0, Data: []byte("seen")}})
+	if err != nil || len(all) != 1 || *all[0].Data != "en" || all[0].ID != "1.4" || all[0].From != "agent" || all[0].Type != "output" || all[0].after != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	all, err = f.add(&process.Event{Seq: 5, Body: process.Wrote{Stream: process.Stderr, Offset: 0, Data: []byte("x")}})
+	if err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
