@@ -13,7 +13,6 @@ import (
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/internal/streams"
-	"github.com/millrace/millrace/events/process"
 	"github.com/millrace/millrace/events/sandbox"
 	pb "github.com/millrace/millrace/schema/event/v1"
 )
@@ -40,7 +39,7 @@ func encode(p *Progress) proto.Message {
 	mark := make([]byte, markBytes)
 	rand.Read(mark)
 	return &pb.PersistenceProgress{
-		Tenant: p.Tenant, Sandbox: string(p.Sandbox), Offset: p.Offset, After: uint64(p.After), Events: p.Events, Requests: p.Requests,
+		Tenant: p.Tenant, Sandbox: string(p.Sandbox), Offset: p.Offset, After: p.After, Events: p.Events, Requests: p.Requests,
 		Failures: p.Failures, Error: p.Error, Holder: p.Holder, Done: p.Done, StoredNs: codec.Nanos(p.Stored), Attempt: mark,
 	}
 }
@@ -49,7 +48,7 @@ func decode(m store.Message) (Progress, error) {
 	var b pb.PersistenceProgress
 	err := proto.Unmarshal(m.Data, &b)
 	return Progress{
-		Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Offset: b.Offset, After: process.Seq(b.After), Events: b.Events, Requests: b.Requests,
+		Tenant: b.Tenant, Sandbox: sandbox.ID(b.Sandbox), Offset: b.Offset, After: b.After, Events: b.Events, Requests: b.Requests,
 		Failures: b.Failures, Error: b.Error, Holder: b.Holder, Done: b.Done, Stored: codec.Time(b.StoredNs),
 		Rev: m.Seq, Received: time.Now(),
 	}, err

@@ -226,7 +226,7 @@ func TestEveryMessageArrivesInOrder(t *testing.T) {
 			rw.WriteHeader(http.StatusForbidden)
 		case 3:
 			rw.Header().Set("Content-Length", "100")
-			rw.Write([]byte("half")) //nolint:errcheck // the client notices
+			rw.Write([]byte("half"))
 			panic(http.ErrAbortHandler)
 		case 4:
 			rw.Header().Set("Location", strings.Replace(private.URL, "127.0.0.1", "127.0.0.2", 1))

@@ -74,13 +74,21 @@ func (w *worker) run(ctx context.Context, runtime process.Summary, exists bool) 
 		if over {
 			return w.done(ctx)
 		}
-		if len(events) == 0 && w.p.Holder != "" && len(w.queue) == 0 {
-			w.p.Holder = ""
-			if err := w.put(ctx); err != nil {
+		if len(events) == 0 {
+			if err := w.pause(ctx); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// pause gives the claim up if there is nothing to send.
+func (w *worker) pause(ctx context.Context) error {
+	if w.p.Holder == "" || len(w.queue) > 0 {
+		return nil
+	}
+	w.p.Holder = ""
+	return w.put(ctx)
 }
 
 // add decodes events into the queue.
@@ -167,7 +175,7 @@ func (w *worker) request(ctx context.Context, messages []message) error {
 			began := time.Now()
 			if err := w.put(ctx); err != nil {
 				cancel()
-				<-result
+				<-result //nolint:errcheck // the request is repeated
 				return err
 			}
 			lose.Reset(persistence.Hold - time.Since(began))
