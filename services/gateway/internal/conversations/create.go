@@ -3,6 +3,7 @@ package conversations
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -121,6 +122,12 @@ func platform(c *conversation.State) map[string]string {
 	for name, value := range map[string]string{"LLM_MODEL": c.Terms.LLM.Model, "LLM_BASE_URL": c.Terms.LLM.BaseURL, "AGENT_VERSION": c.Terms.AgentVersion} {
 		if value != "" {
 			out[name] = value
+		}
+	}
+	if sets := c.Terms.App.Capabilities; sets != "" {
+		app, err := json.Marshal(map[string]any{"name": c.Terms.App.ID, "set_id": c.Terms.App.Set, "capability_sets": json.RawMessage(sets)})
+		if err == nil { // the sets were parsed when the conversation was created
+			out[bootstrap.AppKey] = string(app)
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -15,13 +16,36 @@ type spec struct {
 	Tools       []string `json:"tools"` // nil: the default
 }
 
-// app is app_json.
+// app is app_json. That of a session has the sets by their names, and the name of the one to use.
 type app struct {
-	Name string `json:"name"`
-	Sets []struct {
-		Name   string `json:"name"`
-		Agents []spec `json:"agents"`
-	} `json:"capability_sets"`
+	Sets  sets   `json:"capability_sets"`
+	Scope string `json:"set_id"`
+}
+
+// set is a capability set.
+type set struct {
+	Name   string `json:"name"`
+	Agents []spec `json:"agents"`
+}
+
+// sets are decoded from an array, or from an object in the order of its names.
+type sets []set
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *sets) UnmarshalJSON(b []byte) error {
+	if len(b) == 0 || b[0] != '{' {
+		return json.Unmarshal(b, (*[]set)(s))
+	}
+	var named map[string]set
+	if err := json.Unmarshal(b, &named); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		one := named[name]
+		one.Name = name
+		*s = append(*s, one)
+	}
+	return nil
 }
 
 // maxAgents limits the agents of app_json.
@@ -37,9 +61,12 @@ func parseApp(text string) ([]spec, error) {
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return nil, errors.New("app_json is not valid")
 	}
+	if i := slices.IndexFunc(a.Sets, func(s set) bool { return a.Scope != "" && s.Name == a.Scope }); i >= 0 {
+		a.Sets = a.Sets[i : i+1]
+	}
 	var all []spec
-	for _, set := range a.Sets {
-		all = append(all, set.Agents...)
+	for _, s := range a.Sets {
+		all = append(all, s.Agents...)
 	}
 	if len(all) > maxAgents {
 		return nil, fmt.Errorf("app_json has %d agents, more than %d", len(all), maxAgents)
