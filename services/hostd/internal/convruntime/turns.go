@@ -117,7 +117,7 @@ func (t *turns) run(prompt string) error {
 	t.set(cmd.Process)
 	ended, err := t.copy(lines)
 	if err != nil {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		cmd.Process.Kill()
 	}
 	waited := cmd.Wait()
 	t.set(nil)
@@ -128,7 +128,7 @@ func (t *turns) run(prompt string) error {
 	case ended || waited == nil:
 		return nil
 	case errors.As(waited, &exit):
-		return fmt.Errorf("the agent ended: %s", exit)
+		return fmt.Errorf("the agent ended: %w", exit)
 	}
 	return waited
 }

@@ -208,12 +208,12 @@ func (f *files) search(ctx context.Context, path, want string) (string, error) {
 	return out.String(), nil
 }
 
-// shorten cuts the middle out of a text that is longer than max bytes.
-func shorten(s string, max int) string {
-	if len(s) <= max {
+// shorten cuts the middle out of a text that is longer than limit bytes.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	head, tail := max/2, len(s)-max/2
+	head, tail := limit/2, len(s)-limit/2
 	for head > 0 && !utf8.RuneStart(s[head]) {
 		head--
 	}

@@ -188,15 +188,15 @@ func sizeOf(m *llm.Message) int {
 // removed stands for the output of a tool that is too old to be sent again.
 const removed = "[removed: the conversation is too long]"
 
-// bounded returns the last messages, of at most max bytes if that is possible. Whole turns are left out,
+// bounded returns the last messages, of at most limit bytes if that is possible. Whole turns are left out,
 // the oldest first; the last turn remains, but its oldest results and arguments are emptied.
-func bounded(all []llm.Message, max int) []llm.Message {
+func bounded(all []llm.Message, limit int) []llm.Message {
 	total := 0
 	for i := range all {
 		total += sizeOf(&all[i])
 	}
 	start := 0
-	for total > max {
+	for total > limit {
 		next := start + 1
 		for next < len(all) && all[next].Role != llm.User {
 			next++
@@ -208,11 +208,11 @@ func bounded(all []llm.Message, max int) []llm.Message {
 			total -= sizeOf(&all[start])
 		}
 	}
-	if total <= max {
+	if total <= limit {
 		return all[start:]
 	}
 	out := append([]llm.Message(nil), all[start:]...)
-	for i := 0; i < len(out)-2 && total > max; i++ {
+	for i := 0; i < len(out)-2 && total > limit; i++ {
 		total -= sizeOf(&out[i])
 		out[i] = emptied(out[i])
 		total += sizeOf(&out[i])

@@ -132,7 +132,7 @@ func (p *program) once(ctx context.Context) int {
 
 // turn runs a turn of a conversation.
 func (p *program) turn(ctx context.Context) int {
-	out := &frames{w: p.stdout, model: func() string { e, _ := p.config.endpoint(); return e.Model }} //nolint:errcheck // the request had it
+	out := &frames{w: p.stdout, model: func() string { e, _ := p.config.endpoint(); return e.Model }}
 	status, err := p.converse(ctx, out)
 	if status == "" && err == nil {
 		return 0 // there was nothing to continue
@@ -179,7 +179,7 @@ func (p *program) converse(ctx context.Context, out *frames) (status string, err
 	case errors.Is(context.Cause(ctx), errInterrupted):
 		status = statusInterrupted
 	case ctx.Err() != nil:
-		return statusInterrupted, nil
+		return statusInterrupted, nil //nolint:nilerr // the turn stays open in the record
 	case err != nil:
 		status = statusFailed
 	}

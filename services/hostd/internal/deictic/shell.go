@@ -46,7 +46,7 @@ func (s *shell) run(ctx context.Context, command, dir string) (string, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	err := cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // what is left of it
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	var exit *exec.ExitError
 	switch {

@@ -250,22 +250,22 @@ func TestRequestsAreBounded(t *testing.T) {
 				llm.Message{Role: llm.Tool, Results: []llm.Result{{ID: id, Output: strings.Repeat("o", 2000)}}})
 		}
 	}
-	for _, max := range []int{1 << 20, 100 << 10, 20 << 10, 4 << 10, 10} {
-		got := bounded(all, max)
+	for _, limit := range []int{1 << 20, 100 << 10, 20 << 10, 4 << 10, 10} {
+		got := bounded(all, limit)
 		size := 0
 		for i := range got {
 			size += sizeOf(&got[i])
 		}
-		if got[0].Role != llm.User || max >= 4<<10 && size > max+8<<10 {
-			t.Errorf("%d bytes: the first message is of %s, size %d", max, got[0].Role, size)
+		if got[0].Role != llm.User || limit >= 4<<10 && size > limit+8<<10 {
+			t.Errorf("%d bytes: the first message is of %s, size %d", limit, got[0].Role, size)
 		}
 		if last := got[len(got)-1].Results[0]; len(last.Output) != 2000 {
-			t.Errorf("%d bytes: the last result is %q", max, last.Output)
+			t.Errorf("%d bytes: the last result is %q", limit, last.Output)
 		}
 		for i := range got {
 			for _, c := range got[i].Calls {
 				if i+1 >= len(got) || got[i+1].Results[0].ID != c.ID {
-					t.Errorf("%d bytes: the call %s has no result", max, c.ID)
+					t.Errorf("%d bytes: the call %s has no result", limit, c.ID)
 				}
 			}
 		}
