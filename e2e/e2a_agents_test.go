@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,19 @@ func TestE2AAgents(t *testing.T) {
 			t.Errorf("after the end: %s", got)
 		}
 		task(t, "echo $LLM_MODEL").leaves(t, "exit 0", "completed", 0, "m\n")
+	})
+	// docs/agents.md, word for word.
+	run("docs", func(t *testing.T) {
+		raw, err := os.ReadFile("../docs/agents.md")
+		must(t, err)
+		r := &docsReader{string(raw), []string{"API=" + a.URL, "KEY=" + a.Key, "LLM_KEY=canary", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}}
+		vm := agentVM{api: a}
+		must(t, json.Unmarshal([]byte(r.follow(t, "A task", 0)[0]), &vm))
+		vm.ended(t)
+		out := r.follow(t, "A task", 1, "VM="+vm.ID)
+		if !strings.HasSuffix(out[0], `"agent_exit_code":0,"agent_status":"completed"}`) || !strings.Contains(out[1], `summarize README.md\n`) {
+			t.Errorf("%q", out)
+		}
 	})
 	run("killed", func(t *testing.T) {
 		task(t, "echo before; kill -9 $$").leaves(t, "kill -9 of the program", "failed", 137, "before\n")
