@@ -159,7 +159,7 @@ func TestE2APersistence(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
-			w.Write([]byte("half")) //nolint:errcheck // the sender notices
+			w.Write([]byte("half"))
 			panic(http.ErrAbortHandler)
 		},
 		func(w http.ResponseWriter, r *http.Request) {
