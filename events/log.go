@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/events/directory"
 	"github.com/millrace/millrace/events/internal/store"
 	"github.com/millrace/millrace/events/keystore"
+	"github.com/millrace/millrace/events/ledger"
 	"github.com/millrace/millrace/events/meter"
 	"github.com/millrace/millrace/events/persistence"
 	"github.com/millrace/millrace/events/record"
@@ -152,6 +153,9 @@ func (l *Log) Bundles() *bundlestore.Store { return bundlestore.New(l.conn) }
 
 // Meter returns a store of what tenants use, which runs separately.
 func (l *Log) Meter() *meter.Store { return meter.NewStore(l.conn) }
+
+// Ledger returns a store of the credits of tenants, which runs separately.
+func (l *Log) Ledger() *ledger.Store { return ledger.NewStore(l.conn) }
 
 // Workspaces returns a store of the files of workspaces, which runs separately.
 func (l *Log) Workspaces() *workspace.Store { return workspace.NewStore(l.conn, l.WorkspaceBytes()) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/millrace/millrace/events/internal/fold"
 	"github.com/millrace/millrace/events/internal/store"
@@ -18,6 +20,7 @@ type Store struct {
 	conn     *store.Conn
 	progress *fold.Progress
 	facts    map[string]map[string]usage.Fact // by tenant and id; guarded by the lock of the view
+	swept    fold.Swept
 }
 
 // NewStore returns a store whose view is empty until Start.
@@ -88,6 +91,38 @@ func (s *Store) Open() (open []usage.Fact) {
 		}
 	}
 	return open
+}
+
+// Tenants returns the tenants that have facts in the view.
+func (s *Store) Tenants() []string {
+	s.progress.Lock()
+	defer s.progress.Unlock()
+	return slices.Collect(maps.Keys(s.facts))
+}
+
+// Keep is how long a fact is kept after it was stored last. The sandboxes of dashboards need it for 30 days.
+const Keep = 33 * 24 * time.Hour
+
+// Sweep removes facts that have ended and are older than age, and for which done returns true, from the
+// log and from the view. done is called with the view locked.
+func (s *Store) Sweep(ctx context.Context, age time.Duration, done func(*usage.Fact) bool) (n int, err error) {
+	removable := func(f *usage.Fact) bool { return f.Over() && done(f) }
+	n, err = s.swept.Sweep(ctx, s.progress, streams.Meter, age, func(subject string) bool {
+		tenant, id, _ := strings.Cut(strings.TrimPrefix(subject, factPrefix), ".")
+		s.progress.Lock()
+		defer s.progress.Unlock()
+		f, ok := s.facts[tenant][id]
+		return ok && !removable(&f)
+	})
+	s.progress.Lock()
+	defer s.progress.Unlock()
+	for tenant, of := range s.facts {
+		maps.DeleteFunc(of, func(_ string, f usage.Fact) bool { return time.Since(f.Ended) > age && removable(&f) })
+		if len(of) == 0 {
+			delete(s.facts, tenant)
+		}
+	}
+	return n, err
 }
 
 // Read reads the fact of a sandbox or a conversation from the log. ok is false if it does not

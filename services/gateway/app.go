@@ -118,7 +118,7 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 			Ports: ops.Lifecycle, Files: backendai.NewFiles(ops.Lifecycle), MaxTimeout: cfg.MaxTimeout, Version: cfg.Version, Slog: cfg.Slog,
 		}),
 		users:   newUsers(cfg, ops),
-		books:   &books{cfg.Log.Meter(), cfg.Billing.Price, ops.Core.CallTimeout},
+		books:   newBooks(cfg, ops.Core.CallTimeout),
 		bundles: bundles.New(ops.Core, cfg.Log.Bundles()),
 		audit:   audit.NewWriter(cfg.Log, cfg.Slog),
 		builds:  builds,

@@ -282,6 +282,7 @@ func (s *server) run(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.conversations.Run(ctx) })
 	g.Go(func() error { return s.agents.Run(ctx) })
 	s.workspaces.run(ctx, g)
+	g.Go(func() error { return s.books.run(ctx) })
 	g.Go(func() error {
 		if err := s.app.Listener(ln); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve: %w", err)

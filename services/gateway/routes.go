@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/connect"
 	"github.com/millrace/millrace/services/gateway/internal/durable"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/catalogue"
-	"github.com/millrace/millrace/services/gateway/internal/e2a/dashboard"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/secrets"
 	"github.com/millrace/millrace/services/gateway/internal/family"
 	"github.com/millrace/millrace/services/gateway/internal/files"
@@ -48,7 +47,7 @@ func (s *server) surfaces() []surface {
 		{family.E2A, s.e2a.Register},
 		{family.E2A, catalogue.Register},
 		{family.E2A, secrets.New(s.bundles, s.rotator).Register},
-		{family.E2A, dashboard.New(dashboard.Config{Meter: s.books, View: s.cfg.View, Now: s.cfg.Billing.Now}).Register},
+		{family.E2A, s.books.surface(s.cfg.View).Register},
 		{family.E2A, s.newE2ADataPlane(vms, gateway).Register},
 		{family.E2A, vms.Register},
 		{family.E2A, s.newE2ASessions().Register},

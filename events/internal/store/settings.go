@@ -118,8 +118,10 @@ func fixedStreams(cfg *Config) []jetstream.StreamConfig {
 	meter.MaxMsgsPerSubject = 1
 	persistence := fileStream(cfg, streams.Persistence)
 	persistence.MaxMsgsPerSubject = 1
+	ledger := fileStream(cfg, streams.Ledger)
+	ledger.MaxMsgsPerSubject = 1
 	fixed := []jetstream.StreamConfig{
-		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, workspaces, persistence,
+		sandboxes, catalog, commands, hosts, accounts, secrets, snapshots, volumes, vault, builds, hooks, attachments, users, conversations, bundles, meter, ledger, workspaces, persistence,
 		useStream(cfg), positionsStream(cfg), hookLogStream(cfg), auditStream(cfg),
 	}
 	return append(fixed, inMemory(cfg)...)

@@ -37,6 +37,7 @@ const (
 	Conversations = "CONV"
 	Workspaces    = "WORK"
 	Persistence   = "PERSIST"
+	Ledger        = "LEDGER"
 
 	ReplyPrefix  = "io.reply."
 	TunnelPrefix = "tunnel."
@@ -82,6 +83,7 @@ var sources = []source{
 	{Bundles, "bundle.>"},
 	{Workspaces, "work.>"},
 	{Persistence, "persist.>"},
+	{Ledger, "ledger.>"},
 	{IO, "io.>"},
 	{Tallies, "tally.>"},
 	{Tunnels, TunnelPrefix + ">"},

@@ -80,6 +80,7 @@ var table = []row{
 	{"/v1/api-keys", user},
 	{"/v1/auth", signUp},
 	{"/v1/billing", user},
+	{"/v1/billing/webhook/$", signUp},
 	{"/v1/dashboard", user},
 	{"/v1/sandboxes", e2a},
 	{"/v1/sandboxes/*/files", e2aFiles},

@@ -1,19 +1,26 @@
 package dashboard
 
 import (
+	"slices"
+	"time"
+
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/ledger"
 	"github.com/millrace/millrace/services/gateway/internal/auth"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/httpconn"
+	"github.com/millrace/millrace/services/gateway/internal/record"
 )
 
 const (
-	minAmount = 500        // cents of a payment
-	maxAmount = 99_999_999 // cents of a payment
+	minAmount = 500 // cents of a payment
+	maxAmount = ledger.MaxCents
+	maxEvent  = 256 << 10 // bytes of a webhook
 )
 
-// errNoPayments is the error of a valid request for a payment: nothing can be paid yet.
+// errNoPayments is the error of a valid request for a payment on a gateway that has no payment provider.
 func errNoPayments() error {
 	return kind.Coded(kind.Unimplemented, "pay", "", "payments_unavailable", "credits cannot be bought here")
 }
@@ -25,6 +32,7 @@ func (h *Handler) registerCredits(r fiber.Router) {
 	r.Post("/v1/billing/checkout", h.checkout)
 	r.Get("/v1/billing/auto-topup", h.autoTopup)
 	r.Post("/v1/billing/auto-topup", h.setAutoTopup)
+	r.Post("/v1/billing/webhook", h.webhook)
 }
 
 // balance serves GET /v1/billing/balance.
@@ -35,7 +43,7 @@ func (h *Handler) balance(c *fiber.Ctx) error {
 	}
 	return body.Write(c, fiber.StatusOK, struct {
 		Balance int64 `json:"credit_balance"`
-	}{a.Balance})
+	}{a.Balance()})
 }
 
 type transaction struct {
@@ -45,8 +53,36 @@ type transaction struct {
 	Time        string `json:"timestamp"`
 }
 
-// transactions serves GET /v1/billing/transactions: the deductions of each day with a price, newest
-// first. That of the current day grows. Their sum is the balance.
+// descriptions are those of entries, by kind.
+var descriptions = map[string]string{ledger.Payment: "Credits bought", ledger.Auto: "Automatic top-up", ledger.Refund: "Refund"}
+
+// transactionsOf returns the payments, the refunds and the deduction of each day with a price, newest
+// first. Their sum is the balance.
+func transactionsOf(b *ledger.Book) []transaction {
+	type dated struct {
+		transaction
+		at time.Time
+	}
+	var all []dated
+	for i := range b.Days {
+		if d := &b.Days[i]; d.Cents > 0 {
+			at := d.Daily.Day.Start()
+			all = append(all, dated{transaction{"txn_usage_" + d.Daily.Day.String(), -d.Cents, "Sandbox usage", stamp(at)}, at})
+		}
+	}
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		all = append(all, dated{transaction{"txn_" + e.Key(), e.Cents, descriptions[e.Kind], stamp(e.At)}, e.At})
+	}
+	slices.SortStableFunc(all, func(x, y dated) int { return y.at.Compare(x.at) })
+	out := make([]transaction, len(all))
+	for i := range all {
+		out[i] = all[i].transaction
+	}
+	return out
+}
+
+// transactions serves GET /v1/billing/transactions. The deduction of the current day grows.
 func (h *Handler) transactions(c *fiber.Ctx) error {
 	page, err := PageOf(c)
 	if err != nil {
@@ -56,12 +92,7 @@ func (h *Handler) transactions(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	all := []transaction{}
-	for i := len(a.Days) - 1; i >= 0; i-- {
-		if d := &a.Days[i]; d.Cents > 0 {
-			all = append(all, transaction{"txn_usage_" + d.Day.String(), -d.Cents, "Sandbox usage", stamp(d.Day.Start())})
-		}
-	}
+	all := transactionsOf(&a.Book)
 	return body.Write(c, fiber.StatusOK, struct {
 		Transactions []transaction `json:"transactions"`
 	}{Cut(all, page)})
@@ -76,7 +107,41 @@ func (h *Handler) checkout(c *fiber.Ctx) error {
 	if amount < minAmount || amount > maxAmount {
 		return invalidAmount("credit_amount")
 	}
-	return errNoPayments()
+	if h.Payments == nil {
+		return errNoPayments()
+	}
+	url, err := h.Payments.Checkout(c.UserContext(), auth.From(c).Tenant, amount)
+	if err != nil {
+		return err
+	}
+	return body.Write(c, fiber.StatusOK, struct {
+		URL string `json:"url"`
+	}{url})
+}
+
+// webhook serves POST /v1/billing/webhook, which the payment provider calls.
+func (h *Handler) webhook(c *fiber.Ctx) error {
+	if h.Payments == nil {
+		return errNoPayments()
+	}
+	if r := c.Context().RequestBodyStream(); r != nil {
+		switch n, err := httpconn.ReadBody(c, r, maxEvent); {
+		case n > maxEvent:
+			return fiber.ErrRequestEntityTooLarge
+		case err != nil:
+			return httpconn.Unreadable(c)
+		}
+	}
+	raw, err := record.Body(c)
+	if err != nil {
+		return err
+	}
+	if err := h.Payments.Event(c.UserContext(), raw, c.Get("Stripe-Signature")); err != nil {
+		return err
+	}
+	return body.Write(c, fiber.StatusOK, struct {
+		Received bool `json:"received"`
+	}{true})
 }
 
 const wantCents = "a whole number of cents"
@@ -92,7 +157,13 @@ type topup struct {
 }
 
 // autoTopup serves GET /v1/billing/auto-topup.
-func (h *Handler) autoTopup(c *fiber.Ctx) error { return body.Write(c, fiber.StatusOK, topup{}) }
+func (h *Handler) autoTopup(c *fiber.Ctx) error {
+	a, err := h.Meter.Account(c.UserContext(), auth.From(c).Tenant)
+	if err != nil {
+		return err
+	}
+	return body.Write(c, fiber.StatusOK, topup{a.Topup.Enabled, a.Topup.Threshold, a.Topup.Amount})
+}
 
 // setAutoTopup serves POST /v1/billing/auto-topup.
 func (h *Handler) setAutoTopup(c *fiber.Ctx) error {
@@ -112,5 +183,14 @@ func (h *Handler) setAutoTopup(c *fiber.Ctx) error {
 	case *amount < minAmount || *amount > maxAmount:
 		return invalidAmount("topup_amount")
 	}
-	return errNoPayments()
+	if h.Payments == nil {
+		return errNoPayments()
+	}
+	err = h.Meter.Configure(c.UserContext(), auth.From(c).Tenant, ledger.Configured{Enabled: *enabled, Threshold: *threshold, Amount: *amount})
+	if err != nil {
+		return err
+	}
+	return body.Write(c, fiber.StatusOK, struct {
+		Status string `json:"status"`
+	}{"updated"})
 }

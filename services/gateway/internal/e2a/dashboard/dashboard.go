@@ -29,7 +29,7 @@ func (h *Handler) overview(c *fiber.Ctx) error {
 	}
 	var b overviewBody
 	if n := len(a.Days); n > 0 {
-		sum, seconds, _ := total(a.Days, a.Days[0].Day, a.Days[n-1].Day)
+		sum, seconds, _ := total(a.Days, a.Days[0].Daily.Day, a.Days[n-1].Daily.Day)
 		b = overviewBody{sum.Sandboxes, sum.InputTokens, sum.OutputTokens, seconds, sum.ToolCalls}
 	}
 	return body.Write(c, fiber.StatusOK, b)
@@ -63,8 +63,8 @@ func (h *Handler) daily(c *fiber.Ctx) error {
 	}
 	out := []dayBody{}
 	for i := range a.Days {
-		if d := &a.Days[i]; from <= d.Day && d.Day <= to {
-			out = append(out, dayBody{d.Day.String(), d.InputTokens, d.OutputTokens, d.Seconds()})
+		if d := &a.Days[i]; from <= d.Daily.Day && d.Daily.Day <= to {
+			out = append(out, dayBody{d.Daily.Day.String(), d.InputTokens, d.OutputTokens, d.Seconds()})
 		}
 	}
 	return body.Write(c, fiber.StatusOK, struct {

@@ -10,6 +10,6 @@
 // its days. A sandbox and a conversation count on the day on which they started.
 //
 // # Credits
-// The balance is the price of all usage, as a negative number, and each day with a price is a
-// transaction. Payments are not implemented: a valid request for one returns Unimplemented.
+// The balance is the sum of the transactions: payments, refunds, and the price of each day. Without a
+// payment provider, a valid request for a payment returns Unimplemented.
 package dashboard

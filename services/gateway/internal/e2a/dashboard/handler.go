@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/millrace/millrace/events/ledger"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/usage"
 )
@@ -14,20 +15,22 @@ import (
 type Meter interface {
 	// Account returns the usage and the credits of a tenant, with everything stored before the call.
 	Account(ctx context.Context, tenant string) (Account, error)
+	// Configure stores the settings of a tenant's automatic payments.
+	Configure(ctx context.Context, tenant string, to ledger.Configured) error
+}
+
+// Payments sells credits. *payments.Payments implements it.
+type Payments interface {
+	// Checkout returns the URL of a page on which the user of a tenant pays an amount.
+	Checkout(ctx context.Context, tenant string, cents int64) (url string, err error)
+	// Event stores what a signed webhook says.
+	Event(ctx context.Context, body []byte, signature string) error
 }
 
 // Account is the usage and the credits of a tenant.
 type Account struct {
-	Days      []Day // with usage, oldest first
-	Balance   int64 // cents
-	AutoTopup bool
-	Fact      func(id string) (usage.Fact, bool) // returns the usage of a sandbox
-}
-
-// Day is the usage of a day and its price.
-type Day struct {
-	usage.Daily
-	Cents int64
+	ledger.Book
+	Fact func(id string) (usage.Fact, bool) // returns the usage of a sandbox
 }
 
 // View lists sandboxes. *catalog.View implements it.
@@ -38,9 +41,10 @@ type View interface {
 
 // Config configures the surface. Meter and View are required.
 type Config struct {
-	Meter Meter
-	View  View
-	Now   func() time.Time // default time.Now
+	Meter    Meter
+	View     View
+	Payments Payments         // nil: credits cannot be bought
+	Now      func() time.Time // default time.Now
 }
 
 // Handler serves the routes.
@@ -65,9 +69,9 @@ func (h *Handler) Register(r fiber.Router) {
 }
 
 // total returns the sum of the days from first to last, the seconds of CPU time, and the price.
-func total(days []Day, first, last usage.Day) (sum usage.Counters, seconds, cents int64) {
+func total(days []ledger.Day, first, last usage.Day) (sum usage.Counters, seconds, cents int64) {
 	for i := range days {
-		if d := &days[i]; first <= d.Day && d.Day <= last {
+		if d := &days[i]; first <= d.Daily.Day && d.Daily.Day <= last {
 			sum = sum.Add(d.Counters)
 			seconds += d.Seconds()
 			cents += d.Cents

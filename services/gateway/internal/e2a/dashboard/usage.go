@@ -39,7 +39,7 @@ func (h *Handler) month(c *fiber.Ctx) error {
 	return body.Write(c, fiber.StatusOK, monthBody{
 		Tenant: p.Tenant, Period: first.String() + ".." + last.String(),
 		Infra:   infra{seconds, sum.Sandboxes, dollars(cents)},
-		Credits: credits{dollars(a.Balance), a.AutoTopup},
+		Credits: credits{dollars(a.Balance()), a.Topup.Enabled},
 	})
 }
 
@@ -72,8 +72,8 @@ func (h *Handler) history(c *fiber.Ctx) error {
 	}
 	out := []window{}
 	for i := range a.Days {
-		if d := &a.Days[i]; from <= d.Day && d.Day < to {
-			out = append(out, window{d.Day.String(), d.Day.String(), infra{d.Seconds(), d.Sandboxes, dollars(d.Cents)}, d.Sessions})
+		if d := &a.Days[i]; from <= d.Daily.Day && d.Daily.Day < to {
+			out = append(out, window{d.Daily.Day.String(), d.Daily.Day.String(), infra{d.Seconds(), d.Sandboxes, dollars(d.Cents)}, d.Sessions})
 		}
 	}
 	return body.Write(c, fiber.StatusOK, struct {
