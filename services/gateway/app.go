@@ -129,10 +129,10 @@ func newServer(cfg *Config, ops *operations.Operations, latencies *metrics.Laten
 		}),
 		issuer: identity.New(ops.Accounts, cfg.Public.Issuer),
 	}
+	s.workspaces = newWorkspaces(cfg, ops, streams)
 	s.conversations, s.agents = s.newConversations(), newAgents(ops)
 	s.rotator = rotation.New(s.bundles, rotated{s.conversations}, cfg.Slog)
 	s.e2a = e2a.New(e2a.Config{Users: s.users, Keys: ops.Accounts, Proxies: cfg.Users.Proxies})
-	s.workspaces = newWorkspaces(cfg, ops, streams)
 	s.app.Server().NoDefaultServerHeader = true
 	s.app.Server().ConnState = s.unused.Track
 	s.middleware()

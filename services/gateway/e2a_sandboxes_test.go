@@ -140,7 +140,7 @@ func TestE2ACreateRejects(t *testing.T) {
 
 		{with(`"wire_version":3`), 400, "1 or 2"}, {with(`"wire_version":0`), 400, "1 or 2"}, {with(`"wire_version":"2"`), 400, "1 or 2"},
 		{with(`"workspace_enabled":true`), 400, "app_id is required"}, {with(`"workspace_enabled":true,"app_id":"a"`), 400, "capset_id is required"},
-		{with(`"workspace_enabled":true,"app_id":"a","capset_id":"c"`), 501, "workspaces"}, {with(`"workspace_enabled":"x"`), 400, "workspace_enabled"},
+		{with(`"workspace_enabled":true,"app_id":"a","capset_id":"c/d"`), 400, "capset_id"}, {with(`"workspace_enabled":"x"`), 400, "workspace_enabled"},
 
 		{with(app(two) + `,"wire_version":1`), 400, "multi-agent requires wire_version=2"},
 		{with(app(`[{"agents":[{}]},{"agents":[{}]}]`) + `,"wire_version":1`), 400, "multi-agent requires wire_version=2"},

@@ -8,6 +8,6 @@ import (
 // newE2ADataPlane returns the surface for commands, files and logs in e2a's sandboxes.
 func (s *server) newE2ADataPlane(found dataplane.Sandboxes, g record.Gateway) *dataplane.Handler {
 	return dataplane.New(dataplane.Config{
-		Sandboxes: found, Commands: g, Logs: record.NewObserver(s.ops), Files: g, Streams: s.streams, Clients: s.conversations, Agents: s.agents,
+		Sandboxes: found, Commands: g, Logs: record.NewObserver(s.ops), Files: g, Streams: s.streams, Clients: s.conversations, Agents: s.agents, Mounts: s.workspaces.mounts,
 	})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/millrace/millrace/events/workspace"
 	e2aworkspaces "github.com/millrace/millrace/services/gateway/internal/e2a/workspaces"
+	"github.com/millrace/millrace/services/gateway/internal/lifecycle"
+	"github.com/millrace/millrace/services/gateway/internal/mounts"
 	"github.com/millrace/millrace/services/gateway/internal/operations"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -28,7 +30,8 @@ func NewBucket(cfg BucketConfig) (*Bucket, error) { return workspaces.NewInBucke
 type workspaceFiles struct {
 	*e2aworkspaces.Handler
 
-	files *workspace.Store
+	files  *workspace.Store
+	mounts *mounts.Mounts
 }
 
 func newWorkspaces(cfg *Config, ops *operations.Operations, streams *stream.Streams) workspaceFiles {
@@ -39,7 +42,9 @@ func newWorkspaces(cfg *Config, ops *operations.Operations, streams *stream.Stre
 		store = cfg.Bucket
 	}
 	base := func(c *fiber.Ctx) string { return route.Base(c, cfg.Public.Secure()) }
-	return workspaceFiles{e2aworkspaces.New(store, links, streams, base), files}
+	return workspaceFiles{e2aworkspaces.New(store, links, streams, base), files, mounts.New(mounts.Config{
+		Store: store, Files: lifecycle.Background{Lifecycle: ops.Lifecycle}, State: ops.Core.View.Sandbox, Slog: cfg.Slog,
+	})}
 }
 
 // start folds the files until viewing ends, and returns when the view is up to date.
@@ -53,4 +58,5 @@ func (w *workspaceFiles) start(ctx, viewing context.Context) error {
 // run removes what is not needed any more until ctx ends.
 func (w *workspaceFiles) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return w.files.Run(ctx) })
+	g.Go(func() error { return w.mounts.Run(ctx) })
 }

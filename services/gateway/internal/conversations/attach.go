@@ -56,6 +56,7 @@ func errGone(id conversation.ID) error {
 // Attach attaches a client to a conversation. Another client of it loses it. It returns Unavailable if no
 // runtime serves the conversation.
 func (cs *Conversations) Attach(ctx context.Context, id conversation.ID) (*Client, error) {
+	cs.mount(ctx, id)
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	if err := cs.sync(ctx); err != nil {
@@ -75,6 +76,19 @@ func (cs *Conversations) Attach(ctx context.Context, id conversation.ID) (*Clien
 		return nil, err
 	}
 	return &Client{cs: cs, c: c, id: newUUID(), hold: hold, release: release, warned: st.Warned, notice: c.Notice.ID}, nil
+}
+
+// mount shows the files of a conversation's workspace in its sandbox. An error is logged: a client that
+// attaches again tries again.
+func (cs *Conversations) mount(ctx context.Context, id conversation.ID) {
+	c, ok := cs.cfg.Store.Get(id)
+	st, runs := cs.cfg.Sandboxes.State(c.Sandbox)
+	if !ok || !runs || !st.IsRunning() {
+		return
+	}
+	if err := cs.cfg.Mounts.Mount(ctx, &st); err != nil {
+		cs.cfg.Slog.Warn("mount workspace of a session failed", "session", id, "err", err)
+	}
 }
 
 // keepAttachment is how long the log keeps an attachment: longer than any sandbox of a conversation.
@@ -135,6 +149,9 @@ func (cl *Client) Close() {
 		}
 	}
 	cl.hold.Detach()
+	if ok {
+		cl.cs.cfg.Mounts.Flush(context.Background(), &st)
+	}
 	cl.release()
 	cl.cs.saver.want(cl.c.Sandbox, time.Now())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/attachments"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/mounts"
 	"github.com/millrace/millrace/services/gateway/internal/procs"
 	"github.com/millrace/millrace/services/gateway/internal/sessiontoken"
 	"github.com/millrace/millrace/services/gateway/internal/stream"
@@ -77,6 +78,7 @@ type Config struct {
 	Files     Files
 	Secrets   Secrets
 	Keeper    *attachments.Keeper
+	Mounts    *mounts.Mounts           // shows workspaces in sandboxes
 	Derive    func(text string) string // derives a secret of the cluster
 	Slog      *slog.Logger
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/millrace/millrace/events/conversation"
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/workspace"
 	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/mounts"
 )
 
 // Create creates a conversation and returns when its runtime accepts clients. It returns NotFound
@@ -113,6 +115,9 @@ func (cs *Conversations) requested(ctx context.Context, p core.Principal, c *con
 	req.Metadata = map[string]string{"user_id": c.Owner, "end_user_id": c.Terms.EndUser, "chat_session_id": string(c.ID)}
 	req.E2A.Persistence = c.Terms.Persistence
 	req.E2A.Persistence.Conversation, req.E2A.Persistence.Generation = string(c.ID), c.Generation
+	if of, err := workspace.ParseScope(c.Owner, c.Terms.App.ID, c.Terms.App.Set); err == nil { // other names have no workspace
+		mounts.Mark(req.Metadata, of)
+	}
 	return req, err
 }
 

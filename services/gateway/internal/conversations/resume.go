@@ -138,6 +138,7 @@ func (cs *Conversations) endPrevious(ctx context.Context, p core.Principal, c *c
 		return
 	}
 	if st.IsRunning() {
+		cs.cfg.Mounts.Flush(ctx, &st)
 		cs.save(ctx, c, old)
 	}
 	if err := cs.cfg.Sandboxes.EndSandbox(ctx, p, old, sandbox.CauseUser); err != nil && !kind.Is(err, kind.NotFound) {

@@ -25,11 +25,7 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	s, err := l.openRunning(ctx, p, id, targetFiles)
-	if err != nil {
-		return nil, err
-	}
-	f, err := core.OpenFilesOver(ctx, s, req)
+	f, err := l.openFiles(ctx, p, id, req)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +33,25 @@ func (l *Lifecycle) OpenFiles(ctx context.Context, p core.Principal, id sandbox.
 		f.OnClose(release)
 	}
 	return f, nil
+}
+
+func (l *Lifecycle) openFiles(ctx context.Context, p core.Principal, id sandbox.ID, req *file.Request) (*core.Files, error) {
+	s, err := l.openRunning(ctx, p, id, targetFiles)
+	if err != nil {
+		return nil, err
+	}
+	return core.OpenFilesOver(ctx, s, req)
+}
+
+// Background opens requests about files that are no use of a sandbox: it may end for being idle.
+type Background struct{ *Lifecycle }
+
+// OpenFiles is like [Lifecycle.OpenFiles], without a hold.
+func (b Background) OpenFiles(ctx context.Context, p core.Principal, id sandbox.ID, req *file.Request) (*core.Files, error) {
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	return b.openFiles(ctx, p, id, req)
 }
 
 // OpenEgress opens a stream to the egress proxy of a running sandbox, which speaks HTTP. It

@@ -27,13 +27,19 @@ type Commands interface {
 	Signal(ctx context.Context, p core.Principal, id process.ID, sig int32) error
 }
 
-// Config configures the surface. Only Clients and Agents may be nil.
+// Mounts mounts the workspaces of sandboxes. *mounts.Mounts implements it.
+type Mounts interface {
+	Mount(ctx context.Context, st *sandbox.State) error
+}
+
+// Config configures the surface. Only Clients, Agents and Mounts may be nil.
 type Config struct {
 	Sandboxes Sandboxes
 	Commands  Commands
 	Logs      record.Records // reads logs; that is not a use of the sandbox
 	Files     core.FileOpener
 	Streams   *stream.Streams
+	Mounts    Mounts  // default: no sandbox has a workspace
 	Clients   Clients // default: no sandbox has clients
 	Agents    Agents  // default: no sandbox has an agent
 }
@@ -68,6 +74,9 @@ func (h *Handler) used(c *fiber.Ctx) (sandbox.State, error) {
 	st, err := h.Sandboxes.Find(c)
 	if err == nil && st.Over() {
 		err = core.NoSandbox(st.ID)
+	}
+	if err == nil && h.Mounts != nil && st.IsRunning() {
+		err = h.Mounts.Mount(c.UserContext(), &st)
 	}
 	return st, err
 }

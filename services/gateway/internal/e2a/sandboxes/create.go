@@ -44,6 +44,9 @@ func (h *Handler) create(c *fiber.Ctx) error {
 	if err == nil {
 		err = h.startDesktop(c, &r, &st, by.Key != "")
 	}
+	if err == nil && r.Agent != "" && st.IsRunning() {
+		err = h.Workspaces.Mount(c.UserContext(), &st)
+	}
 	if err == nil {
 		err = h.startAgent(c, &r, &st, by.Key != "")
 	}

@@ -3,7 +3,7 @@
 // # Creating
 // All of a request is validated before anything is created: every 400 precedes a 501, and a 501
 // precedes a 503 or 409. A response 201 means that the sandbox runs. A create does not wait for
-// free capacity. What cannot run yet, workspaces, is rejected with 501 after validation.
+// free capacity.
 //
 // # Agents
 // A sandbox with an agent is created, and then its agent is started; a response 201 means that both are

@@ -8,7 +8,9 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/events/workspace"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
+	"github.com/millrace/millrace/services/gateway/internal/mounts"
 )
 
 // Maximum sizes in bytes of names and values.
@@ -54,7 +56,7 @@ func (r *request) metadata(tenant string) (values map[string]string, asJSON []st
 		if n += len(name) + len(raw); n > maxMetadata {
 			return nil, nil, kind.Newf(kind.Invalid, "decode", "", "metadata is larger than %d bytes", maxMetadata)
 		}
-		if name == metaUser || name == metaSession || name == metaEndUser {
+		if name == metaUser || name == metaSession || name == metaEndUser || name == mounts.Metadata {
 			continue
 		}
 		var text string
@@ -69,5 +71,8 @@ func (r *request) metadata(tenant string) (values map[string]string, asJSON []st
 		values[name], asJSON = compact.String(), append(asJSON, name)
 	}
 	values[metaUser] = tenant
+	if r.WorkspaceEnabled {
+		mounts.Mark(values, workspace.Scope{App: r.AppID, Set: r.CapsetID})
+	}
 	return values, asJSON, nil
 }

@@ -48,6 +48,12 @@ type Outbound interface {
 	Check(ctx context.Context, field, url string) error
 }
 
+// Workspaces shows workspaces in sandboxes and stores what has changed. *mounts.Mounts implements it.
+type Workspaces interface {
+	Mount(ctx context.Context, st *sandbox.State) error
+	Flush(ctx context.Context, st *sandbox.State)
+}
+
 // Config configures the surface. All fields but Limits are required.
 type Config struct {
 	Provisioner Provisioner
@@ -59,6 +65,7 @@ type Config struct {
 	Agents      Agents
 	Sealer      *seal.Ring // seals headers for persistence backends
 	Processes   Processes
+	Workspaces  Workspaces
 	Limits      limits.Default // of what templates leave open
 	Now         func() time.Time
 }

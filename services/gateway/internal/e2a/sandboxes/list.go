@@ -91,6 +91,7 @@ func (h *Handler) remove(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	h.Workspaces.Flush(c.UserContext(), &st)
 	if err := h.Lifecycle.DestroySandbox(c.UserContext(), auth.From(c), st.ID); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/events/sandbox"
+	"github.com/millrace/millrace/events/workspace"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/body"
 )
 
@@ -81,6 +82,9 @@ func (r *request) checkRequired() error {
 		return body.Invalid("app_id is required with workspace_enabled")
 	case r.WorkspaceEnabled && r.CapsetID == "":
 		return body.Invalid("capset_id is required with workspace_enabled")
+	case r.WorkspaceEnabled:
+		_, err := workspace.ParseScope("", r.AppID, r.CapsetID)
+		return err
 	}
 	return nil
 }
@@ -130,9 +134,6 @@ func (r *request) supported() error {
 	case "", deictic, claudeCode, codex:
 	default:
 		return unimplemented("unknown_agent", "the agent is not one of deictic, claude-code and codex")
-	}
-	if r.WorkspaceEnabled {
-		return unimplemented("workspaces_not_available", "workspaces cannot be mounted here")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/services/gateway/internal/agents"
 	"github.com/millrace/millrace/services/gateway/internal/e2a/vmid"
+	"github.com/millrace/millrace/services/gateway/internal/mounts"
 )
 
 // States of a sandbox in responses. A sandbox of ours is placed and configured in one step, so that
@@ -94,6 +95,9 @@ const (
 func metadataOf(st *sandbox.State) map[string]any {
 	out := make(map[string]any, len(st.Request.Metadata)+1)
 	for name, value := range st.Request.Metadata {
+		if name == mounts.Metadata {
+			continue
+		}
 		out[name] = value
 		if slices.Contains(st.Request.JSON, name) {
 			out[name] = json.RawMessage(value)
