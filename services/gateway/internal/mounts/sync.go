@@ -118,6 +118,17 @@ func (m *mount) plan(stored, local map[workspace.Path]state, links map[string]bo
 			p.push = append(p.push, name)
 		}
 	}
+	m.planAbsent(&p, stored, local, links)
+	maps.DeleteFunc(m.base, func(name workspace.Path, _ version) bool {
+		_, here := local[name]
+		_, there := stored[name]
+		return !here && !there
+	})
+	return p
+}
+
+// planAbsent plans the files of the workspace that the sandbox does not have.
+func (m *mount) planAbsent(p *plan, stored, local map[workspace.Path]state, links map[string]bool) {
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
 		if _, ok := local[name]; ok || underLink(name, links) {
 			continue
@@ -128,12 +139,6 @@ func (m *mount) plan(stored, local map[workspace.Path]state, links map[string]bo
 			p.pull = append(p.pull, name)
 		}
 	}
-	maps.DeleteFunc(m.base, func(name workspace.Path, _ version) bool {
-		_, here := local[name]
-		_, there := stored[name]
-		return !here && !there
-	})
-	return p
 }
 
 // underLink reports whether a path is a link in the sandbox, or leads through one.

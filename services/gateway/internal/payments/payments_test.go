@@ -156,6 +156,7 @@ func TestEventRejects(t *testing.T) {
 	p, l := f.gateway()
 	body := event("checkout.session.completed", paid)
 	good := sign(body, "whsec_1", f.now)
+	_, digest, _ := strings.Cut(good, ",")
 	for name, tt := range map[string]struct{ body, signature string }{
 		"no signature":    {body, ""},
 		"another key":     {body, sign(body, "whsec_2", f.now)},
@@ -163,8 +164,8 @@ func TestEventRejects(t *testing.T) {
 		"too old":         {body, sign(body, "whsec_1", f.now.Add(-6*time.Minute))},
 		"of the future":   {body, sign(body, "whsec_1", f.now.Add(6*time.Minute))},
 		"two times":       {body, "t=1," + good},
-		"no time":         {body, good[strings.Index(good, "v1="):]},
-		"a huge time":     {body, "t=9223372036854775807," + good[strings.Index(good, "v1="):]},
+		"no time":         {body, digest},
+		"a huge time":     {body, "t=9223372036854775807," + digest},
 		"half":            {body, good[:len(good)-2]},
 		"an old scheme":   {body, strings.Replace(good, "v1=", "v0=", 1)},
 		"no JSON":         {"x", sign("x", "whsec_1", f.now)},
