@@ -157,3 +157,32 @@ func TestE2AAgentTurns(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 }
+
+// E-022, E-029, E-083, E-119, E-232, E-233: without a program in the template, a sandbox runs the platform's own agent.
+func TestE2AAgentOfThePlatform(t *testing.T) {
+	t.Parallel()
+	m := newAgentModel(t)
+	roots := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw}))
+	dns := rig.DNS(t, map[string]string{"example.com": "127.0.0.1"})
+	s := agentHosts(t, rig.Topology{HostArgs: []string{"--egress", "internet", "--egress-allow", "127.0.0.1", "--egress-dns", dns}},
+		"rm /usr/local/bin/agent", "printf '%s' '"+roots+"' >/etc/model-ca.pem && chmod 644 /etc/model-ca.pem")
+	_, port, err := net.SplitHostPort(m.Listener.Addr().String())
+	must(t, err)
+	vm := newAgent(t, s.APIs[0], map[string]any{"model": "claude-x", "task": "count", "agent_env": map[string]string{
+		"ANTHROPIC_BASE_URL": "https://example.com:" + port, "SSL_CERT_FILE": "/etc/model-ca.pem",
+	}})
+	const result = "the tool said 1\n\n[exit code 0]\n"
+	vm.leaves(t, "the task", "completed", 0, result)
+	logs := vm.logs(t)
+	if !strings.HasSuffix(logs, result) || !strings.Contains(logs, "primary: shell_exec") || strings.Contains(logs, "canary") {
+		t.Errorf("the logs are %q", logs)
+	}
+	if got := vm.exec(t, "wc -l <ran"); got != "1\n" {
+		t.Errorf("the command ran %q times", got)
+	}
+	for range 2 {
+		if key := <-m.keys; key != "canary" {
+			t.Errorf("key %q", key)
+		}
+	}
+}
