@@ -90,7 +90,7 @@ func (a *agent) supervise(values map[string]string, env []string, above io.Reade
 	for name, value := range variables(values) {
 		env = append(env, name+"="+value)
 	}
-	result, err := os.OpenFile(a.result, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // every user of the sandbox may read it
+	result, err := os.OpenFile(a.result, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644) //nolint:gosec // every user of the sandbox may read it
 	if err != nil {
 		return a.fail(1, err)
 	}

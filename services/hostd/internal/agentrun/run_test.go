@@ -46,6 +46,16 @@ func TestResultAndExitCode(t *testing.T) {
 	}
 }
 
+// E-143: what the program itself writes to the result stays, and what it prints later follows.
+func TestAResultThatTheProgramWrites(t *testing.T) {
+	a, values, _, _, _ := newAgent(t, `echo begun; until [ -s "$RESULT" ]; do sleep 0.01; done; echo own >"$RESULT"; echo end`)
+	r, w := io.Pipe()
+	defer w.Close()
+	if code := a.supervise(values, append(os.Environ(), "RESULT="+a.result), r); code != 0 || content(t, a.result) != "own\nend\n" {
+		t.Errorf("code %d, %q", code, content(t, a.result))
+	}
+}
+
 // The program is killed when the agent's process has ended.
 func TestTheEndOfTheAgentsProcess(t *testing.T) {
 	a, values, _, _, _ := newAgent(t, "echo begun; exec sleep 600")
