@@ -31,6 +31,7 @@ func encodeFact(f *usage.Fact) ([]byte, error) {
 	m := &pb.UsageFact{
 		Kind: f.Kind, StartedNs: codec.Nanos(f.Started), EndedNs: codec.Nanos(f.Ended), LastKnown: f.LastKnown,
 		MeasuredNs: codec.Nanos(f.Measured), CounterNs: int64(f.Counter), Attempt: mark(),
+		Generation: f.Counted.Generation, After: f.Counted.After, Offset: f.Counted.Offset,
 	}
 	for i := range f.Days {
 		m.Days = append(m.Days, encodeDay(&f.Days[i]))
@@ -63,6 +64,7 @@ func decodeFact(m store.Message) (usage.Fact, error) {
 	f := usage.Fact{
 		Tenant: tenant, ID: id, Kind: b.Kind, Started: codec.Time(b.StartedNs), Ended: codec.Time(b.EndedNs), LastKnown: b.LastKnown,
 		Measured: codec.Time(b.MeasuredNs), Counter: time.Duration(b.CounterNs), Rev: m.Seq,
+		Counted: usage.Position{Generation: b.Generation, After: b.After, Offset: b.Offset},
 	}
 	for _, d := range b.Days {
 		f.Days = append(f.Days, decodeDay(d))

@@ -8,5 +8,5 @@
 //
 // # Writers
 // The host of a sandbox writes its fact, without a view, while the sandbox runs and at its end. The
-// reaper ends the facts of sandboxes whose hosts are lost.
+// reaper ends the facts of sandboxes whose hosts are lost, and writes those of conversations.
 package meter

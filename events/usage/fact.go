@@ -46,8 +46,16 @@ type Fact struct {
 	Measured  time.Time     // of the last measurement; zero: there was none
 	Counter   time.Duration // CPU time since the sandbox was created, as measured last
 	Days      []Daily       // oldest first
+	Counted   Position      // of a conversation: what is in Days
 
 	Rev uint64 // stream sequence of its message; 0: it is not stored
+}
+
+// Position is a place in the records of a conversation's runtimes.
+type Position struct {
+	Generation uint32 // of the sandbox; 0: nothing was read
+	After      uint64 // seq of the event before the one with the last byte that was read
+	Offset     uint64 // in the output of the runtime, at the end of a message
 }
 
 // New returns the fact of a sandbox or a conversation that has used nothing.
@@ -61,7 +69,8 @@ func New(tenant, id, what string, started time.Time) Fact {
 	return f
 }
 
-// Over reports whether the fact has ended, and does not change any more.
+// Over reports whether the fact has ended. It does not change any more, unless it is that of a
+// conversation and a resume reopens it.
 func (f *Fact) Over() bool { return !f.Ended.IsZero() }
 
 // Used returns the fact after further usage at a time.
@@ -101,6 +110,16 @@ func (f Fact) End(at time.Time, lastKnown bool) Fact {
 	f.Ended, f.LastKnown = at, lastKnown
 	return f
 }
+
+// Count returns the fact of a conversation after usage that is in the records up to a position.
+func (f Fact) Count(to Position, at time.Time, c Counters) Fact {
+	f = f.Used(at, c).Reopen()
+	f.Counted = to
+	return f
+}
+
+// Reopen returns the fact of a conversation that was resumed after its end.
+func (f Fact) Reopen() Fact { return f.End(time.Time{}, false) }
 
 // CPU returns the CPU time of all days.
 func (f *Fact) CPU() (sum time.Duration) {

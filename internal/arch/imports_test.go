@@ -124,6 +124,7 @@ var rules = []rule{
 	{path: "services/scheduler", may: []string{vocabulary, "internal/waiting", group}},
 	{path: "services/reaper", may: []string{vocabulary, "internal/outbound", group}},
 	{path: "services/reaper/internal/persist", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
+	{path: "services/reaper/internal/tokens", may: []string{vocabulary}},
 	{path: "services/reaper/internal/rekey", may: []string{vocabulary}},
 	{path: "services/reaper/internal/deliver", may: []string{vocabulary, "internal/waiting", "internal/outbound"}, std: []string{"net/http"}},
 

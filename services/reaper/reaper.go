@@ -98,6 +98,7 @@ func Run(ctx context.Context, cfg Config) error {
 	r.work.Go(func() { r.persist(ctx) })
 	r.work.Go(func() { r.rekey(ctx) })
 	r.work.Go(func() { r.meter(ctx) })
+	r.work.Go(func() { r.tokens(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

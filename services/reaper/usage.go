@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/events/meter"
 	"github.com/millrace/millrace/events/sandbox"
 	"github.com/millrace/millrace/events/usage"
+	"github.com/millrace/millrace/services/reaper/internal/tokens"
 )
 
 // usagePart is how many times rarer than passes the usage is checked.
@@ -29,6 +30,11 @@ func (r *reaper) meter(ctx context.Context) {
 			r.endUsage(ctx, m)
 		}
 	}
+}
+
+// tokens counts what agents report until ctx ends.
+func (r *reaper) tokens(ctx context.Context) {
+	tokens.New(tokens.Config{Log: r.cfg.Log, View: r.view, Slog: r.cfg.Slog, Interval: r.cfg.Tick}).Run(ctx)
 }
 
 // endUsage ends the usage of sandboxes that have ended. A host does that before it ends the record
@@ -56,11 +62,16 @@ func (r *reaper) endUsage(ctx context.Context, m *meter.Store) {
 	r.endForgotten(ctx, m)
 }
 
-// endForgotten ends the usage of sandboxes whose records were removed.
+// endForgotten ends the usage of sandboxes whose records were removed, and of conversations all of whose
+// sandboxes' records were.
 func (r *reaper) endForgotten(ctx context.Context, m *meter.Store) {
+	conversations := tokens.Conversations(r.view)
 	forgotten := func(f *usage.Fact) bool {
+		if f.Kind == usage.Conversation {
+			return !conversations[f.ID]
+		}
 		_, ok := r.view.Sandbox(sandbox.ID(f.ID))
-		return f.Kind == usage.Sandbox && !ok
+		return !ok
 	}
 	synced := false
 	for _, f := range m.Open() {
@@ -72,7 +83,7 @@ func (r *reaper) endForgotten(ctx context.Context, m *meter.Store) {
 				r.warn(ctx, "sync view failed", "", err)
 				return
 			}
-			synced = true
+			synced, conversations = true, tokens.Conversations(r.view)
 		}
 		if forgotten(&f) {
 			r.endFact(ctx, m, f.Tenant, f.ID, func(f usage.Fact, ok bool) (usage.Fact, bool) {
@@ -80,7 +91,7 @@ func (r *reaper) endForgotten(ctx context.Context, m *meter.Store) {
 				if f.Measured.After(at) {
 					at = f.Measured
 				}
-				return f.End(at, true), ok
+				return f.End(at, f.Kind == usage.Sandbox), ok
 			})
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 func e2aToPB(e *sandbox.E2A) *pb.SandboxE2A {
 	p := &e.Persistence
-	if e.App == "" && p.URL == "" {
+	if *e == (sandbox.E2A{}) {
 		return nil
 	}
 	return &pb.SandboxE2A{App: e.App, Persistence: &pb.Persistence{

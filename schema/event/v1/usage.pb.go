@@ -25,15 +25,19 @@ const (
 
 // UsageFact is what one sandbox or conversation used: meter.<tenant>.<id>.
 type UsageFact struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // what it is: see package usage
-	StartedNs     int64                  `protobuf:"varint,2,opt,name=started_ns,json=startedNs,proto3" json:"started_ns,omitempty"`
-	EndedNs       int64                  `protobuf:"varint,3,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`          // 0: it has not ended
-	LastKnown     bool                   `protobuf:"varint,4,opt,name=last_known,json=lastKnown,proto3" json:"last_known,omitempty"`    // its host did not report its end: the usage is what was known last
-	MeasuredNs    int64                  `protobuf:"varint,5,opt,name=measured_ns,json=measuredNs,proto3" json:"measured_ns,omitempty"` // when it was measured last
-	CounterNs     int64                  `protobuf:"varint,6,opt,name=counter_ns,json=counterNs,proto3" json:"counter_ns,omitempty"`    // CPU time since the sandbox was created, as measured last
-	Days          []*UsageDay            `protobuf:"bytes,7,rep,name=days,proto3" json:"days,omitempty"`                                // oldest first
-	Attempt       []byte                 `protobuf:"bytes,8,opt,name=attempt,proto3" json:"attempt,omitempty"`                          // random, of the append, so that no two messages are equal
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Kind       string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // what it is: see package usage
+	StartedNs  int64                  `protobuf:"varint,2,opt,name=started_ns,json=startedNs,proto3" json:"started_ns,omitempty"`
+	EndedNs    int64                  `protobuf:"varint,3,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`          // 0: it has not ended
+	LastKnown  bool                   `protobuf:"varint,4,opt,name=last_known,json=lastKnown,proto3" json:"last_known,omitempty"`    // its host did not report its end: the usage is what was known last
+	MeasuredNs int64                  `protobuf:"varint,5,opt,name=measured_ns,json=measuredNs,proto3" json:"measured_ns,omitempty"` // when it was measured last
+	CounterNs  int64                  `protobuf:"varint,6,opt,name=counter_ns,json=counterNs,proto3" json:"counter_ns,omitempty"`    // CPU time since the sandbox was created, as measured last
+	Days       []*UsageDay            `protobuf:"bytes,7,rep,name=days,proto3" json:"days,omitempty"`                                // oldest first
+	// Up to where the records of a conversation's runtimes are in its days.
+	Generation    uint32 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
+	After         uint64 `protobuf:"varint,10,opt,name=after,proto3" json:"after,omitempty"`
+	Offset        uint64 `protobuf:"varint,11,opt,name=offset,proto3" json:"offset,omitempty"`
+	Attempt       []byte `protobuf:"bytes,8,opt,name=attempt,proto3" json:"attempt,omitempty"` // random, of the append, so that no two messages are equal
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -115,6 +119,27 @@ func (x *UsageFact) GetDays() []*UsageDay {
 		return x.Days
 	}
 	return nil
+}
+
+func (x *UsageFact) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *UsageFact) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *UsageFact) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
 }
 
 func (x *UsageFact) GetAttempt() []byte {
@@ -221,7 +246,7 @@ var File_event_v1_usage_proto protoreflect.FileDescriptor
 
 const file_event_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14event/v1/usage.proto\x12\x11millrace.event.v1\"\x83\x02\n" +
+	"\x14event/v1/usage.proto\x12\x11millrace.event.v1\"\xd1\x02\n" +
 	"\tUsageFact\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1d\n" +
 	"\n" +
@@ -233,7 +258,13 @@ const file_event_v1_usage_proto_rawDesc = "" +
 	"measuredNs\x12\x1d\n" +
 	"\n" +
 	"counter_ns\x18\x06 \x01(\x03R\tcounterNs\x12/\n" +
-	"\x04days\x18\a \x03(\v2\x1b.millrace.event.v1.UsageDayR\x04days\x12\x18\n" +
+	"\x04days\x18\a \x03(\v2\x1b.millrace.event.v1.UsageDayR\x04days\x12\x1e\n" +
+	"\n" +
+	"generation\x18\t \x01(\rR\n" +
+	"generation\x12\x14\n" +
+	"\x05after\x18\n" +
+	" \x01(\x04R\x05after\x12\x16\n" +
+	"\x06offset\x18\v \x01(\x04R\x06offset\x12\x18\n" +
 	"\aattempt\x18\b \x01(\fR\aattempt\"\xd4\x01\n" +
 	"\bUsageDay\x12\x10\n" +
 	"\x03day\x18\x01 \x01(\x05R\x03day\x12\x15\n" +
