@@ -98,7 +98,7 @@ func endpointOf(v map[string]string) (llm.Endpoint, error) {
 	if base == "" || e.Vendor != llm.Anthropic && e.Vendor != llm.OpenAI {
 		return e, nil
 	}
-	return llm.NewEndpoint(string(e.Vendor), e.Model, base, e.Key)
+	return e.Behind(base)
 }
 
 func keyOf(v map[string]string) string {

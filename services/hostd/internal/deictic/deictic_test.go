@@ -42,3 +42,25 @@ func TestATaskIsCompletedByTools(t *testing.T) {
 		})
 	}
 }
+
+// E-053: a client's proxy may be an http server of its own network; the platform's URL is https.
+func TestEndpointsOfProxies(t *testing.T) {
+	for _, tt := range []struct {
+		values   map[string]string
+		url, err string
+	}{
+		{map[string]string{"LLM_MODEL": "claude-x", "ANTHROPIC_BASE_URL": "http://proxy.internal"}, "http://proxy.internal/v1/messages", ""},
+		{map[string]string{"LLM_MODEL": "gpt-x", "OPENAI_BASE_URL": "http://proxy.internal/v1"}, "http://proxy.internal/v1/chat/completions", ""},
+		{map[string]string{"LLM_MODEL": "gpt-x", "ANTHROPIC_BASE_URL": "http://proxy.internal"}, "https://api.openai.com/v1/chat/completions", ""},
+		{map[string]string{"LLM_MODEL": "gpt-x", "LLM_BASE_URL": "http://proxy.internal/v1"}, "", "must be https"},
+	} {
+		e, err := endpointOf(tt.values)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%v: %v", tt.values, err)
+			}
+		} else if err != nil || e.URL() != tt.url {
+			t.Errorf("%v: %s, %v", tt.values, e.URL(), err)
+		}
+	}
+}

@@ -53,11 +53,19 @@ func NewEndpoint(vendor, model, base, key string) (Endpoint, error) {
 	if base == "" {
 		return e, nil
 	}
+	return e.at(base, false)
+}
+
+// Behind returns the endpoint behind a proxy of the client's choice, whose URL may be http: some are in a
+// network of the client's own.
+func (e Endpoint) Behind(base string) (Endpoint, error) { return e.at(base, true) }
+
+func (e Endpoint) at(base string, plain bool) (Endpoint, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return e, fmt.Errorf("the URL of the model's endpoint is not valid")
 	}
-	if u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+	if u.Scheme != "https" && (u.Scheme != "http" || !plain && !loopback(u.Hostname())) {
 		return e, fmt.Errorf("the URL of the model's endpoint must be https")
 	}
 	e.Base = strings.TrimRight(u.String(), "/")

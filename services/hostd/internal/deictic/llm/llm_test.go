@@ -288,6 +288,31 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+func TestEndpointsBehindProxies(t *testing.T) {
+	for _, tt := range []struct {
+		vendor         Vendor
+		base, url, err string
+	}{
+		{Anthropic, "http://proxy.internal:8080", "http://proxy.internal:8080/v1/messages", ""},
+		{OpenAI, "http://10.0.0.1/v1/", "http://10.0.0.1/v1/chat/completions", ""},
+		{OpenAI, "https://proxy.example/v1", "https://proxy.example/v1/chat/completions", ""},
+		{OpenAI, "ftp://proxy.example", "", "must be https"},
+		{OpenAI, "proxy.example", "", "not valid"},
+	} {
+		e, err := NewEndpoint(string(tt.vendor), "m", "", "k")
+		if err == nil {
+			e, err = e.Behind(tt.base)
+		}
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+		} else if err != nil || e.URL() != tt.url || e.Model != "m" || e.Key != "k" {
+			t.Errorf("%+v: got %+v, %v", tt, e, err)
+		}
+	}
+}
+
 // What a vendor requires back is sent back.
 func TestRequestsRepeatWhatVendorsRequire(t *testing.T) {
 	m := []Message{
