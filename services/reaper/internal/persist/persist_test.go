@@ -3,6 +3,7 @@ package persist
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -297,6 +298,42 @@ func TestFeedContinuesAfterAGap(t *testing.T) {
 	all, err = f.add(wrote(9, 100, rest))
 	if err == nil || len(all) != 1 || all[0].Type != "binary" || all[0].Base64 != "AP8=" || all[0].offset != uint64(100+len(rest)) || all[0].after != 8 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// E-048, E-064: a backend that returns the header in an invalid response does not get it into the log.
+func TestErrorsQuoteNothing(t *testing.T) {
+	for _, response := range []string{"%s\r\n\r\n", "HTTP/1.1 200 OK\r\n%s\r\n\r\n", "HTTP/1.1 %s OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n"} {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				fmt.Fprintf(conn, response, r.Header.Get("Authorization"))
+				conn.Close()
+			}
+		}))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "canary")
+		resp, err := s.Client().Do(req)
+		if err == nil {
+			resp.Body.Close()
+			t.Errorf("%q is a valid response", response)
+		} else if got := describe(err, time.Second); strings.Contains(got, "canary") || got == "" {
+			t.Errorf("%q: %s", response, got)
+		}
+		req, err = http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err = http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			t.Error("the certificate is accepted")
+		} else if got := describe(err, time.Second); !strings.Contains(got, "certificate") {
+			t.Errorf("an unknown authority: %s", got)
+		}
+		s.Close()
 	}
 }
 

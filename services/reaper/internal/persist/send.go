@@ -3,6 +3,7 @@ package persist
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,8 +123,21 @@ func describe(err error, timeout time.Duration) string {
 	default:
 		text = err.Error()
 		if u := (*url.Error)(nil); errors.As(err, &u) {
-			text = u.Err.Error()
+			text = connectionError(u.Err)
 		}
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxError)], "")
+}
+
+// connectionError returns the text of an error of a connection or its certificate. The others quote what
+// the backend sent, which may be the header.
+func connectionError(err error) string {
+	var op *net.OpError
+	var cert *tls.CertificateVerificationError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &op), errors.As(err, &cert), errors.As(err, &timeout) && timeout.Timeout():
+		return err.Error()
+	}
+	return "the backend did not send a valid response by HTTPS"
 }
