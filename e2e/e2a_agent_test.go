@@ -153,7 +153,7 @@ func TestE2AAgentTurns(t *testing.T) {
 	if end := got[len(got)-1]; end.Status != "completed" || !strings.Contains(got[2].Output, "2\n") {
 		t.Errorf("after the resume: %+v", got)
 	}
-	if out := k.run("cat ran; ls -a /tmp"); !strings.HasPrefix(out, "ran\nran\n") {
+	if out := k.run("cat /workspace/ran"); !strings.HasPrefix(out, "ran\nran\n") {
 		t.Errorf("got %q", out)
 	}
 }

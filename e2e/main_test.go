@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -43,7 +44,22 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f != nil && !given(f.Name) {
 		flag.Set(f.Name, "6")
 	}
+	// Every exchange of http.DefaultClient with a route of e2a is compared with the OpenAPI document.
+	contract, err := rig.NewContract(http.DefaultTransport, "e2a")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "FAIL:", err)
+		os.Exit(1)
+	}
+	http.DefaultClient.Transport = contract
 	code := m.Run()
+	exchanges, took, err := contract.Check()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "FAIL:", err)
+		code = max(code, 1)
+	}
+	if testing.Verbose() {
+		fmt.Fprintf(os.Stderr, "%d exchanges compared with the OpenAPI document in %v\n", exchanges, took)
+	}
 	if common.up != nil {
 		dump := common.up.Dump()
 		if err := common.up.Close(); err != nil {
