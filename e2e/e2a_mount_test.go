@@ -122,6 +122,26 @@ func TestE2AMount(t *testing.T) {
 	}
 }
 
+// A gateway that has not mounted a sandbox shows what changed in the workspace meanwhile, also if the size is the
+// same, and keeps what is the same.
+func TestE2AMountAtAnotherGateway(t *testing.T) {
+	t.Parallel()
+	s := newTopology(t, rig.Topology{Gateways: 2, GatewayArgs: []string{"--sign-up-test-mode"}})
+	token := []string{"Authorization", "Bearer " + userToken(t, s.APIs[0].URL)}
+	var made struct{ Key string }
+	s.APIs[0].Want(t, 201, "POST", "/v1/api-keys", `{"name":"mount"}`, token...).Decode(t, &made)
+	key := []string{"Authorization", "Bearer " + made.Key}
+	one, two := &mounting{API: s.APIs[0], token: token, key: key}, &mounting{API: s.APIs[1], token: token, key: key}
+	vm := one.create(t)
+	one.exec(t, vm, "cd /workspace && printf 1 > changes && printf 1 > stays && touch -d 2020-01-01 changes stays")
+	one.store(t, "changes", "2")
+	one.store(t, "stays", "1")
+	if out := two.exec(t, vm, "cd /workspace && cat changes stays && find stays -mtime +100"); !strings.Contains(out, "21stays") {
+		t.Errorf("%s", out)
+	}
+	two.Want(t, 200, "DELETE", vm, nil, key...)
+}
+
 // measure logs how long it takes to store files of a sandbox, and to show them in the next one.
 func (m *mounting) measure(t *testing.T, files string) {
 	t.Helper()

@@ -56,6 +56,7 @@ type plan struct {
 	push, pull []workspace.Path
 	unstore    []workspace.Path // files to remove in the workspace
 	remove     []workspace.Path // files to remove in the sandbox
+	compare    []workspace.Path // files of the same size, of which the one in the sandbox is not newer
 }
 
 // sync synchronizes a mount, which is locked. Without pull it only stores what changed in the sandbox.
@@ -85,6 +86,9 @@ func (ms *Mounts) sync(ctx context.Context, m *mount, pull bool) error {
 			}
 			delete(m.base, name)
 		}
+		if err := ms.compare(ctx, m, &p, local, stored); err != nil {
+			return err
+		}
 		if err := ms.pull(ctx, m, p.pull); err != nil {
 			return err
 		}
@@ -111,7 +115,7 @@ func (m *mount) plan(stored, local map[workspace.Path]state, links map[string]bo
 			p.pull = append(p.pull, name)
 		case !here:
 		case !known && inStore && l.size == s.size && !l.modified.After(s.modified):
-			m.base[name] = version{l, s} // copied by another gateway
+			p.compare = append(p.compare, name) // probably copied by another gateway
 		case inStore && there && l.modified.Before(s.modified):
 			p.pull = append(p.pull, name)
 		default:

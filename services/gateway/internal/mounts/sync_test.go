@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 		{"removed outside", &version{*at(1, 5), *at(1, 9)}, at(1, 5), nil, nil, "remove"},
 		{"removed outside, changed in the sandbox", &version{*at(1, 5), *at(1, 9)}, at(1, 6), nil, nil, "push"},
 		{"removed on both sides", &version{*at(1, 5), *at(1, 9)}, nil, nil, nil, ""},
-		{"copied by another gateway", nil, at(1, 5), at(1, 9), nil, ""},
+		{"copied by another gateway", nil, at(1, 5), at(1, 9), nil, "compare"},
 		{"changed since another gateway copied it", nil, at(1, 10), at(1, 9), nil, "push"},
 		{"its directory became a link", &version{*at(1, 5), *at(1, 9)}, nil, at(1, 10), map[string]bool{"dir": true}, ""},
 		{"became a link", nil, nil, at(1, 10), map[string]bool{"dir/f": true}, ""},
@@ -54,7 +54,7 @@ func TestPlan(t *testing.T) {
 			}
 			p := m.plan(stored, local, tt.links)
 			var got []string
-			for what, names := range map[string][]workspace.Path{"push": p.push, "pull": p.pull, "unstore": p.unstore, "remove": p.remove} {
+			for what, names := range map[string][]workspace.Path{"push": p.push, "pull": p.pull, "unstore": p.unstore, "remove": p.remove, "compare": p.compare} {
 				if slices.Equal(names, []workspace.Path{name}) {
 					got = append(got, what)
 				}
@@ -73,5 +73,20 @@ func TestFileThatChangesIsNotStored(t *testing.T) {
 		if !errors.Is(err, want) || string(got) != "bytes" {
 			t.Errorf("%q, %v", got, err)
 		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for _, tt := range []struct {
+		a, b string
+		want error
+	}{{"", "", nil}, {"1", "1", nil}, {"1", "2", errDiffers}, {long, long, nil}, {long, long + "x", errDiffers}, {long + "x", long + "y", errDiffers}, {"", "x", errDiffers}} {
+		if err := same(strings.NewReader(tt.a), strings.NewReader(tt.b)); !errors.Is(err, tt.want) {
+			t.Errorf("%d and %d bytes: %v, want %v", len(tt.a), len(tt.b), err, tt.want)
+		}
+	}
+	if err := same(io.MultiReader(strings.NewReader("x"), &unchanged{r: strings.NewReader(""), same: func() error { return errChanging }}), strings.NewReader("x")); !errors.Is(err, errChanging) {
+		t.Errorf("a reader that fails: %v", err)
 	}
 }
