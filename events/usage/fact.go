@@ -91,8 +91,12 @@ func (f Fact) Used(at time.Time, c Counters) Fact {
 
 // Measure returns the fact after a measurement of the sandbox's CPU time since it was created. A
 // value below half of the last one is that of a counter that began again, with a new instance;
-// without control groups, a counter may also fall a little as processes end.
+// without control groups, a counter may also fall a little as processes end. Zero counts as no
+// measurement: a sandbox whose last process has just ended may read as zero.
 func (f Fact) Measure(at time.Time, cpu time.Duration) Fact {
+	if cpu == 0 {
+		return f
+	}
 	grown := cpu - f.Counter
 	switch {
 	case cpu < f.Counter/2:

@@ -29,13 +29,14 @@ func TestDays(t *testing.T) {
 	}
 }
 
-// A counter that began again counts from zero, one that fell a little does not count again; a clock that was set back adds to the last day.
+// A counter that began again counts from zero, one that fell a little does not count again, nor does one that reads as zero; a clock
+// that was set back adds to the last day.
 func TestMeasure(t *testing.T) {
 	f := usage.New("t", "i1", usage.Sandbox, noon)
 	for _, m := range []struct {
 		after time.Duration
 		cpu   time.Duration
-	}{{time.Minute, 5 * time.Second}, {2 * time.Minute, 9 * time.Second}, {3 * time.Minute, 8 * time.Second}, {4 * time.Minute, 9 * time.Second}, {13 * time.Hour, 2 * time.Second}, {2 * time.Hour, 3 * time.Second}} {
+	}{{time.Minute, 5 * time.Second}, {2 * time.Minute, 9 * time.Second}, {3 * time.Minute, 8 * time.Second}, {3 * time.Minute, 0}, {4 * time.Minute, 9 * time.Second}, {13 * time.Hour, 2 * time.Second}, {2 * time.Hour, 3 * time.Second}} {
 		f = f.Measure(noon.Add(m.after), m.cpu)
 	}
 	want := []usage.Daily{

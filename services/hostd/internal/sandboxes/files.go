@@ -105,7 +105,7 @@ func (fs *sandboxFiles) checkLoader() error {
 		return err
 	}
 	defer root.Close()
-	if _, err := root.Stat(loader); err == nil {
+	if _, err := root.Lstat(loader); err == nil { // which may be an absolute link
 		return nil
 	}
 	return kind.Newf(kind.Precondition, "create", string(fs.sb.id), "the template has no /%s, which the host's shim is linked with: "+
