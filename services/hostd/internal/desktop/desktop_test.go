@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/events/kind"
 	"github.com/millrace/millrace/services/hostd/internal/desktop"
@@ -168,28 +169,40 @@ func TestTheDisplayIsSupervised(t *testing.T) {
 	if got, err := shoot(); err != nil || string(got.PNG) != "image\n" {
 		t.Fatal(got, err)
 	}
+	started := func(n int) {
+		for _, name := range []string{"servers", "managers", "browsers"} {
+			r.await(name, func(text string) bool { return strings.Count(text, "\n") >= n })
+		}
+	}
+	started(1)
 	if err := os.WriteFile(filepath.Join(r.dir, "dies"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.fails("screenshot", `{}`, "display_unavailable")
-	for { // the server's end may be noticed later than that of the program
-		if got, err := shoot(); err == nil {
-			if string(got.PNG) != "image\n" {
-				t.Error(got)
-			}
-			if servers, _ := os.ReadFile(filepath.Join(r.dir, "servers")); strings.Count(string(servers), "-screen 0 1920x1080x24") == 2 {
-				break
-			}
+	r.await("servers", func(text string) bool { // its end may be noticed later than that of the program
+		got, err := shoot()
+		if err == nil && string(got.PNG) != "image\n" {
+			t.Error(got)
 		}
-	}
-	for _, name := range []string{"managers", "browsers"} {
-		for {
-			if b, _ := os.ReadFile(filepath.Join(r.dir, name)); strings.Count(string(b), "\n") >= 2 {
-				break
-			}
-			if t.Context().Err() != nil {
-				t.Fatal(name)
-			}
+		return err == nil && strings.Count(text, "-screen 0 1920x1080x24") >= 2
+	})
+	started(2)
+}
+
+// await waits until what programs recorded in a file is done.
+func (r *rig) await(name string, done func(text string) bool) {
+	r.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); ; {
+		text, _ := os.ReadFile(filepath.Join(r.dir, name))
+		if done(string(text)) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			r.t.Fatalf("%s has %q", name, text)
 		}
 	}
 }
