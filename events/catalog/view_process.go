@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"slices"
 
 	"github.com/millrace/millrace/events/internal/proctable"
 	"github.com/millrace/millrace/events/process"
@@ -23,6 +24,18 @@ func (p processTable) AwaitProcess(ctx context.Context, id process.ID) (process.
 // first. It calls keep with the view unlocked.
 func (p processTable) Processes(sbx sandbox.ID, keep func(*process.Summary) bool) []process.Summary {
 	return p.table.List(sbx, keep)
+}
+
+// FirstHelper returns the oldest process of a sandbox that the platform itself started with one of the tags.
+// Clients cannot start one.
+func (p processTable) FirstHelper(sbx sandbox.ID, tags ...string) (process.Summary, bool) {
+	all := p.Processes(sbx, func(s *process.Summary) bool {
+		return s.Spec.Helper && s.Spec.Tag != nil && slices.Contains(tags, *s.Spec.Tag)
+	})
+	if len(all) == 0 {
+		return process.Summary{}, false
+	}
+	return all[0], true
 }
 
 // ActiveProcesses is Processes without those that ended. Its cost does not depend on them.

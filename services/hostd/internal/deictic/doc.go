@@ -9,7 +9,7 @@
 // # Record
 // Each step of a conversation is appended to a file in the home directory, which is saved with the
 // sandbox's files. A turn that died continues from there: a tool whose result is not in the record is not
-// run again, and the model is told so. The file and each request are bounded.
+// run again, and the model gets a message that says so. The file and each request are bounded.
 //
 // # Tools
 // The tools for files open only what is below the working directory, /workspace and /tmp; links that

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/services/hostd/internal/deictic/llm"
 )
 
-// tool is a tool of an agent. Its error is told to the model.
+// tool is a tool of an agent. The model gets its error as the result.
 type tool struct {
 	llm.Declaration
 	run func(ctx context.Context, args json.RawMessage) (string, error)

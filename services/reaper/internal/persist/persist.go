@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -146,17 +145,9 @@ func (d *deliverer) startWorkers(ctx context.Context, now time.Time) {
 	}
 }
 
-// runtimeOf returns the runtime of a sandbox, or its agent. Clients cannot start either: theirs are not
-// helpers.
+// runtimeOf returns the runtime of a sandbox, or its agent.
 func (d *deliverer) runtimeOf(s *sandbox.State) (process.Summary, bool) {
-	all := d.cfg.View.Processes(s.ID, func(p *process.Summary) bool {
-		tag := p.Spec.Tag
-		return p.Spec.Helper && tag != nil && (*tag == bootstrap.Tag || *tag == bootstrap.AgentTag)
-	})
-	if len(all) == 0 {
-		return process.Summary{}, false
-	}
-	return slices.MinFunc(all, func(a, b process.Summary) int { return a.Started.Compare(b.Started) }), true
+	return d.cfg.View.FirstHelper(s.ID, bootstrap.Tag, bootstrap.AgentTag)
 }
 
 // pause returns the pause after so many failures.

@@ -114,7 +114,7 @@ func (c *Counter) pass(ctx context.Context) (first error) {
 			continue
 		}
 		p := &part{State: *s}
-		if p.runtime, p.exists = c.runtimeOf(s); p.exists {
+		if p.runtime, p.exists = c.cfg.View.FirstHelper(s.ID, bootstrap.Tag); p.exists {
 			ids[p.runtime.Host] = append(ids[p.runtime.Host], p.runtime.ID)
 		}
 		of := s.Tenant + " " + conversationOf(s)
@@ -138,17 +138,6 @@ func (c *Counter) pass(ctx context.Context) (first error) {
 
 func forget[V any](m map[sandbox.ID]V, known map[sandbox.ID]bool) {
 	maps.DeleteFunc(m, func(id sandbox.ID, _ V) bool { return !known[id] })
-}
-
-// runtimeOf returns the runtime of a sandbox. Clients cannot start one: their processes are not helpers.
-func (c *Counter) runtimeOf(s *sandbox.State) (process.Summary, bool) {
-	all := c.cfg.View.Processes(s.ID, func(p *process.Summary) bool {
-		return p.Spec.Helper && p.Spec.Tag != nil && *p.Spec.Tag == bootstrap.Tag
-	})
-	if len(all) == 0 {
-		return process.Summary{}, false
-	}
-	return slices.MinFunc(all, func(a, b process.Summary) int { return a.Started.Compare(b.Started) }), true
 }
 
 // count counts what is new in the sandboxes of one conversation that are not done.
