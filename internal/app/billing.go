@@ -17,6 +17,7 @@ import (
 // billing holds the settings of prices.
 type billing struct {
 	cpuHour float64 // cents
+	atZero  string
 
 	stripeKey, stripeWebhookKey, stripeAPI, stripeReturn string // the keys are files
 }
@@ -24,8 +25,15 @@ type billing struct {
 // defaultCPUHour is the default of --price-cpu-hour, in cents.
 const defaultCPUHour = 5
 
+// The values of --at-zero.
+const (
+	allowAtZero  = "allow"
+	refuseAtZero = "refuse"
+)
+
 func (b *billing) flags(f *pflag.FlagSet) {
 	f.Float64Var(&b.cpuHour, "price-cpu-hour", defaultCPUHour, "price of an hour of CPU time in cents, as credits of e2a; 0: free")
+	f.StringVar(&b.atZero, "at-zero", allowAtZero, "allow or refuse new sandboxes and sessions of a tenant of e2a without credits")
 	f.StringVar(&b.stripeKey, "stripe-key", "", "file of the secret key of a Stripe account, to sell credits (default none: credits cannot be bought)")
 	f.StringVar(&b.stripeWebhookKey, "stripe-webhook-key", "", "file of the signing secret of the webhook, /v1/billing/webhook (required with --stripe-key)")
 	f.StringVar(&b.stripeReturn, "stripe-return", "", "URL of the page that users return to from a payment (required with --stripe-key)")
@@ -38,7 +46,17 @@ func (b *billing) config() (c gateway.BillingConfig, err error) {
 		return c, fmt.Errorf("--price-cpu-hour: %v must be from 0 to %d", b.cpuHour, usage.MaxCPUHour/parts)
 	}
 	c.Price.CPUHour = int64(math.Round(b.cpuHour * parts))
+	switch b.atZero {
+	case allowAtZero:
+	case refuseAtZero:
+		c.Refuse = true
+	default:
+		return c, fmt.Errorf("--at-zero: %q must be %s or %s", b.atZero, allowAtZero, refuseAtZero)
+	}
 	if b.stripeKey == "" {
+		if c.Refuse {
+			return c, errors.New("--stripe-key is required with --at-zero refuse")
+		}
 		return c, nil
 	}
 	if b.stripeWebhookKey == "" || b.stripeReturn == "" {

@@ -21,6 +21,7 @@ type BillingConfig struct {
 	Interval time.Duration    // between two roll-ups of usage; default a minute
 	Keep     time.Duration    // age of the usage of single sandboxes that is removed; default meter.Keep
 	Stripe   StripeConfig     // payments; the zero value: credits cannot be bought
+	Refuse   bool             // whether a tenant without credits is refused new sandboxes and sessions of e2a
 	Now      func() time.Time // for tests; default time.Now
 }
 
@@ -160,6 +161,18 @@ func (b *books) sweep(ctx context.Context) error {
 // update returns a book with the days as of the view of usage.
 func (b *books) update(tenant string, stored ledger.Book) ledger.Book {
 	return stored.Update(usage.Sum(b.meter.Facts(tenant)), b.cfg.Price, usage.DayOf(b.cfg.Now()))
+}
+
+// Afford returns an error if a tenant has no credits and may therefore not create sandboxes.
+func (b *books) Afford(ctx context.Context, tenant string) error {
+	if !b.cfg.Refuse {
+		return nil
+	}
+	a, err := b.Account(ctx, tenant)
+	if err != nil || a.Book.Balance() > 0 {
+		return err
+	}
+	return kind.Coded(kind.Denied, "create sandbox", "", "insufficient_credits", "the balance of credits must be above 0")
 }
 
 // Account implements dashboard.Meter.

@@ -36,6 +36,6 @@ func newAgents(ops *operations.Operations) *agents.Agents {
 func (s *server) newE2ASandboxes() *sandboxes.Handler {
 	return sandboxes.New(sandboxes.Config{
 		Provisioner: s.ops.Provisioner, Templates: s.ops.Templates, Lifecycle: s.ops.Lifecycle, Hosts: s.ops.Hosts, View: s.ops.Core,
-		Outbound: s.cfg.Outbound.policy(), Workspaces: s.workspaces.mounts, Sealer: s.ops.Core.Sealer, Agents: s.agents, Processes: record.NewGateway(s.ops), Limits: s.cfg.Limits, Now: time.Now,
+		Outbound: s.cfg.Outbound.policy(), Workspaces: s.workspaces.mounts, Sealer: s.ops.Core.Sealer, Agents: s.agents, Credits: s.books, Processes: record.NewGateway(s.ops), Limits: s.cfg.Limits, Now: time.Now,
 	})
 }

@@ -28,7 +28,7 @@ func (s *server) newConversations() *conversations.Conversations {
 	gateway := record.NewGateway(s.ops)
 	return conversations.New(conversations.Config{
 		Store: s.cfg.Log.Conversations(), Sandboxes: conversationSandboxes{&creator{s.ops, s.cfg.Limits}, s.ops.Core}, Processes: runtimes{gateway},
-		Files: conversationFiles{s.ops.Core, s.ops.Snapshots}, Secrets: s.values, Keeper: s.keeper, Mounts: s.workspaces.mounts, Derive: s.ops.Core.DeriveKey, Slog: s.cfg.Slog,
+		Files: conversationFiles{s.ops.Core, s.ops.Snapshots}, Secrets: s.values, Keeper: s.keeper, Mounts: s.workspaces.mounts, Credits: s.books, Derive: s.ops.Core.DeriveKey, Slog: s.cfg.Slog,
 	})
 }
 

@@ -67,6 +67,11 @@ type Files interface {
 // Invalid if two have a value of the same name.
 type Secrets func(ctx context.Context, tenant string, bundles []string) (Values, error)
 
+// Credits decides whether a tenant may start sandboxes.
+type Credits interface {
+	Afford(ctx context.Context, tenant string) error
+}
+
 // Values are the values of bundles, and the generations that they are from, by name.
 type Values struct{ Values, Generations map[string]string }
 
@@ -78,7 +83,8 @@ type Config struct {
 	Files     Files
 	Secrets   Secrets
 	Keeper    *attachments.Keeper
-	Mounts    *mounts.Mounts           // shows workspaces in sandboxes
+	Mounts    *mounts.Mounts // shows workspaces in sandboxes
+	Credits   Credits
 	Derive    func(text string) string // derives a secret of the cluster
 	Slog      *slog.Logger
 }

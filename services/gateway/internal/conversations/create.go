@@ -31,6 +31,9 @@ func (cs *Conversations) Create(ctx context.Context, p core.Principal, terms con
 	if _, err := cs.requested(ctx, p, &c); err != nil { // before anything is stored
 		return Session{}, err
 	}
+	if err := cs.cfg.Credits.Afford(ctx, p.Tenant); err != nil {
+		return Session{}, err
+	}
 	c, err = cs.cfg.Store.Append(ctx, &conversation.State{ID: c.ID}, conversation.Opened{
 		Owner: p.Tenant, Terms: terms, Sandbox: cs.sandboxOf(c.ID, 1), Token: c.Token, Gateway: cs.cfg.Keeper.ID(),
 	})

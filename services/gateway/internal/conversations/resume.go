@@ -114,6 +114,9 @@ func (cs *Conversations) claim(ctx context.Context, p core.Principal, was *conve
 	}
 	var b conversation.Body = conversation.TakenOver{Gateway: cs.cfg.Keeper.ID(), Previous: cs.Status(was)}
 	if was.Phase != conversation.Starting {
+		if err := cs.cfg.Credits.Afford(ctx, p.Tenant); err != nil {
+			return Session{}, err
+		}
 		b = conversation.Claimed{
 			Sandbox: cs.sandboxOf(was.ID, was.Generation+1), Token: newToken(a), Gateway: cs.cfg.Keeper.ID(), Previous: cs.Status(was),
 		}

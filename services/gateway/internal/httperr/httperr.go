@@ -48,6 +48,7 @@ func Status(k kind.Kind) int {
 // byCode are the statuses of errors that clients tell apart by their names, where it is not the one
 // of their kind.
 var byCode = map[string]int{
+	"insufficient_credits":              http.StatusPaymentRequired,
 	"secret_bundle_not_found_at_resume": http.StatusBadGateway,
 }
 

@@ -60,6 +60,9 @@ func (h *Handler) create(c *fiber.Ctx) error {
 // the client closes the connection before the response.
 func (h *Handler) createNew(c *fiber.Ctx, r *request, by provision.Idempotency) (sandbox.State, error) {
 	req, err := h.requested(c.UserContext(), auth.From(c), r)
+	if err == nil {
+		err = h.Credits.Afford(c.UserContext(), auth.From(c).Tenant)
+	}
 	if err != nil {
 		return sandbox.State{}, err
 	}

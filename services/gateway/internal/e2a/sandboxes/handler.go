@@ -54,6 +54,11 @@ type Workspaces interface {
 	Flush(ctx context.Context, st *sandbox.State)
 }
 
+// Credits decides whether a tenant may create sandboxes.
+type Credits interface {
+	Afford(ctx context.Context, tenant string) error
+}
+
 // Config configures the surface. All fields but Limits are required.
 type Config struct {
 	Provisioner Provisioner
@@ -63,6 +68,7 @@ type Config struct {
 	View        View
 	Outbound    Outbound
 	Agents      Agents
+	Credits     Credits
 	Sealer      *seal.Ring // seals headers for persistence backends
 	Processes   Processes
 	Workspaces  Workspaces
