@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/builder"
 	"github.com/millrace/millrace/services/gateway/internal/bundles"
 	"github.com/millrace/millrace/services/gateway/internal/codex"
+	"github.com/millrace/millrace/services/gateway/internal/console"
 	"github.com/millrace/millrace/services/gateway/internal/conversations"
 	"github.com/millrace/millrace/services/gateway/internal/core"
 	"github.com/millrace/millrace/services/gateway/internal/e2a"
@@ -185,7 +186,9 @@ func (s *server) markUsed(c *fiber.Ctx) error {
 // registerOwn adds the routes for probes and operators.
 func (s *server) registerOwn(r fiber.Router) {
 	s.admin.RegisterProbes(r)
-	r.Get("/", onlyUnnamed(admin.Index(s.cfg.Version, backendai.Version)))
+	page := console.New()
+	r.Get("/", onlyUnnamed(admin.Index(s.cfg.Version, backendai.Version, page.Page)))
+	page.Register(r)
 	r.Get(identity.ConfigurationPath, onlyUnnamed(s.issuer.Configuration))
 	r.Get(identity.KeysPath, onlyUnnamed(s.issuer.Keys))
 	r.Get("/metrics", s.e2b.EnvdMetrics, onlyOperators, s.metrics.Get)

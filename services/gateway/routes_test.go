@@ -104,7 +104,7 @@ func TestOutsideFindsPathsOfAnotherFamily(t *testing.T) {
 
 // Only these routes are public.
 func TestPublicRoutes(t *testing.T) {
-	want := []string{"/", "/.well-known/jwks.json", "/.well-known/openid-configuration", "/docs", "/health", "/livez", "/openapi.json", "/openapi.yaml", "/readyz", "/v1/auth/login", "/v1/auth/register", "/v1/auth/verify-otp", "/v1/billing/webhook", "/v1/tenants", "/v1/tenants/verify", "/v1/workspace-files/:token", "/v4", "/v5", "/v6", "/v7", "/v8", "/v9"}
+	want := []string{"/", "/.well-known/jwks.json", "/.well-known/openid-configuration", "/console/*", "/docs", "/health", "/livez", "/openapi.json", "/openapi.yaml", "/readyz", "/v1/auth/login", "/v1/auth/register", "/v1/auth/verify-otp", "/v1/billing/webhook", "/v1/tenants", "/v1/tenants/verify", "/v1/workspace-files/:token", "/v4", "/v5", "/v6", "/v7", "/v8", "/v9"}
 	var got []string
 	for _, r := range assembled(t).app.GetRoutes(true) {
 		for _, path := range samples(r.Path) {

@@ -1,16 +1,10 @@
 package admin
 
 import (
-	_ "embed"
 	"net/http"
 
 	"github.com/gofiber/fiber/v2"
 )
-
-// page is what a browser shows at the gateway's address.
-//
-//go:embed index.html
-var page []byte
 
 // about is the response to GET / for every client that does not prefer HTML.
 type about struct {
@@ -24,15 +18,14 @@ type about struct {
 // DocsURL is the address of this program's documentation.
 const DocsURL = "https://github.com/millrace/millrace#readme"
 
-// Index returns the handler of GET /: an HTML page for browsers, otherwise a JSON
-// object with the version of this program and, as that of the API, Backend.AI's. It requires no credentials and discloses nothing about tenants.
-func Index(version, api string) fiber.Handler {
+// Index returns the handler of GET /: page for browsers, otherwise a JSON object with the version
+// of this program and, as that of the API, Backend.AI's. It requires no credentials and discloses
+// nothing about tenants.
+func Index(version, api string, page fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		c.Vary(fiber.HeaderAccept)
 		if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) == fiber.MIMETextHTML {
-			c.Set(fiber.HeaderContentSecurityPolicy, "default-src 'none'; style-src 'unsafe-inline'")
-			c.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
-			return c.Send(page)
+			return page(c)
 		}
 		return c.Status(http.StatusOK).JSON(about{Name: "millrace", Version: api, Manager: version, Health: "/readyz", Docs: DocsURL})
 	}

@@ -70,6 +70,7 @@ var table = []row{
 	{"/readyz", public},
 	{"/.well-known", public},
 	{"/docs/$", public},
+	{"/console", public},
 	{"/openapi.json", public},
 	{"/openapi.yaml", public},
 	{"/metrics", metrics}, // of the service, and of the sandbox that a request names
