@@ -54,6 +54,7 @@ const (
 	yaml     = "sigs.k8s.io/yaml"
 	pflag    = "github.com/spf13/pflag"
 	ansi     = "github.com/charmbracelet/x/ansi"
+	widths   = "github.com/mattn/go-runewidth"
 
 	vocabulary = "events/..."
 	gw         = "services/gateway/internal/"
@@ -178,6 +179,8 @@ var rules = []rule{
 	{path: gw + "templates", may: []string{vocabulary, "internal/part", gw + "core", gw + "templatestore", gw + "auth", fiber}},
 	// Builds import images, as the client does.
 	{path: gw + "builder", may: []string{vocabulary, "internal/waiting", "schema/...", "internal/image", "internal/part", gw + "core", gw + "bases", gw + "builds", gw + "procs", gw + "snapshots", gw + "recovery", awsSign, compress, protobuf, ulid}, std: []string{"net/http"}},
+	{path: gw + "screen", may: []string{ansi + "/parser", widths}},
+	{path: gw + "screens", may: []string{vocabulary, gw + "auth", gw + "core", gw + "record", gw + "recovery", gw + "screen", gw + "stream", gw + "textenc", compress, fiber}, tests: []string{gw + "record/recordtest"}},
 	{path: gw + "textenc", may: []string{vocabulary}},
 	{path: gw + "httperr", may: []string{vocabulary, fiber, fasthttp}, std: []string{"net/http"}},
 	{path: gw + "metrics", may: []string{vocabulary, gw + "webhooks", gw + "latency", fiber, metrics, expfmt}},

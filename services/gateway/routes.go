@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/gateway/internal/record"
 	"github.com/millrace/millrace/services/gateway/internal/route"
 	"github.com/millrace/millrace/services/gateway/internal/sandboxes"
+	"github.com/millrace/millrace/services/gateway/internal/screens"
 	"github.com/millrace/millrace/services/gateway/internal/tail"
 )
 
@@ -54,6 +55,7 @@ func (s *server) surfaces() []surface {
 		{family.E2A, s.workspaces.Register},
 		{family.Millrace, ndjson.New(gateway, s.streams).Register},
 		{family.Millrace, processes.New(gateway, s.streams).Register},
+		{family.Millrace, screens.New(screens.Config{Records: record.NewObserver(s.ops), Streams: s.streams}).Register},
 		{family.Millrace, sandboxes.New(gateway, s.streams).Register},
 		{family.Millrace, durable.New(gateway, s.streams).Register},
 		{family.Millrace, tail.New(tail.Config{Log: s.cfg.View, Streams: s.streams, Operator: isOperator}).Register},

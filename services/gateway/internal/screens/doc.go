@@ -1,0 +1,18 @@
+// Package screens serves what a process's record looks like: its screen at any event and live,
+// its timeline, a search in its output, and an export as asciicast.
+//
+// # Screens
+// A screen is folded from the record by package screen, so that every gateway shows the same at
+// the same seq. Key frames, one for each 256 KiB of output, are kept in a cache of bounded size
+// that all requests share: a request folds from the last key frame before its seq.
+//
+// # Live
+// All watchers of a process on a gateway share one fold of its record. A watcher first receives
+// the whole screen, then the rows that differ from what it received last, at most 30 times a
+// second. A slow watcher skips the screens in between. To resume is to begin with the whole
+// screen again.
+//
+// # Bounds
+// A request folds, indexes or searches for at most as long as a call may take. What it has
+// done is kept, so that a retry of a request that ended with 503 continues there.
+package screens

@@ -1,0 +1,227 @@
+package screens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/events/kind"
+	"github.com/millrace/millrace/events/process"
+	"github.com/millrace/millrace/services/gateway/internal/core"
+	"github.com/millrace/millrace/services/gateway/internal/record"
+	"github.com/millrace/millrace/services/gateway/internal/screen"
+)
+
+// keyEvery is the number of bytes of output between two key frames.
+const keyEvery = 256 << 10
+
+// folds folds records into screens. Its methods may be called concurrently.
+type folds struct {
+	records record.Records
+	cache   *cache
+	locks   keyed
+}
+
+func newFolds(r record.Records, size int) *folds {
+	return &folds{records: r, cache: newCache(size), locks: newKeyed()}
+}
+
+// folded is a screen at a position of its record.
+type folded struct {
+	id     process.ID
+	screen *screen.Screen
+	seq    process.Seq // the last event folded
+	last   process.Seq // the last event of the record, as far as known
+	end    *process.Exit
+	fresh  int // bytes folded since the last key frame
+}
+
+// add folds an event.
+func (f *folded) add(e *process.Event) {
+	switch b := e.Body.(type) {
+	case process.Accepted:
+		if f.seq == 0 && b.From == "" {
+			f.screen = newScreen(&b.Spec)
+		}
+	case process.Wrote:
+		f.screen.Write(b.Data)
+		f.fresh += len(b.Data)
+	case process.Resized:
+		f.screen.Resize(int(min(b.Size.Cols, screen.MaxCols)), int(min(b.Size.Rows, screen.MaxRows)))
+	case process.Finished:
+		f.end = &b.Exit
+	case process.Started, process.StdinAcked, process.Signaled, process.Truncated, process.Gap, process.Exited, process.Lost, process.Failed:
+	}
+	f.seq = e.Seq
+	f.last = max(f.last, e.Seq)
+}
+
+func newScreen(spec *process.Spec) *screen.Screen {
+	if spec.PTY == nil {
+		return screen.New(0, 0, true)
+	}
+	return screen.New(int(min(spec.PTY.Cols, screen.MaxCols)), int(min(spec.PTY.Rows, screen.MaxRows)), false)
+}
+
+// at returns the screen after event seq; 0 is the last event stored. Its error is NotFound for
+// a process that does not exist, and a *record.RangeError if seq is past the end.
+func (f *folds) at(ctx context.Context, p core.Principal, id process.ID, seq process.Seq) (*folded, error) {
+	out, err := f.fold(ctx, p, id, seq)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil, busy(id)
+	}
+	return out, err
+}
+
+func (f *folds) fold(ctx context.Context, p core.Principal, id process.ID, seq process.Seq) (*folded, error) {
+	sum, err := f.records.Process(ctx, p, id)
+	if err != nil && !kind.Is(err, kind.NotFound) {
+		return nil, err
+	}
+	tip, tipErr := core.TailFrom(ctx, f.records, p, id, seq)
+	switch {
+	case kind.Is(tipErr, kind.NotFound) && err == nil && !sum.Active():
+		return nil, &record.RangeError{ID: id, Kind: kind.Gone}
+	case kind.Is(tipErr, kind.NotFound) && err == nil: // nothing is stored yet
+		return &folded{id: id, screen: newScreen(&sum.Spec)}, nil
+	case tipErr != nil:
+		return nil, tipErr
+	case seq > tip.Last:
+		return nil, &record.RangeError{ID: id, Kind: kind.Invalid, Last: tip.Last}
+	}
+	out := &folded{id: id, last: tip.Last}
+	if tip.Finished != nil {
+		out.end = &tip.Finished.Exit
+	}
+	if seq == 0 {
+		seq = tip.Last
+	}
+	unlock, err := f.locks.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if out.screen, out.seq = f.cache.get(id, seq); out.screen == nil {
+		out.screen = newScreen(&sum.Spec)
+	}
+	return out, f.advance(ctx, p, out, seq)
+}
+
+// advance folds the events up to and including seq, which are stored, and adds key frames.
+func (f *folds) advance(ctx context.Context, p core.Principal, out *folded, seq process.Seq) error {
+	if out.seq >= seq {
+		return nil
+	}
+	src, err := f.open(ctx, p, out)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	for {
+		batch, err := src.Next(ctx, 0)
+		for i := range batch {
+			if batch[i].Seq > seq {
+				return nil
+			}
+			if err := f.step(out, &batch[i]); err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		switch {
+		case out.seq >= seq:
+			return nil
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// step folds an event, and adds a key frame if one is due. A panic becomes an error: output
+// must not end a gateway.
+func (f *folds) step(out *folded, e *process.Event) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = kind.Newf(kind.Internal, "fold", string(out.id), "event %d: %v", e.Seq, r)
+		}
+	}()
+	out.add(e)
+	if out.fresh < keyEvery {
+		return nil
+	}
+	out.fresh = 0
+	if err := f.cache.put(out.id, out.seq, out.screen); err != nil {
+		return fmt.Errorf("add key frame: %w", err)
+	}
+	return nil
+}
+
+// source yields events.
+type source interface {
+	Next(ctx context.Context, idle time.Duration) ([]process.Event, error)
+	Close()
+}
+
+// open opens the record after the last event folded. If retention dropped the events that
+// follow, it begins at the first one left.
+func (f *folds) open(ctx context.Context, p core.Principal, out *folded) (source, error) {
+	return openAt(ctx, f.records, p, out.id, out.seq)
+}
+
+func openAt(ctx context.Context, r record.Records, p core.Principal, id process.ID, after process.Seq) (source, error) {
+	opened, err := record.Open(ctx, r, p, id, record.Options{Position: record.Position{After: after}, Follow: true})
+	var gone *record.RangeError
+	if errors.As(err, &gone) && gone.Kind == kind.Gone && gone.First > after+1 {
+		opened, err = record.Open(ctx, r, p, id, record.Options{Position: record.Position{After: gone.First - 1}, Follow: true})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return opened.Source, nil
+}
+
+// keyed is a set of locks, one for each process.
+type keyed struct {
+	mu   sync.Mutex
+	held map[process.ID]*lock
+}
+
+func newKeyed() keyed { return keyed{held: make(map[process.ID]*lock)} }
+
+type lock struct {
+	taken chan struct{}
+	users int
+}
+
+// lock waits for the lock of id.
+func (k *keyed) lock(ctx context.Context, id process.ID) (unlock func(), err error) {
+	k.mu.Lock()
+	l := k.held[id]
+	if l == nil {
+		l = &lock{taken: make(chan struct{}, 1)}
+		k.held[id] = l
+	}
+	l.users++
+	k.mu.Unlock()
+	leave := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(k.held, id)
+		}
+	}
+	select {
+	case l.taken <- struct{}{}:
+		return func() { <-l.taken; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
